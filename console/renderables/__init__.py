@@ -1,0 +1,1 @@
+"""Renderables: pure drawing, from values to strips."""

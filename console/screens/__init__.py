@@ -1,0 +1,1 @@
+"""Screens: they compose widgets, bind values and follow an engine."""

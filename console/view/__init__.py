@@ -1,0 +1,1 @@
+"""Engine values to words: pure functions, no Textual."""

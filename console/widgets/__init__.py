@@ -1,0 +1,1 @@
+"""Widgets: reactives in, messages out; they know view values, not engines."""

@@ -1,0 +1,1 @@
+"""Everything specdeck does that a script could print; it knows nothing of terminals."""

@@ -1,0 +1,1 @@
+"""From a YAML file to validated settings, with older spellings translated."""

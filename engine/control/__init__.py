@@ -1,0 +1,1 @@
+"""How a console asks a running engine to change, and what the engine answers."""

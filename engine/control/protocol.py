@@ -1,0 +1,234 @@
+"""Requests and replies of the control surface, shared by the plugin and its clients.
+
+Every path lies under `/v1/` because vLLM's `--api-key` guards nothing else. The
+standard library only: this module is imported inside vLLM's processes.
+
+    GET  /v1/specdeck/state          EngineState
+    GET  /v1/specdeck/steps?since=N  {"steps": [Step, ...]}
+    GET  /v1/specdeck/facts          {"facts": {...}, "fingerprint": "sd1:...", ...}
+    PUT  /v1/specdeck/control        Change -> Applied; wants the admin token
+
+A refusal is `{"error": {"code", "message", "remedy"}}` with status 400 (nonsense),
+401 (admin token), 409 (the version moved) or 501 (this engine cannot).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, Self, TypeVar, get_args
+
+PROTOCOL = 1
+"""Raised when a reply changes its meaning; a client refuses a newer one."""
+
+PREFIX = "/v1/specdeck"
+TOKEN_HEADER = "X-Specdeck-Token"
+TOKEN_FILE_VARIABLE = "SPECDECK_ADMIN_TOKEN_FILE"
+"""Names the environment variable that tells the plugin where its admin token lies."""
+
+TOKEN_VARIABLE = "SPECDECK_ADMIN_TOKEN"
+"""Names the environment variable a client reads the admin token from."""
+
+Mode = Literal["speculate", "target-only"]
+Fallback = Literal["warm", "cold"]
+"""How target-only is kept: warm runs the drafter to keep it in step; cold does not."""
+
+Policy = Literal["fixed", "threshold", "goodput"]
+Breaker = Literal["closed", "open", "half-open"]
+
+MODES: tuple[Mode, ...] = get_args(Mode)
+FALLBACKS: tuple[Fallback, ...] = get_args(Fallback)
+POLICIES: tuple[Policy, ...] = get_args(Policy)
+
+_T = TypeVar("_T")
+
+
+def known(cls: type[_T], data: dict[str, Any]) -> _T:
+    """`cls` from the keys of `data` that it knows, so that a newer plugin can say more."""
+    names = {field.name for field in fields(cls)}  # type: ignore[arg-type]  # every caller is a dataclass
+    return cls(**{key: value for key, value in data.items() if key in names})
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """Something an operator may want to do, and whether this engine can."""
+
+    name: str
+    """`live_k`, `target_only`, `cold`, `policy.threshold`, …"""
+
+    available: bool
+    reason: str | None = None
+    """Why not, in plain words; None when available."""
+
+    remedy: str | None = None
+    """What would make it available."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A change that takes itself back unless it is renewed."""
+
+    seconds_left: float
+    k: int
+    """The k that comes back when the lease runs out."""
+    mode: Mode
+    """The mode that comes back."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastChange:
+    """Who changed the engine last."""
+
+    t: float
+    """Unix time, seconds."""
+    who: str
+    reason: str | None
+    before: dict[str, Any]
+    after: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineState:
+    """What the plugin knows of the engine at one moment."""
+
+    protocol: int
+    plugin: str
+    """The plugin's own version."""
+    instance: str
+    """Random, new with every start of the engine: a change of it is a restart."""
+    version: int
+    """Counts changes of the control state; a change may name the one it expects."""
+    started: float
+    """Unix time at which the plugin took hold, seconds."""
+
+    vllm: str
+    model: str
+    method: str | None
+    """vLLM's name of the speculative method; None without speculation."""
+    runner: str
+    """`V1` or `V2`, or `unknown`."""
+
+    k: int
+    """Tokens drafted per round as the scheduler is told for the next step; 0 in target-only."""
+    k_set: int
+    """The operator's k: what `k` returns to when target-only ends."""
+    k_max: int
+    """num_speculative_tokens: buffers are sized by it, so k cannot exceed it."""
+    mode: Mode
+    fallback: Fallback
+    policy: Policy
+    breaker: Breaker
+
+    step: int
+    """Scheduler steps since the plugin took hold."""
+    drafts: int
+    """Drafts verified since the plugin took hold."""
+    drafted_per_position: tuple[int, ...]
+    """Drafts that had a token at each position; length k_max."""
+    accepted_per_position: tuple[int, ...]
+    """Drafts whose token at each position was accepted; length k_max."""
+    running: int
+    waiting: int
+
+    fingerprint: str | None
+    """specdeck's own, of every fact that the plugin could read."""
+    system_fingerprint: str | None
+    """vLLM's own."""
+
+    capabilities: tuple[Capability, ...] = ()
+    lease: Lease | None = None
+    last_change: LastChange | None = None
+
+    def can(self, name: str) -> Capability:
+        """The capability called `name`; one that the plugin does not name is absent."""
+        for capability in self.capabilities:
+            if capability.name == name:
+                return capability
+        return Capability(name, False, "the engine's plugin does not know it", "update specdeck there")
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain dicts and lists, for the wire."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """The state a plugin sent; raises KeyError, TypeError or ValueError on nonsense."""
+        lease, change = data.get("lease"), data.get("last_change")
+        return known(
+            cls,
+            {
+                **data,
+                "drafted_per_position": tuple(data["drafted_per_position"]),
+                "accepted_per_position": tuple(data["accepted_per_position"]),
+                "capabilities": tuple(known(Capability, c) for c in data.get("capabilities", ())),
+                "lease": known(Lease, lease) if lease else None,
+                "last_change": known(LastChange, change) if change else None,
+            },
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a client asks for; None leaves a thing as it is."""
+
+    k: int | None = None
+    mode: Mode | None = None
+    fallback: Fallback | None = None
+    policy: Policy | None = None
+    lease_s: float | None = None
+    """Seconds after which the engine takes the change back by itself; None keeps it."""
+    renew: bool = False
+    """Extends the lease in force by `lease_s` from this moment; nothing else may be asked."""
+    reason: str | None = None
+    who: str | None = None
+    expect_version: int | None = None
+    """The `version` the client last saw; a different one is a conflict."""
+
+    def asked(self) -> dict[str, Any]:
+        """The knobs that this change turns.
+
+        >>> Change(k=3, reason="trying").asked()
+        {'k': 3}
+        """
+        knobs = {"k": self.k, "mode": self.mode, "fallback": self.fallback, "policy": self.policy}
+        return {name: value for name, value in knobs.items() if value is not None}
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, without what was not asked."""
+        return {key: value for key, value in asdict(self).items() if value not in (None, False)}
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The engine's word on a change."""
+
+    before: dict[str, Any]
+    """The knobs that were asked for, as they were."""
+    applied: dict[str, Any]
+    """The same knobs, as they are."""
+    version: int
+    step: int
+    """The last scheduler step before the change: every later one obeys it."""
+    notices: tuple[str, ...] = ()
+    """What an operator should know, such as the price of a resync."""
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """The reply a plugin sent."""
+        return known(cls, {**data, "notices": tuple(data.get("notices", ()))})
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of the scheduler that verified or could have verified drafts."""
+
+    step: int
+    t: float
+    """Monotonic seconds in the engine's process."""
+    requests: int
+    tokens: int
+    """Tokens scheduled."""
+    k: int
+    """The k the scheduler gave for the drafts to be made in this step."""
+    drafts: int
+    drafted: int
+    accepted: int

@@ -1,0 +1,1 @@
+"""Starting engines, finding the ones specdeck started, and ending them."""

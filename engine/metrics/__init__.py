@@ -1,0 +1,1 @@
+"""From vLLM's /metrics page to rates over a stretch of time."""

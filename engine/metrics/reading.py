@@ -1,0 +1,54 @@
+"""One look at an engine: its page, its plugin's word, and what changed since the last look."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specdeck.engine.control.protocol import EngineState
+from specdeck.engine.errors import EngineError
+from specdeck.engine.metrics.sample import Sample
+from specdeck.engine.metrics.window import Window
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU as NVML sees it; None is what the driver does not tell."""
+
+    index: int
+    name: str
+    utilisation: float | None
+    """Share of the last period in which a kernel ran, 0 to 1."""
+    memory_used: int | None
+    """Bytes."""
+    memory_total: int | None
+    """Bytes."""
+    power_w: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What could be learnt of one engine at one moment.
+
+    An engine that is down is a reading with an `error`, not an exception.
+    """
+
+    t: float
+    """Unix time, seconds."""
+    url: str
+    sample: Sample | None = None
+    window: Window | None = None
+    """Work since the reading before; None on the first, after an error and across a restart."""
+    state: EngineState | None = None
+    error: EngineError | None = None
+    """Why there is no sample."""
+    control_error: EngineError | None = None
+    """Why there is no state: no plugin, no key, …; None when there is one."""
+    restarted: bool = False
+    """Whether the engine was started anew since the last reading that had a sample."""
+    gpus: tuple[Gpu, ...] | None = None
+    """None when NVML does not answer or the engine is not on this machine."""
+
+    @property
+    def up(self) -> bool:
+        """Whether the engine answered."""
+        return self.sample is not None

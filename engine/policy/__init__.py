@@ -1,0 +1,1 @@
+"""Policies that choose k: pure state machines, used by the plugin."""
