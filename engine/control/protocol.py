@@ -25,6 +25,9 @@ TOKEN_HEADER = "X-Specdeck-Token"
 TOKEN_FILE_VARIABLE = "SPECDECK_ADMIN_TOKEN_FILE"
 """Names the environment variable that tells the plugin where its admin token lies."""
 
+TIERS_VARIABLE = "SPECDECK_TIERS"
+"""Set where specdeck itself added num_speculative_tokens_per_batch_size, for graphs at every k."""
+
 TOKEN_VARIABLE = "SPECDECK_ADMIN_TOKEN"
 """Names the environment variable a client reads the admin token from."""
 
@@ -143,7 +146,8 @@ class EngineState:
         for capability in self.capabilities:
             if capability.name == name:
                 return capability
-        return Capability(name, False, "the engine's plugin does not know it", "update specdeck there")
+        reason = "the engine's plugin does not know it"
+        return Capability(name, False, reason, "update specdeck there")
 
     def as_json(self) -> dict[str, Any]:
         """Plain dicts and lists, for the wire."""
@@ -193,8 +197,17 @@ class Change:
         return {name: value for name, value in knobs.items() if value is not None}
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, without what was not asked."""
-        return {key: value for key, value in asdict(self).items() if value not in (None, False)}
+        """Plain values, without what was not asked.
+
+        >>> Change(k=0).as_json()
+        {'k': 0}
+        """
+        # Not `in (None, False)`: 0 equals False, and k=0 is a request like any other.
+        return {
+            key: value
+            for key, value in asdict(self).items()
+            if value is not None and value is not False
+        }
 
 
 @dataclass(frozen=True, slots=True)

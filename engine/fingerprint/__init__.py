@@ -1,0 +1,1 @@
+"""What makes two serving paths the same, and a short name for it."""

@@ -1,0 +1,93 @@
+"""What can be changed on this engine, and the reason and remedy where it cannot.
+
+The facts are vLLM's own, read in its source (0.26 to 0.33): methods whose proposer
+asserts that k equals num_speculative_tokens would end the engine, so they are refused.
+"""
+
+from __future__ import annotations
+
+from specdeck.engine.control.protocol import Capability
+from specdeck.engine.plugin.seam import Build
+
+_ASSERTS_ON_V1 = frozenset({"suffix", "ngram_gpu", "extract_hidden_states", "medusa"})
+"""Proposers of the V1 runner that assert k == num_speculative_tokens."""
+
+_NO_ZERO_ON_V1 = frozenset({"step3p5", "step3p5_mtp"})
+"""Drafts whose V1 proposer has no branch for k = 0."""
+
+
+def capabilities(build: Build) -> tuple[Capability, ...]:
+    """Everything an operator may want to change, in the order of a screen."""
+    live_k = _live_k(build)
+    return (
+        live_k,
+        _target_only(build, live_k),
+        _cold(build, live_k),
+        Capability("policy.fixed", True),
+        _policy("threshold"),
+        _policy("goodput"),
+    )
+
+
+def _live_k(build: Build) -> Capability:
+    name = "live_k"
+    if build.method is None:
+        return Capability(
+            name, False, "the engine runs without speculative decoding",
+            "start it with a speculative_config",
+        )  # fmt: skip
+    if build.missing:
+        return Capability(
+            name, False, f"vLLM {build.vllm} has no {', '.join(build.missing)}",
+            "use vLLM 0.26 to 0.33",
+        )  # fmt: skip
+    if build.runner == "V1" and build.method in _ASSERTS_ON_V1:
+        return Capability(
+            name, False, f"method {build.method} on the V1 runner accepts only k = {build.k_max}",
+            "use draft_model, eagle, eagle3, mtp or ngram",
+        )  # fmt: skip
+    if build.method == "custom_class":
+        return Capability(
+            name, False, "a custom proposer is not told k", "use one of vLLM's own methods"
+        )
+    if build.data_parallel > 1 and build.moe:
+        return Capability(
+            name, False, "data-parallel ranks of a mixture-of-experts model must agree on k",
+            "run with data_parallel_size 1, or one engine for each rank",
+        )  # fmt: skip
+    if not build.drafter_obeys:
+        return Capability(
+            name, True, f"the {build.runner} drafter for {build.method} drafts {build.k_max} tokens"
+            " at every k: a smaller k saves verification only",
+        )  # fmt: skip
+    return Capability(name, True)
+
+
+def _target_only(build: Build, live_k: Capability) -> Capability:
+    if live_k.available and build.runner == "V1" and build.draft_architecture in _NO_ZERO_ON_V1:
+        return Capability(
+            "target_only", False, f"a {build.draft_architecture} draft on V1 cannot skip a round",
+            "use k=1, or the V2 runner",
+        )  # fmt: skip
+    return Capability("target_only", live_k.available, _refusal(live_k), live_k.remedy)
+
+
+def _cold(build: Build, live_k: Capability) -> Capability:
+    if live_k.available and not build.can_skip_drafter:
+        reason = (
+            "an n-gram draft has no model to leave out"
+            if build.method == "ngram"
+            else f"the {build.runner} drafter for {build.method} cannot be left out of a step"
+        )
+        return Capability("cold", False, reason, "use the warm fallback")
+    return Capability("cold", live_k.available, _refusal(live_k), live_k.remedy)
+
+
+def _refusal(live_k: Capability) -> str | None:
+    return None if live_k.available else live_k.reason
+
+
+def _policy(name: str) -> Capability:
+    return Capability(
+        f"policy.{name}", False, f"this specdeck has no {name} policy", "use policy=fixed"
+    )

@@ -1,0 +1,226 @@
+"""The control state of one engine core: k, mode, lease, version.
+
+Runs on the engine core's main thread, between scheduler steps, so nothing here needs a
+lock. It lives in the engine, not in a console, so that an SSH session that drops leaves
+no half-made change behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from specdeck import __version__
+from specdeck.engine.control.protocol import (
+    PROTOCOL,
+    Applied,
+    Capability,
+    Change,
+    EngineState,
+    Fallback,
+    LastChange,
+    Lease,
+    Mode,
+    Policy,
+)
+from specdeck.engine.fingerprint.digest import fingerprint
+from specdeck.engine.plugin.capabilities import capabilities
+from specdeck.engine.plugin.refusal import Refusal, conflict, unsupported
+from specdeck.engine.plugin.seam import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class Knobs:
+    """What an operator has set."""
+
+    k: int
+    mode: Mode = "speculate"
+    fallback: Fallback = "warm"
+    policy: Policy = "fixed"
+
+    @property
+    def live_k(self) -> int:
+        """The k that the scheduler is to be told."""
+        return 0 if self.mode == "target-only" else self.k
+
+    @property
+    def cold(self) -> bool:
+        """Whether the drafter is to be left out."""
+        return self.mode == "target-only" and self.fallback == "cold"
+
+    def live(self) -> dict[str, Any]:
+        """What the serving path depends on: how target-only is kept matters only in it."""
+        fallback = self.fallback if self.mode == "target-only" else None
+        return {"k": self.live_k, "mode": self.mode, "fallback": fallback, "policy": self.policy}
+
+    def picked(self, names: Mapping[str, Any]) -> dict[str, Any]:
+        """The knobs called `names`, for a reply."""
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class _Lease:
+    ends: float
+    back: Knobs
+
+
+class Controller:
+    """Applies changes to an `Engine` and answers for its state."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        facts: Mapping[str, Any],
+        *,
+        instance: str,
+        system_fingerprint: str | None,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+    ) -> None:
+        self._engine = engine
+        self._facts = facts
+        self._instance = instance
+        self._system_fingerprint = system_fingerprint
+        self._clock = clock
+        self._wall = wall
+        self._started = wall()
+        self._capabilities = capabilities(engine.build)
+        self._knobs = Knobs(k=engine.build.k_max)
+        self._version = 0
+        self._lease: _Lease | None = None
+        self._last_change: LastChange | None = None
+        self._scheduled = engine.build.own_schedule
+        if self._can("live_k").available and not self._scheduled:
+            engine.set_k(self._knobs.live_k)
+
+    def tick(self) -> None:
+        """Takes a change back whose lease has run out; called before every step."""
+        lease = self._lease
+        if lease is not None and self._clock() >= lease.ends:
+            self._lease = None
+            self._turn(lease.back, who="specdeck", reason="the lease ran out")
+
+    def change(self, change: Change) -> Applied:
+        """Applies `change` at once; raises Refusal and changes nothing otherwise."""
+        self.tick()
+        self._check(change)
+        now = self._clock()
+        if change.renew:
+            assert self._lease is not None
+            assert change.lease_s is not None
+            self._lease = replace(self._lease, ends=now + change.lease_s)
+            return Applied({}, {}, self._version, self._engine.tally().step)
+        asked = change.asked()
+        before = self._knobs
+        back = self._lease.back if self._lease else before
+        self._lease = _Lease(now + change.lease_s, back) if change.lease_s else None
+        step = self._engine.tally().step
+        notices = self._turn(
+            replace(before, **asked), who=change.who or "unknown", reason=change.reason
+        )
+        return Applied(
+            before.picked(asked), self._knobs.picked(asked), self._version, step, notices
+        )
+
+    def _turn(self, knobs: Knobs, *, who: str, reason: str | None) -> tuple[str, ...]:
+        """Makes `knobs` the engine's, in an order in which no step drafts without a drafter."""
+        before, self._knobs = self._knobs, knobs
+        notices: tuple[str, ...] = ()
+        if self._can("live_k").available and knobs != before:
+            self._engine.set_k(knobs.live_k)
+            if self._scheduled:
+                self._scheduled = False
+                notices += ("the configured k by batch size is replaced until the next start",)
+        if knobs.cold != before.cold:
+            self._engine.skip_drafter(knobs.cold)
+            if before.cold:
+                # The drafter saw none of the tokens of the cold time, neither in the running
+                # requests nor in the prefix cache: acceptance would stay near zero for both.
+                preempted = self._engine.resync()
+                notices += (f"resync: {preempted} requests preempted, prefix cache emptied",)
+        if knobs != before:
+            self._version += 1
+            self._last_change = LastChange(
+                self._wall(), who, reason, _spelled(before), _spelled(knobs)
+            )
+        return notices
+
+    def _check(self, change: Change) -> None:
+        if change.expect_version is not None and change.expect_version != self._version:
+            last = self._last_change
+            raise conflict(self._version, last.who if last else "specdeck")
+        if change.renew and self._lease is None:
+            raise conflict(self._version, "specdeck (the lease has run out)")
+        asked = change.asked()
+        needs = {"k": "live_k", "mode": "target_only"}
+        names = [needs[knob] for knob in asked if knob in needs]
+        if change.fallback == "cold":
+            names.append("cold")
+        if change.policy is not None:
+            names.append(f"policy.{change.policy}")
+        for name in names:
+            capability = self._can(name)
+            if not capability.available:
+                raise unsupported(capability)
+        k_max = self._engine.build.k_max
+        if change.k is not None and change.k > k_max:
+            raise Refusal(
+                501,
+                "k_max",
+                f"k={change.k} is above k_max={k_max}: the engine's buffers are sized by it",
+                f"start the engine with num_speculative_tokens: {change.k}",
+            )
+
+    def _can(self, name: str) -> Capability:
+        return next(c for c in self._capabilities if c.name == name)
+
+    def facts(self) -> dict[str, Any]:
+        """The facts behind the fingerprint, what is live included."""
+        return {**self._facts, "live": self._knobs.live()}
+
+    def state(self) -> EngineState:
+        """Everything the plugin knows at this moment."""
+        self.tick()
+        build, tally, knobs = self._engine.build, self._engine.tally(), self._knobs
+        running, waiting = self._engine.requests()
+        return EngineState(
+            protocol=PROTOCOL,
+            plugin=__version__,
+            instance=self._instance,
+            version=self._version,
+            started=self._started,
+            vllm=build.vllm,
+            model=build.model,
+            method=build.method,
+            runner=build.runner,
+            k=self._engine.scheduled_k(),
+            k_set=knobs.k,
+            k_max=build.k_max,
+            mode=knobs.mode if build.method else "target-only",
+            fallback=knobs.fallback,
+            policy=knobs.policy,
+            breaker="closed",
+            step=tally.step,
+            drafts=tally.drafts,
+            drafted_per_position=tally.drafted_per_position,
+            accepted_per_position=tally.accepted_per_position,
+            running=running,
+            waiting=waiting,
+            fingerprint=fingerprint(self.facts()),
+            system_fingerprint=self._system_fingerprint,
+            capabilities=self._capabilities,
+            lease=self._lease_left(),
+            last_change=self._last_change,
+        )
+
+    def _lease_left(self) -> Lease | None:
+        lease = self._lease
+        if lease is None:
+            return None
+        left = max(0.0, lease.ends - self._clock())
+        return Lease(seconds_left=left, k=lease.back.k, mode=lease.back.mode)
+
+
+def _spelled(knobs: Knobs) -> dict[str, Any]:
+    return {"k": knobs.k, "mode": knobs.mode, "fallback": knobs.fallback, "policy": knobs.policy}

@@ -1,0 +1,56 @@
+"""Inside the engine core's process: a command from the API server, and its answer."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import asdict
+from typing import Any, Self
+
+from specdeck.engine.fingerprint.digest import fingerprint
+from specdeck.engine.plugin.controller import Controller
+from specdeck.engine.plugin.facts import facts, system_fingerprint
+from specdeck.engine.plugin.hooks import CoreEngine
+from specdeck.engine.plugin.refusal import Refusal, change_from
+
+
+class Control:
+    """The controller of one engine core and the engine it controls."""
+
+    def __init__(self, engine: CoreEngine, controller: Controller) -> None:
+        self._engine = engine
+        self._controller = controller
+        engine.before_step = controller.tick
+
+    @classmethod
+    def over(cls, core: Any) -> Self:
+        """Takes hold of `core`, a vLLM EngineCore; called once, before traffic."""
+        engine = CoreEngine(core)
+        controller = Controller(
+            engine,
+            facts(core.vllm_config, engine.build),
+            instance=secrets.token_hex(8),
+            system_fingerprint=system_fingerprint(core.vllm_config),
+            clock=time.monotonic,
+            wall=time.time,
+        )
+        return cls(engine, controller)
+
+    def answer(self, command: str, payload: Any) -> dict[str, Any]:
+        """The reply as JSON; a refusal carries its HTTP `status` beside the `error`."""
+        try:
+            return self._reply(command, payload)
+        except Refusal as refusal:
+            return {**refusal.as_json(), "status": refusal.status}
+
+    def _reply(self, command: str, payload: Any) -> dict[str, Any]:
+        if command == "state":
+            return self._controller.state().as_json()
+        if command == "steps":
+            return {"steps": self._engine.steps(int(payload))}
+        if command == "facts":
+            known = self._controller.facts()
+            return {"facts": known, "fingerprint": fingerprint(known)}
+        if command == "change":
+            return asdict(self._controller.change(change_from(payload)))
+        raise Refusal(400, "invalid", f"unknown command {command!r}")

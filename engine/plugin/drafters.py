@@ -1,0 +1,93 @@
+"""The drafter's side of k, inside each worker.
+
+vLLM's V1 proposers obey the k of the scheduler; two things are added here. A cold
+target-only leaves the drafter's one forward pass at k = 0 out as well. And the V2
+runner's stand-alone drafter, which makes num_speculative_tokens passes at every k and
+has the surplus masked, is told the k so that less k is less work.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+_OBEYING_V2 = frozenset({"TargetDependentARSpeculator", "StandaloneARSpeculator"})
+"""V2 speculators whose work falls with k (the second one after wrapping)."""
+
+_WRAPPED = "_specdeck_skip"
+
+
+def install(worker: Any) -> dict[str, Any]:
+    """Wraps the worker's drafter once; says what it is and what it can.
+
+    `worker` is vLLM's worker (any rank); the reply is msgpack-able.
+    """
+    runner = worker.model_runner
+    drafter = getattr(runner, "drafter", None) or getattr(runner, "speculator", None)
+    if drafter is None:
+        return {"drafter": None, "obeys": True, "skippable": False}
+    names = {cls.__name__ for cls in type(drafter).__mro__}
+    if "SpecDecodeBaseProposer" in names:
+        skippable = "Step3p5MTPProposer" not in names
+        if skippable:
+            _wrap(drafter, _proposer_v1)
+        return {"drafter": type(drafter).__name__, "obeys": True, "skippable": skippable}
+    if names & _OBEYING_V2:
+        _wrap(drafter, _speculator_v2)
+        return {"drafter": type(drafter).__name__, "obeys": True, "skippable": True}
+    obeys = type(drafter).__name__ == "NgramProposer"
+    return {"drafter": type(drafter).__name__, "obeys": obeys, "skippable": False}
+
+
+def skip(worker: Any, on: bool) -> None:
+    """Leaves the drafter out of steps with k = 0, or takes it back in."""
+    runner = worker.model_runner
+    drafter = getattr(runner, "drafter", None) or getattr(runner, "speculator", None)
+    if drafter is not None and hasattr(drafter, _WRAPPED):
+        setattr(drafter, _WRAPPED, on)
+
+
+def _wrap(drafter: Any, wrapper: Any) -> None:
+    if not hasattr(drafter, _WRAPPED):
+        setattr(drafter, _WRAPPED, False)
+        drafter.propose = wrapper(drafter, drafter.propose)
+
+
+def _proposer_v1(drafter: Any, propose: Any) -> Any:
+    """V1: at k = 0 no forward pass while cold; the result is what k = 0 gives when warm."""
+
+    @functools.wraps(propose)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if getattr(drafter, _WRAPPED) and kwargs.get("num_speculative_tokens") == 0:
+            drafter.num_speculative_tokens = 0
+            drafter._last_draft_probs = None  # noqa: SLF001  # what vLLM's own propose does first
+            following = kwargs["next_token_ids"]
+            return following.new_empty((following.shape[0], 0)).long()
+        return propose(*args, **kwargs)
+
+    return wrapped
+
+
+def _speculator_v2(drafter: Any, propose: Any) -> Any:
+    """V2: the scheduler's k bounds the passes; the full-width buffer is returned, because the
+    runner writes it into rows of num_speculative_tokens and masks what is beyond k."""
+    standalone = any(cls.__name__ == "StandaloneARSpeculator" for cls in type(drafter).__mro__)
+
+    @functools.wraps(propose)
+    def wrapped(input_batch: Any, *args: Any, **kwargs: Any) -> Any:
+        k = kwargs.get("num_speculative_tokens")
+        if k is None or kwargs.get("dummy_run"):
+            return propose(input_batch, *args, **kwargs)
+        if k == 0 and getattr(drafter, _WRAPPED):
+            return drafter.draft_tokens[: input_batch.num_reqs]
+        if not standalone:
+            return propose(input_batch, *args, **kwargs)
+        steps = drafter.num_speculative_steps
+        drafter.num_speculative_steps = max(k, 1)
+        try:
+            propose(input_batch, *args, **kwargs)
+        finally:
+            drafter.num_speculative_steps = steps
+        return drafter.draft_tokens[: input_batch.num_reqs]
+
+    return wrapped

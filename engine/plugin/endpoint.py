@@ -1,0 +1,113 @@
+"""vLLM's endpoint plugin: the routes under /v1/specdeck/, in every API server process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import Any
+
+from specdeck.engine.control.protocol import PREFIX, TOKEN_HEADER
+from specdeck.engine.plugin.admin_token import accepted, ensure_token_file
+from specdeck.engine.plugin.refusal import Refusal, change_from, nonsense
+
+logger = logging.getLogger("vllm.specdeck")
+
+_PATIENCE_S = 4.0
+"""How long an engine core may take to answer between two steps before it counts as stalled."""
+
+
+class SpecdeckEndpoint:
+    """The `vllm.endpoint_plugins` entry point."""
+
+    name = "specdeck"
+    required_tasks = ("generate",)
+
+    def __init__(self) -> None:
+        self._client: Any = None
+
+    def attach_router(self, app: Any) -> None:
+        """Adds the routes; vLLM calls it once while it builds the application."""
+        from fastapi import APIRouter, Request
+
+        async def control(request: Request) -> Any:
+            return await self._control(request.headers.get(TOKEN_HEADER), await request.body())
+
+        # FastAPI resolves annotations in this module's globals, where Request is not.
+        control.__annotations__["request"] = Request
+        router = APIRouter(prefix=PREFIX)
+        router.add_api_route("/state", self._state, methods=["GET"])
+        router.add_api_route("/steps", self._steps, methods=["GET"])
+        router.add_api_route("/facts", self._facts, methods=["GET"])
+        router.add_api_route("/control", control, methods=["PUT"])
+        app.include_router(router)
+
+    async def init_state(self, engine_client: Any, state: Any, args: Any) -> None:
+        """Takes hold of the engine before the first request can be scheduled."""
+        self._client = engine_client
+        logger.info(
+            "specdeck's admin token is in %s", ensure_token_file(getattr(args, "port", 0) or 0)
+        )
+        await self._answer("state", None)
+
+    async def _state(self) -> Any:
+        return await self._respond("state", None)
+
+    async def _steps(self, since: int = 0) -> Any:
+        return await self._respond("steps", since)
+
+    async def _facts(self) -> Any:
+        return await self._respond("facts", None)
+
+    async def _control(self, token: str | None, body: bytes) -> Any:
+        from fastapi.responses import JSONResponse
+
+        try:
+            if not accepted(token):
+                raise Refusal(
+                    401,
+                    "admin_token",
+                    f"the admin token ({TOKEN_HEADER}) is missing or wrong",
+                    "use the token file that `specdeck run` wrote on the engine's machine",
+                )
+            change = change_from(_json(body))
+        except Refusal as refusal:
+            return JSONResponse(refusal.as_json(), status_code=refusal.status)
+        return await self._respond("change", change.as_json())
+
+    async def _respond(self, command: str, payload: Any) -> Any:
+        from fastapi.responses import JSONResponse
+
+        try:
+            answer = await self._answer(command, payload)
+        except Refusal as refusal:
+            answer = {**refusal.as_json(), "status": refusal.status}
+        return JSONResponse(answer, status_code=answer.pop("status", 200))
+
+    async def _answer(self, command: str, payload: Any) -> dict[str, Any]:
+        core = getattr(self._client, "engine_core", None)
+        # Every data-parallel engine must get a change, and the first one speaks for all.
+        call = getattr(core, "call_utility_all_async", None)
+        if call is None:
+            raise Refusal(
+                501,
+                "engine_client",
+                "this vLLM's engine client has no call_utility_all_async",
+                "use vLLM 0.26 to 0.33",
+            )
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                answers = await call("specdeck", command, json.dumps(payload))
+        except TimeoutError:
+            raise Refusal(
+                503, "stalled", f"the engine core has not answered for {_PATIENCE_S:.0f} s"
+            ) from None
+        first: dict[str, Any] = json.loads(answers[0])
+        return first
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError:
+        raise nonsense("the body is not JSON") from None

@@ -1,0 +1,54 @@
+"""vLLM's general plugin: adds specdeck's methods to the engine core and the workers.
+
+vLLM runs this in every one of its processes, several times in some; nothing changes for
+an engine until the endpoint plugin first calls the engine core.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+logger = logging.getLogger("vllm.specdeck")
+
+_CONTROL = "_specdeck_control"
+
+
+def register() -> None:
+    """The `vllm.general_plugins` entry point; safe to call again.
+
+    A plugin that fails must not keep an engine from starting: the console asks whether
+    the plugin answers and names what is missing.
+    """
+    try:
+        from vllm.v1.engine.core import EngineCore
+        from vllm.v1.worker.worker_base import WorkerBase
+
+        EngineCore.specdeck = _on_core
+        WorkerBase.specdeck_worker = _on_worker
+    except Exception:
+        logger.exception("specdeck could not take hold; the engine runs without it")
+
+
+def _on_core(core: Any, command: str, payload: str) -> str:
+    """The engine core's utility method: JSON in, JSON out, on its main thread.
+
+    vLLM logs a traceback for every exception of a utility, so a refusal is a value.
+    """
+    from specdeck.engine.plugin.core import Control
+
+    control = getattr(core, _CONTROL, None)
+    if control is None:
+        control = Control.over(core)
+        setattr(core, _CONTROL, control)
+    return json.dumps(control.answer(command, json.loads(payload)))
+
+
+def _on_worker(worker: Any, command: str, *args: Any) -> Any:
+    """The worker's method for `collective_rpc`."""
+    from specdeck.engine.plugin import drafters
+
+    if command == "install":
+        return drafters.install(worker)
+    return drafters.skip(worker, *args)

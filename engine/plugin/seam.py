@@ -1,0 +1,71 @@
+"""What the controller needs of an engine, without naming any of vLLM's parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """What an engine is and will be until it is started again."""
+
+    vllm: str
+    model: str
+    method: str | None
+    """vLLM's name of the speculative method; None without speculation."""
+    runner: str
+    """`V1`, `V2` or `unknown`."""
+    k_max: int
+    """0 without speculation."""
+    data_parallel: int = 1
+    moe: bool = False
+    draft_architecture: str | None = None
+    """Model type of the draft, for methods with a draft model of their own."""
+    missing: tuple[str, ...] = ()
+    """Parts of vLLM that specdeck needs and this version does not have."""
+    drafter_obeys: bool = True
+    """Whether less k is less work for the drafter, after specdeck's wrapping."""
+    can_skip_drafter: bool = False
+    """Whether the drafter can be left out altogether (cold target-only)."""
+    own_schedule: bool = False
+    """Whether the operator configured k by batch size, which a change of k replaces."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Counts since the plugin took hold."""
+
+    step: int
+    drafts: int
+    drafted_per_position: tuple[int, ...]
+    accepted_per_position: tuple[int, ...]
+
+
+class Engine(Protocol):
+    """The seam between the controller and one engine core."""
+
+    @property
+    def build(self) -> Build:
+        """What the engine is."""
+
+    def set_k(self, k: int) -> None:
+        """Drafts of `k` tokens from the next step on, at every batch size."""
+
+    def scheduled_k(self) -> int:
+        """The k that the next step will be told at the present batch size."""
+
+    def skip_drafter(self, on: bool) -> None:
+        """Leaves the drafter out of steps with k = 0, or takes it back in."""
+
+    def resync(self) -> int:
+        """Drops every KV block so that drafter and target agree; requests preempted by it."""
+
+    def requests(self) -> tuple[int, int]:
+        """Requests running and waiting."""
+
+    def tally(self) -> Tally:
+        """Counts since the plugin took hold."""
+
+    def steps(self, since: int) -> list[dict[str, Any]]:
+        """The remembered steps after number `since`, oldest first."""

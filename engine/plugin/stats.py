@@ -1,0 +1,63 @@
+"""vLLM's stat logger plugin: one more counter on its /metrics page.
+
+vLLM counts accepted tokens per position but not how many drafts *had* that position, so
+with k moving the page alone understates deep positions. The figure exists inside vLLM
+(SpecDecodingStats.num_draft_tokens_per_pos); this publishes it.
+
+Imported by vLLM's API server process only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prometheus_client import Counter
+from vllm.v1.metrics.loggers import StatLoggerBase
+
+_NAME = "specdeck:draft_tokens_per_position"
+_counter: Any = None
+"""One for the process: Prometheus refuses a second counter of the same name."""
+
+
+class DraftedPerPosition(StatLoggerBase):  # type: ignore[misc]  # vLLM is untyped here
+    """Counts drafts that had a token at each position."""
+
+    def __init__(self, vllm_config: Any, engine_index: int = 0) -> None:
+        self._engine = str(engine_index)
+        self._model = str(vllm_config.model_config.served_model_name)
+        self._positions: list[Any] = []
+        if vllm_config.speculative_config is not None:
+            counter = _shared_counter()
+            count = vllm_config.speculative_config.num_speculative_tokens or 0
+            self._positions = [
+                counter.labels(self._model, self._engine, str(position))
+                for position in range(count)
+            ]
+
+    def record(
+        self,
+        scheduler_stats: Any,
+        iteration_stats: Any,
+        mm_cache_stats: Any = None,
+        engine_idx: int = 0,
+    ) -> None:
+        """Called by vLLM after every step."""
+        stats = getattr(scheduler_stats, "spec_decoding_stats", None)
+        drafted = getattr(stats, "num_draft_tokens_per_pos", None)
+        if drafted:
+            for counter, count in zip(self._positions, drafted, strict=False):
+                counter.inc(count)
+
+    def log_engine_initialized(self) -> None:
+        """vLLM's own loggers say it already."""
+
+
+def _shared_counter() -> Any:
+    global _counter
+    if _counter is None:
+        _counter = Counter(
+            _NAME,
+            "Drafts that had a token at this position.",
+            ["model_name", "engine", "position"],
+        )
+    return _counter

@@ -1,0 +1,55 @@
+"""The admin token: private, shared by one engine's processes, compared whole."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from specdeck.engine.control.protocol import TOKEN_FILE_VARIABLE
+from specdeck.engine.plugin.admin_token import accepted, ensure_token_file, write_token
+
+
+def test_a_token_file_is_its_owners_only(tmp_path: Path) -> None:
+    environment = {"SPECDECK_HOME": str(tmp_path)}
+    path = ensure_token_file(8000, environment)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert environment[TOKEN_FILE_VARIABLE] == str(path)
+
+
+def test_the_api_servers_of_one_engine_share_a_token(tmp_path: Path) -> None:
+    first = ensure_token_file(8000, {"SPECDECK_HOME": str(tmp_path)})
+    token = first.read_text()
+    second = ensure_token_file(8000, {"SPECDECK_HOME": str(tmp_path)})
+    assert (second, second.read_text()) == (first, token)
+
+
+def test_a_named_file_is_left_as_it_is(tmp_path: Path) -> None:
+    environment = {TOKEN_FILE_VARIABLE: str(tmp_path / "token")}
+    assert ensure_token_file(8000, environment) == tmp_path / "token"
+    assert not (tmp_path / "token").exists()
+
+
+def test_a_token_is_not_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text("kept")
+    (tmp_path / "token").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(FileExistsError):
+        write_token(tmp_path / "token")
+
+
+def test_only_the_whole_token_is_accepted(tmp_path: Path) -> None:
+    write_token(tmp_path / "token")
+    token = (tmp_path / "token").read_text()
+    environment = {TOKEN_FILE_VARIABLE: str(tmp_path / "token")}
+    assert accepted(token, environment)
+    assert not accepted(token[:-1], environment)
+    assert not accepted("", environment)
+    assert not accepted(None, environment)
+    assert not accepted("é", environment)
+
+
+def test_nothing_is_accepted_without_a_token(tmp_path: Path) -> None:
+    assert not accepted("x", {})
+    assert not accepted("x", {TOKEN_FILE_VARIABLE: str(tmp_path / "gone")})
+    (tmp_path / "empty").touch()
+    assert not accepted("x", {TOKEN_FILE_VARIABLE: str(tmp_path / "empty")})

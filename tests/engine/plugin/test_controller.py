@@ -1,0 +1,252 @@
+"""The control state: what is applied, refused and taken back."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from specdeck.engine.control.protocol import Change
+from specdeck.engine.plugin.controller import Controller
+from specdeck.engine.plugin.refusal import Refusal
+from specdeck.engine.plugin.seam import Build, Tally
+
+BUILD = Build(
+    vllm="0.32.0", model="demo", method="draft_model", runner="V1", k_max=5, can_skip_drafter=True
+)
+
+
+@dataclass
+class Engine:
+    """Remembers what it was told, in order."""
+
+    build: Build = BUILD
+    told: list[tuple[str, Any]] = field(default_factory=list)
+    k: int = 5
+
+    def set_k(self, k: int) -> None:
+        self.told.append(("k", k))
+        self.k = k
+
+    def scheduled_k(self) -> int:
+        return self.k
+
+    def skip_drafter(self, on: bool) -> None:
+        self.told.append(("skip", on))
+
+    def resync(self) -> int:
+        self.told.append(("resync", None))
+        return 3
+
+    def requests(self) -> tuple[int, int]:
+        return 3, 1
+
+    def tally(self) -> Tally:
+        return Tally(7, 0, (0,) * 5, (0,) * 5)
+
+    def steps(self, since: int) -> list[dict[str, Any]]:
+        return []
+
+
+@dataclass
+class Clock:
+    now: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def control(engine: Engine, clock: Callable[[], float]) -> Controller:
+    return Controller(
+        engine, {"vllm": "0.32.0"}, instance="i", system_fingerprint=None, clock=clock, wall=clock
+    )
+
+
+@pytest.fixture
+def engine() -> Engine:
+    return Engine()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def controller(engine: Engine, clock: Clock) -> Controller:
+    return control(engine, clock)
+
+
+def test_k_max_is_in_force_before_traffic(controller: Controller, engine: Engine) -> None:
+    assert engine.told == [("k", 5)]
+    assert controller.state().k == 5
+
+
+def test_a_configured_schedule_stays_until_the_first_change(clock: Clock) -> None:
+    engine = Engine(replace(BUILD, own_schedule=True))
+    controller = control(engine, clock)
+    assert engine.told == []
+    assert "by batch size" in controller.change(Change(k=2)).notices[0]
+    assert controller.change(Change(k=3)).notices == ()
+
+
+def test_a_change_says_before_applied_and_its_step(controller: Controller) -> None:
+    applied = controller.change(Change(k=3, who="ana", reason="trying"))
+    assert (applied.before, applied.applied, applied.step) == ({"k": 5}, {"k": 3}, 7)
+    state = controller.state()
+    assert (state.k, state.k_set, state.version) == (3, 3, 1)
+    assert state.last_change is not None
+    assert (state.last_change.who, state.last_change.reason) == ("ana", "trying")
+
+
+def test_k_zero_is_applied(controller: Controller, engine: Engine) -> None:
+    assert controller.change(Change(k=0)).applied == {"k": 0}
+    assert engine.k == 0
+
+
+def test_target_only_keeps_the_operators_k(controller: Controller, engine: Engine) -> None:
+    controller.change(Change(k=3))
+    controller.change(Change(mode="target-only"))
+    assert (engine.k, controller.state().k, controller.state().k_set) == (0, 0, 3)
+    controller.change(Change(k=4))
+    assert engine.k == 0
+    controller.change(Change(mode="speculate"))
+    assert engine.k == 4
+
+
+def test_warm_target_only_leaves_the_drafter_running(
+    controller: Controller, engine: Engine
+) -> None:
+    controller.change(Change(mode="target-only"))
+    assert all(what != "skip" for what, _ in engine.told)
+
+
+def test_cold_stops_drafting_before_the_drafter_and_resyncs_on_the_way_back(
+    controller: Controller, engine: Engine
+) -> None:
+    engine.told.clear()
+    controller.change(Change(mode="target-only", fallback="cold"))
+    assert engine.told == [("k", 0), ("skip", True)]
+    engine.told.clear()
+    notices = controller.change(Change(mode="speculate")).notices
+    assert engine.told == [("k", 5), ("skip", False), ("resync", None)]
+    assert "3 requests preempted" in notices[0]
+
+
+def test_leaving_cold_for_warm_resyncs_too(controller: Controller, engine: Engine) -> None:
+    controller.change(Change(mode="target-only", fallback="cold"))
+    engine.told.clear()
+    controller.change(Change(fallback="warm"))
+    assert engine.told == [("k", 0), ("skip", False), ("resync", None)]
+
+
+def test_a_lease_takes_the_change_back(
+    controller: Controller, engine: Engine, clock: Clock
+) -> None:
+    controller.change(Change(k=2, lease_s=10))
+    clock.now += 9
+    controller.tick()
+    assert engine.k == 2
+    clock.now += 1
+    controller.tick()
+    assert engine.k == 5
+    state = controller.state()
+    assert state.lease is None
+    assert state.last_change is not None
+    assert state.last_change.who == "specdeck"
+
+
+def test_a_renewed_lease_lasts_longer_and_goes_back_as_far(
+    controller: Controller, clock: Clock
+) -> None:
+    controller.change(Change(k=2, lease_s=10))
+    clock.now += 9
+    controller.change(Change(renew=True, lease_s=10))
+    clock.now += 9
+    assert controller.state().k == 2
+    controller.change(Change(k=1, lease_s=10))
+    clock.now += 11
+    assert controller.state().k == 5
+
+
+def test_a_change_without_lease_keeps_what_it_sets(controller: Controller, clock: Clock) -> None:
+    controller.change(Change(k=2, lease_s=10))
+    controller.change(Change(k=3))
+    clock.now += 20
+    assert controller.state().k == 3
+
+
+def test_a_lease_that_ran_out_cannot_be_renewed(controller: Controller, clock: Clock) -> None:
+    controller.change(Change(k=2, lease_s=1))
+    clock.now += 2
+    with pytest.raises(Refusal) as refusal:
+        controller.change(Change(renew=True, lease_s=10))
+    assert refusal.value.status == 409
+
+
+def test_the_version_a_client_expects_must_hold(controller: Controller) -> None:
+    controller.change(Change(k=3, who="ana", expect_version=0))
+    with pytest.raises(Refusal, match="version 1, changed by ana") as refusal:
+        controller.change(Change(k=4, expect_version=0))
+    assert refusal.value.status == 409
+    assert controller.state().k == 3
+
+
+def test_setting_what_is_set_is_no_change(controller: Controller) -> None:
+    controller.change(Change(k=5))
+    assert controller.state().version == 0
+
+
+@pytest.mark.parametrize(
+    ("build", "change", "reason"),
+    [
+        (replace(BUILD, method=None, k_max=0), Change(k=1), "without speculative decoding"),
+        (replace(BUILD, method="suffix"), Change(k=1), "accepts only k = 5"),
+        (replace(BUILD, method="medusa"), Change(mode="target-only"), "accepts only k = 5"),
+        (replace(BUILD, method="custom_class"), Change(k=1), "not told k"),
+        (replace(BUILD, data_parallel=2, moe=True), Change(k=1), "must agree on k"),
+        (replace(BUILD, missing=("dynamic_sd_lookup",)), Change(k=1), "has no dynamic_sd_lookup"),
+        (replace(BUILD, draft_architecture="step3p5"), Change(mode="target-only"), "cannot skip"),
+        (replace(BUILD, can_skip_drafter=False), Change(fallback="cold"), "cannot be left out"),
+        (BUILD, Change(policy="goodput"), "no goodput policy"),
+        (BUILD, Change(k=6), "above k_max=5"),
+    ],
+)
+def test_what_an_engine_cannot_do_is_refused_with_the_reason(
+    build: Build, change: Change, reason: str, clock: Clock
+) -> None:
+    engine = Engine(build)
+    controller = control(engine, clock)
+    engine.told.clear()
+    with pytest.raises(Refusal, match=reason) as refusal:
+        controller.change(change)
+    assert refusal.value.status == 501
+    assert refusal.value.remedy
+    assert engine.told == []
+
+
+def test_an_engine_that_cannot_change_k_is_never_told(clock: Clock) -> None:
+    engine = Engine(replace(BUILD, method="suffix"))
+    control(engine, clock)
+    assert engine.told == []
+
+
+def test_the_fingerprint_moves_with_k_and_comes_back(controller: Controller) -> None:
+    first = controller.state().fingerprint
+    controller.change(Change(k=3))
+    assert controller.state().fingerprint != first
+    controller.change(Change(k=5))
+    assert controller.state().fingerprint == first
+
+
+def test_how_target_only_was_kept_does_not_outlive_it(controller: Controller) -> None:
+    first = controller.state().fingerprint
+    controller.change(Change(mode="target-only", fallback="cold"))
+    controller.change(Change(mode="speculate"))
+    assert controller.state().fingerprint == first
+
+
+def test_the_state_survives_the_wire(controller: Controller) -> None:
+    controller.change(Change(k=2, lease_s=5, who="ana"))
+    state = controller.state()
+    assert type(state).from_json({**state.as_json(), "from_a_newer_plugin": 1}) == state
