@@ -1,0 +1,139 @@
+"""The `specdeck` command: finds the command asked for, and turns errors into one line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from specdeck.engine.errors import SpecdeckError
+
+INTERRUPTED = 130
+
+COMMANDS = {
+    "demo": "The shipped model pair on a real engine, with load, and the console.",
+    "run": "Start an engine from a config, then the console.",
+    "attach": "The console on engines that already run.",
+    "watch": "Samples of an engine, one line each.",
+    "set": "Change k, mode or policy of a running engine.",
+    "ps": "The engines that specdeck started.",
+    "stop": "End an engine that specdeck started, all of it.",
+    "doctor": "Check this machine, a config or an engine.",
+    "load": "Put load on an engine until interrupted.",
+}
+"""What `--help` says of each; the modules behind them are not imported for that."""
+
+
+class Lazy(click.Group):
+    """A group whose commands live in modules that are imported when they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The commands in the order of a session, not of the alphabet."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command called `cmd_name`."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"specdeck.console.commandline.{cmd_name}")
+        command: click.Command = module.command
+        command.params.append(_debug_option(hidden=True))
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Lists the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def _debug_option(*, hidden: bool) -> click.Option:
+    """`--debug`, before or after the command; `outcome` looks for it by itself."""
+    return click.Option(
+        ["--debug"],
+        is_flag=True,
+        hidden=hidden,
+        expose_value=False,
+        help="Show a traceback when something fails.",
+    )
+
+
+def _version(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:
+    if given:
+        from specdeck import __version__
+
+        click.echo(f"specdeck {__version__}")
+        ctx.exit()
+
+
+group = Lazy(
+    "specdeck",
+    help="A terminal flight deck for vLLM's speculative decoding.",
+    epilog="Exit codes: 0 good, 1 a check failed, 2 wrong usage or config, "
+    "3 the engine cannot be reached or cannot do it, 130 interrupted.",
+    params=[
+        _debug_option(hidden=False),
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_version,
+            help="Show the version and exit.",
+        ),
+    ],
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs one command and exits with its documented code."""
+    sys.exit(outcome(sys.argv[1:] if arguments is None else arguments))
+
+
+def outcome(arguments: Sequence[str]) -> int:
+    """Runs one command and returns its exit code; whatever goes wrong is one line on stderr."""
+    debug = "--debug" in arguments or bool(os.environ.get("SPECDECK_DEBUG"))
+    try:
+        code = group.main(list(arguments), prog_name="specdeck", standalone_mode=False)
+        sys.stdout.flush()
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        return _closed_pipe()
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return 0
+    except click.ClickException as error:
+        return _say(_usage(error), error.exit_code, debug)
+    except SpecdeckError as error:
+        return _say(error.line(), error.exit_code, debug)
+    except Exception as error:  # noqa: BLE001  # the last line of defence: no traceback unasked
+        kind = type(error).__name__
+        return _say(f"unexpected {kind}: {error}: --debug shows where", 1, debug)
+    return code if isinstance(code, int) else 0
+
+
+def _say(message: str, code: int, debug: bool) -> int:
+    """Prints the one line, after the traceback where that was asked for."""
+    if debug:
+        import traceback
+
+        traceback.print_exc()
+    click.echo(f"specdeck: {' '.join(message.split())}", err=True)
+    return code
+
+
+def _usage(error: click.ClickException) -> str:
+    message = error.format_message().rstrip(".")
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        return f"{message}: see '{error.ctx.command_path} --help'"
+    return message
+
+
+def _closed_pipe() -> int:
+    """The reader has had enough; the interpreter must not complain when it flushes."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0

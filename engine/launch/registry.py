@@ -1,0 +1,227 @@
+"""The engines that specdeck started: one small file for each, so that `ps` finds them again."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal, Self
+from urllib.parse import urlsplit
+
+from specdeck.engine.launch import session
+from specdeck.engine.locations import private
+
+SCHEMA = 1
+"""Raised when a record changes its meaning; a newer one is listed, not read."""
+
+Life = Literal["running", "orphans", "gone"]
+"""`orphans`: the server is dead, and workers of it are not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One engine as it was started."""
+
+    name: str
+    url: str
+    pid: int
+    born: int
+    """See `session.Process.born`."""
+    boot: str | None
+    started: float
+    """Unix time, seconds."""
+    log: str
+    token_file: str
+    config: str | None = None
+    model: str | None = None
+    ready: float | None = None
+    """Unix time at which it first answered; None while it starts."""
+    version: str | None = None
+    """specdeck's own, at the start."""
+    schema: int = SCHEMA
+
+    @property
+    def session_id(self) -> int:
+        """The session of all its processes: the engine leads it."""
+        return self.pid
+
+    @property
+    def leader(self) -> session.Leader:
+        """The identity of the engine's first process."""
+        return session.Leader(self.pid, self.born, self.boot)
+
+    @property
+    def port(self) -> int | None:
+        """The port that the engine listens on."""
+        return urlsplit(self.url).port
+
+    def life(self) -> Life:
+        """What is left of it."""
+        if session.leads(self.leader):
+            return "running"
+        return "orphans" if session.members(self.leader) else "gone"
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, for the file and for `ps --json`; the token itself is in neither."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        """The record in `data`; raises ValueError when it is none, or a newer one."""
+        if not isinstance(data, dict):
+            raise ValueError("not a record")
+        if data.get("schema") != SCHEMA:
+            raise ValueError("written by another version of specdeck")
+        known = {field.name for field in fields(cls)}
+        try:
+            record = cls(**{key: value for key, value in data.items() if key in known})
+        except TypeError as error:
+            raise ValueError("a field is missing") from error
+        wanted = {"name": str, "url": str, "pid": int, "born": int, "log": str, "token_file": str}
+        for name, kind in wanted.items():
+            if not isinstance(getattr(record, name), kind):
+                raise ValueError(f"{name} is not of type {kind.__name__}")
+        return record
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A file in the registry that is no record this version can read."""
+
+    path: Path
+    reason: str
+
+
+class Registry:
+    """The records in one folder, shared by every specdeck of one user."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def add(self, record: Record) -> Record:
+        """Writes `record` under its name or, where that is taken, with `-2`, `-3`, ….
+
+        Returns the record as it was written.
+        """
+        with self._alone():
+            named = replace(record, name=self._free(record.name))
+            self._write(named)
+        return named
+
+    def update(self, record: Record) -> None:
+        """Writes `record` again, unless it was removed meanwhile."""
+        with self._alone():
+            if self._path(record.name).exists():
+                self._write(record)
+
+    def all(self) -> tuple[Record | Unreadable, ...]:
+        """Every file, by name; a broken one hides no other."""
+        if not self._root.is_dir():
+            return ()
+        return tuple(_read(path) for path in sorted(self._root.glob("*.json")))
+
+    def records(self) -> tuple[Record, ...]:
+        """The files that can be read."""
+        return tuple(entry for entry in self.all() if isinstance(entry, Record))
+
+    def find(self, text: str) -> Record | None:
+        """The record of this name, URL or port; None when there is none."""
+        records = self.records()
+        for record in records:
+            if record.name == text:
+                return record
+        wanted = address(text)
+        return next((r for r in records if wanted and address(r.url) == wanted), None)
+
+    def remove(self, record: Record) -> None:
+        """Deletes the record and the engine's token; without effect when it is gone."""
+        with self._alone():
+            path = self._path(record.name)
+            found = _read(path)
+            # The name may belong to a later engine already.
+            if isinstance(found, Record) and found.leader == record.leader:
+                path.unlink(missing_ok=True)
+            Path(record.token_file).unlink(missing_ok=True)
+
+    def clean(self) -> tuple[Record, ...]:
+        """Removes the records of engines of which nothing is left, and returns the others."""
+        records = self.records()
+        gone = {record.name for record in records if record.life() == "gone"}
+        for record in records:
+            if record.name in gone:
+                self.remove(record)
+        return tuple(record for record in records if record.name not in gone)
+
+    def _free(self, name: str) -> str:
+        base, number = slug(name), 1
+        while True:
+            candidate = base if number == 1 else f"{base}-{number}"
+            path = self._path(candidate)
+            found = _read(path) if path.exists() else None
+            if found is None or (isinstance(found, Record) and found.life() == "gone"):
+                return candidate
+            number += 1
+
+    def _path(self, name: str) -> Path:
+        return self._root / f"{name}.json"
+
+    def _write(self, record: Record) -> None:
+        """Atomic: a reader sees the whole record or none."""
+        handle, temporary = tempfile.mkstemp(dir=self._root, prefix=".")
+        with open(handle, "w", encoding="utf-8") as file:
+            json.dump(record.as_json(), file, indent=1)
+        os.replace(temporary, self._path(record.name))
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keeps two consoles from choosing one name; the lock dies with its holder."""
+        handle = os.open(private(self._root) / ".lock", os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+
+def slug(name: str) -> str:
+    """A name that is short, safe as a file's and easy to type.
+
+    >>> slug("meta-llama/Llama-3.1-8B"), slug("/models/Target v2"), slug("//")
+    ('llama-3.1-8b', 'target-v2', 'engine')
+    """
+    last = name.rstrip("/").rpartition("/")[2].lower()
+    safe = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in last)
+    return safe.strip("-.")[:40] or "engine"
+
+
+def address(text: str) -> tuple[str, int] | None:
+    """Host and port that a URL, `host:port` or bare port means; None when it is none of them.
+
+    >>> address("http://localhost:8000/"), address("127.0.0.1:8000"), address("8000")
+    (('127.0.0.1', 8000), ('127.0.0.1', 8000), ('127.0.0.1', 8000))
+    >>> address("demo") is None
+    True
+    """
+    if text.isdecimal():
+        text = f"127.0.0.1:{text}"
+    try:
+        parts = urlsplit(text if "//" in text else f"//{text}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return None
+    if host is None or (port is None and not parts.scheme):
+        return None
+    local = host in ("localhost", "0.0.0.0", "::1", "::", "127.0.0.1")
+    return ("127.0.0.1" if local else host, port or (443 if parts.scheme == "https" else 80))
+
+
+def _read(path: Path) -> Record | Unreadable:
+    try:
+        return Record.from_json(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        return Unreadable(path, " ".join(str(error).split()))

@@ -1,0 +1,119 @@
+"""The processes of one engine: everything in the session that its leader opened.
+
+An engine is started in a session of its own. Children inherit the session and stay
+in it when their parent dies, so the session finds an EngineCore or a worker whose
+server is gone, which a walk down the tree of processes would not.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process at one moment."""
+
+    pid: int
+    born: int
+    """Clock ticks from boot to its start: with the pid, it names a process for ever.
+
+    Taken raw, because a start in Unix time moves whenever the clock is set.
+    """
+    session: int
+    zombie: bool
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """The process that opened a session, beyond doubt."""
+
+    pid: int
+    born: int
+    boot: str | None
+    """The boot of the machine in which `pid` and `born` mean something."""
+
+
+def parsed(stat: str) -> Process:
+    """A process from its line in `/proc/<pid>/stat`.
+
+    The name may hold blanks and brackets, hence the search from the right.
+
+    >>> parsed("17 (VLLM::Engine (0)) S 9 9 9 0 -1 4194304 1 0 0 0 1 1 0 0 20 0 1 0 4242 1 1")
+    Process(pid=17, born=4242, session=9, zombie=False, name='VLLM::Engine (0)')
+    """
+    pid, _, rest = stat.partition(" (")
+    name, _, rest = rest.rpartition(") ")
+    fields = rest.split()
+    return Process(int(pid), int(fields[19]), int(fields[3]), fields[0] in "ZXx", name)
+
+
+def process(pid: int) -> Process | None:
+    """The process that has `pid`; None when there is none."""
+    try:
+        return parsed((_PROC / str(pid) / "stat").read_text(errors="replace"))
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def boot() -> str | None:
+    """Names the boot of this machine; None where the kernel does not tell."""
+    try:
+        return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
+
+
+def leader(pid: int) -> Leader | None:
+    """The identity of a living process; None when there is none with this pid."""
+    found = process(pid)
+    return None if found is None else Leader(pid, found.born, boot())
+
+
+def leads(identity: Leader) -> bool:
+    """Whether the very process that opened the session still runs."""
+    found = process(identity.pid)
+    return (
+        found is not None
+        and not found.zombie
+        and found.born == identity.born
+        and boot() == identity.boot
+    )
+
+
+def members(identity: Leader) -> tuple[Process, ...]:
+    """Every running process of the session, its leader first; zombies hold nothing.
+
+    The kernel gives a pid away again only when no process and no session bears its
+    number. So a *different* process under the leader's pid proves that the session
+    is over, and none under it that whatever bears the number belongs to it.
+    """
+    if boot() != identity.boot:
+        return ()
+    holder = process(identity.pid)
+    if holder is not None and holder.born != identity.born:
+        return ()
+    mine = [p for p in _everything() if p.session == identity.pid and not p.zombie]
+    return tuple(sorted(mine, key=lambda p: (p.pid != identity.pid, p.born)))
+
+
+def send(to: Process, number: signal.Signals) -> None:
+    """Signals this very process, and nobody who has got its pid since."""
+    found = process(to.pid)
+    if found is not None and found.born == to.born:
+        with suppress(ProcessLookupError):
+            os.kill(to.pid, number)
+
+
+def _everything() -> Iterator[Process]:
+    for entry in os.listdir(_PROC):
+        if entry.isdecimal() and (found := process(int(entry))) is not None:
+            yield found

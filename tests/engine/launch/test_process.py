@@ -1,0 +1,253 @@
+"""The process of an engine, with a small script in the engine's place."""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from specdeck.engine.errors import StartFailed, UsageError
+from specdeck.engine.launch import ports, session
+from specdeck.engine.launch.process import Command, Started, Stopping, new_token, start, stop
+from specdeck.engine.launch.registry import Registry
+from specdeck.engine.locations import Locations, locations
+
+WORKER = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+"""Ignores a polite request, as an engine core in the middle of something does."""
+
+SERVER = f"""
+import signal, subprocess, sys, time
+worker = subprocess.Popen([sys.executable, "-c", {WORKER!r}], stdout=subprocess.PIPE)
+print("worker", worker.pid, flush=True)
+"""
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Locations:
+    return locations({"SPECDECK_HOME": str(tmp_path)})
+
+
+@pytest.fixture
+def registry(places: Locations) -> Registry:
+    return Registry(places.engines)
+
+
+Begin = Callable[[str], Started]
+
+
+@pytest.fixture
+def begin(places: Locations, registry: Registry) -> Iterator[Begin]:
+    """Starts a script as if it were an engine; whatever is left is ended after the test."""
+    made: list[Started] = []
+
+    def started(script: str) -> Started:
+        command = Command(
+            argv=[sys.executable, "-c", textwrap.dedent(script)],
+            environment=dict(os.environ),
+            name="demo",
+            url=f"http://127.0.0.1:{ports.chosen('127.0.0.1', 'auto')}",
+            token_file=new_token(places),
+        )
+        made.append(start(command, registry=registry, locations=places))
+        return made[-1]
+
+    yield started
+    for one in made:
+        for process in session.members(one.record.leader):
+            session.send(process, signal.SIGKILL)
+        one.popen.wait()
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Waits for another process; fails when nothing comes."""
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def said(started: Started, text: str) -> None:
+    """Waits for the stand-in's word in its log, so that the test need not guess."""
+    until(lambda: text in Path(started.record.log).read_text())
+
+
+def test_an_engine_is_registered_and_leads_a_session_of_its_own(
+    begin: Begin, registry: Registry
+) -> None:
+    one = begin("import time; print('up', flush=True); time.sleep(600)")
+    said(one, "up")
+    assert registry.find("demo") == one.record
+    assert one.record.life() == "running"
+    assert os.getsid(one.record.pid) == one.record.session_id == one.record.pid
+    assert os.readlink(f"/proc/{one.record.pid}/fd/0") == os.devnull
+
+
+def test_secrets_and_logs_are_for_their_owner_only(begin: Begin) -> None:
+    one = begin("import time; time.sleep(600)")
+    for path in (Path(one.record.token_file), Path(one.record.log)):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert len(Path(one.record.token_file).read_text()) >= 32
+
+
+def test_the_same_engine_twice_has_two_names(begin: Begin, registry: Registry) -> None:
+    names = {begin("import time; time.sleep(600)").record.name for _ in range(2)}
+    assert names == {"demo", "demo-2"}
+
+
+async def test_an_orderly_engine_ends_at_once_and_is_forgotten(
+    begin: Begin, registry: Registry
+) -> None:
+    one = begin("import time; print('up', flush=True); time.sleep(600)")
+    said(one, "up")
+    steps: list[Stopping] = []
+    await stop(one.record, registry, every=0.01, said=steps.append)
+    assert steps[-1].left == 0
+    assert not steps[-1].killed
+    assert registry.all() == ()
+    assert not os.path.exists(one.record.token_file)
+    assert os.path.exists(one.record.log)
+
+
+async def test_a_worker_that_will_not_go_is_killed_with_its_server(
+    begin: Begin, registry: Registry
+) -> None:
+    one = begin(SERVER + "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)")
+    said(one, "worker")
+    assert len(session.members(one.record.leader)) == 2
+    steps: list[Stopping] = []
+    await stop(one.record, registry, grace_s=0.2, every=0.01, said=steps.append)
+    assert steps[-1].killed
+    assert session.members(one.record.leader) == ()
+
+
+async def test_orphans_of_a_dead_server_are_found_and_ended(
+    begin: Begin, registry: Registry
+) -> None:
+    one = begin(SERVER + "time.sleep(600)")
+    said(one, "worker")
+    os.kill(one.record.pid, signal.SIGKILL)
+    one.popen.wait()
+    assert one.record.life() == "orphans"
+    assert registry.clean() == (one.record,)
+    await stop(one.record, registry, grace_s=0.2, every=0.01)
+    assert one.record.life() == "gone"
+    assert registry.all() == ()
+
+
+async def test_a_stopped_engine_can_be_ended(begin: Begin, registry: Registry) -> None:
+    one = begin("import time; print('up', flush=True); time.sleep(600)")
+    said(one, "up")
+    os.kill(one.record.pid, signal.SIGSTOP)
+    steps: list[Stopping] = []
+    await stop(one.record, registry, every=0.01, said=steps.append)
+    assert not steps[-1].killed
+
+
+async def test_ending_an_engine_touches_no_other(begin: Begin, registry: Registry) -> None:
+    one, other = (begin("import time; time.sleep(600)") for _ in range(2))
+    await stop(one.record, registry, grace_s=0.2, every=0.01)
+    assert other.record.life() == "running"
+    assert registry.all() == (other.record,)
+
+
+async def test_ending_an_engine_that_is_gone_only_forgets_it(
+    begin: Begin, registry: Registry
+) -> None:
+    one = begin("pass")
+    one.popen.wait()
+    await stop(one.record, registry, every=0.01)
+    assert registry.all() == ()
+
+
+CONSOLE = """
+import os, signal, sys
+from pathlib import Path
+from specdeck.engine.launch import process
+from specdeck.engine.launch.registry import Registry
+from specdeck.engine.locations import locations
+
+places = locations(os.environ)
+class Killed(Registry):
+    def add(self, record):
+        if sys.argv[1] == "before":
+            print(record.pid, flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().add(record)
+command = process.Command(
+    argv=[sys.executable, "-c", "import time; time.sleep(600)"], environment=dict(os.environ),
+    name="demo", url="http://127.0.0.1:1", token_file=process.new_token(places))
+started = process.start(command, registry=Killed(places.engines), locations=places)
+print(started.record.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def killed_console(home: Path, when: str) -> int:
+    """Runs a console that is killed before or after it registers; returns the engine's pid."""
+    done = subprocess.run(
+        [sys.executable, "-c", CONSOLE, when],
+        env={**os.environ, "SPECDECK_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    return int(done.stdout)
+
+
+def test_a_console_killed_before_it_registers_leaves_no_engine(
+    tmp_path: Path, registry: Registry
+) -> None:
+    pid = killed_console(tmp_path, "before")
+    until(lambda: (found := session.process(pid)) is None or found.zombie)
+    assert registry.all() == ()
+
+
+async def test_an_engine_outlives_its_killed_console_and_is_found(
+    tmp_path: Path, registry: Registry
+) -> None:
+    pid = killed_console(tmp_path, "after")
+    found = registry.find("demo")
+    assert found is not None
+    assert found.pid == pid
+    assert found.life() == "running"
+    await stop(found, registry, every=0.01)
+    assert session.members(found.leader) == ()
+
+
+def test_an_engine_that_cannot_be_made_leaves_no_token(
+    places: Locations, registry: Registry
+) -> None:
+    token = new_token(places)
+    command = Command(["x"], {"A": "\ud800"}, "demo", "http://127.0.0.1:1", token)
+    huge = Command(["x" * (1 << 22)], {}, "demo", "http://127.0.0.1:1", token)
+    with pytest.raises((StartFailed, UnicodeEncodeError)):
+        start(command, registry=registry, locations=places)
+    with pytest.raises(StartFailed, match="cannot be started"):
+        start(huge, registry=registry, locations=places)
+    assert not token.exists()
+    assert registry.all() == ()
+
+
+def test_the_admin_token_is_in_no_text_of_a_command(places: Locations) -> None:
+    command = Command(["x"], {"KEY": "secret"}, "demo", "http://127.0.0.1:1", new_token(places))
+    assert "secret" not in repr(command)
+
+
+def test_a_port_is_free_until_somebody_listens() -> None:
+    import socket
+
+    port = ports.chosen("127.0.0.1", "auto")
+    assert ports.chosen("127.0.0.1", port) == port
+    with socket.create_server(("127.0.0.1", port)):
+        assert not ports.free("127.0.0.1", port)
+        with pytest.raises(UsageError, match=rf"port {port} is taken by .*pid {os.getpid()}"):
+            ports.chosen("127.0.0.1", port)

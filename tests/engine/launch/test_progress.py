@@ -1,0 +1,110 @@
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+from specdeck.engine.launch.progress import (
+    STAGES,
+    STALLED_S,
+    LogTail,
+    Progress,
+    follow,
+    later,
+    stage,
+)
+
+LOGS = Path(__file__).parent / "logs"
+
+
+async def moments(
+    log: Path,
+    *,
+    codes: Iterator[int | None],
+    answers: Iterator[bool],
+    on_sleep: Callable[[], None] = lambda: None,
+    tick: float = 1.0,
+) -> list[Progress]:
+    clock = count(100.0, tick)
+
+    async def answered() -> bool:
+        return next(answers)
+
+    async def sleep(_: float) -> None:
+        on_sleep()
+
+    stream = follow(
+        log,
+        exit_code=lambda: next(codes),
+        answers=answered,
+        began=99.0,
+        last_elapsed=31.0,
+        clock=lambda: next(clock),
+        sleep=sleep,
+    )
+    return [moment async for moment in stream]
+
+
+def test_a_real_start_goes_through_the_stages_in_order() -> None:
+    seen = ["process"]
+    for line in (LOGS / "good.txt").read_text().splitlines():
+        began = stage(line)
+        if began is not None and later(seen[-1], began) != seen[-1]:  # type: ignore[arg-type]  # a list of stages
+            seen.append(began)
+    assert seen == ["process", "loading", "warming"]
+
+
+async def test_an_engine_that_answers_is_ready(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text((LOGS / "good.txt").read_text())
+    running: Iterator[None] = iter([None] * 9)
+    seen = await moments(log, codes=running, answers=iter([False, True]))
+    assert [moment.stage for moment in seen] == ["warming", "ready"]
+    assert seen[-1].ready
+    assert seen[-1].elapsed > seen[0].elapsed > 0
+    assert seen[0].last_elapsed == 31.0
+    assert seen[0].log[-1].endswith('"GET /health HTTP/1.1" 200 OK')
+
+
+async def test_a_process_that_ends_gives_its_reason_and_its_log(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text((LOGS / "tensor_parallel.txt").read_text())
+    seen = await moments(log, codes=iter([1]), answers=iter(()))
+    assert len(seen) == 1
+    assert seen[0].failed is not None
+    assert seen[0].failed.startswith("Total number of attention heads")
+    assert seen[0].log_path == log
+    assert not seen[0].ready
+
+
+async def test_a_server_that_waits_for_a_dead_core_has_failed(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text((LOGS / "memory.txt").read_text())
+    running: Iterator[None] = iter([None] * 99)
+    seen = await moments(log, codes=running, answers=iter([False] * 99), tick=STALLED_S / 4)
+    assert seen[0].failed is None
+    assert seen[-1].failed is not None
+    assert seen[-1].failed.startswith("Available memory on node 0")
+
+
+async def test_a_stage_never_goes_back(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("init engine (profile, …) took 1 s\nStarting to load model x\n")
+    running: Iterator[None] = iter([None] * 9)
+    seen = await moments(log, codes=running, answers=iter([False, True]))
+    assert seen[0].stage == "warming"
+
+
+def test_a_log_is_read_in_whole_lines(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    tail = LogTail(log)
+    assert tail.read() == ()
+    log.write_bytes(b"one\ntw")
+    assert tail.read() == ("one",)
+    with open(log, "ab") as file:
+        file.write(b"o\r\n\n")
+    assert tail.read() == ("two", "")
+    assert tail.lines == ("one", "two")
+
+
+def test_stages_are_in_the_order_of_a_start() -> None:
+    assert STAGES[0] == "environment"
+    assert STAGES[-1] == "ready"

@@ -1,0 +1,86 @@
+from pathlib import Path
+
+import pytest
+
+from specdeck.engine.launch.reason import reason
+
+LOGS = Path(__file__).parent / "logs"
+
+SAID = {
+    "no_model": "no model at /nowhere/model: neither a folder nor a Hugging Face repository",
+    "unknown_argument": "unrecognized arguments: --flavour",
+    "vocabulary": "Target and draft model should have the same vocabulary size. "
+    "Target model vocab_size=320. Draft model vocab_size=384.",
+    "port_taken": "the port is taken: another process listens on it",
+    "memory": "Available memory on node 0 (6.49/9.09 GiB) on kv cache allocation is less than "
+    "requested memory for kv (4000.0 GiB).",
+    "context_length": "User-specified max_model_len (999999) is greater than the derived "
+    "max_model_len (max_position_embeddings=512.0 or model_max_length=None in model's "
+    "config.json).",
+    "tensor_parallel": "Total number of attention heads (4) must be divisible by tensor "
+    "parallel size (3).",
+    "torchvision": "the installed torchvision does not fit this torch: uninstall torchvision, "
+    "torchaudio and torchcodec",
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_a_recorded_failure_gives_the_engines_own_reason(name: str) -> None:
+    assert reason((LOGS / f"{name}.txt").read_text(), 1).startswith(SAID[name])
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_a_reason_is_one_readable_line(name: str) -> None:
+    said = reason((LOGS / f"{name}.txt").read_text(), 1)
+    assert "\n" not in said
+    assert len(said) <= 260
+
+
+def test_an_assertion_without_words_shows_its_code_and_place() -> None:
+    raised = (
+        "Traceback (most recent call last):",
+        '  File "/v/suffix.py", line 43, in propose',
+        "    assert k == self.k",
+        "           ^^^^^^^^^^^",
+        "AssertionError",
+    )
+    core = "(EngineCore pid=7) ERROR 11-21 08:45:40 [core.py:1510] "
+    log = "".join(f"{core}{line}\n" for line in raised) + (
+        "(APIServer pid=5) Traceback (most recent call last):\n"
+        '(APIServer pid=5)   File "/v/core_client.py", line 9, in wait\n'
+        "(APIServer pid=5) RuntimeError: Engine core initialization failed. See root cause above.\n"
+    )
+    assert reason(log, 1) == "AssertionError at assert k == self.k (suffix.py:43)"
+
+
+def test_gpu_memory_that_runs_out_is_named() -> None:
+    log = (
+        "(EngineCore pid=7) Traceback (most recent call last):\n"
+        '(EngineCore pid=7)   File "/v/model.py", line 1, in load\n'
+        "(EngineCore pid=7) torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB.\n"
+    )
+    assert reason(log, 1).startswith("OutOfMemoryError: CUDA out of memory.")
+
+
+def test_a_plugin_that_was_skipped_is_no_reason() -> None:
+    log = (
+        "Failed to load plugin other\nTraceback (most recent call last):\n"
+        '  File "/v/plugins.py", line 69, in load\nModuleNotFoundError: No module named other\n'
+        "(APIServer pid=5) INFO 11-21 08:44:58 [a.py:1] Using max model len 256\n"
+    )
+    assert reason(log, 3) == "it ended with exit code 3 after: Using max model len 256"
+
+
+def test_what_was_raised_from_an_accident_of_code_tells_more() -> None:
+    log = (
+        "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\nKeyError: 'eagle9'\n\n"
+        "The above exception was the direct cause of the following exception:\n\n"
+        'Traceback (most recent call last):\n  File "a.py", line 2, in f\n'
+        "ValueError: no method called eagle9\n"
+    )
+    assert reason(log) == "no method called eagle9"
+
+
+def test_an_engine_that_was_killed_says_so() -> None:
+    assert "SIGKILL" in reason("INFO 11-21 08:44:58 [a.py:1] loading\n", -9)
+    assert "SIGSEGV" in reason("", -11)

@@ -1,0 +1,154 @@
+import json
+import os
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from specdeck.engine.launch import session
+from specdeck.engine.launch.registry import Record, Registry, Unreadable, address
+from specdeck.engine.locations import locations
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    return Registry(tmp_path / "engines")
+
+
+def record(name: str = "demo", port: int = 8000, **given: object) -> Record:
+    """An engine that runs: this very process, were it a leader."""
+    me = session.leader(os.getpid())
+    assert me is not None
+    made = Record(
+        name=name,
+        url=f"http://127.0.0.1:{port}",
+        pid=me.pid,
+        born=me.born,
+        boot=me.boot,
+        started=1.0,
+        log="/tmp/x.log",
+        token_file="/nowhere/token",
+    )
+    return replace(made, **given)  # type: ignore[arg-type]  # keyword arguments of a test
+
+
+def test_a_record_comes_back_as_it_was_written(registry: Registry) -> None:
+    added = registry.add(record(model="m", config="c.yaml"))
+    assert registry.all() == (added,)
+
+
+def test_a_record_is_for_its_owner_only(registry: Registry, tmp_path: Path) -> None:
+    registry.add(record())
+    assert stat.S_IMODE((tmp_path / "engines").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "engines/demo.json").stat().st_mode) == 0o600
+
+
+def test_the_same_name_twice_is_numbered(registry: Registry) -> None:
+    names = [registry.add(record(port=port)).name for port in (1, 2, 3)]
+    assert names == ["demo", "demo-2", "demo-3"]
+
+
+def test_the_name_of_an_engine_that_is_gone_is_free(registry: Registry) -> None:
+    registry.add(record(born=1))
+    assert registry.add(record()).name == "demo"
+
+
+@pytest.mark.parametrize("text", ["demo", "http://localhost:8000/", "127.0.0.1:8000", "8000"])
+def test_an_engine_is_found_by_name_url_and_port(registry: Registry, text: str) -> None:
+    registry.add(record(name="other", port=9000))
+    added = registry.add(record())
+    assert registry.find(text) == added
+
+
+@pytest.mark.parametrize("text", ["dem", "http://127.0.0.1:8001", "http://elsewhere:8000", "x:y"])
+def test_nothing_else_is_found(registry: Registry, text: str) -> None:
+    registry.add(record())
+    assert registry.find(text) is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        "\x00\xff",
+        '{"schema": 1}',
+        json.dumps(record().as_json() | {"schema": 99}),
+        json.dumps(record().as_json() | {"pid": "many"}),
+    ],
+)
+def test_a_record_that_cannot_be_read_hides_no_other(
+    registry: Registry, tmp_path: Path, content: str
+) -> None:
+    good = registry.add(record())
+    (tmp_path / "engines/broken.json").write_text(content, encoding="latin-1")
+    first, second = registry.all()
+    assert isinstance(first, Unreadable)
+    assert first.reason
+    assert second == good
+    assert registry.clean() == (good,)
+
+
+def test_a_name_that_cannot_be_read_is_not_taken(registry: Registry, tmp_path: Path) -> None:
+    registry.add(record(name="other"))
+    (tmp_path / "engines/demo.json").write_text("{")
+    assert registry.add(record()).name == "demo-2"
+
+
+def test_removing_takes_the_token_along(registry: Registry, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret")
+    added = registry.add(record(token_file=str(token)))
+    registry.remove(added)
+    registry.remove(added)
+    assert registry.all() == ()
+    assert not token.exists()
+
+
+def test_removing_an_old_engine_spares_the_new_one_of_its_name(registry: Registry) -> None:
+    old = registry.add(record(born=1))
+    new = registry.add(record())
+    registry.remove(old)
+    assert registry.all() == (new,)
+
+
+def test_cleaning_forgets_only_what_is_gone(registry: Registry) -> None:
+    kept = registry.add(record(name="kept"))
+    registry.add(record(name="gone", born=1))
+    assert registry.clean() == (kept,)
+    assert registry.all() == (kept,)
+
+
+def test_a_pid_that_was_given_away_is_another_process() -> None:
+    assert record().life() == "running"
+    assert record(born=1).life() == "gone"
+    assert record(boot="another boot").life() == "gone"
+
+
+def test_updating_a_removed_record_does_not_bring_it_back(registry: Registry) -> None:
+    added = registry.add(record())
+    registry.update(replace(added, ready=2.0))
+    assert registry.records()[0].ready == 2.0
+    registry.remove(added)
+    registry.update(added)
+    assert registry.all() == ()
+
+
+def test_an_empty_registry_creates_nothing(registry: Registry, tmp_path: Path) -> None:
+    assert registry.all() == ()
+    assert registry.clean() == ()
+    assert registry.find("demo") is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_url_without_a_port_has_its_schemes() -> None:
+    assert address("https://gpu-7") == ("gpu-7", 443)
+
+
+def test_every_folder_lies_under_the_home_that_was_asked_for(tmp_path: Path) -> None:
+    found = locations({"SPECDECK_HOME": str(tmp_path)})
+    for folder in (found.engines, found.tokens, found.logs, found.models, found.store):
+        assert folder.is_relative_to(tmp_path)
+    assert list(tmp_path.iterdir()) == []
