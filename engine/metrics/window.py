@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
+from typing import Any
 
 from specdeck.engine.metrics.sample import Histogram, Sample
 
@@ -61,9 +63,7 @@ class Window:
     @property
     def output_from_drafts(self) -> float | None:
         """Share of the generated tokens that a draft had proposed; None when idle."""
-        ratio = _ratio(self.accepted, self.generated)
-        # A token can be accepted in one window and counted as generated in the next.
-        return None if ratio is None else min(1.0, ratio)
+        return _share(self.accepted, self.generated)
 
     @property
     def acceptance_per_position(self) -> tuple[float | None, ...] | None:
@@ -78,61 +78,95 @@ class Window:
         drafted = self.drafted_per_position
         if drafted is None:
             return tuple(_ratio(count, self.drafts) for count in self.accepted_per_position)
-        return tuple(map(_ratio, self.accepted_per_position, drafted))
+        return tuple(map(_share, self.accepted_per_position, drafted))
 
 
 def between(older: Sample, newer: Sample) -> Window | None:
     """The window from `older` to `newer`, or None across an engine restart.
 
     A counter that fell can only mean a new process, and a difference taken over two
-    lives of an engine is not a rate of anything. None as well when no time passed.
+    lives of an engine is not a rate of anything. None as well when no time passed, or
+    when the two speak of different models or numbers of data-parallel engines.
     """
     seconds = newer.at - older.at
-    if seconds <= 0 or restarted(older, newer):
+    if not seconds > 0 or _others(older, newer) or restarted(older, newer):
         return None
-    deltas = {
-        field.name: _difference(getattr(older, field.name), getattr(newer, field.name))
-        for field in fields(Window)
-        if field.name != "seconds"
+    deltas: dict[str, Any] = {
+        name: _difference(getattr(older, name), getattr(newer, name)) for name in _COUNTED
     }
     return Window(seconds=seconds, **deltas)
 
 
 def restarted(older: Sample, newer: Sample) -> bool:
     """Whether the two samples come from two lives of the engine."""
-    starts = older.process_start, newer.process_start
-    # The start time is derived from boot time and may wobble by rounding.
-    if None not in starts and abs(newer.process_start - older.process_start) > 1.0:  # type: ignore[operator]  # None is excluded above
+    start, later_start = older.process_start, newer.process_start
+    if start is not None and later_start is not None:
+        # The start time is derived from boot time and may wobble by rounding.
+        if abs(later_start - start) > 1.0:
+            return True
+    elif _models(older, newer) > 1:
         return True
-    pairs = ((getattr(older, name), getattr(newer, name)) for name in _COUNTERS)
-    return any(_fell(before, after) for before, after in pairs)
+    if _others(older, newer):
+        return False
+    names = (*_COUNTED, "prompt")
+    return any(_fell(getattr(older, name), getattr(newer, name)) for name in names)
 
 
-_COUNTERS = ("generated", "drafts", "drafted", "accepted", "preemptions", "prompt")
+_COUNTED = tuple(field.name for field in fields(Window) if field.name != "seconds")
+
+_Counted = float | tuple[float, ...] | Histogram | None
 
 
-def _fell(before: float | None, after: float | None) -> bool:
-    return before is not None and after is not None and after < before
+def _others(older: Sample, newer: Sample) -> bool:
+    """Whether the samples add up other engines than one another: no difference tells anything."""
+    return _models(older, newer) > 1 or older.engines != newer.engines
+
+
+def _models(older: Sample, newer: Sample) -> int:
+    return len({older.model, newer.model} - {None})
+
+
+def _fell(older: _Counted, newer: _Counted) -> bool:
+    """Whether any count of `newer` is below `older`'s, or is of another shape.
+
+    k_max and the bounds of a histogram are fixed at start.
+    """
+    if isinstance(older, Histogram) and isinstance(newer, Histogram):
+        return older.bounds != newer.bounds or _fell(older.counts, newer.counts)
+    if isinstance(older, tuple) and isinstance(newer, tuple):
+        return len(older) != len(newer) or any(map(_fell, older, newer))
+    if isinstance(older, int | float) and isinstance(newer, int | float):
+        return newer < older
+    return False
 
 
 def _ratio(part: float | None, whole: float | None) -> float | None:
     return None if part is None or not whole else part / whole
 
 
-_Counted = float | tuple[float, ...] | Histogram | None
+def _share(part: float | None, whole: float | None) -> float | None:
+    """A ratio of two counters that are not raised at one moment, so that it may pass 1."""
+    ratio = _ratio(part, whole)
+    return None if ratio is None else min(1.0, ratio)
 
 
 def _difference(older: _Counted, newer: _Counted) -> _Counted:
-    """`newer` minus `older` where both are there and of one shape, else None."""
+    """`newer` minus `older` where both are there and are numbers, else None."""
     if isinstance(older, Histogram) and isinstance(newer, Histogram):
-        counts = _difference(older.counts, newer.counts)
-        if older.bounds != newer.bounds or not isinstance(counts, tuple):
-            return None
-        return Histogram(newer.bounds, counts)
+        counts = _rises(older.counts, newer.counts)
+        return None if counts is None else Histogram(newer.bounds, counts)
     if isinstance(older, tuple) and isinstance(newer, tuple):
-        if len(older) != len(newer):
-            return None
-        return tuple(b - a for a, b in zip(older, newer, strict=True))
+        return _rises(older, newer)
     if isinstance(older, int | float) and isinstance(newer, int | float):
-        return newer - older
+        return _finite(newer - older)
     return None
+
+
+def _rises(older: tuple[float, ...], newer: tuple[float, ...]) -> tuple[float, ...] | None:
+    rises = [_finite(after - before) for before, after in zip(older, newer, strict=True)]
+    known = tuple(rise for rise in rises if rise is not None)
+    return known if len(known) == len(rises) else None
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
