@@ -1,0 +1,178 @@
+"""The console: one app, its screens and what they share."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from textual import work
+from textual.app import App
+from textual.binding import Binding
+from textual.command import Provider
+from textual.driver import Driver
+
+from specdeck.console import keys, theme
+from specdeck.console.screens.dialog import Choice, Dialog
+from specdeck.console.screens.live import LiveScreen
+from specdeck.console.screens.steering import Desk
+from specdeck.console.settings import Settings
+from specdeck.console.view.steering import Turned
+from specdeck.console.view.words import LocalTime
+
+if TYPE_CHECKING:
+    from specdeck.console.followed import Followed, Load
+    from specdeck.engine.launch.progress import Progress
+
+
+def _commands() -> type[Provider]:
+    from specdeck.console.commands import Commands
+
+    return Commands
+
+
+class Console(App[str]):
+    """Shows engines; returns `stop` or `leave` for an engine that it was told it owns."""
+
+    CSS_PATH = "console.tcss"
+    TITLE = "specdeck"
+    COMMANDS = {_commands}
+    BINDINGS = [
+        Binding("ctrl+q", "quit", show=False, priority=True),
+        *keys.bindings("Console"),
+    ]
+
+    def __init__(
+        self,
+        engines: Sequence[Followed],
+        *,
+        settings: Settings | None = None,
+        progress: AsyncIterator[Progress] | None = None,
+        owned: bool = False,
+        load: Load | None = None,
+        who: str = "operator",
+        on_change: Callable[[Turned], None] = lambda turned: None,
+        themes: Sequence[Path] = (),
+        clock: Callable[[], float] = time.time,
+        local: LocalTime = time.localtime,
+        driver_class: type[Driver] | None = None,
+    ) -> None:
+        """Set up the app; nothing runs yet.
+
+        `progress` is the start of the only engine, shown until it is ready. `owned` asks
+        on leaving whether to stop the engine. `themes` are the user's own folders.
+        """
+        super().__init__(driver_class=driver_class)
+        self.settings = settings or Settings()
+        self.owned = owned
+        self.progress = progress
+        self.keys = keys.available(engines=len(engines) > 1, load=load is not None)
+        self.desk = Desk(
+            tuple(engines),
+            interval=self.settings.interval,
+            who=who,
+            on_change=on_change,
+            load=load,
+            clock=clock,
+            local=local,
+            footer=keys.footer(self.keys, self.settings.keymap),
+        )
+        found = theme.load(theme.SHIPPED, *themes)
+        self.theme_names = tuple(one.name for one in found.themes)
+        self.broken_themes = found.broken
+        for one in found.themes:
+            self.register_theme(one)
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Our own variables for themes that do not name them."""
+        return theme.defaults()
+
+    def on_mount(self) -> None:
+        """Choose the theme and open the first screen."""
+        self.set_keymap(self.settings.keymap)
+        self.use_theme(self.settings.theme)
+        for line in self.broken_themes:
+            self.notify(line, title="theme left out", severity="warning")
+        self.open()
+
+    def open(self) -> None:
+        """The start-up screen while the engine starts, else the live screen."""
+        if self.progress is None:
+            self.push_screen(LiveScreen(self.desk))
+            return
+        from specdeck.console.screens.startup import StartupScreen
+
+        name = self.desk.engines[0].name
+        console = tuple(key for key in self.keys if key.group == "Console")
+        footer = keys.footer(console, self.settings.keymap, steers=False)
+        self.push_screen(StartupScreen(name, self.progress, footer), self._started)
+
+    def _started(self, ready: bool | None) -> None:
+        if ready:
+            self.push_screen(LiveScreen(self.desk))
+
+    def use_theme(self, name: str) -> None:
+        """Switch to a theme; an unknown one is named and the first shipped one taken."""
+        if name not in self.available_themes:
+            known = ", ".join(self.theme_names)
+            self.notify(f"there is no theme {name}: choose from {known}", severity="warning")
+            name = "dark"
+        self.theme = name
+
+    def action_next_theme(self) -> None:
+        """The theme after this one."""
+        names = self.theme_names
+        now = names.index(self.theme) if self.theme in names else -1
+        self.use_theme(names[(now + 1) % len(names)])
+        self.notify(f"theme {self.theme}", timeout=2)
+
+    def action_save(self) -> None:
+        """Save the screen as SVG where the terminal's user can find it."""
+        self.deliver_screenshot()
+
+    def action_redraw(self) -> None:
+        """Draw everything anew, after something else wrote to the terminal."""
+        # The driver takes this signal for a resize and forgets what it believes is shown.
+        signal.raise_signal(signal.SIGWINCH)
+        self.screen.refresh(repaint=True, layout=True)
+
+    async def run_key(self, action: str) -> None:
+        """Run an action of the key table: the screen's own, or else the app's."""
+        on_screen = hasattr(self.screen, f"action_{action.split('(')[0]}")
+        await self.run_action(action, self.screen if on_screen else self)
+
+    def action_help(self) -> None:
+        """Every key."""
+        from specdeck.console.screens.help import HelpScreen
+
+        self.push_screen(HelpScreen(self.keys, self.settings.keymap))
+
+    @work(exclusive=True, group="quit")
+    async def leave(self) -> None:
+        """Leave, after asking what becomes of an engine that was started here."""
+        if not self.owned:
+            self.exit()
+            return
+        choice = await self.push_screen_wait(_quit_dialog(self.desk.engines[0]))
+        if choice:
+            self.exit(choice)
+
+    async def action_quit(self) -> None:
+        """Leave; asks first where there is something to decide."""
+        if not isinstance(self.screen, Dialog):
+            self.leave()
+
+
+def _quit_dialog(engine: Followed) -> Dialog:
+    return Dialog(
+        f"{engine.name} was started here. Stop it?",
+        f"Left running, it serves on at {engine.url}, and "
+        "`specdeck ps`, `attach` and `stop` find it again.",
+        (
+            Choice("stop", "s", "Stop the engine and quit"),
+            Choice("leave", "l", "Leave it running and quit"),
+            Choice("", "escape", "Stay here"),
+        ),
+    )

@@ -1,0 +1,42 @@
+"""A row of cells to a strip."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from textual.strip import Strip
+
+from specdeck.console.view.cell import Line, Row, Tone
+
+StyleOf = Callable[[Tone], Style]
+"""What a tone looks like in the widget that draws."""
+
+
+def row(value: Row, width: int, style_of: StyleOf) -> Strip:
+    """The row in `width` cells; the left part is cut short before the right part is."""
+    right, used = _segments(value.right, width, style_of)
+    left, room = _segments(value.left, max(0, width - used - bool(used)), style_of)
+    gap = width - used - room
+    fill = Segment(value.fill * gap, style_of("rule" if value.fill != " " else "plain"))
+    return Strip([*left, fill, *right] if gap else [*left, *right], width)
+
+
+def _segments(line: Line, width: int, style_of: StyleOf) -> tuple[list[Segment], int]:
+    segments: list[Segment] = []
+    used = 0
+    for cell in line:
+        style = style_of(cell.tone)
+        if cell.action is not None:
+            style += Style.from_meta({"@click": cell.action})
+        length = cell_len(cell.text)
+        if used + length <= width:
+            segments.append(Segment(cell.text, style))
+            used += length
+            continue
+        if width - used > 0:
+            segments.append(Segment(set_cell_size(cell.text, width - used - 1) + "…", style))
+        return segments, width
+    return segments, used

@@ -1,0 +1,137 @@
+"""The live screen: follows every engine and shows one."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Final
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.reactive import reactive
+
+from specdeck.console import keys
+from specdeck.console.screens.steering import Desk, SteeringScreen
+from specdeck.console.view import words
+from specdeck.console.view.cell import Bar, Row, heading
+from specdeck.console.view.live import Live, live
+from specdeck.console.view.series import Series
+from specdeck.console.view.track import Track
+from specdeck.console.widgets.bars import Bars
+from specdeck.console.widgets.chart import Chart
+from specdeck.console.widgets.toned import Line, Rows
+
+_ONE_CHART: Final = ("", "-only-tokens", "-only-acceptance")
+"""Classes that `m` goes through: both charts, one, the other."""
+
+
+class LiveScreen(SteeringScreen):
+    """Watches and steers."""
+
+    CSS_PATH = "live.tcss"
+    BINDINGS = [*keys.bindings("Speculation", "View", "Engines")]
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal"), (110, "-wide")]
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium"), (34, "-tall")]
+
+    identity: reactive[Row] = reactive(Row(), repaint=False)
+    engines: reactive[Row] = reactive(Row(), repaint=False)
+    control: reactive[Row] = reactive(Row(), repaint=False)
+    notice: reactive[Row] = reactive(Row(), repaint=False)
+    tokens: reactive[Series] = reactive(Series(), repaint=False)
+    acceptance: reactive[Series] = reactive(Series(), repaint=False)
+    positions: reactive[tuple[Bar, ...]] = reactive((), repaint=False)
+    speculation: reactive[tuple[Row, ...]] = reactive((), repaint=False)
+    traffic: reactive[tuple[Row, ...]] = reactive((), repaint=False)
+    gpu: reactive[Row] = reactive(Row(), repaint=False)
+    events: reactive[tuple[Row, ...]] = reactive((), repaint=False)
+    compact: reactive[tuple[Row, ...]] = reactive((), repaint=False)
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        self.frozen: Track | None = None
+        self.frozen_at = 0.0
+
+    def compose(self) -> ComposeResult:
+        """Title, controls, charts, panels, events, keys."""
+        moment = self._moment
+        yield Line(id="identity").data_bind(row=LiveScreen.identity)
+        yield Line(id="engines", classes="-empty").data_bind(row=LiveScreen.engines)
+        yield Line(id="control").data_bind(row=LiveScreen.control)
+        yield Line(id="notice", classes="-empty").data_bind(row=LiveScreen.notice)
+        yield Rows(id="compact").data_bind(rows=LiveScreen.compact)
+        with Horizontal(id="charts"):
+            yield Chart("tokens/s", words.tick, id="tokens", moment=moment).data_bind(
+                series=LiveScreen.tokens
+            )
+            yield Chart(
+                "acceptance", words.share_tick, id="acceptance", top=1.0, moment=moment
+            ).data_bind(series=LiveScreen.acceptance)
+        with Horizontal(id="panels"):
+            yield Bars("acceptance by position", id="positions").data_bind(
+                bars=LiveScreen.positions
+            )
+            with Vertical():
+                yield Line(id="spec-heading")
+                yield Rows(id="speculation").data_bind(rows=LiveScreen.speculation)
+            with Vertical():
+                yield Line(id="traffic-heading")
+                yield Rows(id="traffic").data_bind(rows=LiveScreen.traffic)
+        yield Line(id="gpu", classes="-empty").data_bind(row=LiveScreen.gpu)
+        yield Line(id="events-heading")
+        yield Rows(id="events").data_bind(rows=LiveScreen.events)
+        yield Line(id="footer")
+
+    def on_mount(self) -> None:
+        """Name the panels and follow every engine."""
+        self.query_one("#spec-heading", Line).row = heading("speculation")
+        self.query_one("#traffic-heading", Line).row = heading("requests")
+        self.query_one("#events-heading", Line).row = heading("events")
+        self.query_one("#footer", Line).row = self.desk.footer
+        self.show()
+        for index in range(len(self.tracks)):
+            self.follow(index)
+
+    def _moment(self, t: float) -> str:
+        return words.at(t, self.desk.local)
+
+    def show(self) -> None:
+        """Bring the selected engine's state onto the screen."""
+        track, frozen_for = self.tracks[self.selected], None
+        if self.frozen is not None:
+            track, frozen_for = self.frozen, self.desk.clock() - self.frozen_at
+        armed = self.desk.engines[self.selected].armed
+        view = live(
+            track,
+            tuple(self.tracks),
+            self.selected,
+            armed=armed,
+            frozen_for=frozen_for,
+            local=self.desk.local,
+        )
+        with self.app.batch_update():
+            self.set_class(track.up is False, "-down")
+            self.set_class(len(view.positions) > 5, "-deep")
+            for field in fields(Live):
+                setattr(self, field.name, getattr(view, field.name))
+
+    def action_freeze(self) -> None:
+        """Hold the view still, or let it go on."""
+        self.frozen = self.tracks[self.selected] if self.frozen is None else None
+        self.frozen_at = self.desk.clock()
+        self.show()
+
+    def action_maximise(self) -> None:
+        """Both charts, the first alone, the second alone."""
+        now = next((name for name in _ONE_CHART[1:] if self.has_class(name)), "")
+        following = _ONE_CHART[(_ONE_CHART.index(now) + 1) % len(_ONE_CHART)]
+        self.remove_class(*_ONE_CHART[1:])
+        if following:
+            self.add_class(following)
+
+    def action_step(self, by: int) -> None:
+        """Show another engine."""
+        self.action_select((self.selected + by) % len(self.tracks))
+
+    def action_select(self, index: int) -> None:
+        """Show the engine at `index`."""
+        self.selected, self.frozen = index, None
+        self.show()

@@ -1,0 +1,77 @@
+"""The start of an engine, followed to its end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from textual import work
+from textual.app import ComposeResult
+from textual.reactive import reactive
+from textual.screen import Screen
+
+from specdeck.console.renderables.bars import bar
+from specdeck.console.view import starting
+from specdeck.console.view.cell import Cell, Row, heading
+from specdeck.console.widgets.toned import Line, Rows
+from specdeck.engine.launch.progress import Progress
+
+
+class StartupScreen(Screen[bool]):
+    """Dismissed with True when the engine is ready; stays with the reason when it failed."""
+
+    CSS_PATH = "startup.tcss"
+
+    stages: reactive[tuple[Row, ...]] = reactive((), repaint=False)
+    time: reactive[Row] = reactive(Row(), repaint=False)
+    passed: reactive[Row] = reactive(Row(), repaint=False)
+    verdict: reactive[tuple[Row, ...]] = reactive((), repaint=False)
+    log_rows: reactive[tuple[Row, ...]] = reactive((), repaint=False)
+
+    def __init__(self, name: str, progress: AsyncIterator[Progress], footer: Row) -> None:
+        super().__init__()
+        self.engine_name = name
+        self.progress = progress
+        self.footer = footer
+
+    def compose(self) -> ComposeResult:
+        """Stages, time, log."""
+        yield Line(id="identity")
+        yield Rows(id="stages").data_bind(rows=StartupScreen.stages)
+        yield Line(id="time").data_bind(row=StartupScreen.time)
+        yield Line(id="passed", classes="-empty").data_bind(row=StartupScreen.passed)
+        yield Rows(id="verdict").data_bind(rows=StartupScreen.verdict)
+        yield Line(id="log-heading")
+        yield Rows(id="log").data_bind(rows=StartupScreen.log_rows)
+        yield Line(id="footer")
+
+    def on_mount(self) -> None:
+        """Name the parts and follow the start."""
+        who = (Cell(" specdeck  ", "accent"), Cell(self.engine_name, "strong"))
+        state = (Cell("○ starting ", "muted"),)
+        self.query_one("#identity", Line).row = Row(who, state)
+        self.query_one("#log-heading", Line).row = heading("the engine's log")
+        self.query_one("#footer", Line).row = self.footer
+        self.follow()
+
+    @work(exclusive=True)
+    async def follow(self) -> None:
+        """Show each moment; leave when the engine is ready."""
+        async for progress in self.progress:
+            self.show(progress)
+            if progress.ready:
+                self.dismiss(True)
+                return
+
+    def show(self, progress: Progress) -> None:
+        """One moment of the start."""
+        share = starting.share(progress)
+        with self.app.batch_update():
+            self.set_class(progress.failed is not None, "-failed")
+            self.stages = starting.stages(progress)
+            self.time = starting.clock(progress)
+            filled, track = bar(share, 40)
+            line = Row((Cell(f"  {filled}", "accent"), Cell(track, "rule")))
+            self.passed = Row() if share is None else line
+            self.verdict = starting.verdict(progress)
+            height = self.query_one("#log").size.height
+            self.log_rows = starting.log(progress)[-height:] if height else ()

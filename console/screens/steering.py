@@ -1,0 +1,208 @@
+"""What every screen that follows and steers engines has in common."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from textual import work
+from textual.message import Message
+from textual.screen import Screen
+
+from specdeck.console.screens.dialog import Choice, Dialog
+from specdeck.console.view import steering, words
+from specdeck.console.view.cell import NOTHING, Row, Tone
+from specdeck.console.view.steering import Refusal, Turned
+from specdeck.console.view.track import Track, Want, after
+from specdeck.engine.control.protocol import Applied, Change
+from specdeck.engine.errors import EngineError
+
+if TYPE_CHECKING:
+    from specdeck.console.followed import Followed, Load
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What the live screen works with."""
+
+    engines: tuple[Followed, ...]
+    interval: float = 1.0
+    """Seconds between two looks at an engine."""
+    who: str = "operator"
+    """Whose changes these are, for the engine and the audit log."""
+    on_change: Callable[[Turned], None] = lambda turned: None
+    load: Load | None = None
+    clock: Callable[[], float] = time.time
+    """Unix time, seconds."""
+    local: words.LocalTime = time.localtime
+    footer: Row = NOTHING
+
+
+class SteeringScreen(Screen[None]):
+    """Follows engines and turns their knobs; a subclass shows them."""
+
+    @dataclass
+    class Answered(Message):
+        """An engine applied a change."""
+
+        index: int
+        asked: Want
+        change: Change
+        applied: Applied
+        seconds: float
+        """From the request to the answer."""
+
+    @dataclass
+    class Refused(Message):
+        """An engine would not or could not be changed."""
+
+        index: int
+        error: EngineError
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__()
+        self.desk = desk
+        self.tracks = [Track(engine.name, engine.url) for engine in desk.engines]
+        self.selected = 0
+        self.asking: set[int] = set()
+
+    def show(self) -> None:
+        """Bring the tracks onto the screen."""
+        raise AssertionError("a steering screen says how it shows its tracks")
+
+    @work(group="follow")
+    async def follow(self, index: int) -> None:
+        """Take in one engine's readings for ever."""
+        engine = self.desk.engines[index]
+        async for reading in engine.readings(self.desk.interval):
+            self.tracks[index] = after(self.tracks[index], reading)
+            self.show()
+
+    @property
+    def engine(self) -> Followed:
+        """The engine on the screen."""
+        return self.desk.engines[self.selected]
+
+    def change(self, index: int, track: Track) -> None:
+        """Put a newer track in place and show it."""
+        self.tracks[index] = track
+        self.show()
+
+    def tell(self, text: str, tone: Tone = "plain") -> None:
+        """One more event of the engine on the screen."""
+        self.change(self.selected, self.tracks[self.selected].told(self.desk.clock(), text, tone))
+
+    def wish(self, want: Want) -> bool:
+        """Ask for a change unless it is known to be refused; presses add up."""
+        index = self.selected
+        refusal = steering.refusal(self.tracks[index], want, armed=self.engine.armed)
+        if refusal is not None:
+            self.refuse(refusal)
+            return False
+        self.change(index, steering.wished(self.tracks[index], want))
+        self.ask(index)
+        return True
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Say why a key does nothing."""
+        self.tell(refusal.line(), "warn")
+
+    def ask(self, index: int) -> None:
+        """Send what is wished; one request at a time for each engine, the last wish wins."""
+        change = steering.request(self.tracks[index], self.desk.who)
+        if change is not None and index not in self.asking:
+            self.asking.add(index)
+            self.send(index, change)
+
+    @work(group="steer")
+    async def send(self, index: int, change: Change) -> None:
+        """One request to one engine."""
+        began = time.perf_counter()
+        try:
+            applied = await self.desk.engines[index].change(change)
+        except EngineError as error:
+            self.post_message(self.Refused(index, error))
+        else:
+            asked = Want(change.k, change.mode, change.reason or "")
+            seconds = time.perf_counter() - began
+            self.post_message(self.Answered(index, asked, change, applied, seconds))
+
+    def on_steering_screen_answered(self, message: Answered) -> None:
+        """Show and record what the engine did; then ask for what was wished meanwhile."""
+        index, applied, change = message.index, message.applied, message.change
+        self.asking.discard(index)
+        now = self.desk.clock()
+        track = steering.answered(self.tracks[index], message.asked, applied, now, message.seconds)
+        self.change(index, track)
+        self.desk.on_change(
+            Turned(
+                now,
+                track.url,
+                self.desk.who,
+                change.reason,
+                change.asked(),
+                applied.before,
+                applied.applied,
+            )
+        )
+        self.ask(index)
+
+    def on_steering_screen_refused(self, message: Refused) -> None:
+        """Show why; what was wished is dropped, since it was built upon it."""
+        self.asking.discard(message.index)
+        track = steering.refused(self.tracks[message.index], message.error, self.desk.clock())
+        self.change(message.index, track)
+
+    def action_change_k(self, by: int) -> None:
+        """k up or down, counted from what was last asked for."""
+        k = self.tracks[self.selected].k_wanted
+        self.wish(Want(k=(k or 0) + by))
+
+    def action_set_k(self, k: int) -> None:
+        """k at once."""
+        self.wish(Want(k=k))
+
+    def action_toggle_mode(self) -> None:
+        """From speculation to target-only, or back."""
+        alone = self.tracks[self.selected].mode_wanted == "target-only"
+        self.wish(Want(mode="speculate" if alone else "target-only"))
+
+    def action_undo(self) -> None:
+        """Take this console's last change back."""
+        want = steering.undo(self.tracks[self.selected])
+        if want is None:
+            self.tell("nothing to undo: this console has changed nothing", "muted")
+        elif self.wish(want):
+            self.change(self.selected, steering.popped(self.tracks[self.selected]))
+
+    def action_next_load(self) -> None:
+        """The next load profile."""
+        if self.desk.load is not None:
+            self.tell(f"load profile {self.desk.load.next()}", "accent")
+
+    @work(group="arm", exclusive=True)
+    async def action_arm(self) -> None:
+        """Allow changes, after a question where specdeck did not start the engine."""
+        engine = self.engine
+        if engine.armed:
+            self.tell("control is armed already", "muted")
+            return
+        if not engine.local and not await self.app.push_screen_wait(_arm_dialog(engine)):
+            return
+        try:
+            engine.arm()
+        except EngineError as error:
+            self.refuse(Refusal(str(error), error.remedy))
+            return
+        self.tell("control armed: every change is recorded and can be undone", "accent")
+
+
+def _arm_dialog(engine: Followed) -> Dialog:
+    return Dialog(
+        f"Arm control of {engine.name}?",
+        "specdeck did not start this engine; others may rely on it. "
+        "Changes act at once on live traffic, are recorded, and can be undone with z.",
+        (Choice("arm", "a", "Arm control"), Choice("", "escape", "Stay read-only")),
+    )

@@ -1,0 +1,92 @@
+"""The user's settings: a YAML file in the configuration folder; it may be missing.
+
+interval: 1.0            # seconds between two looks at an engine
+theme: dark              # a shipped theme or one of your own in themes/ beside this file
+keymap:
+  mode.toggle: f2        # id: keys, as `?` shows them
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from specdeck.engine.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a user may choose once and for all."""
+
+    interval: float = 1.0
+    """Seconds between two looks at an engine; at least 0.1."""
+    theme: str = "dark"
+    keymap: dict[str, str] = field(default_factory=dict)
+    """Action ids to keys, comma-separated."""
+
+
+def folder() -> Path:
+    """Where settings and the user's own themes lie; nothing is created."""
+    import platformdirs
+
+    return Path(platformdirs.user_config_dir("specdeck"))
+
+
+def read(path: Path, ids: Iterable[str]) -> Settings:
+    """The settings in the file; the defaults where there is none.
+
+    `ids` are the action ids that a keymap may name. Raises ConfigError.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return Settings()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    import yaml
+
+    try:
+        data = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path}:1: settings are names with values", remedy="see README")
+    return _checked(data, text, path, frozenset(ids))
+
+
+def _checked(data: dict[str, Any], text: str, path: Path, ids: frozenset[str]) -> Settings:
+    for name in data:
+        _known(str(name), ("interval", "theme", "keymap"), text, path)
+    interval, theme = data.get("interval", 1.0), data.get("theme", "dark")
+    keymap = data.get("keymap") or {}
+    if isinstance(interval, bool) or not isinstance(interval, int | float) or interval < 0.1:
+        raise ConfigError(f"{path}:{_line(text, 'interval')}: interval is seconds, at least 0.1")
+    if not isinstance(theme, str):
+        raise ConfigError(f"{path}:{_line(text, 'theme')}: theme is the name of one")
+    if not isinstance(keymap, dict) or not all(isinstance(v, str) for v in keymap.values()):
+        raise ConfigError(f"{path}:{_line(text, 'keymap')}: keymap is ids with keys")
+    for name in keymap:
+        _known(str(name), ids, text, path)
+    return Settings(float(interval), theme, {str(key): value for key, value in keymap.items()})
+
+
+def _known(name: str, names: Iterable[str], text: str, path: Path) -> None:
+    names = tuple(names)
+    if name in names:
+        return
+    near = difflib.get_close_matches(name, names, n=1)
+    remedy = f"did you mean {near[0]}?" if near else None
+    raise ConfigError(f"{path}:{_line(text, name)}: {name} is not a setting", remedy=remedy)
+
+
+def _line(text: str, name: str) -> int:
+    """The line on which a name stands.
+
+    >>> _line("a: 1\\nkeymap:\\n  b: 2", "b")
+    3
+    """
+    lines = enumerate(text.splitlines(), 1)
+    return next((n for n, line in lines if line.strip(" '\"").startswith(name)), 1)

@@ -1,0 +1,81 @@
+"""Themes are YAML files: shipped ones beside this package, the user's own in the config folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from textual.color import Color, ColorParseError
+from textual.theme import Theme
+
+from specdeck.engine.errors import ConfigError
+
+SHIPPED = Path(__file__).absolute().parent.parent / "themes"
+
+
+@dataclass(frozen=True, slots=True)
+class Themes:
+    """The themes that can be used, and one line for each file that cannot."""
+
+    themes: tuple[Theme, ...]
+    broken: tuple[str, ...]
+
+
+def read(path: Path) -> Theme:
+    """The theme in a file; raises ConfigError."""
+    import yaml
+
+    # The C parser takes a fifth of the time, and this happens before the first paint.
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        data = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: not a theme: {' '.join(str(error).split())}") from error
+    if not isinstance(data, dict) or "primary" not in data:
+        raise ConfigError(f"{path}: not a theme", remedy="give it at least a primary colour")
+    return _theme(path, data)
+
+
+_FIELDS = {field.name for field in fields(Theme)}
+_COLOURS = _FIELDS - {"name", "dark", "luminosity_spread", "text_alpha", "variables", "ansi"}
+
+
+def _theme(path: Path, data: dict[str, Any]) -> Theme:
+    data = {"name": path.stem, "variables": {}, **data}
+    for name in data:
+        if name not in _FIELDS:
+            raise ConfigError(f"{path}: {name} is not part of a theme")
+    if not isinstance(data["variables"], dict):
+        raise ConfigError(f"{path}: variables are names with values")
+    variables = {str(name): str(value) for name, value in data["variables"].items()}
+    colours = {name: data[name] for name in data if name in _COLOURS}
+    for name, value in {**colours, **variables}.items():
+        try:
+            if name in _COLOURS or str(value).startswith("#"):
+                Color.parse(str(value))
+        except ColorParseError as error:
+            raise ConfigError(f"{path}: {name}: {value} is not a colour") from error
+    return Theme(**{**data, "variables": variables})
+
+
+@cache
+def defaults() -> dict[str, str]:
+    """The shipped dark theme's own variables, for themes that lack some of them."""
+    return read(SHIPPED / "dark.yaml").variables
+
+
+def load(*folders: Path) -> Themes:
+    """Every theme in the folders; a later one of the same name wins."""
+    found: dict[str, Theme] = {}
+    broken: list[str] = []
+    for folder in folders:
+        for path in sorted(folder.glob("*.yaml")):
+            try:
+                theme = read(path)
+            except ConfigError as error:
+                broken.append(error.line())
+            else:
+                found[theme.name] = theme
+    return Themes(tuple(found.values()), tuple(broken))

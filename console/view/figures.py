@@ -1,0 +1,154 @@
+"""The figures under the charts."""
+
+from __future__ import annotations
+
+from specdeck.console.view.cell import BLANK, Bar, Cell, Row, Tone, fact, joined
+from specdeck.console.view.track import Track
+from specdeck.console.view.words import (
+    DASH,
+    count,
+    gibibytes,
+    milliseconds,
+    number,
+    percent,
+    shortened,
+)
+from specdeck.engine.metrics.quantile import quantile
+from specdeck.engine.metrics.reading import Gpu, Reading
+from specdeck.engine.metrics.sample import Histogram
+from specdeck.engine.metrics.window import Window
+
+
+def window_of(track: Track) -> Window | None:
+    """The window that the figures are taken from: the last one while the engine is down."""
+    return None if track.figures is None else track.figures.window
+
+
+def tokens(track: Track) -> Cell:
+    """Tokens per second, over all requests."""
+    window = window_of(track)
+    return _cell(number(None if window is None else window.tokens_per_second), "strong")
+
+
+def acceptance(track: Track) -> Cell:
+    """The share of drafted tokens that the target accepted."""
+    window = window_of(track)
+    return _cell(percent(None if window is None else window.acceptance_rate, 1), "strong")
+
+
+def speculation(track: Track) -> tuple[Row, ...]:
+    """What speculation brings, and which path serves it."""
+    window, state = window_of(track), track.figures.state if track.figures else None
+    length = None if window is None else window.mean_acceptance_length
+    share = None if window is None else window.output_from_drafts
+    ours = None if state is None else state.fingerprint
+    theirs = None if state is None else state.system_fingerprint
+    return (
+        fact("accepted length", _cell(DASH if length is None else f"{length:.2f}", "strong")),
+        fact("output from drafts", _cell(percent(share), "strong")),
+        fact("runner", _cell(DASH if state is None else f"{state.runner} · vLLM {state.vllm}")),
+        fact("fingerprint", _cell(shortened(ours, 13))),
+        fact(
+            "vLLM's", _cell(shortened(None if theirs is None else theirs.removeprefix("vllm-"), 18))
+        ),
+    )
+
+
+def traffic(track: Track) -> tuple[Row, ...]:
+    """What the requests feel."""
+    window, figures = window_of(track), track.figures
+    sample = None if figures is None else figures.sample
+    running, waiting = (None, None) if sample is None else (sample.running, sample.waiting)
+    return (
+        fact("running · waiting", *_pair(count(running), count(waiting), busy(waiting))),
+        fact("KV cache", kv_cache(None if sample is None else sample.kv_cache_usage)),
+        fact("TTFT p50·p95", *_latency(None if window is None else window.ttft)),
+        fact("ITL p50·p95", *_latency(None if window is None else window.itl)),
+        fact("preemptions", preemptions(window)),
+    )
+
+
+def busy(waiting: float | None) -> Tone:
+    """Requests that wait are worth a look."""
+    return "warn" if waiting else "strong"
+
+
+def kv_cache(usage: float | None) -> Cell:
+    """How full the KV cache is; a full one preempts.
+
+    >>> kv_cache(0.12).tone, kv_cache(0.97).tone
+    ('strong', 'bad')
+    """
+    tone: Tone = "strong"
+    if usage is not None and usage >= 0.8:
+        tone = "bad" if usage >= 0.95 else "warn"
+    return _cell(percent(usage), tone)
+
+
+def preemptions(window: Window | None) -> Cell:
+    """Requests pushed out of the KV cache."""
+    rate = None if window is None else window.preemptions_per_second
+    return BLANK if rate is None else Cell(f"{rate:.1f} /s", "bad" if rate > 0 else "strong")
+
+
+def _pair(first: str, second: str, tone: Tone) -> tuple[Cell, ...]:
+    return joined((_cell(first, "strong"), _cell(second, tone)))
+
+
+def _latency(histogram: Histogram | None) -> tuple[Cell, ...]:
+    if histogram is None:
+        return (BLANK,)
+    half, most = quantile(histogram, 0.5), quantile(histogram, 0.95)
+    if half is None and most is None:
+        return (BLANK,)
+    cells = _cell(milliseconds(half), "strong"), _cell(milliseconds(most), "strong")
+    return (*joined(cells), Cell(" ms", "muted"))
+
+
+def _cell(text: str, tone: Tone = "plain") -> Cell:
+    return BLANK if text == DASH else Cell(text, tone)
+
+
+def positions(track: Track) -> tuple[Bar, ...]:
+    """Acceptance at each position; those beyond the live k are dimmed."""
+    window, state = window_of(track), track.figures.state if track.figures else None
+    shares = None if window is None else window.acceptance_per_position
+    k_max = len(shares) if shares else state.k_max if state else 0
+    live = state.k if state is not None else k_max
+    bars = []
+    for position in range(k_max):
+        share = shares[position] if shares else None
+        tone: Tone = "plain" if position < live else "muted"
+        bars.append(Bar(str(position + 1), share, percent(share), tone))
+    return tuple(bars)
+
+
+def gpus(reading: Reading | None) -> Row:
+    """The GPUs in one line; an empty row where NVML does not answer."""
+    found = None if reading is None else reading.gpus
+    if not found:
+        return Row()
+    name = f" GPU {found[0].name} " if len(found) == 1 else f" {len(found)} GPUs "
+    used, whole = _sum([g.memory_used for g in found]), _sum([g.memory_total for g in found])
+    power = _sum([gpu.power_w for gpu in found])
+    cells = (
+        Cell(f"{percent(_mean(found))} busy"),
+        Cell(f"{gibibytes(used)} of {gibibytes(whole)} GiB"),
+        Cell(f"{count(power)} W"),
+    )
+    return Row((Cell(name, "muted"), *joined(cells)))
+
+
+def _mean(found: tuple[Gpu, ...]) -> float | None:
+    total = _sum([gpu.utilisation for gpu in found])
+    return None if total is None else total / len(found)
+
+
+def _sum(values: list[int] | list[float] | list[int | None] | list[float | None]) -> float | None:
+    """None as soon as one of them is not known: part of a sum is not the sum."""
+    total = 0.0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total

@@ -1,0 +1,58 @@
+"""Everything that the live screen shows, from the tracks of its engines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specdeck.console.view import feed, figures, panels, series
+from specdeck.console.view.cell import NOTHING, Bar, Row, faded_row
+from specdeck.console.view.series import EMPTY, Series
+from specdeck.console.view.track import Track
+from specdeck.console.view.words import LocalTime
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """One moment of the live screen; each field feeds one widget."""
+
+    identity: Row = NOTHING
+    engines: Row = NOTHING
+    control: Row = NOTHING
+    notice: Row = NOTHING
+    tokens: Series = EMPTY
+    acceptance: Series = EMPTY
+    positions: tuple[Bar, ...] = ()
+    speculation: tuple[Row, ...] = ()
+    traffic: tuple[Row, ...] = ()
+    gpu: Row = NOTHING
+    events: tuple[Row, ...] = ()
+    compact: tuple[Row, ...] = ()
+
+
+def live(
+    track: Track,
+    tracks: tuple[Track, ...],
+    selected: int,
+    *,
+    armed: bool,
+    frozen_for: float | None,
+    local: LocalTime,
+) -> Live:
+    """What to show of `track`, which is the selected one or an older state of it."""
+    spec, serve = figures.speculation(track), figures.traffic(track)
+    if track.up is False:
+        spec, serve = tuple(map(faded_row, spec)), tuple(map(faded_row, serve))
+    return Live(
+        identity=panels.title(track, armed=armed),
+        engines=panels.strip(tracks, selected),
+        control=panels.control(track),
+        notice=panels.notice(track, frozen_for, local),
+        tokens=series.tokens(track),
+        acceptance=series.acceptance(track),
+        positions=figures.positions(track),
+        speculation=spec,
+        traffic=serve,
+        gpu=figures.gpus(track.reading),
+        events=feed.events(track, local),
+        compact=feed.compact(track, local),
+    )

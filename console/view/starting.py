@@ -1,0 +1,65 @@
+"""The start of an engine in words."""
+
+from __future__ import annotations
+
+from specdeck.console.view.cell import Cell, Row, Tone
+from specdeck.console.view.words import duration, oneline
+from specdeck.engine.launch.progress import STAGES, Progress
+
+_SPOKEN = {
+    "environment": "environment checked",
+    "weights": "weights in place",
+    "process": "engine process",
+    "loading": "loading the model",
+    "warming": "warming up",
+    "ready": "ready",
+}
+
+
+def stages(progress: Progress) -> tuple[Row, ...]:
+    """One row for each stage: done, going on, failed, or to come."""
+    now = STAGES.index(progress.stage)
+    return tuple(_stage(name, index - now, progress) for index, name in enumerate(STAGES))
+
+
+def _stage(name: str, ahead: int, progress: Progress) -> Row:
+    spoken = Cell(_SPOKEN[name])
+    if ahead < 0 or progress.ready:
+        return Row((Cell("  ✓ ", "good"), spoken))
+    if ahead > 0:
+        return Row((Cell("  · ", "muted"), Cell(spoken.text, "muted")))
+    if progress.failed is not None:
+        return Row((Cell("  ✗ ", "bad"), Cell(spoken.text, "bad")))
+    return Row((Cell("  ● ", "accent"), Cell(spoken.text, "strong")))
+
+
+def clock(progress: Progress) -> Row:
+    """How long it has taken, against the last start."""
+    took = Cell(f"  {duration(progress.elapsed)}", "strong")
+    if progress.last_elapsed is None:
+        return Row((took, Cell("  the first start; the next ones are compared with it", "muted")))
+    return Row((took, Cell(f"  the last start took {duration(progress.last_elapsed)}", "muted")))
+
+
+def share(progress: Progress) -> float | None:
+    """How much of the last start's time has passed, at most 1; None without a last start."""
+    if not progress.last_elapsed:
+        return None
+    return min(1.0, progress.elapsed / progress.last_elapsed)
+
+
+def verdict(progress: Progress) -> tuple[Row, ...]:
+    """The engine's own reason when it failed, and where to read on."""
+    tone: Tone = "bad"
+    if progress.failed is None:
+        return ()
+    rows = [Row((Cell("  the engine did not start", tone),)),
+            Row((Cell(f"  {oneline(progress.failed)}"),))]  # fmt: skip
+    if progress.log_path is not None:
+        rows.append(Row((Cell("  log ", "muted"), Cell(str(progress.log_path), "accent"))))
+    return (*rows, Row((Cell("  q quits", "muted"),)))
+
+
+def log(progress: Progress) -> tuple[Row, ...]:
+    """The engine's last lines."""
+    return tuple(Row((Cell(f"  {oneline(text)}", "muted"),)) for text in progress.log)

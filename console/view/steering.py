@@ -1,0 +1,149 @@
+"""From a wish to a request, and from the engine's answer back to the track."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from specdeck.console.view.track import Track, Want, short
+from specdeck.engine.control.protocol import Applied, Change, EngineState
+from specdeck.engine.errors import Conflict, EngineError
+from specdeck.engine.metrics.reading import Reading
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """A change that an engine has applied, for the audit log."""
+
+    t: float
+    """Unix time, seconds."""
+    url: str
+    who: str
+    reason: str | None
+    requested: dict[str, Any]
+    before: dict[str, Any]
+    after: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a key does nothing, and what would help."""
+
+    reason: str
+    remedy: str | None = None
+
+    def line(self) -> str:
+        """Both on one line."""
+        return f"{self.reason}: {self.remedy}" if self.remedy else self.reason
+
+
+def refusal(track: Track, want: Want, *, armed: bool) -> Refusal | None:
+    """Why the engine cannot be asked for this; None when it can.
+
+    >>> refusal(Track("a", "http://a"), Want(k=3), armed=True)
+    Refusal(reason='the engine has not answered yet', remedy=None)
+    """
+    reading = track.reading
+    if reading is None:
+        return Refusal("the engine has not answered yet")
+    if not reading.up:
+        return Refusal("the engine is down", "its state is on the screen")
+    if reading.state is None:
+        error = reading.control_error
+        if error is None:
+            return Refusal("the engine runs without the specdeck plugin")
+        return Refusal(str(error), error.remedy)
+    if not armed:
+        return Refusal("control is read-only", "press c to arm it")
+    for name, asked in (("live_k", want.k), ("target_only", want.mode)):
+        able = reading.state.can(name)
+        if asked is not None and not able.available:
+            return Refusal(f"{_spoken(name)}: {able.reason or 'not on this engine'}", able.remedy)
+    return _beyond(reading.state, want)
+
+
+def _spoken(name: str) -> str:
+    return name.replace("_", " ").replace("target only", "target-only")
+
+
+def _beyond(state: EngineState, want: Want) -> Refusal | None:
+    if want.k is None or 0 <= want.k <= state.k_max:
+        return None
+    if want.k < 0:
+        return Refusal("k is 0 already", "+ drafts again")
+    return Refusal(
+        f"k_max is {state.k_max}: the engine's buffers are sized by it",
+        f"start it with num_speculative_tokens {want.k}",
+    )
+
+
+def wished(track: Track, want: Want) -> Track:
+    """The track with one more wish: shown at once, whatever the engine will say."""
+    return replace(track, want=want if track.want is None else track.want.then(want))
+
+
+def request(track: Track, who: str) -> Change | None:
+    """What to ask the engine for; None when nothing is wished."""
+    return None if track.want is None else track.want.change(who, track.version)
+
+
+def answered(track: Track, asked: Want, applied: Applied, t: float, seconds: float) -> Track:
+    """The track after the engine's word on a wish."""
+    knobs = [
+        f"{name} {applied.before.get(name, '?')} → {value}"
+        for name, value in applied.applied.items()
+    ]
+    undo = "undone, " if asked.reason == "undo" else ""
+    track = track.told(t, f"{undo}{', '.join(knobs)} · applied in {seconds * 1000:.0f} ms", "good")
+    for text in applied.notices:
+        track = track.told(t, text, "warn")
+    if applied.applied != applied.before:
+        track = _marks(track, applied)
+    before = Want(applied.before.get("k"), applied.before.get("mode"), "undo")
+    undos = track.undos if asked.reason == "undo" else (*track.undos, before)[-50:]
+    return replace(
+        track,
+        want=None if track.want == asked else track.want,
+        version=applied.version,
+        reading=_patched(track.reading, applied),
+        figures=_patched(track.figures, applied),
+        undos=undos,
+    )
+
+
+def _marks(track: Track, applied: Applied) -> Track:
+    mode, k = applied.applied.get("mode"), applied.applied.get("k")
+    if mode is not None:
+        track = track.marked(short(mode))
+    return track if k is None else track.marked(f"k{k}")
+
+
+def _patched(reading: Reading | None, applied: Applied) -> Reading | None:
+    """The reading with the engine's newest word in it, until the next one is read."""
+    if reading is None or reading.state is None:
+        return reading
+    state = reading.state
+    k_set, mode = applied.applied.get("k", state.k_set), applied.applied.get("mode", state.mode)
+    k = 0 if mode == "target-only" else k_set
+    return replace(
+        reading, state=replace(state, k=k, k_set=k_set, mode=mode, version=applied.version)
+    )
+
+
+def refused(track: Track, error: EngineError, t: float) -> Track:
+    """The track after a wish that the engine would not fulfil; nothing stays pending."""
+    if isinstance(error, Conflict):
+        # The next reading says who it was and brings the version to ask with.
+        track = track.told(t, f"not changed: {error.line()}", "warn")
+        return replace(track, want=None, version=None)
+    return replace(track.told(t, f"not changed: {error.line()}", "bad"), want=None)
+
+
+def undo(track: Track) -> Want | None:
+    """The wish that takes this console's last change back; None without one."""
+    return track.undos[-1] if track.undos else None
+
+
+def popped(track: Track) -> Track:
+    """The track without the change that is being taken back."""
+    return replace(track, undos=track.undos[:-1])
