@@ -1,0 +1,38 @@
+# make demo   a real vLLM with the shipped model pair, load on it, and the console
+# make test   everything that needs no GPU        make check   lint, types, import contracts
+# make bench  the figures of benchmarks/          make models  train the demo pair again
+
+run := .venv/bin/python
+
+.PHONY: setup demo test check format bench models clean
+
+setup: .venv/made-from
+
+# SPECDECK_BUILD=cpu or gpu overrides what the machine looks like; PYTHON names the interpreter.
+.venv/made-from: pyproject.toml scripts/setup.sh
+	@scripts/setup.sh
+
+demo: setup
+	@.venv/bin/specdeck demo
+
+test: setup
+	$(run) -m pytest
+
+check: setup
+	$(run) -m ruff check
+	$(run) -m ruff format --check
+	$(run) -m mypy
+	$(run) -c "from importlinter.cli import lint_imports_command as lint; lint()"
+
+format: setup
+	$(run) -m ruff check --fix
+	$(run) -m ruff format
+
+bench: setup
+	$(run) benchmarks/run.py
+
+models: setup
+	$(run) -m specdeck.engine.demo.train
+
+clean:
+	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
