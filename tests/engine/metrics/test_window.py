@@ -60,6 +60,10 @@ def later(sample: Sample, by: float = 0.0, seconds: float = 2.0) -> Sample:
     return replace(sample, at=sample.at + seconds, **raises)
 
 
+def put(sample: Sample, name: str, value: Any) -> Sample:
+    return replace(sample, **{name: value})
+
+
 @given(samples(), st.integers(0, 1000).map(float))
 def test_a_window_is_what_the_counters_rose_by(older: Sample, by: float) -> None:
     window = between(older, later(older, by))
@@ -80,7 +84,7 @@ def test_a_reset_of_any_series_closes_the_window(older: Sample, name: str, by: f
     value = getattr(older, name)
     if value is None:
         return
-    newer = replace(later(older, 5.0), **{name: raised(value, -by)})
+    newer = put(later(older, 5.0), name, raised(value, -by))
     assert restarted(older, newer)
     assert between(older, newer) is None
 
@@ -98,9 +102,9 @@ def test_a_series_missing_on_either_side_is_not_known(
 ) -> None:
     newer = later(older, 3.0)
     if before:
-        older = replace(older, **{name: None})  # type: ignore[arg-type]  # every counted series may be None
+        older = put(older, name, None)
     else:
-        newer = replace(newer, **{name: None})  # type: ignore[arg-type]  # every counted series may be None
+        newer = put(newer, name, None)
     window = between(older, newer)
     assert window is not None
     assert getattr(window, name) is None
@@ -109,9 +113,11 @@ def test_a_series_missing_on_either_side_is_not_known(
 @given(samples(), st.sampled_from(["generated", "drafts", "drafted"]), st.booleans())
 def test_what_is_no_number_is_not_known(older: Sample, name: str, before: bool) -> None:
     newer = later(older, 3.0)
-    bad = {name: math.nan}
-    pair = (replace(older, **bad), newer) if before else (older, replace(newer, **bad))  # type: ignore[arg-type]  # floats
-    window = between(*pair)
+    if before:
+        older = put(older, name, math.nan)
+    else:
+        newer = put(newer, name, math.nan)
+    window = between(older, newer)
     assert window is not None
     assert getattr(window, name) is None
 

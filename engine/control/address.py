@@ -1,0 +1,66 @@
+"""What people type for an engine, to the one URL that is asked and shown."""
+
+from __future__ import annotations
+
+from urllib.parse import SplitResult, urlsplit, urlunsplit
+
+from specdeck.engine.errors import UsageError
+
+_TAILS = ("/v1", "/metrics", "/v1/specdeck")
+_LOOPBACK = ("localhost", "::1")
+
+
+def engine_url(text: str) -> str:
+    """The base URL that `text` means: `host:port`, a bare port, or a URL of one of its routes.
+
+    Raises UsageError for what is no address, and for credentials in it: they would end
+    up in logs, recordings and the process list.
+
+    >>> engine_url("localhost:8000"), engine_url("8000"), engine_url("http://[::1]:8000/v1/")
+    ('http://localhost:8000', 'http://127.0.0.1:8000', 'http://[::1]:8000')
+    >>> engine_url("https://gateway/engine-a/metrics")
+    'https://gateway/engine-a'
+    """
+    parts = _split(text)
+    if parts.query or parts.fragment:
+        raise UsageError(
+            f"{text!r} is no engine's URL", remedy="leave out ? and # and what follows"
+        )
+    path = parts.path.rstrip("/")
+    for tail in sorted(_TAILS, key=len, reverse=True):
+        path = path.removesuffix(tail).rstrip("/")
+    return urlunsplit((parts.scheme, parts.netloc.lower(), path, "", ""))
+
+
+def is_local(url: str) -> bool:
+    """Whether `url` leads to this machine's own loopback.
+
+    >>> is_local("http://127.0.0.1:8000"), is_local("http://[::1]:1"), is_local("http://gpu-1:8000")
+    (True, True, False)
+    """
+    host = urlsplit(url).hostname or ""
+    return host in _LOOPBACK or host.startswith("127.")
+
+
+def _split(text: str) -> SplitResult:
+    given = text.strip()
+    if "@" in given:
+        # The text is not repeated: it may hold a password.
+        raise UsageError(
+            "the engine's URL holds credentials", remedy="give the API key with --api-key-env NAME"
+        )
+    if given.isascii() and given.isdecimal():
+        given = f"127.0.0.1:{given}"
+    remedy = "give it as http://host:port or host:port"
+    try:
+        parts = urlsplit(given if "://" in given else f"http://{given}")
+        sound = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        raise UsageError(f"{text!r} is no engine's URL", remedy=remedy) from None
+    if not sound or parts.scheme not in ("http", "https") or _odd(parts.netloc):
+        raise UsageError(f"{text!r} is no engine's URL", remedy=remedy)
+    return parts
+
+
+def _odd(netloc: str) -> bool:
+    return any(not (c.isalnum() or c in "-._:[]%") for c in netloc) or netloc.endswith(":")

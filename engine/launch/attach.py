@@ -1,0 +1,163 @@
+"""One engine that a console follows, and may change once it is armed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlsplit
+
+from specdeck.engine.control.address import engine_url, is_local
+from specdeck.engine.control.protocol import Applied, Change
+from specdeck.engine.errors import Unauthorized, Unsupported
+from specdeck.engine.metrics.gpu import gpus
+from specdeck.engine.metrics.reading import Gpu, Reading
+
+if TYPE_CHECKING:
+    from specdeck.engine.control.client import EngineClient
+    from specdeck.engine.control.token import TokenSource
+
+Gpus = Callable[[], tuple[Gpu, ...] | None]
+
+
+class FlownEngine(Protocol):
+    """What a console flies: a live engine, a recording, or a list in a test."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+
+    @property
+    def url(self) -> str:
+        """Where it answers, without credentials."""
+
+    @property
+    def armed(self) -> bool:
+        """Whether changes are let through."""
+
+    @property
+    def local(self) -> bool:
+        """Whether it answers on this machine's loopback."""
+
+    def arm(self) -> None:
+        """Lets changes through; raises EngineError where there can be none."""
+
+    def readings(self, every: float) -> AsyncIterator[Reading]:
+        """Looks every `every` seconds, for ever."""
+
+    async def change(self, change: Change) -> Applied:
+        """The engine's word on `change`; raises SpecdeckError when it is refused."""
+
+    async def close(self) -> None:
+        """Lets go of connections; the engine goes on."""
+
+
+class Attached:
+    """A live engine, read-only until it is armed."""
+
+    def __init__(
+        self,
+        client: EngineClient,
+        *,
+        name: str | None = None,
+        armed: bool = False,
+        gpus: Gpus = gpus,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._client = client
+        self.name = name or urlsplit(client.url).netloc
+        self.armed = armed
+        self._gpus: Gpus | None = gpus if is_local(client.url) else None
+        self._clock = clock
+        self._wall = wall
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        return self._client.url
+
+    @property
+    def local(self) -> bool:
+        """Whether it answers on this machine's loopback."""
+        return is_local(self.url)
+
+    @property
+    def client(self) -> EngineClient:
+        """For what a console asks beyond readings: facts, steps, a proof."""
+        return self._client
+
+    def arm(self) -> None:
+        """Lets changes through; raises Unauthorized where there is no admin token."""
+        self._token()
+        self.armed = True
+
+    async def readings(self, every: float) -> AsyncGenerator[Reading, None]:
+        """Looks every `every` seconds, for ever; at this machine's GPUs too when local."""
+        from specdeck.engine.metrics.scrape import readings
+
+        looks = readings(self._client, every=every, clock=self._clock, wall=self._wall)
+        async with aclosing(looks) as stream:
+            async for reading in stream:
+                found = await self._look_at_gpus()
+                yield reading if found is None else replace(reading, gpus=found)
+
+    async def change(self, change: Change) -> Applied:
+        """The engine's word on `change`.
+
+        Raises Unsupported while this is read-only, Unauthorized without a token, and
+        whatever the engine refuses with.
+        """
+        if not self.armed:
+            raise Unsupported(
+                f"{self.name} is attached read-only", remedy="arm it, or attach with --control"
+            )
+        self._token()
+        return await self._client.put(change)
+
+    async def close(self) -> None:
+        """Lets go of connections; the engine goes on."""
+        await self._client.close()
+
+    def _token(self) -> str:
+        from specdeck.engine.control.refusals import TOKEN_REMEDY
+
+        token = self._client.token()
+        if token is None:
+            raise Unauthorized(f"there is no admin token for {self.name}", remedy=TOKEN_REMEDY)
+        return token
+
+    async def _look_at_gpus(self) -> tuple[Gpu, ...] | None:
+        if self._gpus is None:
+            return None
+        # A driver that is waking a GPU up can take its time.
+        found = await asyncio.to_thread(self._gpus)
+        if found is None:
+            self._gpus = None
+        return found
+
+
+def attach(
+    url: str,
+    *,
+    name: str | None = None,
+    api_key: str | None = None,
+    token: TokenSource | None = None,
+    control: bool = False,
+) -> Attached:
+    """The engine that `url` means, however it is spelt; nothing is asked of it yet.
+
+    Raises UsageError for a URL that is none, and Unauthorized for `control` without a
+    token.
+    """
+    from specdeck.engine.control.client import client
+    from specdeck.engine.control.token import no_token
+
+    base = engine_url(url)
+    attached = Attached(client(base, api_key=api_key, token=token or no_token), name=name)
+    if control:
+        attached.arm()
+    return attached

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Any
+
+import httpx
+import pytest
+
+from specdeck.engine.control.client import client
+from specdeck.engine.control.protocol import Change, EngineState
+from specdeck.engine.errors import Unauthorized, Unsupported, UsageError
+from specdeck.engine.launch.attach import Attached, FlownEngine, attach
+from specdeck.engine.metrics.reading import Gpu
+
+LOCAL, REMOTE = "http://127.0.0.1:8000", "http://gpu-1:8000"
+GPU = Gpu(0, "H100", 0.4, 1, 2, 350.0)
+Pages = Callable[[str], str]
+State = Callable[..., EngineState]
+
+
+def never(_: httpx.Request) -> httpx.Response:
+    raise AssertionError("the engine was asked")
+
+
+def of(
+    answer: Callable[[httpx.Request], httpx.Response] = never,
+    *,
+    url: str = LOCAL,
+    token: str | None = "secret",
+    **more: Any,
+) -> Attached:
+    source = client(url, token=lambda: token, transport=httpx.MockTransport(answer))
+    return Attached(source, **more)
+
+
+def flown(engine: FlownEngine) -> str:
+    return engine.name
+
+
+async def test_an_engine_is_called_by_its_address_unless_it_has_a_name() -> None:
+    assert flown(of()) == "127.0.0.1:8000"
+    assert flown(of(name="demo")) == "demo"
+
+
+async def test_a_change_is_refused_until_armed() -> None:
+    engine = of()
+    with pytest.raises(Unsupported, match="read-only"):
+        await engine.change(Change(k=3))
+    engine.arm()
+    assert engine.armed
+
+
+async def test_arming_wants_a_token() -> None:
+    engine = of(token=None)
+    with pytest.raises(Unauthorized, match="no admin token"):
+        engine.arm()
+    assert not engine.armed
+
+
+async def test_a_token_that_is_gone_refuses_the_change() -> None:
+    with pytest.raises(Unauthorized, match="no admin token"):
+        await of(token=None, armed=True).change(Change(k=3))
+
+
+async def test_an_armed_change_reaches_the_engine() -> None:
+    reply = {"before": {"k": 5}, "applied": {"k": 3}, "version": 1, "step": 7}
+    engine = of(lambda _: httpx.Response(200, json=reply), armed=True)
+    assert (await engine.change(Change(k=3))).applied == {"k": 3}
+
+
+@pytest.mark.parametrize(("url", "gpus"), [(LOCAL, (GPU,)), (REMOTE, None)])
+async def test_gpus_are_looked_at_beside_a_local_engine_only(
+    page: Pages, state: State, url: str, gpus: tuple[Gpu, ...] | None
+) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/metrics":
+            return httpx.Response(200, text=page("speculative"))
+        return httpx.Response(200, json=state().as_json())
+
+    engine = of(answer, url=url, gpus=lambda: (GPU,))
+    async with aclosing(engine.readings(1.0)) as stream:
+        reading = await anext(stream)
+    assert reading.gpus == gpus
+    assert reading.up
+    assert engine.local == (url == LOCAL)
+
+
+async def test_a_driver_that_is_not_there_is_asked_once(page: Pages) -> None:
+    asked: list[int] = []
+
+    def none() -> None:
+        asked.append(1)
+
+    engine = of(lambda _: httpx.Response(200, text=page("speculative")), gpus=none)
+    async with aclosing(engine.readings(1e-3)) as stream:
+        assert (await anext(stream)).gpus is None
+        assert (await anext(stream)).gpus is None
+    assert asked == [1]
+
+
+async def test_attaching_normalises_the_url_and_asks_nothing() -> None:
+    engine = attach("localhost:8000/v1/", name="demo")
+    assert (engine.url, engine.armed) == ("http://localhost:8000", False)
+    await engine.close()
+    with pytest.raises(UsageError):
+        attach("http://ana:pw@h:1")
+    with pytest.raises(Unauthorized):
+        attach("localhost:8000", control=True)
