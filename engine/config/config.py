@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from specdeck.engine.config.methods import method_of
+from specdeck.engine.config.methods import WITHOUT_MODEL, method_of
 
 if TYPE_CHECKING:
     from specdeck.engine.config.arguments import Arguments
@@ -80,7 +80,7 @@ class Config:
     def draft(self) -> str | None:
         """The draft model, head or weights; None when the method needs none of its own."""
         speculative = self.speculative
-        if speculative is None or self.method in ("ngram", "ngram_gpu", "suffix"):
+        if speculative is None or self.method in WITHOUT_MODEL:
             return None
         return speculative.get("model")
 

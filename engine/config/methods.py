@@ -9,6 +9,9 @@ from typing import Any
 FIXED_K = frozenset({"suffix", "ngram_gpu", "extract_hidden_states", "medusa"})
 """Methods that assert that k is num_speculative_tokens: another k ends the engine."""
 
+WITHOUT_MODEL = frozenset({"ngram", "ngram_gpu", "suffix", "extract_hidden_states", "custom_class"})
+"""Methods whose `model`, if any, is not a folder of weights."""
+
 OWN_TOKENIZER = frozenset({"draft_model"})
 """Methods whose draft is a whole model, with a tokenizer that must be the target's."""
 

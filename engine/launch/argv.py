@@ -134,10 +134,12 @@ def flags(name: str, value: object, argument: Argument) -> Iterator[str]:
     elif argument.words == "repeat" and isinstance(value, list):
         for item in value:
             yield from _flag(flag, item)
-    elif isinstance(value, list) and (argument.words == "many" or argument.kind == "any"):
+    elif argument.words == "many" and isinstance(value, list):
         if value:
             yield flag
             yield from map(_word, value)
+    elif argument.kind == "any" and isinstance(value, list):
+        yield from _flag(flag, ",".join(map(_word, value)))  # device_ids
     else:
         yield from _flag(flag, value)
 

