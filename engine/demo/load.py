@@ -1,0 +1,251 @@
+"""Load on an engine: streams of completions after a profile, until told to stop.
+
+As a process (`python -m specdeck.engine.demo.load URL`) it reads profile names from stdin, one a
+line, and stops at its end, so that a parent that is killed leaves no load behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+import httpx
+
+from specdeck.engine.demo.completion import served_model, tokens
+from specdeck.engine.demo.profiles import PROFILES, Profile, ask
+from specdeck.engine.errors import EngineError, UsageError
+
+TICK = 0.2
+"""Seconds between two looks at how many streams there should be."""
+PATIENCE = httpx.Timeout(30.0, connect=5.0)
+"""A stopped engine answers nothing for ever; after this its streams count as failed."""
+Sleep = Callable[[float], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class Load:
+    """The load as it is: changed by whoever steers it, counted by its streams."""
+
+    profile: Profile
+    streams: int
+    """Streams at once where the phase does not say."""
+    seed: int = 0
+    model: str | None = None
+    """None until the engine has said what it serves."""
+    clock: Callable[[], float] = time.monotonic
+    requests: int = 0
+    """Answers received to the end."""
+    failed: int = 0
+    tokens: int = 0
+    began: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.began = self.clock()
+
+    def switch(self, profile: Profile) -> None:
+        """Begin another profile; answers on their way are received to their end."""
+        self.profile, self.began = profile, self.clock()
+
+    def wanted(self) -> int:
+        """How many streams there should be now."""
+        streams = self.profile.at(self.clock() - self.began).streams
+        return self.streams if streams is None else streams
+
+    def line(self, t: float) -> str:
+        """The counts so far as one line of JSON; `t` is Unix time.
+
+        >>> Load(PROFILES["hard"], streams=4).line(1.5)
+        '{"t": 1.5, "profile": "hard", "streams": 4, "requests": 0, "failed": 0, "tokens": 0}'
+        """
+        counts = {"requests": self.requests, "failed": self.failed, "tokens": self.tokens}
+        about = {"t": round(t, 3), "profile": self.profile.name, "streams": self.wanted()}
+        return json.dumps(about | counts)
+
+
+def pause(failures: int) -> float:
+    """Seconds to wait after so many failures in a row.
+
+    >>> [pause(n) for n in (1, 2, 3, 20)]
+    [0.25, 0.5, 1.0, 5.0]
+    """
+    return float(min(5.0, 0.25 * 2 ** (min(failures, 10) - 1)))
+
+
+async def drive(
+    client: httpx.AsyncClient,
+    profile: Profile,
+    streams: int,
+    *,
+    seed: int = 0,
+    model: str | None = None,
+    sleep: Sleep = asyncio.sleep,
+) -> None:
+    """Put load on the engine behind `client` until cancelled."""
+    await run(Load(profile, streams, seed=seed, model=model), client, sleep=sleep)
+
+
+async def run(load: Load, client: httpx.AsyncClient, *, sleep: Sleep = asyncio.sleep) -> None:
+    """Keep as many streams going as `load` wants, until cancelled."""
+    numbers = itertools.count()
+    running: set[int] = set()
+
+    async def stream(index: int) -> None:
+        failures = 0
+        while index < load.wanted():
+            if await answered(load, client, next(numbers)):
+                failures = 0
+            else:
+                failures += 1
+                await sleep(pause(failures))
+        running.discard(index)
+
+    async with asyncio.TaskGroup() as group:
+        while True:
+            for index in range(load.wanted()):
+                if index not in running:
+                    running.add(index)
+                    group.create_task(stream(index))
+            await sleep(TICK)
+
+
+async def answered(load: Load, client: httpx.AsyncClient, number: int) -> bool:
+    """Send one request, count what comes, and say whether it came to its end."""
+    kind = load.profile.at(load.clock() - load.began).kind
+    request = ask(kind, load.seed, number)
+    found = load.model is None
+    try:
+        load.model = load.model or await served_model(client)
+        async for new in tokens(client, request.body(load.model)):
+            load.tokens += new
+    except (EngineError, httpx.HTTPError):
+        load.failed += 1
+        if found:
+            load.model = None  # what answers next may serve another
+        return False
+    load.requests += 1
+    return True
+
+
+async def report(load: Load, *, write: Callable[[str], None], sleep: Sleep = asyncio.sleep) -> None:
+    """Write the counts each second; a reader that has gone is no reason to stop the load."""
+    while True:
+        await sleep(1.0)
+        write(load.line(time.time()))
+
+
+def print_line(text: str) -> None:
+    """Print to stdout, and to nowhere once nobody reads it."""
+    try:
+        print(text, flush=True)
+    except OSError:
+        # The descriptor is replaced, as the interpreter flushes stdout once more when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def follow(load: Load, text: str) -> None:
+    """Switch to the profile that a line of stdin names; talk about any other line on stderr."""
+    name = text.strip()
+    if name in PROFILES:
+        load.switch(PROFILES[name])
+    elif name:
+        print(f"no profile {name!r}; there are {', '.join(PROFILES)}", file=sys.stderr)
+
+
+def watch_stdin(
+    loop: asyncio.AbstractEventLoop, line: Callable[[str], None], end: Callable[[], None]
+) -> None:
+    """Call back in the loop for every line of stdin, and at its end.
+
+    A thread with bare reads: a loop cannot wait on a file or on /dev/null, and a buffered read
+    would hold a lock that the interpreter wants when it ends.
+    """
+
+    def read() -> None:
+        rest = b""
+        with contextlib.suppress(RuntimeError):  # the loop has closed: nobody listens
+            while chunk := os.read(0, 4096):
+                *lines, rest = (rest + chunk).split(b"\n")
+                for each in lines:
+                    loop.call_soon_threadsafe(line, each.decode("utf-8", "replace"))
+            loop.call_soon_threadsafe(end)
+
+    threading.Thread(target=read, name="stdin", daemon=True).start()
+
+
+async def serve(load: Load, url: str, *, headers: dict[str, str], stdin: bool) -> None:
+    """Drive and report until SIGTERM, SIGINT or, with `stdin`, the end of stdin."""
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    if stdin:
+        watch_stdin(loop, lambda text: follow(load, text), stop.set)
+    limits = httpx.Limits(max_connections=None)
+    async with httpx.AsyncClient(
+        base_url=url, headers=headers, timeout=PATIENCE, limits=limits, trust_env=False
+    ) as client:
+        working = [
+            asyncio.create_task(run(load, client)),
+            asyncio.create_task(report(load, write=print_line)),
+        ]
+        stopping = asyncio.create_task(stop.wait())
+        # A defect in the load ends it, with its traceback, and does not hang.
+        await asyncio.wait([*working, stopping], return_when=asyncio.FIRST_COMPLETED)
+        for task in (*working, stopping):
+            task.cancel()
+        results = await asyncio.gather(*working, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException) and not isinstance(result, asyncio.CancelledError):
+            raise result
+
+
+def arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line, read."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("url", help="the engine's address, as http://127.0.0.1:8000")
+    parser.add_argument("--profile", choices=sorted(PROFILES), default="predictable")
+    parser.add_argument("--streams", type=int, default=4, help="streams at once (burst: ignored)")
+    parser.add_argument("--seed", type=int, default=0, help="decides every prompt")
+    parser.add_argument("--model", help="default: the first that the engine serves")
+    parser.add_argument("--api-key-env", metavar="NAME", help="the variable that holds the key")
+    parser.add_argument("--no-stdin", action="store_true", help="run until SIGTERM")
+    return parser.parse_args(argv)
+
+
+def authorization(variable: str | None, environment: Mapping[str, str]) -> dict[str, str]:
+    """The header that carries the key, from the variable that holds it.
+
+    >>> authorization("KEY", {"KEY": "s"}), authorization(None, {})
+    ({'Authorization': 'Bearer s'}, {})
+    """
+    if variable is None:
+        return {}
+    if not (key := environment.get(variable)):
+        raise UsageError(f"{variable} is not set", remedy="export the engine's API key in it")
+    return {"Authorization": f"Bearer {key}"}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run as a process; the exit code."""
+    options = arguments(argv)
+    try:
+        headers = authorization(options.api_key_env, os.environ)
+    except UsageError as error:
+        print(error.line(), file=sys.stderr)
+        return error.exit_code
+    load = Load(PROFILES[options.profile], options.streams, options.seed, options.model)
+    asyncio.run(serve(load, options.url, headers=headers, stdin=not options.no_stdin))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""What the load generator asks for: kinds of prompt, and how kinds and streams follow in time.
+
+Pure: a prompt is decided by kind, seed and number, a phase by the seconds since the profile began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from random import Random
+from typing import Any, Literal
+
+from specdeck.engine.demo import boilerplate, corpus
+
+Kind = Literal["predictable", "hard"]
+PROMPT_CHARACTERS = 360
+"""About a hundred tokens of the demo's tokenizer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """What a profile asks for during one stretch of time."""
+
+    kind: Kind
+    seconds: float
+    streams: int | None = None
+    """Streams at once; None takes the number that the operator chose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Phases that follow one another for ever."""
+
+    name: str
+    phases: tuple[Phase, ...]
+
+    def at(self, elapsed: float) -> Phase:
+        """The phase that runs `elapsed` seconds after the profile began.
+
+        >>> MIXED.at(29.9).kind, MIXED.at(30.0).kind, MIXED.at(60.0).kind
+        ('predictable', 'hard', 'predictable')
+        >>> [BURST.at(t).streams for t in (0, 15, 30, 45, 60)]
+        [1, 4, 8, 16, 1]
+        """
+        left = elapsed % sum(phase.seconds for phase in self.phases)
+        for phase in self.phases:
+            if left < phase.seconds:
+                return phase
+            left -= phase.seconds
+        return self.phases[-1]
+
+    @property
+    def widest(self) -> int:
+        """The most streams that a phase asks for; 0 when the operator decides."""
+        return max(phase.streams or 0 for phase in self.phases)
+
+
+PREDICTABLE = Profile("predictable", (Phase("predictable", 60.0),))
+HARD = Profile("hard", (Phase("hard", 60.0),))
+MIXED = Profile("mixed", (Phase("predictable", 30.0), Phase("hard", 30.0)))
+BURST = Profile("burst", tuple(Phase("predictable", 15.0, n) for n in (1, 4, 8, 16)))
+PROFILES = {profile.name: profile for profile in (PREDICTABLE, HARD, MIXED, BURST)}
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One completion to request."""
+
+    prompt: str
+    max_tokens: int
+    temperature: float = 0.0
+
+    def body(self, model: str) -> dict[str, Any]:
+        """The JSON of a streamed /v1/completions request that reports its usage as it goes."""
+        return {
+            "model": model,
+            "prompt": self.prompt,
+            "max_tokens": self.max_tokens,
+            "temperature": self.temperature,
+            "stream": True,
+            "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+        }
+
+
+def ask(kind: Kind, seed: int, number: int) -> Ask:
+    """The `number`-th request of a kind.
+
+    >>> ask("predictable", 1, 7) == ask("predictable", 1, 7) != ask("predictable", 2, 7)
+    True
+    """
+    return ASKS[kind](Random(f"{kind} {seed} {number}"))
+
+
+def predictable(random: Random) -> Ask:
+    """The opening of boilerplate that training never saw, to be gone on with."""
+    kind = random.choice(boilerplate.CODE)
+    text = boilerplate.written(kind, corpus.FIRST_UNSEEN_SEED + random.randrange(10**6))
+    return Ask(_opening(text, PROMPT_CHARACTERS), max_tokens=128)
+
+
+def hard(random: Random) -> Ask:
+    """A place in the standard library, to be gone on with: code with names of its own.
+
+    The answers are short, as a small model that goes on for long repeats itself, and repetition
+    is easy to draft.
+    """
+    library = _library()
+    text = random.choice(library)
+    start = random.randrange(max(1, len(text) - PROMPT_CHARACTERS))
+    return Ask(text[start : start + PROMPT_CHARACTERS], max_tokens=48)
+
+
+ASKS: dict[Kind, Callable[[Random], Ask]] = {"predictable": predictable, "hard": hard}
+
+
+@cache
+def _library() -> tuple[str, ...]:
+    """Modules long enough to have a middle; read once, as every request wants one."""
+    return tuple(text for text in corpus.modules(corpus.sources()) if len(text) > 4000)
+
+
+def _opening(text: str, characters: int) -> str:
+    """The whole lines at the start of a text, at most `characters` of it.
+
+    >>> _opening("one\\ntwo\\nthree\\n", 9)
+    'one\\ntwo\\n'
+    """
+    return text[: text.rfind("\n", 0, characters) + 1] or text[:characters]
