@@ -15,7 +15,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from specdeck.engine.errors import EngineError, StartFailed
-from specdeck.engine.launch import ports, session
+from specdeck.engine.launch import session
+from specdeck.engine.launch.machine import port_taken
 from specdeck.engine.launch.registry import Record, Registry, slug
 from specdeck.engine.locations import Locations, private
 
@@ -69,13 +70,17 @@ class Stopping:
     """Whether the time for an orderly end is over."""
 
 
-def new_token(locations: Locations) -> Path:
-    """A file with a fresh admin token that only its owner can read."""
-    path = private(locations.tokens) / secrets.token_hex(8)
+def token_path(locations: Locations) -> Path:
+    """Where the token of one engine to come will lie; nothing is created."""
+    return locations.tokens / secrets.token_hex(8)
+
+
+def write_token(path: Path) -> None:
+    """Writes a fresh admin token into a new file that only its owner can read."""
+    private(path.parent)
     handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     with open(handle, "w", encoding="ascii") as file:
         file.write(secrets.token_urlsafe(32))
-    return path
 
 
 def start(
@@ -85,7 +90,7 @@ def start(
     locations: Locations,
     clock: Callable[[], float] = time.time,
 ) -> Started:
-    """Starts an engine in a session of its own, registered before it runs.
+    """Starts an engine in a session of its own, with a token, registered before it runs.
 
     It survives this process: no terminal, no pipe and no parent ties it. Raises
     StartFailed when not even its process could be made.
@@ -95,6 +100,7 @@ def start(
     reading, writing = os.pipe()
     with ExitStack() as undo:
         undo.callback(command.token_file.unlink, missing_ok=True)
+        write_token(command.token_file)
         with open(reading, "rb") as stdin, open(writing, "wb") as gate, open(log, "ab") as output:
             try:
                 popen = subprocess.Popen(
@@ -200,9 +206,7 @@ async def _port_freed(
 ) -> None:
     """Waits for the port, but not for ever: somebody else may have taken it already."""
     host, port = urlsplit(record.url).hostname or "127.0.0.1", record.port
-    while port is not None and not ports.free(host, port) and clock() < until:
-        if ports.owner(port) is not None:
-            return
+    while port is not None and port_taken(host, port) and clock() < until:
         await sleep(every)
 
 

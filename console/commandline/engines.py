@@ -1,0 +1,100 @@
+"""What people type for an engine, and a client of it with the secrets it wants."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from specdeck.engine.errors import UsageError
+from specdeck.engine.launch.registry import Record, Registry
+from specdeck.engine.locations import locations
+
+if TYPE_CHECKING:
+    from specdeck.engine.control.client import EngineClient
+
+OWN_KEY = "VLLM_API_KEY"
+"""vLLM's own variable: an engine started here inherited the caller's."""
+
+_Command = TypeVar("_Command", bound=Callable[..., object])
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Where one engine answers and what it wants to be told."""
+
+    url: str
+    record: Record | None = None
+    """None for an engine that specdeck did not start here."""
+    api_key: str | None = None
+    token_file: Path | None = None
+    """Beside the variable SPECDECK_ADMIN_TOKEN."""
+
+    def __repr__(self) -> str:
+        return f"Access({self.url})"
+
+    def client(self) -> EngineClient:
+        """A client of it, to be closed by the caller."""
+        from specdeck.engine.control.client import client
+        from specdeck.engine.control.token import admin_token
+
+        own = Path(self.record.token_file) if self.record else None
+        token = admin_token(os.environ, self.token_file, own)
+        return client(self.url, api_key=self.api_key, token=token)
+
+
+def access(
+    engine: str,
+    *,
+    api_key_env: str | None = None,
+    token_file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Access:
+    """The engine that a name from `ps`, a URL, `host:port` or a port means.
+
+    Raises UsageError for what can be none of them, and for a variable that is not set.
+    """
+    from specdeck.engine.control.address import engine_url
+
+    variables = os.environ if environment is None else environment
+    record = Registry(locations(variables).engines).find(engine)
+    key = api_key(api_key_env, variables)
+    if record is not None:
+        # Only an engine that was started here is sent the key of this shell unasked.
+        return Access(record.url, record, key or variables.get(OWN_KEY) or None, token_file)
+    return Access(engine_url(engine), None, key, token_file)
+
+
+def api_key(variable: str | None, environment: Mapping[str, str]) -> str | None:
+    """The key that lies in `variable`; None when none was named.
+
+    >>> api_key("KEY", {"KEY": "secret"}), api_key(None, {})
+    ('secret', None)
+    """
+    if variable is None:
+        return None
+    if not (key := environment.get(variable, "").strip()):
+        raise UsageError(f"the variable {variable} is not set", remedy="export the API key in it")
+    return key
+
+
+def key_option(command: _Command) -> _Command:
+    """`--api-key-env NAME`."""
+    return click.option(
+        "--api-key-env", metavar="NAME", help="The variable that holds the engine's API key."
+    )(command)
+
+
+def token_option(command: _Command) -> _Command:
+    """`--admin-token-file F`."""
+    return click.option(
+        "--admin-token-file",
+        "token_file",
+        metavar="F",
+        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        help="The file with the engine's admin token; SPECDECK_ADMIN_TOKEN does as well.",
+    )(command)

@@ -1,0 +1,168 @@
+"""An engine without a screen: its start on stderr, its samples on stdout, its end on a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specdeck.console.commandline.engines import Access
+from specdeck.console.commandline.memory import note_start
+from specdeck.console.commandline.stop import Teller
+from specdeck.console.commandline.talk import emit, say
+from specdeck.engine.errors import EngineError, StartFailed
+
+if TYPE_CHECKING:
+    from specdeck.engine.launch.load import LoadProcess
+    from specdeck.engine.launch.progress import Progress
+    from specdeck.engine.launch.start import Launch
+
+INTERRUPTED = 130
+
+STAGES = {
+    "environment": "looking at the machine",
+    "weights": "making the models",
+    "process": "starting the engine's process",
+    "loading": "loading the weights",
+    "warming": "warming up",
+    "ready": "ready",
+}
+
+
+async def flown(
+    launch: Launch,
+    *,
+    interval: float = 1.0,
+    seconds: float | None = None,
+    load: LoadProcess | None = None,
+) -> int:
+    """Starts an engine, prints its samples and ends it; the exit code.
+
+    Ends after `seconds`, on SIGTERM or SIGINT, or when the engine does; whichever it
+    is, nothing of the engine and of the load is left.
+    """
+    try:
+        return await until_signal(_flight(launch, interval, seconds, load))
+    finally:
+        if load is not None:
+            load.close()
+        await launch.stop(said=Teller(launch.name))
+
+
+async def detached(launch: Launch) -> int:
+    """Starts an engine, prints its record and leaves it running; the exit code."""
+    ready = False
+    try:
+        code = await until_signal(started(launch))
+        ready = code == 0
+    finally:
+        if not ready:
+            await launch.stop(said=Teller(launch.name))
+    if ready and launch.record is not None:
+        from specdeck.console.commandline.ps import as_data
+
+        emit(as_data(launch.record))
+        say(f"{launch.record.name} runs at {launch.url}: `specdeck stop {launch.record.name}`")
+    return code
+
+
+async def started(launch: Launch) -> int:
+    """Follows the start on stderr; raises StartFailed with the engine's own reason."""
+    stage = None
+    async for moment in launch.progress():
+        if moment.stage != stage and moment.failed is None:
+            say(stage_line(launch.name, moment))
+        stage = moment.stage
+        if moment.ready:
+            note_start(launch.config.path, moment.elapsed)
+    if launch.failed is not None:
+        raise launch.failure()
+    return 0
+
+
+def stage_line(name: str, moment: Progress) -> str:
+    """One stage of a start, as stderr has it.
+
+    >>> from specdeck.engine.launch.progress import Progress
+    >>> stage_line("demo", Progress("loading", 12.3, last_elapsed=31.0))
+    'demo: 12 s of about 31 s: loading the weights'
+    """
+    last = moment.last_elapsed
+    about = "" if last is None or moment.ready else f" of about {last:.0f} s"
+    return f"{name}: {moment.elapsed:.0f} s{about}: {STAGES[moment.stage]}"
+
+
+async def until_signal(work: Coroutine[Any, Any, int]) -> int:
+    """Runs `work` to its end or to the first SIGTERM, SIGINT or SIGHUP; 130 for a signal."""
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    for number in numbers:
+        loop.add_signal_handler(number, ended.set)
+    working = asyncio.create_task(work)
+    waiting = asyncio.create_task(ended.wait())
+    await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if working.done():
+        return working.result()
+    working.cancel()
+    await asyncio.wait({working})
+    # The handlers stay: what tidies up after this must not be cut short by impatience.
+    return INTERRUPTED
+
+
+async def _flight(
+    launch: Launch, interval: float, seconds: float | None, load: LoadProcess | None
+) -> int:
+    await started(launch)
+    if load is not None:
+        load.start()
+    try:
+        async with asyncio.timeout(seconds):
+            return await _samples(launch, interval)
+    except TimeoutError:
+        return 0
+
+
+async def _samples(launch: Launch, interval: float) -> int:
+    """Prints samples until the engine ends; raises the reason then."""
+    from specdeck.engine.metrics.scrape import readings
+    from specdeck.engine.metrics.status import status
+
+    client = Access(launch.url, launch.record).client()
+    try:
+        async for reading in readings(client, every=interval):
+            ended = launch.exit_code()
+            emit(status(reading))
+            if ended is not None and not reading.up:
+                raise died(launch, ended)
+    finally:
+        await client.close()
+    return 0
+
+
+def died(launch: Launch, code: int) -> EngineError:
+    """Why an engine that was ready is no more."""
+    from specdeck.engine.launch.progress import LogTail
+    from specdeck.engine.launch.reason import reason
+
+    assert launch.record is not None
+    log = Path(launch.record.log)
+    return StartFailed(
+        f"the engine ended: {reason(LogTail(log).text(), code)}", remedy=f"the whole log is {log}"
+    )
+
+
+async def answers(url: str) -> bool:
+    """Whether a vLLM answers at `url`."""
+    from specdeck.engine.control.client import client
+
+    asking = client(url)
+    try:
+        await asking.version()
+    except EngineError:
+        return False
+    finally:
+        await asking.close()
+    return True

@@ -1,0 +1,97 @@
+"""What a command writes into the store: changes and how long starts took.
+
+A store that cannot be used is a notice; it stops neither an engine nor a change.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specdeck.console.commandline.talk import say
+from specdeck.engine.errors import SpecdeckError
+from specdeck.engine.locations import locations
+
+if TYPE_CHECKING:
+    from specdeck.console.view.steering import Turned
+    from specdeck.engine.control.observe import Outcome
+    from specdeck.engine.control.protocol import Change
+    from specdeck.engine.store.store import Store
+
+
+def last_start(config: Path) -> float | None:
+    """Seconds that the last start from this config took; None when there was none."""
+    with suppress(SpecdeckError), _store() as store:
+        from specdeck.engine.store.store import config_key
+
+        last = store.last_start(config_key(config))
+        return None if last is None else last.seconds
+    return None
+
+
+def note_start(config: Path, seconds: float) -> None:
+    """Remembers how long a start took."""
+    with suppress(SpecdeckError), _store() as store:
+        from specdeck.engine.store.store import Start, config_key
+
+        store.add_start(Start(time.time(), config_key(config), seconds))
+
+
+def note_outcome(change: Change, outcome: Outcome, *, engine: str) -> None:
+    """Writes a change of the command line into the audit log."""
+    from specdeck.engine.store.store import Action
+
+    action = Action(
+        t=time.time(),
+        who=change.who or "",
+        url=outcome.url,
+        engine=engine,
+        before=outcome.before,
+        after=outcome.applied,
+        undo=outcome.undo,
+        reason=change.reason,
+        observed=outcome.observed_k,
+    )
+    try:
+        with _store() as store:
+            store.add_action(action)
+    except SpecdeckError as error:
+        say(f"specdeck: the change is made, the audit log is not: {error.line()}")
+
+
+def audit(names: dict[str, str], failed: Callable[[str], None]) -> Callable[[Turned], None]:
+    """Writes the console's changes into the audit log; `names` are engines by URL."""
+
+    def note(turned: Turned) -> None:
+        from specdeck.engine.control.observe import undo
+        from specdeck.engine.store.store import Action
+
+        action = Action(
+            t=turned.t,
+            who=turned.who,
+            url=turned.url,
+            engine=names.get(turned.url, turned.url),
+            before=turned.before,
+            after=turned.after,
+            undo=undo(turned.url, turned.before),
+            reason=turned.reason,
+        )
+        try:
+            with _store() as store:
+                store.add_action(action)
+        except SpecdeckError as error:
+            failed(f"not in the audit log: {error.line()}")
+
+    return note
+
+
+@contextmanager
+def _store() -> Iterator[Store]:
+    from specdeck.engine.store.store import Store
+
+    with Store(locations(os.environ).store) as store:
+        yield store

@@ -1,0 +1,73 @@
+"""The load generator as a child process: it ends with its parent, however that ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+
+PROFILES = ("predictable", "hard", "mixed", "burst")
+"""The profiles of `engine.demo.profiles`, in the order in which they are stepped through."""
+
+
+class LoadProcess:
+    """Load on one engine, steered through the child's stdin; its end ends the load."""
+
+    def __init__(
+        self,
+        url: str,
+        profile: str,
+        *,
+        environment: Mapping[str, str],
+        api_key_env: str | None = None,
+        python: str = sys.executable,
+    ) -> None:
+        self._argv = [python, "-m", "specdeck.engine.demo.load", url]
+        self._key = ["--api-key-env", api_key_env] if api_key_env else []
+        self._environment = dict(environment)
+        self._profile = profile
+        self._popen: subprocess.Popen[bytes] | None = None
+
+    @property
+    def profile(self) -> str:
+        """The profile that runs, or that will once the load is started."""
+        return self._profile
+
+    @property
+    def pid(self) -> int | None:
+        """The child's pid; None while there is none."""
+        return self._popen.pid if self._popen else None
+
+    def start(self) -> None:
+        """Begins the load."""
+        self._popen = subprocess.Popen(
+            [*self._argv, "--profile", self._profile, *self._key],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=self._environment,
+            # The terminal's Ctrl-C is for the console; the load ends when its stdin does.
+            start_new_session=True,
+        )
+
+    def next(self) -> str:
+        """Switches to the next profile and names it."""
+        self._profile = PROFILES[(PROFILES.index(self._profile) + 1) % len(PROFILES)]
+        if self._popen is not None and self._popen.stdin is not None:
+            with suppress(BrokenPipeError):
+                self._popen.stdin.write(f"{self._profile}\n".encode())
+                self._popen.stdin.flush()
+        return self._profile
+
+    def close(self, patience_s: float = 3.0) -> None:
+        """Ends the load; a child that does not listen is killed."""
+        if self._popen is None or self._popen.stdin is None:
+            return
+        with suppress(BrokenPipeError):
+            self._popen.stdin.close()
+        try:
+            self._popen.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            self._popen.kill()
+            self._popen.wait()
