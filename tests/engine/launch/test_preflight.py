@@ -11,7 +11,6 @@ import pytest
 
 from specdeck.engine.config import Config, load
 from specdeck.engine.launch.build import Build, broken_torchvision, detected
-from specdeck.engine.launch.known_bad import KNOWN_BAD
 from specdeck.engine.launch.machine import Gpu, Machine, gathered, memory_free, port_taken, visible
 from specdeck.engine.launch.preflight import Finding, findings, stops
 from specdeck.engine.launch.vocabulary import Unreadable, difference, vocabulary
@@ -352,80 +351,7 @@ def test_this_machine_can_be_looked_at() -> None:
     assert here.memory_free is not None
 
 
-NGRAM = "method: ngram, num_speculative_tokens: 3"
-MTP = "method: mtp, num_speculative_tokens: 3"
-TIERS = "num_speculative_tokens_per_batch_size: [[1, 8, 2]]"
-DRAFT = "method: draft_model, model: a/c, num_speculative_tokens: 3"
-KNOWN: dict[str, tuple[str, str, dict[str, str], Machine]] = {
-    "ngram with tools": (f"{NGRAM}, prompt_lookup_min: 2", "tool_call_parser: hermes", {}, CPU),
-    "schedule with data parallelism": (f"{DRAFT}, {TIERS}", "data_parallel_size: 2", {}, CUDA),
-    "live k with data parallelism": (DRAFT, "data_parallel_size: 2", {}, CUDA),
-    "schedule on the V1 runner": (
-        f"{DRAFT}, {TIERS}",
-        "",
-        {"VLLM_USE_V2_MODEL_RUNNER": "0"},
-        CUDA,
-    ),
-    "schedule with MTP": (f"{MTP}, {TIERS}", "", {}, CUDA),
-    "schedule with a fixed k": (
-        f"method: suffix, num_speculative_tokens: 3, {TIERS}",
-        "",
-        {},
-        CUDA,
-    ),
-    "method with a fixed k": ("method: ngram_gpu, num_speculative_tokens: 3", "", {}, CUDA),
-    "method that ignores k": ("method: custom_class, model: a.B", "", {}, CUDA),
-    "MTP without a k of 0": ("method: step3p5_mtp, num_speculative_tokens: 3", "", {}, CUDA),
-    "MTP with context parallelism": (MTP, "decode_context_parallel_size: 2", {}, CUDA),
-    "DFlash at greedy": ("method: dflash, model: a/c, num_speculative_tokens: 3", "", {}, CUDA),
-    "min_p with speculation": (DRAFT, "sampling: {min_p: 0.1}", {}, CPU),
-    "synthetic acceptance on a CPU": (f"{DRAFT}, rejection_sample_method: synthetic", "", {}, CPU),
-    "acceptance regardless of the target": (
-        f"{DRAFT}, rejection_sample_method: synthetic",
-        "",
-        {},
-        CUDA,
-    ),
-    "block size on a CPU": (DRAFT, "block_size: 16", {}, CPU),
-    "draft's tensor parallelism": (
-        f"{DRAFT}, draft_tensor_parallel_size: 2",
-        "tensor_parallel_size: 4",
-        {},
-        CPU,
-    ),
-    "GPUs for all ranks": (DRAFT, "tensor_parallel_size: 2", {}, CUDA),
-    "Ray": (DRAFT, "distributed_executor_backend: ray", {}, CUDA),
-    "no statistics": (DRAFT, "disable_log_stats: true", {}, CPU),
-    "a scheduler of your own": (DRAFT, "scheduler_cls: a.B", {}, CPU),
-    "Rust front end": (DRAFT, "", {"VLLM_USE_RUST_FRONTEND": "1"}, CPU),
-    "development mode": (DRAFT, "", {"VLLM_SERVER_DEV_MODE": "1"}, CPU),
-}
-
-
-@pytest.mark.parametrize("entry", KNOWN_BAD, ids=lambda entry: entry.name)
-def test_a_known_bad_combination_is_found_and_a_good_one_is_not(tmp_path: Path, entry: Any) -> None:
-    speculative, more, variables, machine = KNOWN[entry.name]
-    text = f"model: a/b\nspeculative_config: {{{speculative}}}\n{more}\n"
-    finding = look(tmp_path, text, machine, variables)[entry.name]
-    assert finding.level == entry.level
-    assert finding.remedy == entry.remedy
-    assert entry.issue is None or f"(vLLM issue {entry.issue})" in finding.message
-    fine = f"model: a/b\nspeculative_config: {{{DRAFT}}}\n"
-    assert entry.name not in look(tmp_path, fine, machine)
-
-
-def test_longer_ngram_matches_are_fine_with_tools(tmp_path: Path) -> None:
-    text = (
-        f"model: a/b\nspeculative_config: {{{NGRAM}, prompt_lookup_min: 8, prompt_lookup_max: 9}}\n"
-        "tool_call_parser: hermes\n"
-    )
-    assert "ngram with tools" not in look(tmp_path, text)
-
-
-def test_every_sample_config_passes_the_known_bad_table(tmp_path: Path) -> None:
-    samples = Path(__file__).parents[3] / "sample_configs"
-    here = Machine(CUDA.build, (H100,) * 8, 64 * GIB, ray=True)
-    names = {entry.name for entry in KNOWN_BAD}
-    for path in samples.glob("*.yaml"):
-        found = findings(load(path), port=None, environment={}, machine=here)
-        assert [f.line() for f in found if f.name in names] == []
+def test_the_shipped_pair_shares_its_vocabulary() -> None:
+    demo = load(Path(__file__).parents[3] / "sample_configs" / "demo.yaml")
+    found = {f.name: f for f in findings(demo, port=None, environment={}, machine=CPU)}
+    assert {found[name].level for name in ("target", "draft", "vocabulary")} == {"ok"}
