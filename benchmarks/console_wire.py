@@ -1,0 +1,181 @@
+"""What the console costs a terminal: bytes, CPU, memory and first paint, in one run.
+
+    python benchmarks/console_wire.py [--seconds 40] [--size 120x40]
+
+Starts the console twice in a pseudo-terminal on a made-up engine at one sample per
+second, with and without the driver that leaves out unchanged cells.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import fcntl
+import json
+import math
+import os
+import pty
+import select
+import signal
+import struct
+import sys
+import termios
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import psutil
+
+from specdeck.engine.control.protocol import Applied, Capability, Change, EngineState
+from specdeck.engine.metrics.reading import Gpu, Reading
+from specdeck.engine.metrics.sample import Histogram, Sample
+from specdeck.engine.metrics.window import Window
+
+SETTLED_S = 5.0
+"""Painting the first screen is not part of the rate."""
+
+_K = 5
+_STATE = EngineState(
+    protocol=1, plugin="0.1.0", instance="a", version=1, started=0.0, vllm="0.32.0",
+    model="target", method="draft_model", runner="V1", k=_K, k_set=_K, k_max=_K,
+    mode="speculate", fallback="warm", policy="fixed", breaker="closed", step=0, drafts=0,
+    drafted_per_position=(0,) * _K, accepted_per_position=(0,) * _K, running=8, waiting=0,
+    fingerprint="sd1:0f3a9c1288aa", system_fingerprint="vllm-0.32.0-09d54272",
+    capabilities=(Capability("live_k", True), Capability("target_only", True)),
+)  # fmt: skip
+
+
+def reading(n: int) -> Reading:
+    """Every figure moves from one reading to the next, as under load."""
+    swing = math.sin(n / 7) + 0.3 * math.sin(n * 2.1)
+    drafts, rate = 150 + 12 * swing, 0.62 + 0.12 * swing
+    position = tuple(drafts * rate ** (i + 1) for i in range(_K))
+    bounds = (0.005, 0.01, 0.02, 0.04, 0.08, math.inf)
+    spread = Histogram(bounds, tuple(100.0 * min(1, (i + 1) / 5 + 0.04 * swing) for i in range(6)))
+    window = Window(
+        1.0, drafts + sum(position), drafts, drafts * _K, sum(position), position,
+        (drafts,) * _K, 0.0, spread, spread,
+    )  # fmt: skip
+    waiting = float(n % 3)
+    sample = Sample(float(n), float(n), "target", running=8.0 - waiting, waiting=waiting,
+                    kv_cache_usage=0.3 + 0.1 * swing)  # fmt: skip
+    gpu = Gpu(0, "H100", 0.8 + 0.05 * swing, 61 << 30, 80 << 30, 500 + 30 * swing)
+    return Reading(time.time(), "http://127.0.0.1:8000", sample, window, _STATE, gpus=(gpu,))
+
+
+class Steady:
+    """An engine that answers at once."""
+
+    name, url, armed, local = "bench", "http://127.0.0.1:8000", True, True
+
+    def arm(self) -> None:
+        """It is."""
+
+    async def readings(self, every: float) -> AsyncIterator[Reading]:
+        """One after the other."""
+        n = 0
+        while True:
+            yield reading(n)
+            n += 1
+            await asyncio.sleep(every)
+
+    async def change(self, change: Change) -> Applied:
+        """Whatever is asked."""
+        return Applied(change.asked(), change.asked(), 1, 0)
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def child(driver: str) -> None:
+    """The console, in the pseudo-terminal."""
+    from textual.drivers.linux_driver import LinuxDriver
+
+    from specdeck.console.app import Console
+    from specdeck.console.driver import SparingDriver
+
+    chosen = SparingDriver if driver == "sparing" else LinuxDriver
+    Console([Steady()], driver_class=chosen).run()
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one console cost."""
+
+    first_paint_s: float
+    """From the start of the process to the first text on the screen."""
+    bytes_per_second: float
+    frame_peak_bytes: int
+    """The most that came within 100 ms once settled: a chart that jumps."""
+    cpu_share: float
+    """Of one core, once settled."""
+    rss_mb: float
+
+
+def measure(driver: str, seconds: float, width: int, height: int) -> Cost:
+    """Run a console for that long and count what it writes."""
+    began = time.monotonic()
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ.update(TERM="xterm-256color", COLORTERM="truecolor")
+        os.execv(sys.executable, [sys.executable, __file__, "--child", driver])
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
+    process = psutil.Process(pid)
+    chunks: list[tuple[float, int]] = []
+    first, busy, seen = 0.0, 0.0, b""
+    while (now := time.monotonic() - began) < seconds + SETTLED_S:
+        if now >= SETTLED_S and not busy:
+            busy = _cpu(process)
+        if select.select([terminal], [], [], 0.05)[0]:
+            data = os.read(terminal, 65536)
+            chunks.append((time.monotonic() - began, len(data)))
+            seen = (seen + data)[-4096:] if not first else b""
+            if not first and b"specdeck" in seen:
+                first = time.monotonic() - began
+    cost = Cost(
+        first,
+        sum(size for at, size in chunks if at >= SETTLED_S) / seconds,
+        _peak([chunk for chunk in chunks if chunk[0] >= SETTLED_S]),
+        (_cpu(process) - busy) / seconds,
+        process.memory_info().rss / 1e6,
+    )
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    os.close(terminal)
+    return cost
+
+
+def _cpu(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _peak(chunks: list[tuple[float, int]]) -> int:
+    return max((sum(s for a, s in chunks if at <= a < at + 0.1) for at, _ in chunks), default=0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--seconds", type=float, default=40.0)
+    parser.add_argument("--size", default="120x40")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        child(options.child)
+        return
+    width, height = map(int, options.size.split("x"))
+    sparing = measure("sparing", options.seconds, width, height)
+    plain = measure("plain", options.seconds, width, height)
+    for name, cost in (("sparing", sparing), ("textual", plain)):
+        print(json.dumps({"driver": name, "size": options.size, **rounded(cost)}))
+    ratio = sparing.bytes_per_second / max(1.0, plain.bytes_per_second)
+    print(json.dumps({"bytes_ratio": round(ratio, 3)}))
+
+
+def rounded(cost: Cost) -> dict[str, float]:
+    """The figures to three digits."""
+    return {name: round(getattr(cost, name), 3) for name in cost.__slots__}
+
+
+if __name__ == "__main__":
+    main()
