@@ -19,12 +19,13 @@ from specdeck.console.screens.dialog import Choice, Dialog
 from specdeck.console.screens.live import LiveScreen
 from specdeck.console.screens.steering import Desk
 from specdeck.console.settings import Settings
-from specdeck.console.view.steering import Turned
 from specdeck.console.view.words import LocalTime
 
 if TYPE_CHECKING:
-    from specdeck.console.followed import Followed, Load
+    from specdeck.console.load import Load
+    from specdeck.engine.launch.attach import FlownEngine
     from specdeck.engine.launch.progress import Progress
+    from specdeck.engine.store.store import Action
 
 
 def _commands() -> type[Provider]:
@@ -46,14 +47,14 @@ class Console(App[str]):
 
     def __init__(
         self,
-        engines: Sequence[Followed],
+        engines: Sequence[FlownEngine],
         *,
         settings: Settings | None = None,
         progress: AsyncIterator[Progress] | None = None,
         owned: bool = False,
         load: Load | None = None,
         who: str = "operator",
-        on_change: Callable[[Turned], None] = lambda turned: None,
+        on_change: Callable[[Action], None] = lambda action: None,
         themes: Sequence[Path] = (),
         clock: Callable[[], float] = time.time,
         local: LocalTime = time.localtime,
@@ -62,7 +63,9 @@ class Console(App[str]):
         """Set up the app; nothing runs yet.
 
         `progress` is the start of the only engine, shown until it is ready. `owned` asks
-        on leaving whether to stop the engine. `themes` are the user's own folders.
+        on leaving whether to stop the engine. `on_change` is told of every change that an
+        engine applied; a SpecdeckError that it raises is shown. `themes` are the folders
+        of the user's own themes.
         """
         super().__init__(driver_class=driver_class)
         self.settings = settings or Settings()
@@ -71,6 +74,7 @@ class Console(App[str]):
         self.keys = keys.available(engines=len(engines) > 1, load=load is not None)
         self.desk = Desk(
             tuple(engines),
+            owned=owned,
             interval=self.settings.interval,
             who=who,
             on_change=on_change,
@@ -84,6 +88,12 @@ class Console(App[str]):
         self.broken_themes = found.broken
         for one in found.themes:
             self.register_theme(one)
+
+    def get_driver_class(self) -> type[Driver]:
+        """The driver that leaves out unchanged cells, unless another one was asked for."""
+        from specdeck.console.driver import SparingDriver
+
+        return SparingDriver
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Our own variables for themes that do not name them."""
@@ -152,7 +162,7 @@ class Console(App[str]):
     @work(exclusive=True, group="quit")
     async def leave(self) -> None:
         """Leave, after asking what becomes of an engine that was started here."""
-        if not self.owned:
+        if not self.owned or self.screen.has_class("-failed"):
             self.exit()
             return
         choice = await self.push_screen_wait(_quit_dialog(self.desk.engines[0]))
@@ -165,14 +175,14 @@ class Console(App[str]):
             self.leave()
 
 
-def _quit_dialog(engine: Followed) -> Dialog:
+def _quit_dialog(engine: FlownEngine) -> Dialog:
     return Dialog(
         f"{engine.name} was started here. Stop it?",
         f"Left running, it serves on at {engine.url}, and "
         "`specdeck ps`, `attach` and `stop` find it again.",
         (
-            Choice("stop", "s", "Stop the engine and quit"),
             Choice("leave", "l", "Leave it running and quit"),
+            Choice("stop", "s", "Stop the engine and quit"),
             Choice("", "escape", "Stay here"),
         ),
     )

@@ -42,12 +42,12 @@ KEYS: tuple[Key, ...] = (
     Key("k.set", tuple("0123456789"), "set_k({key})", "set k",
         "Set k; 0 drafts nothing.", "Speculation", shown="0…9"),
     Key("mode.toggle", ("t",), "toggle_mode", "target-only",
-        "Switch between speculation and target-only, without a restart.",
+        "Target-only, or speculation again; without a restart.",
         "Speculation", footer=True),
     Key("change.undo", ("z", "ctrl+z"), "undo", "undo", "Take the last change back.",
         "Speculation", footer=True),
     Key("control.arm", ("c",), "arm", "control",
-        "Arm control, so that keys may change the engine; again to go back to read-only.",
+        "Arm control: until then keys change nothing.",
         "Speculation", footer=True),
     Key("view.freeze", ("space",), "freeze", "freeze",
         "Freeze the view; collection goes on.", "View", footer=True),
@@ -126,12 +126,15 @@ def markdown() -> str:
 
 
 def footer(keys: tuple[Key, ...], keymap: Mapping[str, str], *, steers: bool = True) -> Row:
-    """The footer's keys, the most useful first."""
-    cells = [Cell(" +/- ", "key"), Cell("k  ", "muted")] if steers else [Cell(" ")]
+    """The footer's keys; those that leave and explain keep their place on a narrow screen."""
+    left = [Cell(" +/- ", "key"), Cell("k", "muted")] if steers else []
+    right: list[Cell] = []
     for key in keys:
-        if key.footer:
-            first = spelling(key, keymap).split()[0]
-            action = key.action if key.group == "Console" else f"screen.{key.action}"
-            action = action.replace("screen.quit", "app.quit")
-            cells += [Cell(f"{first} ", "key", action), Cell(f"{key.label}  ", "muted", action)]
-    return Row(tuple(cells))
+        if not key.footer:
+            continue
+        first = spelling(key, keymap).split()[0]
+        always = key.group == "Console"
+        action = f"app.{key.action}" if always else f"screen.{key.action}"
+        side = right if always else left
+        side += [Cell(f"  {first} ", "key", action), Cell(key.label, "muted", action)]
+    return Row(tuple(left), (*right, Cell(" ")))

@@ -95,15 +95,11 @@ def between(old: Pen | None, new: Pen) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _on_space(pen: Pen) -> Pen:
-    attributes = pen.attributes & _SEEN_ON_SPACE
-    return Pen(attributes, pen.fore if attributes else "", pen.back)
+def on_space(pen: Pen) -> Pen:
+    """The part of a pen that a space shows: it has no foreground of its own.
 
-
-def cell_pen(char: str, pen: Pen) -> Pen:
-    """The part of a pen that can be seen: a space has no foreground of its own.
-
-    >>> cell_pen(" ", Pen(frozenset({"1"}), "31", "40"))
+    >>> on_space(Pen(frozenset({"1"}), "31", "40"))
     Pen(attributes=frozenset(), fore='', back='40')
     """
-    return _on_space(pen) if char == " " else pen
+    attributes = pen.attributes & _SEEN_ON_SPACE
+    return Pen(attributes, pen.fore if attributes else "", pen.back)

@@ -14,7 +14,7 @@ from typing import Final
 
 from rich.cells import get_character_cell_size
 
-from specdeck.console.pen import PLAIN, Pen, between, cell_pen, turned
+from specdeck.console.pen import PLAIN, Pen, between, on_space, turned
 
 _TOKEN: Final = re.compile(
     r"\x1b\[(?P<args>[0-9;:<=>?]*)(?P<inter>[ -/]*)(?P<final>[@-~])"
@@ -22,6 +22,9 @@ _TOKEN: Final = re.compile(
     r"|(?P<text>[^\x00-\x1f\x7f-\x9f]+)"
     r"|(?P<other>\x1b[^\[\]]?|[\x00-\x1f\x7f-\x9f])",
 )
+
+_SIMPLE: Final = re.compile("[ -~─-▟]+")
+"""Characters of one cell in every terminal: ASCII, lines and blocks."""
 
 _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
 _HARMLESS: Final = re.compile(r"[<=>?][0-9;]*\$?[hlpqu]")
@@ -54,6 +57,7 @@ class CellDiff:
         self._pen = PLAIN
         self._real_pen: Pen | None = None
         self._sync = False
+        self._wide = False  # whether any wide character has been seen
 
     def feed(self, data: str) -> str:
         """What to write so that the terminal shows what `data` would have made it show."""
@@ -133,7 +137,11 @@ class CellDiff:
             self._pass(text)
             return
         row, column = self._cursor
-        pen = self._pen
+        pen, spaced = self._pen, on_space(self._pen)
+        inside = row < self.height and column + len(text) <= self.width
+        if inside and not self._wide and _SIMPLE.fullmatch(text):
+            self._write_simple(row, column, text, pen, spaced)
+            return
         for index, char in enumerate(text):
             width = 1 if " " <= char < "\x7f" or "─" <= char <= "▟" else _width(char)
             if width == 0 or row >= self.height or column + width > self.width:
@@ -141,17 +149,28 @@ class CellDiff:
                 self._cursor = row, column
                 self._pass(text[index:])
                 return
-            self._put(row, column, char, width, cell_pen(char, pen))
+            self._put(row, column, char, width, spaced if char == " " else pen)
             column += width
         self._cursor = row, column
 
+    def _write_simple(self, row: int, column: int, text: str, pen: Pen, spaced: Pen) -> None:
+        """The same for text of one cell each on a screen without wide characters: the rule."""
+        pending, shown = self._pending, self._shown
+        for place, char in enumerate(text, column):
+            cell = char, (spaced if char == " " else pen)
+            if shown.get((row, place)) != cell or (row, place) in pending:
+                pending[row, place] = cell
+        self._cursor = row, column + len(text)
+
     def _put(self, row: int, column: int, char: str, width: int, pen: Pen) -> None:
-        inside = range(column, column + width)
-        for orphan in self._orphans(row, inside):
-            # What becomes of half a wide character differs between terminals: let this one
-            # see both writes, and believe nothing about that half.
-            self._flush()
-            self._shown.pop((row, orphan), None)
+        if width == 2:
+            self._wide = True
+        if self._wide:
+            for orphan in self._orphans(row, range(column, column + width)):
+                # What becomes of half a wide character differs between terminals: let this
+                # one see both writes, and believe nothing about that half.
+                self._flush()
+                self._shown.pop((row, orphan), None)
         self._pending[row, column] = char, pen
         if width == 2:
             self._pending[row, column + 1] = "", pen

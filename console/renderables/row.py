@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from specdeck.console.view.cell import Line, Row, Tone
+from specdeck.console.view.cell import Cell, Line, Row, Tone
 
 StyleOf = Callable[[Tone], Style]
 """What a tone looks like in the widget that draws."""
@@ -22,6 +24,24 @@ def row(value: Row, width: int, style_of: StyleOf) -> Strip:
     gap = width - used - room
     fill = Segment(value.fill * gap, style_of("rule" if value.fill != " " else "plain"))
     return Strip([*left, fill, *right] if gap else [*left, *right], width)
+
+
+def wrapped(rows: Iterable[Row], width: int) -> list[Row]:
+    """The rows with the last cell of each wrapped below itself.
+
+    >>> lines = wrapped([Row((Cell("12:00 "), Cell("k 5 to 3")))], 11)
+    >>> ["".join(cell.text for cell in line.left) for line in lines]
+    ['12:00 k 5', '      to 3']
+    """
+    lines: list[Row] = []
+    for value in rows:
+        *before, last = value.left or (Cell(""),)
+        indent = sum(cell_len(cell.text) for cell in before)
+        parts = textwrap.wrap(last.text, max(8, width - indent - 1)) or [last.text]
+        for number, part in enumerate(parts):
+            start = before if number == 0 else [Cell(" " * indent)]
+            lines.append(Row((*start, replace(last, text=part))))
+    return lines
 
 
 def _segments(line: Line, width: int, style_of: StyleOf) -> tuple[list[Segment], int]:

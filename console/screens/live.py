@@ -12,13 +12,13 @@ from textual.reactive import reactive
 from specdeck.console import keys
 from specdeck.console.screens.steering import Desk, SteeringScreen
 from specdeck.console.view import words
-from specdeck.console.view.cell import Bar, Row, heading
+from specdeck.console.view.cell import Bar, Cell, Row, heading
 from specdeck.console.view.live import Live, live
 from specdeck.console.view.series import Series
 from specdeck.console.view.track import Track
 from specdeck.console.widgets.bars import Bars
 from specdeck.console.widgets.chart import Chart
-from specdeck.console.widgets.toned import Line, Rows
+from specdeck.console.widgets.toned import Feed, Line, Notice, Rows
 
 _ONE_CHART: Final = ("", "-only-tokens", "-only-acceptance")
 """Classes that `m` goes through: both charts, one, the other."""
@@ -35,7 +35,7 @@ class LiveScreen(SteeringScreen):
     identity: reactive[Row] = reactive(Row(), repaint=False)
     engines: reactive[Row] = reactive(Row(), repaint=False)
     control: reactive[Row] = reactive(Row(), repaint=False)
-    notice: reactive[Row] = reactive(Row(), repaint=False)
+    notice: reactive[tuple[Row, ...]] = reactive((), repaint=False)
     tokens: reactive[Series] = reactive(Series(), repaint=False)
     acceptance: reactive[Series] = reactive(Series(), repaint=False)
     positions: reactive[tuple[Bar, ...]] = reactive((), repaint=False)
@@ -56,7 +56,7 @@ class LiveScreen(SteeringScreen):
         yield Line(id="identity").data_bind(row=LiveScreen.identity)
         yield Line(id="engines", classes="-empty").data_bind(row=LiveScreen.engines)
         yield Line(id="control").data_bind(row=LiveScreen.control)
-        yield Line(id="notice", classes="-empty").data_bind(row=LiveScreen.notice)
+        yield Notice(id="notice", classes="-empty").data_bind(rows=LiveScreen.notice)
         yield Rows(id="compact").data_bind(rows=LiveScreen.compact)
         with Horizontal(id="charts"):
             yield Chart("tokens/s", words.tick, id="tokens", moment=moment).data_bind(
@@ -77,13 +77,12 @@ class LiveScreen(SteeringScreen):
                 yield Rows(id="traffic").data_bind(rows=LiveScreen.traffic)
         yield Line(id="gpu", classes="-empty").data_bind(row=LiveScreen.gpu)
         yield Line(id="events-heading")
-        yield Rows(id="events").data_bind(rows=LiveScreen.events)
+        yield Feed(id="events").data_bind(rows=LiveScreen.events)
         yield Line(id="footer")
 
     def on_mount(self) -> None:
         """Name the panels and follow every engine."""
         self.query_one("#spec-heading", Line).row = heading("speculation")
-        self.query_one("#traffic-heading", Line).row = heading("requests")
         self.query_one("#events-heading", Line).row = heading("events")
         self.query_one("#footer", Line).row = self.desk.footer
         self.show()
@@ -98,6 +97,9 @@ class LiveScreen(SteeringScreen):
         track, frozen_for = self.tracks[self.selected], None
         if self.frozen is not None:
             track, frozen_for = self.frozen, self.desk.clock() - self.frozen_at
+        load = self.desk.load
+        profile = () if load is None else (Cell(f"load {load.profile}", "accent"),)
+        self.query_one("#traffic-heading", Line).row = heading("requests", *profile)
         armed = self.desk.engines[self.selected].armed
         view = live(
             track,

@@ -14,25 +14,29 @@ from textual.screen import Screen
 from specdeck.console.screens.dialog import Choice, Dialog
 from specdeck.console.view import steering, words
 from specdeck.console.view.cell import NOTHING, Row, Tone
-from specdeck.console.view.steering import Refusal, Turned
+from specdeck.console.view.steering import Refusal
 from specdeck.console.view.track import Track, Want, after
 from specdeck.engine.control.protocol import Applied, Change
-from specdeck.engine.errors import EngineError
+from specdeck.engine.errors import SpecdeckError
 
 if TYPE_CHECKING:
-    from specdeck.console.followed import Followed, Load
+    from specdeck.console.load import Load
+    from specdeck.engine.launch.attach import FlownEngine
+    from specdeck.engine.store.store import Action
 
 
 @dataclass(frozen=True)
 class Desk:
     """What the live screen works with."""
 
-    engines: tuple[Followed, ...]
+    engines: tuple[FlownEngine, ...]
+    owned: bool = False
+    """Whether this console started the engine, so that control needs no question."""
     interval: float = 1.0
     """Seconds between two looks at an engine."""
     who: str = "operator"
     """Whose changes these are, for the engine and the audit log."""
-    on_change: Callable[[Turned], None] = lambda turned: None
+    on_change: Callable[[Action], None] = lambda action: None
     load: Load | None = None
     clock: Callable[[], float] = time.time
     """Unix time, seconds."""
@@ -59,7 +63,7 @@ class SteeringScreen(Screen[None]):
         """An engine would not or could not be changed."""
 
         index: int
-        error: EngineError
+        error: SpecdeckError
 
     def __init__(self, desk: Desk) -> None:
         super().__init__()
@@ -81,7 +85,7 @@ class SteeringScreen(Screen[None]):
             self.show()
 
     @property
-    def engine(self) -> Followed:
+    def engine(self) -> FlownEngine:
         """The engine on the screen."""
         return self.desk.engines[self.selected]
 
@@ -122,7 +126,7 @@ class SteeringScreen(Screen[None]):
         began = time.perf_counter()
         try:
             applied = await self.desk.engines[index].change(change)
-        except EngineError as error:
+        except SpecdeckError as error:
             self.post_message(self.Refused(index, error))
         else:
             asked = Want(change.k, change.mode, change.reason or "")
@@ -136,18 +140,30 @@ class SteeringScreen(Screen[None]):
         now = self.desk.clock()
         track = steering.answered(self.tracks[index], message.asked, applied, now, message.seconds)
         self.change(index, track)
-        self.desk.on_change(
-            Turned(
-                now,
-                track.url,
-                self.desk.who,
-                change.reason,
-                change.asked(),
-                applied.before,
-                applied.applied,
-            )
-        )
+        self.record(index, change, applied)
         self.ask(index)
+
+    def record(self, index: int, change: Change, applied: Applied) -> None:
+        """Hand a change over to the audit log; what cannot be written is said."""
+        from specdeck.engine.control.observe import undo
+        from specdeck.engine.store.store import Action
+
+        track = self.tracks[index]
+        action = Action(
+            self.desk.clock(),
+            self.desk.who,
+            track.url,
+            track.name,
+            applied.before,
+            applied.applied,
+            undo(track.url, applied.before),
+            track.state.instance if track.state else None,
+            change.reason,
+        )
+        try:
+            self.desk.on_change(action)
+        except SpecdeckError as error:
+            self.change(index, track.told(action.t, f"not recorded: {error.line()}", "warn"))
 
     def on_steering_screen_refused(self, message: Refused) -> None:
         """Show why; what was wished is dropped, since it was built upon it."""
@@ -189,17 +205,17 @@ class SteeringScreen(Screen[None]):
         if engine.armed:
             self.tell("control is armed already", "muted")
             return
-        if not engine.local and not await self.app.push_screen_wait(_arm_dialog(engine)):
+        if not self.desk.owned and not await self.app.push_screen_wait(_arm_dialog(engine)):
             return
         try:
             engine.arm()
-        except EngineError as error:
+        except SpecdeckError as error:
             self.refuse(Refusal(str(error), error.remedy))
             return
         self.tell("control armed: every change is recorded and can be undone", "accent")
 
 
-def _arm_dialog(engine: Followed) -> Dialog:
+def _arm_dialog(engine: FlownEngine) -> Dialog:
     return Dialog(
         f"Arm control of {engine.name}?",
         "specdeck did not start this engine; others may rely on it. "

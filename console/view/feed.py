@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specdeck.console.view import figures, panels
-from specdeck.console.view.cell import Cell, Row, joined
+from specdeck.console.view.cell import Cell, Row, fact, faded_row
 from specdeck.console.view.track import Track
 from specdeck.console.view.words import LocalTime, at
 
@@ -21,22 +21,17 @@ def events(track: Track, local: LocalTime, most: int = 40) -> tuple[Row, ...]:
 
 def compact(track: Track, local: LocalTime) -> tuple[Row, ...]:
     """The figures that matter most, in eight short lines."""
-    spec, serve = figures.speculation(track), figures.traffic(track)
+    serve, length = figures.traffic(track), figures.speculation(track)[0]
     charted = (
-        Row((Cell(" tokens/s", "muted"),), (figures.tokens(track), Cell(" "))),
-        Row((Cell(" acceptance", "muted"),), (figures.acceptance(track), Cell(" "))),
+        fact("tokens/s", figures.tokens(track)),
+        fact("acceptance", figures.acceptance(track)),
+        length,
     )
-    body = (*charted, *(_indented(row) for row in (spec[0], serve[0], serve[2], serve[3])))
+    body = (*charted, serve[0], serve[2], serve[3])
     trouble = panels.notice(track, None, local)
-    return (
-        (panels.control(track), trouble, *body)
-        if trouble.left
-        else (
-            Row(panels.control(track).left),
-            Row((Cell(" mode ", "muted"), *joined(panels.control(track).right[:1]))),
-            *body,
-        )
-    )
+    if track.up is False:
+        return (*trouble, *(_indented(faded_row(row)) for row in body))
+    return (panels.brief_control(track), *trouble[:1], *map(_indented, body))
 
 
 def _indented(row: Row) -> Row:

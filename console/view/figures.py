@@ -27,13 +27,17 @@ def window_of(track: Track) -> Window | None:
 def tokens(track: Track) -> Cell:
     """Tokens per second, over all requests."""
     window = window_of(track)
-    return _cell(number(None if window is None else window.tokens_per_second), "strong")
+    return _cell(number(None if window is None else window.tokens_per_second), _weight(track))
 
 
 def acceptance(track: Track) -> Cell:
     """The share of drafted tokens that the target accepted."""
     window = window_of(track)
-    return _cell(percent(None if window is None else window.acceptance_rate, 1), "strong")
+    return _cell(percent(None if window is None else window.acceptance_rate, 1), _weight(track))
+
+
+def _weight(track: Track) -> Tone:
+    return "muted" if track.up is False else "strong"
 
 
 def speculation(track: Track) -> tuple[Row, ...]:
@@ -118,7 +122,7 @@ def positions(track: Track) -> tuple[Bar, ...]:
     bars = []
     for position in range(k_max):
         share = shares[position] if shares else None
-        tone: Tone = "plain" if position < live else "muted"
+        tone: Tone = "plain" if position < live and track.up else "muted"
         bars.append(Bar(str(position + 1), share, percent(share), tone))
     return tuple(bars)
 

@@ -18,7 +18,7 @@ class Live:
     identity: Row = NOTHING
     engines: Row = NOTHING
     control: Row = NOTHING
-    notice: Row = NOTHING
+    notice: tuple[Row, ...] = ()
     tokens: Series = EMPTY
     acceptance: Series = EMPTY
     positions: tuple[Bar, ...] = ()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from specdeck.console.view.cell import BLANK, Cell, Line, Row, Tone, joined
+from dataclasses import replace
+
+from specdeck.console.view.cell import BLANK, Cell, Line, Row, Tone, faded_row, joined
 from specdeck.console.view.track import Track
 from specdeck.console.view.words import LocalTime, at, duration, oneline
+from specdeck.engine.metrics.reading import Reading
 
 _LIGHT: dict[bool | None, Cell] = {
     True: Cell("● up", "good"),
@@ -55,6 +58,8 @@ def strip(tracks: tuple[Track, ...], selected: int) -> Row:
 
 def control(track: Track) -> Row:
     """k as it was asked for, as the engine applies it, and as the counters show it."""
+    if track.up is False and track.figures is not None:
+        return faded_row(control(replace(track, reading=track.figures)))
     state = track.state
     cells = [Cell(" k ", "strong")]
     if state is not None:
@@ -71,6 +76,15 @@ def control(track: Track) -> Row:
     k_max = k_max_of(track)
     cells += [Cell("  of ", "muted"), Cell(str(k_max)) if k_max is not None else BLANK]
     return Row(tuple(cells), (*_mode(track), Cell(" ")))
+
+
+def brief_control(track: Track) -> Row:
+    """The same for a narrow screen: requested, applied and observed k, and the mode."""
+    state = track.state
+    wanted = None if state is None else 0 if track.mode_wanted == "target-only" else track.k_wanted
+    told = () if state is None else (Cell(str(wanted), "strong"), Cell(str(state.k), "strong"))
+    right = (*_mode(track)[:1], Cell(" ")) if state is not None else ()
+    return Row((Cell(" k ", "strong"), *joined((*told, observed(track)))), right)
 
 
 def observed(track: Track) -> Cell:
@@ -117,34 +131,30 @@ def _mode(track: Track) -> Line:
     return joined(tuple(cells))
 
 
-def notice(track: Track, frozen_for: float | None, local: LocalTime) -> Row:
-    """What is out of order and what to do about it; an empty row when all is well."""
+def notice(track: Track, frozen_for: float | None, local: LocalTime) -> tuple[Row, ...]:
+    """What is out of order, and what to do about it; no row when all is well."""
     if frozen_for is not None:
         frozen = Cell(f" frozen {duration(frozen_for)}", "accent")
-        return Row((frozen, Cell("  collection goes on; space thaws the view", "muted")))
+        return (Row((frozen, Cell("  collection goes on; space thaws the view", "muted"))),)
     reading = track.reading
     if reading is None:
-        return Row((Cell(" waiting for the first answer", "muted"),))
+        return (Row((Cell(" waiting for the first answer", "muted"),)),)
     if not reading.up:
-        return _down(track, local)
-    if reading.control_error is not None:
-        error = reading.control_error
-        remedy = Cell(f": {error.remedy}", "muted") if error.remedy else Cell("")
-        return Row((Cell(f" no control: {oneline(str(error))}", "warn"), remedy))
-    return Row()
+        return _down(track, reading, local)
+    error = reading.control_error
+    if error is None:
+        return ()
+    return _trouble(Row((Cell(f" no control: {oneline(str(error))}", "warn"),)), error.remedy)
 
 
-def _down(track: Track, local: LocalTime) -> Row:
-    reading = track.reading
-    assert reading is not None  # the caller has one
+def _down(track: Track, reading: Reading, local: LocalTime) -> tuple[Row, ...]:
     error = reading.error
     since = track.since if track.since is not None else reading.t
     why = "no answer" if error is None else oneline(str(error))
+    down = Cell(f" down since {at(since, local)} ({duration(reading.t - since)}) ", "bad")
     remedy = (error.remedy if error else None) or "specdeck keeps asking"
-    return Row(
-        (
-            Cell(f" down since {at(since, local)} ({duration(reading.t - since)}) ", "bad"),
-            Cell(f" {why}"),
-            Cell(f": {remedy}", "muted"),
-        )
-    )
+    return _trouble(Row((down, Cell(f" {why}"))), remedy)
+
+
+def _trouble(what: Row, remedy: str | None) -> tuple[Row, ...]:
+    return (what, Row((Cell(f" → {remedy}", "muted"),))) if remedy else (what,)

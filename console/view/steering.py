@@ -3,26 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from specdeck.console.view.track import Track, Want, short
 from specdeck.engine.control.protocol import Applied, Change, EngineState
-from specdeck.engine.errors import Conflict, EngineError
+from specdeck.engine.errors import Conflict, SpecdeckError
 from specdeck.engine.metrics.reading import Reading
-
-
-@dataclass(frozen=True, slots=True)
-class Turned:
-    """A change that an engine has applied, for the audit log."""
-
-    t: float
-    """Unix time, seconds."""
-    url: str
-    who: str
-    reason: str | None
-    requested: dict[str, Any]
-    before: dict[str, Any]
-    after: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +115,7 @@ def _patched(reading: Reading | None, applied: Applied) -> Reading | None:
     )
 
 
-def refused(track: Track, error: EngineError, t: float) -> Track:
+def refused(track: Track, error: SpecdeckError, t: float) -> Track:
     """The track after a wish that the engine would not fulfil; nothing stays pending."""
     if isinstance(error, Conflict):
         # The next reading says who it was and brings the version to ask with.

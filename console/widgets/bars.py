@@ -38,8 +38,8 @@ class Bars(Toned):
             index = column * lines + y - 1
             if index < len(self.bars):
                 segments += self._bar(self.bars[index], width // columns - (column < columns - 1))
-                segments.append(Segment(" ", self.rich_style))
-        return Strip(segments).adjust_cell_length(width, self.rich_style)
+                segments.append(Segment(" ", self.plain))
+        return Strip(segments).adjust_cell_length(width, self.plain)
 
     def _bar(self, value: Bar, width: int) -> list[Segment]:
         part = "bars--dim" if value.tone == "muted" else "bars--bar"

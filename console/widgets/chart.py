@@ -90,9 +90,9 @@ class Chart(Toned):
         marked = frozenset(at - first for at, _ in self.series.marks)
         segments = [Segment(self._label(row), self.part_style("chart--axis"))]
         for text, part in chart.line(values, self.top, row, self.rows, marked):
-            style = self.rich_style if part == "empty" else self.part_style(f"chart--{part}")
+            style = self.plain if part == "empty" else self.part_style(f"chart--{part}")
             segments.append(Segment(text, style))
-        return Strip(segments).adjust_cell_length(self.size.width, self.rich_style)
+        return Strip(segments).adjust_cell_length(self.size.width, self.plain)
 
     def _label(self, row: int) -> str:
         level: float | None = None
@@ -113,4 +113,4 @@ class Chart(Toned):
         text = chart.axis(self.columns, start, marks)
         return Strip(
             [Segment(f"{self.label(0):>{GUTTER - 2}} ┴" + text, self.part_style("chart--axis"))]
-        ).adjust_cell_length(self.size.width, self.rich_style)
+        ).adjust_cell_length(self.size.width, self.plain)
