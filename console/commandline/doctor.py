@@ -69,10 +69,10 @@ def machine() -> list[Finding]:
     """What is to be said of this machine."""
     from specdeck.engine.launch.machine import gathered
     from specdeck.engine.launch.preflight import Finding
-    from specdeck.engine.launch.preflight import _build as build
+    from specdeck.engine.launch.preflight import build_findings
 
     here = gathered(os.environ)
-    found = list(build(here))
+    found = list(build_findings(here))
     for gpu in here.gpus:
         free = f"{gpu.free / 2**30:.1f} of {gpu.total / 2**30:.1f} GiB free"
         found.append(Finding("ok", "gpu", f"{gpu.name}, {free}"))

@@ -26,7 +26,7 @@ TOKEN_FILE_VARIABLE = "SPECDECK_ADMIN_TOKEN_FILE"
 """Names the environment variable that tells the plugin where its admin token lies."""
 
 TIERS_VARIABLE = "SPECDECK_TIERS"
-"""Set where specdeck itself added num_speculative_tokens_per_batch_size, for graphs at every k."""
+"""Set where any num_speculative_tokens_per_batch_size is specdeck's, for graphs at every k."""
 
 TOKEN_VARIABLE = "SPECDECK_ADMIN_TOKEN"
 """Names the environment variable a client reads the admin token from."""

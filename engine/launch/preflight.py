@@ -117,9 +117,6 @@ def build_findings(here: Machine) -> Iterator[Finding]:
         )
 
 
-_build = build_findings  # doctor asks by this name
-
-
 def _models(config: Config, environment: Mapping[str, str]) -> Iterator[Finding]:
     for name, model, key in (
         ("target", config.model, ("model",)),

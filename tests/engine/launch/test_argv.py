@@ -202,6 +202,13 @@ def test_the_cpu_build_gets_a_cache_of_one_gibibyte(tmp_path: Path) -> None:
     assert name not in made(tmp_path, text, {}, GPU)
 
 
+def test_the_plugin_is_told_whose_schedule_it_finds(tmp_path: Path) -> None:
+    name, draft = "SPECDECK_TIERS", "speculative_config: {model: c/d, num_speculative_tokens: 3"
+    assert made(tmp_path, f"model: a/b\n{draft}}}\n", {})[name] == "1"
+    own = f"{draft}, num_speculative_tokens_per_batch_size: [[1, 8, 3]]}}"
+    assert name not in made(tmp_path, f"model: a/b\n{own}\n", {})
+
+
 def test_the_caller_is_left_as_it_was(tmp_path: Path) -> None:
     base: dict[str, str] = {}
     made(tmp_path, "model: a/b\n", base)
