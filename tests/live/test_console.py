@@ -1,0 +1,94 @@
+"""The real console on a real engine, in a real terminal."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+async def traffic(driver: Any, prompts: Any) -> AsyncIterator[None]:
+    """Four endless streams."""
+
+    async def stream(index: int) -> None:
+        while True:
+            await driver.complete(prompts[index], 256)
+
+    streams = [asyncio.create_task(stream(index)) for index in range(4)]
+    yield
+    for one in streams:
+        one.cancel()
+    await asyncio.gather(*streams, return_exceptions=True)
+
+
+async def on_screen(terminal: Any, pattern: str, timeout: float = 30) -> str:
+    """The screen once `pattern` is on it, while the test's own streams go on."""
+    found: str = await asyncio.to_thread(
+        terminal.until, lambda text: re.search(pattern, text), timeout
+    )
+    return found
+
+
+async def test_an_operator_watches_steers_resizes_and_leaves(
+    driver: Any, engine: Any, terminal: Any, traffic: None
+) -> None:
+    k_max = (await driver.state())["k_max"]
+    console = terminal("attach", engine.url, "--control")
+    await on_screen(console, rf"observed {k_max}\.0")
+
+    console.press("--")
+    await on_screen(console, rf"observed {k_max - 2}\.0")
+    assert (await driver.state())["k"] == k_max - 2
+
+    console.press("t")
+    await on_screen(console, "target-only")
+    assert (await driver.state())["mode"] == "target-only"
+    console.press("t")
+    await on_screen(console, rf"observed {k_max - 2}\.0")
+
+    console.press("z")
+    console.resize("80x24")
+    await on_screen(console, "tok")
+    console.resize("40x10")
+    await asyncio.to_thread(console.drain, 1.0)
+    assert console.process.poll() is None
+    console.resize("120x40")
+    await on_screen(console, "acceptance by position")
+
+    console.press("?")
+    await on_screen(console, "one token more")
+    console.press("\x1b")
+    await asyncio.to_thread(console.drain, 0.5)
+    console.press("q")
+    assert await asyncio.to_thread(console.wait) == 0
+    assert console.restored()
+
+
+async def test_attach_is_read_only_until_armed(
+    driver: Any, engine: Any, terminal: Any, traffic: None
+) -> None:
+    before = await driver.state()
+    console = terminal("attach", engine.url, size="80x24")
+    await on_screen(console, "read-only")
+    await on_screen(console, rf"observed {before['k_max']}\.0")
+    console.press("-")
+    await on_screen(console, "(?i)arm")
+    assert (await driver.state())["version"] == before["version"]
+    console.press("c")
+    await on_screen(console, "armed")
+    console.press("-")
+    await on_screen(console, rf"observed {before['k_max'] - 1}\.0")
+    console.press("q")
+    assert await asyncio.to_thread(console.wait) == 0
+
+
+async def test_a_console_that_is_terminated_restores_the_terminal(
+    engine: Any, terminal: Any
+) -> None:
+    console = terminal("attach", engine.url, size="80x24")
+    await on_screen(console, "read-only")
+    console.process.terminate()
+    await asyncio.to_thread(console.wait)
+    assert console.restored()
