@@ -40,24 +40,12 @@ class Lazy(click.Group):
             return None
         module = import_module(f"specdeck.console.commandline.{cmd_name}")
         command: click.Command = module.command
-        command.params.append(_debug_option(hidden=True))
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Lists the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
-
-
-def _debug_option(*, hidden: bool) -> click.Option:
-    """`--debug`, before or after the command; `outcome` looks for it by itself."""
-    return click.Option(
-        ["--debug"],
-        is_flag=True,
-        hidden=hidden,
-        expose_value=False,
-        help="Show a traceback when something fails.",
-    )
 
 
 def _version(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:
@@ -74,7 +62,13 @@ group = Lazy(
     epilog="Exit codes: 0 good, 1 a check failed, 2 wrong usage or config, "
     "3 the engine cannot be reached or cannot do it, 130 interrupted.",
     params=[
-        _debug_option(hidden=False),
+        # Taken out by `outcome` wherever it stands; here for the help.
+        click.Option(
+            ["--debug"],
+            is_flag=True,
+            expose_value=False,
+            help="Show a traceback when something fails; before or after the command.",
+        ),
         click.Option(
             ["--version"],
             is_flag=True,
@@ -97,8 +91,13 @@ def outcome(arguments: Sequence[str]) -> int:
     """Runs one command and returns its exit code; whatever goes wrong is one line on stderr."""
     debug = "--debug" in arguments or bool(os.environ.get("SPECDECK_DEBUG"))
     try:
-        code = group.main(list(arguments), prog_name="specdeck", standalone_mode=False)
+        words = [word for word in arguments if word != "--debug"]
+        # Not group.main: it ends the process itself on a closed pipe.
+        with group.make_context("specdeck", words) as context:
+            code = group.invoke(context)
         sys.stdout.flush()
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
     except BrokenPipeError:

@@ -91,18 +91,17 @@ async def flown(wanted: Wanted) -> int:
     if len(engines) == 1:
         await engines[0].client.version()
     from specdeck.console.app import Console
-    from specdeck.console.commandline.memory import audit
+    from specdeck.console.commandline.memory import note_change
     from specdeck.console.commandline.operator import operator, settings, themes
 
     chosen = settings()
     if wanted.interval is not None:
         chosen = replace(chosen, interval=wanted.interval)
-    names = {engine.url: engine.name for engine in engines}
     app = Console(
         engines,
         settings=chosen,
         who=operator(),
-        on_change=audit(names, lambda line: app.notify(line)),
+        on_change=note_change,
         themes=themes(),
     )
     return await shown(app, engines)

@@ -68,8 +68,7 @@ def config(path: Path) -> list[Finding]:
 def machine() -> list[Finding]:
     """What is to be said of this machine."""
     from specdeck.engine.launch.machine import gathered
-    from specdeck.engine.launch.preflight import Finding
-    from specdeck.engine.launch.preflight import build_findings
+    from specdeck.engine.launch.preflight import Finding, build_findings
 
     here = gathered(os.environ)
     found = list(build_findings(here))

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
 from specdeck.console.commandline.engines import OWN_KEY, Access
-from specdeck.console.commandline.memory import audit, note_start
+from specdeck.console.commandline.memory import note_change, note_start
 from specdeck.console.commandline.operator import operator, settings, themes
 from specdeck.console.commandline.stop import Teller
 from specdeck.console.commandline.talk import say
@@ -40,7 +40,7 @@ def aboard(launch: Launch, *, load: LoadProcess | None = None) -> int:
         owned=True,
         load=load,
         who=operator(),
-        on_change=audit({engine.url: engine.name}, lambda line: app.notify(line)),
+        on_change=note_change,
         themes=themes(),
     )
     try:

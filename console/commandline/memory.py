@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,10 +17,9 @@ from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.locations import locations
 
 if TYPE_CHECKING:
-    from specdeck.console.view.steering import Turned
     from specdeck.engine.control.observe import Outcome
     from specdeck.engine.control.protocol import Change
-    from specdeck.engine.store.store import Store
+    from specdeck.engine.store.store import Action, Store
 
 
 def last_start(config: Path) -> float | None:
@@ -41,8 +40,14 @@ def note_start(config: Path, seconds: float) -> None:
         store.add_start(Start(time.time(), config_key(config), seconds))
 
 
+def note_change(action: Action) -> None:
+    """Writes a change into the audit log; raises SpecdeckError when it cannot."""
+    with _store() as store:
+        store.add_action(action)
+
+
 def note_outcome(change: Change, outcome: Outcome, *, engine: str) -> None:
-    """Writes a change of the command line into the audit log."""
+    """Writes a change of the command line into the audit log, or says why it is not there."""
     from specdeck.engine.store.store import Action
 
     action = Action(
@@ -57,36 +62,9 @@ def note_outcome(change: Change, outcome: Outcome, *, engine: str) -> None:
         observed=outcome.observed_k,
     )
     try:
-        with _store() as store:
-            store.add_action(action)
+        note_change(action)
     except SpecdeckError as error:
         say(f"specdeck: the change is made, the audit log is not: {error.line()}")
-
-
-def audit(names: dict[str, str], failed: Callable[[str], None]) -> Callable[[Turned], None]:
-    """Writes the console's changes into the audit log; `names` are engines by URL."""
-
-    def note(turned: Turned) -> None:
-        from specdeck.engine.control.observe import undo
-        from specdeck.engine.store.store import Action
-
-        action = Action(
-            t=turned.t,
-            who=turned.who,
-            url=turned.url,
-            engine=names.get(turned.url, turned.url),
-            before=turned.before,
-            after=turned.after,
-            undo=undo(turned.url, turned.before),
-            reason=turned.reason,
-        )
-        try:
-            with _store() as store:
-                store.add_action(action)
-        except SpecdeckError as error:
-            failed(f"not in the audit log: {error.line()}")
-
-    return note
 
 
 @contextmanager

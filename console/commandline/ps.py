@@ -39,7 +39,8 @@ def command(as_json: bool) -> None:
 def as_data(entry: Record | Unreadable) -> Mapping[str, object]:
     """One entry as `ps --json` prints it."""
     if isinstance(entry, Unreadable):
-        return {"name": entry.path.stem, "state": "unreadable", "reason": entry.reason}
+        name = entry.path.stem
+        return {"state": "unreadable", "name": name, "url": None, "reason": entry.reason}
     pids = [process.pid for process in session.members(entry.leader)]
     told = {k: v for k, v in entry.as_json().items() if k not in ("born", "boot", "schema")}
     return {"state": state(entry), **told, "processes": pids}

@@ -30,6 +30,12 @@ engine runs and nobody can find it. `exec` keeps pid, session and birth.
 
 KEPT_LOGS = 30
 
+SERVING_GRACE_S = 15.0
+STARTING_GRACE_S = 3.0
+"""A server that still waits for its engine core ignores SIGTERM, and has nobody to serve."""
+HANGS_S = 10.0
+"""A process that outlives SIGKILL so long hangs in the kernel."""
+
 
 @dataclass(frozen=True, slots=True)
 class Command:
@@ -145,7 +151,7 @@ async def stop(
     record: Record,
     registry: Registry,
     *,
-    grace_s: float = 15.0,
+    grace_s: float | None = None,
     every: float = 0.1,
     said: Callable[[Stopping], None] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
@@ -153,17 +159,18 @@ async def stop(
 ) -> None:
     """Ends every process of the engine and forgets it.
 
-    The server is asked first and has `grace_s` to end in order; then whatever is left
-    in its session is killed. Returns once nothing runs and the port is free. Raises
-    EngineError when a process outlives even that (one that hangs in the kernel); the
-    record is kept then, so that it can be found.
+    The server is asked first and has `grace_s` to end in order, 15 s when it serves and
+    3 s while it starts; then whatever is left in its session is killed. Returns once
+    nothing runs and the port is free. Raises EngineError when a process outlives even
+    that (one that hangs in the kernel); the record is kept then, so that it is found.
     """
     began = clock()
+    grace_s = _grace(record) if grace_s is None else grace_s
     asked = killed = False
     while left := session.members(record.leader):
         elapsed = clock() - began
         said(Stopping(elapsed, len(left), killed))
-        if elapsed > 2 * grace_s:
+        if elapsed > grace_s + HANGS_S:
             pids = ", ".join(str(process.pid) for process in left)
             raise EngineError(f"{record.name}: cannot be killed: process {pids}")
         if elapsed > grace_s:
@@ -177,6 +184,12 @@ async def stop(
     await _port_freed(record, every, clock() + 5.0, clock, sleep)
     registry.remove(record)
     said(Stopping(clock() - began, 0, killed))
+
+
+def _grace(record: Record) -> float:
+    host = urlsplit(record.url).hostname or "127.0.0.1"
+    serves = record.ready is not None or record.port is None or port_taken(host, record.port)
+    return SERVING_GRACE_S if serves else STARTING_GRACE_S
 
 
 def _ask(record: Record, left: Sequence[session.Process]) -> None:

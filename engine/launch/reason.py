@@ -102,6 +102,7 @@ def _told(raised: _Raised) -> str:
     short, message = raised.name.rpartition(".")[2], _brief(raised.message)
     if not message:
         return f"{short} at {raised.place}" if raised.place else short
+    message = message.removesuffix(".")
     return message if short in _PLAIN else f"{short}: {message}"
 
 

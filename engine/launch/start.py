@@ -107,7 +107,7 @@ class Launch:
     async def stop(
         self,
         *,
-        grace_s: float = 15.0,
+        grace_s: float | None = None,
         said: Callable[[process.Stopping], None] = lambda _: None,
     ) -> None:
         """Ends every process of the engine; without effect when there is none."""

@@ -10,15 +10,15 @@ SAID = {
     "no_model": "no model at /nowhere/model: neither a folder nor a Hugging Face repository",
     "unknown_argument": "unrecognized arguments: --flavour",
     "vocabulary": "Target and draft model should have the same vocabulary size. "
-    "Target model vocab_size=320. Draft model vocab_size=384.",
+    "Target model vocab_size=320. Draft model vocab_size=384",
     "port_taken": "the port is taken: another process listens on it",
     "memory": "Available memory on node 0 (6.49/9.09 GiB) on kv cache allocation is less than "
-    "requested memory for kv (4000.0 GiB).",
+    "requested memory for kv (4000.0 GiB)",
     "context_length": "User-specified max_model_len (999999) is greater than the derived "
     "max_model_len (max_position_embeddings=512.0 or model_max_length=None in model's "
-    "config.json).",
+    "config.json)",
     "tensor_parallel": "Total number of attention heads (4) must be divisible by tensor "
-    "parallel size (3).",
+    "parallel size (3)",
     "torchvision": "the installed torchvision does not fit this torch: uninstall torchvision, "
     "torchaudio and torchcodec",
 }

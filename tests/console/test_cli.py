@@ -1,0 +1,214 @@
+"""The command line without an engine: codes, one-line errors, what is imported for them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from specdeck.console.cli import COMMANDS, outcome
+from specdeck.console.commandline.stop import Teller
+from specdeck.engine.launch import session
+from specdeck.engine.launch.process import Stopping
+from specdeck.engine.launch.registry import Record, Registry
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SPECDECK_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def one_line(capsys: Captured) -> str:
+    """What was said on stderr, when it was one line and nothing was on stdout."""
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("specdeck: ")
+    assert said.err.count("\n") == 1
+    return said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "expected"),
+    [
+        (["fly"], 2, "No such command"),
+        (["ps", "--bogus"], 2, "No such option"),
+        (["watch"], 2, "Missing argument"),
+        (["watch", "http://127.0.0.1:9", "--interval", "0"], 2, "--interval"),
+        (["watch", "not a url"], 2, "is no engine's URL"),
+        (["watch", "http://u:p@h:1"], 2, "credentials"),
+        (["watch", "127.0.0.1:9", "--api-key-env", "SPECDECK_NO_SUCH"], 2, "is not set"),
+        (["set", "127.0.0.1:9", "k=three"], 2, "no number"),
+        (["set", "127.0.0.1:9", "k=-1"], 2, "no number"),
+        (["set", "127.0.0.1:9", "k"], 2, "nothing that can be set"),
+        (["set", "127.0.0.1:9", "speed=3"], 2, "nothing that can be set"),
+        (["set", "127.0.0.1:9", "k=3", "k=4"], 2, "twice"),
+        (["set", "127.0.0.1:9", "mode=target"], 2, "did you mean mode=target-only?"),
+        (["set", "127.0.0.1:9", "k=3"], 3, "refuses connections"),
+        (["set", "127.0.0.1:9", "k=3", "--trial", "0"], 2, "--trial"),
+        (["doctor", "http://127.0.0.1:9"], 3, "refuses connections"),
+        (["doctor", "missing.yaml"], 2, "missing.yaml"),
+        (["run", "missing.yaml", "--headless"], 2, "missing.yaml"),
+        (["run", "missing.yaml", "--headless", "--port", "many"], 2, "--port"),
+        (["attach", "127.0.0.1:9"], 2, "terminal"),
+        (["demo", "--seconds", "5"], 2, "--headless"),
+        (["stop", "demo"], 3, "no engine demo"),
+    ],
+)
+def test_an_error_is_one_line_with_its_code(
+    words: list[str], code: int, expected: str, capsys: Captured
+) -> None:
+    assert outcome(words) == code
+    assert expected in one_line(capsys)
+
+
+def test_a_config_with_a_misspelt_key_names_its_line(tmp_path: Path, capsys: Captured) -> None:
+    config = tmp_path / "a.yaml"
+    config.write_text("model: /nowhere\nspeculative_confg: {}\n")
+    assert outcome(["run", str(config), "--headless"]) == 2
+    said = one_line(capsys)
+    assert f"{config}:2" in said
+    assert "speculative_config" in said
+
+
+def test_a_config_that_only_attaches_is_not_started(tmp_path: Path, capsys: Captured) -> None:
+    config = tmp_path / "a.yaml"
+    config.write_text("attach:\n  url: http://127.0.0.1:9\n")
+    assert outcome(["run", str(config), "--headless"]) == 2
+    assert "specdeck attach" in one_line(capsys)
+
+
+def test_a_traceback_comes_only_when_it_is_asked_for(capsys: Captured) -> None:
+    assert outcome(["stop", "demo", "--debug"]) == 3
+    said = capsys.readouterr().err
+    assert "Traceback" in said
+    assert said.splitlines()[-1].startswith("specdeck: no engine demo")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(name: str, capsys: Captured) -> None:
+    assert outcome([name, "--help"]) == 0
+    assert capsys.readouterr().out.startswith(f"Usage: specdeck {name}")
+
+
+def test_help_lists_every_command(capsys: Captured) -> None:
+    assert outcome(["--help"]) == 0
+    said = capsys.readouterr().out
+    assert all(f"  {name}" in said for name in COMMANDS)
+
+
+def test_the_version_is_told(capsys: Captured) -> None:
+    assert outcome(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("specdeck ")
+
+
+def test_no_engine_is_an_empty_list(capsys: Captured, home: Path) -> None:
+    assert outcome(["ps", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+    assert not home.exists()
+
+
+@pytest.fixture
+def registered(home: Path) -> Callable[..., Record]:
+    """Puts a record of this very process into the registry."""
+
+    def add(name: str = "demo", ready: float | None = 2.0) -> Record:
+        me = session.leader(os.getpid())
+        assert me is not None
+        record = Record(
+            name=name,
+            url="http://127.0.0.1:9",
+            pid=me.pid,
+            born=me.born,
+            boot=me.boot,
+            started=1.0,
+            log="/nowhere/log",
+            token_file="/nowhere/token",
+            model="m",
+            ready=ready,
+        )
+        return Registry(home / "state" / "engines").add(record)
+
+    return add
+
+
+def test_ps_shows_engines_and_files_it_cannot_read(
+    registered: Callable[..., Record], home: Path, capsys: Captured
+) -> None:
+    registered()
+    registered("later", ready=None)
+    (home / "state/engines/broken.json").write_text("{")
+    assert outcome(["ps", "--json"]) == 0
+    listed = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
+    states = {name: entry["state"] for name, entry in listed.items()}
+    assert states == {"demo": "running", "later": "starting", "broken": "unreadable"}
+    assert listed["demo"]["url"] == "http://127.0.0.1:9"
+    assert outcome(["ps"]) == 0
+    said = capsys.readouterr()
+    assert said.out.splitlines()[1].split()[:2] == ["demo", "running"]
+    assert "broken.json" in said.err
+
+
+def test_an_engine_is_named_as_ps_names_it(
+    registered: Callable[..., Record], capsys: Captured
+) -> None:
+    registered()
+    assert outcome(["set", "demo", "k=3"]) == 3
+    assert "http://127.0.0.1:9 refuses connections" in one_line(capsys)
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "specdeck", "ps", "--json"],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        check=False,
+        timeout=30,
+    )
+    os.close(writing)
+    assert done.returncode == 0
+    assert done.stderr == b""
+
+
+def test_an_interrupt_is_130_and_silent() -> None:
+    watching = subprocess.Popen(
+        [sys.executable, "-m", "specdeck", "watch", "127.0.0.1:9", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert watching.stdout is not None
+    assert json.loads(watching.stdout.readline())["up"] is False
+    watching.send_signal(signal.SIGINT)
+    _, said = watching.communicate(timeout=30)
+    assert (watching.returncode, said) == (130, "")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    script = (
+        "import sys; from specdeck.console.cli import outcome; outcome(['--help']); "
+        "heavy = {'textual', 'httpx', 'pydantic', 'yaml', 'psutil', 'asyncio', 'sqlite3'}; "
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30
+    )
+    assert done.stderr.strip() == "[]"
+
+
+def test_waiting_for_an_end_is_told_once_a_second(capsys: Captured) -> None:
+    tell = Teller("demo")
+    for tenth in range(25):
+        tell(Stopping(tenth / 10, 2, killed=tenth > 15))
+    assert capsys.readouterr().err.splitlines() == [
+        "demo: waiting for 2 processes, 1 s",
+        "demo: killing 2 processes, 2 s",
+    ]

@@ -1,0 +1,263 @@
+"""The command line against a small server that answers as an engine does."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specdeck.console.cli import outcome
+from specdeck.engine.control.protocol import PREFIX, TOKEN_HEADER, Capability, EngineState
+from specdeck.engine.store.store import Store
+
+Captured = pytest.CaptureFixture[str]
+Answer = tuple[int, object]
+
+TOKEN = "the-admin-token"
+
+STATE = EngineState(
+    protocol=1,
+    plugin="0.1.0",
+    instance="one",
+    version=0,
+    started=1000.0,
+    vllm="0.32.0",
+    model="demo",
+    method="draft_model",
+    runner="V1",
+    k=5,
+    k_set=5,
+    k_max=5,
+    mode="speculate",
+    fallback="warm",
+    policy="fixed",
+    breaker="closed",
+    step=100,
+    drafts=50,
+    drafted_per_position=(50,) * 5,
+    accepted_per_position=(40, 30, 20, 10, 5),
+    running=0,
+    waiting=0,
+    fingerprint="sd1:0f3a",
+    system_fingerprint="vllm-0.32.0-09d54272",
+    capabilities=(
+        Capability("live_k", True),
+        Capability("cold", False, "it has no drafter", "start it with one"),
+    ),
+)
+
+PAGE = (Path(__file__).parents[1] / "engine/metrics/pages/speculative.txt").read_text()
+
+
+class Server(ThreadingHTTPServer):
+    """Answers from a table of paths; keeps what it was asked."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.asked: list[tuple[str, dict[str, str], bytes]] = []
+        self.answers: dict[str, Answer] = {
+            "/version": (200, {"version": "0.32.0"}),
+            "/v1/models": (200, {"data": [{"id": "demo"}]}),
+            "/metrics": (200, PAGE),
+            f"{PREFIX}/state": (200, STATE.as_json()),
+            f"{PREFIX}/control": (
+                200,
+                {"before": {"k": 5}, "applied": {"k": 3}, "version": 1, "step": 100},
+            ),
+        }
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        """Silent."""
+
+    def do_GET(self) -> None:
+        assert isinstance(self.server, Server)
+        length = int(self.headers.get("Content-Length") or 0)
+        self.server.asked.append((self.path, dict(self.headers), self.rfile.read(length)))
+        status, body = self.server.answers.get(self.path, (404, {"detail": "Not Found"}))
+        data = (body if isinstance(body, str) else json.dumps(body)).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_PUT = do_GET
+
+
+@pytest.fixture
+def engine() -> Iterator[Server]:
+    with Server() as server:
+        thread = threading.Thread(target=lambda: server.serve_forever(poll_interval=0.01))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SPECDECK_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("SPECDECK_ADMIN_TOKEN", TOKEN)
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def watch(engine: Server) -> Callable[..., int]:
+    def watched(*words: str) -> int:
+        return outcome(["watch", engine.url, "--interval", "0.05", *words])
+
+    return watched
+
+
+def test_watch_prints_a_sample_a_line(
+    watch: Callable[..., int], engine: Server, capsys: Captured
+) -> None:
+    assert watch("--json", "--count", "2") == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(lines) == 2
+    assert all(line["up"] and line["engine"] == engine.url for line in lines)
+    assert (lines[0]["k"], lines[0]["k_max"], lines[0]["mode"]) == (5, 5, "speculate")
+
+
+def test_watch_without_json_is_a_table(watch: Callable[..., int], capsys: Captured) -> None:
+    assert watch("--count", "2") == 0
+    heading, first, _ = capsys.readouterr().out.splitlines()
+    assert heading.split()[:3] == ["TIME", "MODE", "K"]
+    assert first.split()[1:3] == ["speculate", "5/5"]
+
+
+def test_an_engine_without_the_plugin_is_watched_all_the_same(
+    watch: Callable[..., int], engine: Server, capsys: Captured
+) -> None:
+    del engine.answers[f"{PREFIX}/state"]
+    assert watch("--json", "--count", "1") == 0
+    assert json.loads(capsys.readouterr().out)["k"] is None
+
+
+@pytest.mark.parametrize(
+    ("path", "answer", "said"),
+    [
+        ("/metrics", (200, "<html>hello</html>"), "specdeck: "),
+        ("/metrics", (404, "nothing"), "no vLLM"),
+        ("/metrics", (401, "key"), "--api-key-env"),
+        (f"{PREFIX}/state", (401, {"error": "Unauthorized"}), "--api-key-env"),
+    ],
+)
+def test_what_no_later_sample_can_mend_is_exit_3(
+    watch: Callable[..., int],
+    engine: Server,
+    capsys: Captured,
+    path: str,
+    answer: Answer,
+    said: str,
+) -> None:
+    engine.answers[path] = answer
+    assert watch("--json", "--count", "1") == 3
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_an_engine_that_was_never_up_is_lines_and_exit_3(capsys: Captured) -> None:
+    assert outcome(["watch", "127.0.0.1:9", "--json", "--interval", "0.05", "--count", "2"]) == 3
+    said = capsys.readouterr()
+    assert [json.loads(line)["up"] for line in said.out.splitlines()] == [False, False]
+    assert "refuses connections" in said.err
+
+
+def test_the_api_key_travels_in_a_header_only(
+    watch: Callable[..., int],
+    engine: Server,
+    capsys: Captured,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MY_KEY", "s3cret")
+    assert watch("--json", "--count", "1", "--api-key-env", "MY_KEY") == 0
+    assert engine.asked[0][1]["Authorization"] == "Bearer s3cret"
+    said = capsys.readouterr()
+    assert "s3cret" not in said.out + said.err
+
+
+def test_set_shows_requested_applied_and_observed(
+    engine: Server, capsys: Captured, home: Path
+) -> None:
+    assert outcome(["set", engine.url, "k=3", "--reason", "try", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["requested"], told["applied"], told["before"]) == ({"k": 3}, {"k": 3}, {"k": 5})
+    assert told["undo"] == f"specdeck set {engine.url} k=5"
+    assert told["observed_k"] is None
+    _, headers, body = next(one for one in engine.asked if one[0].endswith("/control"))
+    assert {name.lower(): value for name, value in headers.items()}[TOKEN_HEADER.lower()] == TOKEN
+    assert json.loads(body)["k"] == 3
+    with Store(home / "data" / "specdeck.sqlite") as store:
+        action = store.last_action(engine.url)
+    assert action is not None
+    assert (action.before, action.after, action.reason) == ({"k": 5}, {"k": 3}, "try")
+
+
+def test_a_trial_is_a_lease_and_is_said_to_end(engine: Server, capsys: Captured) -> None:
+    assert outcome(["set", engine.url, "k=3", "--trial", "30"]) == 0
+    said = capsys.readouterr()
+    assert "takes this back by itself in 30 s" in said.err
+    assert "requested  k=3" in said.out
+    sent = next(body for path, _, body in engine.asked if path.endswith("/control"))
+    assert json.loads(sent)["lease_s"] == 30.0
+
+
+def test_a_refusal_is_one_line_with_its_remedy_and_exit_3(engine: Server, capsys: Captured) -> None:
+    error = {"code": "k", "message": "k=9 is above k_max=5", "remedy": "start it with more"}
+    engine.answers[f"{PREFIX}/control"] = (501, {"error": error})
+    assert outcome(["set", engine.url, "k=9"]) == 3
+    assert capsys.readouterr().err == "specdeck: k=9 is above k_max=5: start it with more\n"
+
+
+def test_a_change_without_a_token_is_not_even_asked(
+    engine: Server, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SPECDECK_ADMIN_TOKEN")
+    assert outcome(["set", engine.url, "k=3"]) == 3
+    assert "admin token" in capsys.readouterr().err
+    assert not [path for path, _, _ in engine.asked if path.endswith("/control")]
+
+
+def test_the_token_may_lie_in_a_file(
+    engine: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SPECDECK_ADMIN_TOKEN")
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n")
+    assert outcome(["set", engine.url, "k=3", "--admin-token-file", str(file)]) == 0
+
+
+def test_doctor_names_what_an_engine_cannot_do_and_the_remedy(
+    engine: Server, capsys: Captured
+) -> None:
+    assert outcome(["doctor", engine.url]) == 0
+    said = capsys.readouterr().out
+    assert "✓ live_k" in said
+    assert "· cold: it has no drafter: start it with one" in said
+    assert TOKEN not in said
+
+
+def test_doctor_says_when_the_plugin_is_missing(engine: Server, capsys: Captured) -> None:
+    del engine.answers[f"{PREFIX}/state"]
+    assert outcome(["doctor", engine.url, "--json"]) == 0
+    found = {one["name"]: one for one in json.loads(capsys.readouterr().out)}
+    assert found["control"]["level"] == "warning"
+    assert "plugin" in found["control"]["message"]
+
+
+def test_an_engine_that_wants_a_key_is_exit_3(engine: Server, capsys: Captured) -> None:
+    engine.answers["/v1/models"] = (401, {"error": "Unauthorized"})
+    assert outcome(["doctor", engine.url]) == 3
+    assert "--api-key-env" in capsys.readouterr().err
