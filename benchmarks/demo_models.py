@@ -199,6 +199,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
     parser.add_argument("--warm", type=float, default=3.0, help="seconds of load before it")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the engine is ended too
     if options.url:
         acceptance(options.url, options)
         return

@@ -102,8 +102,8 @@ def predictable(random: Random) -> Ask:
 def hard(random: Random) -> Ask:
     """A place in the standard library, to be gone on with: code with names of its own.
 
-    The answers are short, as a small model that goes on for long repeats itself, and repetition
-    is easy to draft.
+    Short answers: a small model that goes on for long repeats itself whatever the prompt, and
+    repetition is what the draft is best at.
     """
     library = _library()
     text = random.choice(library)
@@ -123,7 +123,11 @@ def _library() -> tuple[str, ...]:
 def _opening(text: str, characters: int) -> str:
     """The whole lines at the start of a text, at most `characters` of it.
 
+    The last line break is left out: the tokenizer writes it together with the indentation that
+    follows, so a prompt that ends in one looks to the model like the end of the text.
+
     >>> _opening("one\\ntwo\\nthree\\n", 9)
-    'one\\ntwo\\n'
+    'one\\ntwo'
     """
-    return text[: text.rfind("\n", 0, characters) + 1] or text[:characters]
+    end = text.rfind("\n", 0, characters)
+    return text[: end if end > 0 else characters]
