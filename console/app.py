@@ -13,6 +13,7 @@ from textual.app import App
 from textual.binding import Binding
 from textual.command import Provider
 from textual.driver import Driver
+from textual.screen import Screen
 
 from specdeck.console import keys, theme
 from specdeck.console.screens.dialog import Choice, Dialog
@@ -37,7 +38,8 @@ def _commands() -> type[Provider]:
 class Console(App[str]):
     """Shows engines; returns `stop` or `leave` for an engine that it was told it owns."""
 
-    CSS_PATH = "console.tcss"
+    # The first screen is here from the start, so its style sheet is not one that comes with it.
+    CSS_PATH = ["console.tcss", "screens/live.tcss", "screens/startup.tcss"]
     TITLE = "specdeck"
     COMMANDS = {_commands}
     BINDINGS = [
@@ -99,29 +101,32 @@ class Console(App[str]):
         """Our own variables for themes that do not name them."""
         return theme.defaults()
 
-    def on_mount(self) -> None:
-        """Choose the theme and open the first screen."""
-        self.set_keymap(self.settings.keymap)
-        self.use_theme(self.settings.theme)
-        for line in self.broken_themes:
-            self.notify(line, title="theme left out", severity="warning")
-        self.open()
-
-    def open(self) -> None:
+    def get_default_screen(self) -> Screen[None]:
         """The start-up screen while the engine starts, else the live screen."""
         if self.progress is None:
-            self.push_screen(LiveScreen(self.desk))
-            return
+            return LiveScreen(self.desk)
         from specdeck.console.screens.startup import StartupScreen
 
-        name = self.desk.engines[0].name
         console = tuple(key for key in self.keys if key.group == "Console")
         footer = keys.footer(console, self.settings.keymap, steers=False)
-        self.push_screen(StartupScreen(name, self.progress, footer), self._started)
+        return StartupScreen(self.desk.engines[0].name, self.progress, footer)
 
-    def _started(self, ready: bool | None) -> None:
-        if ready:
-            self.push_screen(LiveScreen(self.desk))
+    def on_load(self) -> None:
+        """Take the theme before there is anything to paint a second time."""
+        known = self.settings.theme in self.available_themes
+        self.theme = self.settings.theme if known else "dark"
+
+    def on_mount(self) -> None:
+        """Take the user's keys, and say what in their files could not be used."""
+        self.set_keymap(self.settings.keymap)
+        if self.settings.theme != self.theme:
+            self.use_theme(self.settings.theme)
+        for line in self.broken_themes:
+            self.notify(line, title="theme left out", severity="warning", markup=False)
+
+    def on_startup_screen_ready(self) -> None:
+        """The engine answers: fly it."""
+        self.push_screen(LiveScreen(self.desk))
 
     def use_theme(self, name: str) -> None:
         """Switch to a theme; an unknown one is named and the first shipped one taken."""
@@ -149,9 +154,8 @@ class Console(App[str]):
         self.screen.refresh(repaint=True, layout=True)
 
     async def run_key(self, action: str) -> None:
-        """Run an action of the key table: the screen's own, or else the app's."""
-        on_screen = hasattr(self.screen, f"action_{action.split('(')[0]}")
-        await self.run_action(action, self.screen if on_screen else self)
+        """Run an action of the key table."""
+        await self.run_action(action, self.screen)
 
     def action_help(self) -> None:
         """Every key."""

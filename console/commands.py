@@ -64,4 +64,4 @@ class Commands(Provider):
 def _actions(key: keys.Key) -> tuple[tuple[str, str], ...]:
     if "{key}" in key.action:
         return tuple((key.action.format(key=one), one) for one in key.keys)
-    return () if key.action == "command_palette" else ((key.action, ""),)
+    return () if key.action == "app.command_palette" else ((key.action, ""),)

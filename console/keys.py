@@ -22,6 +22,7 @@ class Key:
     keys: tuple[str, ...]
     """As Textual spells them; with `{key}` in `action` each one is an action of its own."""
     action: str
+    """On the screen, or with `app.` before it on the app."""
     label: str
     """One or two words, for the footer."""
     tooltip: str
@@ -53,20 +54,20 @@ KEYS: tuple[Key, ...] = (
         "Freeze the view; collection goes on.", "View", footer=True),
     Key("view.maximise", ("m",), "maximise", "one chart",
         "Show one chart across the screen, the other one, both.", "View"),
-    Key("view.theme", ("ctrl+t",), "next_theme", "theme", "Switch to the next theme.", "View"),
-    Key("view.redraw", ("ctrl+l",), "redraw", "redraw", "Draw the whole screen anew.", "View"),
-    Key("view.save", ("s",), "save", "save SVG", "Save the screen as an SVG picture.", "View"),
+    Key("view.theme", ("ctrl+t",), "app.next_theme", "theme", "Switch to the next theme.", "View"),
+    Key("view.redraw", ("ctrl+l",), "app.redraw", "redraw", "Draw the whole screen anew.", "View"),
+    Key("view.save", ("s",), "app.save", "save SVG", "Save the screen as an SVG picture.", "View"),
     Key("engine.next", ("tab", "right_square_bracket"), "step(1)", "next",
         "Show the next engine.", "Engines", shown="tab ]", footer=True, needs="engines"),
     Key("engine.previous", ("shift+tab", "left_square_bracket"), "step(-1)", "previous",
         "Show the previous engine.", "Engines", shown="shift+tab [", needs="engines"),
     Key("load.next", ("l",), "next_load", "load", "Switch to the next load profile.",
         "Engines", footer=True, needs="load"),
-    Key("console.help", ("question_mark", "f1"), "help", "help", "Show every key.",
+    Key("console.help", ("question_mark", "f1"), "app.help", "help", "Show every key.",
         "Console", shown="? f1", footer=True),
-    Key("console.palette", ("ctrl+p", "colon"), "command_palette", "commands",
+    Key("console.palette", ("ctrl+p", "colon"), "app.command_palette", "commands",
         "Search every command.", "Console", shown="ctrl+p :"),
-    Key("console.quit", ("q", "ctrl+q", "ctrl+c"), "quit", "quit",
+    Key("console.quit", ("q", "ctrl+q", "ctrl+c"), "app.quit", "quit",
         "Leave; an engine that was started here may go on.", "Console",
         shown="q ctrl+c", footer=True),
 )  # fmt: skip
@@ -133,8 +134,7 @@ def footer(keys: tuple[Key, ...], keymap: Mapping[str, str], *, steers: bool = T
         if not key.footer:
             continue
         first = spelling(key, keymap).split()[0]
-        always = key.group == "Console"
-        action = f"app.{key.action}" if always else f"screen.{key.action}"
-        side = right if always else left
+        action = key.action if key.action.startswith("app.") else f"screen.{key.action}"
+        side = right if key.group == "Console" else left
         side += [Cell(f"  {first} ", "key", action), Cell(key.label, "muted", action)]
     return Row(tuple(left), (*right, Cell(" ")))

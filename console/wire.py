@@ -142,13 +142,12 @@ class CellDiff:
         if inside and not self._wide and _SIMPLE.fullmatch(text):
             self._write_simple(row, column, text, pen, spaced)
             return
-        for index, char in enumerate(text):
-            width = 1 if " " <= char < "\x7f" or "─" <= char <= "▟" else _width(char)
-            if width == 0 or row >= self.height or column + width > self.width:
-                # Joined characters and overlong rows are the terminal's own business.
-                self._cursor = row, column
-                self._pass(text[index:])
-                return
+        widths = [_width(char) for char in text]
+        if row >= self.height or column + sum(widths) > self.width or 0 in widths:
+            # Joined characters and overlong rows are the terminal's own business.
+            self._pass(text)
+            return
+        for char, width in zip(text, widths, strict=True):
             self._put(row, column, char, width, spaced if char == " " else pen)
             column += width
         self._cursor = row, column

@@ -27,7 +27,6 @@ _ONE_CHART: Final = ("", "-only-tokens", "-only-acceptance")
 class LiveScreen(SteeringScreen):
     """Watches and steers."""
 
-    CSS_PATH = "live.tcss"
     BINDINGS = [*keys.bindings("Speculation", "View", "Engines")]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal"), (110, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium"), (34, "-tall")]

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 from textual import work
 from textual.app import ComposeResult
+from textual.message import Message
 from textual.reactive import reactive
 from textual.screen import Screen
 
@@ -16,16 +17,17 @@ from specdeck.console.widgets.toned import Line, Rows
 from specdeck.engine.launch.progress import Progress
 
 
-class StartupScreen(Screen[bool]):
-    """Dismissed with True when the engine is ready; stays with the reason when it failed."""
-
-    CSS_PATH = "startup.tcss"
+class StartupScreen(Screen[None]):
+    """Says when the engine is ready; stays with the reason when it failed."""
 
     stages: reactive[tuple[Row, ...]] = reactive((), repaint=False)
     time: reactive[Row] = reactive(Row(), repaint=False)
     passed: reactive[Row] = reactive(Row(), repaint=False)
     verdict: reactive[tuple[Row, ...]] = reactive((), repaint=False)
     log_rows: reactive[tuple[Row, ...]] = reactive((), repaint=False)
+
+    class Ready(Message):
+        """The engine answers."""
 
     def __init__(self, name: str, progress: AsyncIterator[Progress], footer: Row) -> None:
         super().__init__()
@@ -59,7 +61,7 @@ class StartupScreen(Screen[bool]):
         async for progress in self.progress:
             self.show(progress)
             if progress.ready:
-                self.dismiss(True)
+                self.post_message(self.Ready())
                 return
 
     def show(self, progress: Progress) -> None:

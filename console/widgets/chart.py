@@ -61,8 +61,10 @@ class Chart(Toned):
     def fit(self) -> bool:
         """Choose first column and scale; True when the whole chart must be drawn anew."""
         first, values = self.series.shown(self.columns)
+        # A chart that jumps is painted anew in any case, so its scale may fit again.
+        kept = self.top if first == self.first and self.series.total > 1 else None
         top = self.fixed_top or scale.top(
-            self.top if self.series.total > 1 else None,
+            kept,
             max((value for value in values if value is not None), default=0.0),
         )
         moved = (first, top) != (self.first, self.top)

@@ -1,0 +1,373 @@
+"""The console in a pilot's hands: keys, dialogs, and what an engine does meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from specdeck.console.screens.dialog import Dialog
+from specdeck.console.screens.help import HelpScreen
+from specdeck.console.screens.live import LiveScreen
+from specdeck.console.settings import Settings
+from specdeck.console.widgets.chart import Chart
+from specdeck.engine.control.protocol import LastChange
+from specdeck.engine.errors import Conflict, SpecdeckError
+from specdeck.engine.launch.progress import Progress
+from specdeck.engine.store.store import Action
+
+if TYPE_CHECKING:
+    from tests.console.conftest import Kit, MakeConsole
+    from textual.app import App
+    from textual.pilot import Pilot
+
+
+def live(app: App[str]) -> LiveScreen:
+    """The live screen, wherever it is on the stack."""
+    return next(screen for screen in app.screen_stack if isinstance(screen, LiveScreen))
+
+
+def said(app: App[str], index: int = 0) -> list[str]:
+    """What an engine's events say."""
+    return [event.text for event in live(app).tracks[index].events]
+
+
+def text(app: App[str], name: str) -> str:
+    """The words in one of the live screen's rows."""
+    row = getattr(live(app), name)
+    return "".join(cell.text for cell in (*row.left, *row.right))
+
+
+async def settled(pilot: Pilot[str]) -> None:
+    """Let messages and workers come to rest."""
+    await pilot.pause()
+    await pilot.pause()
+
+
+async def test_a_key_is_requested_applied_and_recorded(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    engine, actions = kit.engine(kit.run(5)), list[Action]()
+    app = console(engine, on_change=actions.append)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settled(pilot)
+        await pilot.press("minus")
+        await settled(pilot)
+        assert "requested 4 · applied 4" in text(app, "control")
+    assert [change.k for change in engine.asked] == [4]
+    assert engine.asked[0].expect_version == 1
+    assert (engine.asked[0].who, engine.asked[0].reason) == ("ann", "key")
+    assert actions[0].before == {"k": 5}
+    assert actions[0].after == {"k": 4}
+    assert actions[0].undo == "specdeck set http://127.0.0.1:8000 k=5"
+
+
+async def test_fast_presses_add_up_and_only_the_last_one_is_asked_again(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    engine = kit.engine(kit.run(5))
+    engine.answer.clear()
+    app = console(engine)
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        await pilot.press("minus", "minus", "minus")
+        assert "requested 2 · applied 5" in text(app, "control")
+        engine.answer.set()
+        await settled(pilot)
+        await settled(pilot)
+        assert "requested 2 · applied 2" in text(app, "control")
+    assert [change.k for change in engine.asked] == [4, 2]
+    assert [change.expect_version for change in engine.asked] == [1, 2]
+
+
+async def test_t_goes_to_target_only_and_back(kit: type[Kit], console: MakeConsole) -> None:
+    engine = kit.engine(kit.run(3))
+    app = console(engine)
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        await pilot.press("t")
+        await settled(pilot)
+        assert "target-only" in text(app, "control")
+        await pilot.press("t")
+        await settled(pilot)
+        assert "speculate" in text(app, "control")
+    assert [change.mode for change in engine.asked] == ["target-only", "speculate"]
+
+
+async def test_undo_takes_the_last_change_back_once(kit: type[Kit], console: MakeConsole) -> None:
+    engine = kit.engine(kit.run(3))
+    app = console(engine)
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        for key in ("2", "z", "z"):
+            await pilot.press(key)
+            await settled(pilot)
+        assert said(app)[-1].startswith("nothing to undo")
+    assert [change.k for change in engine.asked] == [2, 5]
+
+
+async def test_a_read_only_engine_is_asked_nothing_until_it_is_armed(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    engine = kit.engine(kit.run(3), armed=False)
+    app = console(engine)
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        await pilot.press("minus")
+        assert engine.asked == []
+        assert said(app)[-1] == "control is read-only: press c to arm it"
+        await pilot.press("c")
+        await settled(pilot)
+        assert isinstance(app.screen, Dialog)
+        await pilot.press("a")
+        await settled(pilot)
+        assert engine.armed
+        await pilot.press("minus")
+        await settled(pilot)
+    assert [change.k for change in engine.asked] == [4]
+
+
+async def test_arming_can_be_declined(kit: type[Kit], console: MakeConsole) -> None:
+    engine = kit.engine(kit.run(3), armed=False)
+    app = console(engine)
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        await pilot.press("c")
+        await settled(pilot)
+        await pilot.press("escape")
+        await settled(pilot)
+        assert not engine.armed
+
+
+async def test_k_beyond_k_max_is_refused_with_the_remedy(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    engine = kit.engine(kit.run(3))
+    app = console(engine)
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        await pilot.press("plus")
+        assert said(app)[-1].endswith("start it with num_speculative_tokens 6")
+    assert engine.asked == []
+
+
+async def test_a_conflict_says_who_was_first(kit: type[Kit], console: MakeConsole) -> None:
+    engine = kit.engine(kit.run(3))
+    engine.refuse_with = Conflict("the version moved from 1 to 2")
+    app = console(engine)
+    bobs = LastChange(0.0, "bob", None, {"k": 5}, {"k": 2})
+    theirs = replace(kit.state, k=2, k_set=2, version=2, last_change=bobs)
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        await pilot.press("minus")
+        await settled(pilot)
+        engine.more.put_nowait(kit.reading(4, theirs))
+        await settled(pilot)
+        assert said(app) == [
+            "not changed: the version moved from 1 to 2",
+            "bob changed k 5 → 2",
+        ]
+        assert "requested 2 · applied 2" in text(app, "control")
+
+
+async def test_a_change_that_cannot_be_recorded_is_said(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    def full(action: Action) -> None:
+        raise SpecdeckError("the disk is full")
+
+    app = console(kit.engine(kit.run(3)), on_change=full)
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        await pilot.press("minus")
+        await settled(pilot)
+        assert said(app)[-1] == "not recorded: the disk is full"
+
+
+async def test_an_engine_that_is_down_is_shown_with_since_when_and_the_remedy(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    app = console(kit.engine([*kit.run(5), kit.down(5), kit.down(9)]))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        rows = ["".join(cell.text for cell in row.left) for row in live(app).notice]
+        assert "down since" in rows[0]
+        assert "(4 s)" in rows[0]
+        assert rows[1] == " → is the process stopped?"
+        assert live(app).has_class("-down")
+        assert {cell.tone for row in live(app).traffic for cell in row.right} == {"muted"}
+
+
+async def test_a_frozen_view_stands_still_while_readings_are_taken_in(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    engine = kit.engine(kit.run(3))
+    app = console(engine)
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        await pilot.press("space")
+        engine.more.put_nowait(kit.reading(3))
+        await settled(pilot)
+        assert live(app).tokens.total == 3
+        assert live(app).tracks[0].total == 4
+        await pilot.press("space")
+        assert live(app).tokens.total == 4
+
+
+async def test_tab_shows_the_next_engine_and_each_is_followed(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    west = kit.engine(kit.run(3), name="west")
+    east = kit.engine([kit.down(0)], name="east", url="http://east:8000")
+    app = console(west, east)
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        assert "[west]" in text(app, "engines")
+        await pilot.press("tab")
+        assert "[east]" in text(app, "engines")
+        assert "down" in text(app, "identity")
+        await pilot.press("shift+tab")
+        assert "west" in text(app, "identity")
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 10), (20, 5), (1, 1)])
+async def test_every_size_shows_something_and_nothing_breaks(
+    size: tuple[int, int], kit: type[Kit], console: MakeConsole
+) -> None:
+    app = console(kit.engine(kit.run(50)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.resize_terminal(*size)
+        await settled(pilot)
+        charts = [chart.display and chart.size.height > 0 for chart in app.query(Chart)]
+        compact = app.query_one("#compact")
+        narrow = size[0] < 72 or size[1] < 20
+        assert compact.display is narrow
+        assert any(charts) is not narrow
+
+
+@pytest.mark.parametrize(("key", "value"), [("s", "stop"), ("l", "leave"), ("enter", "leave")])
+async def test_leaving_an_engine_that_was_started_here_asks_what_becomes_of_it(
+    key: str, value: str, kit: type[Kit], console: MakeConsole
+) -> None:
+    app = console(kit.engine(kit.run(2)), owned=True)
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        await pilot.press("q")
+        await settled(pilot)
+        assert isinstance(app.screen, Dialog)
+        await pilot.press(key)
+        await settled(pilot)
+    assert app.return_value == value
+
+
+async def test_leaving_can_be_called_off(kit: type[Kit], console: MakeConsole) -> None:
+    app = console(kit.engine(kit.run(2)), owned=True)
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        await pilot.press("q")
+        await settled(pilot)
+        await pilot.press("escape")
+        await settled(pilot)
+        assert isinstance(app.screen, LiveScreen)
+
+
+async def test_leaving_an_attached_engine_asks_nothing(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    app = console(kit.engine(kit.run(2)))
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        await pilot.press("q")
+        await settled(pilot)
+        assert not app.is_running
+    assert app.return_value is None
+
+
+async def test_themes_switch_live(kit: type[Kit], console: MakeConsole) -> None:
+    app = console(kit.engine(kit.run(2)))
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        seen = [app.theme]
+        for _ in range(3):
+            await pilot.press("ctrl+t")
+            await settled(pilot)
+            seen.append(app.theme)
+    assert seen == ["dark", "high-contrast", "light", "dark"]
+
+
+async def test_a_broken_theme_is_one_notice(
+    kit: type[Kit], console: MakeConsole, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.yaml").write_text("primary: '#zzz'")
+    app = console(kit.engine(kit.run(2)), themes=[tmp_path])
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        assert app.broken_themes == (f"{tmp_path}/mine.yaml: primary: #zzz is not a colour",)
+        assert app.theme == "dark"
+
+
+async def test_an_unknown_theme_is_named_and_dark_taken(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    app = console(kit.engine(kit.run(2)), theme="drak")
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        assert app.theme == "dark"
+
+
+async def test_a_keymap_moves_a_key_and_help_and_footer_show_it(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    engine = kit.engine(kit.run(3))
+    app = console(engine, settings=Settings(keymap={"mode.toggle": "f2"}))
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        await pilot.press("t")
+        assert engine.asked == []
+        await pilot.press("f2")
+        await settled(pilot)
+        assert len(engine.asked) == 1
+        assert any("f2" in cell.text for cell in app.desk.footer.left)
+        await pilot.press("question_mark")
+        await settled(pilot)
+        assert isinstance(app.screen, HelpScreen)
+
+
+async def test_a_start_is_followed_to_the_live_screen(kit: type[Kit], console: MakeConsole) -> None:
+    async def progress() -> AsyncIterator[Progress]:
+        yield Progress("loading", 3.0, 28.0, ("loading weights",))
+        yield Progress("ready", 27.0, 28.0)
+
+    app = console(kit.engine(kit.run(3)), progress=progress(), owned=True)
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        assert isinstance(app.screen, LiveScreen)
+
+
+async def test_a_start_that_failed_shows_the_reason_and_quits_without_asking(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    async def progress() -> AsyncIterator[Progress]:
+        yield Progress("loading", 3.0, failed="out of memory", log_path=Path("/var/log/e.log"))
+
+    app = console(kit.engine([]), progress=progress(), owned=True)
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        assert app.screen.has_class("-failed")
+        await pilot.press("q")
+        await settled(pilot)
+        assert not app.is_running
+
+
+async def test_the_palette_offers_every_key_and_theme(kit: type[Kit], console: MakeConsole) -> None:
+    from specdeck.console.commands import Commands
+
+    app = console(kit.engine(kit.run(3)))
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        names = {command.name for command in Commands(app.screen).commands()}
+        assert "Theme: light" in names
+        assert "Speculation: Set k to 3" in names
