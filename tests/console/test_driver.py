@@ -50,6 +50,8 @@ class Session:
         self.pid, self.terminal = pty.fork()
         if self.pid == 0:
             os.environ.update(TERM="xterm-256color", COLORTERM="truecolor")
+            for name in ("COLUMNS", "LINES", "NO_COLOR"):
+                os.environ.pop(name, None)  # the size and colours are the terminal's
             child = _CHILD.format(root=root, driver=driver)
             os.execv(sys.executable, [sys.executable, "-c", child])
         self.resize(*size)
