@@ -134,8 +134,9 @@ class EngineState:
 
     fingerprint: str | None
     """specdeck's own, of every fact that the plugin could read."""
-    system_fingerprint: str | None
-    """vLLM's own."""
+    system_fingerprint: str | None = None
+    """vLLM's own, as its responses carry it; filled in by the API server's process, whose
+    configuration it is taken from."""
 
     capabilities: tuple[Capability, ...] = ()
     lease: Lease | None = None

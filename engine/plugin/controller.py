@@ -74,14 +74,12 @@ class Controller:
         facts: Mapping[str, Any],
         *,
         instance: str,
-        system_fingerprint: str | None,
         clock: Callable[[], float],
         wall: Callable[[], float],
     ) -> None:
         self._engine = engine
         self._facts = facts
         self._instance = instance
-        self._system_fingerprint = system_fingerprint
         self._clock = clock
         self._wall = wall
         self._started = wall()
@@ -208,7 +206,6 @@ class Controller:
             running=running,
             waiting=waiting,
             fingerprint=fingerprint(self.facts()),
-            system_fingerprint=self._system_fingerprint,
             capabilities=self._capabilities,
             lease=self._lease_left(),
             last_change=self._last_change,

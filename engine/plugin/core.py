@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from specdeck.engine.fingerprint.digest import fingerprint
 from specdeck.engine.plugin.controller import Controller
-from specdeck.engine.plugin.facts import facts, system_fingerprint
+from specdeck.engine.plugin.facts import facts
 from specdeck.engine.plugin.hooks import CoreEngine
 from specdeck.engine.plugin.refusal import Refusal, change_from
 
@@ -30,7 +30,6 @@ class Control:
             engine,
             facts(core.vllm_config, engine.build),
             instance=secrets.token_hex(8),
-            system_fingerprint=system_fingerprint(core.vllm_config),
             clock=time.monotonic,
             wall=time.time,
         )

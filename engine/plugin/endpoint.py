@@ -9,6 +9,7 @@ from typing import Any
 
 from specdeck.engine.control.protocol import PREFIX, TOKEN_HEADER
 from specdeck.engine.plugin.admin_token import accepted, ensure_token_file
+from specdeck.engine.plugin.facts import system_fingerprint
 from specdeck.engine.plugin.refusal import Refusal, change_from, nonsense
 
 logger = logging.getLogger("vllm.specdeck")
@@ -25,6 +26,7 @@ class SpecdeckEndpoint:
 
     def __init__(self) -> None:
         self._client: Any = None
+        self._system_fingerprint: str | None = None
 
     def attach_router(self, app: Any) -> None:
         """Adds the routes; vLLM calls it once while it builds the application."""
@@ -48,10 +50,11 @@ class SpecdeckEndpoint:
         logger.info(
             "specdeck's admin token is in %s", ensure_token_file(getattr(args, "port", 0) or 0)
         )
+        self._system_fingerprint = system_fingerprint(engine_client.vllm_config)
         await self._answer("state", None)
 
     async def _state(self) -> Any:
-        return await self._respond("state", None)
+        return await self._respond("state", None, system_fingerprint=self._system_fingerprint)
 
     async def _steps(self, since: int = 0) -> Any:
         return await self._respond("steps", since)
@@ -75,11 +78,11 @@ class SpecdeckEndpoint:
             return JSONResponse(refusal.as_json(), status_code=refusal.status)
         return await self._respond("change", change.as_json())
 
-    async def _respond(self, command: str, payload: Any) -> Any:
+    async def _respond(self, command: str, payload: Any, **known_here: Any) -> Any:
         from fastapi.responses import JSONResponse
 
         try:
-            answer = await self._answer(command, payload)
+            answer = {**await self._answer(command, payload), **known_here}
         except Refusal as refusal:
             answer = {**refusal.as_json(), "status": refusal.status}
         return JSONResponse(answer, status_code=answer.pop("status", 200))

@@ -76,12 +76,16 @@ def numeric_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def system_fingerprint(config: Any) -> str | None:
-    """vLLM's own fingerprint of `config`; None where this version has none to give."""
+    """vLLM's own fingerprint, as the API server with this VllmConfig puts it in responses.
+
+    The engine core resolves its configuration further and would get another value. None
+    where it is switched off or this version has none to give.
+    """
     try:
-        from vllm.entrypoints.serve.utils.fingerprint import build_system_fingerprint
+        from vllm.entrypoints.serve.utils.fingerprint import get_system_fingerprint
     except ImportError:
         return None
-    value = build_system_fingerprint(config)
+    value = get_system_fingerprint(config)
     return None if value is None else str(value)
 
 

@@ -57,9 +57,7 @@ class Clock:
 
 
 def control(engine: Engine, clock: Callable[[], float]) -> Controller:
-    return Controller(
-        engine, {"vllm": "0.32.0"}, instance="i", system_fingerprint=None, clock=clock, wall=clock
-    )
+    return Controller(engine, {"vllm": "0.32.0"}, instance="i", clock=clock, wall=clock)
 
 
 @pytest.fixture
