@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +38,19 @@ def session(pid: int) -> list[int]:
     return found
 
 
-def watching(deck: Any, url: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
+@contextmanager
+def watching(deck: Any, url: str) -> "Iterator[subprocess.Popen[str]]":
+    """`specdeck watch`, ended with the block."""
+    with subprocess.Popen(
         [sys.executable, "-m", "specdeck", "watch", url, "--json", "--interval", "0.5"],
         env=deck.environment,
         stdout=subprocess.PIPE,
         text=True,
-    )
+    ) as watch:
+        try:
+            yield watch
+        finally:
+            watch.terminate()
 
 
 def following(watch: "subprocess.Popen[str]", **wanted: Any) -> dict[str, Any]:
@@ -58,8 +65,7 @@ def following(watch: "subprocess.Popen[str]", **wanted: Any) -> dict[str, Any]:
 
 def test_an_engine_that_is_stopped_killed_and_started_again(deck: Any, victim: Any) -> None:
     pid, url = victim.record["pid"], victim.url
-    watch = watching(deck, url)
-    try:
+    with watching(deck, url) as watch:
         following(watch, up=True)
         os.kill(pid, signal.SIGSTOP)
         down = following(watch, up=False)
@@ -78,9 +84,6 @@ def test_an_engine_that_is_stopped_killed_and_started_again(deck: Any, victim: A
         sample = following(watch, up=True)
         assert sample["restarted"] is True
         assert sample["tokens_per_second"] is None
-    finally:
-        watch.terminate()
-        watch.wait()
 
 
 def test_stop_leaves_no_process_port_or_token(deck: Any, victim: Any) -> None:
