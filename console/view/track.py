@@ -156,11 +156,9 @@ def _newest(track: Track, reading: Reading) -> Reading:
 
 def _presence(before: Track, track: Track, reading: Reading) -> Track:
     if reading.restarted:
-        return (
-            replace(track, version=None)
-            .marked("restart")
-            .told(reading.t, "the engine was started anew", "warn")
-        )
+        # What was changed, or asked for, in its former life says nothing about this one.
+        track = replace(track, version=None, want=None, undos=()).marked("restart")
+        return track.told(reading.t, "the engine was started anew", "warn")
     if before.up is reading.up:
         return track
     if not reading.up:
