@@ -69,7 +69,8 @@ class Ask:
 
     prompt: str
     max_tokens: int
-    temperature: float = 0.0
+    frequency_penalty: float = 0.0
+    """What a token loses, in logits, for each time the answer already has it."""
 
     def body(self, model: str) -> dict[str, Any]:
         """The JSON of a streamed /v1/completions request that reports its usage as it goes."""
@@ -77,7 +78,8 @@ class Ask:
             "model": model,
             "prompt": self.prompt,
             "max_tokens": self.max_tokens,
-            "temperature": self.temperature,
+            "temperature": 0.0,
+            "frequency_penalty": self.frequency_penalty,
             "stream": True,
             "stream_options": {"include_usage": True, "continuous_usage_stats": True},
         }
@@ -102,13 +104,13 @@ def predictable(random: Random) -> Ask:
 def hard(random: Random) -> Ask:
     """A place in the standard library, to be gone on with: code with names of its own.
 
-    Short answers: a small model that goes on for long repeats itself whatever the prompt, and
-    repetition is what the draft is best at.
+    Greedy like the predictable kind, with a penalty on what was written before: a small model
+    left alone repeats itself whatever the prompt, and repetition is what the draft is best at.
     """
     library = _library()
     text = random.choice(library)
     start = random.randrange(max(1, len(text) - PROMPT_CHARACTERS))
-    return Ask(text[start : start + PROMPT_CHARACTERS], max_tokens=48)
+    return Ask(text[start : start + PROMPT_CHARACTERS], max_tokens=64, frequency_penalty=0.5)
 
 
 ASKS: dict[Kind, Callable[[Random], Ask]] = {"predictable": predictable, "hard": hard}
