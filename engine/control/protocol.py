@@ -138,6 +138,9 @@ class EngineState:
     """vLLM's own, as its responses carry it; filled in by the API server's process, whose
     configuration it is taken from."""
 
+    pinned: int = 0
+    """Unfinished requests with a k of their own (`vllm_xargs: {"specdeck_k": 0}`)."""
+
     capabilities: tuple[Capability, ...] = ()
     lease: Lease | None = None
     last_change: LastChange | None = None

@@ -12,6 +12,9 @@ from specdeck.engine.plugin.seam import Build
 _ASSERTS_ON_V1 = frozenset({"suffix", "ngram_gpu", "extract_hidden_states", "medusa"})
 """Proposers of the V1 runner that assert k == num_speculative_tokens."""
 
+_NO_DRAFTS = "the engine runs without speculative decoding"
+_START_WITH_DRAFTS = "start it with a speculative_config"
+
 _NO_ZERO_ON_V1 = frozenset({"step3p5", "step3p5_mtp"})
 """Drafts whose V1 proposer has no branch for k = 0."""
 
@@ -23,6 +26,7 @@ def capabilities(build: Build) -> tuple[Capability, ...]:
         live_k,
         _target_only(build, live_k),
         _cold(build, live_k),
+        _request_k(build),
         Capability("policy.fixed", True),
         _policy("threshold"),
         _policy("goodput"),
@@ -32,10 +36,7 @@ def capabilities(build: Build) -> tuple[Capability, ...]:
 def _live_k(build: Build) -> Capability:
     name = "live_k"
     if build.method is None:
-        return Capability(
-            name, False, "the engine runs without speculative decoding",
-            "start it with a speculative_config",
-        )  # fmt: skip
+        return Capability(name, False, _NO_DRAFTS, _START_WITH_DRAFTS)
     if build.missing:
         return Capability(
             name, False, f"vLLM {build.vllm} has no {', '.join(build.missing)}",
@@ -81,6 +82,16 @@ def _cold(build: Build, live_k: Capability) -> Capability:
         )
         return Capability("cold", False, reason, "use the warm fallback")
     return Capability("cold", live_k.available, _refusal(live_k), live_k.remedy)
+
+
+def _request_k(build: Build) -> Capability:
+    """A pin cuts proposed drafts in the scheduler, so every method and runner can be pinned."""
+    if build.method is None:
+        return Capability("request_k", False, _NO_DRAFTS, _START_WITH_DRAFTS)
+    if not build.can_pin:
+        reason = f"vLLM {build.vllm}'s scheduler has no place to pin a request"
+        return Capability("request_k", False, reason, "use vLLM 0.26 to 0.33")
+    return Capability("request_k", True)
 
 
 def _refusal(live_k: Capability) -> str | None:

@@ -204,6 +204,7 @@ class Controller:
             drafted_per_position=tally.drafted_per_position,
             accepted_per_position=tally.accepted_per_position,
             running=running,
+            pinned=tally.pinned,
             waiting=waiting,
             fingerprint=fingerprint(self.facts()),
             capabilities=self._capabilities,

@@ -10,6 +10,7 @@ from typing import Any
 from specdeck.engine.control.protocol import PREFIX, TOKEN_HEADER
 from specdeck.engine.plugin.admin_token import accepted, ensure_token_file
 from specdeck.engine.plugin.facts import system_fingerprint
+from specdeck.engine.plugin.pins import guard
 from specdeck.engine.plugin.refusal import Refusal, change_from, nonsense
 
 logger = logging.getLogger("vllm.specdeck")
@@ -51,7 +52,12 @@ class SpecdeckEndpoint:
             "specdeck's admin token is in %s", ensure_token_file(getattr(args, "port", 0) or 0)
         )
         self._system_fingerprint = system_fingerprint(engine_client.vllm_config)
-        await self._answer("state", None)
+        try:
+            state_now = await self._answer("state", None)
+        except Refusal as refusal:
+            logger.warning("specdeck cannot reach the engine core: %s", refusal)
+            return
+        guard(engine_client, state_now["k_max"])
 
     async def _state(self) -> Any:
         return await self._respond("state", None, system_fingerprint=self._system_fingerprint)

@@ -1,4 +1,4 @@
-"""The only module that names vLLM's scheduler and engine core.
+"""vLLM's scheduler and engine core, behind the controller's seam.
 
 The scheduler reads `dynamic_sd_lookup[batch size]` once per step and tells the workers
 that many draft tokens (vllm/v1/core/sched/scheduler.py). Writing that list in place,
@@ -17,6 +17,7 @@ from time import monotonic
 from typing import Any
 
 from specdeck.engine.control.protocol import TIERS_VARIABLE
+from specdeck.engine.plugin.pins import Pins
 from specdeck.engine.plugin.seam import Build, Tally
 
 _REMEMBERED_STEPS = 4096
@@ -41,7 +42,9 @@ class CoreEngine:
         """Called before every scheduling; set by whoever holds the control state."""
         missing = tuple(name for name in _NEEDED if not hasattr(core.scheduler, name))
         drafters = [] if missing else self._on_workers("install")
-        self._build = _build(core.vllm_config, missing, drafters)
+        k_max = getattr(core.scheduler, "num_spec_tokens", 0)
+        self._pins = Pins(core.scheduler, k_max)
+        self._build = _build(core.vllm_config, missing, drafters, can_pin=self._pins.available)
         self._ring: deque[dict[str, Any]] = deque(maxlen=_REMEMBERED_STEPS)
         self._scheduled = 0
         self._outstanding: dict[int, int] = {}
@@ -93,7 +96,13 @@ class CoreEngine:
 
     def tally(self) -> Tally:
         """Counts since the plugin took hold."""
-        return Tally(self._scheduled, self._drafts, tuple(self._drafted), tuple(self._accepted))
+        return Tally(
+            self._scheduled,
+            self._drafts,
+            tuple(self._drafted),
+            tuple(self._accepted),
+            len(self._pins),
+        )
 
     def steps(self, since: int) -> list[dict[str, Any]]:
         """The remembered steps after number `since`, oldest first."""
@@ -172,7 +181,9 @@ class CoreEngine:
         step[2] += accepted
 
 
-def _build(config: Any, missing: tuple[str, ...], drafters: list[dict[str, Any]]) -> Build:
+def _build(
+    config: Any, missing: tuple[str, ...], drafters: list[dict[str, Any]], *, can_pin: bool
+) -> Build:
     from vllm import __version__ as version
 
     spec = config.speculative_config
@@ -190,6 +201,7 @@ def _build(config: Any, missing: tuple[str, ...], drafters: list[dict[str, Any]]
         missing=missing,
         drafter_obeys=all(drafter["obeys"] for drafter in drafters),
         can_skip_drafter=bool(drafters) and all(drafter["skippable"] for drafter in drafters),
+        can_pin=can_pin,
         own_schedule=bool(getattr(spec, "num_speculative_tokens_per_batch_size", None))
         and TIERS_VARIABLE not in os.environ,
     )

@@ -28,6 +28,8 @@ class Build:
     """Whether less k is less work for the drafter, after specdeck's wrapping."""
     can_skip_drafter: bool = False
     """Whether the drafter can be left out altogether (cold target-only)."""
+    can_pin: bool = False
+    """Whether single requests can be given a k of their own."""
     own_schedule: bool = False
     """Whether the operator configured k by batch size, which a change of k replaces."""
 
@@ -40,6 +42,8 @@ class Tally:
     drafts: int
     drafted_per_position: tuple[int, ...]
     accepted_per_position: tuple[int, ...]
+    pinned: int = 0
+    """Unfinished requests with a k of their own, at this moment."""
 
 
 class Engine(Protocol):
