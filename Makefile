@@ -29,7 +29,7 @@ format: setup
 	$(run) -m ruff format
 
 bench: setup
-	$(run) benchmarks/run.py
+	$(run) -m benchmarks.run
 
 models: setup
 	$(run) -m specdeck.engine.demo.train

@@ -1,6 +1,6 @@
 """What the console costs a terminal: bytes, CPU, memory and first paint, in one run.
 
-    python benchmarks/console_wire.py [--seconds 40] [--size 120x40]
+    python -m benchmarks.console_wire [--seconds 40] [--size 120x40]
 
 Starts the console twice in a pseudo-terminal on a made-up engine at one sample per
 second, with and without the driver that leaves out unchanged cells.

@@ -1,6 +1,6 @@
 """A metrics page to a Window: specdeck's way beside the stock parser, in one run.
 
-    python benchmarks/parse_page.py [PAGE]
+    python -m benchmarks.parse_page [PAGE]
 
 Without PAGE, the recorded page of an engine with speculation, brought to 70 KB with
 series of the kind that grow with the number of routes served.

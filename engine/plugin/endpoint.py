@@ -57,6 +57,9 @@ class SpecdeckEndpoint:
         except Refusal as refusal:
             logger.warning("specdeck cannot reach the engine core: %s", refusal)
             return
+        if "error" in state_now:
+            logger.warning("specdeck did not take hold: %s", state_now["error"]["message"])
+            return
         guard(engine_client, state_now["k_max"])
 
     async def _state(self) -> Any:

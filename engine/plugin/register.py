@@ -34,15 +34,21 @@ def register() -> None:
 def _on_core(core: Any, command: str, payload: str) -> str:
     """The engine core's utility method: JSON in, JSON out, on its main thread.
 
-    vLLM logs a traceback for every exception of a utility, so a refusal is a value.
+    A refusal is a value, and so is a failure: an exception here would keep the engine from
+    starting, and later fail nothing but log a traceback for each look at it.
     """
-    from specdeck.engine.plugin.core import Control
+    try:
+        from specdeck.engine.plugin.core import Control
 
-    control = getattr(core, _CONTROL, None)
-    if control is None:
-        control = Control.over(core)
-        setattr(core, _CONTROL, control)
-    return json.dumps(control.answer(command, json.loads(payload)))
+        control = getattr(core, _CONTROL, None)
+        if control is None:
+            control = Control.over(core)
+            setattr(core, _CONTROL, control)
+        return json.dumps(control.answer(command, json.loads(payload)))
+    except Exception as error:
+        logger.exception("specdeck failed at %s; the engine goes on", command)
+        message = f"specdeck failed in the engine: {type(error).__name__}: {error}"
+        return json.dumps({"error": {"code": "failed", "message": message}, "status": 500})
 
 
 def _on_worker(worker: Any, command: str, *args: Any) -> Any:

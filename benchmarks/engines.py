@@ -1,0 +1,136 @@
+"""Real engines for the benchmarks: started, driven by the demo's load, counted, ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from specdeck.engine.config import load as load_config
+from specdeck.engine.control.client import EngineClient, client
+from specdeck.engine.demo.load import PATIENCE, Load, run
+from specdeck.engine.demo.profiles import PROFILES
+from specdeck.engine.launch.argv import argv, environment
+from specdeck.engine.launch.ports import chosen
+from specdeck.engine.launch.start import deepened
+from specdeck.engine.locations import locations
+from specdeck.engine.metrics.page import parse
+from specdeck.engine.metrics.sample import Sample
+from specdeck.engine.metrics.window import Window, between
+
+DEMO = Path(__file__).parents[1] / "sample_configs" / "demo.yaml"
+WARM_S = 2.0
+"""Load before a measurement begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flown:
+    """An engine that runs for a benchmark."""
+
+    url: str
+    token_file: Path
+
+    def client(self) -> EngineClient:
+        """For its pages and its control."""
+        return client(self.url, token=lambda: self.token_file.read_text().strip())
+
+
+@contextlib.contextmanager
+def engine(*, plugin: bool = True, path: Path = DEMO, **arguments: Any) -> Iterator[Flown]:
+    """The engine of a config, with or without specdeck's plugin; ended with its workers.
+
+    `arguments` replace engine arguments of the config.
+    """
+    config = load_config(path)
+    if config.deepen is not None:
+        config = deepened(config, locations(os.environ))
+    port = chosen("127.0.0.1", "auto")
+    with tempfile.TemporaryDirectory(prefix="specdeck-bench-") as folder:
+        token_file = Path(folder) / "token"
+        token_file.write_text("benchmark")
+        token_file.chmod(0o600)
+        variables = environment(config, os.environ, token_file=token_file)
+        if not plugin:
+            variables["VLLM_PLUGINS"] = ""
+        command = argv(config, python=sys.executable, host="127.0.0.1", port=port)
+        for name, value in arguments.items():
+            command += [f"--{name.replace('_', '-')}", str(value)]
+        with (Path(folder) / "log").open("wb") as log:
+            process = subprocess.Popen(
+                command, env=variables, stdout=log, stderr=log, start_new_session=True
+            )
+            try:
+                _ready(process, f"http://127.0.0.1:{port}", Path(log.name))
+                yield Flown(f"http://127.0.0.1:{port}", token_file)
+            finally:
+                _end(process)
+
+
+def _ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    for _ in range(600):
+        if process.poll() is not None:
+            sys.exit(f"the engine ended with {process.returncode}:\n{log.read_text()[-3000:]}")
+        with contextlib.suppress(httpx.HTTPError):
+            if httpx.get(f"{url}/health", timeout=2, trust_env=False).status_code == 200:
+                return
+        time.sleep(0.5)
+    sys.exit("the engine was not ready in 300 s")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    for number, patience in ((signal.SIGTERM, 20), (signal.SIGKILL, 10)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(patience)
+            return
+
+
+@contextlib.asynccontextmanager
+async def loaded(url: str, profile: str, streams: int, *, seed: int = 1) -> AsyncIterator[Load]:
+    """Load on the engine while the block runs, warm when it begins."""
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, trust_env=False) as http:
+        load = Load(PROFILES[profile], streams, seed=seed)
+        task = asyncio.create_task(run(load, http))
+        try:
+            await asyncio.sleep(WARM_S)
+            yield load
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def sample(engine: EngineClient) -> Sample:
+    """The engine's counters now."""
+    return parse(await engine.page(), t=time.time(), at=time.monotonic())
+
+
+async def window(engine: EngineClient, seconds: float) -> Window:
+    """The engine's work over the next seconds."""
+    older = await sample(engine)
+    await asyncio.sleep(seconds)
+    found = between(older, await sample(engine))
+    assert found is not None, "the engine was started anew in mid-measurement"
+    return found
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def middle(values: list[float]) -> float:
+    """The median."""
+    return sorted(values)[len(values) // 2]

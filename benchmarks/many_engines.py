@@ -1,0 +1,97 @@
+"""What following many engines costs: CPU of one process that looks at each once a second.
+
+    python -m benchmarks.many_engines [--engines 32] [--seconds 20]
+
+The engines are one small server in a process of its own, which serves a recorded page of
+70 KB and a state: what is measured is the side that looks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import multiprocessing
+import time
+from multiprocessing.connection import Connection
+
+from benchmarks.engines import table
+from benchmarks.parse_page import RECORDED, grown
+from specdeck.engine.control.client import client
+from specdeck.engine.control.protocol import PREFIX, PROTOCOL, EngineState
+from specdeck.engine.metrics.scrape import readings
+
+STATE = EngineState(
+    protocol=PROTOCOL, plugin="0", instance="a", version=1, started=0.0, vllm="0.32.0",
+    model="demo", method="draft_model", runner="V1", k=5, k_set=5, k_max=5, mode="speculate",
+    fallback="warm", policy="fixed", breaker="closed", step=1, drafts=1,
+    drafted_per_position=(1,) * 5, accepted_per_position=(1,) * 5, running=1, waiting=0,
+    fingerprint="sd1:0",
+)  # fmt: skip
+
+
+def serve(pipe: Connection) -> None:
+    """A server that answers every GET with the page or the state."""
+    import json
+
+    page = grown(RECORDED.read_text()).encode()
+    state = json.dumps(STATE.as_json()).encode()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while request := await reader.readline():
+            while (await reader.readline()).strip():
+                pass
+            body = state if PREFIX.encode() in request else page
+            kind = b"application/json" if body is state else b"text/plain"
+            head = b"HTTP/1.1 200 OK\r\ncontent-type: %s\r\ncontent-length: %d\r\n\r\n"
+            writer.write(head % (kind, len(body)) + body)
+            await writer.drain()
+
+    async def listen() -> None:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        pipe.send(server.sockets[0].getsockname()[1])
+        await server.serve_forever()
+
+    asyncio.run(listen())
+
+
+async def followed(port: int, engines: int, seconds: float) -> tuple[float, int]:
+    """Share of a core, and readings taken."""
+    taken = 0
+
+    async def follow() -> None:
+        nonlocal taken
+        async for reading in readings(client(f"http://127.0.0.1:{port}"), every=1.0):
+            assert reading.up
+            assert reading.state is not None
+            taken += 1
+
+    tasks = [asyncio.create_task(follow()) for _ in range(engines)]
+    await asyncio.sleep(2)
+    began, spent, before = time.perf_counter(), time.process_time(), taken
+    await asyncio.sleep(seconds)
+    share = (time.process_time() - spent) / (time.perf_counter() - began)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return share, taken - before
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--engines", type=int, default=32)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    options = parser.parse_args()
+    ours, theirs = multiprocessing.Pipe()
+    server = multiprocessing.Process(target=serve, args=(theirs,), daemon=True)
+    server.start()
+    try:
+        share, taken = asyncio.run(followed(ours.recv(), options.engines, options.seconds))
+    finally:
+        server.terminate()
+    each = share * options.seconds / taken * 1e3
+    head = ["engines", "readings", "of one core (budget 25 %)", "CPU each"]
+    print(table(head, [[str(options.engines), str(taken), f"{share:.1%}", f"{each:.1f} ms"]]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Runs every benchmark and writes RESULTS.md: what was run, on what, and what it printed.
+
+    python -m benchmarks.run [NAME...]
+
+Named ones replace their own sections and leave the others as they are.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "RESULTS.md"
+BENCHMARKS = {
+    "parse_page": "A metrics page of 70 KB to a Window",
+    "many_engines": "Following 32 engines",
+    "console_wire": "The console: bytes, CPU, memory, first paint",
+    "control_latency": "A change of k under load",
+    "overhead": "An engine with plugin and console, and without",
+    "demo_models": "The demo's pair: acceptance, and throughput at every k",
+}
+HEAD = """# Results
+
+Written by `make bench` (`python -m benchmarks.run`), as measured, budgets missed or not.
+The budgets are README's. Machines are shared and noisy: compare what one run has side by
+side, not seconds of different runs.
+"""
+
+
+def machine() -> str:
+    """The processor, its cores, and how busy it was."""
+    name = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return (
+        f"{name[1] if name else platform.machine()}, {os.cpu_count()} cores, {memory:.0f} GiB, "
+        f"Python {platform.python_version()}, load average {os.getloadavg()[0]:.1f} at the start"
+    )
+
+
+def section(name: str) -> str:
+    """Run one benchmark; its output as Markdown."""
+    about = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC · {machine()}"
+    print(f"{name}: {BENCHMARKS[name]} …", file=sys.stderr, flush=True)
+    began = time.monotonic()
+    command = [sys.executable, "-m", f"benchmarks.{name}"]
+    ran = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    if ran.returncode:
+        sys.exit(f"{name} failed with {ran.returncode}")
+    lines = ran.stdout.strip()
+    body = lines if "|" in lines else f"```\n{lines}\n```"
+    took = f"{time.monotonic() - began:.0f} s"
+    title = f"## {BENCHMARKS[name]}"
+    return f"{title}\n\n`python -m benchmarks.{name}` · {about} · took {took}\n\n{body}\n"
+
+
+def sections(text: str) -> dict[str, str]:
+    """The sections of a RESULTS.md by the benchmark that wrote them."""
+    found = re.split(r"^(?=## )", text, flags=re.MULTILINE)[1:]
+    named = ((re.search(r"`python -m benchmarks\.(\w+)`", part), part) for part in found)
+    return {match[1]: part for match, part in named if match}
+
+
+def main() -> None:
+    wanted = sys.argv[1:] or list(BENCHMARKS)
+    if unknown := set(wanted) - set(BENCHMARKS):
+        sys.exit(f"no benchmark {', '.join(sorted(unknown))}: choose from {', '.join(BENCHMARKS)}")
+    for name in wanted:
+        found = sections(RESULTS.read_text()) if RESULTS.exists() else {}
+        found[name] = section(name)
+        ordered = [found[known].rstrip() + "\n" for known in BENCHMARKS if known in found]
+        RESULTS.write_text("\n".join([HEAD, *ordered]))
+
+
+if __name__ == "__main__":
+    main()
