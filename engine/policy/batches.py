@@ -1,0 +1,44 @@
+"""Batch sizes in buckets narrow enough that a step costs the same throughout one."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+BOUNDS = (
+    1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048
+)  # fmt: skip
+"""The largest batch size of each bucket; the last one holds everything above it too."""
+
+BUCKETS = len(BOUNDS)
+_BY_SIZE = tuple(min(bisect_left(BOUNDS, max(size, 1)), BUCKETS - 1) for size in range(2049))
+
+
+def bucket(size: int) -> int:
+    """The bucket of a batch size.
+
+    >>> [bucket(size) for size in (0, 1, 2, 3, 4, 5, 6, 7, 9_999)]
+    [0, 0, 1, 2, 3, 4, 4, 5, 21]
+    """
+    return _BY_SIZE[size] if size < 2049 else BUCKETS - 1
+
+
+def span(number: int) -> str:
+    """The batch sizes of a bucket, in words.
+
+    >>> span(0), span(4), span(21)
+    ('1', '5-6', 'above 1536')
+    """
+    first = BOUNDS[number - 1] + 1 if number else 1
+    if number == BUCKETS - 1:
+        return f"above {first - 1}"
+    return str(first) if first == BOUNDS[number] else f"{first}-{BOUNDS[number]}"
+
+
+def lookup(table: Sequence[int], entries: int) -> list[int]:
+    """k by batch size, as vLLM's scheduler reads it: `entries` values, for sizes from 0.
+
+    >>> lookup([5, 4, 3, 3] + [1] * 18, 8)
+    [5, 5, 4, 3, 3, 1, 1, 1]
+    """
+    return [table[bucket(size)] for size in range(entries)]

@@ -1,0 +1,27 @@
+"""The operator's k."""
+
+from __future__ import annotations
+
+from specdeck.engine.policy.decision import Decision, everywhere
+from specdeck.engine.policy.observed import StepSeen
+from specdeck.engine.policy.parameters import whole
+
+
+class Fixed:
+    """Answers the same k at every step.
+
+    >>> Fixed(3, k_max=5).decision.k(8)
+    3
+    """
+
+    def __init__(self, k: int, *, k_max: int) -> None:
+        whole("k", k, 0, k_max)
+        self.decision = everywhere(k)
+
+    def step(self, seen: StepSeen, *, steering: bool = True) -> Decision:
+        """The operator's k, whatever was seen."""
+        return self.decision
+
+    def speculating(self, requests: int) -> int:
+        """The k to try where target-only is in force; 0 when the operator's k is."""
+        return self.decision.table[0]

@@ -1,0 +1,226 @@
+"""The k of most committed tokens per second, for every batch size.
+
+A step at k gives each request 1 + the expected accepted tokens, from acceptance by
+position, and takes what steps at that batch size and k were measured to take. Both sides
+are in the comparison: acceptance alone says nothing of cost. k = 0 is one of the choices
+and is measured regularly, so speculation that does not pay is left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log, sqrt
+
+from specdeck.engine.policy.batches import BUCKETS, bucket, span
+from specdeck.engine.policy.decision import Decision, Reason, everywhere
+from specdeck.engine.policy.experience import Experience
+from specdeck.engine.policy.observed import StepSeen
+from specdeck.engine.policy.parameters import Goodput as Parameters
+from specdeck.engine.policy.parameters import ParameterError
+from specdeck.engine.policy.probing import Prober
+
+_OPTIMISM = 1.5
+"""Standard errors by which another k is given the benefit of the doubt when a try is due."""
+_TIMED_STEPS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What one k is expected to do at one batch size."""
+
+    k: int
+    tokens: float
+    """Committed tokens of a request in a step."""
+    seconds: float | None
+    """Of a step; None before any was timed."""
+    timed_steps: float
+    """Steps that `seconds` rests on; 0 when it is derived from other k's or batch sizes."""
+
+    @property
+    def rate(self) -> float | None:
+        """Committed tokens per second of a request."""
+        return self.tokens / self.seconds if self.seconds else None
+
+
+class Goodput:
+    """Chooses k by batch size from `experience`; a little of the output pays for trying."""
+
+    def __init__(self, parameters: Parameters, experience: Experience, *, k: int) -> None:
+        self.parameters = parameters
+        self._experience = experience
+        highest = parameters.max_draft_length
+        self._high = experience.k_max if highest is None else min(highest, experience.k_max)
+        self._low = min(parameters.min_draft_length, self._high)
+        if self._high < 1:
+            raise ParameterError("k_max=0: there is nothing to choose from")
+        first = min(max(k, self._low), self._high)
+        self._chosen = [first] * BUCKETS
+        self._visited = [False] * BUCKETS
+        self._changed = [float("-inf")] * BUCKETS
+        self._prober = Prober(parameters.explore, parameters.probe_steps)
+        self._steps = 0
+        self._probing = False
+        self.decision = everywhere(first)
+        self.reason: Reason | None = None
+        """Why k moved last."""
+        self.reasons = 0
+        """How often k moved."""
+
+    def step(self, seen: StepSeen, *, steering: bool = True) -> Decision:
+        """The k's after a step that `experience` has taken in.
+
+        While it is not `steering`, because the breaker is open, it goes on learning but
+        tries nothing.
+        """
+        self._steps += 1
+        if not self._experience.closed:
+            return self.decision
+        here, steps, self._steps = self._experience.bucket, self._steps, 0
+        self._prober.earn(steps)
+        probe = self._prober.running(here, steps)
+        if not steering:
+            self._prober.stop()
+            probe = None
+        if probe is not None:
+            return self.decision
+        rates = self._rates(here)
+        if rates is None:
+            return self.decision
+        moved = self._choose(here, rates)
+        tried = self._try(here, rates) if steering else None
+        if moved or tried is not None or self._probing:
+            self._probing = tried is not None
+            table = list(self._chosen)
+            if tried is not None:
+                table[here] = tried
+            why = str(self.reason) if self.reason else None
+            self.decision = Decision(tuple(table), probing=self._probing, reason=why)
+        return self.decision
+
+    def speculating(self, requests: int) -> int:
+        """The best k above 0: what to try where target-only is in force."""
+        here = bucket(requests)
+        rates = self._rates(here)
+        lowest = max(1, self._low)
+        if rates is None:
+            return max(lowest, self._chosen[here])
+        return max(range(lowest, self._high + 1), key=rates.__getitem__)
+
+    def chosen(self, requests: int) -> int:
+        """The choice for a batch size, whatever is being tried."""
+        return self._chosen[bucket(requests)]
+
+    def outlook(self, requests: int) -> tuple[Outlook, ...]:
+        """What every k is expected to do at a batch size, from k = 0."""
+        here, known = bucket(requests), self._experience
+        return tuple(
+            Outlook(k, tokens, known.times.seconds(here, k), known.times.measured(here, k))
+            for k, tokens in enumerate(known.acceptance.expected)
+        )
+
+    def _rates(self, here: int) -> list[float] | None:
+        """Expected tokens of a request per second, by k."""
+        times = self._experience.times
+        rates = []
+        for k, tokens in enumerate(self._experience.acceptance.expected):
+            seconds = times.seconds(here, k)
+            if seconds is None:
+                return None
+            rates.append(tokens / seconds)
+        return rates
+
+    def _error(self, here: int, k: int, other: int) -> float:
+        """Relative standard error of the ratio of two k's."""
+        known = self._experience
+        low, high = min(k, other), max(k, other)
+        tokens = known.acceptance.error(low, high) / known.acceptance.expected[high]
+        return sqrt(
+            tokens**2 + known.times.error(here, k) ** 2 + known.times.error(here, other) ** 2
+        )
+
+    def _choose(self, here: int, rates: list[float]) -> bool:
+        """Moves the choice if enough is expected of it; whether it moved."""
+        now, parameters = self._experience.now, self.parameters
+        present = self._chosen[here]
+        best = max(range(self._low, self._high + 1), key=rates.__getitem__)
+        fresh = not self._visited[here]
+        self._visited[here] = True
+        if best == present:
+            return False
+        gain = log(rates[best] / rates[present])
+        doubt = parameters.confidence * self._error(here, best, present)
+        waited = now - self._changed[here] >= parameters.dwell_s
+        if not (fresh or waited) or gain < parameters.margin + doubt * (not fresh):
+            return False
+        self._explain(here, present, best, rates)
+        self._changed[here] = now
+        self._chosen[here] = best
+        for other, visited in enumerate(self._visited):
+            if not visited:
+                self._chosen[other] = best
+        return True
+
+    def _try(self, here: int, rates: list[float]) -> int | None:
+        """The k to try next, or None."""
+        present = self._chosen[here]
+        wanted = self._due(here, rates)
+        if wanted is None:
+            wanted = self._promising(here, rates)
+        if wanted is None:
+            return None
+        loss = 1 - rates[wanted] / rates[present]
+        return wanted if self._prober.start(here, wanted, loss) else None
+
+    def _due(self, here: int, rates: list[float]) -> int | None:
+        """Target-only whose time is old; or a draft, where target-only is the choice."""
+        times, now = self._experience.times, self._experience.now
+        present = self._chosen[here]
+        lowest = max(1, self._low)
+        other = max(range(lowest, self._high + 1), key=rates.__getitem__) if not present else 0
+        if other < self._low:
+            return None
+        last = times.last(here, other)
+        wait = self.parameters.baseline_s / (1 if present else 2)
+        return other if last is None or now - last >= wait else None
+
+    def _promising(self, here: int, rates: list[float]) -> int | None:
+        """The other k that could be best, given what is not known of it."""
+        present = self._chosen[here]
+        best = max(range(self._low, self._high + 1), key=rates.__getitem__)
+        found, most = None, self.parameters.margin
+        for k in {present - 1, present + 1, best} - {present}:
+            if not self._low <= k <= self._high:
+                continue
+            doubt = self._error(here, k, present)
+            hope = log(rates[k] / rates[present]) + _OPTIMISM * doubt
+            if hope > most and doubt > self.parameters.margin / 2:
+                found, most = k, hope
+        return found
+
+    def _explain(self, here: int, before: int, after: int, rates: list[float]) -> None:
+        known = self._experience
+        low, high = min(before, after), max(before, after)
+        survival = known.acceptance.survival[low:high]
+        cost = (known.times.seconds(here, high) or 0.0) - (known.times.seconds(here, low) or 0.0)
+        self.reasons += 1
+        self.reason = Reason(
+            before,
+            after,
+            span(here),
+            (low + 1, high),
+            sum(survival) / len(survival),
+            _rounded(known.acceptance.drafts(low + 1)),
+            cost,
+            rates[after] / rates[before] - 1,
+            known.times.measured(here, after) < _TIMED_STEPS,
+        )
+
+
+def _rounded(drafts: float) -> int:
+    """Two digits: the window has no sharp edge.
+
+    >>> _rounded(1964.2), _rounded(7.4)
+    (2000, 7)
+    """
+    number = round(drafts)
+    return round(number, 2 - len(str(number))) if number > 99 else number

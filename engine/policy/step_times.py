@@ -1,0 +1,157 @@
+"""What a step takes, by batch size and k, measured robustly while the machine drifts.
+
+A duration is kept as the logarithm of its ratio to a level that all of them share. The
+level follows the machine (other tenants, clocks, longer contexts) within some fifty
+steps; the ratios move slowly. So a k that was last tried a minute ago is compared with
+the present one as if both had run side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp, log, sqrt
+
+from specdeck.engine.policy.batches import BOUNDS
+from specdeck.engine.tuning.cost import Cell, CostModel, fit
+
+_LEVEL_GAIN = 0.05
+_FULL = 400.0
+"""The most steps that the memory of one cell is worth."""
+_HALF_LIFE_S = 30.0
+_CLIP = 4.0
+_REFIT_BLOCKS = 24
+_GUESS_ERROR = 0.10
+"""Relative error of a step time that was never measured."""
+_LEAST_ERROR = 0.002
+
+
+class _Times:
+    """The steps of one batch size and one k."""
+
+    __slots__ = ("log", "size", "steps", "t")
+
+    def __init__(self, log_ratio: float, t: float) -> None:
+        self.log, self.steps, self.t, self.size = log_ratio, 0.0, t, 0.0
+
+
+class StepTimes:
+    """Durations by bucket of batch sizes and k, seconds.
+
+    >>> times = StepTimes()
+    >>> for block in range(6):
+    ...     times.add(0, 1, 3, [0.030, 0.031, 0.030, 0.200], t=block)
+    ...     times.add(0, 1, 0, [0.020, 0.020, 0.021], t=block)
+    >>> round(times.seconds(0, 3) / times.seconds(0, 0), 2)
+    1.52
+    """
+
+    def __init__(self) -> None:
+        self._cells: dict[tuple[int, int], _Times] = {}
+        self._level: float | None = None
+        self._noise = 0.1
+        """Mean deviation of a block's logarithm from what was expected of it."""
+        self._model: CostModel | None = None
+        self._blocks_to_refit = 0
+        self.version = 0
+        """Counts the blocks taken in."""
+
+    def add(self, bucket: int, size: float, k: int, seconds: Sequence[float], t: float) -> None:
+        """Takes in the durations of successive steps of one bucket and one k.
+
+        `size` is the batch size, `t` the time of the last one. Their median counts, so one
+        step that was held up does not.
+        """
+        steps = len(seconds)
+        here = log(max(_median(seconds), 1e-9))
+        cell = self._cells.get((bucket, k))
+        if self._level is None:
+            self._level = here
+        if cell is None:
+            cell = self._cells[bucket, k] = _Times(here - self._level, t)
+            self._blocks_to_refit = 0
+        known = cell.steps = cell.steps * 0.5 ** (max(0.0, t - cell.t) / _HALF_LIFE_S)
+        surprise = here - cell.log - self._level
+        limit = _CLIP * self._noise
+        surprise = max(-limit, min(limit, surprise))
+        self._noise = max(0.002, self._noise + 0.03 * (abs(surprise) - self._noise))
+        cell.steps = min(_FULL, known + steps)
+        cell.log += surprise * steps / cell.steps
+        cell.size += (size - cell.size) * steps / cell.steps if known else size
+        cell.t = t
+        self._level += surprise * (1 - (1 - _LEVEL_GAIN) ** steps) * known / (known + 20)
+        self.version += 1
+        self._blocks_to_refit -= 1
+
+    def measured(self, bucket: int, k: int) -> float:
+        """The steps that the time of a cell rests on; 0 when it was never seen."""
+        cell = self._cells.get((bucket, k))
+        return cell.steps if cell else 0.0
+
+    def last(self, bucket: int, k: int) -> float | None:
+        """When the cell was last measured."""
+        cell = self._cells.get((bucket, k))
+        return cell.t if cell else None
+
+    def seconds(self, bucket: int, k: int) -> float | None:
+        """What a step takes: measured, or derived from what was; None before any step."""
+        if self._level is None:
+            return None
+        cell = self._cells.get((bucket, k))
+        if cell is not None and cell.steps >= 8:
+            return exp(cell.log + self._level)
+        guess = self._guess(bucket, k)
+        if cell is None:
+            return guess
+        return exp((cell.steps * (cell.log + self._level) + 2 * log(guess)) / (cell.steps + 2))
+
+    def error(self, bucket: int, k: int) -> float:
+        """Relative standard error of `seconds`."""
+        cell = self._cells.get((bucket, k))
+        if cell is None:
+            return _GUESS_ERROR
+        blocks = cell.steps / 8
+        return sqrt((1.25 * self._noise) ** 2 / (blocks + 0.2) + _LEAST_ERROR**2)
+
+    def model(self) -> CostModel | None:
+        """The plane through the cells; None before any step."""
+        if self._blocks_to_refit <= 0 and self._cells and self._level is not None:
+            self._blocks_to_refit = _REFIT_BLOCKS
+            level = self._level
+            self._model = fit(
+                Cell(cell.size, k, exp(cell.log + level), cell.steps + 1)
+                for (_, k), cell in self._cells.items()
+            )
+        return self._model
+
+    def _guess(self, bucket: int, k: int) -> float:
+        """By the model, from the nearest k that was measured at these batch sizes if any was."""
+        model, level = self.model(), self._level
+        assert model is not None
+        assert level is not None
+        near = [other for at, other in self._cells if at == bucket and other != k]
+        size = _middle(bucket)
+        if not near:
+            return max(model.seconds(size, k), 1e-9)
+        other = min(near, key=lambda seen: (abs(seen - k), seen))
+        cell = self._cells[bucket, other]
+        ratio = model.seconds(cell.size, k) / max(model.seconds(cell.size, other), 1e-12)
+        return max(exp(cell.log + level) * ratio, 1e-9)
+
+
+def _median(values: Sequence[float]) -> float:
+    """The middle; of an even number the mean of the two.
+
+    >>> _median([3, 1, 2]), _median([4, 1, 2, 3])
+    (2, 2.5)
+    """
+    ordered = sorted(values)
+    half = len(ordered) // 2
+    if len(ordered) % 2:
+        return ordered[half]
+    return (ordered[half - 1] + ordered[half]) / 2
+
+
+def _middle(bucket: int) -> float:
+    """The middle batch size of a bucket."""
+    low = BOUNDS[bucket - 1] + 1 if bucket else 1
+    return (low + BOUNDS[bucket]) / 2

@@ -1,0 +1,70 @@
+"""Three poor rounds shorten the draft to 75 %, a good one lengthens it by one."""
+
+from __future__ import annotations
+
+from math import floor
+
+from specdeck.engine.policy.decision import Decision, everywhere
+from specdeck.engine.policy.observed import StepSeen
+from specdeck.engine.policy.parameters import Threshold as Parameters
+from specdeck.engine.policy.parameters import whole
+
+_SHORTENED = 0.75
+
+
+class Threshold:
+    """The rule of thumb for a single stream, over the batch of an engine.
+
+    A round is one step in which drafts were verified, and its acceptance is accepted over
+    drafted tokens of all requests in it: one k serves the whole batch, so the batch gives
+    one verdict. A step that verified nothing is no round. Cost plays no part in it.
+
+    >>> from specdeck.engine.policy.observed import StepSeen
+    >>> def round(accepted):
+    ...     return StepSeen(0.0, 1, 6, 6, True, 0.02, accepted + 1, 1, 6, (1,) * accepted, 0)
+    >>> rule = Threshold(Parameters(initial_draft_length=6), k_max=8)
+    >>> [rule.step(round(accepted)).k(1) for accepted in (1, 1, 1, 6, 6, 6, 6, 6)]
+    [6, 6, 4, 5, 6, 7, 8, 8]
+    """
+
+    def __init__(self, parameters: Parameters, *, k_max: int) -> None:
+        whole("k_max", k_max, 1)
+        self.parameters = parameters
+        self._low = min(parameters.min_draft_length, k_max)
+        self._high = min(parameters.max_draft_length, k_max)
+        self._poor = 0
+        k = min(max(parameters.initial_draft_length, self._low), self._high)
+        self._k = k
+        self.decision = everywhere(k)
+
+    def step(self, seen: StepSeen, *, steering: bool = True) -> Decision:
+        """The k after a step; while it is not `steering`, k stays and rounds do not count."""
+        if seen.drafted <= 0 or not steering:
+            return self.decision
+        acceptance = sum(seen.accepted) / seen.drafted
+        if acceptance < self.parameters.draft_acceptance_threshold:
+            self._poor += 1
+            if self._poor >= self.parameters.fallback_after_low_acceptance:
+                self._turn(max(self._low, floor(self._k * _SHORTENED)), acceptance, self._poor)
+                self._poor = 0
+        else:
+            self._poor = 0
+            self._turn(min(self._high, self._k + 1), acceptance, 1)
+        return self.decision
+
+    def speculating(self, requests: int) -> int:
+        """The k to try where target-only is in force."""
+        return self._k
+
+    def _turn(self, k: int, acceptance: float, rounds: int) -> None:
+        if k == self._k:
+            return
+        limit = self.parameters.draft_acceptance_threshold
+        side = "below" if k < self._k else "not below"
+        what = f"{rounds} rounds in a row" if rounds > 1 else "a round"
+        self.decision = everywhere(
+            k,
+            reason=f"k {self._k} → {k}: {what} {side} the threshold of {limit:.0%}, "
+            f"the last accepted {acceptance:.0%}",
+        )
+        self._k = k

@@ -1,0 +1,1 @@
+"""What k is worth: cost model, counterfactuals, ledger, sweeps. Pure, standard library only."""
