@@ -28,6 +28,9 @@ TOKEN_FILE_VARIABLE = "SPECDECK_ADMIN_TOKEN_FILE"
 TIERS_VARIABLE = "SPECDECK_TIERS"
 """Set where any num_speculative_tokens_per_batch_size is specdeck's, for graphs at every k."""
 
+IN_RESPONSES_VARIABLE = "SPECDECK_FINGERPRINT_IN_RESPONSES"
+"""Set to 0 where responses are to keep vLLM's own system_fingerprint and nothing else."""
+
 TOKEN_VARIABLE = "SPECDECK_ADMIN_TOKEN"
 """Names the environment variable a client reads the admin token from."""
 
@@ -133,7 +136,8 @@ class EngineState:
     waiting: int
 
     fingerprint: str | None
-    """specdeck's own, of every fact that the plugin could read."""
+    """specdeck's own name of the serving path at this moment, `sd1:p…`; with a tilde where
+    not every fact behind it is known."""
     system_fingerprint: str | None = None
     """vLLM's own, as its responses carry it; filled in by the API server's process, whose
     configuration it is taken from."""

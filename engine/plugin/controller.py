@@ -24,8 +24,8 @@ from specdeck.engine.control.protocol import (
     Mode,
     Policy,
 )
-from specdeck.engine.fingerprint.digest import fingerprint
 from specdeck.engine.plugin.capabilities import capabilities
+from specdeck.engine.plugin.fingerprint_identity import Identity
 from specdeck.engine.plugin.refusal import Refusal, conflict, unsupported
 from specdeck.engine.plugin.seam import Engine
 
@@ -71,14 +71,14 @@ class Controller:
     def __init__(
         self,
         engine: Engine,
-        facts: Mapping[str, Any],
+        identity: Identity,
         *,
         instance: str,
         clock: Callable[[], float],
         wall: Callable[[], float],
     ) -> None:
         self._engine = engine
-        self._facts = facts
+        self._identity = identity
         self._instance = instance
         self._clock = clock
         self._wall = wall
@@ -91,6 +91,7 @@ class Controller:
         self._scheduled = engine.build.own_schedule
         if self._can("live_k").available and not self._scheduled:
             engine.set_k(self._knobs.live_k)
+        self._name()
 
     def tick(self) -> None:
         """Takes a change back whose lease has run out; called before every step."""
@@ -142,6 +143,7 @@ class Controller:
             self._last_change = LastChange(
                 self._wall(), who, reason, _spelled(before), _spelled(knobs)
             )
+            self._name()
         return notices
 
     def _check(self, change: Change) -> None:
@@ -175,7 +177,13 @@ class Controller:
 
     def facts(self) -> dict[str, Any]:
         """The facts behind the fingerprint, what is live included."""
-        return {**self._facts, "live": self._knobs.live()}
+        self._name()
+        return self._identity.as_json()
+
+    def _name(self) -> str:
+        """The path's name with what is in force at this moment."""
+        live = self._knobs.live()
+        return self._identity.now({**live, "k": "by batch size"} if self._scheduled else live)
 
     def state(self) -> EngineState:
         """Everything the plugin knows at this moment."""
@@ -206,7 +214,7 @@ class Controller:
             running=running,
             pinned=tally.pinned,
             waiting=waiting,
-            fingerprint=fingerprint(self.facts()),
+            fingerprint=self._name(),
             capabilities=self._capabilities,
             lease=self._lease_left(),
             last_change=self._last_change,

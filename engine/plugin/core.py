@@ -7,9 +7,9 @@ import time
 from dataclasses import asdict
 from typing import Any, Self
 
-from specdeck.engine.fingerprint.digest import fingerprint
 from specdeck.engine.plugin.controller import Controller
-from specdeck.engine.plugin.facts import facts
+from specdeck.engine.plugin.fingerprint_board import Board
+from specdeck.engine.plugin.fingerprint_core import identity
 from specdeck.engine.plugin.hooks import CoreEngine
 from specdeck.engine.plugin.refusal import Refusal, change_from
 
@@ -17,23 +17,25 @@ from specdeck.engine.plugin.refusal import Refusal, change_from
 class Control:
     """The controller of one engine core and the engine it controls."""
 
-    def __init__(self, engine: CoreEngine, controller: Controller) -> None:
+    def __init__(
+        self, engine: CoreEngine, controller: Controller, board: Board | None, instance: str
+    ) -> None:
         self._engine = engine
         self._controller = controller
+        self._board = board
+        self._instance = instance
         engine.before_step = controller.tick
 
     @classmethod
     def over(cls, core: Any) -> Self:
         """Takes hold of `core`, a vLLM EngineCore; called once, before traffic."""
         engine = CoreEngine(core)
+        instance = secrets.token_hex(8)
+        found, board = identity(core, engine.build, instance)
         controller = Controller(
-            engine,
-            facts(core.vllm_config, engine.build),
-            instance=secrets.token_hex(8),
-            clock=time.monotonic,
-            wall=time.time,
+            engine, found, instance=instance, clock=time.monotonic, wall=time.time
         )
-        return cls(engine, controller)
+        return cls(engine, controller, board, instance)
 
     def answer(self, command: str, payload: Any) -> dict[str, Any]:
         """The reply as JSON; a refusal carries its HTTP `status` beside the `error`."""
@@ -48,8 +50,9 @@ class Control:
         if command == "steps":
             return {"steps": self._engine.steps(int(payload))}
         if command == "facts":
-            known = self._controller.facts()
-            return {"facts": known, "fingerprint": fingerprint(known)}
+            return {**self._controller.facts(), "instance": self._instance}
+        if command == "board":
+            return {"path": self._board.path if self._board else None, "instance": self._instance}
         if command == "change":
             return asdict(self._controller.change(change_from(payload)))
         raise Refusal(400, "invalid", f"unknown command {command!r}")

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 from typing import Any
 
 from specdeck.engine.control.protocol import PREFIX, TOKEN_HEADER
+from specdeck.engine.plugin import responses
 from specdeck.engine.plugin.admin_token import accepted, ensure_token_file
 from specdeck.engine.plugin.facts import system_fingerprint
+from specdeck.engine.plugin.fingerprint_board import Reader
 from specdeck.engine.plugin.pins import guard
 from specdeck.engine.plugin.refusal import Refusal, change_from, nonsense
 
@@ -28,6 +31,8 @@ class SpecdeckEndpoint:
     def __init__(self) -> None:
         self._client: Any = None
         self._system_fingerprint: str | None = None
+        self._unstamped: str | None = "not asked yet"
+        """Why responses do not carry the live fingerprint; None when they do."""
 
     def attach_router(self, app: Any) -> None:
         """Adds the routes; vLLM calls it once while it builds the application."""
@@ -61,6 +66,20 @@ class SpecdeckEndpoint:
             logger.warning("specdeck did not take hold: %s", state_now["error"]["message"])
             return
         guard(engine_client, state_now["k_max"])
+        self._unstamped = await self._stamp(state_now["instance"])
+
+    async def _stamp(self, instance: str) -> str | None:
+        """Has this process's responses carry the live fingerprint; why not, otherwise."""
+        if not responses.wanted(os.environ):
+            return "switched off"
+        place = (await self._answer("board", None)).get("path")
+        board = Reader.of(place, instance) if place else None
+        if board is None:
+            return "the engine core shares no memory with this process"
+        if (reason := responses.install()) is not None:
+            return reason
+        responses.STAMP.name = board.name
+        return None
 
     async def _state(self) -> Any:
         return await self._respond("state", None, system_fingerprint=self._system_fingerprint)
@@ -69,7 +88,12 @@ class SpecdeckEndpoint:
         return await self._respond("steps", since)
 
     async def _facts(self) -> Any:
-        return await self._respond("facts", None)
+        return await self._respond(
+            "facts",
+            None,
+            system_fingerprint=self._system_fingerprint,
+            responses={"stamped": self._unstamped is None, "reason": self._unstamped},
+        )
 
     async def _control(self, token: str | None, body: bytes) -> Any:
         from fastapi.responses import JSONResponse

@@ -57,4 +57,8 @@ def _on_worker(worker: Any, command: str, *args: Any) -> Any:
 
     if command == "install":
         return drafters.install(worker)
+    if command == "facts":
+        from specdeck.engine.plugin import fingerprint_worker
+
+        return fingerprint_worker.told(worker)
     return drafters.skip(worker, *args)

@@ -8,6 +8,7 @@ import pytest
 
 from specdeck.engine.control.protocol import Change
 from specdeck.engine.plugin.controller import Controller
+from specdeck.engine.plugin.fingerprint_identity import Identity
 from specdeck.engine.plugin.refusal import Refusal
 from specdeck.engine.plugin.seam import Build, Tally
 
@@ -57,7 +58,7 @@ class Clock:
 
 
 def control(engine: Engine, clock: Callable[[], float]) -> Controller:
-    return Controller(engine, {"vllm": "0.32.0"}, instance="i", clock=clock, wall=clock)
+    return Controller(engine, Identity({"vllm": "0.32.0"}), instance="i", clock=clock, wall=clock)
 
 
 @pytest.fixture

@@ -1,0 +1,167 @@
+"""Reads what takes long to read, in a process beside the engine: models and libraries.
+
+Parsing a tokenizer or hashing weights in one of the engine's own threads would hold its
+interpreter again and again. `python -m specdeck.engine.fingerprint.gather` takes one JSON
+object on stdin and writes JSON lines: progress, and at last the result.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from specdeck.engine.fingerprint.files import Digests, total_size
+from specdeck.engine.fingerprint.machine import Text, Version, machine, short, text, version
+from specdeck.engine.fingerprint.models import folder, sampling, shape, tokenizer, weights
+
+Say = Callable[[dict[str, Any]], None]
+
+NICENESS = 10
+_EVERY_S = 0.25
+"""Between two lines of progress, seconds."""
+
+
+class Gatherer:
+    """Gathers facts, and keeps book of what could not be read and how far it is."""
+
+    def __init__(
+        self,
+        digests: Digests,
+        environment: Mapping[str, str],
+        say: Say = lambda _: None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        text: Text = text,
+        version: Version = version,
+    ) -> None:
+        self._digests = digests
+        self._environment = environment
+        self._say = say
+        self._clock = clock
+        self._text = text
+        self._version = version
+        self._unread: list[dict[str, str]] = []
+        self._total = self._done = 0
+        self._said = float("-inf")
+
+    def gathered(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Facts of the models, tokenizers and libraries that `request` names.
+
+        A file that cannot be read is named under `unread` with its reason.
+        """
+        models: dict[str, Any] = dict(request.get("models") or {})
+        places = {role: self._place(role, model) for role, model in models.items()}
+        libraries = short(request.get("libraries") or ())
+        files = {role: self._weights(role, models[role], place) for role, place in places.items()}
+        self._total = total_size(path for found in files.values() for path in found)
+        self._total += total_size(map(Path, libraries.values()))
+        facts: dict[str, Any] = {}
+        for role, place in places.items():
+            facts[role] = self._model(role, models[role], place, files[role])
+        for role, model in (request.get("tokenizers") or {}).items():
+            facts[role] = self._tokenizer(role, model)
+        runtime = machine(self._text, self._version)
+        runtime["libraries"] = self._hashed(
+            "runtime.libraries", {name: Path(path) for name, path in libraries.items()}
+        )
+        self._digests.save()
+        return {"model": facts, "runtime": runtime, "unread": self._unread, "bytes": self._done}
+
+    def _place(self, role: str, model: Mapping[str, Any]) -> Path | None:
+        found = folder(str(model["name"]), model.get("revision"), self._environment)
+        if found is None:
+            self._miss(f"model.{role}", "its files are not on this machine")
+        return found
+
+    def _weights(self, role: str, model: Mapping[str, Any], place: Path | None) -> list[Path]:
+        if place is None or model.get("dummy"):
+            return []
+        found = weights(place)
+        if not found:
+            self._miss(f"model.{role}.weights", "no file with weights is there")
+        return found
+
+    def _model(
+        self, role: str, model: Mapping[str, Any], place: Path | None, files: list[Path]
+    ) -> dict[str, Any] | None:
+        if place is None:
+            return None
+        found: dict[str, Any] = {
+            "weights": self._hashed(f"model.{role}.weights", {path.name: path for path in files})
+        }
+        # The defaults of requests may come from a folder of their own.
+        defaults = Path(model.get("generation") or place)
+        for name, read, where in (("shape", shape, place), ("sampling", sampling, defaults)):
+            try:
+                found[name] = read(where)
+            except (OSError, ValueError) as error:
+                self._miss(f"model.{role}.{name}", reason(error))
+        return found
+
+    def _tokenizer(self, role: str, model: Mapping[str, Any]) -> dict[str, str | None] | None:
+        place = folder(str(model["name"]), model.get("revision"), self._environment)
+        if place is None:
+            self._miss(f"model.{role}", "its files are not on this machine")
+            return None
+        try:
+            return tokenizer(place)
+        except (OSError, ValueError) as error:
+            self._miss(f"model.{role}", reason(error))
+            return None
+
+    def _hashed(self, fact: str, files: Mapping[str, Path]) -> dict[str, str | None]:
+        found: dict[str, str | None] = {}
+        for name, path in files.items():
+            try:
+                found[name] = self._digests.of(path, lambda read, name=name: self._read(name, read))  # type: ignore[misc]  # a default binds the name
+            except OSError as error:
+                found[name] = None
+                self._miss(f"{fact}.{name}", reason(error))
+        return found
+
+    def _read(self, name: str, count: int) -> None:
+        self._done += count
+        now = self._clock()
+        if now - self._said >= _EVERY_S:
+            self._said = now
+            self._say({"bytes": self._done, "total_bytes": self._total, "file": name})
+
+    def _miss(self, fact: str, why: str) -> None:
+        self._unread.append({"fact": fact, "reason": why})
+
+
+def reason(error: Exception) -> str:
+    """An error in few words, without the path that the fact names anyway.
+
+    >>> reason(PermissionError(13, "Permission denied", "/secret/path"))
+    'Permission denied'
+    """
+    said = error.strerror if isinstance(error, OSError) else None
+    return (said or " ".join(str(error).split()) or type(error).__name__)[:120]
+
+
+def main() -> None:
+    """One request on stdin, lines of JSON on stdout."""
+    with suppress(OSError):
+        os.nice(NICENESS)
+    request = json.loads(sys.stdin.readline())
+    cache = request.get("cache")
+    gatherer = Gatherer(Digests(Path(cache) if cache else None), os.environ, _line)
+    # The reader is the engine: when it has gone, the pipe is closed and this ends.
+    with suppress(BrokenPipeError):
+        _line({"result": gatherer.gathered(request)})
+
+
+def _line(value: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
