@@ -138,6 +138,12 @@ class Goodput:
             tokens**2 + known.times.error(here, k) ** 2 + known.times.error(here, other) ** 2
         )
 
+    def _unknown(self, here: int, k: int, present: int) -> float:
+        """The part of the error that trying `k` would reduce: its time, and what is deeper."""
+        if k > present:
+            return self._error(here, k, present)
+        return self._experience.times.error(here, k)
+
     def _choose(self, here: int, rates: list[float]) -> bool:
         """Moves the choice if enough is expected of it; whether it moved."""
         now, parameters = self._experience.now, self.parameters
@@ -191,7 +197,9 @@ class Goodput:
         for k in {present - 1, present + 1, best} - {present}:
             if not self._low <= k <= self._high:
                 continue
-            doubt = self._error(here, k, present)
+            if k < present and self._probing:
+                continue  # a shorter draft has just been timed, and teaches nothing else
+            doubt = self._unknown(here, k, present)
             hope = log(rates[k] / rates[present]) + _OPTIMISM * doubt
             if hope > most and doubt > self.parameters.margin / 2:
                 found, most = k, hope

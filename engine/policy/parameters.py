@@ -157,7 +157,7 @@ class Breaker:
     """Seconds of work that one verdict rests on."""
     windows: int = 3
     """Poor windows in a row that open it (`fallback_after_low_acceptance`)."""
-    acceptance_floor: float | None = None
+    acceptance_floor: float | None = 0.2
     """A window whose accepted / drafted is below it is poor, unless speculation is measured to
     pay all the same (`draft_acceptance_threshold`); None leaves acceptance out."""
     loss: float = 0.03
@@ -165,12 +165,12 @@ class Breaker:
     gain: float = 0.03
     """What a probe must gain against target-only for the breaker to close."""
     good_probes: int = 2
-    """Good windows in a row that close it from half-open."""
+    """Looks of 20 speculating steps that it takes at least to close it from half-open."""
     share: float = 0.1
     """The share of steps that speculate while it is half-open."""
     cooldown_s: float = 5.0
     """Seconds open before the first probe; doubled by every probe that fails."""
-    cooldown_max_s: float = 120.0
+    cooldown_max_s: float = 30.0
     """The longest time between probes."""
     repetition: float = 0.97
     """Acceptance above which a stream is likely to repeat itself."""

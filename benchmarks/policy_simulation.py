@@ -1,0 +1,356 @@
+"""Policies and breaker driven by steps of an engine, a million of them in seconds.
+
+    python benchmarks/policy_simulation.py [--steps TEXT=FILE]... [--seed N] [--count N]
+
+FILE holds JSON lines of steps as the plugin records them, of one kind of text, with every
+k from 0 to k_max visited at each batch size that is to count. Steps are drawn from the
+recorded ones of the same batch size and k: their durations and acceptance are the engine's,
+their order is chance. Without files the steps are SYNTHETIC: made by a cost and acceptance
+model, whose figures say how the policies behave and nothing about any engine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import exp
+from pathlib import Path
+from random import Random
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from specdeck.engine.policy.breaker import Breaker
+from specdeck.engine.policy.experience import Experience
+from specdeck.engine.policy.fixed import Fixed
+from specdeck.engine.policy.goodput import Goodput
+from specdeck.engine.policy.observed import Observer, StepSeen
+from specdeck.engine.policy.parameters import Breaker as BreakerParameters
+from specdeck.engine.policy.parameters import Goodput as GoodputParameters
+from specdeck.engine.policy.parameters import Threshold as ThresholdParameters
+from specdeck.engine.policy.pilot import Pilot
+from specdeck.engine.policy.threshold import Threshold
+from specdeck.engine.tuning.cost import CostModel
+
+K_MAX = 5
+FEWEST = 30
+SYNTHETIC = {
+    "predictable": (0.90, 0.88, 0.86, 0.85, 0.85),
+    "middling": (0.65, 0.52, 0.60, 0.60, 0.60),
+    "hard": (0.12, 0.10, 0.10, 0.10, 0.10),
+}
+"""Conditional acceptance by position."""
+
+COST = CostModel(base=0.010, per_request=0.0002, per_k=0.0012, per_token=0.00015)
+NOISE, HICCUP, HICCUP_TIMES = 0.08, 0.01, 3.0
+
+
+class Drawn(NamedTuple):
+    """What one step brought."""
+
+    seconds: float
+    committed: int
+    drafts: int
+    drafted: int
+    accepted: tuple[int, ...]
+
+
+Pools = dict[tuple[str, int, int], list[Drawn]]
+"""Steps by text, batch size and k; k had been in force before the step as well."""
+
+
+class Segment(NamedTuple):
+    """A stretch of load."""
+
+    text: str
+    requests: int
+    seconds: float
+
+
+class Engine:
+    """Draws steps; remembers which k the next one verifies."""
+
+    def __init__(self, pools: Pools, random: Random) -> None:
+        self._pools = pools
+        self._mixed: dict[tuple[str, int, int, int], list[Drawn]] = {}
+        self._random = random.random
+        self._verified = 0
+        self.t = 0.0
+
+    def step(self, text: str, requests: int, k: int) -> StepSeen:
+        """One step at `k`."""
+        verified, self._verified = self._verified, k
+        settled = verified == k
+        pool = (
+            self._pools[text, requests, k] if settled else self._mix(text, requests, verified, k)
+        )
+        seconds, committed, drafts, drafted, accepted = pool[int(self._random() * len(pool))]
+        self.t = t = self.t + seconds
+        return StepSeen(
+            t, requests, k, verified, settled, seconds, committed, drafts, drafted, accepted, 0
+        )
+
+    def _mix(self, text: str, requests: int, verified: int, k: int) -> list[Drawn]:
+        """Steps in which k changes: the tokens of the old k, half the time of each."""
+        key = (text, requests, verified, k)
+        if key not in self._mixed:
+            old, new = self._pools[text, requests, verified], self._pools[text, requests, k]
+            self._mixed[key] = [
+                was._replace(seconds=(was.seconds + will.seconds) / 2)
+                for was, will in zip(old, new, strict=False)
+            ]
+        return self._mixed[key]
+
+
+def synthetic(random: Random, batches: Iterable[int], count: int = 1500) -> Pools:
+    """Pools from the model."""
+    pools: Pools = {}
+    for text, shares in SYNTHETIC.items():
+        for requests in batches:
+            for k in range(K_MAX + 1):
+                pools[text, requests, k] = [
+                    _made(random, shares, requests, k) for _ in range(count)
+                ]
+    return pools
+
+
+def _made(random: Random, shares: tuple[float, ...], requests: int, k: int) -> Drawn:
+    accepted = [0] * K_MAX
+    for _ in range(requests):
+        for position in range(k):
+            if random.random() >= shares[position]:
+                break
+            accepted[position] += 1
+    slow = HICCUP_TIMES if random.random() < HICCUP else 1.0
+    seconds = COST.seconds(requests, k) * exp(random.gauss(0, NOISE)) * slow
+    drafts = requests if k else 0
+    return Drawn(seconds, requests + sum(accepted), drafts, drafts * k, tuple(accepted))
+
+
+def recorded(files: Mapping[str, Path]) -> Pools:
+    """Pools from recordings; batch sizes at which some k is missing are left out."""
+    found: Pools = {}
+    for text, path in files.items():
+        observer = Observer()
+        with path.open(encoding="utf-8") as lines:
+            for line in lines:
+                seen = observer.see(_complete(json.loads(line)))
+                if seen.settled and not seen.prefill and seen.seconds is not None:
+                    drawn = Drawn(
+                        seen.seconds, seen.committed, seen.drafts, seen.drafted, seen.accepted
+                    )
+                    found.setdefault((text, seen.requests, seen.k), []).append(drawn)
+    depth = 1 + max((k for _, _, k in found), default=0)
+    whole = {
+        (text, requests)
+        for text, requests, _ in found
+        if all(len(found.get((text, requests, k), ())) >= FEWEST for k in range(depth))
+    }
+    return {key: steps for key, steps in found.items() if key[:2] in whole}
+
+
+def _complete(record: dict[str, Any]) -> dict[str, Any]:
+    return {**record, "accepted_per_position": tuple(record["accepted_per_position"])}
+
+
+def rate(pools: Pools, text: str, requests: int, k: int) -> float:
+    """Committed tokens per second at a fixed k."""
+    pool = pools[text, requests, k]
+    return sum(drawn.committed for drawn in pool) / sum(drawn.seconds for drawn in pool)
+
+
+def pilot(kind: str, k_max: int, *, breaker: BreakerParameters | None = None) -> Pilot:
+    """A policy by name: `goodput`, `threshold`, or `k=N`."""
+    known = Experience(k_max)
+    guard = Breaker(breaker, known) if breaker else None
+    if kind == "goodput":
+        policy: Goodput | Threshold | Fixed = Goodput(GoodputParameters(), known, k=k_max)
+    elif kind == "threshold":
+        policy = Threshold(ThresholdParameters(), k_max=k_max)
+    else:
+        policy = Fixed(int(kind.removeprefix("k=")), k_max=k_max)
+    return Pilot(policy, known, breaker=guard, visits_zero=kind == "goodput")
+
+
+class Run(NamedTuple):
+    """What a run came to."""
+
+    tokens: int
+    seconds: float
+    steps: int
+    oracle: float
+    """The tokens that the best k for each segment would have given in the same time."""
+    cpu: float
+
+    @property
+    def regret(self) -> float:
+        return 1 - self.tokens / self.oracle
+
+
+def run(
+    pools: Pools,
+    auto: Pilot,
+    load: Iterable[Segment],
+    random: Random,
+    watch: Callable[[StepSeen, Pilot], None] | None = None,
+    most: int | None = None,
+) -> Run:
+    """Drives `auto` through `load`, at most `most` steps."""
+    engine, depth = Engine(pools, random), 1 + max(k for _, _, k in pools)
+    tokens = steps = 0
+    oracle, start = 0.0, time.perf_counter()
+    for text, requests, seconds in load:
+        if steps == most:
+            break
+        began, end = engine.t, engine.t + seconds
+        while engine.t < end and (most is None or steps < most):
+            seen = engine.step(text, requests, auto.decision.k(requests))
+            auto.step(seen)
+            tokens += seen.committed
+            steps += 1
+            if watch:
+                watch(seen, auto)
+        oracle += (engine.t - began) * max(rate(pools, text, requests, k) for k in range(depth))
+    return Run(tokens, engine.t, steps, oracle, time.perf_counter() - start)
+
+
+def cells(pools: Pools, seed: int) -> Iterator[tuple[str, list[Segment]]]:
+    """Loads of one text and batch size, and loads that change."""
+    sizes = sorted({requests for _, requests, _ in pools})
+    texts = list(dict.fromkeys(text for text, _, _ in pools))
+    for text in texts:
+        for requests in sizes:
+            yield f"{text} {requests}", [Segment(text, requests, 120)]
+    for requests in sizes:
+        both = [Segment(texts[0], requests, 30), Segment(texts[-1], requests, 30)]
+        yield f"mixed {requests}", both * 3
+    yield "burst", [Segment(texts[0], requests, 15) for requests in sizes] * 3
+
+
+def table(pools: Pools, seed: int) -> None:
+    depth = 1 + max(k for _, _, k in pools)
+    kinds = [*(f"k={k}" for k in range(depth)), "threshold", "goodput"]
+    print("committed tokens per second, over those of the best fixed k for the whole load")
+    print(f"{'load':16s}" + "".join(f"{kind:>10s}" for kind in kinds) + "    regret")
+    for name, load in cells(pools, seed):
+        runs = {kind: run(pools, pilot(kind, depth - 1), load, Random(seed)) for kind in kinds}
+        speeds = {kind: ran.tokens / ran.seconds for kind, ran in runs.items()}
+        best = max(speeds[f"k={k}"] for k in range(depth))
+        row = "".join(f"{speeds[kind] / best:10.3f}" for kind in kinds)
+        print(f"{name:16s}{row}  {runs['goodput'].regret:8.1%}")
+    print("regret: goodput against an oracle that knows the best k of every segment\n")
+
+
+def collapse(pools: Pools, seed: int) -> None:
+    """Text turns from the first kind to the last and back."""
+    texts = list(dict.fromkeys(text for text, _, _ in pools))
+    k_max = max(k for _, _, k in pools)
+    parameters = BreakerParameters()
+    print("a collapse of acceptance at 60 s that ends at 120 s: the breaker, windows of "
+          f"{parameters.window_s:g} s")  # fmt: skip
+    for requests in sorted({requests for _, requests, _ in pools}):
+        for kind in (f"k={k_max}", "goodput"):
+            events: list[tuple[float, str]] = [(0.0, "closed")]
+
+            def watch(seen: StepSeen, auto: Pilot, seen_before: list[Any] = events) -> None:
+                assert auto.breaker is not None
+                if auto.breaker.state != seen_before[-1][1]:
+                    seen_before.append((seen.t, auto.breaker.state))
+
+            load = [Segment(text, requests, 60) for text in (texts[0], texts[-1], texts[0])]
+            run(pools, pilot(kind, k_max, breaker=parameters), load, Random(seed), watch)
+            opened = next((t - 60 for t, state in events if t > 60 and state == "open"), None)
+            closed = next((t - 120 for t, state in events if t > 120 and state == "closed"), None)
+            print(
+                f"  {kind:8s} {requests:3d} streams   opens after "
+                f"{'never' if opened is None else f'{opened / parameters.window_s:.1f} windows'},"
+                f" closes {'never' if closed is None else f'{closed:.1f} s'} after the end"
+            )
+    print()
+
+
+def edge(pools: Pools, seed: int) -> None:
+    """An hour at gains around the breaker's thresholds, with texts mixed to that gain."""
+    k_max = max(k for _, _, k in pools)
+    parameters = BreakerParameters()
+    print("an hour at the edge: how often the breaker opened, fixed k in force")
+    for requests in sorted({requests for _, requests, _ in pools})[::2]:
+        for gain in (-parameters.loss, 0.0, parameters.gain):
+            mixed = at_gain(pools, requests, k_max, gain, Random(seed))
+            if mixed is None:
+                continue
+            auto = pilot(f"k={k_max}", k_max, breaker=parameters)
+            ran = run(mixed, auto, [Segment("edge", requests, 3600)], Random(seed))
+            assert auto.breaker is not None
+            opened = auto.breaker.view().opened
+            print(f"  {requests:3d} streams, {gain:+.0%}: {opened} in {ran.steps:,} steps")
+    print()
+
+
+def at_gain(
+    pools: Pools, requests: int, k: int, gain: float, random: Random
+) -> Pools | None:
+    """One text, drawn from the first and the last, at which `k` gains `gain` over k = 0."""
+    texts = list(dict.fromkeys(text for text, _, _ in pools))
+    good, bad = (pools[text, requests, k] for text in (texts[0], texts[-1]))
+    alone = rate(pools, texts[0], requests, 0)
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        share = (low + high) / 2
+        tokens = share * fmean(d.committed for d in good) + (1 - share) * fmean(
+            d.committed for d in bad
+        )
+        spent = share * fmean(d.seconds for d in good) + (1 - share) * fmean(
+            d.seconds for d in bad
+        )
+        low, high = (share, high) if tokens / spent / alone - 1 < gain else (low, share)
+    if not 0.001 < share < 0.999:
+        return None
+    depth = 1 + max(k for _, _, k in pools)
+    return {
+        ("edge", requests, k): [
+            random.choice(pools[texts[0] if random.random() < share else texts[-1], requests, k])
+            for _ in range(20_000)
+        ]
+        for k in range(depth)
+    }
+
+
+def million(pools: Pools, seed: int, count: int) -> None:
+    """The cost of goodput and breaker together, simulation included."""
+    k_max = max(k for _, _, k in pools)
+    load = [segment for _, load in cells(pools, seed) for segment in load] * 1000
+    ran = run(
+        pools, pilot("goodput", k_max, breaker=BreakerParameters()), load, Random(seed), most=count
+    )
+    print(
+        f"{ran.steps:,} steps of goodput and breaker in {ran.cpu:.1f} s: "
+        f"{ran.cpu / ran.steps * 1e6:.1f} µs a step, drawing it included; regret {ran.regret:.1%}"
+    )
+
+
+def main() -> None:
+    """Prints the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--steps", action="append", default=[], metavar="TEXT=FILE")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=1_000_000)
+    arguments = parser.parse_args()
+    files = {name: Path(file) for name, _, file in (s.partition("=") for s in arguments.steps)}
+    if files:
+        pools = recorded(files)
+        print("recorded steps: " + ", ".join(f"{name} ({path})" for name, path in files.items()))
+    else:
+        pools = synthetic(Random(arguments.seed), (1, 4, 8, 16))
+        print("SYNTHETIC steps: no engine was measured")
+    if not pools:
+        parser.exit(1, "no batch size was recorded at every k\n")
+    table(pools, arguments.seed)
+    collapse(pools, arguments.seed)
+    edge(pools, arguments.seed)
+    million(pools, arguments.seed, arguments.count)
+
+
+if __name__ == "__main__":
+    main()

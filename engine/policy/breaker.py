@@ -1,0 +1,221 @@
+"""Bypasses speculation while it does not pay, and finds out when it does again.
+
+    closed ── N poor windows, a breach, by hand ──▶ open ── cool-down over ──▶ half-open
+      ▲                                              ▲                            │
+      └────────── M good windows ────────────────────┼────────────────────────────┤
+                                                     └── a poor one: cool-down x2 ┘
+
+A window is poor when speculation was slower than measured target-only, when acceptance
+was below the floor without being measured to pay, or when the policy itself found no k
+that pays. What closes the breaker is a gain, what opens it a loss: between the two it
+stays as it is, so an engine at the edge does not flap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from specdeck.engine.control.protocol import Breaker as State
+from specdeck.engine.policy.elapsed import Elapsed
+from specdeck.engine.policy.experience import Experience
+from specdeck.engine.policy.meter import Evidence, Meter
+from specdeck.engine.policy.observed import StepSeen
+from specdeck.engine.policy.parameters import Breaker as Parameters
+from specdeck.engine.policy.verdict import certain, judged, probed
+
+Cause = Literal["loss", "acceptance", "policy", "divergence", "hand", "probe"]
+
+_BURST_STEPS = 12
+"""Steps in a row that speculate while it is half-open: the first of them only drafts."""
+_PROBE_STEPS = 20
+"""Settled speculating steps that a look at a half-open breaker rests on."""
+_WINDOW_STEPS = 10
+_MOST_PROBES = 10
+"""Verdicts put off in half-open until there must be one."""
+_CALM = 12.0
+"""Closed for so many times the first cool-down, the next one is that short again."""
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerView:
+    """The breaker, for a screen."""
+
+    state: State
+    cause: Cause | None
+    """What opened it last; None before it ever opened."""
+    reason: str | None
+    """The same in words, with figures."""
+    evidence: Evidence | None
+    """What the last verdict rests on."""
+    since_s: float
+    """Seconds in this state."""
+    next_probe_s: float | None
+    """Seconds until it is half-open; None when it is not open, or held open."""
+    held: bool
+    """Open until it is reset by hand."""
+    cooldown_s: float
+    """The present or next cool-down."""
+    opened: int
+    """How often it opened from closed."""
+    alarm: str | None
+    """Acceptance so high for so long that the streams may repeat themselves."""
+
+
+class Breaker:
+    """One for each engine; sees every step, whatever the policy."""
+
+    def __init__(self, parameters: Parameters, experience: Experience) -> None:
+        self.parameters = parameters
+        self.state: State = "closed"
+        self._meter = Meter(experience)
+        self._elapsed = Elapsed(parameters.cooldown_max_s)
+        self._since = 0.0
+        self._cooldown = parameters.cooldown_s
+        self._held = False
+        self._cause: Cause | None = None
+        self._reason: str | None = None
+        self._evidence: Evidence | None = None
+        self._run: Evidence | None = None
+        """The poor windows in a row, or the probes so far, as one."""
+        self._calm = True
+        self._poor = self._probes = self._opened = self._high = 0
+        self._bypassed = self._speculated = self._cycle = 0
+        self.alarm: str | None = None
+
+    @property
+    def speculates(self) -> bool:
+        """Whether the next step may draft."""
+        if self.state == "closed":
+            return True
+        return self.state == "half-open" and self._cycle < _BURST_STEPS
+
+    def step(self, seen: StepSeen, *, bypassed: bool) -> None:
+        """Takes in a step; `bypassed` says that the policy's own choice for it was k = 0."""
+        now = self._elapsed.at(seen.t)
+        if self.state == "open":
+            if not self._held and now - self._since >= self._cooldown:
+                self._turn("half-open")
+            return
+        if self.state == "half-open":
+            self._probe(seen)
+            return
+        self._meter.add(seen)
+        self._bypassed += bypassed
+        self._speculated += seen.verified > 0
+        if self._meter.seconds >= self.parameters.window_s:
+            self._close_window()
+
+    def trip(self, cause: Cause, reason: str, *, hold: bool) -> None:
+        """Opens it from outside; `hold` keeps it open until it is reset.
+
+        A breach of divergence is held: no probe of speed could show that it is over.
+        """
+        self._held = hold
+        self._open(cause, reason)
+
+    def reset(self) -> None:
+        """Closes it by hand, with the first cool-down ahead again."""
+        self._held = False
+        self._calm = True
+        self._turn("closed")
+
+    def view(self) -> BreakerView:
+        """What there is to show."""
+        since = self._elapsed.seconds - self._since
+        waits = self.state == "open" and not self._held
+        return BreakerView(
+            self.state,
+            self._cause,
+            self._reason,
+            self._evidence,
+            since,
+            max(0.0, self._cooldown - since) if waits else None,
+            self._held and self.state == "open",
+            self._cooldown,
+            self._opened,
+            self.alarm,
+        )
+
+    def _close_window(self) -> None:
+        """Judges a window of the closed breaker."""
+        evidence = self._meter.evidence()
+        bypassed = self._bypassed >= 0.9 * evidence.steps
+        if self._speculated < _WINDOW_STEPS and not bypassed:
+            if evidence.steps > 10 * _WINDOW_STEPS:
+                self._begin_window()
+            return
+        self._evidence = evidence
+        self._watch_repetition(evidence)
+        verdict = judged(evidence, self.parameters, bypassed=bypassed)
+        self._begin_window()
+        if not verdict.weight:
+            self._poor, self._run = 0, None
+            if self._elapsed.seconds - self._since > _CALM * self.parameters.cooldown_s:
+                self._calm = True
+            return
+        self._poor += verdict.weight
+        run = self._run = evidence if self._run is None else self._run + evidence
+        if self._poor >= self.parameters.windows and (verdict.cause != "loss" or certain(run)):
+            self._evidence = run
+            whole = judged(run, self.parameters, bypassed=bypassed)
+            self._open(verdict.cause or "loss", whole.reason or verdict.reason)
+
+    def _probe(self, seen: StepSeen) -> None:
+        """Counts a step of the half-open breaker; the settled speculating ones are judged."""
+        self._cycle += 1
+        if self._cycle >= _BURST_STEPS / self.parameters.share:
+            self._cycle = 0
+        if not (seen.verified and seen.settled and not seen.prefill):
+            return
+        self._meter.add(seen)
+        self._speculated += 1
+        if self._speculated < _PROBE_STEPS:
+            return
+        evidence = self._meter.evidence()
+        self._begin_window()
+        run = self._run = evidence if self._run is None else self._run + evidence
+        self._probes += 1
+        self._evidence = run
+        verdict = probed(run, self.parameters, last=self._probes >= _MOST_PROBES)
+        if verdict is None:
+            return
+        if verdict.weight:
+            self._cooldown = min(2 * self._cooldown, self.parameters.cooldown_max_s)
+            self._turn("open")
+            self._reason = verdict.reason
+        elif self._probes >= self.parameters.good_probes:
+            self._turn("closed")
+
+    def _open(self, cause: Cause, reason: str) -> None:
+        if self.state == "closed":
+            self._opened += 1
+            again = min(2 * self._cooldown, self.parameters.cooldown_max_s)
+            self._cooldown = self.parameters.cooldown_s if self._calm else again
+            self._calm = False
+        self._cause, self._reason = cause, reason
+        self._turn("open")
+
+    def _turn(self, state: State) -> None:
+        self.state, self._since = state, self._elapsed.seconds
+        self._poor = self._probes = self._cycle = 0
+        self._run = None
+        self._begin_window()
+
+    def _begin_window(self) -> None:
+        self._meter.clear()
+        self._bypassed = self._speculated = 0
+
+    def _watch_repetition(self, evidence: Evidence) -> None:
+        acceptance = evidence.acceptance
+        if acceptance is None:
+            return
+        high = acceptance > self.parameters.repetition
+        self._high = self._high + 1 if high else 0
+        if self._high >= self.parameters.repetition_windows:
+            self.alarm = (
+                f"acceptance {acceptance:.0%} for {self._high} windows: "
+                "the output may repeat itself"
+            )
+        elif not high:
+            self.alarm = None

@@ -1,0 +1,150 @@
+"""What speculation is worth, measured: the time it took against what target-only would take.
+
+The tokens of a step at batch size b would have cost target-only tokens / b steps at k = 0,
+whose duration at that batch size is measured and follows the machine. Nothing is claimed
+for a batch size at which target-only was never measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import Self
+
+from specdeck.engine.policy.batches import BUCKETS, bucket
+from specdeck.engine.policy.experience import Experience
+from specdeck.engine.policy.observed import StepSeen
+
+_ENOUGH_STEPS = 6.0
+"""Steps at k = 0 from which target-only counts as measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One window of work."""
+
+    seconds: float
+    """Of all steps whose duration is known."""
+    steps: int
+    drafts: int
+    drafted: int
+    accepted: int
+    speculating_s: float
+    """Seconds of the steps that drafted or verified, where target-only was measured."""
+    target_only_s: float
+    """Seconds that target-only would have taken for the tokens of the same steps."""
+    compared: int = 0
+    """The steps behind the two figures above."""
+    squares: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """Sums over these steps of speculating², target-only² and their product."""
+
+    def __add__(self, other: Self) -> Evidence:
+        """Both windows as one."""
+        mine, theirs = self.squares, other.squares
+        return Evidence(
+            self.seconds + other.seconds,
+            self.steps + other.steps,
+            self.drafts + other.drafts,
+            self.drafted + other.drafted,
+            self.accepted + other.accepted,
+            self.speculating_s + other.speculating_s,
+            self.target_only_s + other.target_only_s,
+            self.compared + other.compared,
+            (mine[0] + theirs[0], mine[1] + theirs[1], mine[2] + theirs[2]),
+        )
+
+    @property
+    def acceptance(self) -> float | None:
+        """Accepted over drafted tokens; None when nothing was drafted."""
+        return self.accepted / self.drafted if self.drafted else None
+
+    @property
+    def gain(self) -> float | None:
+        """Speed against target-only, as a share; negative is a loss, None is unknown.
+
+        >>> Evidence(1.0, 50, 50, 150, 75, 0.8, 1.0).gain
+        0.25
+        """
+        return self.target_only_s / self.speculating_s - 1 if self.speculating_s else None
+
+    @property
+    def gain_error(self) -> float | None:
+        """Standard error of `gain`; None when there are too few steps to tell."""
+        if self.compared < 5 or not self.speculating_s:
+            return None
+        ratio = self.target_only_s / self.speculating_s
+        spent, worth, both = self.squares
+        rest = max(0.0, worth - 2 * ratio * both + ratio * ratio * spent)
+        return sqrt(rest * self.compared / (self.compared - 1)) / self.speculating_s
+
+    @property
+    def saved_s(self) -> float:
+        """Seconds of engine time saved; negative when lost."""
+        return self.target_only_s - self.speculating_s
+
+
+class Meter:
+    """Sums up windows; `experience` supplies what target-only takes."""
+
+    def __init__(self, experience: Experience) -> None:
+        self._times = experience.times
+        self._version = -1
+        self._target_only: list[float | None] = [None] * BUCKETS
+        self.clear()
+
+    def clear(self) -> None:
+        """Begins a window."""
+        self.seconds = 0.0
+        self._steps = self._drafts = self._drafted = self._accepted = 0
+        self._speculating = self._worth = 0.0
+        self._compared = 0
+        self._spent2 = self._worth2 = self._both = 0.0
+
+    def add(self, seen: StepSeen) -> None:
+        """Counts a step."""
+        if seen.drafted:
+            self._drafts += seen.drafts
+            self._drafted += seen.drafted
+            self._accepted += sum(seen.accepted)
+        seconds = seen.seconds
+        if seconds is None:
+            return
+        self.seconds += seconds
+        self._steps += 1
+        if seen.prefill or not (seen.k or seen.verified):
+            return
+        if self._version != self._times.version:
+            self._version = self._times.version
+            self._target_only = [None] * BUCKETS
+        here = bucket(seen.requests)
+        alone = self._target_only[here]
+        if alone is None:
+            alone = self._target_only[here] = self._measured(here)
+        if alone:
+            worth = alone * seen.committed / seen.requests
+            self._speculating += seconds
+            self._worth += worth
+            self._compared += 1
+            self._spent2 += seconds * seconds
+            self._worth2 += worth * worth
+            self._both += seconds * worth
+
+    def evidence(self) -> Evidence:
+        """The window so far."""
+        return Evidence(
+            self.seconds,
+            self._steps,
+            self._drafts,
+            self._drafted,
+            self._accepted,
+            self._speculating,
+            self._worth,
+            self._compared,
+            (self._spent2, self._worth2, self._both),
+        )
+
+    def _measured(self, here: int) -> float:
+        """Seconds of a target-only step; 0 when it was not measured."""
+        if self._times.measured(here, 0) < _ENOUGH_STEPS:
+            return 0.0
+        return self._times.seconds(here, 0) or 0.0

@@ -1,0 +1,87 @@
+"""Whether a window of speculation was poor, how poor, and why."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from specdeck.engine.policy.meter import Evidence
+from specdeck.engine.policy.parameters import Breaker as Parameters
+
+_SEVERE = 3.0
+"""A loss of so many times the limit counts as two windows."""
+_CERTAIN = 3.0
+"""Standard errors below zero at which a loss opens the breaker."""
+_LIKELY = 2.0
+"""Standard errors above zero at which a gain closes it."""
+
+
+class Verdict(NamedTuple):
+    """A judgement on one window."""
+
+    weight: int
+    """0 is good, 1 poor, 2 severe."""
+    cause: Literal["loss", "acceptance", "policy", "probe"] | None
+    reason: str
+    """In words with figures; empty when it is good."""
+
+
+def judged(evidence: Evidence, parameters: Parameters, *, bypassed: bool) -> Verdict:
+    """The verdict on a window of the closed breaker.
+
+    Acceptance below the floor is forgiven when speculation is measured to pay by more than
+    `loss`: where a step costs little more with drafts than without, few need to be right.
+
+    >>> poor = Evidence(1.0, 50, 50, 250, 10, speculating_s=1.0, target_only_s=0.82)
+    >>> print(judged(poor, Parameters(), bypassed=False).reason)
+    18 % slower than target-only, 4 % accepted of 250 drafted tokens
+    >>> cheap = Evidence(1.0, 50, 50, 250, 75, speculating_s=1.0, target_only_s=1.3)
+    >>> judged(cheap, Parameters(acceptance_floor=0.6), bypassed=False).weight
+    0
+    """
+    gain, acceptance = evidence.gain, evidence.acceptance
+    accepted = (
+        f"{acceptance * 100:.0f} % accepted of {evidence.drafted:,} drafted tokens"
+        if acceptance is not None
+        else "nothing drafted"
+    )
+    if gain is not None and gain < -parameters.loss and not bypassed:
+        weight = 2 if gain < -_SEVERE * max(parameters.loss, 0.01) else 1
+        return Verdict(weight, "loss", f"{-gain * 100:.0f} % slower than target-only, {accepted}")
+    floor = parameters.acceptance_floor
+    pays = gain is not None and gain > parameters.loss
+    if floor is not None and acceptance is not None and acceptance < floor and not pays:
+        weight = 2 if acceptance < floor / _SEVERE else 1
+        return Verdict(weight, "acceptance", f"{accepted}, below the floor of {floor * 100:.0f} %")
+    if bypassed:
+        return Verdict(1, "policy", f"the policy found no k that pays: {accepted}")
+    return Verdict(0, None, "")
+
+
+def certain(evidence: Evidence) -> bool:
+    """Whether a loss is beyond the noise of the steps that it was measured on."""
+    gain, error = evidence.gain, evidence.gain_error
+    return gain is not None and error is not None and gain + _CERTAIN * error < 0
+
+
+def probed(evidence: Evidence, parameters: Parameters, *, last: bool) -> Verdict | None:
+    """The verdict on what a half-open breaker has tried so far; None asks for more.
+
+    A gain is wanted, beyond the noise: to lose nothing is not enough. `last` wants an answer.
+
+    >>> tried = Evidence(1.0, 20, 20, 60, 50, 1.0, 1.4, 20, (0.05, 0.1, 0.07))
+    >>> probed(tried, Parameters(), last=False).weight
+    0
+    """
+    gain, error = evidence.gain, evidence.gain_error
+    acceptance = evidence.acceptance or 0.0
+    if gain is None or error is None:
+        good = bad = last
+        good = good and acceptance >= (parameters.acceptance_floor or 0.0)
+    else:
+        good = gain >= parameters.gain and gain - _LIKELY * error > 0
+        bad = last or gain + error < parameters.gain
+    if good:
+        return Verdict(0, None, "")
+    measured = "unknown" if gain is None else f"{gain * 100:+.0f} %"
+    reason = f"a probe accepted {acceptance * 100:.0f} %: {measured} against target-only"
+    return Verdict(1, "probe", reason) if bad else None
