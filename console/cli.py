@@ -19,6 +19,8 @@ COMMANDS = {
     "attach": "The console on engines that already run.",
     "watch": "Samples of an engine, one line each.",
     "set": "Change k, mode or policy of a running engine.",
+    "check": "Compare an engine's speculative path with its target, token by token.",
+    "fingerprint": "Name what serves, pin it, and tell what changed since.",
     "ps": "The engines that specdeck started.",
     "stop": "End an engine that specdeck started, all of it.",
     "doctor": "Check this machine, a config or an engine.",

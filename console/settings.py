@@ -28,13 +28,6 @@ class Settings:
     """Action ids to keys, comma-separated."""
 
 
-def folder() -> Path:
-    """Where settings and the user's own themes lie; nothing is created."""
-    import platformdirs
-
-    return Path(platformdirs.user_config_dir("specdeck"))
-
-
 def read(path: Path, ids: Iterable[str]) -> Settings:
     """The settings in the file; the defaults where there is none.
 

@@ -38,7 +38,7 @@ def settings(environment: Mapping[str, str] = os.environ) -> Settings:
     from specdeck.console.settings import read
 
     path = locations(environment).config / "settings.yaml"
-    return read(path, [key.id for key in keys.KEYS])
+    return read(path, keys.ids())
 
 
 def themes(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:

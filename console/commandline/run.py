@@ -100,5 +100,6 @@ def prepared(path: Path, *, port: Port | None, environment: Mapping[str, str]) -
 
 def wants_terminal(otherwise: str) -> None:
     """UsageError unless there is a terminal for the console."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    # Textual draws on stderr, so that a redirected one would take the screen with it.
+    if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
         raise UsageError("the console wants a terminal", remedy=f"give {otherwise}")

@@ -218,7 +218,7 @@ class SteeringScreen(Screen[None]):
 def _arm_dialog(engine: FlownEngine) -> Dialog:
     return Dialog(
         f"Arm control of {engine.name}?",
-        "specdeck did not start this engine; others may rely on it. "
+        "This console did not start the engine, and others may rely on it. "
         "Changes act at once on live traffic, are recorded, and can be undone with z.",
         (Choice("arm", "a", "Arm control"), Choice("", "escape", "Stay read-only")),
     )
