@@ -82,9 +82,7 @@ class Engine:
         """One step at `k`."""
         verified, self._verified = self._verified, k
         settled = verified == k
-        pool = (
-            self._pools[text, requests, k] if settled else self._mix(text, requests, verified, k)
-        )
+        pool = self._pools[text, requests, k] if settled else self._mix(text, requests, verified, k)
         seconds, committed, drafts, drafted, accepted = pool[int(self._random() * len(pool))]
         self.t = t = self.t + seconds
         return StepSeen(
@@ -170,7 +168,7 @@ def pilot(kind: str, k_max: int, *, breaker: BreakerParameters | None = None) ->
         policy = Threshold(ThresholdParameters(), k_max=k_max)
     else:
         policy = Fixed(int(kind.removeprefix("k=")), k_max=k_max)
-    return Pilot(policy, known, breaker=guard, visits_zero=kind == "goodput")
+    return Pilot(policy, known, breaker=guard)
 
 
 class Run(NamedTuple):
@@ -199,7 +197,7 @@ def run(
     """Drives `auto` through `load`, at most `most` steps."""
     engine, depth = Engine(pools, random), 1 + max(k for _, _, k in pools)
     tokens = steps = 0
-    oracle, start = 0.0, time.perf_counter()
+    oracle, start = 0.0, time.process_time()
     for text, requests, seconds in load:
         if steps == most:
             break
@@ -212,7 +210,7 @@ def run(
             if watch:
                 watch(seen, auto)
         oracle += (engine.t - began) * max(rate(pools, text, requests, k) for k in range(depth))
-    return Run(tokens, engine.t, steps, oracle, time.perf_counter() - start)
+    return Run(tokens, engine.t, steps, oracle, time.process_time() - start)
 
 
 def cells(pools: Pools, seed: int) -> Iterator[tuple[str, list[Segment]]]:
@@ -288,9 +286,7 @@ def edge(pools: Pools, seed: int) -> None:
     print()
 
 
-def at_gain(
-    pools: Pools, requests: int, k: int, gain: float, random: Random
-) -> Pools | None:
+def at_gain(pools: Pools, requests: int, k: int, gain: float, random: Random) -> Pools | None:
     """One text, drawn from the first and the last, at which `k` gains `gain` over k = 0."""
     texts = list(dict.fromkeys(text for text, _, _ in pools))
     good, bad = (pools[text, requests, k] for text in (texts[0], texts[-1]))
@@ -301,9 +297,7 @@ def at_gain(
         tokens = share * fmean(d.committed for d in good) + (1 - share) * fmean(
             d.committed for d in bad
         )
-        spent = share * fmean(d.seconds for d in good) + (1 - share) * fmean(
-            d.seconds for d in bad
-        )
+        spent = share * fmean(d.seconds for d in good) + (1 - share) * fmean(d.seconds for d in bad)
         low, high = (share, high) if tokens / spent / alone - 1 < gain else (low, share)
     if not 0.001 < share < 0.999:
         return None
@@ -325,7 +319,7 @@ def million(pools: Pools, seed: int, count: int) -> None:
         pools, pilot("goodput", k_max, breaker=BreakerParameters()), load, Random(seed), most=count
     )
     print(
-        f"{ran.steps:,} steps of goodput and breaker in {ran.cpu:.1f} s: "
+        f"{ran.steps:,} steps of goodput and breaker in {ran.cpu:.1f} s of CPU: "
         f"{ran.cpu / ran.steps * 1e6:.1f} µs a step, drawing it included; regret {ran.regret:.1%}"
     )
 

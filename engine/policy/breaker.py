@@ -22,7 +22,7 @@ from specdeck.engine.policy.experience import Experience
 from specdeck.engine.policy.meter import Evidence, Meter
 from specdeck.engine.policy.observed import StepSeen
 from specdeck.engine.policy.parameters import Breaker as Parameters
-from specdeck.engine.policy.verdict import certain, judged, probed
+from specdeck.engine.policy.verdict import enough, judged, probed
 
 Cause = Literal["loss", "acceptance", "policy", "divergence", "hand", "probe"]
 
@@ -31,8 +31,12 @@ _BURST_STEPS = 12
 _PROBE_STEPS = 20
 """Settled speculating steps that a look at a half-open breaker rests on."""
 _WINDOW_STEPS = 10
-_MOST_PROBES = 10
+_MOST_PROBES = 30
 """Verdicts put off in half-open until there must be one."""
+_BYPASSED = 0.8
+"""The share of a window's steps for which the policy's own choice was k = 0."""
+_FORGETS = 0.95
+"""What a window leaves of the spread of single steps that was seen before."""
 _CALM = 12.0
 """Closed for so many times the first cool-down, the next one is that short again."""
 
@@ -78,6 +82,7 @@ class Breaker:
         self._evidence: Evidence | None = None
         self._run: Evidence | None = None
         """The poor windows in a row, or the probes so far, as one."""
+        self._spread = 0.0
         self._calm = True
         self._poor = self._probes = self._opened = self._high = 0
         self._bypassed = self._speculated = self._cycle = 0
@@ -140,13 +145,14 @@ class Breaker:
     def _close_window(self) -> None:
         """Judges a window of the closed breaker."""
         evidence = self._meter.evidence()
-        bypassed = self._bypassed >= 0.9 * evidence.steps
+        bypassed = self._bypassed >= _BYPASSED * evidence.steps
         if self._speculated < _WINDOW_STEPS and not bypassed:
             if evidence.steps > 10 * _WINDOW_STEPS:
                 self._begin_window()
             return
         self._evidence = evidence
         self._watch_repetition(evidence)
+        self._spread = max(_FORGETS * self._spread, evidence.spread)
         verdict = judged(evidence, self.parameters, bypassed=bypassed)
         self._begin_window()
         if not verdict.weight:
@@ -156,10 +162,12 @@ class Breaker:
             return
         self._poor += verdict.weight
         run = self._run = evidence if self._run is None else self._run + evidence
-        if self._poor >= self.parameters.windows and (verdict.cause != "loss" or certain(run)):
+        if self._poor < self.parameters.windows:
+            return
+        whole = judged(run, self.parameters, bypassed=bypassed)
+        if enough(run, whole, self.parameters, spread=self._spread):
             self._evidence = run
-            whole = judged(run, self.parameters, bypassed=bypassed)
-            self._open(verdict.cause or "loss", whole.reason or verdict.reason)
+            self._open(whole.cause or "loss", whole.reason)
 
     def _probe(self, seen: StepSeen) -> None:
         """Counts a step of the half-open breaker; the settled speculating ones are judged."""
@@ -177,7 +185,8 @@ class Breaker:
         run = self._run = evidence if self._run is None else self._run + evidence
         self._probes += 1
         self._evidence = run
-        verdict = probed(run, self.parameters, last=self._probes >= _MOST_PROBES)
+        last = self._probes >= _MOST_PROBES
+        verdict = probed(run, self.parameters, spread=self._spread, last=last)
         if verdict is None:
             return
         if verdict.weight:

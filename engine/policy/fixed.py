@@ -14,6 +14,8 @@ class Fixed:
     3
     """
 
+    visits_zero = False
+
     def __init__(self, k: int, *, k_max: int) -> None:
         whole("k", k, 0, k_max)
         self.decision = everywhere(k)
@@ -25,3 +27,7 @@ class Fixed:
     def speculating(self, requests: int) -> int:
         """The k to try where target-only is in force; 0 when the operator's k is."""
         return self.decision.table[0]
+
+    def bypasses(self, requests: int) -> bool:
+        """Never: k = 0 is the operator's wish, not a finding."""
+        return False

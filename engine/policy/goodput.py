@@ -45,6 +45,8 @@ class Outlook:
 class Goodput:
     """Chooses k by batch size from `experience`; a little of the output pays for trying."""
 
+    visits_zero = True
+
     def __init__(self, parameters: Parameters, experience: Experience, *, k: int) -> None:
         self.parameters = parameters
         self._experience = experience
@@ -109,6 +111,10 @@ class Goodput:
     def chosen(self, requests: int) -> int:
         """The choice for a batch size, whatever is being tried."""
         return self._chosen[bucket(requests)]
+
+    def bypasses(self, requests: int) -> bool:
+        """Whether k = 0 is its choice."""
+        return not self._chosen[bucket(requests)]
 
     def outlook(self, requests: int) -> tuple[Outlook, ...]:
         """What every k is expected to do at a batch size, from k = 0."""

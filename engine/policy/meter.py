@@ -15,7 +15,7 @@ from specdeck.engine.policy.batches import BUCKETS, bucket
 from specdeck.engine.policy.experience import Experience
 from specdeck.engine.policy.observed import StepSeen
 
-_ENOUGH_STEPS = 6.0
+MEASURED_STEPS = 6.0
 """Steps at k = 0 from which target-only counts as measured."""
 
 
@@ -76,6 +76,14 @@ class Evidence:
         spent, worth, both = self.squares
         rest = max(0.0, worth - 2 * ratio * both + ratio * ratio * spent)
         return sqrt(rest * self.compared / (self.compared - 1)) / self.speculating_s
+
+    @property
+    def spread(self) -> float:
+        """Relative deviation of single steps from the mean; 0 when it is not known."""
+        error, gain = self.gain_error, self.gain
+        if error is None or gain is None or gain <= -1:
+            return 0.0
+        return error * sqrt(self.compared) / (1 + gain)
 
     @property
     def saved_s(self) -> float:
@@ -145,6 +153,6 @@ class Meter:
 
     def _measured(self, here: int) -> float:
         """Seconds of a target-only step; 0 when it was not measured."""
-        if self._times.measured(here, 0) < _ENOUGH_STEPS:
+        if self._times.measured(here, 0) < MEASURED_STEPS:
             return 0.0
         return self._times.seconds(here, 0) or 0.0

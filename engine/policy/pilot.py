@@ -7,7 +7,7 @@ from typing import Protocol
 from specdeck.engine.policy.breaker import Breaker
 from specdeck.engine.policy.decision import Decision, everywhere
 from specdeck.engine.policy.experience import Experience
-from specdeck.engine.policy.meter import Meter
+from specdeck.engine.policy.meter import MEASURED_STEPS
 from specdeck.engine.policy.observed import StepSeen
 from specdeck.engine.tuning.ledger import Ledger
 
@@ -20,12 +20,17 @@ class Policy(Protocol):
 
     decision: Decision
     """The k's for the next step."""
+    visits_zero: bool
+    """Whether it measures target-only itself."""
 
     def step(self, seen: StepSeen, *, steering: bool = True) -> Decision:
         """The k's after a step; `steering` is False while another hand is on k."""
 
     def speculating(self, requests: int) -> int:
         """The k to try where target-only is in force."""
+
+    def bypasses(self, requests: int) -> bool:
+        """Whether it found that no k pays."""
 
 
 class Pilot:
@@ -42,7 +47,6 @@ class Pilot:
         experience: Experience,
         *,
         breaker: Breaker | None,
-        visits_zero: bool,
         zero: bool = True,
     ) -> None:
         self.experience = experience
@@ -51,28 +55,26 @@ class Pilot:
         self.ledger = Ledger()
         self.policy = policy
         self._zero = everywhere(0)
-        self._meter = Meter(experience)
-        self._bypasses = visits_zero
-        self._audits = breaker is not None and zero and not visits_zero
+        self._spent = self._as_steps = 0.0
+        self._audits = self.breaker is not None and not policy.visits_zero
         self._audit_left = 0
-        self._entered_at = 0.0
         self._trying = everywhere(1)
         self.decision = policy.decision
 
     def step(self, seen: StepSeen) -> Decision:
         """The k's for the next step: the same object as long as nothing changes."""
         known, breaker = self.experience, self.breaker
+        here = known.bucket
         known.add(seen)
-        self._meter.add(seen)
-        if known.closed and known.now - self._entered_at >= 1.0:
-            self._enter()
+        if known.closed:
+            self._enter(here)
+        self._spend(seen)
         steering = breaker is None or (breaker.state == "closed" and not self._audit_left)
         chosen = self.policy.step(seen, steering=steering)
         if breaker is None:
             self.decision = chosen
             return chosen
-        bypassed = self._bypasses and not chosen.probing and chosen.k(seen.requests) == 0
-        breaker.step(seen, bypassed=bypassed)
+        breaker.step(seen, bypassed=self.policy.bypasses(seen.requests))
         if breaker.state != "closed":
             self._audit_left = 0
             self.decision = self._bypass(seen, breaker)
@@ -101,13 +103,16 @@ class Pilot:
                 self._audit_left = _AUDIT_STEPS
         return self._audit_left > 0
 
-    def _enter(self) -> None:
-        """Enters the last second into the ledger."""
-        evidence, self._entered_at = self._meter.evidence(), self.experience.now
-        self._meter.clear()
-        if evidence.speculating_s:
-            self.ledger.add(
-                self.experience.now,
-                saved_s=evidence.saved_s,
-                speculating_s=evidence.speculating_s,
-            )
+    def _spend(self, seen: StepSeen) -> None:
+        """Notes a speculating step for the ledger; cheaper than a meter, as it is always on."""
+        if (seen.k or seen.verified) and seen.seconds is not None and not seen.prefill:
+            self._spent += seen.seconds
+            self._as_steps += seen.committed / seen.requests
+
+    def _enter(self, here: int) -> None:
+        """Enters what the block at the batch sizes `here` came to, if it can be compared."""
+        times, spent = self.experience.times, self._spent
+        if spent and times.measured(here, 0) >= MEASURED_STEPS:
+            worth = self._as_steps * (times.seconds(here, 0) or 0.0)
+            self.ledger.add(self.experience.now, saved_s=worth - spent, speculating_s=spent)
+        self._spent = self._as_steps = 0.0

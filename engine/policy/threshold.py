@@ -27,6 +27,8 @@ class Threshold:
     [6, 6, 4, 5, 6, 7, 8, 8]
     """
 
+    visits_zero = False
+
     def __init__(self, parameters: Parameters, *, k_max: int) -> None:
         whole("k_max", k_max, 1)
         self.parameters = parameters
@@ -55,6 +57,10 @@ class Threshold:
     def speculating(self, requests: int) -> int:
         """The k to try where target-only is in force."""
         return self._k
+
+    def bypasses(self, requests: int) -> bool:
+        """Never: the rule knows no cost."""
+        return False
 
     def _turn(self, k: int, acceptance: float, rounds: int) -> None:
         if k == self._k:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import sqrt
 from typing import Literal, NamedTuple
 
 from specdeck.engine.policy.meter import Evidence
@@ -11,7 +12,9 @@ _SEVERE = 3.0
 """A loss of so many times the limit counts as two windows."""
 _CERTAIN = 3.0
 """Standard errors below zero at which a loss opens the breaker."""
-_LIKELY = 2.0
+_DOUBTFUL = 0.5
+"""Standard errors for which low acceptance is forgiven: it may pay all the same."""
+_LIKELY = 2.5
 """Standard errors above zero at which a gain closes it."""
 
 
@@ -57,31 +60,51 @@ def judged(evidence: Evidence, parameters: Parameters, *, bypassed: bool) -> Ver
     return Verdict(0, None, "")
 
 
-def certain(evidence: Evidence) -> bool:
-    """Whether a loss is beyond the noise of the steps that it was measured on."""
-    gain, error = evidence.gain, evidence.gain_error
-    return gain is not None and error is not None and gain + _CERTAIN * error < 0
+def enough(run: Evidence, verdict: Verdict, parameters: Parameters, *, spread: float) -> bool:
+    """Whether poor windows in a row, as one, are beyond the noise of the steps in them.
+
+    `spread` is the relative deviation of single steps as known from before: few steps of a rare
+    kind of text look more alike than they are.
+    """
+    gain, error = run.gain, _error(run, spread)
+    if verdict.cause == "policy":
+        return True
+    if gain is None or error is None:
+        return verdict.cause == "acceptance"
+    if verdict.cause == "loss":
+        return gain + _CERTAIN * error < 0
+    return gain + _DOUBTFUL * error < parameters.loss
 
 
-def probed(evidence: Evidence, parameters: Parameters, *, last: bool) -> Verdict | None:
+def probed(
+    evidence: Evidence, parameters: Parameters, *, spread: float, last: bool
+) -> Verdict | None:
     """The verdict on what a half-open breaker has tried so far; None asks for more.
 
     A gain is wanted, beyond the noise: to lose nothing is not enough. `last` wants an answer.
 
     >>> tried = Evidence(1.0, 20, 20, 60, 50, 1.0, 1.4, 20, (0.05, 0.1, 0.07))
-    >>> probed(tried, Parameters(), last=False).weight
+    >>> probed(tried, Parameters(), spread=0.1, last=False).weight
     0
     """
-    gain, error = evidence.gain, evidence.gain_error
-    acceptance = evidence.acceptance or 0.0
+    gain, error = evidence.gain, _error(evidence, spread)
     if gain is None or error is None:
-        good = bad = last
-        good = good and acceptance >= (parameters.acceptance_floor or 0.0)
+        if not last:
+            return None
+        good = (evidence.acceptance or 0.0) >= (parameters.acceptance_floor or 0.0)
     else:
         good = gain >= parameters.gain and gain - _LIKELY * error > 0
-        bad = last or gain + error < parameters.gain
+        if not good and not last and gain + error >= parameters.gain:
+            return None
     if good:
         return Verdict(0, None, "")
     measured = "unknown" if gain is None else f"{gain * 100:+.0f} %"
-    reason = f"a probe accepted {acceptance * 100:.0f} %: {measured} against target-only"
-    return Verdict(1, "probe", reason) if bad else None
+    accepted = (evidence.acceptance or 0.0) * 100
+    return Verdict(1, "probe", f"a probe accepted {accepted:.0f} %: {measured} against target-only")
+
+
+def _error(evidence: Evidence, spread: float) -> float | None:
+    error, gain = evidence.gain_error, evidence.gain
+    if error is None or gain is None:
+        return None
+    return max(error, (1 + gain) * spread / sqrt(evidence.compared))
