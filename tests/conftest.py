@@ -1,4 +1,7 @@
-"""One real engine on the CPU for the whole session, started the way an operator would."""
+"""Real engines for tests/live and tests/gpu, started the way an operator would.
+
+One on the CPU serves a whole session; a test that asks for none starts none.
+"""
 
 import asyncio
 import fcntl
@@ -25,7 +28,7 @@ import pytest
 
 from specdeck.engine.control.protocol import PREFIX, TOKEN_HEADER
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 CONFIG = ROOT / "sample_configs" / "demo.yaml"
 START_S = 300
 """A cold start on two busy cores; a warm one takes half a minute."""
@@ -35,8 +38,9 @@ Tokens = tuple[int, ...]
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.live)
+        for name in ("live", "gpu"):
+            if Path(__file__).parent / name in item.path.parents:
+                item.add_marker(name)
 
 
 @dataclass(frozen=True)

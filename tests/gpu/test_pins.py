@@ -1,0 +1,1 @@
+../live/test_pins.py
