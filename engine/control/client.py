@@ -130,6 +130,13 @@ class EngineClient:
         except (KeyError, TypeError) as error:
             raise NotAnEngine(f"{self.url} lists its models as no vLLM does") from error
 
+    async def complete(self, body: dict[str, Any], *, timeout_s: float = 120.0) -> dict[str, Any]:
+        """One completion, whole; an engine under load takes its time."""
+        response = await self._send(
+            "POST", "/v1/completions", patience_s=timeout_s, json=body, timeout=timeout_s
+        )
+        return self._object(response)
+
     async def close(self) -> None:
         """Lets go of the connections."""
         await self._http.aclose()
@@ -140,18 +147,21 @@ class EngineClient:
     async def _get(self, path: str, params: dict[str, int] | None = None) -> httpx.Response:
         return await self._send("GET", path, params=params)
 
-    async def _send(self, method: str, path: str, **more: Any) -> httpx.Response:
+    async def _send(
+        self, method: str, path: str, *, patience_s: float | None = None, **more: Any
+    ) -> httpx.Response:
+        patience_s = self._timeout_s if patience_s is None else patience_s
         try:
             # httpx times each read: a server that drips would never run out of time.
             async with (
-                asyncio.timeout(self._timeout_s + CONNECT_S),
+                asyncio.timeout(patience_s + CONNECT_S),
                 self._http.stream(method, path, **more) as response,
             ):
                 await self._read(response)
         except TimeoutError:
-            raise no_answer(self.url, self._timeout_s + CONNECT_S) from None
+            raise no_answer(self.url, patience_s + CONNECT_S) from None
         except httpx.HTTPError as error:
-            raise silence(self.url, error, self._timeout_s) from error
+            raise silence(self.url, error, patience_s) from error
         except httpx.InvalidURL as error:
             raise Unreachable(f"{self.url} is no address", remedy="check the URL") from error
         if not response.is_success:

@@ -17,7 +17,7 @@ from typing import Any, Self
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.locations import private
 
-SCHEMA = 1
+SCHEMA = 2
 """Raised when a table changes; a file with a higher one is left alone."""
 
 PATIENCE_S = 2.0
@@ -131,6 +131,18 @@ class Store:
                 (config,),
             ).fetchone()
         return Start(*row) if row else None
+
+    @contextmanager
+    def transaction(self, *, write: bool = True) -> Iterator[sqlite3.Connection]:
+        """The file, for several statements that hold together or not at all."""
+        with self._translated():
+            self._db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+            try:
+                yield self._db
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
 
     def close(self) -> None:
         """Lets go of the file."""

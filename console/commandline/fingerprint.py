@@ -1,0 +1,324 @@
+"""`specdeck fingerprint`: names what serves, pins it, and tells what changed since."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from specdeck.console.commandline.engines import Access, access, key_option
+from specdeck.console.commandline.fingerprint_memory import moments, note_fingerprint
+from specdeck.console.commandline.talk import emit, say, table
+from specdeck.engine.errors import UsageError
+from specdeck.engine.locations import locations
+
+if TYPE_CHECKING:
+    from specdeck.engine.fingerprint.compare import Comparison
+    from specdeck.engine.fingerprint.seen import Progress, Seen
+
+_Command = TypeVar("_Command", bound=Callable[..., object])
+_MOMENT = re.compile(r"@(\d+)")
+
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+expect_option = click.option(
+    "--expect", metavar="F", help="A pin's file, or a name such as sd1:p0f3a….; default: the pin."
+)
+behaviour_option = click.option(
+    "--behaviour/--no-behaviour",
+    default=None,
+    help="Ask the probe set as well: what the engine does, not only what it is.",
+)
+
+
+@click.group("fingerprint", context_settings={"help_option_names": ["-h", "--help"]})
+def command() -> None:
+    """Name what serves, pin it, and tell what changed since.
+
+    Three layers: sd1:b… what was built, sd1:p… the path that serves (it moves with k),
+    sd1:x… what it does. A tilde marks a name of facts that are not all known.
+    """
+
+
+@command.command("show")
+@click.argument("engine", metavar="URL")
+@json_option
+@behaviour_option
+@click.option("--history", is_flag=True, help="Every fingerprint of it that was noted.")
+@key_option
+def show(
+    engine: str, as_json: bool, behaviour: bool | None, history: bool, api_key_env: str | None
+) -> int:
+    """Show the names of an engine, and every fact behind them."""
+    to = access(engine, api_key_env=api_key_env)
+    if history:
+        return _history(to, as_json=as_json)
+    seen = asyncio.run(looked(to, behaviour=bool(behaviour), wait=bool(behaviour)))
+    note_fingerprint(seen)
+    if as_json:
+        emit(seen.as_json())
+    else:
+        click.echo("\n".join(told(seen, facts=True)))
+        _say_progress(seen)
+    return 0
+
+
+@command.command("pin")
+@click.argument("engine", metavar="URL")
+@click.option(
+    "--expect",
+    "--output",
+    "-o",
+    "output",
+    metavar="F",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file to write, such as one beside an eval suite; default: specdeck's own folder.",
+)
+@json_option
+@behaviour_option
+@key_option
+def pin(
+    engine: str,
+    output: Path | None,
+    as_json: bool,
+    behaviour: bool | None,
+    api_key_env: str | None,
+) -> int:
+    """Keep the fingerprint of an engine as what is expected of it."""
+    from specdeck.engine.fingerprint.pins import write
+
+    to = access(engine, api_key_env=api_key_env)
+    seen = asyncio.run(looked(to, behaviour=bool(behaviour)))
+    note_fingerprint(seen)
+    place = output or default_pin(to.url)
+    write(seen, place)
+    if as_json:
+        emit({"pin": str(place), **seen.names, "partial": seen.partial})
+    else:
+        click.echo("\n".join(told(seen, facts=False)))
+        click.echo(f"pinned     {place}")
+    return 0
+
+
+@command.command("verify")
+@click.argument("engine", metavar="URL")
+@expect_option
+@json_option
+@behaviour_option
+@key_option
+def verify(
+    engine: str,
+    expect: str | None,
+    as_json: bool,
+    behaviour: bool | None,
+    api_key_env: str | None,
+) -> int:
+    """Compare an engine with its pin; exits with 1 when it is not what is expected."""
+    to = access(engine, api_key_env=api_key_env)
+    if expect is not None and _is_name(expect):
+        return _verified_name(to, expect, as_json=as_json)
+    pinned, place = _pinned(to, expect)
+    probe = pinned.behaviour is not None if behaviour is None else behaviour
+    seen = asyncio.run(looked(to, behaviour=probe))
+    note_fingerprint(seen)
+    return _compared(pinned, seen, as_json=as_json, pin=place)
+
+
+@command.command("diff")
+@click.argument("one", metavar="URL|PIN|@N")
+@click.argument("other", metavar="[URL|PIN|@N]", required=False)
+@expect_option
+@json_option
+@behaviour_option
+@key_option
+def diff(
+    one: str,
+    other: str | None,
+    expect: str | None,
+    as_json: bool,
+    behaviour: bool | None,
+    api_key_env: str | None,
+) -> int:
+    """Tell what differs between two engines, pins or moments (@N of show --history).
+
+    With one engine alone: since its pin. Exits with 1 when something differs.
+    """
+    if other is not None and expect is not None:
+        raise UsageError("--expect stands for the second side", remedy="give one of them")
+    second = other or expect
+    if second is None:
+        second, one = one, str(default_pin(access(one, api_key_env=api_key_env).url))
+    sides = [_side(side, bool(behaviour), api_key_env) for side in (one, second)]
+    return _compared(sides[0], sides[1], as_json=as_json, full=True)
+
+
+def default_pin(url: str) -> Path:
+    """Where an engine's pin lies unless it is told otherwise.
+
+    >>> default_pin("http://127.0.0.1:8000").name
+    'http-127.0.0.1-8000.json'
+    """
+    name = re.sub(r"[^A-Za-z0-9.]+", "-", url).strip("-")
+    return locations(os.environ).data / "pins" / f"{name}.json"
+
+
+async def looked(to: Access, *, behaviour: bool, wait: bool = True) -> Seen:
+    """The fingerprint of an engine; `wait` is for weights that it still reads."""
+    from specdeck.engine.fingerprint.look import finished, look
+
+    client = to.client()
+    try:
+        seen = await finished(client, told=_say_reading()) if wait else await look(client)
+        if behaviour:
+            from dataclasses import replace
+
+            from specdeck.engine.fingerprint.probe import probed
+
+            seen = replace(seen, behaviour=await probed(client))
+        return seen
+    finally:
+        await client.close()
+
+
+def told(seen: Seen, *, facts: bool) -> list[str]:
+    """A fingerprint for a person: its names, what they cover, and every fact if asked."""
+    behaviour = seen.behaviour
+    lines = [f"build      {seen.build}", f"path       {seen.path}"]
+    if behaviour is not None:
+        steady = f"{behaviour.agreement:.1%} of answers agree over {behaviour.runs} runs"
+        lines.append(f"behaviour  {behaviour.name}  ({steady}, step {behaviour.step:g})")
+        lines += [f"missing    {reason}" for reason in behaviour.missing]
+    lines.append(f"vLLM's own {seen.system_fingerprint or '–'}")
+    lines += [f"partial    {one.line()}" for one in seen.unread]
+    if facts:
+        from specdeck.engine.fingerprint.compare import leaves
+
+        lines.append("")
+        lines += [f"{place} = {_value(value)}" for place, value in leaves(seen.facts)]
+    return lines
+
+
+def _compared(
+    before: Seen, after: Seen, *, as_json: bool, pin: Path | None = None, full: bool = False
+) -> int:
+    from specdeck.engine.fingerprint.compare import compared
+
+    found = compared(before, after)
+    if as_json:
+        emit({**found.as_json(), "pin": str(pin) if pin else None})
+    else:
+        click.echo("\n".join(compared_lines(found, full=full)))
+    return 0 if found.same else 1
+
+
+def compared_lines(found: Comparison, *, full: bool) -> list[str]:
+    """A comparison for a person: the verdict first, then what moved."""
+    lines = found.lines()
+    before, after = found.before.names, found.after.names
+    for layer, moved in found.layers.items():
+        if moved:
+            lines.append(f"{layer:9}  {before[layer]} → {after[layer]}")
+    lines += [probe.line() for probe in found.probes]
+    if full:
+        for one in found.differences:
+            lines += [f"- {one.fact} = {_value(one.before)}"] if one.kind != "added" else []
+            lines += [f"+ {one.fact} = {_value(one.after)}"] if one.kind != "removed" else []
+    return lines
+
+
+def _verified_name(to: Access, expect: str, *, as_json: bool) -> int:
+    """A name alone says whether, and not what."""
+    from specdeck.engine.fingerprint.digest import layer_of
+    from specdeck.engine.fingerprint.pins import own_part
+
+    wanted = own_part(expect)
+    layer = layer_of(wanted)
+    assert layer is not None
+    seen = asyncio.run(looked(to, behaviour=layer == "behaviour"))
+    note_fingerprint(seen)
+    found = seen.names[layer]
+    same = found == wanted
+    if as_json:
+        emit({"same": same, "layer": layer, "expected": wanted, "found": found})
+    else:
+        click.echo(f"{layer} is {found}" + ("" if same else f", and {wanted} was expected"))
+    return 0 if same else 1
+
+
+def _side(side: str, behaviour: bool, api_key_env: str | None) -> Seen:
+    from specdeck.engine.fingerprint.pins import read
+
+    if moment := _MOMENT.fullmatch(side):
+        return _moment(int(moment[1]))
+    if side.endswith(".json") or Path(side).is_file():
+        return read(Path(side))
+    seen = asyncio.run(looked(access(side, api_key_env=api_key_env), behaviour=behaviour))
+    note_fingerprint(seen)
+    return seen
+
+
+def _moment(number: int) -> Seen:
+    found = moments(number=number)
+    if not found:
+        raise UsageError(
+            f"there is no moment @{number}", remedy="see `specdeck fingerprint show URL --history`"
+        )
+    return found[0].seen
+
+
+def _history(to: Access, *, as_json: bool) -> int:
+    found = moments(url=to.url)
+    if as_json:
+        rows = [{"moment": f"@{m.number}", "t": m.seen.t, **m.seen.names} for m in found]
+        emit(rows)
+        return 0
+    stamp = "%Y-%m-%d %H:%M:%S"
+    rows_ = [
+        (f"@{m.number}", time.strftime(stamp, time.localtime(m.seen.t)), m.seen.build, m.seen.path,
+         m.seen.names["behaviour"] or "–")
+        for m in found
+    ]  # fmt: skip
+    click.echo(table(("MOMENT", "SEEN", "BUILD", "PATH", "BEHAVIOUR"), rows_))
+    return 0
+
+
+def _pinned(to: Access, expect: str | None) -> tuple[Seen, Path]:
+    from specdeck.engine.fingerprint.pins import read
+
+    place = Path(expect) if expect else default_pin(to.url)
+    return read(place), place
+
+
+def _is_name(expect: str) -> bool:
+    from specdeck.engine.fingerprint.pins import is_name
+
+    if "sd1:" in expect and not is_name(expect):
+        raise UsageError(f"{expect!r} is no whole name", remedy="give all 16 digits of it")
+    return is_name(expect)
+
+
+def _say_reading() -> Callable[[Progress], None]:
+    """Says each line of progress once."""
+    last = ""
+
+    def say_new(progress: Progress) -> None:
+        nonlocal last
+        if progress.line() != last:
+            last = progress.line()
+            say(f"specdeck: the engine is {last}")
+
+    return say_new
+
+
+def _say_progress(seen: Seen) -> None:
+    if not seen.progress.finished:
+        say(f"specdeck: the engine is {seen.progress.line()}: the names will move once")
+
+
+def _value(value: object) -> str:
+    return "–" if value is None else str(value)

@@ -1,0 +1,253 @@
+"""Two fingerprints side by side: what differs, and what that means in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from specdeck.engine.fingerprint.behaviour import Moved, moved
+from specdeck.engine.fingerprint.seen import Seen
+
+Kind = Literal["changed", "added", "removed"]
+Verdict = Literal["same", "knob", "model", "runtime", "behaviour", "unknown"]
+
+WORDS: dict[Verdict, str] = {
+    "same": "nothing changed",
+    "knob": "knob changed",
+    "model": "model changed",
+    "runtime": "runtime changed",
+    "behaviour": "behaviour changed with nothing else",
+    "unknown": "not every fact is known",
+}
+OWN_STOOD_STILL = "vLLM's own fingerprint did not move"
+
+_MODELS = {"target": "target", "draft": "draft", "tokenizer": "tokenizer",
+           "draft_tokenizer": "draft tokenizer"}  # fmt: skip
+_LONG = 64
+"""A value longer than this is a digest or a tree: a line names the fact alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One fact that is not the same on both sides."""
+
+    fact: str
+    """Its place in the tree, such as `live.k`."""
+    kind: Kind
+    before: Any = None
+    after: Any = None
+
+    def line(self) -> str:
+        """For one line of a diff.
+
+        >>> Difference("live.k", "changed", 6, 5).line()
+        'live.k: 6 → 5'
+        >>> Difference("environment.VLLM_BATCH_INVARIANT", "added", None, "1").line()
+        'environment.VLLM_BATCH_INVARIANT: – → 1'
+        """
+        return f"{self.fact}: {_said(self.before)} → {_said(self.after)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What lies between two looks, the older one first."""
+
+    before: Seen
+    after: Seen
+    differences: tuple[Difference, ...]
+    probes: tuple[Moved, ...]
+    """Probes that are answered otherwise; empty where behaviour was not compared."""
+    verdicts: tuple[tuple[Verdict, str], ...]
+    """Every kind of change with its line, the gravest first; at least one."""
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing is known to differ, and nothing that was known became unknown."""
+        return self.verdicts[0][0] == "same"
+
+    @property
+    def layers(self) -> dict[str, bool | None]:
+        """Which layer moved; None for a behaviour that was not tried on both sides."""
+        behaviour = bool(self.probes) if self._tried else None
+        return {
+            "build": self.before.build != self.after.build,
+            "path": self.before.path != self.after.path,
+            "behaviour": behaviour,
+        }
+
+    @property
+    def own_moved(self) -> bool | None:
+        """Whether vLLM's own fingerprint moved; None when one side does not know it."""
+        old, new = self.before.system_fingerprint, self.after.system_fingerprint
+        return None if old is None or new is None else old != new
+
+    @property
+    def _tried(self) -> bool:
+        old, new = self.before.behaviour, self.after.behaviour
+        return old is not None and new is not None and old.probe_set == new.probe_set
+
+    def lines(self) -> list[str]:
+        """The verdict in words, one kind of change a line."""
+        found = [line for _, line in self.verdicts]
+        if not self.same and self.own_moved is False:
+            found.append(OWN_STOOD_STILL)
+        return found
+
+    def as_json(self) -> dict[str, Any]:
+        """The keys of `fingerprint verify --json` and `diff --json`."""
+        return {
+            "same": self.same,
+            "verdict": self.verdicts[0][0],
+            "verdicts": [{"kind": kind, "text": text} for kind, text in self.verdicts],
+            "layers": self.layers,
+            "before": {"t": self.before.t, "engine": self.before.url, **self.before.names},
+            "after": {"t": self.after.t, "engine": self.after.url, **self.after.names},
+            "system_fingerprint": {
+                "before": self.before.system_fingerprint,
+                "after": self.after.system_fingerprint,
+                "moved": self.own_moved,
+            },
+            "differences": [asdict(one) for one in self.differences],
+            "probes": [asdict(one) for one in self.probes],
+            "partial": [asdict(one) for one in self.after.unread],
+        }
+
+
+def compared(before: Seen, after: Seen) -> Comparison:
+    """What changed from `before` to `after`."""
+    found = tuple(differences(before.facts, after.facts))
+    probes: tuple[Moved, ...] = ()
+    if before.behaviour is not None and after.behaviour is not None:
+        probes = moved(before.behaviour, after.behaviour)
+    verdicts = tuple(_verdicts(before, after, found, probes))
+    return Comparison(before, after, found, probes, verdicts)
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Difference]:
+    """The leaves of two trees that differ, in the order of their places.
+
+    >>> [d.line() for d in differences({"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 3}})]
+    ['a.c: 2 → 3']
+    """
+    old, new = _bare(before, after), _bare(after, before)
+    for fact in sorted(old.keys() | new.keys()):
+        if fact not in old:
+            yield Difference(fact, "added", None, new[fact])
+        elif fact not in new:
+            yield Difference(fact, "removed", old[fact], None)
+        elif old[fact] != new[fact]:
+            yield Difference(fact, "changed", old[fact], new[fact])
+
+
+def _bare(tree: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """The leaves of `tree`, without branches that are empty here and grown there."""
+    grown = [place for place, _ in leaves(other)]
+    return {
+        place: value
+        for place, value in leaves(tree)
+        if value != {} or not any(p.startswith(f"{place}.") for p in grown)
+    }
+
+
+def leaves(tree: Mapping[str, Any], under: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value of a tree with its place; an empty branch is a value.
+
+    >>> list(leaves({"a": {"b": [1]}, "c": {}}))
+    [('a.b', [1]), ('c', {})]
+    """
+    for name, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, f"{under}{name}.")
+        else:
+            yield f"{under}{name}", value
+
+
+def _verdicts(
+    before: Seen, after: Seen, found: tuple[Difference, ...], probes: tuple[Moved, ...]
+) -> Iterator[tuple[Verdict, str]]:
+    if probes and not found:
+        yield "behaviour", f"{WORDS['behaviour']}: {_probes(probes)}"
+    known = [d for d in found if not _unread(d.fact, before, after)]
+    upgraded = any(d.fact == "engine.vllm" for d in known)
+    yield from _models(known)
+    for kind in ("knob", "runtime"):
+        named = [d for d in known if _kind(d, upgraded=upgraded) == kind]
+        if named:
+            yield kind, f"{WORDS[kind]}: {_listed(named)}"
+    if probes and found:
+        yield "behaviour", f"behaviour changed with it: {_probes(probes)}"
+    news = [one for one in after.unread if one not in before.unread]
+    if before.partial != after.partial or (news and after.partial):
+        side = after if after.partial else before
+        reasons = "; ".join(one.line() for one in (news or side.unread)[:3])
+        yield "unknown", f"{WORDS['unknown']}: {reasons}"
+    elif not found and not probes:
+        also = ", as far as it is known" if after.partial else ""
+        yield "same", WORDS["same"] + also
+
+
+def _models(found: list[Difference]) -> Iterator[tuple[Verdict, str]]:
+    parts = dict.fromkeys(d.fact.split(".")[1] for d in found if d.fact.startswith("model."))
+    if parts:
+        named = ", ".join(_MODELS.get(part, part) for part in parts)
+        yield "model", f"{WORDS['model']}: {named}"
+
+
+def _kind(difference: Difference, *, upgraded: bool) -> Verdict:
+    """What a fact outside the models is a matter of.
+
+    A setting that appears or goes together with another vLLM is the runtime's doing.
+    """
+    section = difference.fact.split(".")[0]
+    if section == "model":
+        return "model"
+    if section in ("engine", "runtime"):
+        return "runtime"
+    return "runtime" if upgraded and difference.kind != "changed" else "knob"
+
+
+def _unread(fact: str, before: Seen, after: Seen) -> bool:
+    """Whether the fact differs only because one side could not read it."""
+    for side, other in ((before, after), (after, before)):
+        for one in side.unread:
+            places = [place.strip() for place in one.fact.split(",")]
+            if one not in other.unread and any(_within(fact, place) for place in places):
+                return True
+    return False
+
+
+def _within(fact: str, place: str) -> bool:
+    return fact == place or fact.startswith(f"{place}.") or place.startswith(f"{fact}.")
+
+
+def _listed(found: list[Difference]) -> str:
+    shown = [_short(d) for d in found[:4]]
+    more = len(found) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+def _short(difference: Difference) -> str:
+    """`k 6 → 5`: the last part of the place is what an operator knows it by."""
+    names = difference.fact.split(".")
+    name = difference.fact if names[0] == "runtime" else names[-1]
+    values = difference.before, difference.after
+    if any(_digest(str(value)) or len(str(value)) > _LONG for value in values):
+        return name
+    return f"{name} {_said(values[0])} → {_said(values[1])}"
+
+
+def _digest(value: str) -> bool:
+    return len(value) == 64 and all(c in "0123456789abcdef" for c in value)
+
+
+def _said(value: Any) -> str:
+    if value is None:
+        return "–"
+    text = str(value)
+    return f"{text[:12]}…" if _digest(text) else text
+
+
+def _probes(probes: tuple[Moved, ...]) -> str:
+    first = probes[0].line()
+    return first if len(probes) == 1 else f"{first}, and {len(probes) - 1} more"

@@ -1,0 +1,128 @@
+"""A fingerprint as it was seen at one moment: names, facts and what is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from specdeck.engine.fingerprint.behaviour import Behaviour
+from specdeck.engine.fingerprint.digest import fingerprint, is_partial
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A fact that is not known, and why."""
+
+    fact: str
+    """Its place in the tree, such as `model.target.weights`."""
+    reason: str
+
+    def line(self) -> str:
+        """For one line.
+
+        >>> Unread("model.draft.weights", "Permission denied").line()
+        'model.draft.weights: Permission denied'
+        """
+        return f"{self.fact}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the engine is with reading its own weights and libraries."""
+
+    finished: bool = True
+    bytes: int | None = None
+    total_bytes: int | None = None
+    file: str | None = None
+    seconds: float | None = None
+    held_engine_ms: float | None = None
+    """What gathering cost the engine's main loop, once, before traffic."""
+
+    def line(self) -> str:
+        """For one line.
+
+        >>> Progress(False, 5_000_000_000, 20_000_000_000, "model-1.safetensors").line()
+        'reading model-1.safetensors, 5.0 of 20.0 GB'
+        """
+        if self.bytes is None or not self.total_bytes:
+            return "reading weights and libraries"
+        done, total = (f"{count / 1e9:.1f}" for count in (self.bytes, self.total_bytes))
+        return f"reading {self.file or 'files'}, {done} of {total} GB"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one look at an engine brought."""
+
+    t: float
+    """Unix time, seconds."""
+    url: str
+    build: str
+    path: str
+    facts: Mapping[str, Any] = field(repr=False)
+    """A tree; `live` is what moves without a restart."""
+    unread: tuple[Unread, ...] = ()
+    system_fingerprint: str | None = None
+    """vLLM's own; None where it is switched off or could not be had."""
+    stamped: bool | None = None
+    """Whether responses carry the path's name; None without the plugin."""
+    instance: str | None = None
+    """The start of the engine; None without the plugin."""
+    progress: Progress = Progress()
+    behaviour: Behaviour | None = field(default=None, repr=False)
+
+    @property
+    def partial(self) -> bool:
+        """Whether a fact behind the names is not known."""
+        return is_partial(self.path)
+
+    @property
+    def names(self) -> dict[str, str | None]:
+        """The three names; None for a behaviour that was not tried."""
+        behaviour = self.behaviour.name if self.behaviour else None
+        return {"build": self.build, "path": self.path, "behaviour": behaviour}
+
+    def as_json(self) -> dict[str, Any]:
+        """The keys of `fingerprint show --json`."""
+        return {
+            "t": round(self.t, 3),
+            "engine": self.url,
+            "names": self.names,
+            "partial": [{"fact": one.fact, "reason": one.reason} for one in self.unread],
+            "system_fingerprint": self.system_fingerprint,
+            "stamped": self.stamped,
+            "instance": self.instance,
+            "facts": dict(self.facts),
+            "behaviour": self.behaviour.as_json() if self.behaviour else None,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """What `as_json` wrote; raises KeyError, TypeError or ValueError on nonsense."""
+        behaviour = data.get("behaviour")
+        return cls(
+            t=float(data["t"]),
+            url=str(data["engine"]),
+            build=str(data["names"]["build"]),
+            path=str(data["names"]["path"]),
+            facts=dict(data["facts"]),
+            unread=tuple(Unread(str(u["fact"]), str(u["reason"])) for u in data["partial"]),
+            system_fingerprint=data.get("system_fingerprint"),
+            stamped=data.get("stamped"),
+            instance=data.get("instance"),
+            behaviour=Behaviour.from_json(behaviour) if behaviour else None,
+        )
+
+
+def names_of(facts: Mapping[str, Any], *, partial: bool) -> tuple[str, str]:
+    """Build and path as they follow from a tree of facts.
+
+    >>> build, path = names_of({"engine": {"vllm": "0.32.0"}, "live": {"k": 3}}, partial=False)
+    >>> (build, path) == names_of({"engine": {"vllm": "0.32.0"}, "live": {"k": 3}}, partial=False)
+    True
+    """
+    lasting = {name: value for name, value in facts.items() if name != "live"}
+    build = fingerprint("build", lasting, partial=partial)
+    live = {"build": build, "live": facts.get("live", {})}
+    return build, fingerprint("path", live, partial=partial)

@@ -1,0 +1,76 @@
+"""The third layer: still over repetitions, moved by kernels."""
+
+import random
+
+import pytest
+
+from specdeck.engine.fingerprint.behaviour import Answer, Behaviour, moved, settled
+
+
+def answers(noise: float = 0.0, shift: float = 0.0, seed: int = 1) -> list[Answer]:
+    steady, shaking = random.Random(1), random.Random(seed)
+    return [
+        Answer(
+            tuple(steady.randrange(2000) for _ in range(24)),
+            tuple(-steady.random() + shift + shaking.uniform(-noise, noise) for _ in range(24)),
+        )
+        for _ in range(16)
+    ]
+
+
+def runs(noise: float, seed: int, shift: float = 0.0) -> Behaviour:
+    repeats = [answers(noise, shift, seed * 100 + run) for run in range(3)]
+    return settled({"serving": repeats}, ())
+
+
+def test_a_still_engine_has_one_name_and_the_finest_step() -> None:
+    first, second = runs(0.0, 1), runs(0.0, 2)
+    assert first.name == second.name
+    assert (first.agreement, first.noise, first.step) == (1.0, 0.0, 1e-4)
+
+
+@pytest.mark.parametrize("noise", [1e-5, 1e-3, 2e-2])
+def test_a_trembling_engine_never_moves_beyond_its_step(noise: float) -> None:
+    behaviours = [runs(noise, seed) for seed in range(20)]
+    assert len({one.step for one in behaviours}) == 1
+    assert [moved(behaviours[0], one) for one in behaviours[1:]] == [()] * 19
+
+
+def test_a_shift_of_every_probability_is_seen_and_measured() -> None:
+    found = moved(runs(0.0, 1), runs(0.0, 1, shift=0.03125))
+    assert len(found) == 16
+    assert {one.token for one in found} == {None}
+    assert found[0].logprob == pytest.approx(0.03125)
+
+
+def test_another_token_is_named_and_what_follows_it_does_not_count() -> None:
+    old = Behaviour({"serving": (Answer((1, 2, 3), (-0.1, -0.2, -0.3)),)}, 3, 1.0, 0.0)
+    new = Behaviour({"serving": (Answer((1, 9, 3), (-0.1, -5.0, -9.0)),)}, 3, 1.0, 0.0)
+    (one,) = moved(old, new)
+    assert (one.token, one.logprob) == (1, 0.0)
+
+
+def test_the_most_frequent_answer_counts_and_the_rest_is_disagreement() -> None:
+    usual, odd = Answer((1, 2), (-0.1, -0.2)), Answer((1, 3), (-0.1, -0.9))
+    found = settled({"serving": [[usual], [odd], [usual]]}, ())
+    assert found.arms["serving"] == (usual,)
+    assert (found.agreement, found.noise) == (pytest.approx(2 / 3), 0.0)
+
+
+def test_a_missing_arm_makes_the_name_partial() -> None:
+    whole = settled({"serving": [answers()]}, ())
+    part = settled({"serving": [answers()]}, ["target-only: no plugin"])
+    assert part.name == whole.name.replace("x", "x~")
+
+
+def test_a_behaviour_survives_its_pin() -> None:
+    found = runs(0.0, 3)
+    again = Behaviour.from_json(found.as_json())
+    assert again.name == found.name
+    assert moved(found, again) == ()
+
+
+def test_two_probe_sets_are_not_compared() -> None:
+    old = settled({"serving": [answers()]}, ())
+    new = Behaviour(settled({"serving": [answers(0, 1.0)]}, ()).arms, 1, 1.0, 0.0, probe_set=99)
+    assert moved(old, new) == ()

@@ -1,0 +1,126 @@
+"""Verdicts: every single change is called by its kind."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from specdeck.engine.fingerprint.behaviour import Answer, Behaviour
+from specdeck.engine.fingerprint.compare import OWN_STOOD_STILL, compared
+from specdeck.engine.fingerprint.seen import Unread
+
+DIGEST = "e" * 64
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "line"),
+    [
+        ({"live__k": 5}, "knob", "knob changed: k 6 → 5"),
+        ({"live__mode": "target-only"}, "knob", "knob changed: mode speculate → target-only"),
+        ({"config__model__dtype": "float32"}, "knob", "knob changed: dtype bfloat16 → float32"),
+        (
+            {"environment__VLLM_BATCH_INVARIANT": "1"},
+            "knob",
+            "knob changed: VLLM_BATCH_INVARIANT – → 1",
+        ),
+        (
+            {"model__target__weights": {"model.safetensors": DIGEST}},
+            "model",
+            "model changed: target",
+        ),
+        ({"model__draft__weights": {"model.safetensors": DIGEST}}, "model", "model changed: draft"),
+        ({"model__tokenizer__vocab": DIGEST}, "model", "model changed: tokenizer"),
+        (
+            {"runtime__driver": "575.1"},
+            "runtime",
+            "runtime changed: runtime.driver 570.86.15 → 575.1",
+        ),
+        (
+            {"runtime__libraries": {"torch/lib/libtorch.so": DIGEST}},
+            "runtime",
+            "runtime changed: runtime.libraries.torch/lib/libtorch.so",
+        ),
+        ({"engine__vllm": "0.33.0"}, "runtime", "runtime changed: vllm 0.32.0 → 0.33.0"),
+    ],
+)
+def test_a_change_is_called_by_its_kind(
+    fingerprints: Any, change: dict[str, Any], kind: str, line: str
+) -> None:
+    found = compared(fingerprints.seen(), fingerprints.seen(**change))
+    assert not found.same
+    assert found.verdicts == ((kind, line),)
+    assert found.lines() == [line, OWN_STOOD_STILL]
+    assert found.layers["path"]
+    assert found.layers["build"] == (not next(iter(change)).startswith("live"))
+
+
+def test_nothing_moves_between_two_looks(fingerprints: Any) -> None:
+    found = compared(fingerprints.seen(), fingerprints.seen())
+    assert (found.same, found.lines()) == (True, ["nothing changed"])
+    assert found.layers == {"build": False, "path": False, "behaviour": None}
+
+
+def test_vllms_own_is_not_said_to_stand_still_when_it_moved_or_is_unknown(
+    fingerprints: Any,
+) -> None:
+    before = fingerprints.seen()
+    for own in ("vllm-0.32.0-1", None):
+        assert (
+            OWN_STOOD_STILL not in compared(before, fingerprints.seen(own=own, live__k=2)).lines()
+        )
+
+
+def test_two_kinds_at_once_are_both_said_the_graver_first(fingerprints: Any) -> None:
+    after = fingerprints.seen(live__k=5, model__tokenizer__vocab=DIGEST, runtime__driver="1")
+    kinds = [kind for kind, _ in compared(fingerprints.seen(), after).verdicts]
+    assert kinds == ["model", "knob", "runtime"]
+
+
+def test_settings_that_another_vllm_brings_are_the_runtimes_doing(fingerprints: Any) -> None:
+    after = fingerprints.seen(engine__vllm="0.33.0", config__new={"setting": True})
+    ((kind, line),) = compared(fingerprints.seen(), after).verdicts
+    assert kind == "runtime"
+    assert "setting – → True" in line
+
+
+def test_partial_and_full_are_never_the_same(fingerprints: Any) -> None:
+    unread = (Unread("model.draft.weights", "Permission denied"),)
+    part = fingerprints.seen(unread=unread, model__draft__weights={"model.safetensors": None})
+    found = compared(fingerprints.seen(), part)
+    assert found.before.path != found.after.path
+    assert found.verdicts == (
+        ("unknown", "not every fact is known: model.draft.weights: Permission denied"),
+    )
+    assert not found.same
+    assert compared(part, part).lines() == ["nothing changed, as far as it is known"]
+
+
+def test_a_known_change_is_said_although_another_fact_is_unknown(fingerprints: Any) -> None:
+    unread = (Unread("model.draft.weights", "Permission denied"),)
+    part = fingerprints.seen(
+        unread=unread, live__k=5, model__draft__weights={"model.safetensors": None}
+    )
+    kinds = [kind for kind, _ in compared(fingerprints.seen(), part).verdicts]
+    assert kinds == ["knob", "unknown"]
+
+
+def behaviour(logprob: float = -0.5, token: int = 7) -> Behaviour:
+    return Behaviour({"serving": (Answer((1, token), (-0.1, logprob)),)}, 3, 1.0, 0.0)
+
+
+def test_behaviour_alone_is_the_alarm(fingerprints: Any) -> None:
+    before = replace(fingerprints.seen(), behaviour=behaviour())
+    after = replace(fingerprints.seen(), behaviour=behaviour(-0.75))
+    found = compared(before, after)
+    ((kind, line),) = found.verdicts
+    assert kind == "behaviour"
+    assert line.startswith("behaviour changed with nothing else: probe 0 (serving): the same token")
+    assert found.layers == {"build": False, "path": False, "behaviour": True}
+    assert found.as_json()["probes"][0]["logprob"] == 0.25
+
+
+def test_behaviour_that_a_knob_explains_is_no_alarm(fingerprints: Any) -> None:
+    before = replace(fingerprints.seen(), behaviour=behaviour())
+    after = replace(fingerprints.seen(config__model__dtype="float32"), behaviour=behaviour(token=8))
+    kinds = [kind for kind, _ in compared(before, after).verdicts]
+    assert kinds == ["knob", "behaviour"]

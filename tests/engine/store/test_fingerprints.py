@@ -1,0 +1,46 @@
+"""The history of fingerprints: only news are written, and moments come back whole."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from specdeck.engine.fingerprint.behaviour import Answer, Behaviour
+from specdeck.engine.fingerprint.seen import Seen, names_of
+from specdeck.engine.store.fingerprints import add, latest, moments
+from specdeck.engine.store.store import Store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "specdeck.sqlite") as store:
+        yield store
+
+
+def seen(k: int = 6, url: str = "http://e:1", t: float = 1.0) -> Seen:
+    facts = {"engine": {"vllm": "0.32.0"}, "live": {"k": k}}
+    return Seen(t, url, *names_of(facts, partial=False), facts=facts)
+
+
+def test_only_another_name_is_news(store: Store) -> None:
+    assert [add(store, seen(k, t=t)) for t, k in enumerate((6, 6, 5, 6))] == [
+        True, False, True, True,
+    ]  # fmt: skip
+    assert [m.seen.facts["live"]["k"] for m in moments(store)] == [6, 5, 6]
+
+
+def test_a_behaviour_is_news_and_its_absence_is_none(store: Store) -> None:
+    tried = replace(seen(), behaviour=Behaviour({"serving": (Answer((1,), (-0.5,)),)}, 1, 1.0, 0.0))
+    assert [add(store, one) for one in (seen(), tried, seen(), tried)] == [True, True, False, False]
+    found = latest(store, "http://e:1")
+    assert found is not None
+    assert found.seen == tried
+
+
+def test_engines_and_moments_are_told_apart(store: Store) -> None:
+    add(store, seen(url="http://a:1"))
+    add(store, seen(url="http://b:1"))
+    assert [m.seen.url for m in moments(store, url="http://a:1")] == ["http://a:1"]
+    assert [m.seen.url for m in moments(store, number=2)] == ["http://b:1"]
+    assert latest(store, "http://c:1") is None
