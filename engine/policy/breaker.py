@@ -22,23 +22,25 @@ from specdeck.engine.policy.experience import Experience
 from specdeck.engine.policy.meter import Evidence, Meter
 from specdeck.engine.policy.observed import StepSeen
 from specdeck.engine.policy.parameters import Breaker as Parameters
-from specdeck.engine.policy.verdict import enough, judged, probed
+from specdeck.engine.policy.verdict import decided, judged, probed
 
 Cause = Literal["loss", "acceptance", "policy", "divergence", "hand", "probe"]
 
 _BURST_STEPS = 12
 """Steps in a row that speculate while it is half-open: the first of them only drafts."""
-_PROBE_STEPS = 20
+_PROBE_STEPS = 10
 """Settled speculating steps that a look at a half-open breaker rests on."""
 _WINDOW_STEPS = 10
-_MOST_PROBES = 30
+_HOPEFUL = 0.5
+"""The share of steps that speculate once the bursts so far have gained."""
+_MOST_PROBES = 60
 """Verdicts put off in half-open until there must be one."""
 _BYPASSED = 0.8
 """The share of a window's steps for which the policy's own choice was k = 0."""
 _FORGETS = 0.95
 """What a window leaves of the spread of single steps that was seen before."""
-_CALM = 12.0
-"""Closed for so many times the first cool-down, the next one is that short again."""
+_CALM_S = 60.0
+"""Closed for so long, it is as if it had never opened; before, it wants twice the windows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,22 +159,24 @@ class Breaker:
         self._begin_window()
         if not verdict.weight:
             self._poor, self._run = 0, None
-            if self._elapsed.seconds - self._since > _CALM * self.parameters.cooldown_s:
+            if self._elapsed.seconds - self._since > _CALM_S:
                 self._calm = True
             return
         self._poor += verdict.weight
         run = self._run = evidence if self._run is None else self._run + evidence
-        if self._poor < self.parameters.windows:
+        if self._poor < self.parameters.windows * (1 if self._calm else 2):
             return
-        whole = judged(run, self.parameters, bypassed=bypassed)
-        if enough(run, whole, self.parameters, spread=self._spread):
+        found = decided(run, self.parameters, spread=self._spread, bypassed=bypassed)
+        if found is not None:
             self._evidence = run
-            self._open(whole.cause or "loss", whole.reason)
+            self._open(found.cause or "loss", found.reason)
 
     def _probe(self, seen: StepSeen) -> None:
         """Counts a step of the half-open breaker; the settled speculating ones are judged."""
         self._cycle += 1
-        if self._cycle >= _BURST_STEPS / self.parameters.share:
+        hopeful = self._run is not None and (self._run.gain or 0.0) >= self.parameters.gain
+        share = max(_HOPEFUL, self.parameters.share) if hopeful else self.parameters.share
+        if self._cycle >= _BURST_STEPS / share:
             self._cycle = 0
         if not (seen.verified and seen.settled and not seen.prefill):
             return

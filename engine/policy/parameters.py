@@ -165,12 +165,12 @@ class Breaker:
     gain: float = 0.03
     """What a probe must gain against target-only for the breaker to close."""
     good_probes: int = 2
-    """Looks of 20 speculating steps that it takes at least to close it from half-open."""
+    """Bursts of 10 speculating steps that it takes at least to close it from half-open."""
     share: float = 0.1
     """The share of steps that speculate while it is half-open."""
-    cooldown_s: float = 5.0
+    cooldown_s: float = 3.0
     """Seconds open before the first probe; doubled by every probe that fails."""
-    cooldown_max_s: float = 30.0
+    cooldown_max_s: float = 12.0
     """The longest time between probes."""
     repetition: float = 0.97
     """Acceptance above which a stream is likely to repeat itself."""

@@ -8,11 +8,11 @@ from typing import Literal, NamedTuple
 from specdeck.engine.policy.meter import Evidence
 from specdeck.engine.policy.parameters import Breaker as Parameters
 
-_SEVERE = 3.0
+_SEVERE = 2.0
 """A loss of so many times the limit counts as two windows."""
 _CERTAIN = 3.0
 """Standard errors below zero at which a loss opens the breaker."""
-_DOUBTFUL = 0.5
+_DOUBTFUL = 1.0
 """Standard errors for which low acceptance is forgiven: it may pay all the same."""
 _LIKELY = 2.5
 """Standard errors above zero at which a gain closes it."""
@@ -42,11 +42,7 @@ def judged(evidence: Evidence, parameters: Parameters, *, bypassed: bool) -> Ver
     0
     """
     gain, acceptance = evidence.gain, evidence.acceptance
-    accepted = (
-        f"{acceptance * 100:.0f} % accepted of {evidence.drafted:,} drafted tokens"
-        if acceptance is not None
-        else "nothing drafted"
-    )
+    accepted = _accepted(evidence)
     if gain is not None and gain < -parameters.loss and not bypassed:
         weight = 2 if gain < -_SEVERE * max(parameters.loss, 0.01) else 1
         return Verdict(weight, "loss", f"{-gain * 100:.0f} % slower than target-only, {accepted}")
@@ -60,20 +56,33 @@ def judged(evidence: Evidence, parameters: Parameters, *, bypassed: bool) -> Ver
     return Verdict(0, None, "")
 
 
-def enough(run: Evidence, verdict: Verdict, parameters: Parameters, *, spread: float) -> bool:
-    """Whether poor windows in a row, as one, are beyond the noise of the steps in them.
+def decided(
+    run: Evidence, parameters: Parameters, *, spread: float, bypassed: bool
+) -> Verdict | None:
+    """Why poor windows in a row, as one, open the breaker; None when they may be noise.
 
-    `spread` is the relative deviation of single steps as known from before: few steps of a rare
-    kind of text look more alike than they are.
+    `spread` is the relative deviation of single steps as known from before: few steps of a
+    rare kind of text look more alike than they are.
     """
+    verdict = judged(run, parameters, bypassed=bypassed)
     gain, error = run.gain, _error(run, spread)
-    if verdict.cause == "policy":
-        return True
+    if bypassed:
+        return Verdict(1, "policy", f"the policy found no k that pays: {_accepted(run)}")
     if gain is None or error is None:
-        return verdict.cause == "acceptance"
-    if verdict.cause == "loss":
-        return gain + _CERTAIN * error < 0
-    return gain + _DOUBTFUL * error < parameters.loss
+        return verdict if verdict.cause == "acceptance" else None
+    if gain + _CERTAIN * error < 0:
+        return verdict if verdict.cause else None
+    floor, acceptance = parameters.acceptance_floor, run.acceptance
+    low = floor is not None and acceptance is not None and acceptance < floor
+    if not low or gain + _DOUBTFUL * error >= parameters.loss:
+        return None
+    assert floor is not None
+    return Verdict(
+        1,
+        "acceptance",
+        f"{_accepted(run)}, below the floor of {floor * 100:.0f} %: "
+        f"{gain * 100:+.0f} ± {error * 100:.0f} % against target-only",
+    )
 
 
 def probed(
@@ -101,6 +110,13 @@ def probed(
     measured = "unknown" if gain is None else f"{gain * 100:+.0f} %"
     accepted = (evidence.acceptance or 0.0) * 100
     return Verdict(1, "probe", f"a probe accepted {accepted:.0f} %: {measured} against target-only")
+
+
+def _accepted(evidence: Evidence) -> str:
+    acceptance = evidence.acceptance
+    if acceptance is None:
+        return "nothing drafted"
+    return f"{acceptance * 100:.0f} % accepted of {evidence.drafted:,} drafted tokens"
 
 
 def _error(evidence: Evidence, spread: float) -> float | None:
