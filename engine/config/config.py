@@ -12,7 +12,14 @@ from specdeck.engine.config.methods import WITHOUT_MODEL, method_of
 
 if TYPE_CHECKING:
     from specdeck.engine.config.arguments import Arguments
-    from specdeck.engine.config.schema import Alerts, Attach, Deepen, Orchestration, Sampling
+    from specdeck.engine.config.schema import (
+        Alerts,
+        Attach,
+        Deepen,
+        Fingerprint,
+        Orchestration,
+        Sampling,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +57,8 @@ class Config:
     host: str | None = None
     port: int | None = None
     deepen: Deepen | None = None
+    fingerprint: Fingerprint | None = None
+    """None leaves it to the engine: in every response."""
     notices: tuple[Notice, ...] = ()
     lines: Mapping[tuple[str, ...], int] = field(default_factory=dict, repr=False, compare=False)
     """The line of each key as vLLM spells it."""

@@ -82,6 +82,7 @@ def checked(document: Document, arguments: Arguments) -> Config:
         host=settings.host,
         port=settings.port,
         deepen=settings.deepen,
+        fingerprint=settings.fingerprint,
         notices=tuple(notices),
         lines=MappingProxyType(document.lines),
     )

@@ -137,6 +137,13 @@ class Deepen(Block):
     """The number of layers that the deepened target has."""
 
 
+class Fingerprint(Block):
+    """How the engine names its serving path."""
+
+    in_responses: bool = True
+    """Puts the path's name behind vLLM's own system_fingerprint in every response."""
+
+
 class Settings(Block):
     """Every key of a config that is specdeck's own and not vLLM's."""
 
@@ -145,6 +152,7 @@ class Settings(Block):
     exact_models: Words = ()
     """Served names whose requests must be answered target-only."""
     alerts: Alerts = Alerts()
+    fingerprint: Fingerprint = Fingerprint()
     attach: Attach | None = None
     environment: dict[str, str] = {}
     """Variables for the engine's process, below those of the caller; never secrets."""

@@ -19,7 +19,7 @@ from specdeck.engine.config.spellings import (
     SPECULATIVE,
 )
 
-_BLOCKS = (SPECULATIVE, "orchestration", "sampling", "alerts", "attach", "deepen")
+_BLOCKS = (SPECULATIVE, "orchestration", "sampling", "alerts", "attach", "deepen", "fingerprint")
 _WIDEST_BATCH = 1024
 """The end of a schedule's last tier; vLLM cuts it to max_num_seqs."""
 

@@ -36,6 +36,7 @@ _COMPUTES = re.compile(
     |hipblas\w*|rccl|MIOpen)[-.]""",
     re.VERBOSE,
 )
+_MADE = re.compile(r"cache/|^/tmp/|^/var/tmp/|^/dev/")
 _PACKAGE = re.compile(r".*/(?:site|dist)-packages/(.+)")
 
 
@@ -106,7 +107,8 @@ def mapped(maps: str) -> list[str]:
         columns = line.split(None, 5)
         if len(columns) == 6 and columns[5].startswith("/"):
             path = columns[5].removesuffix(" (deleted)")
-            if ".so" in path.rpartition("/")[2] and _COMPUTES.search(path):
+            library = ".so" in path.rpartition("/")[2] and _COMPUTES.search(path)
+            if library and (_PACKAGE.match(path) or not _MADE.search(path)):
                 found.add(path)
     return sorted(found)
 

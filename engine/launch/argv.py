@@ -10,7 +10,11 @@ from typing import Any
 from specdeck.engine.config.arguments import Argument
 from specdeck.engine.config.config import Config
 from specdeck.engine.config.methods import GRAPHS_PER_K
-from specdeck.engine.control.protocol import TIERS_VARIABLE, TOKEN_FILE_VARIABLE
+from specdeck.engine.control.protocol import (
+    IN_RESPONSES_VARIABLE,
+    TIERS_VARIABLE,
+    TOKEN_FILE_VARIABLE,
+)
 from specdeck.engine.launch.build import Build, detected
 
 SCHEDULE = "num_speculative_tokens_per_batch_size"
@@ -180,6 +184,8 @@ def environment(
         found.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     if SCHEDULE not in (config.speculative or {}):
         found[TIERS_VARIABLE] = "1"
+    if config.fingerprint is not None and not config.fingerprint.in_responses:
+        found[IN_RESPONSES_VARIABLE] = "0"
     listed = found.get("VLLM_PLUGINS")
     names = (installed or installed_plugins)() if listed is None else listed.split(",")
     found["VLLM_PLUGINS"] = ",".join(dict.fromkeys([*filter(None, names), PLUGIN]))

@@ -275,7 +275,8 @@ _VALUES = st.recursive(
 _KEYS = st.sampled_from(
     [
         *("model", "speculative_config", "sampling", "orchestration", "attach", "alerts"),
-        *("exact_models", "deepen", "host", "port", "speculative_model", "environment"),
+        *("exact_models", "deepen", "fingerprint", "host", "port", "speculative_model"),
+        "environment",
         *("draft_acceptance_threshold", "temperature", "dtype", "worker_use_ray", "swap_space"),
         *("override_generation_config", "speculative_disable_by_batch_size", "max-model-len"),
         *("num_speculative_tokens", "served_model_name", "spec_tokens"),

@@ -209,6 +209,12 @@ def test_the_plugin_is_told_whose_schedule_it_finds(tmp_path: Path) -> None:
     assert name not in made(tmp_path, f"model: a/b\n{own}\n", {})
 
 
+def test_the_fingerprint_can_be_kept_out_of_responses(tmp_path: Path) -> None:
+    name, text = "SPECDECK_FINGERPRINT_IN_RESPONSES", "model: a/b\n"
+    assert name not in made(tmp_path, text, {})
+    assert made(tmp_path, f"{text}fingerprint: {{in_responses: false}}\n", {})[name] == "0"
+
+
 def test_the_caller_is_left_as_it_was(tmp_path: Path) -> None:
     base: dict[str, str] = {}
     made(tmp_path, "model: a/b\n", base)

@@ -1,0 +1,213 @@
+"""`specdeck fingerprint` against a small server that answers as an engine does."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specdeck.console.cli import outcome
+from specdeck.engine.control.protocol import PREFIX
+from specdeck.engine.fingerprint.seen import names_of
+
+Captured = pytest.CaptureFixture[str]
+
+PAGE = (Path(__file__).parents[1] / "engine/metrics/pages/speculative.txt").read_text()
+
+
+class Server(ThreadingHTTPServer):
+    """An engine with facts; one without the plugin when `facts` is None."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.facts: dict[str, Any] | None = {
+            "engine": {"vllm": "0.32.0"},
+            "model": {"draft": {"weights": {"model.safetensors": "a" * 64}}},
+            "live": {"k": 6},
+        }
+        self.partial: list[dict[str, str]] = []
+        self.readings: list[dict[str, Any]] = []
+        """What is said of the reading of weights before it is finished."""
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def reply(self) -> dict[str, Any]:
+        assert self.facts is not None
+        progress = self.readings.pop(0) if self.readings else {"finished": True}
+        partial = [{"fact": "model", "reason": "being read"}] * (not progress["finished"])
+        partial += self.partial
+        build, path = names_of(self.facts, partial=bool(partial))
+        return {
+            "facts": self.facts,
+            "names": {"build": build, "path": path},
+            "fingerprint": path,
+            "partial": partial,
+            "progress": progress,
+            "system_fingerprint": "vllm-0.32.0-09d54272",
+            "responses": {"stamped": True, "reason": None},
+            "instance": "i",
+        }
+
+
+class Handler(BaseHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        """Silent."""
+
+    def do_GET(self) -> None:
+        assert isinstance(self.server, Server)
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        answers: dict[str, Any] = {
+            "/version": {"version": "0.32.0"},
+            "/v1/models": {"data": [{"id": "demo"}]},
+            "/metrics": PAGE,
+            "/v1/completions": {"system_fingerprint": "vllm-0.32.0-09d54272"},
+        }
+        if self.server.facts is not None:
+            answers[f"{PREFIX}/facts"] = self.server.reply()
+        status, body = (200, answers[self.path]) if self.path in answers else (404, {})
+        data = (body if isinstance(body, str) else json.dumps(body)).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_POST = do_GET
+
+
+@pytest.fixture
+def engine() -> Iterator[Server]:
+    with Server() as server:
+        thread = threading.Thread(target=lambda: server.serve_forever(poll_interval=0.01))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SPECDECK_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def deck(*words: str) -> int:
+    return outcome(["fingerprint", *words])
+
+
+def turn(engine: Server, k: int) -> None:
+    assert engine.facts is not None
+    engine.facts = {**engine.facts, "live": {"k": k}}
+
+
+def test_a_pin_holds_until_a_knob_is_turned(engine: Server, capsys: Captured) -> None:
+    assert deck("pin", engine.url) == 0
+    assert deck("verify", engine.url) == 0
+    turn(engine, 5)
+    capsys.readouterr()
+    assert deck("verify", engine.url) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert said[:2] == ["knob changed: k 6 → 5", "vLLM's own fingerprint did not move"]
+    turn(engine, 6)
+    assert deck("verify", engine.url) == 0
+
+
+def test_verify_in_json_says_what_moved(engine: Server, capsys: Captured, tmp_path: Path) -> None:
+    pin = tmp_path / "evals" / "prod.json"
+    assert deck("pin", engine.url, "--expect", str(pin)) == 0
+    assert engine.facts is not None
+    engine.facts["model"]["draft"]["weights"]["model.safetensors"] = "b" * 64
+    capsys.readouterr()
+    assert deck("verify", engine.url, "--expect", str(pin), "--json") == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["same"], found["verdict"]) == (False, "model")
+    assert found["verdicts"][0]["text"] == "model changed: draft"
+    assert found["layers"] == {"build": True, "path": True, "behaviour": None}
+    assert found["system_fingerprint"]["moved"] is False
+
+
+def test_a_name_alone_can_be_expected(engine: Server, capsys: Captured) -> None:
+    _, path = names_of(engine.facts or {}, partial=False)
+    assert deck("verify", engine.url, "--expect", path) == 0
+    assert deck("verify", engine.url, "--expect", f"vllm-0.32.0-09d54272-{path}") == 0
+    turn(engine, 1)
+    assert deck("verify", engine.url, "--expect", path) == 1
+    assert f"{path} was expected" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("expect", ["nowhere.json", "sd1:p123"])
+def test_what_cannot_be_expected_is_wrong_usage(
+    engine: Server, capsys: Captured, expect: str
+) -> None:
+    assert deck("verify", engine.url, "--expect", expect) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_without_a_pin_the_way_to_one_is_said(engine: Server, capsys: Captured) -> None:
+    assert deck("verify", engine.url) == 2
+    assert "specdeck fingerprint pin" in capsys.readouterr().err
+
+
+def test_an_engine_that_is_away_is_3(capsys: Captured) -> None:
+    assert deck("show", "http://127.0.0.1:9") == 3
+    assert capsys.readouterr().err.startswith("specdeck: http://127.0.0.1:9 refuses")
+
+
+def test_verify_waits_for_weights_that_are_being_read(engine: Server, capsys: Captured) -> None:
+    assert deck("pin", engine.url) == 0
+    reading = {"finished": False, "bytes": 10**9, "total_bytes": 10**11, "file": "m.safetensors"}
+    engine.readings = [reading]
+    assert deck("verify", engine.url) == 0
+    assert "reading m.safetensors, 1.0 of 100.0 GB" in capsys.readouterr().err
+
+
+def test_an_engine_without_the_plugin_is_partial_and_never_equal(
+    engine: Server, capsys: Captured
+) -> None:
+    assert deck("pin", engine.url) == 0
+    engine.facts = None
+    capsys.readouterr()
+    assert deck("show", engine.url, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["names"]["path"].startswith("sd1:p~")
+    assert {one["reason"] for one in found["partial"]} == {"only the specdeck plugin can tell"}
+    assert found["system_fingerprint"] == "vllm-0.32.0-09d54272"
+    assert found["facts"]["outside"]["served"] == ["demo"]
+    assert deck("verify", engine.url) == 1
+    assert "not every fact is known" in capsys.readouterr().out
+
+
+def test_a_fact_that_cannot_be_read_is_named(engine: Server, capsys: Captured) -> None:
+    engine.partial = [{"fact": "model.draft.weights", "reason": "Permission denied"}]
+    assert deck("show", engine.url) == 0
+    assert "partial    model.draft.weights: Permission denied" in capsys.readouterr().out
+
+
+def test_moments_are_kept_and_compared(engine: Server, capsys: Captured) -> None:
+    for k in (6, 6, 5):
+        turn(engine, k)
+        assert deck("show", engine.url) == 0
+    capsys.readouterr()
+    assert deck("show", engine.url, "--history", "--json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["moment"] for row in rows] == ["@2", "@1"]
+    assert deck("diff", "@1", "@2") == 1
+    assert capsys.readouterr().out.splitlines()[-2:] == ["- live.k = 6", "+ live.k = 5"]
+    assert deck("diff", "@2", engine.url) == 0
+    assert deck("diff", "@9", engine.url) == 2
+
+
+def test_diff_of_one_engine_is_since_its_pin(engine: Server, capsys: Captured) -> None:
+    assert deck("pin", engine.url) == 0
+    assert deck("diff", engine.url) == 0
+    turn(engine, 2)
+    assert deck("diff", engine.url, "--json") == 1
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["differences"] == [
+        {"fact": "live.k", "kind": "changed", "before": 6, "after": 2}
+    ]

@@ -1,0 +1,180 @@
+"""What is read of models, tokenizers and libraries, and what is said when it cannot be."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specdeck.engine.fingerprint.files import Digests
+from specdeck.engine.fingerprint.gather import Gatherer
+from specdeck.engine.fingerprint.machine import mapped
+from specdeck.engine.fingerprint.models import folder, weights
+
+DRIVER = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {}  Tue\nGCC version:"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    where = tmp_path / "target"
+    where.mkdir()
+    (where / "model-1.safetensors").write_bytes(b"one")
+    (where / "model-2.safetensors").write_bytes(b"two")
+    (where / "config.json").write_text('{"hidden_size": 8, "_name_or_path": "x"}')
+    (where / "generation_config.json").write_text('{"temperature": 0.6}')
+    (where / "tokenizer.json").write_text(
+        json.dumps({"model": {"vocab": {"a": 0}, "merges": []}, "added_tokens": []})
+    )
+    (where / "tokenizer_config.json").write_text('{"chat_template": "{{ x }}"}')
+    return where
+
+
+def gathered(*, driver: str = "570.1", libraries: tuple[str, ...] = (), **models: Path) -> Any:
+    gatherer = Gatherer(
+        Digests(None),
+        {},
+        text=lambda path: DRIVER.format(driver) if "nvidia" in path else None,
+        version=lambda package: {"torch": "2.13.0"}.get(package),
+    )
+    return gatherer.gathered(
+        {
+            "models": {role: {"name": str(path)} for role, path in models.items()},
+            "tokenizers": {"tokenizer": {"name": str(models["target"])}} if models else {},
+            "libraries": list(libraries),
+        }
+    )
+
+
+def test_all_is_read_and_nothing_is_left_out(model: Path) -> None:
+    found = gathered(target=model)
+    target = found["model"]["target"]
+    assert set(target["weights"]) == {"model-1.safetensors", "model-2.safetensors"}
+    assert target["sampling"] == {"temperature": 0.6}
+    assert set(found["model"]["tokenizer"]) == {
+        "vocab", "merges", "rules", "special", "chat_template",
+    }  # fmt: skip
+    assert found["runtime"]["driver"].endswith("570.1 Tue")
+    assert found["unread"] == []
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "moved"),
+    [
+        ("model-2.safetensors", "twp", {"target.weights"}),
+        ("config.json", '{"hidden_size": 9}', {"target.shape"}),
+        ("config.json", '{"hidden_size": 8, "_name_or_path": "y"}', set()),
+        ("generation_config.json", '{"temperature": 1.0}', {"target.sampling"}),
+        ("tokenizer_config.json", '{"chat_template": "{{ y }}"}', {"tokenizer.chat_template"}),
+        ("README.md", "hello", set()),
+    ],
+)
+def test_each_file_moves_its_own_fact(
+    model: Path, file: str, content: str, moved: set[str]
+) -> None:
+    def facts() -> dict[str, Any]:
+        found = gathered(target=model)["model"]
+        return {f"{role}.{name}": v for role, part in found.items() for name, v in part.items()}
+
+    before = facts()
+    (model / file).write_text(content)
+    assert {name for name, value in facts().items() if value != before[name]} == moved
+
+
+def test_a_merge_moves_the_merges_alone(model: Path) -> None:
+    before = gathered(target=model)["model"]["tokenizer"]
+    (model / "tokenizer.json").write_text(
+        json.dumps({"model": {"vocab": {"a": 0}, "merges": [["a", "a"]]}, "added_tokens": []})
+    )
+    after = gathered(target=model)["model"]["tokenizer"]
+    assert {name for name in before if before[name] != after[name]} == {"merges"}
+
+
+def test_another_driver_moves_the_runtime_alone(model: Path) -> None:
+    before, after = gathered(target=model), gathered(target=model, driver="575.2")
+    assert before["model"] == after["model"]
+    assert before["runtime"]["driver"] != after["runtime"]["driver"]
+
+
+def test_a_replaced_library_file_is_noticed(tmp_path: Path) -> None:
+    library = tmp_path / "site-packages" / "torch" / "lib" / "libtorch.so"
+    library.parent.mkdir(parents=True)
+    library.write_bytes(b"one")
+    before = gathered(libraries=(str(library),))["runtime"]["libraries"]
+    library.write_bytes(b"two")
+    after = gathered(libraries=(str(library),))["runtime"]["libraries"]
+    assert before.keys() == after.keys() == {"torch/lib/libtorch.so"}
+    assert before != after
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_weights_that_may_not_be_read_are_named(model: Path) -> None:
+    (model / "model-2.safetensors").chmod(0)
+    found = gathered(target=model)
+    assert found["unread"] == [
+        {"fact": "model.target.weights.model-2.safetensors", "reason": "Permission denied"}
+    ]
+
+
+def test_a_dangling_link_is_named_and_the_rest_is_read(model: Path) -> None:
+    (model / "model-2.safetensors").unlink()
+    (model / "model-2.safetensors").symlink_to(model / "gone")
+    found = gathered(target=model)
+    assert found["unread"] == [
+        {"fact": "model.target.weights.model-2.safetensors", "reason": "No such file or directory"}
+    ]
+    assert found["model"]["target"]["weights"]["model-2.safetensors"] is None
+    assert found["model"]["target"]["weights"]["model-1.safetensors"]
+
+
+def test_a_broken_tokenizer_and_an_absent_model_are_named(model: Path, tmp_path: Path) -> None:
+    (model / "tokenizer.json").write_text("{broken")
+    found = gathered(target=model, draft=tmp_path / "nowhere")
+    assert {one["fact"] for one in found["unread"]} == {"model.draft", "model.tokenizer"}
+
+
+def test_a_model_of_the_hub_is_found_in_the_local_cache(tmp_path: Path) -> None:
+    snapshot = tmp_path / "hub" / "models--a--b" / "snapshots" / "c0ffee"
+    snapshot.mkdir(parents=True)
+    refs = tmp_path / "hub" / "models--a--b" / "refs"
+    refs.mkdir()
+    (refs / "main").write_text("c0ffee")
+    environment = {"HF_HUB_CACHE": str(tmp_path / "hub")}
+    assert folder("a/b", None, environment) == snapshot
+    assert folder("a/b", "c0ffee", environment) == snapshot
+    assert folder("a/c", None, environment) is None
+
+
+def test_the_same_weights_in_two_formats_are_read_once(tmp_path: Path) -> None:
+    for name in ("model.safetensors", "pytorch_model.bin", "training_args.bin"):
+        (tmp_path / name).write_bytes(b"w")
+    assert [path.name for path in weights(tmp_path)] == ["model.safetensors"]
+    (tmp_path / "model.safetensors").unlink()
+    assert [path.name for path in weights(tmp_path)] == ["pytorch_model.bin"]
+
+
+def test_libraries_that_compute_are_told_from_the_rest() -> None:
+    line = "7f00-7f01 r-xp 00000000 fe:00 1    {}\n"
+    compute = [
+        "/usr/lib/x86_64-linux-gnu/libm.so.6",
+        "/usr/lib/x86_64-linux-gnu/libcuda.so.570.86.15",
+        "/v/site-packages/nvidia/cublas/lib/libcublasLt.so.12",
+        "/v/site-packages/torch/lib/libtorch_cpu.so",
+        "/v/site-packages/vllm/_C.abi3.so",
+    ]
+    rest = [
+        "/usr/lib/x86_64-linux-gnu/libc.so.6",
+        "/usr/lib/libssl.so.3",
+        "/root/.cache/vllm/torch_compile_cache/a/b.so",
+        "/v/site-packages/torch/share/x.bin",
+    ]
+    maps = "".join(line.format(path) for path in compute + rest) + "7f00-7f01 rw-p 0 00:00 0\n"
+    assert mapped(maps) == sorted(compute)
+
+
+def test_progress_is_told_now_and_then(model: Path) -> None:
+    said: list[dict[str, Any]] = []
+    ticks = iter([0.0, 0.1, 1.0, 2.0])
+    gatherer = Gatherer(Digests(None), {}, said.append, clock=lambda: next(ticks))
+    gatherer.gathered({"models": {"target": {"name": str(model)}}})
+    assert said == [{"bytes": 3, "total_bytes": 6, "file": "model-1.safetensors"}]
