@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 
 from benchmarks.engines import table
 from benchmarks.parse_page import RECORDED, grown
+
 from specdeck.engine.control.client import client
 from specdeck.engine.control.protocol import PREFIX, PROTOCOL, EngineState
 from specdeck.engine.metrics.scrape import readings
