@@ -1,0 +1,80 @@
+"""Acceptance by position, with denominators that survive a moving k."""
+
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specdeck.engine.policy.acceptance import Acceptance
+
+SHARES = (0.8, 0.6, 0.5, 0.5, 0.5)
+
+
+def feed(window: Acceptance, ks: list[int], shares: tuple[float, ...], random: Random) -> bool:
+    shifted = False
+    for number, k in enumerate(ks, start=1):
+        accepted = [0] * 5
+        for _ in range(8):
+            for position in range(k):
+                if random.random() >= shares[position]:
+                    break
+                accepted[position] += 1
+        window.add(8, k, accepted)
+        if number % 8 == 0:
+            shifted = window.merge() or shifted
+    window.merge()
+    return shifted
+
+
+@pytest.mark.parametrize("ks", [[5], [2, 5, 5, 5], [1, 1, 1, 5]])
+def test_a_moving_k_does_not_change_the_estimate(ks: list[int]) -> None:
+    window = Acceptance(5)
+    feed(window, ks * 400, SHARES, Random(3))
+    true = [0.8, 0.48, 0.24, 0.12, 0.06]
+    assert window.survival == pytest.approx(true, abs=0.04)
+    assert window.expected[0] == 1.0
+    assert window.expected[2] == pytest.approx(1 + 0.8 + 0.48, abs=0.06)
+
+
+def test_a_change_of_text_is_noticed_within_two_blocks() -> None:
+    window = Acceptance(5)
+    feed(window, [3] * 400, SHARES, Random(3))
+    assert feed(window, [3] * 16, (0.1,) * 5, Random(3))
+    assert window.survival[0] < 0.4
+
+
+def test_the_same_text_rarely_looks_changed() -> None:
+    window, random = Acceptance(5), Random(3)
+    feed(window, [3] * 200, SHARES, random)
+    assert sum(feed(window, [3] * 8, SHARES, random) for _ in range(500)) <= 5
+
+
+def test_positions_that_were_never_drafted_are_guessed_from_the_last() -> None:
+    window = Acceptance(5)
+    feed(window, [1] * 400, (0.9,) * 5, Random(3))
+    assert window.survival[1] == pytest.approx(0.81, abs=0.05)
+    assert window.error(1, 2) > 5 * window.error(0, 1)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 32), st.integers(0, 5), st.lists(st.floats(0, 1), min_size=5)),
+        max_size=40,
+    )
+)
+def test_survival_never_rises_and_stays_a_share(
+    steps: list[tuple[int, int, list[float]]],
+) -> None:
+    window = Acceptance(5)
+    for requests, k, shares in steps:
+        accepted, before = [], requests
+        for share in shares[:5]:
+            before = int(before * share)
+            accepted.append(before)
+        window.add(requests, k, accepted)
+        window.merge()
+    chain = [1.0, *window.survival]
+    assert all(0 <= b <= a for a, b in pairwise(chain))
+    assert 1 <= window.expected[-1] <= 6
