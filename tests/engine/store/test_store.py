@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from specdeck.engine.errors import SpecdeckError
+from specdeck.engine.store.checks import Checks
 from specdeck.engine.store.store import SCHEMA, Action, Start, Store, config_key
 
 ACTION = Action(
@@ -125,3 +126,25 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SpecdeckError, match="cannot be used"):
         Store(tmp_path / "file" / "data" / "specdeck.sqlite")
+
+
+def test_a_file_of_the_first_schema_gains_the_checks_and_keeps_its_actions(path: Path) -> None:
+    with Store(path) as store:
+        store.add_action(ACTION)
+    old = sqlite3.connect(path)
+    old.executescript("DROP TABLE check_cases; DROP TABLE checks; PRAGMA user_version = 1;")
+    old.close()
+    with Store(path) as store:
+        assert store.actions() == (ACTION,)
+        Checks(store).begin("key", 1000.0, ACTION.url, {})
+
+
+def test_a_transaction_that_breaks_leaves_nothing(store: Store) -> None:
+    def half() -> None:
+        with store.transaction() as db:
+            db.execute("INSERT INTO starts (t, config, seconds) VALUES (1, 'a', 1)")
+            raise KeyError("broken")
+
+    with pytest.raises(KeyError):
+        half()
+    assert store.last_start("a") is None

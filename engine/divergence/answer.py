@@ -1,0 +1,191 @@
+"""An engine's answer as tokens with their log-probabilities, streamed or whole, chat or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from specdeck.engine.errors import NotAnEngine, Unsupported
+
+_PREFIX = "token_id:"
+"""How vLLM spells a token when it is asked for ids: text does not tell two tokens apart."""
+
+_T = TypeVar("_T")
+Candidate = tuple[int, float]
+"""Token id and log-probability."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a tool, as the model wrote it."""
+
+    name: str
+    arguments: str
+    """JSON, or what should have been."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one event of a stream adds; a whole answer is one piece."""
+
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[float | None, ...] = ()
+    """Of the tokens themselves."""
+    tops: tuple[tuple[Candidate, ...], ...] = ()
+    """The likeliest candidates at each token, the likeliest first."""
+    text: str = ""
+    calls: tuple[tuple[int, Call], ...] = ()
+    """Numbers and parts of calls."""
+    finish: str | None = None
+    prompt_ids: tuple[int, ...] | None = None
+    drafted: int | None = None
+    """Tokens drafted for the whole answer; None where the engine does not say."""
+    system_fingerprint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One whole answer."""
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float | None, ...]
+    tops: tuple[tuple[Candidate, ...], ...]
+    text: str
+    calls: tuple[Call, ...]
+    finish: str | None
+    prompt_ids: tuple[int, ...] | None
+    drafted: int | None
+    system_fingerprint: str | None
+    seconds: float
+    """From the request to its last byte."""
+
+    def margin(self, index: int) -> float | None:
+        """Top-1 minus top-2 log-probability at a token; None where they are not known."""
+        if index >= len(self.tops) or len(self.tops[index]) < 2:
+            return None
+        first, second = self.tops[index][:2]
+        return first[1] - second[1]
+
+
+def assembled(pieces: Iterable[Piece], seconds: float) -> Answer:
+    """The answer that the pieces make; raises Unsupported when they carry no token ids."""
+    found = tuple(pieces)
+    ids = tuple(token for piece in found for token in piece.token_ids)
+    text = "".join(piece.text for piece in found)
+    calls = _joined(part for piece in found for part in piece.calls)
+    if not ids and (text or calls):
+        raise Unsupported("the engine returns no token ids", remedy="use vLLM 0.26 or newer")
+    return Answer(
+        token_ids=ids,
+        logprobs=tuple(value for piece in found for value in piece.logprobs),
+        tops=tuple(top for piece in found for top in piece.tops),
+        text=text,
+        calls=calls,
+        finish=_last(piece.finish for piece in found),
+        prompt_ids=_last(piece.prompt_ids for piece in found),
+        drafted=_last(piece.drafted for piece in found),
+        system_fingerprint=_last(piece.system_fingerprint for piece in found),
+        seconds=seconds,
+    )
+
+
+def piece(event: Mapping[str, Any]) -> Piece:
+    """What a completion, a chat completion or one streamed event of either holds.
+
+    Raises NotAnEngine for anything else.
+
+    >>> piece({"choices": [{"text": "a", "token_ids": [7]}]}).token_ids
+    (7,)
+    """
+    try:
+        choices = event["choices"]
+        if not choices:
+            return Piece(drafted=_drafted(event), system_fingerprint=_system(event))
+        return _choice(event, choices[0])
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise NotAnEngine("an answer is not in vLLM's form") from error
+
+
+def _choice(event: Mapping[str, Any], choice: Mapping[str, Any]) -> Piece:
+    message = choice.get("message") or choice.get("delta") or {}
+    text = choice.get("text") or message.get("content") or ""
+    prompt = choice.get("prompt_token_ids") or event.get("prompt_token_ids")
+    logprobs, tops = _logprobs(choice.get("logprobs"))
+    ids = tuple(int(token) for token in choice.get("token_ids") or ())
+    if ids and logprobs and len(ids) != len(logprobs):
+        raise ValueError("as many log-probabilities as tokens are wanted")
+    return Piece(
+        token_ids=ids,
+        logprobs=logprobs or (None,) * len(ids),
+        tops=tops or ((),) * len(ids),
+        text=str(text),
+        calls=tuple(_call(n, part) for n, part in enumerate(message.get("tool_calls") or ())),
+        finish=choice.get("finish_reason"),
+        prompt_ids=None if prompt is None else tuple(prompt),
+        drafted=_drafted(event),
+        system_fingerprint=_system(event),
+    )
+
+
+def _logprobs(
+    data: Mapping[str, Any] | None,
+) -> tuple[tuple[float | None, ...], tuple[tuple[Candidate, ...], ...]]:
+    if not data:
+        return (), ()
+    if "content" in data:  # chat
+        entries = data["content"] or ()
+        tops = (((t["token"], t["logprob"]) for t in e.get("top_logprobs") or ()) for e in entries)
+        return tuple(e.get("logprob") for e in entries), tuple(_ranked(top) for top in tops)
+    tops_of = data.get("top_logprobs") or [None] * len(data["token_logprobs"])
+    return tuple(data["token_logprobs"]), tuple(_ranked((top or {}).items()) for top in tops_of)
+
+
+def _ranked(candidates: Iterable[tuple[str, float]]) -> tuple[Candidate, ...]:
+    """By log-probability; equal ones by id, as an arm must not depend on a server's order."""
+    found = [(token_id(token), float(logprob)) for token, logprob in candidates]
+    return tuple(sorted(found, key=lambda one: (-one[1], one[0])))
+
+
+def token_id(token: str) -> int:
+    """The id in vLLM's spelling of it; raises ValueError for text.
+
+    >>> token_id("token_id:309")
+    309
+    """
+    if not token.startswith(_PREFIX):
+        raise ValueError("a token is given as text")
+    return int(token.removeprefix(_PREFIX))
+
+
+def _call(number: int, part: Mapping[str, Any]) -> tuple[int, Call]:
+    function = part.get("function") or {}
+    index = part.get("index")
+    call = Call(function.get("name") or "", function.get("arguments") or "")
+    return (number if index is None else int(index), call)
+
+
+def _joined(parts: Iterable[tuple[int, Call]]) -> tuple[Call, ...]:
+    calls: dict[int, Call] = {}
+    for number, part in parts:
+        known = calls.get(number, Call("", ""))
+        calls[number] = Call(known.name + part.name, known.arguments + part.arguments)
+    return tuple(calls[number] for number in sorted(calls))
+
+
+def _drafted(event: Mapping[str, Any]) -> int | None:
+    metrics = event.get("metrics") or {}
+    drafted = (metrics.get("speculative_decoding") or {}).get("num_draft_tokens")
+    return None if drafted is None else int(drafted)
+
+
+def _system(event: Mapping[str, Any]) -> str | None:
+    value = event.get("system_fingerprint")
+    return None if value is None else str(value)
+
+
+def _last(values: Iterable[_T | None]) -> _T | None:
+    last: _T | None = None
+    for value in values:
+        last = last if value is None else value
+    return last

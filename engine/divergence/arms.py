@@ -1,0 +1,159 @@
+"""The two ways of serving that a check compares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from specdeck.engine.errors import EngineError, Unsupported
+
+if TYPE_CHECKING:
+    from specdeck.engine.control.client import EngineClient
+    from specdeck.engine.control.protocol import Capability
+
+Name = Literal["serving", "reference"]
+Grade = Literal["serving", "soft", "hard"]
+"""As production uses it; k = 0 per request in the same engine; another engine."""
+
+NOT_PINNED = "start the engine with `specdeck run`, or give --reference URL for a hard reference"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What an engine says of itself; None is not known."""
+
+    model: str
+    vllm: str | None = None
+    method: str | None = None
+    k: int | None = None
+    k_max: int | None = None
+    mode: str | None = None
+    fingerprint: str | None = None
+    """specdeck's own."""
+    system_fingerprint: str | None = None
+    details: Mapping[str, Any] | None = None
+    """The facts behind the fingerprint, flattened: what moved can be named later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One way of serving."""
+
+    name: Name
+    url: str
+    grade: Grade
+    facts: Facts
+    pin: int | None = None
+    """The k that every request of it is pinned to; None leaves it to the engine."""
+
+    @property
+    def model(self) -> str:
+        """The name that requests use."""
+        return self.facts.model
+
+    def identity(self) -> dict[str, Any]:
+        """What makes two runs comparable: they may be one run only where all of it is the same."""
+        facts = self.facts
+        return {
+            "url": self.url, "grade": self.grade, "model": facts.model, "pin": self.pin,
+            "k": facts.k, "mode": facts.mode, "fingerprint": facts.fingerprint,
+            "system_fingerprint": facts.system_fingerprint,
+        }  # fmt: skip
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, for the store."""
+        return {"url": self.url, "grade": self.grade, "pin": self.pin, "facts": asdict(self.facts)}
+
+
+async def soft(client: EngineClient, model: str | None = None) -> tuple[Arm, Arm]:
+    """An engine as it serves, and the same engine without a draft for the request.
+
+    Raises Unsupported where it cannot pin a request.
+    """
+    facts, pins = await described(client, model)
+    if pins is None or not pins.available:
+        why = "the engine cannot leave the draft out of a single request"
+        if pins is not None and pins.reason:
+            why = f"{why} ({pins.reason})"
+        raise Unsupported(why, remedy=NOT_PINNED)
+    return (
+        Arm("serving", client.url, "serving", facts),
+        Arm("reference", client.url, "soft", facts, pin=0),
+    )
+
+
+async def hard(
+    serving: EngineClient, reference: EngineClient, model: str | None = None
+) -> tuple[Arm, Arm]:
+    """Two engines, each as it serves."""
+    ours, _ = await described(serving, model)
+    theirs, _ = await described(reference, None)
+    return (
+        Arm("serving", serving.url, "serving", ours),
+        Arm("reference", reference.url, "hard", theirs),
+    )
+
+
+async def described(client: EngineClient, model: str | None) -> tuple[Facts, Capability | None]:
+    """What an engine says of itself, and whether it can pin requests; None without the plugin.
+
+    Raises EngineError when it cannot be reached, or serves no model of that name.
+    """
+    served = await client.models()
+    if not served or (model is not None and model not in served):
+        names = ", ".join(served) or "none"
+        raise EngineError(f"{client.url} serves {names}, not {model}", remedy="check --model")
+    name = model or served[0]
+    try:
+        state = await client.state()
+    except Unsupported:
+        return Facts(name, vllm=await client.version()), None
+    return (
+        Facts(
+            model=name,
+            vllm=state.vllm,
+            method=state.method,
+            k=state.k,
+            k_max=state.k_max,
+            mode=state.mode,
+            fingerprint=state.fingerprint,
+            system_fingerprint=state.system_fingerprint,
+            details=await _details(client),
+        ),
+        state.can("request_k"),
+    )
+
+
+async def _details(client: EngineClient) -> Mapping[str, Any] | None:
+    try:
+        facts = (await client.facts()).get("facts")
+    except EngineError:
+        return None
+    return flat(facts) if isinstance(facts, dict) else None
+
+
+def flat(facts: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested facts with dotted names.
+
+    >>> flat({"model": {"dtype": "bfloat16"}, "vllm": "0.32.0"})
+    {'model.dtype': 'bfloat16', 'vllm': '0.32.0'}
+    """
+    found: dict[str, Any] = {}
+    for key, value in facts.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{name}.")
+        else:
+            found[name] = value
+    return found
+
+
+def moved(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """The facts that are not what they were.
+
+    >>> moved({"vllm": "0.31.0", "a": 1}, {"vllm": "0.32.0", "a": 1})
+    ('vllm',)
+    """
+    old, new = before or {}, after or {}
+    return tuple(sorted(k for k in {*old, *new} if old.get(k) != new.get(k)))

@@ -1,0 +1,262 @@
+"""One arm's requests: patient with an engine that is busy or away, strict with nonsense."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import httpx
+
+from specdeck.engine.control.refusals import refusal, silence
+from specdeck.engine.divergence import request
+from specdeck.engine.divergence.answer import Answer, Piece, assembled, piece
+from specdeck.engine.divergence.arms import Arm
+from specdeck.engine.divergence.prompts import Prompt
+from specdeck.engine.divergence.request import Settings
+from specdeck.engine.errors import EngineError, NotAnEngine, SpecdeckError, Unreachable
+
+TIMEOUT_S = 300.0
+"""Without a byte. A whole answer is long in coming from an engine under load."""
+PATIENCE_S = 120.0
+"""How long one request is tried again; an engine restarts in half a minute."""
+_AGAIN = frozenset({429, 500, 502, 503, 504})
+_STUBBORN = 3
+"""How often a 500 is believed to be an accident."""
+PROBE = 'def probe(limit: int = 50) -> str:\n\treturn "naïve 東京" + \'{"limit": 500}\'  # 0.125\n'
+
+_T = TypeVar("_T")
+Sleep = Callable[[float], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The engine will not answer this prompt, however often it is asked."""
+
+    reason: str
+
+
+class _Again(Exception):
+    """Worth another try, after `wait` seconds where the engine said so."""
+
+    def __init__(self, error: SpecdeckError, wait: float | None = None, accident: bool = False):
+        super().__init__(str(error))
+        self.error, self.wait, self.accident = error, wait, accident
+
+
+class _Refusal(Exception):
+    """The request itself is at fault."""
+
+
+def http_client(
+    url: str,
+    *,
+    streams: int,
+    api_key: str | None = None,
+    transport: httpx.AsyncBaseTransport | None = None,
+) -> httpx.AsyncClient:
+    """Connections for so many requests at once; to be closed by the caller."""
+    headers = {"User-Agent": "specdeck"}
+    if api_key:
+        headers["Authorization"] = f"Bearer {api_key}"
+    return httpx.AsyncClient(
+        base_url=url,
+        headers=headers,
+        timeout=httpx.Timeout(TIMEOUT_S, connect=5.0),
+        limits=httpx.Limits(max_connections=streams + 2, max_keepalive_connections=streams + 2),
+        transport=transport,
+        trust_env=False,
+    )
+
+
+class Asker:
+    """Asks one arm; raises EngineError when the engine stays away or is no vLLM."""
+
+    def __init__(
+        self,
+        http: httpx.AsyncClient,
+        arm: Arm,
+        settings: Settings,
+        *,
+        patience_s: float = PATIENCE_S,
+        sleep: Sleep = asyncio.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._http = http
+        self.arm = arm
+        self.settings = settings
+        self._patience_s = patience_s
+        self._sleep = sleep
+        self._clock = clock
+
+    async def answer(self, prompt: Prompt, *, stream: bool = False) -> Answer | Refused:
+        """The arm's whole answer; streamed, it is put together again from its pieces."""
+
+        async def once() -> Answer:
+            began = self._clock()
+            async with aclosing(self.pieces(prompt, stream=stream)) as pieces:
+                found = [each async for each in pieces]
+            return assembled(found, self._clock() - began)
+
+        try:
+            return await self._patiently(once)
+        except _Refusal as error:
+            return Refused(str(error))
+
+    async def pieces(self, prompt: Prompt, *, stream: bool = True) -> AsyncGenerator[Piece, None]:
+        """The answer as it comes, tried once."""
+        arm = self.arm
+        wanted = request.body(prompt, self.settings, model=arm.model, pin=arm.pin, stream=stream)
+        if not stream:
+            yield piece(await self._post(request.path(prompt), wanted))
+            return
+        async with aclosing(self._events(request.path(prompt), wanted)) as events:
+            async for event in events:
+                yield piece(event)
+
+    async def forced(self, tokens: tuple[int, ...]) -> list[dict[str, Any] | None] | Refused:
+        """What the arm thinks of each of `tokens`, by token id; None for the first."""
+        wanted = request.forced(tokens, self.settings, model=self.arm.model, pin=self.arm.pin)
+
+        async def once() -> list[dict[str, Any] | None]:
+            reply = await self._post(request.COMPLETIONS, wanted)
+            try:
+                return list(reply["choices"][0]["prompt_logprobs"])
+            except (KeyError, IndexError, TypeError) as error:
+                raise NotAnEngine(f"{self.arm.url} gives no prompt_logprobs") from error
+
+        try:
+            return await self._patiently(once)
+        except _Refusal as error:
+            return Refused(str(error))
+
+    async def continuations(
+        self, prompt: Prompt, *, n: int, tokens: int, temperature: float
+    ) -> tuple[tuple[int, ...], ...] | Refused:
+        """`n` short continuations drawn at `temperature`, as token ids."""
+        arm = self.arm
+        wanted = request.sampled(
+            prompt, model=arm.model, pin=arm.pin, n=n, tokens=tokens, temperature=temperature
+        )
+
+        async def once() -> tuple[tuple[int, ...], ...]:
+            reply = await self._post(request.path(prompt), wanted)
+            try:
+                return tuple(tuple(choice["token_ids"]) for choice in reply["choices"])
+            except (KeyError, TypeError) as error:
+                raise NotAnEngine(f"{arm.url} returns no token ids") from error
+
+        try:
+            return await self._patiently(once)
+        except _Refusal as error:
+            return Refused(str(error))
+
+    async def tokenized(self, text: str) -> tuple[int, ...] | None:
+        """The arm's tokens of `text`; None where it does not tell."""
+        wanted = {"model": self.arm.model, "prompt": text}
+        try:
+            reply = await self._patiently(lambda: self._post("/tokenize", wanted))
+        except (_Refusal, NotAnEngine):
+            return None
+        found = reply.get("tokens")
+        return tuple(found) if isinstance(found, list) else None
+
+    async def takes_priority(self, prompt: Prompt) -> bool:
+        """Whether the engine schedules by priority: any other refuses a request with one."""
+        wanted = {"model": self.arm.model, **prompt.body, "max_tokens": 1, "priority": 1}
+        try:
+            await self._patiently(lambda: self._post(request.path(prompt), wanted))
+        except _Refusal:
+            return False
+        return True
+
+    async def _patiently(self, once: Callable[[], Awaitable[_T]]) -> _T:
+        ends, tries, accidents = self._clock() + self._patience_s, 0, 0
+        while True:
+            try:
+                return await once()
+            except _Again as again:
+                accidents += again.accident
+                wait = again.wait if again.wait is not None else min(0.25 * 2**tries, 10.0)
+                if accidents >= _STUBBORN or self._clock() + wait > ends:
+                    raise again.error from None
+                tries += 1
+                await self._sleep(wait)
+
+    async def _post(self, path: str, wanted: dict[str, Any]) -> dict[str, Any]:
+        try:
+            response = await self._http.post(path, json=wanted)
+        except httpx.HTTPError as error:
+            raise _Again(silence(self.arm.url, error, TIMEOUT_S)) from error
+        self._judge(response)
+        try:
+            reply = response.json()
+        except ValueError as error:
+            raise NotAnEngine(f"{self.arm.url} answers with something that is not JSON") from error
+        if not isinstance(reply, dict):
+            raise NotAnEngine(f"{self.arm.url} answers with something that is no vLLM's")
+        return reply
+
+    async def _events(
+        self, path: str, wanted: dict[str, Any]
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        try:
+            async with self._http.stream("POST", path, json=wanted) as response:
+                if not response.is_success:
+                    await response.aread()
+                self._judge(response)
+                async for event in _parsed(response.aiter_lines(), self.arm.url):
+                    yield event
+        except httpx.HTTPError as error:
+            raise _Again(silence(self.arm.url, error, TIMEOUT_S)) from error
+
+    def _judge(self, response: httpx.Response) -> None:
+        if response.is_success:
+            return
+        status = response.status_code
+        if status in (400, 413, 422):
+            raise _Refusal(_message(response))
+        if status not in _AGAIN:
+            keyed = "Authorization" in self._http.headers
+            raise refusal(self.arm.url, response, control=False, keyed=keyed)
+        error = Unreachable(f"{self.arm.url} answers {status}", remedy="see the engine's log")
+        raise _Again(error, _retry_after(response), accident=status == 500)
+
+
+async def _parsed(lines: AsyncIterator[str], url: str) -> AsyncIterator[dict[str, Any]]:
+    async for line in lines:
+        if not line.startswith("data:"):
+            continue
+        text = line.removeprefix("data:").strip()
+        if text == "[DONE]":
+            return
+        try:
+            event = json.loads(text)
+        except ValueError as error:
+            raise NotAnEngine(f"{url} streams something that is not JSON") from error
+        if not isinstance(event, dict):
+            raise NotAnEngine(f"{url} streams something that is no vLLM's")
+        if "error" in event:
+            raise _Again(EngineError(f"{url} broke off an answer: {event['error']}"), accident=True)
+        yield event
+    raise _Again(Unreachable(f"{url} broke off in mid-answer"))
+
+
+def _retry_after(response: httpx.Response) -> float | None:
+    value = response.headers.get("Retry-After", "")
+    return min(float(value), 30.0) if value.isdecimal() else None
+
+
+def _message(response: httpx.Response) -> str:
+    """The engine's own words, on one short line."""
+    try:
+        body = response.json()
+        error = body.get("error", body)
+        text = str(error.get("message", error) if isinstance(error, dict) else error)
+    except (ValueError, AttributeError):
+        text = f"status {response.status_code}"
+    return "".join(c for c in " ".join(text.split()) if c.isprintable())[:300]

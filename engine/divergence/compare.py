@@ -1,0 +1,151 @@
+"""Two answers to one request: where they part, and what kind of parting it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from specdeck.engine.divergence.answer import Answer, Candidate
+from specdeck.engine.divergence.resolution import agreed
+from specdeck.engine.divergence.structure import Change, changes
+
+Class = Literal["near_tie", "material", "structural", "stream_only"]
+CLASSES: tuple[Class, ...] = ("near_tie", "material", "structural", "stream_only")
+
+
+@dataclass(frozen=True, slots=True)
+class Recheck:
+    """The serving arm's tokens, fed through the target in one pass."""
+
+    gap: float | None
+    """By how much the target prefers its own token to the serving arm's, log-probability."""
+    rank: int | None
+    """Of the serving arm's token in the target's eyes; 1 is the argmax."""
+    worst: float | None
+    """The largest gap of any of the serving arm's tokens up to the divergence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """The first place at which two answers differ."""
+
+    index: int
+    """Of the token, from 0."""
+    serving_token: int | None
+    """None where the answer has ended."""
+    reference_token: int | None
+    serving_top: tuple[Candidate, ...]
+    reference_top: tuple[Candidate, ...]
+    margin_serving: float | None
+    """By how much the arm prefers its own token to the other's, log-probability.
+
+    Top-1 minus top-2 where, as is usual, the other arm took the second. Negative where the
+    arm's own figures do not favour what it said.
+    """
+    margin_reference: float | None
+    bounded: bool
+    """Whether a margin is only a lower bound: the other's token was not among the candidates."""
+    structure: tuple[Change, ...] = ()
+    stream_only: bool = False
+    recheck: Recheck | None = None
+
+    def kind(self, near_tie: float) -> Class:
+        """The class, where margins up to `near_tie` may be noise."""
+        if self.stream_only:
+            return "stream_only"
+        if not self.tied(near_tie):
+            return "material"
+        return "structural" if self.structure else "near_tie"
+
+    def tied(self, near_tie: float) -> bool:
+        """Whether noise may have chosen between the two tokens."""
+        if self.recheck is not None and self.recheck.gap is not None:
+            # A third look decides: whoever generates one token at a time agrees or does not.
+            return self.recheck.gap <= near_tie
+        margins = (self.margin_serving, self.margin_reference)
+        known = [abs(margin) for margin in margins if margin is not None]
+        return len(known) == 2 and not self.bounded and max(known) <= near_tie
+
+    def as_json(self, *, private: bool = False) -> dict[str, Any]:
+        """Plain values; without anything that was said when `private`."""
+        data = asdict(self)
+        data["structure"] = [change.as_json() for change in self.structure]
+        if private:
+            for name in ("serving_token", "reference_token"):
+                data[name] = None
+            for name in ("serving_top", "reference_top"):
+                data[name] = []
+            data["structure"] = [
+                {**change, "reference": None, "serving": None} for change in data["structure"]
+            ]
+        return data
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Divergence:
+        """What `as_json` gave."""
+        recheck = data.get("recheck")
+        return cls(
+            **{
+                **data,
+                "serving_top": tuple((int(i), float(p)) for i, p in data["serving_top"]),
+                "reference_top": tuple((int(i), float(p)) for i, p in data["reference_top"]),
+                "structure": tuple(Change(**change) for change in data["structure"]),
+                "recheck": Recheck(**recheck) if recheck else None,
+            }
+        )
+
+
+def divergence(serving: Answer, reference: Answer) -> Divergence | None:
+    """Where `serving` leaves `reference`; None when they are the same, token for token."""
+    index = agreed(serving.token_ids, reference.token_ids)
+    ours, theirs = _at(serving, index), _at(reference, index)
+    if ours is None and theirs is None:
+        return _untold(serving, reference, index)
+    mine, bound_mine = _preference(serving, index, theirs)
+    yours, bound_yours = _preference(reference, index, ours)
+    return Divergence(
+        index=index,
+        serving_token=ours,
+        reference_token=theirs,
+        serving_top=serving.tops[index] if ours is not None else (),
+        reference_top=reference.tops[index] if theirs is not None else (),
+        margin_serving=mine,
+        margin_reference=yours,
+        bounded=bound_mine or bound_yours,
+        structure=changes(reference, serving),
+    )
+
+
+def _untold(serving: Answer, reference: Answer, index: int) -> Divergence | None:
+    """Equal tokens that were told as different text or other calls: one arm was streamed.
+
+    A call that was cut short by max_tokens is told in parts or not at all, as it comes.
+    """
+    called = bool(serving.calls or reference.calls)
+    if called and "length" in (serving.finish, reference.finish):
+        return None
+    same = serving.text == reference.text and not changes(reference, serving)
+    if same and len(serving.calls) == len(reference.calls):
+        return None
+    return Divergence(
+        index, None, None, (), (), None, None, False, changes(reference, serving), stream_only=True
+    )
+
+
+def _at(answer: Answer, index: int) -> int | None:
+    return answer.token_ids[index] if index < len(answer.token_ids) else None
+
+
+def _preference(answer: Answer, index: int, other: int | None) -> tuple[float | None, bool]:
+    """The margin of an arm's token over the other arm's, and whether it is only a bound."""
+    if index >= len(answer.token_ids):
+        return None, False
+    own, listed = answer.logprobs[index], dict(answer.tops[index])
+    if own is None or not listed:
+        return None, False
+    if other is None:
+        return answer.margin(index), False
+    if other in listed:
+        return own - listed[other], False
+    return own - min(listed.values()), True

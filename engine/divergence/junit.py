@@ -1,0 +1,41 @@
+"""A check's outcome as JUnit XML, as CI systems show it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from xml.etree import ElementTree as ET
+
+from specdeck.engine.divergence.report import case_line
+
+
+def junit(data: Mapping[str, Any]) -> str:
+    """One test for the verdict, and one for each case that is no near tie."""
+    cases = [case for case in data["cases"] if case["class"] != "near_tie"]
+    bad = data["verdict"] == "fail"
+    suite = ET.Element(
+        "testsuite",
+        name="specdeck check",
+        tests=str(1 + len(cases)),
+        failures=str(int(bad) + len(cases)),
+        skipped=str(int(data["verdict"] == "inconclusive")),
+        time=f"{data['seconds']:.3f}",
+    )
+    main = ET.SubElement(suite, "testcase", classname="specdeck.check", name="verdict")
+    if bad:
+        ET.SubElement(main, "failure", message=_plain(data["reason"]), type="fail")
+    elif data["verdict"] == "inconclusive":
+        ET.SubElement(main, "skipped", message=_plain(data["reason"]))
+    for case in cases:
+        name = f"prompt {case['prompt']} token {case['index']}"
+        one = ET.SubElement(suite, "testcase", classname=f"specdeck.{case['class']}", name=name)
+        ET.SubElement(one, "failure", message=_plain(case_line(case)), type=case["class"])
+    ET.indent(suite)
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suite, encoding="unicode") + "\n"
+    )
+
+
+def _plain(text: str) -> str:
+    """Without the characters that XML has no spelling for."""
+    return "".join(c for c in text if c.isprintable())

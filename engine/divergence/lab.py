@@ -1,0 +1,205 @@
+"""A check from the engines' addresses to its outcome: arms, the run to go on with, the verdict."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from specdeck.engine.divergence import arms as arms_of
+from specdeck.engine.divergence.arms import Arm
+from specdeck.engine.divergence.ask import PATIENCE_S, Asker, http_client
+from specdeck.engine.divergence.compare import Divergence
+from specdeck.engine.divergence.pace import Pacer
+from specdeck.engine.divergence.request import Settings
+from specdeck.engine.divergence.runner import Check, Found, Progress
+from specdeck.engine.divergence.summary import Case, Outcome, outcome
+from specdeck.engine.errors import Unsupported
+from specdeck.engine.fingerprint.digest import canonical
+from specdeck.engine.store.checks import Checks, Pair, Run
+
+if TYPE_CHECKING:
+    import httpx
+
+    from specdeck.engine.control.client import EngineClient
+    from specdeck.engine.divergence.prompts import PromptSet
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Where one arm answers, and what it wants to be told."""
+
+    client: EngineClient
+    api_key: str | None = None
+    transport: httpx.AsyncBaseTransport | None = None
+
+    def __repr__(self) -> str:
+        return f"Engine({self.client.url})"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an operator asks of a check."""
+
+    settings: Settings = field(default_factory=Settings)
+    threshold: float = 0.015
+    streams: int = 8
+    """Requests at once on each engine."""
+    gentle: bool = False
+    private: bool = False
+    fresh: bool = False
+    """Begins anew even where a run was cut short."""
+    calls: int = 5
+    model: str | None = None
+    patience_s: float = PATIENCE_S
+
+
+class Lab:
+    """Two arms, ready to be asked; an async context manager."""
+
+    def __init__(
+        self,
+        serving: Engine,
+        reference: Engine | None,
+        plan: Plan,
+        *,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._engines = serving, reference
+        self.plan = plan
+        self._wall = wall
+        self._stack = AsyncExitStack()
+        self.arms: tuple[Arm, Arm]
+        self.askers: tuple[Asker, Asker]
+        """Serving and reference; their `pieces` are the streams of a split screen."""
+        self.resumed = 0
+        """Prompts that an earlier attempt had done."""
+
+    async def __aenter__(self) -> Self:
+        serving, reference = self._engines
+        if reference is None:
+            self.arms = await arms_of.soft(serving.client, self.plan.model)
+        else:
+            self.arms = await arms_of.hard(serving.client, reference.client, self.plan.model)
+        streams = 1 if self.plan.gentle else self.plan.streams
+        ours = self._http(serving, streams)
+        theirs = ours if reference is None else self._http(reference, streams)
+        one, other = self.arms
+        self.askers = self._asker(ours, one), self._asker(theirs, other)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._stack.aclose()
+
+    async def check(self, prompts: PromptSet, store: Checks) -> Check:
+        """A run over `prompts`: the one that was cut short, or a new one."""
+        run = self._run(prompts, store)
+        self.resumed = int(run.totals.get("prompts", 0)) + int(run.totals.get("refused", 0))
+        pace, streams = None, self.plan.streams
+        if self.plan.gentle:
+            pace, streams = await self._gentle(prompts)
+        return Check(
+            *self.askers,
+            prompts,
+            store=store,
+            run=run,
+            streams=streams,
+            private=self.plan.private,
+            pace=pace,
+        )
+
+    async def finished(self, check: Check, store: Checks) -> Outcome:
+        """The outcome of a run that was iterated to its end; it is kept and not resumed."""
+        run = check.run.id
+        if check.totals.refused and not check.totals.prompts:
+            number, why = store.refused(run)[0]
+            raise Unsupported(
+                f"every prompt was refused by an arm: prompt {number}: {why}",
+                remedy="give other prompts, or see to the engine's arguments",
+            )
+        found = outcome(
+            check.totals,
+            self.arms,
+            cases=_cases(store, run, "cross"),
+            floor_cases=_cases(store, run, "reference", told=False),
+            told=(
+                *_cases(store, run, "reference", told=True),
+                *_cases(store, run, "serving", told=True),
+            ),
+            refused=store.refused(run),
+            threshold=self.plan.threshold,
+            calls=self.plan.calls,
+        )
+        store.finish(run, self._wall(), found.as_json())
+        return found
+
+    def _run(self, prompts: PromptSet, store: Checks) -> Run:
+        one, other = self.arms
+        settings = replace(self.plan.settings, priority=0).as_json()
+        wanted = canonical(
+            {
+                "arms": [one.identity(), other.identity()],
+                "prompts": [prompts.digest, prompts.count],
+                "settings": settings,
+                "private": self.plan.private,
+            }
+        )
+        key = hashlib.sha256(wanted).hexdigest()[:32]
+        known = None if self.plan.fresh else store.unfinished(key)
+        facts = {"serving": one.as_json(), "reference": other.as_json(), "settings": settings,
+                 "prompts": prompts.digest}  # fmt: skip
+        return known or store.begin(key, self._wall(), one.url, facts)
+
+    async def _gentle(self, prompts: PromptSet) -> tuple[Pacer | None, int]:
+        """vLLM's own priority where the engine schedules by it, or else one request at a time."""
+        first = next(iter(prompts))
+        if all([await asker.takes_priority(first) for asker in self.askers]):
+            for asker in self.askers:
+                asker.settings = replace(asker.settings, priority=1)
+            return None, self.plan.streams
+        return Pacer(self._engines[0].client), 1
+
+    def _http(self, engine: Engine, streams: int) -> httpx.AsyncClient:
+        http = http_client(
+            engine.client.url,
+            streams=2 * streams,
+            api_key=engine.api_key,
+            transport=engine.transport,
+        )
+        self._stack.push_async_callback(http.aclose)
+        return http
+
+    def _asker(self, http: httpx.AsyncClient, arm: Arm) -> Asker:
+        return Asker(http, arm, self.plan.settings, patience_s=self.plan.patience_s)
+
+
+async def run(
+    lab: Lab, prompts: PromptSet, store: Checks, said: Callable[[Progress | Found], None]
+) -> Outcome:
+    """The whole check; `said` hears of everything as it comes."""
+    check = await lab.check(prompts, store)
+    events: AsyncGenerator[Progress | Found, None] = check.events()
+    try:
+        async for event in events:
+            said(event)
+    finally:
+        await events.aclose()
+    return await lab.finished(check, store)
+
+
+def _cases(store: Checks, run: int, pair: Pair, *, told: bool = False) -> Iterator[Case]:
+    """The cases of a pair; those whose tokens are the same only where `told` asks for them."""
+    for row in store.diverged(run, pair):
+        assert row.detail is not None
+        found = Divergence.from_json(row.detail)
+        if found.stream_only == told:
+            yield Case(row.prompt, row.prompt_hash, found)

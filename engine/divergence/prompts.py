@@ -1,0 +1,156 @@
+"""What both arms are asked: prompts from a file or a bundled set, one at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from specdeck.engine.errors import ConfigError, UsageError
+from specdeck.engine.fingerprint.digest import canonical
+
+BUNDLED = ("code", "chat", "tools")
+_COMPLETION = frozenset({"id", "prompt", "max_tokens"})
+_CHAT = frozenset(
+    {"id", "messages", "tools", "tool_choice", "response_format", "max_tokens"}
+    | {"chat_template_kwargs"}
+)
+_LONGEST = 8_000_000
+"""Characters of one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One request, as far as both arms get the same."""
+
+    number: int
+    """From 1."""
+    line: int
+    """In its file, from 1."""
+    body: Mapping[str, Any]
+
+    @property
+    def chat(self) -> bool:
+        """Whether it is a conversation."""
+        return "messages" in self.body
+
+    @property
+    def has_tools(self) -> bool:
+        """Whether the answer may call tools."""
+        return bool(self.body.get("tools"))
+
+    def hash(self) -> str:
+        """16 digits that name the request and tell nothing of it."""
+        return hashlib.sha256(canonical(self.body)).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSet:
+    """The prompts of one file, read anew by every iteration so that none need be kept."""
+
+    path: Path
+    count: int
+    digest: str
+    """Of the prompts that count."""
+
+    def __iter__(self) -> Iterator[Prompt]:
+        return islice(_read(self.path), self.count)
+
+    def find(self, number: int) -> Prompt | None:
+        """The prompt of this number; None when the file has no longer so many."""
+        return next((prompt for prompt in self if prompt.number == number), None)
+
+
+def prompts(source: str | Path, limit: int | None = None) -> PromptSet:
+    """The first `limit` prompts of a bundled set or a file, all of them looked at once.
+
+    A file is JSONL of {"prompt": …} or {"messages": …, "tools": …}, or plain text with a
+    prompt a line. Raises ConfigError with file:line for a line that is no prompt, and
+    for a file without any.
+    """
+    path = bundled(source) if source in BUNDLED else Path(source)
+    count, digest = 0, hashlib.sha256()
+    for prompt in islice(_read(path), limit):
+        count += 1
+        digest.update(canonical(prompt.body) + b"\n")
+    if not count:
+        raise ConfigError(f"{path}: holds no prompt", remedy="give JSONL, or text with one a line")
+    return PromptSet(path, count, digest.hexdigest()[:16])
+
+
+def bundled(name: str | Path) -> Path:
+    """The file of a bundled set; raises UsageError for another name."""
+    if name not in BUNDLED:
+        raise UsageError(f"there is no set {name}", remedy=f"there are {', '.join(BUNDLED)}")
+    return Path(str(files("specdeck") / "sample_configs" / "prompts" / f"{name}.jsonl"))
+
+
+def _read(path: Path) -> Iterator[Prompt]:
+    number = 0
+    for line, text in _lines(path):
+        if text.strip():
+            number += 1
+            yield Prompt(number, line, _body(f"{path}:{line}", text.strip()))
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            for number, text in enumerate(iter(lambda: file.readline(_LONGEST), ""), start=1):
+                if len(text) == _LONGEST:
+                    raise ConfigError(f"{path}:{number}: a line of more than 8 million characters")
+                yield number, text
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: is not UTF-8 text", remedy="save it as UTF-8") from None
+    except OSError as error:
+        why = error.strerror or "cannot be read"
+        raise ConfigError(f"{path}: {why.lower()}", remedy="check --prompts") from error
+
+
+def _body(where: str, text: str) -> dict[str, Any]:
+    # A line that begins like an object was meant as one: as a prompt it would be a mistake.
+    if not text.startswith("{"):
+        return {"prompt": text}
+    try:
+        body = json.loads(text)
+    except ValueError as error:
+        why = getattr(error, "msg", "cannot be read")
+        raise ConfigError(f"{where}: no JSON: {why}", remedy="put one object on a line") from None
+    _check(where, body)
+    return {key: value for key, value in body.items() if key != "id"}
+
+
+def _check(where: str, body: dict[str, Any]) -> None:
+    """ConfigError unless `body` is one prompt; vLLM judges what lies deeper."""
+    if ("prompt" in body) == ("messages" in body):
+        remedy = 'give {"prompt": …} or {"messages": […]}'
+        raise ConfigError(f"{where}: neither a prompt nor a chat, or both", remedy=remedy)
+    unknown = sorted(set(body) - (_CHAT if "messages" in body else _COMPLETION))
+    if unknown:
+        remedy = "settings are the same for all prompts: give them as options, or leave them out"
+        raise ConfigError(f"{where}: {unknown[0]} is no part of a prompt", remedy=remedy)
+    if not _sound(body):
+        remedy = "a prompt is text or token ids, messages is a list of objects"
+        raise ConfigError(f"{where}: the prompt is empty or of another type", remedy=remedy)
+    tokens = body.get("max_tokens", 1)
+    if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 1:
+        raise ConfigError(f"{where}: max_tokens is no number of tokens", remedy="give 1 or more")
+
+
+def _sound(body: dict[str, Any]) -> bool:
+    if "messages" in body:
+        messages = body["messages"]
+        return (
+            isinstance(messages, list)
+            and bool(messages)
+            and all(isinstance(message, dict) and "role" in message for message in messages)
+        )
+    prompt = body["prompt"]
+    if isinstance(prompt, list):
+        return bool(prompt) and all(isinstance(t, int) and not isinstance(t, bool) for t in prompt)
+    return isinstance(prompt, str) and bool(prompt)

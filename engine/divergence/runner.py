@@ -1,0 +1,245 @@
+"""Runs a check: both arms kept busy, every arm against itself too, nothing counted twice."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from specdeck.engine.divergence.answer import Answer
+from specdeck.engine.divergence.ask import PROBE, Asker, Refused
+from specdeck.engine.divergence.compare import Divergence, divergence
+from specdeck.engine.divergence.prompts import Prompt, PromptSet
+from specdeck.engine.divergence.recheck import recheck
+from specdeck.engine.divergence.resolution import agreed
+from specdeck.engine.divergence.totals import Totals
+from specdeck.engine.errors import EngineError, Unsupported
+from specdeck.engine.store.checks import Checks, Compared, Pair, Run
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+RECHECKS = 200
+"""The most in one run: an engine in which everything differs needs no more to be believed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is."""
+
+    done: int
+    of: int
+    mismatches: int
+    refused: int
+    per_second: float | None
+    """Prompts, in this attempt; None before the first."""
+    seconds_left: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A pair that differs, as soon as it is known."""
+
+    compared: Compared
+    divergence: Divergence
+
+
+@dataclass(frozen=True, slots=True)
+class Four:
+    """The four answers to one prompt; the second of each arm is streamed."""
+
+    prompt: Prompt
+    serving: tuple[Answer, Answer]
+    reference: tuple[Answer, Answer]
+    parted: dict[Pair, Divergence | None]
+
+
+class Pace(Protocol):
+    """Decides when the next request may go out."""
+
+    def turn(self, seconds: Callable[[], float]) -> AbstractAsyncContextManager[object]:
+        """Held for one request."""
+
+
+class Check:
+    """One run; iterate `events` to its end, or close it and go on another time."""
+
+    def __init__(
+        self,
+        serving: Asker,
+        reference: Asker,
+        prompts: PromptSet,
+        *,
+        store: Checks,
+        run: Run,
+        streams: int = 8,
+        private: bool = False,
+        pace: Pace | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.serving = serving
+        self.reference = reference
+        self.prompts = prompts
+        self.run = run
+        self.private = private
+        self.totals = Totals.from_json(run.totals)
+        self._store = store
+        self._streams = streams
+        self._pace = pace
+        self._clock = clock
+        self._rechecks = 0
+        one = asyncio.Semaphore(streams)
+        same = serving.arm.url == reference.arm.url
+        # Two arms of one engine share its streams; two engines are busy on their own.
+        self._gates = {"serving": one, "reference": one if same else asyncio.Semaphore(streams)}
+
+    async def events(self) -> AsyncGenerator[Progress | Found, None]:
+        """Asks everything that was not asked before, and tells of it as it comes."""
+        await self._same_tokenizer()
+        began, before = self._clock(), self.totals.seconds
+        resumed = self.totals.prompts + self.totals.refused
+        yield self._progress(began, resumed)
+        todo = iter(p for p in self.prompts if not self._store.has(self.run.id, p.number))
+        answered: asyncio.Queue[_Result] = asyncio.Queue(self._streams)
+        workers = [asyncio.create_task(self._work(todo, answered)) for _ in range(self._ahead)]
+        try:
+            working = len(workers)
+            while working:
+                result = await answered.get()
+                if isinstance(result, BaseException):
+                    raise result
+                if result is None:
+                    working -= 1
+                    continue
+                self.totals.seconds = before + self._clock() - began
+                for found in self._take(result):
+                    yield found
+                yield self._progress(began, resumed)
+        finally:
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+
+    @property
+    def _ahead(self) -> int:
+        """Prompts in the air: enough that a request always waits for a stream that comes free."""
+        return self._streams + 1
+
+    async def _work(self, todo: Iterator[Prompt], answered: asyncio.Queue[_Result]) -> None:
+        """Answers prompts until there is none left; None, or what went wrong, is the last."""
+        try:
+            for prompt in todo:
+                await answered.put(await self._four(prompt))
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            await answered.put(error)
+            raise
+        await answered.put(None)
+
+    async def _four(self, prompt: Prompt) -> Four | tuple[Prompt, Refused]:
+        asked = [(self.reference, False), (self.serving, False), (self.serving, True),
+                 (self.reference, True)]  # fmt: skip
+        answers = await asyncio.gather(*(self._one(a, prompt, stream=s) for a, s in asked))
+        refused = next((a for a in answers if isinstance(a, Refused)), None)
+        if refused is not None:
+            return prompt, refused
+        r1, s1, s2, r2 = (a for a in answers if isinstance(a, Answer))
+        self._same_prompt(prompt, s1, r1)
+        cross = divergence(s1, r1)
+        ruler = self.totals.calibration
+        if cross is not None and not (ruler.sound and cross.tied(ruler.near_tie())):
+            cross = await self._again(prompt, cross, s1)
+        parted: dict[Pair, Divergence | None] = {
+            "cross": cross, "reference": divergence(r2, r1), "serving": divergence(s2, s1),
+        }  # fmt: skip
+        return Four(prompt, (s1, s2), (r1, r2), parted)
+
+    async def _again(self, prompt: Prompt, found: Divergence, serving: Answer) -> Divergence:
+        """`found` with the target's own view of it, as long as a run asks for few of them."""
+        if self._rechecks >= RECHECKS:
+            return found
+        self._rechecks += 1
+        async with self._gates["reference"]:
+            seen = await recheck(found, prompt, serving=serving, reference=self.reference)
+        return replace(found, recheck=seen)
+
+    async def _one(self, asker: Asker, prompt: Prompt, *, stream: bool) -> Answer | Refused:
+        turn = self._pace.turn(self._clock) if self._pace else nullcontext()
+        async with self._gates[asker.arm.name], turn:
+            return await asker.answer(prompt, stream=stream)
+
+    def _take(self, result: Four | tuple[Prompt, Refused]) -> Iterator[Found]:
+        """Counts the answers to one prompt and writes them down, in one transaction."""
+        if not isinstance(result, Four):
+            prompt, refused = result
+            self.totals.refused += 1
+            rows = [Compared(prompt.number, "cross", prompt.hash(), refused=refused.reason)]
+            self._store.add(self.run.id, rows, self.totals.as_json())
+            return
+        parted = result.parted
+        self.totals.take(parted, has_tools=result.prompt.has_tools)
+        self._measure(result)
+        number, named = result.prompt.number, result.prompt.hash()
+        rows = [Compared(number, pair, named, detail=self._kept(d)) for pair, d in parted.items()]
+        self._store.add(self.run.id, rows, self.totals.as_json())
+        for row, d in zip(rows, parted.values(), strict=True):
+            if d is not None:
+                yield Found(row, d)
+
+    def _kept(self, found: Divergence | None) -> dict[str, Any] | None:
+        return None if found is None else found.as_json(private=self.private)
+
+    def _measure(self, four: Four) -> None:
+        totals, calibration = self.totals, self.totals.calibration
+        for name, answers, sums in (
+            ("serving", four.serving, totals.serving),
+            ("reference", four.reference, totals.reference),
+        ):
+            calibration.see(name, answers[0])
+            for answer in answers:
+                sums.see(answer)
+        if self.reference.arm.pin == 0 and totals.reference.drafted:
+            raise Unsupported(
+                "the engine drafts for requests that are pinned to k = 0",
+                remedy="update specdeck in the engine's environment",
+            )
+        (s1, s2), (r1, r2) = four.serving, four.reference
+        for one, other in ((s1, r1), (s1, s2), (r1, r2)):
+            calibration.compare(one, other, agreed(one.token_ids, other.token_ids))
+
+    async def _same_tokenizer(self) -> None:
+        if self.serving.arm.url == self.reference.arm.url:
+            return
+        ours, theirs = await asyncio.gather(
+            self.serving.tokenized(PROBE), self.reference.tokenized(PROBE)
+        )
+        if ours is not None and theirs is not None and ours != theirs:
+            raise self._tokenizers_differ("a probe text")
+
+    def _same_prompt(self, prompt: Prompt, ours: Answer, theirs: Answer) -> None:
+        known = ours.prompt_ids is not None and theirs.prompt_ids is not None
+        if known and ours.prompt_ids != theirs.prompt_ids:
+            raise self._tokenizers_differ(f"prompt {prompt.number}")
+
+    def _tokenizers_differ(self, what: str) -> EngineError:
+        return Unsupported(
+            f"the arms cannot be compared: {what} becomes other tokens at"
+            f" {self.reference.arm.url} than at {self.serving.arm.url}",
+            remedy="give both the same model, tokenizer and chat template",
+        )
+
+    def _progress(self, began: float, resumed: int) -> Progress:
+        done = self.totals.prompts + self.totals.refused
+        seconds, fresh = self._clock() - began, done - resumed
+        rate = fresh / seconds if fresh and seconds > 0 else None
+        left = (self.prompts.count - done) / rate if rate else None
+        return Progress(
+            done, self.prompts.count, self.totals.mismatches, self.totals.refused, rate, left
+        )
+
+
+_Result = Four | tuple[Prompt, Refused] | BaseException | None

@@ -1,0 +1,124 @@
+"""Rates with their intervals, and tests of distributions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+CONFIDENCE = 0.95
+_Z = 1.6448536269514722
+"""The one-sided 95 % quantile of the normal distribution."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """So many of so many.
+
+    >>> Rate(6, 500).rate
+    0.012
+    >>> [round(bound, 4) for bound in Rate(6, 500).ci95]
+    [0.0055, 0.0259]
+    >>> Rate(0, 0).rate is None
+    True
+    """
+
+    count: int
+    of: int
+
+    @property
+    def rate(self) -> float | None:
+        """The share; None of nothing."""
+        return self.count / self.of if self.of else None
+
+    @property
+    def ci95(self) -> tuple[float, float]:
+        """Wilson's interval: the rate lies in it with 95 % confidence."""
+        return wilson(self.count, self.of, CONFIDENCE)
+
+    @property
+    def bounds95(self) -> tuple[float, float]:
+        """One-sided bounds: the rate is above the first, and below the second, with 95 % each.
+
+        A verdict asks one of the two questions, so these are its measure, not `ci95`.
+        """
+        return wilson(self.count, self.of, 2 * CONFIDENCE - 1)
+
+    def as_json(self) -> dict[str, Any]:
+        """Rate and interval, for a report."""
+        return {"rate": self.rate, "ci95": list(self.ci95) if self.of else None}
+
+
+def wilson(count: int, of: int, confidence: float) -> tuple[float, float]:
+    """Wilson's score interval; everything is possible of nothing."""
+    if not of:
+        return 0.0, 1.0
+    from scipy.stats import binomtest
+
+    interval = binomtest(count, of).proportion_ci(confidence, method="wilson")
+    return float(interval.low), float(interval.high)
+
+
+def prompts_wanted(rate: float, threshold: float) -> int | None:
+    """How many prompts would tell a true `rate` from `threshold`; None when none would do.
+
+    Wilson's interval excludes the threshold where the score test rejects it, which is
+    solved for the number of prompts.
+
+    >>> prompts_wanted(0.0, 0.015), prompts_wanted(0.012, 0.015)
+    (178, 4442)
+    """
+    distance = abs(rate - threshold)
+    if distance < threshold / 20:
+        return None
+    return math.ceil(_Z**2 * threshold * (1 - threshold) / distance**2)
+
+
+def above(rate: Rate, floor: Rate) -> float | None:
+    """The probability of so high a `rate` if it were no higher than the `floor`; None of nothing.
+
+    Fisher's exact test, one-sided.
+    """
+    if not rate.of or not floor.of:
+        return None
+    from scipy.stats import fisher_exact
+
+    table = [[rate.count, rate.of - rate.count], [floor.count, floor.of - floor.count]]
+    return float(fisher_exact(table, alternative="greater").pvalue)
+
+
+def p_any(rate: float, calls: int) -> float:
+    """The chance that at least one of `calls` differs, where each does with `rate`.
+
+    >>> round(p_any(0.012, 5), 3)
+    0.059
+    """
+    return 1 - (1 - rate) ** calls
+
+
+def g_statistic(counts: np.ndarray) -> float:
+    """G of a table of two rows: twice the log-likelihood ratio against one distribution."""
+    import numpy as np
+
+    rows, columns = counts.sum(axis=1, keepdims=True), counts.sum(axis=0, keepdims=True)
+    expected = rows * columns / counts.sum()
+    seen = counts > 0
+    return float(2 * (counts[seen] * np.log(counts[seen] / expected[seen])).sum())
+
+
+def holm(p_values: Sequence[float]) -> tuple[float, ...]:
+    """Holm's adjusted p-values, in the order given.
+
+    >>> holm([0.01, 0.04, 0.03])
+    (0.03, 0.06, 0.06)
+    """
+    order = sorted(range(len(p_values)), key=lambda n: p_values[n])
+    adjusted, highest = [0.0] * len(p_values), 0.0
+    for place, n in enumerate(order):
+        highest = max(highest, min(1.0, (len(p_values) - place) * p_values[n]))
+        adjusted[n] = highest
+    return tuple(adjusted)

@@ -1,0 +1,220 @@
+"""What a check found, as `check --json` prints it and as the store keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from specdeck.engine.divergence.arms import Arm
+from specdeck.engine.divergence.compare import CLASSES, Class, Divergence
+from specdeck.engine.divergence.statistics import Rate, p_any
+from specdeck.engine.divergence.totals import ArmTotals, Totals
+from specdeck.engine.divergence.verdict import Evidence, Verdict, verdict
+
+LISTED = 1000
+"""The most cases that a report lists; the counts are of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One prompt whose answers differ."""
+
+    prompt: int
+    prompt_hash: str
+    divergence: Divergence
+
+    def as_json(self, near_tie: float) -> dict[str, Any]:
+        """Plain values, in the contract's words first."""
+        d = self.divergence
+        return {
+            "prompt": self.prompt,
+            "index": d.index,
+            "serving_token": d.serving_token,
+            "reference_token": d.reference_token,
+            "margin_serving": d.margin_serving,
+            "margin_reference": d.margin_reference,
+            "class": d.kind(near_tie),
+            "prompt_hash": self.prompt_hash,
+            "serving_top": [list(one) for one in d.serving_top],
+            "reference_top": [list(one) for one in d.reference_top],
+            "structure": [change.as_json() for change in d.structure],
+            "recheck": None if d.recheck is None else _recheck(d, near_tie),
+        }
+
+
+@dataclass(slots=True)
+class Classes:
+    """How many cases of each class, and where they begin; of constant size but for `listed`."""
+
+    near_tie: float
+    counts: dict[Class, int]
+    material_unconfirmed: int
+    indexes: list[int]
+    listed: list[Case]
+
+    @classmethod
+    def of(cls, cases: Iterable[Case], near_tie: float) -> Classes:
+        """Counts every case and keeps the first of them, those that matter before others."""
+        found = cls(near_tie, dict.fromkeys(CLASSES, 0), 0, [], [])
+        ties: list[Case] = []
+        for case in cases:
+            kind = case.divergence.kind(near_tie)
+            found.counts[kind] += 1
+            found.material_unconfirmed += kind == "material" and case.divergence.recheck is None
+            if len(found.indexes) < 10 * LISTED:
+                found.indexes.append(case.divergence.index)
+            keep = ties if kind == "near_tie" else found.listed
+            if len(keep) < LISTED:
+                keep.append(case)
+        room = LISTED - len(found.listed)
+        found.listed = sorted([*found.listed, *ties[:room]], key=lambda case: case.prompt)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A finished check."""
+
+    verdict: Verdict
+    threshold: float
+    totals: Totals
+    classes: Classes
+    arms: tuple[Arm, Arm]
+    floor_classes: Classes
+    refused: tuple[tuple[int, str], ...] = ()
+    calls: int = 5
+    """Calls in a session, for the risk that adds up."""
+    notices: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Every key always there, null when unknown."""
+        totals, rate = self.totals, self.totals.cross
+        serving, reference = self.arms
+        ruler = totals.calibration
+        return {
+            "verdict": self.verdict.word,
+            "reason": self.verdict.reason,
+            "prompts": totals.prompts,
+            "mismatches": totals.mismatches,
+            "mismatch_rate": rate.rate,
+            "ci95": list(rate.ci95) if rate.of else None,
+            "bounds95": list(rate.bounds95) if rate.of else None,
+            "exact_rate": None if rate.rate is None else 1 - rate.rate,
+            "max_mismatch": self.threshold,
+            "prompts_wanted": self.verdict.prompts_wanted,
+            "noise_floor": {
+                "pairs": totals.floor.of,
+                **totals.floor.as_json(),
+                "mismatches": totals.floor.count,
+                "material": self.floor_classes.counts["material"],
+                "serving": {"pairs": totals.serving_floor.of, **totals.serving_floor.as_json()},
+            },
+            "classes": dict(self.classes.counts),
+            "tool_arguments": _tools(totals.tools),
+            "near_tie": {
+                "threshold": self.classes.near_tie,
+                "resolution": ruler.resolution(),
+                "noise": ruler.measured_noise(),
+            },
+            "first_divergence": _places(self.classes.indexes),
+            "per_session": {
+                "calls": self.calls,
+                "p_any": None if rate.rate is None else p_any(rate.rate, self.calls),
+            },
+            "arms": {
+                "serving": _arm(serving, totals.serving),
+                "reference": _arm(reference, totals.reference),
+            },
+            "cases": [case.as_json(self.classes.near_tie) for case in self.classes.listed],
+            "cases_left_out": sum(self.classes.counts.values()) - len(self.classes.listed),
+            "refused": {
+                "prompts": totals.refused,
+                "first": [{"prompt": n, "reason": why} for n, why in self.refused],
+            },
+            "seconds": totals.seconds,
+            "notices": list(self.notices),
+        }  # fmt: skip
+
+
+def outcome(
+    totals: Totals,
+    arms: tuple[Arm, Arm],
+    *,
+    cases: Iterable[Case],
+    floor_cases: Iterable[Case],
+    told: Iterable[Case] = (),
+    refused: tuple[tuple[int, str], ...] = (),
+    threshold: float,
+    calls: int = 5,
+) -> Outcome:
+    """Weighs everything; `told` are answers streamed otherwise than they were made."""
+    near_tie = totals.calibration.near_tie()
+    classes, floor = Classes.of(cases, near_tie), Classes.of(floor_cases, near_tie)
+    for case in told:
+        classes.counts["stream_only"] += 1
+        classes.listed.append(case)
+    evidence = Evidence(
+        mismatches=totals.cross,
+        floor=totals.floor,
+        material=classes.counts["material"],
+        floor_material=floor.counts["material"],
+        stream_only=totals.stream_only,
+        drafted=totals.serving.drafted,
+    )
+    return Outcome(
+        verdict(evidence, threshold), threshold, totals, classes, arms, floor, refused, calls,
+        tuple(_notices(arms, totals, classes)),
+    )  # fmt: skip
+
+
+def _notices(arms: tuple[Arm, Arm], totals: Totals, classes: Classes) -> Iterable[str]:
+    _, reference = arms
+    if reference.grade == "soft":
+        yield "the reference is soft: the same engine without drafts, not another program"
+    if reference.pin is None and reference.facts.method and (reference.facts.k or 0) > 0:
+        yield f"the reference drafts too (k={reference.facts.k})"
+    if totals.serving.drafted is None:
+        yield "the engine does not say how many tokens it drafted: that it did is not proven"
+    if not totals.calibration.sound:
+        yield "too few tokens to measure the resolution: bfloat16's is taken for near ties"
+    if totals.refused:
+        yield f"{totals.refused} prompts were refused by an arm and count for nothing"
+    if classes.material_unconfirmed:
+        yield f"{classes.material_unconfirmed} material cases were not looked at a third time"
+    if totals.serving_floor.count and not totals.floor.count:
+        yield "the serving arm does not repeat itself, the reference does"
+
+
+def _arm(arm: Arm, totals: ArmTotals) -> dict[str, Any]:
+    return {
+        "url": arm.url,
+        "grade": arm.grade,
+        "model": arm.model,
+        "k": arm.facts.k if arm.pin is None else arm.pin,
+        "mode": arm.facts.mode,
+        "fingerprint": arm.facts.fingerprint,
+        "system_fingerprint": arm.facts.system_fingerprint,
+        "vllm": arm.facts.vllm,
+        "tokens_per_second": totals.tokens_per_second,
+        "tokens": totals.tokens,
+        "drafted": totals.drafted,
+    }
+
+
+def _recheck(found: Divergence, near_tie: float) -> Mapping[str, Any]:
+    assert found.recheck is not None
+    seen = found.recheck
+    confirmed = None if seen.gap is None else seen.gap > near_tie
+    return {"gap": seen.gap, "rank": seen.rank, "worst": seen.worst, "confirmed": confirmed}
+
+
+def _tools(tools: Rate) -> dict[str, Any]:
+    return {"prompts": tools.of, "mismatches": tools.count, **tools.as_json()}
+
+
+def _places(indexes: list[int]) -> dict[str, Any]:
+    if not indexes:
+        return {"min": None, "median": None, "max": None}
+    return {"min": min(indexes), "median": median(indexes), "max": max(indexes)}

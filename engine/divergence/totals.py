@@ -1,0 +1,114 @@
+"""The sums of a run: of constant size, kept with every prompt so that a run can go on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from specdeck.engine.divergence.answer import Answer
+from specdeck.engine.divergence.compare import Divergence
+from specdeck.engine.divergence.resolution import Calibration
+from specdeck.engine.divergence.statistics import Rate
+from specdeck.engine.store.checks import Pair
+
+
+@dataclass(slots=True)
+class ArmTotals:
+    """What one arm answered."""
+
+    requests: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    """Of its requests, added up: more than the clock shows when several run at once."""
+    drafted: int | None = None
+    """None where the engine does not say."""
+
+    def see(self, answer: Answer) -> None:
+        """Takes in one answer."""
+        self.requests += 1
+        self.tokens += len(answer.token_ids)
+        self.seconds += answer.seconds
+        if answer.drafted is not None:
+            self.drafted = (self.drafted or 0) + answer.drafted
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Of one request, on average; None before there was any."""
+        return self.tokens / self.seconds if self.seconds else None
+
+
+@dataclass(slots=True)
+class Totals:
+    """Counts of pairs and of those that differ."""
+
+    prompts: int = 0
+    """Answered by both arms."""
+    refused: int = 0
+    mismatches: int = 0
+    with_tools: int = 0
+    tool_mismatches: int = 0
+    """Prompts with tools whose calls differ in name or arguments."""
+    structural: int = 0
+    reference_pairs: int = 0
+    reference_mismatches: int = 0
+    serving_pairs: int = 0
+    serving_mismatches: int = 0
+    stream_only: int = 0
+    seconds: float = 0.0
+    """By the clock, over all attempts."""
+    serving: ArmTotals = field(default_factory=ArmTotals)
+    reference: ArmTotals = field(default_factory=ArmTotals)
+    calibration: Calibration = field(default_factory=Calibration)
+
+    def take(self, parted: Mapping[Pair, Divergence | None], *, has_tools: bool) -> None:
+        """Counts the three pairs of one prompt."""
+        cross, again, twice = parted["cross"], parted["reference"], parted["serving"]
+        self.prompts += 1
+        self.mismatches += cross is not None
+        self.structural += bool(cross and cross.structure)
+        self.with_tools += has_tools
+        self.tool_mismatches += bool(has_tools and cross and cross.structure)
+        self.reference_pairs += 1
+        self.reference_mismatches += again is not None and not again.stream_only
+        self.serving_pairs += 1
+        self.serving_mismatches += twice is not None and not twice.stream_only
+        self.stream_only += sum(bool(one and one.stream_only) for one in (again, twice))
+
+    @property
+    def cross(self) -> Rate:
+        """Serving against reference."""
+        return Rate(self.mismatches, self.prompts)
+
+    @property
+    def floor(self) -> Rate:
+        """The reference against itself."""
+        return Rate(self.reference_mismatches, self.reference_pairs)
+
+    @property
+    def serving_floor(self) -> Rate:
+        """The serving arm against itself."""
+        return Rate(self.serving_mismatches, self.serving_pairs)
+
+    @property
+    def tools(self) -> Rate:
+        """Prompts with tools whose calls differ."""
+        return Rate(self.tool_mismatches, self.with_tools)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, for the store."""
+        return {**asdict(self), "calibration": self.calibration.as_json()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Totals:
+        """What `as_json` gave, or the beginning of nothing."""
+        if not data:
+            return cls()
+        return cls(
+            **{
+                **data,
+                "serving": ArmTotals(**data["serving"]),
+                "reference": ArmTotals(**data["reference"]),
+                "calibration": Calibration.from_json(data["calibration"]),
+            }
+        )

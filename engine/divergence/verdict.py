@@ -1,0 +1,101 @@
+"""What the counts of a check allow to say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from specdeck.engine.divergence.statistics import Rate, above, prompts_wanted
+
+Word = Literal["pass", "fail", "inconclusive"]
+SIGNIFICANT = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Everything a verdict weighs."""
+
+    mismatches: Rate
+    """Serving against reference."""
+    floor: Rate
+    """The reference against itself."""
+    material: int
+    """Mismatches in which a confident token was replaced."""
+    floor_material: int
+    """The same of the reference against itself."""
+    stream_only: int = 0
+    drafted: int | None = None
+    """Tokens drafted for the serving arm's answers; None where the engine does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A word and its reasons."""
+
+    word: Word
+    reason: str
+    prompts_wanted: int | None = None
+    """How many would settle it, if the rate stays; None when it is settled or never will be."""
+
+
+def verdict(found: Evidence, threshold: float) -> Verdict:
+    """Weighs the rate against the threshold *and* the floor, and a defect above both."""
+    if not found.mismatches.of:
+        return Verdict("inconclusive", "no prompt was answered by both arms")
+    return _defect(found) or _idle(found) or _rate(found, threshold)
+
+
+def _defect(found: Evidence) -> Verdict | None:
+    if found.stream_only:
+        text = f"{_times(found.stream_only, 'answer')} streamed otherwise than told in one piece"
+        return Verdict("fail", text)
+    if not found.material:
+        return None
+    said = f"{_times(found.material, 'material difference')}: a confident token was replaced"
+    if found.floor_material:
+        mine = Rate(found.material, found.mismatches.of)
+        p = above(mine, Rate(found.floor_material, found.floor.of))
+        if p is None or p > SIGNIFICANT:
+            again = f"{said}, and the reference does that against itself as well"
+            return Verdict("inconclusive", again)
+    return Verdict("fail", said)
+
+
+def _idle(found: Evidence) -> Verdict | None:
+    if found.drafted == 0:
+        return Verdict(
+            "inconclusive", "the serving arm drafted nothing, so speculation was not tried"
+        )
+    return None
+
+
+def _rate(found: Evidence, threshold: float) -> Verdict:
+    low, high = found.mismatches.bounds95
+    rate = found.mismatches.rate or 0.0
+    if high <= threshold:
+        return Verdict("pass", f"with 95% confidence at most {high:.2%} differ")
+    if low <= threshold:
+        return _undecided(found, rate, threshold)
+    p = above(found.mismatches, found.floor)
+    if p is None or p > SIGNIFICANT:
+        return Verdict(
+            "inconclusive", f"{rate:.2%} differ, and the reference differs from itself as often"
+        )
+    ties = " though every one is a near tie" if not found.material else ""
+    return Verdict("fail", f"with 95% confidence at least {low:.2%} differ{ties}")
+
+
+def _undecided(found: Evidence, rate: float, threshold: float) -> Verdict:
+    wanted = prompts_wanted(rate, threshold)
+    if wanted is None:
+        text = f"{rate:.2%} differ, which is the threshold itself: more prompts will not settle it"
+        return Verdict("inconclusive", text)
+    text = (
+        f"{found.mismatches.of} prompts are too few to tell {rate:.2%} from {threshold:.2%}:"
+        f" {wanted} would do if the rate stays"
+    )
+    return Verdict("inconclusive", text, wanted)
+
+
+def _times(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

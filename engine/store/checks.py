@@ -1,0 +1,162 @@
+"""Runs of the divergence check: what was compared, what came of it, and where to go on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from specdeck.engine.store.store import Store
+
+Pair = Literal["cross", "reference", "serving"]
+"""Serving against reference, or an arm against itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One pair of answers to one prompt."""
+
+    prompt: int
+    """Its number, from 1."""
+    pair: Pair
+    prompt_hash: str
+    refused: str | None = None
+    """Why the engine did not answer; None when it did."""
+    detail: dict[str, Any] | None = None
+    """The divergence; None where the answers are the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of the check as the store has it."""
+
+    id: int
+    key: str
+    t: float
+    """Unix time of its beginning, seconds."""
+    url: str
+    finished: float | None
+    """Unix time of its end; None while it is unfinished."""
+    facts: dict[str, Any]
+    totals: dict[str, Any]
+    summary: dict[str, Any] | None
+
+
+_RUN = "id, key, t, url, finished, facts, totals, summary"
+
+
+class Checks:
+    """The checks in a store; every method raises SpecdeckError when the file cannot be used."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def begin(self, key: str, t: float, url: str, facts: dict[str, Any]) -> Run:
+        """A new run, at `t` (Unix seconds) on the serving engine at `url`."""
+        with self._store.transaction() as db:
+            cursor = db.execute(
+                "INSERT INTO checks (key, t, url, facts, totals) VALUES (?, ?, ?, ?, '{}')",
+                (key, t, url, json.dumps(facts)),
+            )
+            assert cursor.lastrowid is not None
+            return Run(cursor.lastrowid, key, t, url, None, facts, {}, None)
+
+    def unfinished(self, key: str) -> Run | None:
+        """The latest run under `key` that was cut short; None when there is none."""
+        with self._store.transaction(write=False) as db:
+            row = db.execute(
+                f"SELECT {_RUN} FROM checks WHERE key = ? ORDER BY t DESC, id DESC LIMIT 1", (key,)
+            ).fetchone()
+        found = _run(row) if row else None
+        return found if found is not None and found.finished is None else None
+
+    def add(self, run: int, compared: Iterable[Compared], totals: dict[str, Any]) -> bool:
+        """Writes the pairs of one prompt and the sums after it, together or not at all.
+
+        False, and nothing written, when the prompt was written before.
+        """
+        rows = [
+            (run, c.prompt, c.pair, c.prompt_hash, c.refused, c.detail is not None,
+             None if c.detail is None else json.dumps(c.detail))
+            for c in compared
+        ]  # fmt: skip
+        with self._store.transaction() as db:
+            known = db.execute(
+                "SELECT 1 FROM check_cases WHERE check_id = ? AND prompt = ?", (run, rows[0][1])
+            ).fetchone()
+            if known:
+                return False
+            db.executemany(
+                "INSERT INTO check_cases"
+                " (check_id, prompt, pair, prompt_hash, refused, diverged, detail)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                rows,
+            )
+            db.execute("UPDATE checks SET totals = ? WHERE id = ?", (json.dumps(totals), run))
+        return True
+
+    def has(self, run: int, prompt: int) -> bool:
+        """Whether the pairs of this prompt are written."""
+        with self._store.transaction(write=False) as db:
+            row = db.execute(
+                "SELECT 1 FROM check_cases WHERE check_id = ? AND prompt = ?", (run, prompt)
+            ).fetchone()
+        return row is not None
+
+    def diverged(self, run: int, pair: Pair) -> Iterator[Compared]:
+        """The pairs that differ, by prompt; a page at a time, however many there are."""
+        after = 0
+        while True:
+            with self._store.transaction(write=False) as db:
+                rows = db.execute(
+                    "SELECT prompt, pair, prompt_hash, refused, detail FROM check_cases"
+                    " WHERE check_id = ? AND pair = ? AND diverged AND prompt > ?"
+                    " ORDER BY prompt LIMIT 200",
+                    (run, pair, after),
+                ).fetchall()
+            if not rows:
+                return
+            for row in rows:
+                yield Compared(row[0], row[1], row[2], row[3], json.loads(row[4]))
+            after = rows[-1][0]
+
+    def refused(self, run: int) -> tuple[tuple[int, str], ...]:
+        """The first prompts that were not answered, and why."""
+        with self._store.transaction(write=False) as db:
+            rows = db.execute(
+                "SELECT prompt, refused FROM check_cases WHERE check_id = ?"
+                " AND refused IS NOT NULL ORDER BY prompt LIMIT 20",
+                (run,),
+            ).fetchall()
+        return tuple((int(prompt), str(why)) for prompt, why in rows)
+
+    def finish(self, run: int, t: float, summary: dict[str, Any]) -> None:
+        """Closes a run: it will not be resumed, so its equal pairs need not be kept."""
+        with self._store.transaction() as db:
+            db.execute(
+                "DELETE FROM check_cases WHERE check_id = ? AND NOT diverged AND refused IS NULL",
+                (run,),
+            )
+            db.execute(
+                "UPDATE checks SET finished = ?, summary = ? WHERE id = ?",
+                (t, json.dumps(summary), run),
+            )
+
+    def history(self, url: str, limit: int = 31) -> tuple[Run, ...]:
+        """The finished runs on an engine, the newest first."""
+        with self._store.transaction(write=False) as db:
+            rows = db.execute(
+                f"SELECT {_RUN} FROM checks WHERE url = ? AND finished IS NOT NULL"
+                " ORDER BY finished DESC, id DESC LIMIT ?",
+                (url, limit),
+            ).fetchall()
+        return tuple(_run(row) for row in rows)
+
+
+def _run(row: tuple[Any, ...]) -> Run:
+    id_, key, t, url, finished, facts, totals, summary = row
+    return Run(
+        id_, key, t, url, finished, json.loads(facts), json.loads(totals),
+        None if summary is None else json.loads(summary),
+    )  # fmt: skip

@@ -1,0 +1,215 @@
+"""`specdeck check` as scripts and CI see it, against a small server."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from specdeck.console.cli import outcome
+from specdeck.engine.control.protocol import PREFIX, Capability, EngineState
+
+Captured = pytest.CaptureFixture[str]
+KEY = "the-api-key"
+KEYS = [
+    "verdict", "prompts", "mismatches", "mismatch_rate", "ci95", "noise_floor", "classes",
+    "per_session", "arms", "cases",
+]  # fmt: skip
+
+STATE = EngineState(
+    protocol=1, plugin="0.1.0", instance="one", version=0, started=1.0, vllm="0.32.0",
+    model="demo", method="draft_model", runner="V1", k=5, k_set=5, k_max=5, mode="speculate",
+    fallback="warm", policy="fixed", breaker="closed", step=1, drafts=1,
+    drafted_per_position=(1,) * 5, accepted_per_position=(1,) * 5, running=0, waiting=0,
+    fingerprint="sd1:0f3a", capabilities=(Capability("request_k", True),),
+)  # fmt: skip
+
+
+class Server(ThreadingHTTPServer):
+    """Continues every prompt in the same way, but for the drafted answers in `wrong`."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.wrong: set[str] = set()
+        self.asked: list[dict[str, Any]] = []
+        self.headers_seen: list[dict[str, str]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def completion(self, body: dict[str, Any]) -> dict[str, Any]:
+        if "prompt_logprobs" in body:
+            thought = {"9": {"logprob": -3.0, "rank": 2}, "5": {"logprob": -0.25, "rank": 1}}
+            return {"choices": [{"prompt_logprobs": [thought] * len(body["prompt"])}]}
+        pinned = "vllm_xargs" in body
+        wrong = body["prompt"] in self.wrong and not pinned
+        random = Random(body["prompt"])
+        margins = [random.randrange(9, 90) / 16 for _ in range(8)]
+        ids = [9 if wrong else 5] + [6] * 7
+        tops = [
+            {f"token_id:{t}": -0.25, f"token_id:{t + 1}": -0.25 - m}
+            for t, m in zip([5] + [6] * 7, margins, strict=True)
+        ]
+        if wrong:
+            tops[0]["token_id:9"] = -3.0
+        return {
+            "choices": [
+                {
+                    "text": "x" * 8, "token_ids": ids, "prompt_token_ids": [1, 2],
+                    "finish_reason": "length",
+                    "logprobs": {
+                        "token_logprobs": [-3.0 if wrong else -0.25] + [-0.25] * 7,
+                        "top_logprobs": tops,
+                    },
+                }
+            ],
+            "metrics": {"speculative_decoding": {"num_draft_tokens": 0 if pinned else 16}},
+        }  # fmt: skip
+
+
+class Handler(BaseHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        """Silent."""
+
+    def do_GET(self) -> None:
+        answers: dict[str, Any] = {
+            "/version": {"version": "0.32.0"},
+            "/v1/models": {"data": [{"id": "demo"}]},
+            f"{PREFIX}/state": STATE.as_json(),
+            f"{PREFIX}/facts": {"facts": {"vllm": "0.32.0"}},
+        }
+        self._send(json.dumps(answers.get(self.path, {})))
+
+    def do_POST(self) -> None:
+        assert isinstance(self.server, Server)
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked.append(body)
+        self.server.headers_seen.append(dict(self.headers))
+        reply = json.dumps(self.server.completion(body))
+        self._send(f"data: {reply}\n\ndata: [DONE]\n\n" if body.get("stream") else reply)
+
+    def _send(self, text: str) -> None:
+        data = text.encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+@pytest.fixture
+def engine() -> Iterator[Server]:
+    with Server() as server:
+        thread = threading.Thread(target=lambda: server.serve_forever(poll_interval=0.01))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SPECDECK_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("CHECK_KEY", KEY)
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    path = tmp_path / "prompts.txt"
+    path.write_text("".join(f"prompt {n}\n" for n in range(1, 201)))
+    return path
+
+
+def test_an_honest_engine_passes_with_code_0(
+    engine: Server, prompts: Path, capsys: Captured
+) -> None:
+    assert outcome(["check", engine.url, "--prompts", str(prompts), "--json"]) == 0
+    said = capsys.readouterr()
+    data = json.loads(said.out)
+    assert set(KEYS) <= set(data)
+    assert (data["verdict"], data["prompts"], data["mismatches"]) == ("pass", 200, 0)
+    assert data["noise_floor"]["pairs"] == 200
+    assert data["arms"]["reference"]["grade"] == "soft"
+    assert "200 of 200 prompts" in said.err
+
+
+def test_a_defect_is_code_1_and_every_report_names_it(
+    engine: Server, prompts: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    engine.wrong = {"prompt 17"}
+    reports = [tmp_path / f"report.{form}" for form in ("json", "xml", "md")]
+    words = [word for path in reports for word in ("--report", str(path))]
+    assert outcome(["check", engine.url, "--prompts", str(prompts), *words]) == 1
+    said = capsys.readouterr().out
+    assert said.startswith("verdict")
+    assert "prompt 17, token 0: 5 → 9" in said
+    assert "material, confirmed" in said
+    assert json.loads(reports[0].read_text())["cases"][0]["prompt"] == 17
+    assert 'failures="2"' in reports[1].read_text()
+    assert "| 17 | 0 | 9 | 5 |" in reports[2].read_text()
+
+
+def test_too_few_prompts_are_no_pass(engine: Server, prompts: Path, capsys: Captured) -> None:
+    words = ["check", engine.url, "--prompts", str(prompts), "--limit", "5"]
+    assert outcome(words) == 1
+    assert "178 would do" in capsys.readouterr().out
+    assert outcome([*words, "--max-mismatch", "50%"]) == 0
+
+
+def test_the_key_travels_and_is_written_nowhere(
+    engine: Server, prompts: Path, home: Path, capsys: Captured
+) -> None:
+    words = ["--prompts", str(prompts), "--limit", "3", "--api-key-env", "CHECK_KEY", "--json"]
+    assert outcome(["check", engine.url, *words]) == 1
+    assert all(
+        seen["authorization"] == f"Bearer {KEY}" for seen in map(_lower, engine.headers_seen)
+    )
+    said = capsys.readouterr()
+    assert KEY not in said.out + said.err
+    assert all(KEY.encode() not in path.read_bytes() for path in home.rglob("*") if path.is_file())
+
+
+def _lower(headers: dict[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "expected"),
+    [
+        (["--prompts", "none.jsonl"], 2, "none.jsonl: no such file"),
+        (["--prompts", "EMPTY"], 2, "holds no prompt"),
+        (["--prompts", "BROKEN"], 2, "broken.jsonl:2: no JSON"),
+        (["--max-mismatch", "150%"], 2, "no share"),
+        (["--max-mismatch", "x"], 2, "no share"),
+        (["--report", "a.pdf"], 2, ".json, .xml (JUnit) or .md"),
+        (["--hard", "--reference", "127.0.0.1:9"], 2, "two references"),
+        (["--hard"], 3, "--reference URL"),
+        (["--reference", "127.0.0.1:9"], 3, "refuses connections"),
+        (["--model", "other"], 3, "not other"),
+    ],
+)
+def test_an_error_is_one_line_with_its_code(
+    words: list[str], code: int, expected: str, engine: Server, tmp_path: Path, capsys: Captured
+) -> None:
+    (tmp_path / "empty.txt").write_text("\n\n")
+    (tmp_path / "broken.jsonl").write_text('{"prompt": "a"}\n{"prompt"\n')
+    files = {"EMPTY": str(tmp_path / "empty.txt"), "BROKEN": str(tmp_path / "broken.jsonl")}
+    assert outcome(["check", engine.url, *(files.get(word, word) for word in words)]) == code
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert expected in said.err
+
+
+def test_an_engine_that_is_away_is_code_3(capsys: Captured) -> None:
+    assert outcome(["check", "127.0.0.1:9"]) == 3
+    assert "refuses connections" in capsys.readouterr().err

@@ -1,0 +1,284 @@
+"""Whole checks against fake engines with planted faults."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import tracemalloc
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from specdeck.engine.divergence.lab import run
+from specdeck.engine.divergence.runner import Found, Progress
+from specdeck.engine.divergence.summary import Outcome
+from specdeck.engine.errors import EngineError, Unreachable, Unsupported
+
+
+async def checked(bench: Any, lab: Any, prompts: Any, said: Any = lambda _: None) -> Outcome:
+    async with lab:
+        return await run(lab, prompts, bench.store, said)
+
+
+async def test_an_honest_engine_passes_with_its_floor_shown(bench: Any) -> None:
+    outcome = await checked(bench, bench.lab(bench.engine()), bench.many(200))
+    data = outcome.as_json()
+    assert (data["verdict"], data["mismatches"], data["prompts"]) == ("pass", 0, 200)
+    assert data["noise_floor"]["pairs"] == 200
+    assert data["noise_floor"]["rate"] == data["noise_floor"]["serving"]["rate"] == 0.0
+    assert data["arms"]["reference"]["drafted"] == 0
+    assert data["arms"]["serving"]["drafted"] > 0
+    assert data["near_tie"]["resolution"] == bench.step
+
+
+async def test_both_arms_get_the_identical_request_but_for_the_pin(bench: Any) -> None:
+    engine = bench.engine()
+    await checked(bench, bench.lab(engine), bench.many(3))
+    bare = [{k: v for k, v in body.items() if k != "vllm_xargs"} for body in engine.asked]
+    pins = Counter("vllm_xargs" in body for body in engine.asked)
+    assert pins == {True: 6, False: 6}
+    assert all(bare.count(body) == 2 for body in bare)
+    assert all(body["temperature"] == 0.0 and body["return_token_ids"] for body in bare)
+
+
+async def test_a_planted_token_is_found_at_its_index(bench: Any) -> None:
+    engine = bench.engine(faults={"prompt 7": bench.fault(23, margin=bench.step)})
+    outcome = await checked(bench, bench.lab(engine), bench.many(20))
+    (case,) = outcome.as_json()["cases"]
+    assert (case["prompt"], case["index"], case["class"]) == (7, 23, "near_tie")
+    assert case["serving_token"] == case["reference_token"] + 1000
+    assert case["margin_serving"] == case["margin_reference"] == bench.step
+
+
+async def test_a_confident_token_that_was_replaced_is_material_and_confirmed(bench: Any) -> None:
+    engine = bench.engine(faults={"prompt 9": bench.fault(11, margin=3.0, honest=False)})
+    outcome = await checked(bench, bench.lab(engine), bench.many(200))
+    data = outcome.as_json()
+    (case,) = data["cases"]
+    assert (data["verdict"], case["class"], case["index"]) == ("fail", "material", 11)
+    assert case["recheck"]["confirmed"]
+    assert (case["recheck"]["gap"], case["recheck"]["rank"]) == (3.0, 2)
+    assert case["margin_serving"] == -3.0
+
+
+async def test_a_defect_in_2_of_100_outputs_is_found_with_500_prompts(bench: Any) -> None:
+    faults = {
+        f"prompt {n}": bench.fault(5, margin=0.25 + n / 50, honest=False)
+        for n in range(50, 501, 50)
+    }
+    outcome = await checked(bench, bench.lab(bench.engine(faults=faults)), bench.many(500))
+    assert outcome.verdict.word == "fail"
+    assert outcome.classes.counts["material"] == 10
+
+
+async def test_2000_honest_prompts_with_ties_hold_no_material_case(bench: Any) -> None:
+    faults = {
+        f"prompt {n}": bench.fault(n % 4, margin=bench.step * (n % 3)) for n in range(1, 2001, 100)
+    }
+    lab = bench.lab(bench.engine(faults=faults), max_tokens=4, streams=16)
+    outcome = await checked(bench, lab, bench.many(2000))
+    assert outcome.totals.mismatches == 20
+    assert outcome.classes.counts == {
+        "near_tie": 20, "material": 0, "structural": 0, "stream_only": 0,
+    }  # fmt: skip
+
+
+async def test_the_floor_speaks_against_a_reference_that_does_not_repeat_itself(
+    bench: Any,
+) -> None:
+    loose = {f"prompt {n}": bench.fault(3, margin=0.0) for n in range(1, 201, 4)}
+    engine = bench.engine(faults=dict(list(loose.items())[:25]), unrepeatable=loose)
+    outcome = await checked(bench, bench.lab(engine), bench.many(200))
+    assert outcome.totals.floor.rate == 0.25
+    assert outcome.verdict.word == "inconclusive"
+    assert "differs from itself" in outcome.verdict.reason
+
+
+async def test_near_ties_alone_fail_only_above_the_threshold(bench: Any) -> None:
+    ties = {f"prompt {n}": bench.fault(3, margin=0.0) for n in range(1, 41)}
+    prompts = bench.many(200)
+    strict = await checked(bench, bench.lab(bench.engine(faults=ties)), prompts)
+    loose = await checked(bench, bench.lab(bench.engine(faults=ties), threshold=0.3), prompts)
+    assert (strict.verdict.word, loose.verdict.word) == ("fail", "pass")
+    assert "near tie" in strict.verdict.reason
+
+
+async def test_too_few_prompts_say_how_many_would_do(bench: Any) -> None:
+    outcome = await checked(bench, bench.lab(bench.engine()), bench.many(20))
+    assert outcome.verdict.word == "inconclusive"
+    assert outcome.verdict.prompts_wanted == 178
+
+
+async def test_an_arm_that_drafts_nothing_was_not_tried(bench: Any) -> None:
+    class Idle(bench.engine):  # type: ignore[misc]  # the fixture hands the class over
+        def _greedy(self, body: dict[str, Any], text: str) -> Any:
+            return super()._greedy({**body, "vllm_xargs": {"specdeck_k": 0}}, text)
+
+    outcome = await checked(bench, bench.lab(Idle()), bench.many(200))
+    assert outcome.verdict.word == "inconclusive"
+    assert "drafted nothing" in outcome.verdict.reason
+
+
+async def test_a_changed_tool_argument_is_named_by_path(bench: Any) -> None:
+    body = {"messages": [{"role": "user", "content": "list"}], "tools": [{"type": "function"}]}
+    engine = bench.engine(
+        faults={"list": bench.fault(4, margin=bench.step)},
+        calls={"list": ('{"q": "a", "limit": 50}', '{"q": "a", "limit": 500}')},
+    )
+    outcome = await checked(bench, bench.lab(engine), bench.written(body))
+    data = outcome.as_json()
+    (case,) = data["cases"]
+    assert case["class"] == "structural"
+    assert case["structure"] == [
+        {"path": "limit", "kind": "value", "reference": 50, "serving": 500}
+    ]
+    assert data["tool_arguments"]["mismatches"] == data["tool_arguments"]["prompts"] == 1
+
+
+async def test_text_that_only_the_stream_loses_is_a_class_of_its_own(bench: Any) -> None:
+    outcome = await checked(
+        bench, bench.lab(bench.engine(stream_loses=frozenset({"prompt 2"}))), bench.many(200)
+    )
+    assert outcome.totals.mismatches == 0
+    assert outcome.classes.counts["stream_only"] == 2
+    assert outcome.verdict.word == "fail"
+
+
+async def test_busy_engines_are_asked_again(bench: Any) -> None:
+    engine = bench.engine(statuses=[429, 503, 0, 429])
+    outcome = await checked(bench, bench.lab(engine), bench.many(5))
+    assert outcome.totals.prompts == 5
+    assert len(engine.asked) == 20
+
+
+async def test_a_killed_engine_ends_the_run_and_it_goes_on_where_it_was(bench: Any) -> None:
+    engine, prompts = bench.engine(), bench.many(30)
+    seen: list[int] = []
+
+    def kill(event: Progress | Found) -> None:
+        if isinstance(event, Progress):
+            seen.append(event.done)
+            if event.done == 10:
+                engine.statuses = [0] * 10_000
+
+    with pytest.raises(Unreachable):
+        await checked(bench, bench.lab(engine, patience_s=0.0), prompts, kill)
+    engine.statuses = []
+    before = len(engine.asked)
+    lab = bench.lab(engine)
+    outcome = await checked(bench, lab, prompts)
+    assert lab.resumed == seen[-1] >= 10
+    assert (outcome.totals.prompts, outcome.totals.floor.of) == (30, 30)
+    assert len(engine.asked) - before == 4 * (30 - lab.resumed)
+    assert outcome.totals.serving.requests == 60
+
+
+async def test_a_run_that_was_cancelled_can_be_resumed_or_begun_anew(bench: Any) -> None:
+    engine, prompts = bench.engine(), bench.many(12)
+    lab = bench.lab(engine)
+    async with lab:
+        check = await lab.check(prompts, bench.store)
+        events = check.events()
+        async for event in events:
+            if isinstance(event, Progress) and event.done >= 5:
+                break
+        await events.aclose()
+    assert not [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
+    anew = bench.lab(engine, fresh=True)
+    assert (await checked(bench, anew, prompts)).totals.prompts == 12
+    assert anew.resumed == 0
+
+
+async def test_a_finished_run_is_not_resumed(bench: Any) -> None:
+    engine, prompts = bench.engine(), bench.many(4)
+    await checked(bench, bench.lab(engine), prompts)
+    again = bench.lab(engine)
+    await checked(bench, again, prompts)
+    assert again.resumed == 0
+    assert len(bench.store.history(engine.url)) == 2
+
+
+async def test_a_prompt_that_is_refused_counts_for_nothing(bench: Any) -> None:
+    engine = bench.engine(refuse={"prompt 3": (400, "the context is too long")})
+    outcome = await checked(bench, bench.lab(engine), bench.many(10))
+    assert (outcome.totals.prompts, outcome.totals.refused) == (9, 1)
+    assert outcome.as_json()["refused"]["first"] == [
+        {"prompt": 3, "reason": "the context is too long"}
+    ]
+
+
+async def test_an_engine_that_refuses_everything_is_an_error(bench: Any) -> None:
+    refuse = {f"prompt {n}": (400, "no such tool parser") for n in range(1, 5)}
+    with pytest.raises(EngineError, match="no such tool parser"):
+        await checked(bench, bench.lab(bench.engine(refuse=refuse)), bench.many(4))
+
+
+async def test_arms_with_different_tokenizers_are_refused(bench: Any) -> None:
+    other = bench.engine(url="http://other", vocabulary=1)
+    with pytest.raises(Unsupported, match="other tokens"):
+        await checked(bench, bench.lab(bench.engine(), other), bench.many(3))
+
+
+async def test_another_url_is_a_hard_reference(bench: Any) -> None:
+    other = bench.engine(url="http://other")
+    outcome = await checked(bench, bench.lab(bench.engine(), other), bench.many(3))
+    assert outcome.as_json()["arms"]["reference"]["grade"] == "hard"
+    assert len(other.asked) == 6
+    assert not any("vllm_xargs" in body for body in other.asked)
+
+
+async def test_an_engine_that_cannot_pin_is_refused_with_a_remedy(bench: Any) -> None:
+    with pytest.raises(Unsupported, match="too old") as raised:
+        await checked(bench, bench.lab(bench.engine(pins=False)), bench.many(3))
+    assert "--reference" in raised.value.line()
+
+
+async def test_a_pin_that_is_not_obeyed_ends_the_check(bench: Any) -> None:
+    with pytest.raises(Unsupported, match="pinned to k = 0"):
+        await checked(bench, bench.lab(bench.engine(obeys_pins=False)), bench.many(3))
+
+
+async def test_private_runs_keep_nothing_that_was_said(bench: Any) -> None:
+    engine = bench.engine(faults={"prompt 2": bench.fault(4, margin=0.0)})
+    await checked(bench, bench.lab(engine, private=True), bench.many(4))
+    (kept,) = bench.store.history(engine.url)
+    (case,) = kept.summary["cases"]
+    assert case["serving_token"] is case["reference_token"] is None
+    assert case["serving_top"] == case["reference_top"] == []
+    (row,) = bench.store.diverged(kept.id, "cross")
+    assert row.detail["serving_token"] is None
+    assert len(row.prompt_hash) == 16
+
+
+async def test_streams_are_bounded_and_used(bench: Any) -> None:
+    engine = bench.engine()
+    await checked(bench, bench.lab(engine, streams=6), bench.many(30))
+    assert engine.busiest == 6
+
+
+async def test_memory_does_not_grow_with_the_number_of_prompts(bench: Any) -> None:
+    async def held(count: int) -> int:
+        """Bytes that are held shortly before the end."""
+        found = 0
+
+        def weigh(event: Progress | Found) -> None:
+            nonlocal found
+            if isinstance(event, Progress) and event.done == count - 10:
+                gc.collect()
+                found, _ = tracemalloc.get_traced_memory()
+
+        tracemalloc.start()
+        lab = bench.lab(_Forgetful(), max_tokens=4, fresh=True)
+        await checked(bench, lab, bench.many(count), weigh)
+        tracemalloc.stop()
+        return found
+
+    class _Forgetful(bench.engine):  # type: ignore[misc]  # the fixture's class
+        def _greedy(self, body: dict[str, Any], text: str) -> Any:
+            self.asked.clear()
+            self.counts.clear()
+            return super()._greedy(body, text)
+
+    await held(20)
+    assert await held(300) < 1.25 * await held(50)

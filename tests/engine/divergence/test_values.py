@@ -1,0 +1,226 @@
+"""The pure parts: answers, prompts, structure, calibration, verdicts, reports."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from specdeck.engine.divergence.answer import Answer, Call, Piece, assembled, piece
+from specdeck.engine.divergence.compare import Divergence, Recheck, divergence
+from specdeck.engine.divergence.prompts import BUNDLED, prompts
+from specdeck.engine.divergence.resolution import FINE, MOST, Calibration
+from specdeck.engine.divergence.statistics import Rate, holm, prompts_wanted, wilson
+from specdeck.engine.divergence.structure import differences
+from specdeck.engine.divergence.verdict import Evidence, verdict
+from specdeck.engine.errors import ConfigError, NotAnEngine, Unsupported
+
+
+def answer(ids: list[int], margins: list[float] | None = None, text: str = "") -> Answer:
+    margins = margins or [1.0] * len(ids)
+    tops = tuple(((i, -0.5), (i + 1, -0.5 - m)) for i, m in zip(ids, margins, strict=True))
+    return Answer(tuple(ids), (-0.5,) * len(ids), tops, text, (), "length", (1, 2), None, None, 1.0)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=12), st.integers(0, 11))
+def test_one_changed_token_is_found_at_its_index(ids: list[int], place: int) -> None:
+    index = place % len(ids)
+    changed = [*ids[:index], ids[index] + 10, *ids[index + 1 :]]
+    found = divergence(answer(changed), answer(ids))
+    assert found is not None
+    assert (found.index, found.reference_token, found.serving_token) == (
+        index, ids[index], changed[index],
+    )  # fmt: skip
+    assert divergence(answer(ids), answer(ids)) is None
+
+
+def test_an_answer_that_ends_early_parts_at_its_end() -> None:
+    found = divergence(answer([1, 2]), answer([1, 2, 3]))
+    assert found is not None
+    assert (found.index, found.serving_token, found.reference_token) == (2, None, 3)
+
+
+def test_a_third_token_that_no_arm_lists_is_no_tie_without_a_closer_look() -> None:
+    found = divergence(answer([50], [0.0]), answer([1], [0.0]))
+    assert found is not None
+    assert found.bounded
+    assert found.kind(0.125) == "material"
+    assert replace(found, recheck=Recheck(0.06, 3, 0.06)).kind(0.125) == "near_tie"
+
+
+def test_a_call_that_was_cut_short_may_be_told_in_parts() -> None:
+    whole = replace(answer([1]), finish="stop", calls=(Call("search", "{}"),))
+    assert divergence(replace(whole, calls=()), whole) is not None
+    assert divergence(replace(whole, calls=(), finish="length"), whole) is None
+
+
+def test_a_divergence_survives_the_store() -> None:
+    found = divergence(answer([50], [0.25]), answer([1], [0.5]))
+    assert found is not None
+    found = replace(found, recheck=Recheck(1.0, 2, 1.0))
+    assert Divergence.from_json(json.loads(json.dumps(found.as_json()))) == found
+
+
+def test_two_tokens_with_one_text_are_told_apart() -> None:
+    logprobs = {"token_logprobs": [-0.1], "top_logprobs": [{"token_id:5": -0.1, "token_id:9": -2}]}
+    found = piece({"choices": [{"text": "x", "token_ids": [5], "logprobs": logprobs}]})
+    assert found.tops == (((5, -0.1), (9, -2.0)),)
+
+
+def test_an_answer_without_ids_is_refused() -> None:
+    with pytest.raises(Unsupported, match="token ids"):
+        assembled([Piece(text="hello")], 1.0)
+    with pytest.raises(NotAnEngine):
+        piece({"choices": [{"logprobs": {"token_logprobs": [-1], "top_logprobs": [{"a": -1}]}}]})
+
+
+def calibrated(step: float, count: int = 2000, noise: float = 0.0) -> Calibration:
+    random, ruler = Random(1), Calibration()
+    margins = [(random.randrange(1, 200) * step if step else random.random()) for _ in range(count)]
+    one = answer(list(range(count)), margins)
+    other = answer(list(range(count)), [m + noise * random.random() for m in margins])
+    ruler.see("serving", one)
+    ruler.compare(one, other, count)
+    return ruler
+
+
+@pytest.mark.parametrize("step", [1 / 8, 1 / 16, 1 / 32, 1 / 128])
+def test_the_resolution_is_read_off_the_margins(step: float) -> None:
+    ruler = calibrated(step)
+    assert ruler.resolution() == step
+    assert ruler.near_tie() == 2 * step
+    assert Calibration.from_json(json.loads(json.dumps(ruler.as_json()))) == ruler
+
+
+def test_float32_has_a_fine_resolution_and_few_tokens_have_none() -> None:
+    assert calibrated(0).resolution() == FINE
+    assert not calibrated(1 / 16, count=50).sound
+
+
+def test_noise_widens_a_tie_but_not_without_end() -> None:
+    assert 0.2 < calibrated(1 / 16, noise=0.25).near_tie() < 0.3
+    assert calibrated(1 / 16, noise=9.0).near_tie() == MOST / 16
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(0, 60), st.integers(1, 500))
+def test_wilsons_interval_holds_the_rate_and_its_bounds_order(count: int, more: int) -> None:
+    rate = Rate(count, count + more)
+    assert rate.rate is not None
+    low, high = rate.ci95
+    assert 0 <= low <= rate.rate + 1e-12
+    assert rate.rate - 1e-12 <= high <= 1
+    assert low <= rate.bounds95[0]
+    assert rate.bounds95[1] <= high
+
+
+def test_as_many_prompts_as_are_asked_for_settle_it() -> None:
+    wanted = prompts_wanted(0.0, 0.015)
+    assert wanted is not None
+    assert wilson(0, wanted, 0.90)[1] <= 0.015 < wilson(0, wanted - 2, 0.90)[1]
+
+
+def test_holm_keeps_the_order_and_stays_a_probability() -> None:
+    assert holm([0.9, 0.001, 0.5]) == (1.0, 0.003, 1.0)
+
+
+def test_a_defect_that_the_reference_has_too_is_not_laid_at_the_drafts_door() -> None:
+    found = Evidence(Rate(5, 200), Rate(5, 200), material=5, floor_material=5)
+    assert verdict(found, 0.015).word == "inconclusive"
+    assert verdict(replace(found, floor_material=0), 0.015).word == "fail"
+
+
+def test_a_rate_at_the_threshold_is_never_settled_by_more() -> None:
+    found = verdict(Evidence(Rate(3, 200), Rate(0, 200), 0, 0), 0.015)
+    assert (found.word, found.prompts_wanted) == ("inconclusive", None)
+
+
+def test_nothing_compared_is_nothing_known() -> None:
+    assert verdict(Evidence(Rate(0, 0), Rate(0, 0), 0, 0), 0.015).word == "inconclusive"
+
+
+def test_structures_are_compared_by_value_type_and_key() -> None:
+    before = {"a": {"b": [1, 2]}, "gone": 1, "n": 5}
+    after = {"a": {"b": [1, 3]}, "new": 2, "n": "5"}
+    assert [(c.path, c.kind) for c in differences(before, after)] == [
+        ("a.b[1]", "value"), ("gone", "key"), ("n", "type"), ("new", "key"),
+    ]  # fmt: skip
+    assert [c.kind for c in differences({"x": True}, {"x": 1})] == ["type"]
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_bundled_sets_can_be_read(name: str) -> None:
+    found = prompts(name, 100)
+    assert found.count == 100
+    assert len({prompt.hash() for prompt in found}) == 100
+    assert {prompt.has_tools for prompt in found} == {name == "tools"}
+
+
+def test_plain_text_is_a_prompt_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("one\n\ntwo\n")
+    assert [(p.number, p.line, p.body) for p in prompts(path)] == [
+        (1, 1, {"prompt": "one"}), (2, 3, {"prompt": "two"}),
+    ]  # fmt: skip
+    assert prompts(path, 1).count == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "holds no prompt"),
+        ('{"prompt": "a"}\n{"prompt": \n', "b.jsonl:2: no JSON"),
+        ('{"text": "a"}\n', "b.jsonl:1: neither a prompt nor a chat"),
+        ('{"prompt": "a", "messages": []}\n', "b.jsonl:1: neither"),
+        ('{"prompt": ""}\n', "b.jsonl:1: the prompt is empty"),
+        ('{"messages": "hi"}\n', "b.jsonl:1: the prompt is empty or of another type"),
+        ('{"prompt": "a", "temperature": 1}\n', "b.jsonl:1: temperature is no part"),
+        ('{"prompt": "a", "max_tokens": 0}\n', "b.jsonl:1: max_tokens"),
+    ],
+)
+def test_a_line_that_is_no_prompt_is_named(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "b.jsonl"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        prompts(path)
+
+
+def test_a_missing_or_binary_file_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such file"):
+        prompts(tmp_path / "none")
+    (tmp_path / "bin").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="UTF-8"):
+        prompts(tmp_path / "bin")
+
+
+def test_the_reports_say_the_same() -> None:
+    from specdeck.engine.divergence.arms import Arm, Facts
+    from specdeck.engine.divergence.junit import junit
+    from specdeck.engine.divergence.report import markdown, text
+    from specdeck.engine.divergence.summary import Case, outcome
+    from specdeck.engine.divergence.totals import Totals
+
+    found = divergence(answer([1, 50], [1.0, 2.0]), answer([1, 2], [1.0, 2.0]))
+    assert found is not None
+    facts = Facts("demo", k=5)
+    arms = (
+        Arm("serving", "http://e", "serving", facts),
+        Arm("reference", "http://e", "soft", facts, 0),
+    )
+    totals = Totals(prompts=200, mismatches=1, reference_pairs=200, serving_pairs=200)
+    data = outcome(
+        totals, arms, cases=[Case(7, "abc", found)], floor_cases=[], threshold=0.015
+    ).as_json()
+    for report in (text(data), markdown(data)):
+        assert "fail" in report
+        assert "material" in report
+    suite = ET.fromstring(junit(data))
+    assert (suite.get("tests"), suite.get("failures")) == ("2", "2")
+    assert suite.find("testcase[@name='prompt 7 token 1']/failure") is not None

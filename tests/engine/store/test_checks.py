@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from specdeck.engine.store.checks import Checks, Compared
+from specdeck.engine.store.store import Store
+
+URL = "http://gpu-1:8000"
+
+
+@pytest.fixture
+def checks(tmp_path: Path) -> Iterator[Checks]:
+    with Store(tmp_path / "store.sqlite") as store:
+        yield Checks(store)
+
+
+def test_a_prompt_is_counted_once(checks: Checks) -> None:
+    run = checks.begin("key", 1000.0, URL, {"vllm": "0.32.0"})
+    rows = [Compared(1, "cross", "abc"), Compared(1, "reference", "abc")]
+    assert checks.add(run.id, rows, {"prompts": 1})
+    assert not checks.add(run.id, rows, {"prompts": 2})
+    assert checks.has(run.id, 1)
+    assert not checks.has(run.id, 2)
+    found = checks.unfinished("key")
+    assert found is not None
+    assert (found.totals, found.facts) == ({"prompts": 1}, {"vllm": "0.32.0"})
+
+
+def test_only_the_latest_unfinished_run_goes_on(checks: Checks) -> None:
+    first = checks.begin("key", 1000.0, URL, {})
+    checks.finish(first.id, 2000.0, {"verdict": "pass"})
+    assert checks.unfinished("key") is None
+    second = checks.begin("key", 3000.0, URL, {})
+    assert checks.unfinished("key") == second
+    assert checks.unfinished("other") is None
+
+
+def test_divergences_come_in_pages_and_by_prompt(checks: Checks) -> None:
+    run = checks.begin("key", 1000.0, URL, {})
+    for prompt in range(450, 0, -1):
+        detail = {"index": prompt} if prompt % 2 else None
+        checks.add(run.id, [Compared(prompt, "cross", "abc", detail=detail)], {})
+    found = [case.prompt for case in checks.diverged(run.id, "cross")]
+    assert found == list(range(1, 450, 2))
+    assert not list(checks.diverged(run.id, "serving"))
+
+
+def test_the_history_is_of_one_engine_and_the_newest_first(checks: Checks) -> None:
+    for n, url in enumerate((URL, "http://other", URL)):
+        run = checks.begin("key", 1000.0 + n, url, {})
+        checks.finish(run.id, 2000.0 + n, {"mismatch_rate": n / 100})
+    rates = [run.summary and run.summary["mismatch_rate"] for run in checks.history(URL)]
+    assert rates == [0.02, 0.0]
+    assert len(checks.history(URL, limit=1)) == 1
+
+
+def test_a_finished_run_keeps_its_divergences_only(checks: Checks) -> None:
+    run = checks.begin("key", 1000.0, URL, {})
+    checks.add(run.id, [Compared(1, "cross", "a"), Compared(1, "serving", "a", detail={})], {})
+    checks.add(run.id, [Compared(2, "cross", "b", refused="too long")], {})
+    checks.finish(run.id, 2000.0, {})
+    assert [case.prompt for case in checks.diverged(run.id, "serving")] == [1]
+    assert checks.refused(run.id) == ((2, "too long"),)
+    assert not checks.has(run.id, 3)
