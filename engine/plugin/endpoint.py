@@ -53,6 +53,12 @@ class SpecdeckEndpoint:
     async def init_state(self, engine_client: Any, state: Any, args: Any) -> None:
         """Takes hold of the engine before the first request can be scheduled."""
         self._client = engine_client
+        try:
+            await self._take_hold(engine_client, args)
+        except Exception:  # noqa: BLE001  # whatever it is, the engine must come up without us
+            logger.exception("specdeck did not take hold; the engine serves without it")
+
+    async def _take_hold(self, engine_client: Any, args: Any) -> None:
         logger.info(
             "specdeck's admin token is in %s", ensure_token_file(getattr(args, "port", 0) or 0)
         )
