@@ -48,9 +48,9 @@ class Acceptance:
         """Counts a step: `chances` requests that could have had a draft of `verified` tokens."""
         self._steps += 1
         before: float = chances
-        for position, counts in enumerate(self._block[:verified]):
+        for counts, here in zip(self._block[:verified], accepted, strict=False):
             counts[0] += before
-            before = accepted[position]
+            before = min(here, before)
             counts[1] += before
 
     def merge(self) -> bool:

@@ -154,7 +154,7 @@ class Breaker:
             return
         self._evidence = evidence
         self._watch_repetition(evidence)
-        self._spread = max(_FORGETS * self._spread, evidence.spread)
+        self._spread = max(_FORGETS * self._spread, evidence.spread or 0.0)
         verdict = judged(evidence, self.parameters, bypassed=bypassed)
         self._begin_window()
         if not verdict.weight:

@@ -37,6 +37,8 @@ class Evidence:
     """The steps behind the two figures above."""
     squares: tuple[float, float, float] = (0.0, 0.0, 0.0)
     """Sums over these steps of speculating², target-only² and their product."""
+    target_only_error: float = 0.0
+    """Relative standard error of what a target-only step takes."""
 
     def __add__(self, other: Self) -> Evidence:
         """Both windows as one."""
@@ -51,6 +53,7 @@ class Evidence:
             self.target_only_s + other.target_only_s,
             self.compared + other.compared,
             (mine[0] + theirs[0], mine[1] + theirs[1], mine[2] + theirs[2]),
+            max(self.target_only_error, other.target_only_error),
         )
 
     @property
@@ -68,22 +71,25 @@ class Evidence:
         return self.target_only_s / self.speculating_s - 1 if self.speculating_s else None
 
     @property
-    def gain_error(self) -> float | None:
-        """Standard error of `gain`; None when there are too few steps to tell."""
-        if self.compared < 5 or not self.speculating_s:
+    def spread(self) -> float | None:
+        """Relative deviation of single steps from the mean gain; None of fewer than five."""
+        if self.compared < 5 or not (self.speculating_s and self.target_only_s):
             return None
         ratio = self.target_only_s / self.speculating_s
         spent, worth, both = self.squares
         rest = max(0.0, worth - 2 * ratio * both + ratio * ratio * spent)
-        return sqrt(rest * self.compared / (self.compared - 1)) / self.speculating_s
+        return sqrt(rest / (self.compared - 1)) * self.compared / self.target_only_s
 
-    @property
-    def spread(self) -> float:
-        """Relative deviation of single steps from the mean; 0 when it is not known."""
-        error, gain = self.gain_error, self.gain
-        if error is None or gain is None or gain <= -1:
-            return 0.0
-        return error * sqrt(self.compared) / (1 + gain)
+    def gain_error(self, *, spread: float = 0.0) -> float | None:
+        """Standard error of `gain`; None when there are too few steps to tell.
+
+        `spread` is the least that single steps are taken to deviate.
+        """
+        own, gain = self.spread, self.gain
+        if own is None or gain is None:
+            return None
+        steps = max(own, spread) / sqrt(self.compared)
+        return (1 + gain) * sqrt(steps**2 + self.target_only_error**2)
 
     @property
     def saved_s(self) -> float:
@@ -96,17 +102,17 @@ class Meter:
 
     def __init__(self, experience: Experience) -> None:
         self._times = experience.times
-        self._version = -1
         self._target_only: list[float | None] = [None] * BUCKETS
         self.clear()
 
     def clear(self) -> None:
         """Begins a window."""
+        self._version = -1
         self.seconds = 0.0
         self._steps = self._drafts = self._drafted = self._accepted = 0
         self._speculating = self._worth = 0.0
         self._compared = 0
-        self._spent2 = self._worth2 = self._both = 0.0
+        self._spent2 = self._worth2 = self._both = self._doubt = 0.0
 
     def add(self, seen: StepSeen) -> None:
         """Counts a step."""
@@ -149,10 +155,12 @@ class Meter:
             self._worth,
             self._compared,
             (self._spent2, self._worth2, self._both),
+            self._doubt,
         )
 
     def _measured(self, here: int) -> float:
         """Seconds of a target-only step; 0 when it was not measured."""
         if self._times.measured(here, 0) < MEASURED_STEPS:
             return 0.0
+        self._doubt = max(self._doubt, self._times.error(here, 0))
         return self._times.seconds(here, 0) or 0.0

@@ -53,12 +53,16 @@ class Pilot:
         self.breaker = breaker if zero else None
         """None where the method cannot skip a round: `zero` says whether it can."""
         self.ledger = Ledger()
-        self.policy = policy
         self._zero = everywhere(0)
         self._spent = self._as_steps = 0.0
+        self._trying = everywhere(1)
+        self.follow(policy)
+
+    def follow(self, policy: Policy) -> None:
+        """Lets `policy` choose from now on; what was learned stays, and so does the breaker."""
+        self.policy = policy
         self._audits = self.breaker is not None and not policy.visits_zero
         self._audit_left = 0
-        self._trying = everywhere(1)
         self.decision = policy.decision
 
     def step(self, seen: StepSeen) -> Decision:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import sqrt
 from typing import Literal, NamedTuple
 
 from specdeck.engine.policy.meter import Evidence
@@ -65,7 +64,7 @@ def decided(
     rare kind of text look more alike than they are.
     """
     verdict = judged(run, parameters, bypassed=bypassed)
-    gain, error = run.gain, _error(run, spread)
+    gain, error = run.gain, run.gain_error(spread=spread)
     if bypassed:
         return Verdict(1, "policy", f"the policy found no k that pays: {_accepted(run)}")
     if gain is None or error is None:
@@ -96,7 +95,7 @@ def probed(
     >>> probed(tried, Parameters(), spread=0.1, last=False).weight
     0
     """
-    gain, error = evidence.gain, _error(evidence, spread)
+    gain, error = evidence.gain, evidence.gain_error(spread=spread)
     if gain is None or error is None:
         if not last:
             return None
@@ -117,10 +116,3 @@ def _accepted(evidence: Evidence) -> str:
     if acceptance is None:
         return "nothing drafted"
     return f"{acceptance * 100:.0f} % accepted of {evidence.drafted:,} drafted tokens"
-
-
-def _error(evidence: Evidence, spread: float) -> float | None:
-    error, gain = evidence.gain_error, evidence.gain
-    if error is None or gain is None:
-        return None
-    return max(error, (1 + gain) * spread / sqrt(evidence.compared))

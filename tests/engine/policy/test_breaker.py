@@ -1,0 +1,174 @@
+"""The breaker opens on what costs, comes back by itself, and does not flap."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from specdeck.engine.policy.breaker import Breaker
+from specdeck.engine.policy.experience import Experience
+from specdeck.engine.policy.fixed import Fixed
+from specdeck.engine.policy.goodput import Goodput
+from specdeck.engine.policy.observed import StepSeen
+from specdeck.engine.policy.parameters import Breaker as Parameters
+from specdeck.engine.policy.parameters import Goodput as GoodputParameters
+from specdeck.engine.policy.pilot import Pilot
+
+
+def guarded(k: int | None = 5, parameters: Parameters | None = None) -> tuple[Pilot, Breaker]:
+    known = Experience(5)
+    breaker = Breaker(parameters or Parameters(), known)
+    policy = Goodput(GoodputParameters(), known, k=5) if k is None else Fixed(k, k_max=5)
+    return Pilot(policy, known, breaker=breaker), breaker
+
+
+@pytest.mark.parametrize("k", [5, None])
+@pytest.mark.parametrize("requests", [1, 8])
+def test_it_opens_within_three_windows_of_a_collapse_and_recovers(
+    k: int | None, requests: int, engine: Any
+) -> None:
+    pilot, breaker = guarded(k)
+    engine.drive(pilot, "predictable", requests, 20)
+    assert breaker.state == "closed"
+    opened: list[float] = []
+    began = engine.t
+    engine.drive(
+        pilot,
+        "hard",
+        requests,
+        30,
+        lambda seen: opened.append(seen.t) if breaker.view().state == "open" else None,
+    )
+    # The window in which the text turned may still be good on balance.
+    assert opened[0] - began < 4 * breaker.parameters.window_s
+    assert breaker.view().reason
+    engine.drive(pilot, "predictable", requests, breaker.parameters.cooldown_max_s + 8)
+    assert breaker.state == "closed"
+
+
+def test_while_it_is_open_next_to_nothing_is_lost(engine: Any) -> None:
+    pilot, breaker = guarded(5)
+    engine.drive(pilot, "hard", 8, 30)
+    assert breaker.state != "closed"
+    assert engine.drive(pilot, "hard", 8, 60) > 0.97 * engine.rate("hard", 8, 0)
+
+
+def test_speculation_that_pays_is_left_alone(engine: Any) -> None:
+    pilot, breaker = guarded(3)
+    engine.drive(pilot, "middling", 4, 120)
+    assert breaker.view().opened == 0
+
+
+def test_low_acceptance_that_pays_is_left_alone(engine: Any) -> None:
+    pilot, breaker = guarded(3, Parameters(acceptance_floor=0.65))
+    engine.drive(pilot, "middling", 1, 60)
+    view = breaker.view()
+    assert view.opened == 0
+    assert view.evidence is not None
+    assert view.evidence.acceptance is not None
+    assert view.evidence.acceptance < 0.65
+
+
+@pytest.mark.parametrize("gain", [-0.03, 0.0, 0.03])
+def test_at_the_edge_it_does_not_flap(gain: float, engine: Any) -> None:
+    # Makes k = 2 on middling text exactly `gain` faster than target-only.
+    alone = engine.cost.seconds(4, 0)
+    tokens = engine.rate("middling", 4, 2) * engine.cost.seconds(4, 2) / 4
+    spare = alone * tokens / (1 + gain) - alone
+    engine.cost = replace(engine.cost, per_k=spare / 2 - 4 * engine.cost.per_token)
+    pilot, breaker = guarded(2)
+    engine.drive(pilot, "middling", 4, 1200)
+    assert breaker.view().opened <= 1
+
+
+def test_the_cool_down_doubles_up_to_its_limit_and_begins_small_again(engine: Any) -> None:
+    pilot, breaker = guarded(5)
+    engine.drive(pilot, "hard", 8, 60)
+    assert breaker.view().cooldown_s == breaker.parameters.cooldown_max_s
+    engine.drive(pilot, "predictable", 8, 90)
+    engine.drive(pilot, "hard", 8, 3.5)
+    view = breaker.view()
+    assert view.state == "open"
+    assert view.cooldown_s == breaker.parameters.cooldown_s
+    assert view.next_probe_s is not None
+    assert 0 <= view.next_probe_s <= view.cooldown_s
+
+
+def test_half_open_only_a_small_share_speculates(engine: Any) -> None:
+    pilot, breaker = guarded(5)
+    engine.drive(pilot, "hard", 8, 20)
+    steps: list[tuple[str, int]] = []
+    engine.drive(pilot, "hard", 8, 60, lambda seen: steps.append((breaker.state, seen.k)))
+    assert sum(k > 0 for _, k in steps) < 0.05 * len(steps)
+    assert {state for state, _ in steps} == {"open", "half-open"}
+
+
+def test_a_breach_of_divergence_holds_it_open_until_reset(engine: Any) -> None:
+    pilot, breaker = guarded(5)
+    engine.drive(pilot, "predictable", 8, 5)
+    breaker.trip("divergence", "2.1 % of 500 prompts differ, 1.5 % allowed", hold=True)
+    engine.drive(pilot, "predictable", 8, 60)
+    view = breaker.view()
+    assert (view.state, view.held, view.next_probe_s) == ("open", True, None)
+    assert view.reason == "2.1 % of 500 prompts differ, 1.5 % allowed"
+    breaker.reset()
+    engine.drive(pilot, "predictable", 8, 5)
+    assert breaker.state == "closed"
+    assert pilot.decision.k(8) == 5
+
+
+def test_tripped_by_hand_without_hold_it_recovers(engine: Any) -> None:
+    pilot, breaker = guarded(5)
+    engine.drive(pilot, "predictable", 8, 10)
+    breaker.trip("hand", "ana: load test", hold=False)
+    engine.drive(pilot, "predictable", 8, 2)
+    assert pilot.decision.k(8) == 0
+    engine.drive(pilot, "predictable", 8, 12)
+    assert breaker.state == "closed"
+
+
+def test_an_operators_zero_is_no_finding(engine: Any) -> None:
+    pilot, breaker = guarded(0)
+    engine.drive(pilot, "predictable", 8, 20)
+    assert breaker.view().opened == 0
+
+
+def test_output_that_repeats_itself_raises_an_alarm_that_ends(engine: Any) -> None:
+    pilot, breaker = guarded(5)
+    engine.drive(pilot, "predictable", 4, 5)
+    assert breaker.alarm is None
+    engine.drive(pilot, "loop", 4, 15)
+    assert breaker.alarm is not None
+    assert "may repeat itself" in breaker.alarm
+    engine.drive(pilot, "predictable", 4, 5)
+    assert breaker.alarm is None
+
+
+@pytest.mark.parametrize("jump", [-1e6, 1e6])
+def test_a_clock_that_jumps_ends_one_wait_at_most(jump: float, engine: Any) -> None:
+    pilot, breaker = guarded(5)
+    engine.drive(pilot, "hard", 8, 10)
+    engine.t += jump
+    engine.drive(pilot, "predictable", 8, 25)
+    assert breaker.state == "closed"
+    assert breaker.view().opened == 1
+
+
+def test_where_target_only_is_unknown_acceptance_decides(engine: Any) -> None:
+    known = Experience(5)
+    breaker = Breaker(Parameters(acceptance_floor=0.3), known)
+    for _ in range(600):
+        breaker.step(engine.step("hard", 4, 5), bypassed=False)
+    view = breaker.view()
+    assert (view.state, view.cause) != ("closed", None)
+    assert view.cause == "acceptance"
+
+
+def test_steps_of_unknown_duration_open_nothing() -> None:
+    breaker = Breaker(Parameters(), Experience(5))
+    for number in range(2000):
+        seen = StepSeen(number * 0.02, 4, 5, 5, True, None, 4, 4, 20, (0,) * 5, 0)
+        breaker.step(seen, bypassed=False)
+    assert breaker.state == "closed"
