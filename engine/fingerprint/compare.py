@@ -24,6 +24,8 @@ OWN_STOOD_STILL = "vLLM's own fingerprint did not move"
 
 _MODELS = {"target": "target", "draft": "draft", "tokenizer": "tokenizer",
            "draft_tokenizer": "draft tokenizer"}  # fmt: skip
+_FIRST = ("live.mode", "live.k", "config.speculative.method",
+          "config.speculative.num_speculative_tokens", "config.model.dtype")  # fmt: skip
 _LONG = 64
 """A value longer than this is a digest or a tree: a line names the fact alone."""
 
@@ -170,7 +172,9 @@ def _verdicts(
         yield "behaviour", f"{WORDS['behaviour']}: {_probes(probes)}"
     known = [d for d in found if not _unread(d.fact, before, after)]
     upgraded = any(d.fact == "engine.vllm" for d in known)
-    yield from _models(known)
+    # A method without a draft model of its own comes or goes by a knob.
+    other_method = any(d.fact.startswith("config.speculative.method") for d in known)
+    yield from _models([d for d in known if not (other_method and d.kind != "changed")])
     for kind in ("knob", "runtime"):
         named = [d for d in known if _kind(d, upgraded=upgraded) == kind]
         if named:
@@ -222,9 +226,17 @@ def _within(fact: str, place: str) -> bool:
 
 
 def _listed(found: list[Difference]) -> str:
-    shown = [_short(d) for d in found[:4]]
-    more = len(found) - len(shown)
+    # A draft takes over much of its target's configuration: one change is said once.
+    said = list(dict.fromkeys(_short(d) for d in sorted(found, key=_rank)))
+    shown = said[:4]
+    more = len(said) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+def _rank(difference: Difference) -> int:
+    """What an operator turned comes before what follows from it."""
+    fact = difference.fact
+    return _FIRST.index(fact) if fact in _FIRST else len(_FIRST)
 
 
 def _short(difference: Difference) -> str:

@@ -87,10 +87,11 @@ def sources(config: Any) -> dict[str, Any]:
     draft = getattr(spec, "draft_model_config", None)
     if draft is not None and draft is not target and draft.model != target.model:
         models["draft"] = _source(draft, dummy=dummy)
-        tokenizers["draft_tokenizer"] = {
-            "name": draft.tokenizer,
-            "revision": draft.tokenizer_revision,
-        }
+        if draft.tokenizer != target.tokenizer:  # vLLM gives a draft its target's otherwise
+            tokenizers["draft_tokenizer"] = {
+                "name": draft.tokenizer,
+                "revision": draft.tokenizer_revision,
+            }
     return {"models": models, "tokenizers": tokenizers}
 
 
@@ -136,7 +137,7 @@ def plain(value: Any, depth: int = 0) -> Any:
         return _section(value, depth + 1)
     if isinstance(value, type) or callable(value):
         return f"{value.__module__}.{getattr(value, '__qualname__', type(value).__name__)}"
-    text = str(value)  # torch.dtype, torch.device
+    text = str(value).removeprefix("torch.")  # a dtype, a device
     return text if " at 0x" not in text and len(text) < 200 else type(value).__name__
 
 

@@ -120,7 +120,13 @@ def test_the_sources_are_target_draft_and_their_tokenizers() -> None:
         "target": "/models/a",
         "draft": "/models/b",
     }
-    assert set(found["tokenizers"]) == {"tokenizer", "draft_tokenizer"}
+    assert set(found["tokenizers"]) == {"tokenizer"}
+
+
+def test_a_draft_with_a_tokenizer_of_its_own_brings_it() -> None:
+    draft = Model("/models/b", tokenizer="/models/b")
+    found = sources(config(speculative_config__draft_model_config=draft))
+    assert found["tokenizers"]["draft_tokenizer"]["name"] == "/models/b"
 
 
 def test_a_draft_within_the_target_is_no_second_model() -> None:

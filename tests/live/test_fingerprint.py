@@ -1,0 +1,158 @@
+"""Fingerprints of a real engine: live in every response, pinned, verified, explained."""
+
+import asyncio
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+SNIPPET = """
+import sys
+from openai import OpenAI
+
+url, expected = sys.argv[1:]
+client = OpenAI(base_url=f"{url}/v1", api_key="none")
+resp = client.chat.completions.create(
+    model="demo", messages=[{"role": "user", "content": "def f"}], temperature=0, max_tokens=4
+)
+assert resp.system_fingerprint == expected, f"decode path drift: {resp.system_fingerprint}"
+"""
+"""The assertion of a CI job, with the official client and nothing of specdeck's."""
+
+
+def asserted(url: str, expected: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-c", SNIPPET, url, expected], capture_output=True, text=True, timeout=120
+    )
+
+
+async def fingerprints(driver: Any) -> dict[str, str]:
+    """What each kind of response carries."""
+    chat = {"model": "demo", "messages": [{"role": "user", "content": "def f"}], "max_tokens": 3}
+    text = {"model": "demo", "prompt": "def f", "max_tokens": 3}
+    found = {}
+    for name, path, body in (("chat", "chat/completions", chat), ("text", "completions", text)):
+        reply = await driver.client.post(f"/v1/{path}", json=body)
+        found[name] = reply.json()["system_fingerprint"]
+        for usage in (False, True):
+            options = {"stream": True, "stream_options": {"include_usage": usage}}
+            reply = await driver.client.post(f"/v1/{path}", json={**body, **options})
+            chunks = [json.loads(x[6:]) for x in reply.text.splitlines() if x.startswith("data: {")]
+            (found[f"{name} stream {usage}"],) = {
+                chunk["system_fingerprint"] for chunk in chunks if chunk.get("system_fingerprint")
+            }
+    return found
+
+
+async def test_every_kind_of_response_carries_the_path_of_that_moment(driver: Any) -> None:
+    before = await driver.state()
+    own, path = before["system_fingerprint"], before["fingerprint"]
+    assert set((await fingerprints(driver)).values()) == {f"{own}-{path}"}
+    await driver.put(k=1)
+    after = (await driver.state())["fingerprint"]
+    assert after != path
+    found = await fingerprints(driver)
+    assert len(found) == 6
+    assert set(found.values()) == {f"{own}-{after}"}
+
+
+async def test_a_lease_that_runs_out_brings_the_name_back(driver: Any) -> None:
+    before = (await driver.state())["fingerprint"]
+    await driver.put(k=1, lease_s=0.3)
+    assert (await driver.state())["fingerprint"] != before
+    await asyncio.sleep(0.4)
+    await driver.complete([300], 2)
+    assert (await fingerprints(driver))["text"].endswith(before)
+
+
+async def test_an_unmodified_openai_client_passes_and_fails_accordingly(
+    driver: Any, engine: Any
+) -> None:
+    state = await driver.state()
+    expected = f"{state['system_fingerprint']}-{state['fingerprint']}"
+    passed = await asyncio.to_thread(asserted, engine.url, expected)
+    assert passed.returncode == 0, passed.stderr
+    await driver.put(k=2)
+    failed = await asyncio.to_thread(asserted, engine.url, expected)
+    assert failed.returncode == 1
+    assert "AssertionError: decode path drift: vllm-" in failed.stderr
+
+
+async def test_a_pin_fails_when_k_moves_and_names_it(driver: Any, deck: Any, engine: Any) -> None:
+    def cli(*words: str) -> Any:
+        return asyncio.to_thread(deck, "fingerprint", *words)
+
+    k_max = (await driver.state())["k_max"]
+    assert (await cli("pin", engine.url)).returncode == 0
+    assert (await cli("verify", engine.url)).returncode == 0
+    await driver.put(k=k_max - 1)
+    failed = await cli("verify", engine.url)
+    assert failed.returncode == 1, failed.stderr
+    assert failed.stdout.splitlines()[:2] == [
+        f"knob changed: k {k_max} → {k_max - 1}",
+        "vLLM's own fingerprint did not move",
+    ]
+    await driver.put(k=k_max)
+    assert (await cli("verify", engine.url)).returncode == 0
+
+
+async def test_all_facts_of_the_demo_engine_are_known(driver: Any, deck: Any, engine: Any) -> None:
+    shown = await asyncio.to_thread(deck, "fingerprint", "show", engine.url, "--json")
+    found = json.loads(shown.stdout)
+    assert found["partial"] == []
+    assert found["stamped"] is True
+    facts = found["facts"]
+    assert facts["config"]["speculative"]["num_speculative_tokens"] == facts["live"]["k"]
+    assert set(facts["model"]) == {"target", "draft", "tokenizer"}
+    assert "torch/lib/libtorch_cpu.so" in facts["runtime"]["libraries"]
+    assert any(name.startswith("vllm/_C") for name in facts["runtime"]["libraries"])
+    assert facts["runtime"]["attention"] == ["CPUAttentionBackend"]
+    assert engine.token not in shown.stdout
+    assert "TOKEN_FILE" not in shown.stdout
+
+
+async def test_gathering_facts_holds_the_engine_for_50_ms_at_most(driver: Any) -> None:
+    reply = (await driver.client.get("/v1/specdeck/facts")).json()
+    assert reply["progress"]["finished"] is True
+    assert reply["progress"]["held_engine_ms"] <= 50
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """The demo's models and a config of their own, to be tampered with."""
+    shutil.copytree(ROOT / "sample_configs" / "models", tmp_path / "models")
+    text = (ROOT / "sample_configs" / "demo.yaml").read_text()
+    path = tmp_path / "demo.yaml"
+    path.write_text(text.split("deepen:")[0] + 'environment: {HF_HUB_OFFLINE: "1"}\n')
+    return path
+
+
+def test_weights_swapped_in_place_are_the_models_change(deck: Any, copied: Path) -> None:
+    engine = deck.start(copied)
+    try:
+        pinned = deck("fingerprint", "pin", engine.url)
+        assert pinned.returncode == 0, pinned.stderr
+    finally:
+        engine.stop()
+    weights = copied.parent / "models" / "draft" / "model.safetensors"
+    with weights.open("r+b") as file:  # the last value of the last tensor
+        file.seek(-1, 2)
+        (byte,) = file.read(1)
+        file.seek(-1, 2)
+        file.write(bytes([byte ^ 0x01]))
+    engine = deck.start(copied, port=int(engine.url.rpartition(":")[2]))
+    try:
+        failed = deck("fingerprint", "verify", engine.url)
+        assert failed.returncode == 1, failed.stderr
+        assert failed.stdout.splitlines()[:2] == [
+            "model changed: draft",
+            "vLLM's own fingerprint did not move",
+        ]
+    finally:
+        engine.stop()
