@@ -1,0 +1,107 @@
+"""Asking the probe set: both arms, the pin of a request, an engine that goes away."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from specdeck.engine.control.client import client
+from specdeck.engine.control.protocol import Capability, EngineState
+from specdeck.engine.errors import EngineError
+from specdeck.engine.fingerprint.probe import PROBES, probed
+
+Respond = Callable[[httpx.Request], httpx.Response]
+
+
+class Engine:
+    """Answers probes; `states` are what it says of itself, the last one for good."""
+
+    def __init__(self, *states: EngineState) -> None:
+        self.states = list(states)
+        self.asked: list[dict[str, Any]] = []
+        self.logprob: Callable[[dict[str, Any]], float] = lambda body: -0.5
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        path = request.url.path
+        if path == "/v1/models":
+            return httpx.Response(200, json={"data": [{"id": "demo"}]})
+        if path == "/v1/specdeck/state":
+            if not self.states:
+                return httpx.Response(404)
+            state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
+            return httpx.Response(200, json=state.as_json())
+        body = json.loads(request.content)
+        self.asked.append(body)
+        choice = {"token_ids": [1, 2], "logprobs": {"token_logprobs": [-0.1, self.logprob(body)]}}
+        return httpx.Response(200, json={"choices": [choice]})
+
+    def client(self) -> Any:
+        return client("http://e:1", transport=httpx.MockTransport(self))
+
+
+@pytest.fixture
+def able(state: Callable[..., EngineState]) -> EngineState:
+    return state(capabilities=(Capability("request_k", True),))
+
+
+async def test_every_probe_is_asked_on_both_arms_in_every_run(able: EngineState) -> None:
+    engine = Engine(able)
+    found = await probed(engine.client(), runs=2)
+    assert len(engine.asked) == len(PROBES) * 2 * 2
+    pinned = [body for body in engine.asked if body.get("vllm_xargs") == {"specdeck_k": 0}]
+    assert len(pinned) == len(engine.asked) / 2
+    assert {body["temperature"] for body in engine.asked} == {0}
+    assert (found.runs, found.agreement, found.missing) == (2, 1.0, ())
+    assert set(found.arms) == {"serving", "target-only"}
+
+
+async def test_an_engine_that_cannot_pin_requests_is_partial(
+    state: Callable[..., EngineState],
+) -> None:
+    unable = state(capabilities=(Capability("request_k", False, "too old"),))
+    found = await probed(Engine(unable).client(), runs=1)
+    assert found.missing == ("target-only: too old",)
+    assert found.name.startswith("sd1:x~")
+
+
+async def test_without_the_plugin_the_serving_path_alone_is_asked() -> None:
+    found = await probed(Engine().client(), runs=1)
+    assert set(found.arms) == {"serving"}
+    assert found.name.startswith("sd1:x~")
+
+
+async def test_a_restart_in_mid_probe_spoils_it(able: EngineState) -> None:
+    engine = Engine(able, replace(able, instance="another"))
+    with pytest.raises(EngineError, match="was started anew in mid-probe"):
+        await probed(engine.client(), runs=1)
+
+
+async def test_a_knob_turned_in_mid_probe_spoils_it(able: EngineState) -> None:
+    engine = Engine(able, replace(able, fingerprint="sd1:p1111111111111111"))
+    with pytest.raises(EngineError, match="moved in mid-probe"):
+        await probed(engine.client(), runs=1)
+
+
+async def test_an_engine_that_dies_in_mid_probe_is_an_error_of_one_line(able: EngineState) -> None:
+    engine = Engine(able)
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        if len(engine.asked) >= 3:
+            raise httpx.ConnectError("refused")
+        return engine(request)
+
+    asking = client("http://e:1", transport=httpx.MockTransport(respond))
+    with pytest.raises(EngineError, match="the probe got no answer"):
+        await probed(asking, runs=1)
+
+
+async def test_a_defect_of_the_speculative_path_shows_in_its_arm_alone(able: EngineState) -> None:
+    engine = Engine(able)
+    before = await probed(engine.client(), runs=1)
+    engine.logprob = lambda body: -0.5 if "vllm_xargs" in body else -0.75
+    after = await probed(engine.client(), runs=1)
+    assert before.arms["target-only"] == after.arms["target-only"]
+    assert before.name != after.name
