@@ -194,11 +194,18 @@ class Breaker:
         if verdict is None:
             return
         if verdict.weight:
-            self._cooldown = min(2 * self._cooldown, self.parameters.cooldown_max_s)
+            self._cooldown = self._longer(run)
             self._turn("open")
             self._reason = verdict.reason
         elif self._probes >= self.parameters.good_probes:
             self._turn("closed")
+
+    def _longer(self, run: Evidence) -> float:
+        """Twice the cool-down, unless probes as cheap as this one can come as often as before."""
+        parameters = self.parameters
+        lost = -run.saved_s if run.compared else run.seconds
+        dear = max(parameters.cooldown_s, lost / parameters.probe_cost)
+        return min(2 * self._cooldown, dear, parameters.cooldown_max_s)
 
     def _open(self, cause: Cause, reason: str) -> None:
         if self.state == "closed":

@@ -169,9 +169,11 @@ class Breaker:
     share: float = 0.1
     """The share of steps that speculate while it is half-open."""
     cooldown_s: float = 3.0
-    """Seconds open before the first probe; doubled by every probe that fails."""
+    """Seconds open before the first probe; doubled by every probe that fails, while they cost."""
     cooldown_max_s: float = 12.0
     """The longest time between probes."""
+    probe_cost: float = 0.005
+    """The share of the time that probes may lose: cheaper ones are not put off for longer."""
     repetition: float = 0.97
     """Acceptance above which a stream is likely to repeat itself."""
     repetition_windows: int = 10
@@ -189,6 +191,7 @@ class Breaker:
         number("share", self.share, 0.01, 0.5)
         number("cooldown_s", self.cooldown_s, 0.1, 86400)
         number("cooldown_max_s", self.cooldown_max_s, 0.1, 86400)
+        number("probe_cost", self.probe_cost, 0.0001, 1)
         number("repetition", self.repetition, 0, 1)
         whole("repetition_windows", self.repetition_windows, 1, 100_000)
         ordered("cooldown_s", self.cooldown_s, "cooldown_max_s", self.cooldown_max_s)
