@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import click
 
-from specdeck.console.commandline.engines import Access, access, key_option
+from specdeck.console.commandline.engines import key_option
 from specdeck.console.commandline.headless import until_signal
-from specdeck.console.commandline.talk import emit, say
-from specdeck.engine.errors import SpecdeckError, UsageError
-from specdeck.engine.locations import locations
 
-if TYPE_CHECKING:
-    from specdeck.engine.divergence.lab import Plan
-    from specdeck.engine.divergence.prompts import PromptSet
-    from specdeck.engine.divergence.summary import Outcome
-    from specdeck.engine.store.store import Store
-
-CODES = {"pass": 0, "fail": 1, "inconclusive": 1}
-"""A gate must not open for what was not shown, so inconclusive is no pass."""
+_Command = TypeVar("_Command", bound=Callable[..., object])
+_PROMPTS, _PROMPTS_SAMPLED = 200, 20
 
 
 class Share(click.ParamType[float]):
@@ -48,130 +37,81 @@ class Share(click.ParamType[float]):
         return share
 
 
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_COUNT = click.IntRange(min=1)
+_OPTIONS = (
+    # Arms.
+    click.option("--reference", metavar="URL", help="Another engine to compare with; default: "
+                 "the same engine with each request pinned to k = 0."),
+    click.option("--hard", is_flag=True, help="Start the engine's config a second time, without "
+                 "speculation, to compare with."),
+    click.option("--model", metavar="NAME", help="Where the engine serves several."),
+    # Prompts.
+    click.option("--prompts", "source", default="code", metavar="FILE", show_default=True,
+                 help="JSONL or text with a prompt a line, or a set: code, chat, tools."),
+    click.option("--limit", type=_COUNT, metavar="N",
+                 help=f"Prompts; {_PROMPTS}, or {_PROMPTS_SAMPLED} with --sampled."),
+    click.option("--max-tokens", type=_COUNT, default=128, show_default=True),
+    click.option("--ignore-eos", is_flag=True, help="Go on to --max-tokens."),
+    # Verdict.
+    click.option("--max-mismatch", type=Share(), default="1.5%", show_default=True,
+                 help="The rate of differing outputs that is still good."),
+    click.option("--calls", type=_COUNT, default=5, show_default=True,
+                 help="Calls in a session, for the risk that adds up."),
+    # Running.
+    click.option("--streams", type=click.IntRange(1, 512), default=8, show_default=True,
+                 help="Requests at once on each engine."),
+    click.option("--gentle", is_flag=True, help="Keep out of production's way; takes longer."),
+    click.option("--private", is_flag=True, help="Store hashes only: no token of an answer."),
+    click.option("--fresh", is_flag=True, help="Do not go on with a run that was cut short."),
+    click.option("--patience", type=click.FloatRange(min=0), default=120.0, metavar="S",
+                 show_default=True, help="How long an engine that is away is waited for."),
+    # Temperature > 0.
+    click.option("--sampled", is_flag=True, help="Compare distributions at --temperature."),
+    click.option("--samples", type=click.IntRange(8, 4096), default=128, show_default=True,
+                 help="Continuations of each prompt and arm, with --sampled."),
+    click.option("--temperature", type=click.FloatRange(0, 5, min_open=True), default=1.0,
+                 show_default=True, help="With --sampled."),
+    # Reports.
+    click.option("--json", "as_json", is_flag=True, help="One JSON object."),
+    click.option("--report", "reports", multiple=True, metavar="FILE", type=_FILE,
+                 help="Also a file: .json, .xml (JUnit) or .md; may be given again."),
+    click.option("--bundle", metavar="FILE", type=_FILE,
+                 help="A page that reproduces the gravest case, or --case."),
+    click.option("--case", type=_COUNT, metavar="N", help="The prompt to bundle."),
+    # Canary.
+    click.option("--every", metavar="T", help="Check again and again, such as every 24h."),
+    click.option("--metrics-port", type=click.IntRange(1, 65535), metavar="P",
+                 help="Serve the last check to Prometheus."),
+    click.option("--metrics-file", type=_FILE, metavar="FILE",
+                 help="The same for node_exporter's textfile collector."),
+    key_option,
+    click.option("--reference-api-key-env", metavar="NAME", help="The same for --reference."),
+)  # fmt: skip
+
+
+def _with_options(command: _Command) -> _Command:
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
 @click.command("check")
 @click.argument("engine", metavar="URL")
-@click.option("--reference", metavar="URL", help="Another engine to compare with; default: the "
-              "same engine with each request pinned to k = 0.")  # fmt: skip
-@click.option("--hard", is_flag=True, help="Start the engine's config a second time without "
-              "speculation, to compare with.")  # fmt: skip
-@click.option("--prompts", "source", default="code", metavar="FILE", show_default=True,
-              help="JSONL or text with a prompt a line, or a set: code, chat, tools.")  # fmt: skip
-@click.option("--limit", type=click.IntRange(min=1), default=200, metavar="N", show_default=True)
-@click.option("--max-tokens", type=click.IntRange(min=1), default=128, show_default=True)
-@click.option("--ignore-eos", is_flag=True, help="Go on to --max-tokens.")
-@click.option("--max-mismatch", type=Share(), default="1.5%", show_default=True,
-              help="The rate of differing outputs that is still good.")  # fmt: skip
-@click.option("--streams", type=click.IntRange(1, 512), default=8, show_default=True,
-              help="Requests at once on each engine.")  # fmt: skip
-@click.option("--calls", type=click.IntRange(min=1), default=5, show_default=True,
-              help="Calls in a session, for the risk that adds up.")  # fmt: skip
-@click.option("--model", metavar="NAME", help="Where the engine serves several.")
-@click.option("--gentle", is_flag=True, help="Keep out of production's way; takes longer.")
-@click.option("--private", is_flag=True, help="Store hashes only: no token of an answer.")
-@click.option("--fresh", is_flag=True, help="Do not go on with a run that was cut short.")
-@click.option("--patience", type=click.FloatRange(min=0), default=120.0, metavar="S",
-              show_default=True, help="How long an engine that is away is waited for.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-@click.option("--report", "reports", multiple=True, metavar="FILE",
-              type=click.Path(path_type=Path, dir_okay=False),
-              help="Also a file: .json, .xml (JUnit) or .md; may be given again.")  # fmt: skip
-@key_option
-@click.option("--reference-api-key-env", metavar="NAME", help="The same for --reference.")
+@_with_options
 def command(**options: Any) -> int:
     """Compare an engine's speculative path with the target alone, token by token.
 
     Asks both arms and each arm against itself, and weighs what differs. Exit code 0 is a
     pass, 1 a fail or too little to tell.
     """
+    from specdeck.console.commandline import checking
     from specdeck.engine.divergence.prompts import prompts
-    from specdeck.engine.divergence.report import form_of
 
-    if options["hard"] and options["reference"]:
-        raise UsageError("--hard and --reference are two references", remedy="give one of them")
-    for path in options["reports"]:
-        form_of(path)
-    found = prompts(options["source"], options["limit"])
-    return asyncio.run(until_signal(checked(options, found)))
-
-
-async def checked(options: dict[str, Any], prompts: PromptSet) -> int:
-    """One check, from the engines' addresses to the exit code."""
-    from specdeck.engine.divergence.report import text, written
-
-    outcome = await compared(options, prompts)
-    data = outcome.as_json()
-    for path in options["reports"]:
-        written(data, path)
-    if options["as_json"]:
-        emit(data)
-    else:
-        click.echo(text(data))
-    return CODES[outcome.verdict.word]
-
-
-async def compared(options: dict[str, Any], prompts: PromptSet) -> Outcome:
-    """Runs the check and tells of its progress on stderr."""
-    from specdeck.console.commandline.ticker import Ticker
-    from specdeck.engine.divergence.lab import Engine, Lab, run
-    from specdeck.engine.store.checks import Checks
-
-    async with AsyncExitStack() as stack:
-
-        def engine(one: Access) -> Engine:
-            client = one.client()
-            stack.push_async_callback(client.close)
-            return Engine(client, one.api_key)
-
-        ours = access(options["engine"], api_key_env=options["api_key_env"])
-        theirs = await _reference(options, ours, stack)
-        lab = Lab(engine(ours), None if theirs is None else engine(theirs), plan(options))
-        await stack.enter_async_context(lab)
-        checks = Checks(stack.enter_context(_store()))
-        ticker = stack.enter_context(Ticker("check", say))
-        return await run(lab, prompts, checks, ticker)
-
-
-def plan(options: dict[str, Any]) -> Plan:
-    """What the options ask for."""
-    from specdeck.engine.divergence.lab import Plan
-    from specdeck.engine.divergence.request import Settings
-
-    return Plan(
-        settings=Settings(max_tokens=options["max_tokens"], ignore_eos=options["ignore_eos"]),
-        threshold=options["max_mismatch"],
-        streams=options["streams"],
-        gentle=options["gentle"],
-        private=options["private"],
-        fresh=options["fresh"],
-        calls=options["calls"],
-        model=options["model"],
-        patience_s=options["patience"],
-    )
-
-
-async def _reference(options: dict[str, Any], ours: Access, stack: AsyncExitStack) -> Access | None:
-    """The engine to compare with; None for the same one, pinned."""
-    if options["reference"]:
-        return access(options["reference"], api_key_env=options["reference_api_key_env"])
-    if options["hard"]:
-        from specdeck.console.commandline.second import second
-
-        return await stack.enter_async_context(second(ours))
-    return None
-
-
-@contextmanager
-def _store() -> Iterator[Store]:
-    """The user's store or, where it cannot be used, one that ends with the command."""
-    import tempfile
-
-    from specdeck.engine.store.store import Store
-
-    with tempfile.TemporaryDirectory(prefix="specdeck-check-") as spare:
-        try:
-            store = Store(locations(os.environ).store)
-        except SpecdeckError as error:
-            say(f"specdeck: this check will be forgotten: {error.line()}")
-            store = Store(Path(spare) / "store.sqlite")
-        with store:
-            yield store
+    checking.refuse_nonsense(options)
+    usual = _PROMPTS_SAMPLED if options["sampled"] else _PROMPTS
+    found = prompts(options["source"], options["limit"] or usual)
+    work = checking.sampled if options["sampled"] else checking.once
+    if options["every"] is not None:
+        work = checking.repeated
+    return asyncio.run(until_signal(work(options, found)))

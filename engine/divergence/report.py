@@ -50,11 +50,16 @@ def written(data: Data, path: Path) -> None:
         content = junit(data)
     else:
         content = markdown(data) if form == ".md" else json.dumps(data, indent=1) + "\n"
+    save(path, content)
+
+
+def save(path: Path, content: str) -> None:
+    """Writes a file; raises UsageError where it cannot be."""
     try:
         path.write_text(content, encoding="utf-8")
     except OSError as error:
-        why = error.strerror or "cannot be written"
-        raise UsageError(f"{path}: {why.lower()}", remedy="give --report another file") from error
+        why = (error.strerror or "cannot be written").lower()
+        raise UsageError(f"{path}: {why}", remedy="give another file") from error
 
 
 def form_of(path: Path) -> str:
@@ -107,8 +112,17 @@ def _lines(data: Data) -> Iterator[tuple[str, str]]:
         first = data["refused"]["first"][0] if data["refused"]["first"] else None
         why = f": prompt {first['prompt']}: {first['reason']}" if first else ""
         yield "refused", f"{data['refused']['prompts']} prompts{why}"
+    if data.get("history"):
+        yield "history", _history(data)
     for notice in data["notices"]:
         yield "note", notice
+
+
+def _history(data: Data) -> str:
+    from specdeck.engine.divergence.canary import History
+
+    past = data["history"]
+    return History(**{**past, "changed": tuple(past["changed"])}).line(data["mismatch_rate"])
 
 
 def case_line(case: Data) -> str:

@@ -165,6 +165,28 @@ def test_too_few_prompts_are_no_pass(engine: Server, prompts: Path, capsys: Capt
     assert outcome([*words, "--max-mismatch", "50%"]) == 0
 
 
+def test_a_second_check_knows_the_first(engine: Server, prompts: Path, capsys: Captured) -> None:
+    words = ["check", engine.url, "--prompts", str(prompts), "--json"]
+    assert outcome(words) == 0
+    engine.wrong = {f"prompt {n}" for n in range(1, 21)}
+    assert outcome(words) == 1
+    _, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (second["history"]["runs"], second["history"]["rate"]) == (1, 0.0)
+    assert second["history"]["p"] < 0.01
+
+
+def test_a_canary_writes_gauges_and_a_bundle(
+    engine: Server, prompts: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    engine.wrong = {"prompt 17"}
+    gauges, page = tmp_path / "check.prom", tmp_path / "bundle.md"
+    words = ["--limit", "20", "--metrics-file", str(gauges), "--bundle", str(page)]
+    assert outcome(["check", engine.url, "--prompts", str(prompts), *words]) == 1
+    assert 'specdeck_check_cases{engine="' in gauges.read_text()
+    assert '"prompt": "prompt 17"' in page.read_text()
+    assert "history" in capsys.readouterr().out
+
+
 def test_the_key_travels_and_is_written_nowhere(
     engine: Server, prompts: Path, home: Path, capsys: Captured
 ) -> None:
@@ -195,6 +217,9 @@ def _lower(headers: dict[str, str]) -> dict[str, str]:
         (["--hard"], 3, "--reference URL"),
         (["--reference", "127.0.0.1:9"], 3, "refuses connections"),
         (["--model", "other"], 3, "not other"),
+        (["--every", "soon"], 2, "no time between checks"),
+        (["--case", "3"], 2, "--bundle"),
+        (["--sampled", "--report", "a.md"], 2, "--sampled has no reports"),
     ],
 )
 def test_an_error_is_one_line_with_its_code(

@@ -1,0 +1,195 @@
+"""What `specdeck check` does once its words are understood: one check, or one every so often."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from specdeck.console.commandline.engines import Access, access
+from specdeck.console.commandline.talk import emit, say
+from specdeck.console.commandline.ticker import Ticker
+from specdeck.engine.divergence import canary, report
+from specdeck.engine.divergence.bundle import bundle, chosen
+from specdeck.engine.divergence.lab import Engine, Lab, Plan, run
+from specdeck.engine.divergence.request import Settings
+from specdeck.engine.errors import EngineError, SpecdeckError, UsageError
+from specdeck.engine.locations import locations
+from specdeck.engine.store.checks import Checks
+
+if TYPE_CHECKING:
+    from specdeck.engine.divergence.prompts import PromptSet
+    from specdeck.engine.store.store import Store
+
+Options = dict[str, Any]
+CODES = {"pass": 0, "fail": 1, "inconclusive": 1}
+"""A gate must not open for what was not shown, so inconclusive is no pass."""
+
+
+async def once(options: Options, prompts: PromptSet) -> int:
+    """One check; its exit code."""
+    gauges = _gauges(options)
+    data = await _compared(options, prompts)
+    _told(options, data, prompts, gauges)
+    return CODES[data["verdict"]]
+
+
+async def repeated(options: Options, prompts: PromptSet) -> int:
+    """A check every so often, until a signal comes; one that cannot be done does not end it."""
+    every, gauges = canary.seconds(options["every"]), _gauges(options)
+    while True:
+        began = time.monotonic()
+        try:
+            # Each check stands for its day; only what was cut short within it goes on.
+            _told(options, await _compared(options, prompts), prompts, gauges)
+        except EngineError as error:
+            say(f"specdeck: {error.line()}")
+            if gauges is not None:
+                gauges.failed()
+                _write(options, gauges)
+        await asyncio.sleep(max(0.0, every - (time.monotonic() - began)))
+
+
+async def sampled(options: Options, prompts: PromptSet) -> int:
+    """Distributions at temperature > 0; the exit code."""
+    from specdeck.engine.divergence.sampled import Sampling, distributions, text
+
+    sampling = Sampling(samples=options["samples"], temperature=options["temperature"])
+    async with opened(options) as lab:
+        data = (await distributions(lab, prompts, sampling)).as_json()
+    if options["as_json"]:
+        emit(data)
+    else:
+        click.echo(text(data))
+    return CODES[data["verdict"]]
+
+
+@asynccontextmanager
+async def opened(options: Options) -> AsyncIterator[Lab]:
+    """Both arms, ready to be asked."""
+    async with AsyncExitStack() as stack:
+
+        def engine(one: Access) -> Engine:
+            client = one.client()
+            stack.push_async_callback(client.close)
+            return Engine(client, one.api_key)
+
+        ours = access(options["engine"], api_key_env=options["api_key_env"])
+        theirs = await _reference(options, ours, stack)
+        lab = Lab(engine(ours), None if theirs is None else engine(theirs), plan(options))
+        yield await stack.enter_async_context(lab)
+
+
+def plan(options: Options) -> Plan:
+    """What the options ask for."""
+    return Plan(
+        settings=Settings(max_tokens=options["max_tokens"], ignore_eos=options["ignore_eos"]),
+        threshold=options["max_mismatch"],
+        streams=options["streams"],
+        gentle=options["gentle"],
+        private=options["private"],
+        fresh=options["fresh"],
+        calls=options["calls"],
+        model=options["model"],
+        patience_s=options["patience"],
+    )
+
+
+async def _compared(options: Options, prompts: PromptSet) -> dict[str, Any]:
+    """Runs a check with its progress on stderr; its JSON, with how it stands to earlier ones."""
+    async with opened(options) as lab:
+        with _store() as store, Ticker("check", say) as ticker:
+            checks = Checks(store)
+            outcome = await run(lab, prompts, checks, ticker)
+            past = canary.history(checks.history(lab.arms[0].url))
+    return {**outcome.as_json(), "history": past.as_json()}
+
+
+def _told(
+    options: Options, data: dict[str, Any], prompts: PromptSet, gauges: canary.Gauges | None
+) -> None:
+    """Writes a check down wherever that was asked for."""
+    for path in options["reports"]:
+        report.written(data, path)
+    if options["bundle"]:
+        _bundled(options, data, prompts)
+    if options["as_json"]:
+        emit(data)
+    else:
+        click.echo(report.text(data))
+    if gauges is not None:
+        gauges.show(data, time.time())
+        _write(options, gauges)
+
+
+def _bundled(options: Options, data: dict[str, Any], prompts: PromptSet) -> None:
+    case = chosen(data, options["case"])
+    prompt = None if case is None else prompts.find(case["prompt"])
+    if case is None or prompt is None:
+        say("specdeck: nothing differs, so there is no case to bundle")
+        return
+    settings = replace(plan(options).settings)
+    keyed = bool(options["api_key_env"])
+    report.save(options["bundle"], bundle(data, case, prompt, settings, keyed=keyed))
+
+
+def _gauges(options: Options) -> canary.Gauges | None:
+    if options["metrics_port"] is None and options["metrics_file"] is None:
+        return None
+    gauges = canary.Gauges(access(options["engine"]).url)
+    if options["metrics_port"] is not None:
+        gauges.serve(options["metrics_port"])
+    return gauges
+
+
+def _write(options: Options, gauges: canary.Gauges) -> None:
+    if options["metrics_file"] is not None:
+        gauges.write(options["metrics_file"])
+
+
+async def _reference(options: Options, ours: Access, stack: AsyncExitStack) -> Access | None:
+    """The engine to compare with; None for the same one, pinned."""
+    if options["reference"]:
+        return access(options["reference"], api_key_env=options["reference_api_key_env"])
+    if options["hard"]:
+        from specdeck.console.commandline.second import second
+
+        return await stack.enter_async_context(second(ours))
+    return None
+
+
+def refuse_nonsense(options: Options) -> None:
+    """UsageError for options that make no sense together."""
+    if options["hard"] and options["reference"]:
+        raise UsageError("--hard and --reference are two references", remedy="give one of them")
+    if options["case"] is not None and not options["bundle"]:
+        raise UsageError("--case is of a --bundle", remedy="give --bundle FILE as well")
+    if options["sampled"] and (options["bundle"] or options["reports"] or options["every"]):
+        raise UsageError("--sampled has no reports, no bundle and no --every", remedy="use --json")
+    if options["every"] is not None:
+        canary.seconds(options["every"])
+    for path in options["reports"]:
+        report.form_of(path)
+
+
+@contextmanager
+def _store() -> Iterator[Store]:
+    """The user's store or, where it cannot be used, one that ends with the command."""
+    from specdeck.engine.store.store import Store
+
+    with tempfile.TemporaryDirectory(prefix="specdeck-check-") as spare:
+        try:
+            store = Store(locations(os.environ).store)
+        except SpecdeckError as error:
+            say(f"specdeck: this check will be forgotten: {error.line()}")
+            store = Store(Path(spare) / "store.sqlite")
+        with store:
+            yield store

@@ -1,0 +1,155 @@
+"""A check among its earlier ones: what changed, and gauges for the rest of the house."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specdeck.engine.divergence.arms import moved
+from specdeck.engine.divergence.compare import CLASSES
+from specdeck.engine.divergence.statistics import Rate, above
+from specdeck.engine.errors import UsageError
+from specdeck.engine.store.checks import Run
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+Data = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Earlier runs with the same prompts, settings and kind of reference."""
+
+    runs: int
+    rate: float | None
+    """Of all of them together; None without any."""
+    p: float | None
+    """The chance of so high a rate as now, were it what it was; None without any."""
+    changed: tuple[str, ...]
+    """Facts of the serving engine that were others in the run before."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**asdict(self), "changed": list(self.changed)}
+
+    def line(self, rate: float | None) -> str:
+        """One line for the operator.
+
+        >>> History(30, 0.012, 0.03, ("vllm",)).line(0.021)
+        '2.10%, was 1.20% for 30 runs; the fingerprint changed in: vllm'
+        """
+        now = "–" if rate is None else f"{rate:.2%}"
+        runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
+        was = "the first run" if self.rate is None else f"was {self.rate:.2%} for {runs}"
+        changed = f"; the fingerprint changed in: {', '.join(self.changed)}" if self.changed else ""
+        return f"{now}, {was}{changed}"
+
+
+def history(runs: Sequence[Run]) -> History:
+    """Compares the first of `runs`, which come the newest first, with the others like it."""
+    now, *earlier = runs
+    like = [run for run in earlier if _kind(run) == _kind(now) and run.summary][:30]
+    if not like:
+        return History(0, None, None, ())
+    past = Rate(
+        sum(int(run.summary["mismatches"]) for run in like if run.summary),
+        sum(int(run.summary["prompts"]) for run in like if run.summary),
+    )
+    summary = now.summary or {"mismatches": 0, "prompts": 0}
+    present = Rate(int(summary["mismatches"]), int(summary["prompts"]))
+    changed = moved(_details(like[0]), _details(now))
+    return History(len(like), past.rate, above(present, past), changed)
+
+
+def _kind(run: Run) -> tuple[Any, ...]:
+    reference = run.facts.get("reference", {})
+    return run.facts.get("prompts"), run.facts.get("settings"), reference.get("grade")
+
+
+def _details(run: Run) -> dict[str, Any]:
+    facts = run.facts.get("serving", {}).get("facts", {})
+    named = {name: facts.get(name) for name in ("vllm", "method", "k", "k_max", "mode")}
+    return {**named, **(facts.get("details") or {})}
+
+
+class Gauges:
+    """The last check as Prometheus gauges; None is no sample, not 0."""
+
+    def __init__(self, engine: str) -> None:
+        from prometheus_client import CollectorRegistry, Gauge
+
+        self.registry: CollectorRegistry = CollectorRegistry()
+        self._engine = engine
+
+        def gauge(name: str, help_: str, *labels: str) -> Gauge:
+            return Gauge(
+                f"specdeck_check_{name}", help_, ("engine", *labels), registry=self.registry
+            )
+
+        self._rate = gauge("mismatch_rate", "Share of prompts whose outputs differ.")
+        self._floor = gauge("noise_floor_rate", "The same of an arm against itself.", "arm")
+        self._prompts = gauge("prompts", "Prompts that both arms answered.")
+        self._cases = gauge("cases", "Differing outputs by class.", "kind")
+        self._verdict = gauge("verdict", "1 for the last verdict, 0 for others.", "verdict")
+        self._ended = gauge("last_run_timestamp_seconds", "Unix time of the last finished check.")
+        self._up = gauge("up", "Whether the last check could be done.")
+
+    def failed(self) -> None:
+        """The check could not be done; the last figures stay."""
+        self._up.labels(self._engine).set(0)
+
+    def show(self, data: Data, t: float) -> None:
+        """The outcome of a check that ended at Unix time `t`."""
+        name, floor = self._engine, data["noise_floor"]
+        self._up.labels(name).set(1)
+        self._ended.labels(name).set(t)
+        self._prompts.labels(name).set(data["prompts"])
+        if data["mismatch_rate"] is not None:
+            self._rate.labels(name).set(data["mismatch_rate"])
+            self._floor.labels(name, "reference").set(floor["rate"])
+            self._floor.labels(name, "serving").set(floor["serving"]["rate"])
+        for kind in CLASSES:
+            self._cases.labels(name, kind).set(data["classes"][kind])
+        for word in ("pass", "fail", "inconclusive"):
+            self._verdict.labels(name, word).set(data["verdict"] == word)
+
+    def serve(self, port: int) -> None:
+        """Answers a Prometheus on `port`, on every address, for as long as the process runs."""
+        from prometheus_client import start_http_server
+
+        try:
+            start_http_server(port, registry=self.registry)
+        except OSError as error:
+            raise UsageError(
+                f"port {port} cannot be had: {error.strerror}", remedy="choose another"
+            ) from error
+
+    def write(self, path: Path) -> None:
+        """Writes them for node_exporter's textfile collector, at once or not at all."""
+        from prometheus_client import write_to_textfile
+
+        try:
+            write_to_textfile(str(path), self.registry)
+        except OSError as error:
+            why = (error.strerror or "cannot be written").lower()
+            raise UsageError(f"{path}: {why}", remedy="check --metrics-file") from error
+
+
+def seconds(text: str) -> float:
+    """How long `text` is, in seconds; raises UsageError for what is no duration.
+
+    >>> seconds("24h"), seconds("90s"), seconds("1.5d")
+    (86400.0, 90.0, 129600.0)
+    """
+    units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+    number, unit = text[:-1], text[-1:]
+    try:
+        found = float(number) * units[unit]
+    except (KeyError, ValueError):
+        found = 0.0
+    if not 0 < found < float("inf"):
+        raise UsageError(f"{text} is no time between checks", remedy="give one such as 24h or 30m")
+    return found

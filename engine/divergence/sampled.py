@@ -1,0 +1,204 @@
+"""At temperature > 0 tokens cannot be compared, distributions can.
+
+Many short continuations of each prompt are drawn from both arms, and a G-test with a
+permutation p-value asks whether one distribution can have made them. The reference is
+drawn twice: the test must find no difference there, or it proves nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from specdeck.engine.divergence.ask import Asker, Refused
+from specdeck.engine.divergence.prompts import Prompt, PromptSet
+from specdeck.engine.divergence.statistics import holm
+from specdeck.engine.divergence.verdict import Verdict
+from specdeck.engine.errors import Unsupported
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from specdeck.engine.divergence.lab import Lab
+
+ALPHA = 0.01
+"""The chance of accusing an honest engine in one run."""
+
+Draws = Sequence[tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How much is drawn."""
+
+    samples: int = 128
+    """Continuations of each prompt, of each arm."""
+    tokens: int = 4
+    """The first comes from no draft; those after it do."""
+    temperature: float = 1.0
+    seed: int = 0
+    """Of the permutations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """One prompt: how likely draws so different are from one distribution."""
+
+    prompt: int
+    prompt_hash: str
+    p: float
+    control: float
+    """The same of the reference against itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distributions:
+    """What the draws of all prompts say."""
+
+    verdict: Verdict
+    sampling: Sampling
+    tested: tuple[Tested, ...]
+    pooled: float | None
+    """p of all prompts together; None of nothing."""
+    control: float | None
+    refused: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values; p-values of prompts both bare and corrected after Holm."""
+        adjusted = holm([one.p for one in self.tested])
+        return {
+            "verdict": self.verdict.word,
+            "reason": self.verdict.reason,
+            "prompts": len(self.tested),
+            "samples": self.sampling.samples,
+            "tokens": self.sampling.tokens,
+            "temperature": self.sampling.temperature,
+            "alpha": ALPHA,
+            "p_pooled": self.pooled,
+            "p_lowest": min(adjusted, default=None),
+            "control": {
+                "p_pooled": self.control,
+                "p_lowest": min(holm([one.control for one in self.tested]), default=None),
+            },
+            "refused": self.refused,
+            "cases": [
+                {
+                    "prompt": one.prompt,
+                    "prompt_hash": one.prompt_hash,
+                    "p": one.p,
+                    "p_holm": p,
+                    "p_control": one.control,
+                }
+                for one, p in zip(self.tested, adjusted, strict=True)
+            ],
+        }
+
+
+async def distributions(lab: Lab, prompts: PromptSet, sampling: Sampling) -> Distributions:
+    """Draws from both arms of an open lab, prompt by prompt, and weighs the draws."""
+    import numpy as np
+
+    random = np.random.default_rng(sampling.seed)
+    rounds = max(1999, int(2 / ALPHA) * (prompts.count + 1))
+    sums, controls = np.zeros(rounds + 1), np.zeros(rounds + 1)
+    tested: list[Tested] = []
+    refused, why = 0, ""
+    for prompt in prompts:
+        drawn = await _drawn(lab, prompt, sampling)
+        if isinstance(drawn, Refused):
+            refused, why = refused + 1, drawn.reason
+            continue
+        serving, reference, again = drawn
+        one, other = gs(serving, reference, rounds, random), gs(again, reference, rounds, random)
+        sums += one
+        controls += other
+        tested.append(Tested(prompt.number, prompt.hash(), p_value(one), p_value(other)))
+    if refused and not tested:
+        raise Unsupported(f"every prompt was refused by an arm: {why}", remedy="give other prompts")
+    pooled, control = p_value(sums), p_value(controls)
+    word = judged([one.p for one in tested] + [pooled], [one.control for one in tested] + [control])
+    return Distributions(word, sampling, tuple(tested), pooled, control, refused)
+
+
+async def _drawn(
+    lab: Lab, prompt: Prompt, sampling: Sampling
+) -> tuple[Draws, Draws, Draws] | Refused:
+    serving, reference = lab.askers
+
+    def draws(asker: Asker) -> Any:
+        return asker.continuations(
+            prompt,
+            n=sampling.samples,
+            tokens=sampling.tokens,
+            temperature=sampling.temperature,
+        )
+
+    found = await asyncio.gather(draws(reference), draws(serving), draws(reference))
+    refused = next((one for one in found if isinstance(one, Refused)), None)
+    return refused if refused is not None else (found[1], found[0], found[2])
+
+
+def gs(one: Draws, other: Draws, rounds: int, random: np.random.Generator) -> np.ndarray:
+    """G of the draws as they came, then of `rounds` ways of dealing them out at random.
+
+    The sum over the places of a continuation; whole continuations are dealt, so that
+    what hangs together within one stays together.
+    """
+    import numpy as np
+
+    everything = [*one, *other]
+    deal = np.zeros((rounds + 1, len(everything)), dtype=np.float32)
+    deal[:, : len(one)] = 1
+    deal[1:] = random.permuted(deal[1:], axis=1)
+    total = np.zeros(rounds + 1)
+    for place in range(1, min(map(len, everything))):
+        _, codes = np.unique([draw[place] for draw in everything], return_inverse=True)
+        ours = deal @ np.eye(codes.max() + 1, dtype=np.float32)[codes]
+        total += _g(ours, np.bincount(codes) - ours, len(one) / len(everything))
+    return total
+
+
+def _g(ours: np.ndarray, theirs: np.ndarray, share: float) -> np.ndarray:
+    import numpy as np
+
+    whole = ours + theirs
+    with np.errstate(divide="ignore", invalid="ignore"):
+        a = np.where(ours > 0, ours * np.log(ours / (whole * share)), 0.0)
+        b = np.where(theirs > 0, theirs * np.log(theirs / (whole * (1 - share))), 0.0)
+    summed: np.ndarray = 2 * (a + b).sum(axis=1)
+    return summed
+
+
+def p_value(statistics: np.ndarray) -> float:
+    """How often chance alone reaches the first of `statistics`."""
+    return float((statistics >= statistics[0] - 1e-6).mean())
+
+
+def judged(p_values: Iterable[float], controls: Iterable[float]) -> Verdict:
+    """Fails where a distribution differs after Holm's correction, and the control does not."""
+    lowest, control = min(holm([*p_values])), min(holm([*controls]))
+    if lowest >= ALPHA:
+        return Verdict("pass", f"no difference was seen (p = {lowest:.2g})")
+    if control < ALPHA:
+        return Verdict("inconclusive", "the reference's draws differ from its own as well")
+    return Verdict("fail", f"the arms draw from different distributions (p = {lowest:.2g})")
+
+
+def text(data: dict[str, Any]) -> str:
+    """What a terminal is shown."""
+    worst = sorted(data["cases"], key=lambda case: case["p"])[:5]
+    lines = [
+        f"verdict  {data['verdict']}: {data['reason']}",
+        f"drawn    {data['samples']} continuations of {data['tokens']} tokens for each of"
+        f" {data['prompts']} prompts and each arm, temperature {data['temperature']:g}",
+        f"pooled   p = {data['p_pooled']:.3g}, reference against itself"
+        f" p = {data['control']['p_pooled']:.3g}",
+    ]
+    lines += [
+        f"prompt   {case['prompt']}: p = {case['p']:.3g}, corrected {case['p_holm']:.3g},"
+        f" control {case['p_control']:.3g}"
+        for case in worst
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specdeck.engine.divergence.bundle import bundle, chosen
+from specdeck.engine.divergence.canary import Gauges, History, history, seconds
+from specdeck.engine.divergence.lab import run
+from specdeck.engine.divergence.request import Settings
+from specdeck.engine.errors import UsageError
+from specdeck.engine.store.checks import Run
+
+
+def past(number: int, mismatches: int, vllm: str = "0.31.0", grade: str = "soft") -> Run:
+    facts = {
+        "prompts": "abc", "settings": {}, "reference": {"grade": grade},
+        "serving": {"facts": {"vllm": vllm, "details": {"model.dtype": "bfloat16"}}},
+    }  # fmt: skip
+    summary = {"mismatches": mismatches, "prompts": 500}
+    return Run(number, "key", number, "http://e", number, facts, {}, summary)
+
+
+def test_a_check_is_compared_with_its_own_kind() -> None:
+    runs = [past(9, 12, "0.32.0"), past(8, 6), past(7, 6), past(6, 400, grade="hard")]
+    found = history(runs)
+    assert (found.runs, found.rate, found.changed) == (2, 0.012, ("vllm",))
+    assert found.p is not None
+    assert 0.001 < found.p < 0.2
+    assert found.line(0.024) == ("2.40%, was 1.20% for 2 runs; the fingerprint changed in: vllm")
+
+
+def test_the_first_check_has_no_history() -> None:
+    assert history([past(1, 0)]) == History(0, None, None, ())
+
+
+@pytest.mark.parametrize("text", ["", "24", "h", "-1h", "0s", "nanh", "2w"])
+def test_nonsense_is_no_time_between_checks(text: str) -> None:
+    with pytest.raises(UsageError, match="no time"):
+        seconds(text)
+
+
+async def checked(bench: Any, **faults: Any) -> dict[str, Any]:
+    engine = bench.engine(faults={name.replace("_", " "): f for name, f in faults.items()})
+    async with bench.lab(engine) as lab:
+        data: dict[str, Any] = (
+            await run(lab, bench.many(20), bench.store, lambda _: None)
+        ).as_json()
+        return data
+
+
+async def test_gauges_say_what_the_check_says(bench: Any, tmp_path: Path) -> None:
+    data = await checked(bench, prompt_3=bench.fault(1, margin=2.0, honest=False))
+    gauges = Gauges("http://engine")
+    gauges.show(data, 1000.0)
+    gauges.write(tmp_path / "check.prom")
+    page = (tmp_path / "check.prom").read_text()
+    assert 'specdeck_check_mismatch_rate{engine="http://engine"} 0.05' in page
+    assert 'specdeck_check_verdict{engine="http://engine",verdict="fail"} 1.0' in page
+    assert 'specdeck_check_cases{engine="http://engine",kind="material"} 1.0' in page
+    gauges.failed()
+    gauges.write(tmp_path / "check.prom")
+    assert 'specdeck_check_up{engine="http://engine"} 0.0' in (tmp_path / "check.prom").read_text()
+    with pytest.raises(UsageError, match="no such file"):
+        gauges.write(tmp_path / "no" / "such" / "folder")
+
+
+async def test_a_bundle_reproduces_the_gravest_case(bench: Any) -> None:
+    data = await checked(
+        bench,
+        prompt_3=bench.fault(1, margin=0.0),
+        prompt_5=bench.fault(2, margin=3.0, honest=False),
+    )
+    case = chosen(data, None)
+    assert case is not None
+    assert case["prompt"] == 5
+    prompt = bench.many(20).find(5)
+    page = bundle(data, case, prompt, Settings(), keyed=True)
+    assert page.count("curl -s http://engine/v1/completions") == 2
+    assert page.count('"vllm_xargs": {"specdeck_k": 0}') == 1
+    assert page.count("Bearer $API_KEY") == 2
+    assert '"prompt": "prompt 5"' in page
+    near_tie = chosen(data, 3)
+    assert near_tie is not None
+    assert near_tie["class"] == "near_tie"
+    with pytest.raises(UsageError, match="prompt 4 is no case"):
+        chosen(data, 4)
