@@ -84,12 +84,12 @@ def is_name(expected: str) -> bool:
 
 
 def own_part(name: str) -> str:
-    """specdeck's part of a system_fingerprint.
+    """specdeck's part of a system_fingerprint, without the k of a pinned request.
 
     >>> own_part("vllm-0.32.0-09d54272-sd1:p0123456789abcdef")
     'sd1:p0123456789abcdef'
     """
-    head, mark, tail = name.rpartition("-sd1:")
+    head, mark, tail = name.partition("+k")[0].rpartition("-sd1:")
     return f"sd1:{tail}" if mark and head else name
 
 

@@ -2,17 +2,34 @@
 
 vLLM's serving classes compute theirs once and read it as an attribute when they finish a
 response. The attribute becomes a property, so that completions, chat and streams of every
-API server process carry the path as it is at that moment.
+API server process carry the path as it is at that moment. A request that is pinned to a k
+of its own takes another path than the engine's, and its response says so: `…+k0`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from contextvars import ContextVar
+from importlib import import_module
+from inspect import isasyncgen
 from typing import Any
 
 from specdeck.engine.control.protocol import IN_RESPONSES_VARIABLE
+from specdeck.engine.plugin.pins import KEY
 
 _ATTRIBUTE = "system_fingerprint"
+_pin: ContextVar[int | None] = ContextVar("specdeck_pin", default=None)
+"""The k of the request that is being answered; None for one that follows the engine."""
+
+_ENTRIES = (
+    ("vllm.entrypoints.openai.completion.serving", "OpenAIServingCompletion", "create_completion"),
+    ("vllm.entrypoints.openai.chat_completion.serving", "OpenAIServingChat",
+     "create_chat_completion"),
+)  # fmt: skip
+"""Where a request of each kind comes in."""
+
 _OFF = frozenset({"0", "false", "no", "off"})
 
 
@@ -29,8 +46,10 @@ class Stamp:
         """
         if own is None:
             return None
-        name = self.name()
-        return own if name is None else f"{own}-{name}"
+        name, pin = self.name(), _pin.get()
+        if name is None:
+            return own
+        return f"{own}-{name}" if pin is None else f"{own}-{name}+k{pin}"
 
 
 STAMP = Stamp()
@@ -53,6 +72,11 @@ def install(stamp: Stamp = STAMP) -> str | None:
     except ImportError:
         return "this vLLM's serving classes have no common base that specdeck knows"
     carry(GenerateBaseServing, stamp)
+    for module, name, method in _ENTRIES:
+        try:
+            follow(getattr(import_module(module), name), method)
+        except (ImportError, AttributeError):
+            continue  # its responses then carry the engine's path for pinned requests as well
     return None
 
 
@@ -66,3 +90,26 @@ def carry(serving: type[Any], stamp: Stamp) -> None:
         this.__dict__[_ATTRIBUTE] = own
 
     setattr(serving, _ATTRIBUTE, property(read, keep))
+
+
+def follow(serving: type[Any], method: str) -> None:
+    """Has `method(request, …)` of `serving` know which request it answers."""
+    answer = getattr(serving, method)
+
+    @functools.wraps(answer)
+    async def answered(this: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+        pin = (getattr(request, "vllm_xargs", None) or {}).get(KEY)
+        _pin.set(pin)
+        result: Any = await answer(this, request, *args, **kwargs)
+        # A stream is read in another task than the one that made it.
+        streamed = pin is not None and isasyncgen(result)
+        return _within(pin, result) if streamed else result
+
+    setattr(serving, method, answered)
+
+
+async def _within(pin: Any, chunks: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
+    _pin.set(pin)
+    async with aclosing(chunks):
+        async for chunk in chunks:
+            yield chunk

@@ -62,6 +62,18 @@ async def test_every_kind_of_response_carries_the_path_of_that_moment(driver: An
     assert set(found.values()) == {f"{own}-{after}"}
 
 
+async def test_a_pinned_request_says_so(driver: Any) -> None:
+    state = await driver.state()
+    expected = f"{state['system_fingerprint']}-{state['fingerprint']}+k0"
+    body = {"model": "demo", "max_tokens": 3, "vllm_xargs": {"specdeck_k": 0}, "stream": True}
+    chat = {**body, "messages": [{"role": "user", "content": "def f"}]}
+    for path, asked in (("completions", {**body, "prompt": "def f"}), ("chat/completions", chat)):
+        streamed = await driver.client.post(f"/v1/{path}", json=asked)
+        assert f'"{expected}"' in streamed.text
+        whole = await driver.client.post(f"/v1/{path}", json={**asked, "stream": False})
+        assert whole.json()["system_fingerprint"] == expected
+
+
 async def test_a_lease_that_runs_out_brings_the_name_back(driver: Any) -> None:
     before = (await driver.state())["fingerprint"]
     await driver.put(k=1, lease_s=0.3)

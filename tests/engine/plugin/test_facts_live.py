@@ -1,8 +1,11 @@
 """The live name: partial until all is read, seen by every process, put into responses."""
 
+import asyncio
 import json
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +16,7 @@ from specdeck.engine.plugin.fingerprint_board import Board, Reader
 from specdeck.engine.plugin.fingerprint_core import learn, read_beside
 from specdeck.engine.plugin.fingerprint_identity import Identity
 from specdeck.engine.plugin.fingerprint_worker import attention_backends
-from specdeck.engine.plugin.responses import Stamp, carry
+from specdeck.engine.plugin.responses import Stamp, carry, follow
 
 LIVE = {"k": 6, "mode": "speculate"}
 READ = {"model": {"target": {"weights": {"a": "1"}}}, "runtime": {"driver": "570"}}
@@ -94,6 +97,27 @@ def test_responses_carry_vllms_own_value_and_the_path_at_that_moment() -> None:
     stamp.name = lambda: "sd1:p1"
     assert serving.system_fingerprint == "vllm-0.32.0-0-sd1:p1"
     assert Serving(None).system_fingerprint is None
+
+
+async def test_a_pinned_request_says_so_and_its_neighbour_does_not() -> None:
+    class Answering(Serving):
+        async def answer(self, request: Any) -> Any:
+            return self.stream() if request.stream else self.system_fingerprint
+
+        async def stream(self) -> AsyncIterator[str | None]:
+            yield self.system_fingerprint
+
+    stamp = Stamp()
+    stamp.name = lambda: "sd1:p0"
+    carry(Answering, stamp)
+    follow(Answering, "answer")
+    serving = Answering("vllm")
+    pinned = {"vllm_xargs": {"specdeck_k": 0}}
+    for more, said in ((pinned, "vllm-sd1:p0+k0"), ({"vllm_xargs": None}, "vllm-sd1:p0")):
+        whole = SimpleNamespace(stream=False, **more)
+        assert await asyncio.create_task(serving.answer(whole)) == said
+        stream = await asyncio.create_task(serving.answer(SimpleNamespace(stream=True, **more)))
+        assert await asyncio.create_task(anext(stream)) == said
 
 
 def test_the_reading_process_answers_and_says_how_far_it_is(tmp_path: Path) -> None:
