@@ -74,6 +74,7 @@ class Breaker:
     def __init__(self, parameters: Parameters, experience: Experience) -> None:
         self.parameters = parameters
         self.state: State = "closed"
+        self._experience = experience
         self._meter = Meter(experience)
         self._elapsed = Elapsed(parameters.cooldown_max_s)
         self._since = 0.0
@@ -85,6 +86,7 @@ class Breaker:
         self._run: Evidence | None = None
         """The poor windows in a row, or the probes so far, as one."""
         self._spread = 0.0
+        self._cycle_steps = _BURST_STEPS / parameters.share
         self._calm = True
         self._poor = self._probes = self._opened = self._high = 0
         self._bypassed = self._speculated = self._cycle = 0
@@ -174,10 +176,11 @@ class Breaker:
     def _probe(self, seen: StepSeen) -> None:
         """Counts a step of the half-open breaker; the settled speculating ones are judged."""
         self._cycle += 1
-        hopeful = self._run is not None and (self._run.gain or 0.0) >= self.parameters.gain
-        share = max(_HOPEFUL, self.parameters.share) if hopeful else self.parameters.share
-        if self._cycle >= _BURST_STEPS / share:
+        if self._cycle >= self._cycle_steps:
             self._cycle = 0
+        if self._experience.shifted:  # what was tried before says nothing of the present text
+            self._run, self._probes = None, 0
+            self._begin_window()
         if not (seen.verified and seen.settled and not seen.prefill):
             return
         self._meter.add(seen)
@@ -190,6 +193,9 @@ class Breaker:
         self._probes += 1
         self._evidence = run
         last = self._probes >= _MOST_PROBES
+        hopeful = (run.gain or 0.0) >= self.parameters.gain
+        share = max(_HOPEFUL, self.parameters.share) if hopeful else self.parameters.share
+        self._cycle_steps = _BURST_STEPS / share
         verdict = probed(run, self.parameters, spread=self._spread, last=last)
         if verdict is None:
             return
@@ -219,6 +225,7 @@ class Breaker:
     def _turn(self, state: State) -> None:
         self.state, self._since = state, self._elapsed.seconds
         self._poor = self._probes = self._cycle = 0
+        self._cycle_steps = _BURST_STEPS / self.parameters.share
         self._run = None
         self._begin_window()
 

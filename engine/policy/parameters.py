@@ -168,11 +168,11 @@ class Breaker:
     """Bursts of 10 speculating steps that it takes at least to close it from half-open."""
     share: float = 0.1
     """The share of steps that speculate while it is half-open."""
-    cooldown_s: float = 3.0
+    cooldown_s: float = 2.0
     """Seconds open before the first probe; doubled by every probe that fails, while they cost."""
-    cooldown_max_s: float = 12.0
+    cooldown_max_s: float = 8.0
     """The longest time between probes."""
-    probe_cost: float = 0.005
+    probe_cost: float = 0.02
     """The share of the time that probes may lose: cheaper ones are not put off for longer."""
     repetition: float = 0.97
     """Acceptance above which a stream is likely to repeat itself."""

@@ -13,7 +13,7 @@ _CERTAIN = 3.0
 """Standard errors below zero at which a loss opens the breaker."""
 _DOUBTFUL = 1.0
 """Standard errors for which low acceptance is forgiven: it may pay all the same."""
-_LIKELY = 2.5
+_LIKELY = 3.0
 """Standard errors above zero at which a gain closes it."""
 
 

@@ -84,7 +84,7 @@ def test_at_the_edge_it_does_not_flap(gain: float, engine: Any) -> None:
 
 
 def test_the_cool_down_doubles_up_to_its_limit_and_begins_small_again(engine: Any) -> None:
-    pilot, breaker = guarded(5)
+    pilot, breaker = guarded(5, Parameters(cooldown_s=1.0, cooldown_max_s=4.0))
     engine.drive(pilot, "hard", 8, 60)
     assert breaker.view().cooldown_s == breaker.parameters.cooldown_max_s
     engine.drive(pilot, "predictable", 8, 90)
@@ -123,7 +123,7 @@ def test_tripped_by_hand_without_hold_it_recovers(engine: Any) -> None:
     pilot, breaker = guarded(5)
     engine.drive(pilot, "predictable", 8, 10)
     breaker.trip("hand", "ana: load test", hold=False)
-    engine.drive(pilot, "predictable", 8, 2)
+    engine.drive(pilot, "predictable", 8, 1)
     assert pilot.decision.k(8) == 0
     engine.drive(pilot, "predictable", 8, 12)
     assert breaker.state == "closed"
