@@ -5,7 +5,7 @@ standard library only: this module is imported inside vLLM's processes.
 
     GET  /v1/specdeck/state          EngineState
     GET  /v1/specdeck/steps?since=N  {"steps": [Step, ...]}
-    GET  /v1/specdeck/facts          {"facts": {...}, "names": {"build": "sd1:b…", "path": "sd1:p…"},
+    GET  /v1/specdeck/facts          {"facts": {...}, "names": {"build": "sd1:b…", "path": …},
                                       "partial": [{"fact", "reason"}], "progress": {...}, ...}
     PUT  /v1/specdeck/control        Change -> Applied; wants the admin token
 
