@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Self
 
-from specdeck.engine.policy.batches import BUCKETS, bucket
+from specdeck.engine.policy.batches import BUCKETS
 from specdeck.engine.policy.experience import Experience
 from specdeck.engine.policy.observed import StepSeen
 
@@ -101,6 +101,7 @@ class Meter:
     """Sums up windows; `experience` supplies what target-only takes."""
 
     def __init__(self, experience: Experience) -> None:
+        self._experience = experience
         self._times = experience.times
         self._target_only: list[float | None] = [None] * BUCKETS
         self.clear()
@@ -115,7 +116,7 @@ class Meter:
         self._spent2 = self._worth2 = self._both = self._doubt = 0.0
 
     def add(self, seen: StepSeen) -> None:
-        """Counts a step."""
+        """Counts a step that `experience` has taken in."""
         if seen.drafted:
             self._drafts += seen.drafts
             self._drafted += seen.drafted
@@ -130,7 +131,7 @@ class Meter:
         if self._version != self._times.version:
             self._version = self._times.version
             self._target_only = [None] * BUCKETS
-        here = bucket(seen.requests)
+        here = self._experience.bucket
         alone = self._target_only[here]
         if alone is None:
             alone = self._target_only[here] = self._measured(here)

@@ -72,7 +72,10 @@ class Pilot:
         known.add(seen)
         if known.closed:
             self._enter(here)
-        self._spend(seen)
+        seconds = seen.seconds
+        if (seen.k or seen.verified) and seconds is not None and not seen.prefill:
+            self._spent += seconds
+            self._as_steps += seen.committed / seen.requests
         steering = breaker is None or (breaker.state == "closed" and not self._audit_left)
         chosen = self.policy.step(seen, steering=steering)
         if breaker is None:
@@ -106,12 +109,6 @@ class Pilot:
             if last is None or self.experience.now - last >= _AUDIT_S:
                 self._audit_left = _AUDIT_STEPS
         return self._audit_left > 0
-
-    def _spend(self, seen: StepSeen) -> None:
-        """Notes a speculating step for the ledger; cheaper than a meter, as it is always on."""
-        if (seen.k or seen.verified) and seen.seconds is not None and not seen.prefill:
-            self._spent += seen.seconds
-            self._as_steps += seen.committed / seen.requests
 
     def _enter(self, here: int) -> None:
         """Enters what the block at the batch sizes `here` came to, if it can be compared."""

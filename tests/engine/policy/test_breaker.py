@@ -84,7 +84,7 @@ def test_at_the_edge_it_does_not_flap(gain: float, engine: Any) -> None:
 
 
 def test_the_cool_down_doubles_up_to_its_limit_and_begins_small_again(engine: Any) -> None:
-    pilot, breaker = guarded(5, Parameters(cooldown_s=1.0, cooldown_max_s=4.0))
+    pilot, breaker = guarded(5, Parameters(cooldown_s=2.0, cooldown_max_s=4.0))
     engine.drive(pilot, "hard", 8, 60)
     assert breaker.view().cooldown_s == breaker.parameters.cooldown_max_s
     engine.drive(pilot, "predictable", 8, 90)
@@ -160,7 +160,9 @@ def test_where_target_only_is_unknown_acceptance_decides(engine: Any) -> None:
     known = Experience(5)
     breaker = Breaker(Parameters(acceptance_floor=0.3), known)
     for _ in range(600):
-        breaker.step(engine.step("hard", 4, 5), bypassed=False)
+        seen = engine.step("hard", 4, 5)
+        known.add(seen)
+        breaker.step(seen, bypassed=False)
     view = breaker.view()
     assert (view.state, view.cause) != ("closed", None)
     assert view.cause == "acceptance"
