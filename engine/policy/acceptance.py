@@ -50,7 +50,8 @@ class Acceptance:
         before: float = chances
         for counts, here in zip(self._block[:verified], accepted, strict=False):
             counts[0] += before
-            before = min(here, before)
+            if here < before:  # no more can be accepted than were there
+                before = here
             counts[1] += before
 
     def merge(self) -> bool:

@@ -19,7 +19,7 @@ _FULL = 400.0
 """The most steps that the memory of one cell is worth."""
 _HALF_LIFE_S = 30.0
 _CLIP = 4.0
-_REFIT_BLOCKS = 24
+_REFIT_BLOCKS = 64
 _GUESS_ERROR = 0.10
 """Relative error of a step time that was never measured."""
 _LEAST_ERROR = 0.002

@@ -97,6 +97,7 @@ def _non_negative(
     found = list(start)
     for _ in range(_SWEEPS):
         for i, line in enumerate(moments):
-            rest = target[i] - sum(line[j] * found[j] for j in range(4) if j != i)
-            found[i] = max(0.0, rest / line[i])
+            a, b, c, d = line
+            rest = target[i] - a * found[0] - b * found[1] - c * found[2] - d * found[3]
+            found[i] = max(0.0, found[i] + rest / line[i])
     return found
