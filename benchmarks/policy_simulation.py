@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from math import exp
 from pathlib import Path
 from random import Random
@@ -25,16 +25,16 @@ from specdeck.engine.policy.breaker import Breaker
 from specdeck.engine.policy.experience import Experience
 from specdeck.engine.policy.fixed import Fixed
 from specdeck.engine.policy.goodput import Goodput
-from specdeck.engine.policy.observed import Observer, StepSeen
+from specdeck.engine.policy.observed import StepSeen
 from specdeck.engine.policy.parameters import Breaker as BreakerParameters
 from specdeck.engine.policy.parameters import Goodput as GoodputParameters
 from specdeck.engine.policy.parameters import Threshold as ThresholdParameters
 from specdeck.engine.policy.pilot import Pilot
 from specdeck.engine.policy.threshold import Threshold
 from specdeck.engine.tuning.cost import CostModel
+from specdeck.engine.tuning.simulation import Drawn, Engine, Pools, rate, recorded
 
 K_MAX = 5
-FEWEST = 30
 SYNTHETIC = {
     "predictable": (0.90, 0.88, 0.86, 0.85, 0.85),
     "middling": (0.65, 0.52, 0.60, 0.60, 0.60),
@@ -46,59 +46,12 @@ COST = CostModel(base=0.010, per_request=0.0002, per_k=0.0012, per_token=0.00015
 NOISE, HICCUP, HICCUP_TIMES = 0.08, 0.01, 3.0
 
 
-class Drawn(NamedTuple):
-    """What one step brought."""
-
-    seconds: float
-    committed: int
-    drafts: int
-    drafted: int
-    accepted: tuple[int, ...]
-
-
-Pools = dict[tuple[str, int, int], list[Drawn]]
-"""Steps by text, batch size and k; k had been in force before the step as well."""
-
-
 class Segment(NamedTuple):
     """A stretch of load."""
 
     text: str
     requests: int
     seconds: float
-
-
-class Engine:
-    """Draws steps; remembers which k the next one verifies."""
-
-    def __init__(self, pools: Pools, random: Random) -> None:
-        self._pools = pools
-        self._mixed: dict[tuple[str, int, int, int], list[Drawn]] = {}
-        self._random = random.random
-        self._verified = 0
-        self.t = 0.0
-
-    def step(self, text: str, requests: int, k: int) -> StepSeen:
-        """One step at `k`."""
-        verified, self._verified = self._verified, k
-        settled = verified == k
-        pool = self._pools[text, requests, k] if settled else self._mix(text, requests, verified, k)
-        seconds, committed, drafts, drafted, accepted = pool[int(self._random() * len(pool))]
-        self.t = t = self.t + seconds
-        return StepSeen(
-            t, requests, k, verified, settled, seconds, committed, drafts, drafted, accepted, 0
-        )
-
-    def _mix(self, text: str, requests: int, verified: int, k: int) -> list[Drawn]:
-        """Steps in which k changes: the tokens of the old k, half the time of each."""
-        key = (text, requests, verified, k)
-        if key not in self._mixed:
-            old, new = self._pools[text, requests, verified], self._pools[text, requests, k]
-            self._mixed[key] = [
-                was._replace(seconds=(was.seconds + will.seconds) / 2)
-                for was, will in zip(old, new, strict=False)
-            ]
-        return self._mixed[key]
 
 
 def synthetic(random: Random, batches: Iterable[int], count: int = 1500) -> Pools:
@@ -126,36 +79,10 @@ def _made(random: Random, shares: tuple[float, ...], requests: int, k: int) -> D
     return Drawn(seconds, requests + sum(accepted), drafts, drafts * k, tuple(accepted))
 
 
-def recorded(files: Mapping[str, Path]) -> Pools:
-    """Pools from recordings; batch sizes at which some k is missing are left out."""
-    found: Pools = {}
-    for text, path in files.items():
-        observer = Observer()
-        with path.open(encoding="utf-8") as lines:
-            for line in lines:
-                seen = observer.see(_complete(json.loads(line)))
-                if seen.settled and not seen.prefill and seen.seconds is not None:
-                    drawn = Drawn(
-                        seen.seconds, seen.committed, seen.drafts, seen.drafted, seen.accepted
-                    )
-                    found.setdefault((text, seen.requests, seen.k), []).append(drawn)
-    depth = 1 + max((k for _, _, k in found), default=0)
-    whole = {
-        (text, requests)
-        for text, requests, _ in found
-        if all(len(found.get((text, requests, k), ())) >= FEWEST for k in range(depth))
-    }
-    return {key: steps for key, steps in found.items() if key[:2] in whole}
-
-
-def _complete(record: dict[str, Any]) -> dict[str, Any]:
-    return {**record, "accepted_per_position": tuple(record["accepted_per_position"])}
-
-
-def rate(pools: Pools, text: str, requests: int, k: int) -> float:
-    """Committed tokens per second at a fixed k."""
-    pool = pools[text, requests, k]
-    return sum(drawn.committed for drawn in pool) / sum(drawn.seconds for drawn in pool)
+def records(path: Path) -> Iterator[dict[str, Any]]:
+    """The steps of a recording."""
+    with path.open(encoding="utf-8") as lines:
+        yield from map(json.loads, lines)
 
 
 def pilot(kind: str, k_max: int, *, breaker: BreakerParameters | None = None) -> Pilot:
@@ -333,7 +260,7 @@ def main() -> None:
     arguments = parser.parse_args()
     files = {name: Path(file) for name, _, file in (s.partition("=") for s in arguments.steps)}
     if files:
-        pools = recorded(files)
+        pools = recorded({name: records(path) for name, path in files.items()})
         print("recorded steps: " + ", ".join(f"{name} ({path})" for name, path in files.items()))
     else:
         pools = synthetic(Random(arguments.seed), (1, 4, 8, 16))
