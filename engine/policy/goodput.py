@@ -45,8 +45,6 @@ class Outlook:
 class Goodput:
     """Chooses k by batch size from `experience`; a little of the output pays for trying."""
 
-    visits_zero = True
-
     def __init__(self, parameters: Parameters, experience: Experience, *, k: int) -> None:
         self.parameters = parameters
         self._experience = experience
@@ -55,6 +53,7 @@ class Goodput:
         self._low = min(parameters.min_draft_length, self._high)
         if self._high < 1:
             raise ParameterError("k_max=0: there is nothing to choose from")
+        self.visits_zero = self._low == 0
         first = min(max(k, self._low), self._high)
         self._chosen = [first] * BUCKETS
         self._visited = [False] * BUCKETS

@@ -59,6 +59,17 @@ def test_a_method_that_cannot_skip_a_round_is_never_told_to(engine: Any) -> None
     assert 0 not in ks
 
 
+def test_target_only_is_measured_where_goodput_may_not_choose_it(engine: Any) -> None:
+    known = Experience(5)
+    breaker = Breaker(BreakerParameters(), known)
+    policy = Goodput(GoodputParameters(min_draft_length=2), known, k=5)
+    pilot = Pilot(policy, known, breaker=breaker)
+    engine.drive(pilot, "predictable", 8, 10)
+    assert known.times.measured(known.bucket, 0) > 0
+    engine.drive(pilot, "hard", 8, 4)
+    assert breaker.view().opened == 1
+
+
 def test_the_ledger_tells_gain_from_loss(engine: Any) -> None:
     for text, sign in (("predictable", 1), ("hard", -1)):
         known = Experience(5)
