@@ -32,6 +32,9 @@ TIERS_VARIABLE = "SPECDECK_TIERS"
 IN_RESPONSES_VARIABLE = "SPECDECK_FINGERPRINT_IN_RESPONSES"
 """Set to 0 where responses are to keep vLLM's own system_fingerprint and nothing else."""
 
+ORCHESTRATION_VARIABLE = "SPECDECK_ORCHESTRATION"
+"""The config's `orchestration` block as JSON: parameters of the policies."""
+
 TOKEN_VARIABLE = "SPECDECK_ADMIN_TOKEN"
 """Names the environment variable a client reads the admin token from."""
 
@@ -143,6 +146,8 @@ class EngineState:
     """vLLM's own, as its responses carry it; filled in by the API server's process, whose
     configuration it is taken from."""
 
+    policy_reason: str | None = None
+    """Why the policy or the breaker has k where it is, in words."""
     pinned: int = 0
     """Unfinished requests with a k of their own (`vllm_xargs: {"specdeck_k": 0}`)."""
 

@@ -12,6 +12,7 @@ from specdeck.engine.config.config import Config
 from specdeck.engine.config.methods import GRAPHS_PER_K
 from specdeck.engine.control.protocol import (
     IN_RESPONSES_VARIABLE,
+    ORCHESTRATION_VARIABLE,
     TIERS_VARIABLE,
     TOKEN_FILE_VARIABLE,
 )
@@ -182,6 +183,8 @@ def environment(
     }
     if (build or detected()).kind == "cpu":
         found.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+    if block := config.orchestration.model_dump(exclude_none=True, exclude={"graphs_per_k"}):
+        found[ORCHESTRATION_VARIABLE] = json.dumps(block)
     if SCHEDULE not in (config.speculative or {}):
         found[TIERS_VARIABLE] = "1"
     if config.fingerprint is not None and not config.fingerprint.in_responses:

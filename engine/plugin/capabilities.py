@@ -28,8 +28,8 @@ def capabilities(build: Build) -> tuple[Capability, ...]:
         _cold(build, live_k),
         _request_k(build),
         Capability("policy.fixed", True),
-        _policy("threshold"),
-        _policy("goodput"),
+        _policy("threshold", live_k),
+        _policy("goodput", live_k),
     )
 
 
@@ -98,7 +98,6 @@ def _refusal(live_k: Capability) -> str | None:
     return None if live_k.available else live_k.reason
 
 
-def _policy(name: str) -> Capability:
-    return Capability(
-        f"policy.{name}", False, f"this specdeck has no {name} policy", "use policy=fixed"
-    )
+def _policy(name: str, live_k: Capability) -> Capability:
+    """A policy moves k, so it can no more than an operator can."""
+    return Capability(f"policy.{name}", live_k.available, _refusal(live_k), live_k.remedy)

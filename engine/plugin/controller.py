@@ -24,10 +24,12 @@ from specdeck.engine.control.protocol import (
     Mode,
     Policy,
 )
+from specdeck.engine.plugin.autopilot import Autopilot, Chooser
 from specdeck.engine.plugin.capabilities import capabilities
 from specdeck.engine.plugin.fingerprint_identity import Identity
 from specdeck.engine.plugin.refusal import Refusal, conflict, unsupported
 from specdeck.engine.plugin.seam import Engine
+from specdeck.engine.policy.parameters import ParameterError
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,9 @@ class Knobs:
     def live(self) -> dict[str, Any]:
         """What the serving path depends on: how target-only is kept matters only in it."""
         fallback = self.fallback if self.mode == "target-only" else None
-        return {"k": self.live_k, "mode": self.mode, "fallback": fallback, "policy": self.policy}
+        chosen = self.mode == "speculate" and self.policy != "fixed"
+        k = None if chosen else self.live_k
+        return {"k": k, "mode": self.mode, "fallback": fallback, "policy": self.policy}
 
     def picked(self, names: Mapping[str, Any]) -> dict[str, Any]:
         """The knobs called `names`, for a reply."""
@@ -74,12 +78,16 @@ class Controller:
         identity: Identity,
         *,
         instance: str,
+        orchestration: Mapping[str, Any],
         clock: Callable[[], float],
         wall: Callable[[], float],
     ) -> None:
         self._engine = engine
         self._identity = identity
         self._instance = instance
+        self._orchestration = orchestration
+        self._pilot: Autopilot | None = None
+        """Chooses k; None while the operator does."""
         self._clock = clock
         self._wall = wall
         self._started = wall()
@@ -100,6 +108,14 @@ class Controller:
             self._lease = None
             self._turn(lease.back, who="specdeck", reason="the lease ran out")
 
+    def seen(self, record: Mapping[str, Any]) -> None:
+        """Has the policy choose the k's for the next step; called after every step."""
+        if self._pilot is None or self._knobs.mode == "target-only":
+            return
+        decision = self._pilot.step(record)
+        if decision is not None:
+            self._engine.set_table(decision.table)
+
     def change(self, change: Change) -> Applied:
         """Applies `change` at once; raises Refusal and changes nothing otherwise."""
         self.tick()
@@ -115,9 +131,12 @@ class Controller:
         back = self._lease.back if self._lease else before
         self._lease = _Lease(now + change.lease_s, back) if change.lease_s else None
         step = self._engine.tally().step
-        notices = self._turn(
-            replace(before, **asked), who=change.who or "unknown", reason=change.reason
-        )
+        wanted = replace(before, **asked)
+        notices: tuple[str, ...] = ()
+        if change.k is not None and change.policy is None and before.policy != "fixed":
+            wanted = replace(wanted, policy="fixed")
+            notices = (f"policy {before.policy} → fixed: k is yours again",)
+        notices += self._turn(wanted, who=change.who or "unknown", reason=change.reason)
         return Applied(
             before.picked(asked), self._knobs.picked(asked), self._version, step, notices
         )
@@ -127,7 +146,7 @@ class Controller:
         before, self._knobs = self._knobs, knobs
         notices: tuple[str, ...] = ()
         if self._can("live_k").available and knobs != before:
-            self._engine.set_k(knobs.live_k)
+            self._steer(knobs, before)
             if self._scheduled:
                 self._scheduled = False
                 notices += ("the configured k by batch size is replaced until the next start",)
@@ -146,6 +165,28 @@ class Controller:
             self._name()
         return notices
 
+    def _steer(self, knobs: Knobs, before: Knobs) -> None:
+        """Has the scheduler told the operator's k, or the policy's."""
+        if knobs.policy == "fixed":
+            self._pilot = None
+        elif self._pilot is None or knobs.policy != before.policy:
+            self._pilot = self._autopilot(knobs.policy)
+        if self._pilot is None or knobs.mode == "target-only":
+            self._engine.set_k(knobs.live_k)
+        else:
+            self._engine.set_table(self._pilot.decision.table)
+
+    def _autopilot(self, policy: Chooser) -> Autopilot:
+        build = self._engine.build
+        return Autopilot(
+            policy,
+            k=self._knobs.k,
+            k_max=build.k_max,
+            zero=self._can("target_only").available,
+            asynchronous=build.asynchronous,
+            orchestration=self._orchestration,
+        )
+
     def _check(self, change: Change) -> None:
         if change.expect_version is not None and change.expect_version != self._version:
             last = self._last_change
@@ -163,6 +204,8 @@ class Controller:
             capability = self._can(name)
             if not capability.available:
                 raise unsupported(capability)
+        if change.policy is not None and change.policy != "fixed":
+            self._check_parameters(change.policy)
         k_max = self._engine.build.k_max
         if change.k is not None and change.k > k_max:
             raise Refusal(
@@ -171,6 +214,13 @@ class Controller:
                 f"k={change.k} is above k_max={k_max}: the engine's buffers are sized by it",
                 f"start the engine with num_speculative_tokens: {change.k}",
             )
+
+    def _check_parameters(self, policy: Chooser) -> None:
+        try:
+            self._autopilot(policy)
+        except ParameterError as error:
+            remedy = "mend the config's orchestration block and start the engine anew"
+            raise Refusal(501, f"policy.{policy}", str(error), remedy) from None
 
     def _can(self, name: str) -> Capability:
         return next(c for c in self._capabilities if c.name == name)
@@ -206,7 +256,8 @@ class Controller:
             mode=knobs.mode if build.method else "target-only",
             fallback=knobs.fallback,
             policy=knobs.policy,
-            breaker="closed",
+            breaker=self._pilot.breaker if self._pilot else "closed",
+            policy_reason=self._pilot.reason if self._pilot else None,
             step=tally.step,
             drafts=tally.drafts,
             drafted_per_position=tally.drafted_per_position,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
 from dataclasses import asdict
 from typing import Any, Self
 
+from specdeck.engine.plugin.autopilot import orchestration
 from specdeck.engine.plugin.controller import Controller
 from specdeck.engine.plugin.fingerprint_board import Board
 from specdeck.engine.plugin.fingerprint_core import identity
@@ -24,7 +26,9 @@ class Control:
         self._controller = controller
         self._board = board
         self._instance = instance
-        engine.before_step = controller.tick
+        if engine.recorder is not None:
+            engine.recorder.before_step = controller.tick
+            engine.recorder.after_step = controller.seen
 
     @classmethod
     def over(cls, core: Any) -> Self:
@@ -33,7 +37,12 @@ class Control:
         instance = secrets.token_hex(8)
         found, board = identity(core, engine.build, instance)
         controller = Controller(
-            engine, found, instance=instance, clock=time.monotonic, wall=time.time
+            engine,
+            found,
+            instance=instance,
+            orchestration=orchestration(os.environ),
+            clock=time.monotonic,
+            wall=time.time,
         )
         return cls(engine, controller, board, instance)
 

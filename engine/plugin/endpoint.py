@@ -55,7 +55,7 @@ class SpecdeckEndpoint:
         self._client = engine_client
         try:
             await self._take_hold(engine_client, args)
-        except Exception:  # noqa: BLE001  # whatever it is, the engine must come up without us
+        except Exception:  # whatever it is, the engine must come up without us
             logger.exception("specdeck did not take hold; the engine serves without it")
 
     async def _take_hold(self, engine_client: Any, args: Any) -> None:

@@ -8,19 +8,16 @@ a complete control of k for the plain and the asynchronous scheduler alike.
 
 from __future__ import annotations
 
-import functools
-import inspect
 import os
-from collections import deque
-from collections.abc import Callable
-from time import monotonic
+from collections.abc import Sequence
 from typing import Any
 
 from specdeck.engine.control.protocol import TIERS_VARIABLE
 from specdeck.engine.plugin.pins import Pins
+from specdeck.engine.plugin.recorder import Recorder
 from specdeck.engine.plugin.seam import Build, Tally
-
-_REMEMBERED_STEPS = 4096
+from specdeck.engine.policy.batches import lookup
+from specdeck.engine.policy.decision import everywhere
 
 _NEEDED = (
     "dynamic_sd_lookup",
@@ -38,22 +35,13 @@ class CoreEngine:
     def __init__(self, core: Any) -> None:
         self._core = core
         self._scheduler = core.scheduler
-        self.before_step: Callable[[], None] = lambda: None
-        """Called before every scheduling; set by whoever holds the control state."""
         missing = tuple(name for name in _NEEDED if not hasattr(core.scheduler, name))
         drafters = [] if missing else self._on_workers("install")
         k_max = getattr(core.scheduler, "num_spec_tokens", 0)
         self._pins = Pins(core.scheduler, k_max)
         self._build = _build(core.vllm_config, missing, drafters, can_pin=self._pins.available)
-        self._ring: deque[dict[str, Any]] = deque(maxlen=_REMEMBERED_STEPS)
-        self._scheduled = 0
-        self._outstanding: dict[int, int] = {}
-        self._drafts = 0
-        self._drafted = [0] * self._build.k_max
-        self._accepted = [0] * self._build.k_max
-        self._this_step = [0, 0, 0]
-        if not missing:
-            self._wrap_scheduler()
+        self.recorder = None if missing else Recorder(core.scheduler, self._build.k_max)
+        """None where this vLLM's scheduler has not what specdeck needs."""
 
     @property
     def build(self) -> Build:
@@ -61,16 +49,20 @@ class CoreEngine:
         return self._build
 
     def set_k(self, k: int) -> None:
-        """Writes k for every batch size.
+        """Writes k for every batch size."""
+        self.set_table(everywhere(k).table)
+
+    def set_table(self, table: Sequence[int]) -> None:
+        """Writes the k of every batch size from a policy's table.
 
         The list is filled in place where there is one, since parts of vLLM may hold it.
         """
-        lookup = self._scheduler.dynamic_sd_lookup
-        if lookup is None:
+        held = self._scheduler.dynamic_sd_lookup
+        if held is None:
             size = self._core.vllm_config.scheduler_config.max_num_seqs + 1
-            self._scheduler.dynamic_sd_lookup = [k] * size
+            self._scheduler.dynamic_sd_lookup = lookup(table, size)
         else:
-            lookup[:] = [k] * len(lookup)
+            held[:] = lookup(table, len(held))
 
     def scheduled_k(self) -> int:
         """The k for the present number of running requests."""
@@ -96,89 +88,20 @@ class CoreEngine:
 
     def tally(self) -> Tally:
         """Counts since the plugin took hold."""
-        return Tally(
-            self._scheduled,
-            self._drafts,
-            tuple(self._drafted),
-            tuple(self._accepted),
-            len(self._pins),
-        )
+        seen, none = self.recorder, (0,) * self._build.k_max
+        if seen is None:
+            return Tally(0, 0, none, none, len(self._pins))
+        drafted, accepted = tuple(seen.drafted), tuple(seen.accepted)
+        return Tally(seen.scheduled, seen.drafts, drafted, accepted, len(self._pins))
 
     def steps(self, since: int) -> list[dict[str, Any]]:
         """The remembered steps after number `since`, oldest first."""
-        return [step for step in self._ring if step["step"] > since]
+        ring = self.recorder.ring if self.recorder else ()
+        return [step for step in ring if step["step"] > since]
 
     def _on_workers(self, command: str, *args: Any) -> list[Any]:
         answers = self._core.model_executor.collective_rpc("specdeck_worker", args=(command, *args))
         return list(answers)
-
-    def _wrap_scheduler(self) -> None:
-        scheduler = self._scheduler
-        for name in ("schedule", "update_from_output", "make_spec_decoding_stats"):
-            original = getattr(scheduler, name)
-            wrapped = functools.wraps(original)(getattr(self, f"_{name}")(original))
-            setattr(scheduler, name, wrapped)
-
-    def _schedule(self, schedule: Any) -> Any:
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            self.before_step()
-            output = schedule(*args, **kwargs)
-            self._scheduled += 1
-            if len(self._outstanding) > 64:  # steps that vLLM dropped without an update
-                self._outstanding.clear()
-            self._outstanding[id(output)] = self._scheduled
-            return output
-
-        return wrapped
-
-    def _update_from_output(self, update: Any) -> Any:
-        def wrapped(output: Any, *args: Any, **kwargs: Any) -> Any:
-            self._this_step = [0, 0, 0]
-            outputs = update(output, *args, **kwargs)
-            step = self._outstanding.pop(id(output), None)
-            if step is not None and output.total_num_scheduled_tokens:
-                drafts, drafted, accepted = self._this_step
-                self._ring.append(
-                    {
-                        "step": step,
-                        "t": monotonic(),
-                        "requests": len(output.num_scheduled_tokens),
-                        "tokens": output.total_num_scheduled_tokens,
-                        "k": output.num_spec_tokens_to_schedule,
-                        "drafts": drafts,
-                        "drafted": drafted,
-                        "accepted": accepted,
-                    }
-                )
-            return outputs
-
-        return wrapped
-
-    def _make_spec_decoding_stats(self, make: Any) -> Any:
-        signature = inspect.signature(make)
-
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            call = signature.bind(*args, **kwargs).arguments
-            drafted = call["num_draft_tokens"]
-            invalid = call.get("num_invalid_spec_tokens") or {}
-            drafted -= invalid.get(call.get("request_id"), 0)
-            self._count(drafted, call["num_accepted_tokens"])
-            return make(*args, **kwargs)
-
-        return wrapped
-
-    def _count(self, drafted: int, accepted: int) -> None:
-        if drafted <= 0:
-            return
-        self._drafts += 1
-        for position in range(min(drafted, len(self._drafted))):
-            self._drafted[position] += 1
-        for position in range(min(accepted, len(self._accepted))):
-            self._accepted[position] += 1
-        step = self._this_step
-        step[0] += 1
-        step[1] += drafted
-        step[2] += accepted
 
 
 def _build(
@@ -202,6 +125,7 @@ def _build(
         drafter_obeys=all(drafter["obeys"] for drafter in drafters),
         can_skip_drafter=bool(drafters) and all(drafter["skippable"] for drafter in drafters),
         can_pin=can_pin,
+        asynchronous=bool(getattr(config.scheduler_config, "async_scheduling", False)),
         own_schedule=bool(getattr(spec, "num_speculative_tokens_per_batch_size", None))
         and TIERS_VARIABLE not in os.environ,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -28,6 +29,8 @@ class Build:
     """Whether less k is less work for the drafter, after specdeck's wrapping."""
     can_skip_drafter: bool = False
     """Whether the drafter can be left out altogether (cold target-only)."""
+    asynchronous: bool = False
+    """Whether steps are scheduled before the one under way has ended."""
     can_pin: bool = False
     """Whether single requests can be given a k of their own."""
     own_schedule: bool = False
@@ -55,6 +58,9 @@ class Engine(Protocol):
 
     def set_k(self, k: int) -> None:
         """Drafts of `k` tokens from the next step on, at every batch size."""
+
+    def set_table(self, table: Sequence[int]) -> None:
+        """Drafts of as many tokens as `table` (engine.policy.decision) has for the batch size."""
 
     def scheduled_k(self) -> int:
         """The k that the next step will be told at the present batch size."""

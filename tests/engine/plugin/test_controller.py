@@ -1,6 +1,6 @@
 """The control state: what is applied, refused and taken back."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,6 +28,10 @@ class Engine:
     def set_k(self, k: int) -> None:
         self.told.append(("k", k))
         self.k = k
+
+    def set_table(self, table: Sequence[int]) -> None:
+        self.told.append(("table", tuple(table[:2])))
+        self.k = table[0]
 
     def scheduled_k(self) -> int:
         return self.k
@@ -58,7 +62,14 @@ class Clock:
 
 
 def control(engine: Engine, clock: Callable[[], float]) -> Controller:
-    return Controller(engine, Identity({"vllm": "0.32.0"}), instance="i", clock=clock, wall=clock)
+    return Controller(
+        engine,
+        Identity({"vllm": "0.32.0"}),
+        instance="i",
+        orchestration={"min_draft_length": 1, "initial_draft_length": 4},
+        clock=clock,
+        wall=clock,
+    )
 
 
 @pytest.fixture
@@ -207,7 +218,7 @@ def test_setting_what_is_set_is_no_change(controller: Controller) -> None:
         (replace(BUILD, missing=("dynamic_sd_lookup",)), Change(k=1), "has no dynamic_sd_lookup"),
         (replace(BUILD, draft_architecture="step3p5"), Change(mode="target-only"), "cannot skip"),
         (replace(BUILD, can_skip_drafter=False), Change(fallback="cold"), "cannot be left out"),
-        (BUILD, Change(policy="goodput"), "no goodput policy"),
+        (replace(BUILD, method="suffix"), Change(policy="goodput"), "accepts only k = 5"),
         (BUILD, Change(k=6), "above k_max=5"),
     ],
 )
@@ -249,3 +260,80 @@ def test_the_state_survives_the_wire(controller: Controller) -> None:
     controller.change(Change(k=2, lease_s=5, who="ana"))
     state = controller.state()
     assert type(state).from_json({**state.as_json(), "from_a_newer_plugin": 1}) == state
+
+
+def poor(step: int) -> dict[str, Any]:
+    """A step of one request whose drafts were all rejected."""
+    return {
+        "step": step, "t": step * 0.02, "requests": 1, "tokens": 5, "k": 4, "drafts": 1,
+        "drafted": 4, "accepted": 0, "accepted_per_position": (0,) * 5, "seconds": 0.02,
+        "committed": 1, "prefill": 0,
+    }  # fmt: skip
+
+
+def test_a_policy_moves_k_by_itself_and_says_why(controller: Controller, engine: Engine) -> None:
+    controller.change(Change(policy="threshold"))
+    assert (engine.k, controller.state().policy) == (4, "threshold")
+    for step in range(3):
+        controller.seen(poor(step))
+    state = controller.state()
+    assert (engine.k, state.k) == (3, 3)
+    assert state.policy_reason is not None
+    assert "k 4 → 3" in state.policy_reason
+
+
+def test_a_policy_that_moves_k_is_one_path(controller: Controller) -> None:
+    controller.change(Change(policy="threshold"))
+    before = controller.state().fingerprint
+    for step in range(3):
+        controller.seen(poor(step))
+    assert controller.state().fingerprint == before
+
+
+def test_an_operators_k_ends_the_policy(controller: Controller, engine: Engine) -> None:
+    controller.change(Change(policy="threshold"))
+    applied = controller.change(Change(k=2))
+    assert "policy threshold → fixed" in applied.notices[0]
+    assert (engine.k, controller.state().policy) == (2, "fixed")
+    engine.told.clear()
+    for step in range(9):
+        controller.seen(poor(step))
+    assert engine.told == []
+
+
+def test_target_only_holds_a_policy_still(controller: Controller, engine: Engine) -> None:
+    controller.change(Change(policy="goodput"))
+    controller.change(Change(mode="target-only"))
+    engine.told.clear()
+    for step in range(9):
+        controller.seen(poor(step))
+    assert engine.told == []
+    controller.change(Change(mode="speculate"))
+    assert engine.told[0][0] == "table"
+    assert controller.state().policy == "goodput"
+
+
+def test_a_policy_on_lease_gives_k_back(
+    controller: Controller, engine: Engine, clock: Clock
+) -> None:
+    controller.change(Change(policy="threshold", lease_s=10))
+    clock.now += 11
+    controller.tick()
+    assert (engine.k, controller.state().policy) == (5, "fixed")
+
+
+def test_parameters_that_make_no_sense_are_refused_and_change_nothing(
+    engine: Engine, clock: Clock
+) -> None:
+    odd = Controller(
+        engine,
+        Identity({}),
+        instance="i",
+        orchestration={"min_draft_length": 9, "max_draft_length": 2},
+        clock=clock,
+        wall=clock,
+    )
+    engine.told.clear()
+    with pytest.raises(Refusal, match="more than"):
+        odd.change(Change(policy="threshold"))
+    assert (engine.told, odd.state().policy) == ([], "fixed")
