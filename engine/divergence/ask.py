@@ -165,15 +165,6 @@ class Asker:
         found = reply.get("tokens")
         return tuple(found) if isinstance(found, list) else None
 
-    async def takes_priority(self, prompt: Prompt) -> bool:
-        """Whether the engine schedules by priority: any other refuses a request with one."""
-        wanted = {"model": self.arm.model, **prompt.body, "max_tokens": 1, "priority": 1}
-        try:
-            await self._patiently(lambda: self._post(request.path(prompt), wanted))
-        except _Refusal:
-            return False
-        return True
-
     async def _patiently(self, once: Callable[[], Awaitable[_T]]) -> _T:
         ends, tries, accidents = self._clock() + self._patience_s, 0, 0
         while True:

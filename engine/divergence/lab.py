@@ -106,7 +106,7 @@ class Lab:
         self.resumed = int(run.totals.get("prompts", 0)) + int(run.totals.get("refused", 0))
         pace, streams = None, self.plan.streams
         if self.plan.gentle:
-            pace, streams = await self._gentle(prompts)
+            pace, streams = self._gentle()
         return Check(
             *self.askers,
             prompts,
@@ -159,10 +159,11 @@ class Lab:
                  "prompts": prompts.digest}  # fmt: skip
         return known or store.begin(key, self._wall(), one.url, facts)
 
-    async def _gentle(self, prompts: PromptSet) -> tuple[Pacer | None, int]:
+    def _gentle(self) -> tuple[Pacer | None, int]:
         """vLLM's own priority where the engine schedules by it, or else one request at a time."""
-        first = next(iter(prompts))
-        if all([await asker.takes_priority(first) for asker in self.askers]):
+        # vLLM answers a request with a priority either way: only its config tells.
+        policies = [(arm.facts.details or {}).get("scheduler.policy") for arm in self.arms]
+        if all(policy == "priority" for policy in policies):
             for asker in self.askers:
                 asker.settings = replace(asker.settings, priority=1)
             return None, self.plan.streams

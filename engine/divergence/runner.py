@@ -165,6 +165,8 @@ class Check:
         self._rechecks += 1
         async with self._gates["reference"]:
             seen = await recheck(found, prompt, serving=serving, reference=self.reference)
+        if seen is not None and seen.gap is not None and found.bounded:
+            found = replace(found, margin_reference=seen.gap)
         return replace(found, recheck=seen)
 
     async def _one(self, asker: Asker, prompt: Prompt, *, stream: bool) -> Answer | Refused:

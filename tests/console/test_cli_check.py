@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from random import Random
@@ -41,6 +45,10 @@ class Server(ThreadingHTTPServer):
         self.wrong: set[str] = set()
         self.asked: list[dict[str, Any]] = []
         self.headers_seen: list[dict[str, str]] = []
+        self.answers_left: int | None = None
+        """After so many, requests are kept waiting until `released`."""
+        self.blocked = threading.Event()
+        self.released = threading.Event()
 
     @property
     def url(self) -> str:
@@ -94,15 +102,21 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.asked.append(body)
         self.server.headers_seen.append(dict(self.headers))
+        if self.server.answers_left is not None:
+            self.server.answers_left -= 1
+            if self.server.answers_left < 0:
+                self.server.blocked.set()
+                self.server.released.wait(30)
         reply = json.dumps(self.server.completion(body))
         self._send(f"data: {reply}\n\ndata: [DONE]\n\n" if body.get("stream") else reply)
 
     def _send(self, text: str) -> None:
         data = text.encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
+        with suppress(ConnectionError):  # whoever asked may have been interrupted
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
 
 
 @pytest.fixture
@@ -185,6 +199,27 @@ def test_a_canary_writes_gauges_and_a_bundle(
     assert 'specdeck_check_cases{engine="' in gauges.read_text()
     assert '"prompt": "prompt 17"' in page.read_text()
     assert "history" in capsys.readouterr().out
+
+
+def test_an_interrupted_check_is_code_130_and_goes_on(
+    engine: Server, prompts: Path, capsys: Captured
+) -> None:
+    engine.answers_left = 120
+    words = ["check", engine.url, "--prompts", str(prompts), "--json"]
+    running = subprocess.Popen(
+        [sys.executable, "-m", "specdeck", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert engine.blocked.wait(60)
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=60)
+    engine.answers_left = None
+    engine.released.set()
+    assert (running.returncode, out) == (130, b"")
+    assert b"Traceback" not in err
+    assert outcome(words) == 0
+    said = capsys.readouterr()
+    assert "goes on after" in said.err
+    assert json.loads(said.out)["prompts"] == 200
 
 
 def test_the_key_travels_and_is_written_nowhere(

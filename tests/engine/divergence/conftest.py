@@ -55,6 +55,9 @@ class FakeEngine:
     drafts: bool = True
     vocabulary: int = 0
     """Shifts every token of a prompt."""
+    facts: dict[str, Any] = field(default_factory=lambda: {"vllm": "0.32.0"})
+    pages: list[str] = field(default_factory=list)
+    """Answers of /metrics, the last one for ever."""
     stream_loses: frozenset[str] = frozenset()
     asked: list[dict[str, Any]] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
@@ -83,12 +86,14 @@ class FakeEngine:
     def _get(self, path: str) -> httpx.Response:
         if path == "/v1/models":
             return httpx.Response(200, json={"data": [{"id": "demo"}]})
+        if path == "/metrics" and self.pages:
+            return httpx.Response(200, text=self.pages.pop(0) if self.pages[1:] else self.pages[0])
         if path == "/version":
             return httpx.Response(200, json={"version": "0.32.0"})
         if path == f"{PREFIX}/state":
             return httpx.Response(200, json=self.state().as_json())
         if path == f"{PREFIX}/facts":
-            return httpx.Response(200, json={"facts": {"vllm": "0.32.0"}})
+            return httpx.Response(200, json={"facts": self.facts})
         return httpx.Response(404, json={})
 
     def state(self) -> EngineState:

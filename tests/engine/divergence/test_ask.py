@@ -1,0 +1,179 @@
+"""How an arm is asked: patience, priorities and pace."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from specdeck.engine.control.client import client
+from specdeck.engine.divergence.answer import Answer
+from specdeck.engine.divergence.arms import Arm, Facts
+from specdeck.engine.divergence.ask import Asker, Refused
+from specdeck.engine.divergence.lab import run
+from specdeck.engine.divergence.pace import Pacer
+from specdeck.engine.divergence.prompts import Prompt
+from specdeck.engine.divergence.request import Settings
+from specdeck.engine.errors import EngineError, NotAnEngine, Unauthorized, Unreachable
+
+PROMPT = Prompt(1, 1, {"prompt": "a"})
+GOOD = {
+    "choices": [
+        {
+            "text": "b", "token_ids": [5], "finish_reason": "stop",
+            "logprobs": {"token_logprobs": [-0.1], "top_logprobs": [{"token_id:5": -0.1}]},
+        }
+    ]
+}  # fmt: skip
+
+
+class Patience:
+    """An asker whose waits are written down and not waited for."""
+
+    def __init__(self, *replies: Callable[[], httpx.Response]) -> None:
+        self.waits: list[float] = []
+        self.now = 0.0
+        left = list(replies)
+
+        def reply(request: httpx.Request) -> httpx.Response:
+            return (left.pop(0) if len(left) > 1 else left[0])()
+
+        http = httpx.AsyncClient(base_url="http://e", transport=httpx.MockTransport(reply))
+        arm = Arm("serving", "http://e", "serving", Facts("demo"))
+        self.asker = Asker(
+            http, arm, Settings(), patience_s=60.0, sleep=self._sleep, clock=lambda: self.now
+        )
+
+    async def _sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.now += seconds
+
+
+def status(code: int, **headers: str) -> Callable[[], httpx.Response]:
+    return lambda: httpx.Response(code, headers=headers, json={"error": {"message": "so"}})
+
+
+def good() -> httpx.Response:
+    return httpx.Response(200, json=GOOD)
+
+
+async def test_waits_double_and_an_engines_own_wish_is_followed() -> None:
+    patience = Patience(status(503), status(503), status(429, **{"Retry-After": "7"}), good)
+    assert isinstance(await patience.asker.answer(PROMPT), Answer)
+    assert patience.waits == [0.25, 0.5, 7.0]
+
+
+async def test_patience_ends() -> None:
+    patience = Patience(status(503))
+    with pytest.raises(Unreachable, match="answers 503"):
+        await patience.asker.answer(PROMPT)
+    assert patience.now <= 60.0
+
+
+async def test_an_accident_that_repeats_itself_is_none() -> None:
+    patience = Patience(status(500))
+    with pytest.raises(EngineError):
+        await patience.asker.answer(PROMPT)
+    assert len(patience.waits) == 2
+
+
+async def test_a_wrong_key_is_not_tried_again() -> None:
+    patience = Patience(status(401))
+    with pytest.raises(Unauthorized):
+        await patience.asker.answer(PROMPT)
+    assert patience.waits == []
+
+
+async def test_a_prompt_that_is_at_fault_is_refused_with_the_engines_words() -> None:
+    assert await Patience(status(400)).asker.answer(PROMPT) == Refused("so")
+
+
+async def test_a_stream_that_breaks_off_is_asked_again_as_a_whole() -> None:
+    event = f"data: {json.dumps(GOOD)}\n\n"
+    patience = Patience(
+        lambda: httpx.Response(200, text=event),
+        lambda: httpx.Response(200, text=f'{event}data: {{"error": "EngineDeadError"}}\n\n'),
+        lambda: httpx.Response(200, text=f"{event}data: [DONE]\n\n"),
+    )
+    answer = await patience.asker.answer(PROMPT, stream=True)
+    assert isinstance(answer, Answer)
+    assert answer.token_ids == (5,)
+    assert len(patience.waits) == 2
+
+
+async def test_what_is_not_vllms_ends_at_once() -> None:
+    with pytest.raises(NotAnEngine):
+        await Patience(lambda: httpx.Response(200, text="<html>")).asker.answer(PROMPT)
+    with pytest.raises(NotAnEngine):
+        await Patience(lambda: httpx.Response(200, json=[])).asker.answer(PROMPT)
+
+
+async def test_a_gentle_check_takes_a_low_priority_where_there_are_any(bench: Any) -> None:
+    engine = bench.engine(facts={"scheduler": {"policy": "priority"}})
+    async with bench.lab(engine, gentle=True) as lab:
+        await run(lab, bench.many(3), bench.store, lambda _: None)
+    assert {body.get("priority") for body in engine.asked} == {1}
+
+
+async def test_a_gentle_check_asks_one_at_a_time_where_there_are_none(bench: Any) -> None:
+    engine = bench.engine(pages=[page(0.01)])
+    async with bench.lab(engine, gentle=True) as lab:
+        outcome = await run(lab, bench.many(2), bench.store, lambda _: None)
+    assert outcome.totals.prompts == 2
+    assert engine.busiest == 1
+
+
+async def test_a_resumed_check_may_be_gentler_than_it_began(bench: Any) -> None:
+    engine, prompts = bench.engine(pages=[page(0.01)]), bench.many(4)
+    async with bench.lab(engine) as lab:
+        events = (await lab.check(prompts, bench.store)).events()
+        async for event in events:
+            if getattr(event, "done", 0) >= 1:
+                break
+        await events.aclose()
+    async with bench.lab(engine, gentle=True) as lab:
+        await run(lab, prompts, bench.store, lambda _: None)
+        assert lab.resumed >= 1
+
+
+def page(slow: float, count: int = 100) -> str:
+    """A page on which `count` inter-token latencies were `slow` seconds at most."""
+    lines = [
+        f'vllm:inter_token_latency_seconds_bucket{{le="{le}",model_name="demo"}} '
+        f"{count if slow <= le else 0}.0"
+        for le in (0.01, 0.1, 1.0, float("inf"))
+    ]
+    lines.append(f'vllm:inter_token_latency_seconds_count{{model_name="demo"}} {count}.0')
+    lines.append('vllm:num_requests_running{model_name="demo"} 1.0')
+    return "\n".join(lines).replace('"inf"', '"+Inf"') + "\n"
+
+
+async def test_the_rests_grow_while_production_feels_the_check() -> None:
+    async def rest(*pages: str) -> float:
+        left = list(pages)
+        transport = httpx.MockTransport(lambda _: httpx.Response(200, text=left.pop(0)))
+        pacer = Pacer(client("http://e", transport=transport), sleep=_at_once, rest=4.0)
+        async with pacer.turn(lambda: 0.0):
+            pass
+        return pacer.rest
+
+    begin, fast, slow = page(0.01, 0), page(0.01), page(1.0)
+    after_slow = merged(slow, fast)
+    assert await rest(begin, slow, after_slow) == 8.0
+    assert await rest(begin, fast, merged(fast, fast)) == 3.2
+
+
+async def _at_once(seconds: float) -> None:
+    """Waits for nothing."""
+
+
+def merged(one: str, other: str) -> str:
+    """A page with the observations of both."""
+    lines = zip(one.splitlines(), other.splitlines(), strict=True)
+    return "".join(
+        f"{a.rpartition(' ')[0]} {float(a.rpartition(' ')[2]) + float(b.rpartition(' ')[2])}\n"
+        for a, b in lines
+    )
