@@ -13,6 +13,7 @@ import os
 import platform
 from collections.abc import Mapping
 from enum import Enum
+from importlib import import_module
 from typing import Any
 
 from specdeck import __version__
@@ -53,6 +54,9 @@ _ELSEWHERE = frozenset(
         "target_parallel_config", "draft_parallel_config",
     }
 )  # fmt: skip
+_OWN = ("vllm.entrypoints.serve.utils.fingerprint", "vllm.entrypoints.openai.fingerprint")
+"""Where vLLM keeps its own fingerprint, the newer place first."""
+
 _DEEPEST = 6
 
 
@@ -107,12 +111,13 @@ def system_fingerprint(config: Any) -> str | None:
     The engine core resolves its configuration further and would get another value. None
     where it is switched off or this version has none to give.
     """
-    try:
-        from vllm.entrypoints.serve.utils.fingerprint import get_system_fingerprint
-    except ImportError:
-        return None
-    value = get_system_fingerprint(config)
-    return None if value is None else str(value)
+    for module in _OWN:
+        try:
+            value = import_module(module).get_system_fingerprint(config)
+        except (ImportError, AttributeError):
+            continue
+        return None if value is None else str(value)
+    return None
 
 
 def plain(value: Any, depth: int = 0) -> Any:

@@ -67,16 +67,14 @@ def wanted(environment: Mapping[str, str]) -> bool:
 
 def install(stamp: Stamp = STAMP) -> str | None:
     """Makes vLLM's attribute a property in this process; why not, where it cannot be."""
-    try:
-        from vllm.entrypoints.generate.base.serving import GenerateBaseServing
-    except ImportError:
-        return "this vLLM's serving classes have no common base that specdeck knows"
-    carry(GenerateBaseServing, stamp)
     for module, name, method in _ENTRIES:
         try:
-            follow(getattr(import_module(module), name), method)
+            serving = getattr(import_module(module), name)
+            follow(serving, method)
         except (ImportError, AttributeError):
-            continue  # its responses then carry the engine's path for pinned requests as well
+            return f"this vLLM has no {name}.{method} where specdeck knows it"
+        # Not their common base: it lies elsewhere in each version.
+        carry(serving, stamp)
     return None
 
 
