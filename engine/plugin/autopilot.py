@@ -22,7 +22,10 @@ Chooser = Literal["threshold", "goodput"]
 
 
 class Autopilot:
-    """Chooses k for one engine with one policy, and bypasses speculation that does not pay."""
+    """Chooses k for one engine with one policy, and bypasses speculation that does not pay.
+
+    What it learned of the engine outlives a change of policy.
+    """
 
     def __init__(
         self,
@@ -35,14 +38,21 @@ class Autopilot:
         orchestration: Mapping[str, Any],
     ) -> None:
         """`zero` says whether the engine can skip a round; raises ParameterError."""
+        self._orchestration = orchestration
         experience = Experience(k_max)
         self._observer = Observer(settle=2 if asynchronous else 1)
         self._pilot = Pilot(
             _policy(chooser, experience, k=max(k, 1), orchestration=orchestration),
             experience,
-            breaker=Breaker(parameters.Breaker(), experience),
+            breaker=Breaker(_breaker(orchestration), experience),
             zero=zero,
         )
+
+    def follow(self, chooser: Chooser, *, k: int) -> None:
+        """Lets another policy choose, from `k` on; raises ParameterError."""
+        known = self._pilot.experience
+        policy = _policy(chooser, known, k=max(k, 1), orchestration=self._orchestration)
+        self._pilot.follow(policy)
 
     @property
     def decision(self) -> Decision:
@@ -73,9 +83,23 @@ def _policy(
     chooser: Chooser, experience: Experience, *, k: int, orchestration: Mapping[str, Any]
 ) -> Policy:
     if chooser == "goodput":
-        return Goodput(_given(parameters.Goodput, orchestration), experience, k=k)
+        # The shortest draft bounds drafting; target-only must stay among the choices.
+        bounds = {
+            name: value for name, value in orchestration.items() if name != "min_draft_length"
+        }
+        return Goodput(_given(parameters.Goodput, bounds), experience, k=k)
     rule = _given(parameters.Threshold, {"initial_draft_length": k, **orchestration})
     return Threshold(rule, k_max=experience.k_max)
+
+
+def _breaker(orchestration: Mapping[str, Any]) -> parameters.Breaker:
+    """The breaker's parameters under the names that the config has for them."""
+    spelled = {
+        "windows": "fallback_after_low_acceptance",
+        "acceptance_floor": "draft_acceptance_threshold",
+    }
+    given = {ours: orchestration[name] for ours, name in spelled.items() if name in orchestration}
+    return parameters.parameters(parameters.Breaker, given)
 
 
 def _given(cls: type[Any], orchestration: Mapping[str, Any]) -> Any:

@@ -86,8 +86,8 @@ class Controller:
         self._identity = identity
         self._instance = instance
         self._orchestration = orchestration
-        self._pilot: Autopilot | None = None
-        """Chooses k; None while the operator does."""
+        self._autopilot: Autopilot | None = None
+        """Made with the first policy that chooses k, and kept for what it learned."""
         self._clock = clock
         self._wall = wall
         self._started = wall()
@@ -110,9 +110,10 @@ class Controller:
 
     def seen(self, record: Mapping[str, Any]) -> None:
         """Has the policy choose the k's for the next step; called after every step."""
-        if self._pilot is None or self._knobs.mode == "target-only":
+        pilot = self._pilot
+        if pilot is None or self._knobs.mode == "target-only":
             return
-        decision = self._pilot.step(record)
+        decision = pilot.step(record)
         if decision is not None:
             self._engine.set_table(decision.table)
 
@@ -167,16 +168,23 @@ class Controller:
 
     def _steer(self, knobs: Knobs, before: Knobs) -> None:
         """Has the scheduler told the operator's k, or the policy's."""
-        if knobs.policy == "fixed":
-            self._pilot = None
-        elif self._pilot is None or knobs.policy != before.policy:
-            self._pilot = self._autopilot(knobs.policy)
-        if self._pilot is None or knobs.mode == "target-only":
+        if knobs.policy != "fixed" and knobs.policy != before.policy:
+            if self._autopilot is None:
+                self._autopilot = self._made(knobs.policy)
+            else:
+                self._autopilot.follow(knobs.policy, k=knobs.k)
+        pilot = self._pilot
+        if pilot is None or knobs.mode == "target-only":
             self._engine.set_k(knobs.live_k)
         else:
-            self._engine.set_table(self._pilot.decision.table)
+            self._engine.set_table(pilot.decision.table)
 
-    def _autopilot(self, policy: Chooser) -> Autopilot:
+    @property
+    def _pilot(self) -> Autopilot | None:
+        """What chooses k; None while the operator does."""
+        return None if self._knobs.policy == "fixed" else self._autopilot
+
+    def _made(self, policy: Chooser) -> Autopilot:
         build = self._engine.build
         return Autopilot(
             policy,
@@ -217,7 +225,7 @@ class Controller:
 
     def _check_parameters(self, policy: Chooser) -> None:
         try:
-            self._autopilot(policy)
+            self._made(policy)
         except ParameterError as error:
             remedy = "mend the config's orchestration block and start the engine anew"
             raise Refusal(501, f"policy.{policy}", str(error), remedy) from None
@@ -240,6 +248,7 @@ class Controller:
         self.tick()
         build, tally, knobs = self._engine.build, self._engine.tally(), self._knobs
         running, waiting = self._engine.requests()
+        pilot = self._pilot
         return EngineState(
             protocol=PROTOCOL,
             plugin=__version__,
@@ -256,8 +265,8 @@ class Controller:
             mode=knobs.mode if build.method else "target-only",
             fallback=knobs.fallback,
             policy=knobs.policy,
-            breaker=self._pilot.breaker if self._pilot else "closed",
-            policy_reason=self._pilot.reason if self._pilot else None,
+            breaker=pilot.breaker if pilot else "closed",
+            policy_reason=pilot.reason if pilot else None,
             step=tally.step,
             drafts=tally.drafts,
             drafted_per_position=tally.drafted_per_position,
