@@ -31,7 +31,7 @@ SETTLED_S = 1.0
 NO_DRAFT = "not observed: no draft was verified in time after the change"
 NO_TRAFFIC = "not observed: the engine generated nothing after the change"
 LATER = "k takes effect when speculation is back on"
-_KNOBS = ("k", "mode", "policy")
+_KNOBS = ("k", "mode", "fallback", "policy")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import contextlib
 import hmac
 import os
 import secrets
+import stat
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
@@ -26,11 +27,23 @@ def ensure_token_file(port: int, environment: MutableMapping[str, str] = os.envi
         return Path(named)
     path = default_token_file(port, environment)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not _sound(path):
+        path.unlink(missing_ok=True)
     # There already: another API server of this engine, or an earlier engine at this port.
     with contextlib.suppress(FileExistsError):
         write_token(path)
     environment[TOKEN_FILE_VARIABLE] = str(path)
     return path
+
+
+def _sound(path: Path) -> bool:
+    """Whether a token of ours lies there that nobody else can read."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid()
+    return ours and not found.st_mode & 0o077 and found.st_size > 0
 
 
 def default_token_file(port: int, environment: Mapping[str, str]) -> Path:

@@ -18,49 +18,16 @@ from specdeck.engine.control.protocol import (
     Capability,
     Change,
     EngineState,
-    Fallback,
     LastChange,
     Lease,
-    Mode,
-    Policy,
 )
 from specdeck.engine.plugin.autopilot import Autopilot, Chooser
 from specdeck.engine.plugin.capabilities import capabilities
 from specdeck.engine.plugin.fingerprint_identity import Identity
+from specdeck.engine.plugin.knobs import Knobs
 from specdeck.engine.plugin.refusal import Refusal, conflict, unsupported
 from specdeck.engine.plugin.seam import Engine
 from specdeck.engine.policy.parameters import ParameterError
-
-
-@dataclass(frozen=True, slots=True)
-class Knobs:
-    """What an operator has set."""
-
-    k: int
-    mode: Mode = "speculate"
-    fallback: Fallback = "warm"
-    policy: Policy = "fixed"
-
-    @property
-    def live_k(self) -> int:
-        """The k that the scheduler is to be told."""
-        return 0 if self.mode == "target-only" else self.k
-
-    @property
-    def cold(self) -> bool:
-        """Whether the drafter is to be left out."""
-        return self.mode == "target-only" and self.fallback == "cold"
-
-    def live(self) -> dict[str, Any]:
-        """What the serving path depends on: how target-only is kept matters only in it."""
-        fallback = self.fallback if self.mode == "target-only" else None
-        chosen = self.mode == "speculate" and self.policy != "fixed"
-        k = None if chosen else self.live_k
-        return {"k": k, "mode": self.mode, "fallback": fallback, "policy": self.policy}
-
-    def picked(self, names: Mapping[str, Any]) -> dict[str, Any]:
-        """The knobs called `names`, for a reply."""
-        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +96,6 @@ class Controller:
             return Applied({}, {}, self._version, self._engine.tally().step)
         asked = change.asked()
         before = self._knobs
-        back = self._lease.back if self._lease else before
-        self._lease = _Lease(now + change.lease_s, back) if change.lease_s else None
         step = self._engine.tally().step
         wanted = replace(before, **asked)
         notices: tuple[str, ...] = ()
@@ -138,13 +103,41 @@ class Controller:
             wanted = replace(wanted, policy="fixed")
             notices = (f"policy {before.policy} → fixed: k is yours again",)
         notices += self._turn(wanted, who=change.who or "unknown", reason=change.reason)
+        notices += self._lend(change, before, now)
         return Applied(
             before.picked(asked), self._knobs.picked(asked), self._version, step, notices
         )
 
+    def _lend(self, change: Change, before: Knobs, now: float) -> tuple[str, ...]:
+        """Begins a lease, or carries on the one in force beside a change that is to stay."""
+        lease = self._lease
+        if change.lease_s:
+            self._lease = _Lease(now + change.lease_s, lease.back if lease else before)
+        elif lease is not None:
+            back = replace(lease.back, **change.asked())
+            self._lease = None if back == self._knobs else replace(lease, back=back)
+            if self._lease is not None:
+                left = lease.ends - now
+                return (f"a trial goes on: what it changed comes back in {left:.0f} s",)
+        return ()
+
     def _turn(self, knobs: Knobs, *, who: str, reason: str | None) -> tuple[str, ...]:
         """Makes `knobs` the engine's, in an order in which no step drafts without a drafter."""
         before, self._knobs = self._knobs, knobs
+        try:
+            notices = self._bring_about(knobs, before)
+        except Exception:
+            self._knobs = before  # what could not be done is not claimed
+            raise
+        if knobs != before:
+            self._version += 1
+            self._last_change = LastChange(
+                self._wall(), who, reason, before.spelled(), knobs.spelled()
+            )
+            self._name()
+        return notices
+
+    def _bring_about(self, knobs: Knobs, before: Knobs) -> tuple[str, ...]:
         notices: tuple[str, ...] = ()
         if self._can("live_k").available and knobs != before:
             self._steer(knobs, before)
@@ -158,12 +151,6 @@ class Controller:
                 # requests nor in the prefix cache: acceptance would stay near zero for both.
                 preempted = self._engine.resync()
                 notices += (f"resync: {preempted} requests preempted, prefix cache emptied",)
-        if knobs != before:
-            self._version += 1
-            self._last_change = LastChange(
-                self._wall(), who, reason, _spelled(before), _spelled(knobs)
-            )
-            self._name()
         return notices
 
     def _steer(self, knobs: Knobs, before: Knobs) -> None:
@@ -286,7 +273,3 @@ class Controller:
             return None
         left = max(0.0, lease.ends - self._clock())
         return Lease(seconds_left=left, k=lease.back.k, mode=lease.back.mode)
-
-
-def _spelled(knobs: Knobs) -> dict[str, Any]:
-    return {"k": knobs.k, "mode": knobs.mode, "fallback": knobs.fallback, "policy": knobs.policy}

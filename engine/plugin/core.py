@@ -63,5 +63,8 @@ class Control:
         if command == "board":
             return {"path": self._board.path if self._board else None, "instance": self._instance}
         if command == "change":
-            return asdict(self._controller.change(change_from(payload)))
+            if time.time() > payload["until"]:
+                # Whoever asked has been told that there was no answer.
+                raise Refusal(503, "late", "the engine core got to it too late; nothing changed")
+            return asdict(self._controller.change(change_from(payload["change"])))
         raise Refusal(400, "invalid", f"unknown command {command!r}")

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import time
 from typing import Any
 
 from specdeck.engine.control.protocol import PREFIX, TOKEN_HEADER
@@ -20,6 +21,13 @@ logger = logging.getLogger("vllm.specdeck")
 
 _PATIENCE_S = 4.0
 """How long an engine core may take to answer between two steps before it counts as stalled."""
+
+
+_ANSWERING_S = 0.5
+"""Of it, kept for the way back."""
+
+_FIRST_PATIENCE_S = 60.0
+"""At the first contact every worker is asked as well."""
 
 
 class SpecdeckEndpoint:
@@ -62,16 +70,17 @@ class SpecdeckEndpoint:
         logger.info(
             "specdeck's admin token is in %s", ensure_token_file(getattr(args, "port", 0) or 0)
         )
-        self._system_fingerprint = system_fingerprint(engine_client.vllm_config)
+        config = engine_client.vllm_config
+        self._system_fingerprint = system_fingerprint(config)
+        guard(engine_client, getattr(config.speculative_config, "num_speculative_tokens", 0) or 0)
         try:
-            state_now = await self._answer("state", None)
+            state_now = await self._answer("state", None, patience_s=_FIRST_PATIENCE_S)
         except Refusal as refusal:
             logger.warning("specdeck cannot reach the engine core: %s", refusal)
             return
         if "error" in state_now:
             logger.warning("specdeck did not take hold: %s", state_now["error"]["message"])
             return
-        guard(engine_client, state_now["k_max"])
         self._unstamped = await self._stamp(state_now["instance"])
 
     async def _stamp(self, instance: str) -> str | None:
@@ -115,7 +124,9 @@ class SpecdeckEndpoint:
             change = change_from(_json(body))
         except Refusal as refusal:
             return JSONResponse(refusal.as_json(), status_code=refusal.status)
-        return await self._respond("change", change.as_json())
+        # Nothing may change after the client was told that there was no answer.
+        until = time.time() + _PATIENCE_S - _ANSWERING_S
+        return await self._respond("change", {"change": change.as_json(), "until": until})
 
     async def _respond(self, command: str, payload: Any, **known_here: Any) -> Any:
         from fastapi.responses import JSONResponse
@@ -126,7 +137,9 @@ class SpecdeckEndpoint:
             answer = {**refusal.as_json(), "status": refusal.status}
         return JSONResponse(answer, status_code=answer.pop("status", 200))
 
-    async def _answer(self, command: str, payload: Any) -> dict[str, Any]:
+    async def _answer(
+        self, command: str, payload: Any, *, patience_s: float = _PATIENCE_S
+    ) -> dict[str, Any]:
         core = getattr(self._client, "engine_core", None)
         # Every data-parallel engine must get a change, and the first one speaks for all.
         call = getattr(core, "call_utility_all_async", None)
@@ -138,11 +151,11 @@ class SpecdeckEndpoint:
                 "use vLLM 0.26 to 0.33",
             )
         try:
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(patience_s):
                 answers = await call("specdeck", command, json.dumps(payload))
         except TimeoutError:
             raise Refusal(
-                503, "stalled", f"the engine core has not answered for {_PATIENCE_S:.0f} s"
+                503, "stalled", f"the engine core has not answered for {patience_s:.0f} s"
             ) from None
         first: dict[str, Any] = json.loads(answers[0])
         return first

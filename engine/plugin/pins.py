@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from specdeck.engine.plugin.safely import Safely
+
 KEY = "specdeck_k"
 
 _NEEDED = ("add_request", "update_draft_token_ids", "requests")
@@ -73,6 +75,7 @@ class Pins:
         self._scheduler = scheduler
         self._k_max = k_max
         self._pinned: dict[str, int] = {}
+        self._safely = Safely("pinning requests")
         self.available = all(hasattr(scheduler, name) for name in _NEEDED)
         if self.available:
             self._wrap("add_request", self._added)
@@ -92,7 +95,7 @@ class Pins:
         @functools.wraps(original)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
-            afterwards(*args)
+            self._safely(afterwards, *args)
             return result
 
         setattr(self._scheduler, name, wrapped)

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
+from specdeck.engine.plugin.safely import Safely
+
 _REMEMBERED_STEPS = 4096
 
 Record = dict[str, Any]
@@ -33,6 +35,7 @@ class Recorder:
         self._k_max = k_max
         self._ended: float | None = None
         """When the step before ended; None when the engine had nothing to do after it."""
+        self._safely = Safely("watching and steering")
         self._clear()
         self._wrap("schedule", self._schedule)
         self._wrap("update_from_output", self._update_from_output)
@@ -48,7 +51,7 @@ class Recorder:
 
     def _schedule(self, schedule: Any) -> Any:
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            self.before_step()
+            self._safely(self.before_step)
             output = schedule(*args, **kwargs)
             self.scheduled += 1
             if len(self._outstanding) > 64:  # steps that vLLM dropped without an update
@@ -64,7 +67,7 @@ class Recorder:
             outputs = update(output, *args, **kwargs)
             step = self._outstanding.pop(id(output), None)
             if step is not None and output.total_num_scheduled_tokens:
-                self._take_down(step, output, outputs)
+                self._safely(self._take_down, step, output, outputs)
             return outputs
 
         return wrapped
@@ -99,15 +102,16 @@ class Recorder:
         signature = inspect.signature(make)
 
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            call = signature.bind(*args, **kwargs).arguments
-            invalid = call.get("num_invalid_spec_tokens") or {}
-            drafted = call["num_draft_tokens"] - invalid.get(call.get("request_id"), 0)
-            self._count(drafted, call["num_accepted_tokens"])
+            self._safely(self._count, signature, args, kwargs)
             return make(*args, **kwargs)
 
         return wrapped
 
-    def _count(self, drafted: int, accepted: int) -> None:
+    def _count(self, signature: inspect.Signature, args: Any, kwargs: Any) -> None:
+        call = signature.bind(*args, **kwargs).arguments
+        invalid = call.get("num_invalid_spec_tokens") or {}
+        drafted = call["num_draft_tokens"] - invalid.get(call.get("request_id"), 0)
+        accepted = call["num_accepted_tokens"]
         if drafted <= 0:
             return
         self.drafts += 1

@@ -24,6 +24,16 @@ def test_the_api_servers_of_one_engine_share_a_token(tmp_path: Path) -> None:
     assert (second, second.read_text()) == (first, token)
 
 
+@pytest.mark.parametrize("mode", [0o644, 0o600])
+def test_a_token_that_others_read_or_that_is_empty_is_replaced(tmp_path: Path, mode: int) -> None:
+    path = ensure_token_file(8000, {"SPECDECK_HOME": str(tmp_path)})
+    path.write_text("leaked" if mode == 0o644 else "")
+    path.chmod(mode)
+    assert ensure_token_file(8000, {"SPECDECK_HOME": str(tmp_path)}) == path
+    assert len(path.read_text()) > 20
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
 def test_a_named_file_is_left_as_it_is(tmp_path: Path) -> None:
     environment = {TOKEN_FILE_VARIABLE: str(tmp_path / "token")}
     assert ensure_token_file(8000, environment) == tmp_path / "token"

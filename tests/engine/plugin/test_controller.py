@@ -186,6 +186,28 @@ def test_a_change_without_lease_keeps_what_it_sets(controller: Controller, clock
     assert controller.state().k == 3
 
 
+def test_a_trial_is_not_made_permanent_by_a_change_of_something_else(
+    controller: Controller, clock: Clock
+) -> None:
+    controller.change(Change(mode="target-only", lease_s=8))
+    applied = controller.change(Change(k=3))
+    assert "comes back in 8 s" in applied.notices[0]
+    clock.now += 9
+    state = controller.state()
+    assert (state.mode, state.k, state.lease) == ("speculate", 3, None)
+
+
+def test_what_could_not_be_done_is_not_claimed(controller: Controller, engine: Engine) -> None:
+    def fails(on: bool) -> None:
+        raise RuntimeError("a worker is gone")
+
+    engine.skip_drafter = fails  # type: ignore[method-assign]  # one seam of a fake
+    with pytest.raises(RuntimeError):
+        controller.change(Change(mode="target-only", fallback="cold"))
+    state = controller.state()
+    assert (state.mode, state.version, state.last_change) == ("speculate", 0, None)
+
+
 def test_a_lease_that_ran_out_cannot_be_renewed(controller: Controller, clock: Clock) -> None:
     controller.change(Change(k=2, lease_s=1))
     clock.now += 2

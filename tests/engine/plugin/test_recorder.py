@@ -1,0 +1,93 @@
+"""What is taken down of each step, on a stand-in for vLLM's scheduler."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from specdeck.engine.plugin.recorder import Recorder
+
+
+class Scheduler:
+    """Schedules what it is told and accounts for drafts as vLLM does."""
+
+    def __init__(self) -> None:
+        self.running = [1]
+        self.accepted: list[tuple[int, int]] = []
+
+    def schedule(self, requests: int, tokens: int, k: int, verifying: int) -> Any:
+        return SimpleNamespace(
+            num_scheduled_tokens=dict.fromkeys(range(requests), 1),
+            total_num_scheduled_tokens=tokens,
+            num_spec_tokens_to_schedule=k,
+            scheduled_spec_decode_tokens={0: [0] * verifying},
+        )
+
+    def update_from_output(self, output: Any, result: Any) -> Any:
+        for drafted, accepted in self.accepted:
+            self.make_spec_decoding_stats(
+                None, num_draft_tokens=drafted, num_accepted_tokens=accepted
+            )
+        made = SimpleNamespace(new_token_ids=[1] * (1 + sum(a for _, a in self.accepted)))
+        return {0: SimpleNamespace(outputs=[made])}
+
+    def make_spec_decoding_stats(
+        self, stats: Any, num_draft_tokens: int, num_accepted_tokens: int
+    ) -> None:
+        return None
+
+
+@pytest.fixture
+def scheduler() -> Scheduler:
+    return Scheduler()
+
+
+def step(scheduler: Scheduler, *drafts: tuple[int, int], tokens: int = 4, k: int = 3) -> None:
+    scheduler.accepted = list(drafts)
+    output = scheduler.schedule(1, tokens, k, verifying=sum(d for d, _ in drafts))
+    scheduler.update_from_output(output, None)
+
+
+def test_a_step_says_what_it_drafted_accepted_and_committed(scheduler: Scheduler) -> None:
+    recorder = Recorder(scheduler, 3)
+    step(scheduler, (3, 2))
+    (record,) = recorder.ring
+    assert (record["step"], record["k"], record["drafts"], record["drafted"]) == (1, 3, 1, 3)
+    assert (record["accepted"], record["accepted_per_position"]) == (2, (1, 1, 0))
+    assert (record["committed"], record["prefill"], record["seconds"]) == (3, 0, None)
+    assert (recorder.drafts, recorder.drafted, recorder.accepted) == (1, [1, 1, 1], [1, 1, 0])
+
+
+def test_a_step_after_a_busy_one_knows_how_long_it_took(scheduler: Scheduler) -> None:
+    recorder = Recorder(scheduler, 3)
+    step(scheduler)
+    step(scheduler)
+    assert recorder.ring[-1]["seconds"] is not None
+    scheduler.running = []
+    step(scheduler)
+    step(scheduler)
+    assert recorder.ring[-1]["seconds"] is None
+
+
+def test_prompt_tokens_are_told_from_decoded_ones(scheduler: Scheduler) -> None:
+    recorder = Recorder(scheduler, 3)
+    step(scheduler, tokens=40)
+    assert recorder.ring[-1]["prefill"] == 39
+
+
+@pytest.mark.parametrize("callback", ["before_step", "after_step"])
+def test_a_failure_of_ours_ends_our_part_and_not_the_engine(
+    scheduler: Scheduler, callback: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorder = Recorder(scheduler, 3)
+    calls = []
+
+    def fails(*args: Any) -> None:
+        calls.append(args)
+        raise RuntimeError("ours")
+
+    setattr(recorder, callback, fails)
+    for _ in range(3):
+        step(scheduler, (3, 1))
+    assert len(calls) == 1
+    assert "the engine goes on" in caplog.text
