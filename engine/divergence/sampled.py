@@ -60,14 +60,16 @@ class Distributions:
     verdict: Verdict
     sampling: Sampling
     tested: tuple[Tested, ...]
-    pooled: float | None
-    """p of all prompts together; None of nothing."""
-    control: float | None
+    pooled: float
+    """p of all prompts together."""
+    control: float
+    """The same of the reference against itself."""
     refused: int
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values; p-values of prompts both bare and corrected after Holm."""
-        adjusted = holm([one.p for one in self.tested])
+        """Plain values; `p_lowest` is what the verdict rests on, after Holm's correction."""
+        adjusted = corrected(self.tested, self.pooled, control=False)
+        controls = corrected(self.tested, self.control, control=True)
         return {
             "verdict": self.verdict.word,
             "reason": self.verdict.reason,
@@ -77,10 +79,10 @@ class Distributions:
             "temperature": self.sampling.temperature,
             "alpha": ALPHA,
             "p_pooled": self.pooled,
-            "p_lowest": min(adjusted, default=None),
+            "p_lowest": min(adjusted),
             "control": {
                 "p_pooled": self.control,
-                "p_lowest": min(holm([one.control for one in self.tested]), default=None),
+                "p_lowest": min(controls),
             },
             "refused": self.refused,
             "cases": [
@@ -91,7 +93,7 @@ class Distributions:
                     "p_holm": p,
                     "p_control": one.control,
                 }
-                for one, p in zip(self.tested, adjusted, strict=True)
+                for one, p in zip(self.tested, adjusted, strict=False)
             ],
         }
 
@@ -118,7 +120,9 @@ async def distributions(lab: Lab, prompts: PromptSet, sampling: Sampling) -> Dis
     if refused and not tested:
         raise Unsupported(f"every prompt was refused by an arm: {why}", remedy="give other prompts")
     pooled, control = p_value(sums), p_value(controls)
-    word = judged([one.p for one in tested] + [pooled], [one.control for one in tested] + [control])
+    word = judged(
+        corrected(tested, pooled, control=False), corrected(tested, control, control=True)
+    )
     return Distributions(word, sampling, tuple(tested), pooled, control, refused)
 
 
@@ -176,9 +180,14 @@ def p_value(statistics: np.ndarray) -> float:
     return float((statistics >= statistics[0] - 1e-6).mean())
 
 
+def corrected(tested: Iterable[Tested], pooled: float, *, control: bool) -> tuple[float, ...]:
+    """The p-values of the prompts and, last, of all together, after Holm's correction."""
+    return holm([*(one.control if control else one.p for one in tested), pooled])
+
+
 def judged(p_values: Iterable[float], controls: Iterable[float]) -> Verdict:
-    """Fails where a distribution differs after Holm's correction, and the control does not."""
-    lowest, control = min(holm([*p_values])), min(holm([*controls]))
+    """Fails where a corrected p-value is low, and none of the control's is."""
+    lowest, control = min(p_values), min(controls)
     if lowest >= ALPHA:
         return Verdict("pass", f"no difference was seen (p = {lowest:.2g})")
     if control < ALPHA:
