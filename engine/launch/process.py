@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from specdeck.engine.errors import EngineError, StartFailed
+from specdeck.engine.errors import EngineError, StartFailed, UsageError
 from specdeck.engine.launch import session
 from specdeck.engine.launch.machine import port_taken
 from specdeck.engine.launch.registry import Record, Registry, slug
@@ -99,7 +99,8 @@ def start(
     """Starts an engine in a session of its own, with a token, registered before it runs.
 
     It survives this process: no terminal, no pipe and no parent ties it. Raises
-    StartFailed when not even its process could be made.
+    StartFailed when not even its process could be made, UsageError when another engine
+    has the port.
     """
     now = clock()
     log = _new_log(locations, command.name, now, keep={r.log for r in registry.records()})
@@ -120,6 +121,11 @@ def start(
                 record = _registered(command, popen.pid, log, now, registry)
                 gate.write(b"go\n")
                 gate.flush()
+            except UsageError:
+                gate.close()  # its end of the pipe: the process that waits there ends
+                popen.wait()
+                log.unlink(missing_ok=True)
+                raise
             except OSError as error:
                 raise StartFailed(f"the engine cannot be started: {error}") from error
         undo.pop_all()
@@ -143,7 +149,8 @@ def _registered(command: Command, pid: int, log: Path, now: float, registry: Reg
             config=command.config,
             model=command.model,
             version=command.version,
-        )
+        ),
+        exclusive=True,
     )
 
 

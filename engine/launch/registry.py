@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
+from specdeck.engine.errors import UsageError
 from specdeck.engine.launch import session
 from specdeck.engine.locations import private
 
@@ -103,12 +104,15 @@ class Registry:
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def add(self, record: Record) -> Record:
+    def add(self, record: Record, *, exclusive: bool = False) -> Record:
         """Writes `record` under its name or, where that is taken, with `-2`, `-3`, ….
 
-        Returns the record as it was written.
+        Returns the record as it was written. With `exclusive` it raises UsageError where a
+        living engine has the port, also one that was registered a moment ago.
         """
         with self._alone():
+            if exclusive and record.port is not None and (found := self.holder(record.port)):
+                raise taken(record.port, found)
             named = replace(record, name=self._free(record.name))
             self._write(named)
         return named
@@ -137,6 +141,13 @@ class Registry:
                 return record
         wanted = address(text)
         return next((r for r in records if wanted and address(r.url) == wanted), None)
+
+    def holder(self, port: int) -> Record | None:
+        """The living engine that has `port`, or will have it once it has started.
+
+        An engine that starts does not listen yet, so the kernel would give its port away.
+        """
+        return next((r for r in self.records() if r.port == port and r.life() == "running"), None)
 
     def remove(self, record: Record) -> None:
         """Deletes the record and the engine's token; without effect when it is gone."""
@@ -186,6 +197,14 @@ class Registry:
             yield
         finally:
             os.close(handle)
+
+
+def taken(port: int, by: Record) -> UsageError:
+    """The error of a port that another engine of specdeck has."""
+    doing = "runs" if by.ready is not None else "is starting"
+    return UsageError(
+        f"port {port} is {by.name}'s, which {doing}", remedy="choose another with --port"
+    )
 
 
 def slug(name: str) -> str:

@@ -15,7 +15,7 @@ from typing import Literal
 from specdeck.engine.config.config import Config
 from specdeck.engine.errors import StartFailed
 from specdeck.engine.launch import argv as command_line
-from specdeck.engine.launch import ports, process
+from specdeck.engine.launch import ports, process, sockets
 from specdeck.engine.launch.build import detected
 from specdeck.engine.launch.progress import Progress, Stage, follow
 from specdeck.engine.launch.registry import Record, Registry
@@ -28,7 +28,7 @@ Answers = Callable[[str], Awaitable[bool]]
 class Launch:
     """Starts the engine of one config; `progress` does the work while it is iterated.
 
-    Raises UsageError when the port is taken.
+    Raises UsageError when the port is taken, or taken by the time the process begins.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class Launch:
         """Where the engine's admin token will lie."""
         self._host = config.host or "127.0.0.1"
         wanted = config.port if port is None else port
-        self._port = ports.chosen(self._host, 8000 if wanted is None else wanted)
+        self._registry = Registry(locations.engines)
+        self._port = ports.chosen(self._host, 8000 if wanted is None else wanted, self._registry)
         self.url = url(self._host, self._port)
         """Where the engine will answer."""
         self.name = config.served_name or config.path.stem
         """What people call it; the registry may have to add a number."""
         self._locations = locations
-        self._registry = Registry(locations.engines)
         self._answers = answers
         self._environment = os.environ if environment is None else environment
         self._last_elapsed = last_elapsed
@@ -87,7 +87,7 @@ class Launch:
         async for moment in follow(
             Path(self.record.log),
             exit_code=self.exit_code,
-            answers=lambda: self._answers(self.url),
+            answers=self._answered,
             began=began,
             last_elapsed=self._last_elapsed,
             clock=self._clock,
@@ -119,6 +119,13 @@ class Launch:
         assert self.failed is not None
         log = f"the whole log is {self.failed.log_path}"
         return StartFailed(f"the engine did not start: {self.failed.failed}", remedy=log)
+
+    async def _answered(self) -> bool:
+        """Whether this very engine answers, and not another one at its URL."""
+        assert self.record is not None
+        if not await self._answers(self.url):
+            return False
+        return sockets.listens(self.record.leader, self._port) is not False
 
     def _start(self) -> process.Started:
         build = detected()

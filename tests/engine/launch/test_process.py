@@ -180,11 +180,11 @@ from specdeck.engine.locations import locations
 
 places = locations(os.environ)
 class Killed(Registry):
-    def add(self, record):
+    def add(self, record, **how):
         if sys.argv[1] == "before":
             print(record.pid, flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().add(record)
+        return super().add(record, **how)
 command = process.Command(
     argv=[sys.executable, "-c", "import time; time.sleep(600)"], environment=dict(os.environ),
     name="demo", url="http://127.0.0.1:1", token_file=process.token_path(places))
@@ -255,3 +255,20 @@ def test_a_port_is_free_until_somebody_listens() -> None:
     taken = pytest.raises(UsageError, match=rf"port {port}: .*in use, by .*pid {os.getpid()}")
     with socket.create_server(("127.0.0.1", port)), taken:
         ports.chosen("127.0.0.1", port)
+
+
+def test_two_engines_do_not_get_one_port(
+    begin: Begin, places: Locations, registry: Registry
+) -> None:
+    one = begin("import time; time.sleep(600)").record
+    assert one.port is not None
+    with pytest.raises(UsageError, match=f"port {one.port} is demo's, which is starting"):
+        ports.chosen("127.0.0.1", one.port, registry)
+    # Both had asked for the port before either was registered.
+    token = token_path(places)
+    second = Command([sys.executable, "-c", ""], dict(os.environ), "second", one.url, token)
+    with pytest.raises(UsageError, match=f"port {one.port} is demo's"):
+        start(second, registry=registry, locations=places)
+    assert registry.records() == (one,)
+    assert not token.exists()
+    assert [path.name for path in places.logs.glob("*second*")] == []

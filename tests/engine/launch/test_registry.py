@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from specdeck.engine.errors import UsageError
 from specdeck.engine.launch import session
 from specdeck.engine.launch.registry import Record, Registry, Unreadable, address
 from specdeck.engine.locations import locations
@@ -152,3 +153,16 @@ def test_every_folder_lies_under_the_home_that_was_asked_for(tmp_path: Path) -> 
     for folder in (found.engines, found.tokens, found.logs, found.models, found.store):
         assert folder.is_relative_to(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_port_is_an_engines_from_its_registration_on(registry: Registry) -> None:
+    registry.add(record(born=1, port=9000))
+    added = registry.add(record())
+    assert registry.holder(8000) == added
+    assert registry.holder(9000) is None
+    with pytest.raises(UsageError, match="port 8000 is demo's, which is starting"):
+        registry.add(record("second"), exclusive=True)
+    assert registry.find("second") is None
+    registry.update(replace(added, ready=2.0))
+    with pytest.raises(UsageError, match="port 8000 is demo's, which runs"):
+        registry.add(record("second"), exclusive=True)

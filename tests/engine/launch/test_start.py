@@ -1,0 +1,69 @@
+"""A start, with a script in the engine's place."""
+
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from specdeck.engine.config.loading import load
+from specdeck.engine.errors import UsageError
+from specdeck.engine.launch.start import Launch
+from specdeck.engine.locations import locations
+
+
+async def yes(_: str) -> bool:
+    """Somebody answers at every URL."""
+    return True
+
+
+@pytest.fixture
+async def launch(tmp_path: Path) -> AsyncIterator[Launch]:
+    """The start of an engine that never listens."""
+    script = tmp_path / "engine"
+    script.write_text("#!/bin/sh\nexec sleep 600\n")
+    script.chmod(0o700)
+    (tmp_path / "a.yaml").write_text("model: some/model\n")
+    made = Launch(
+        load(tmp_path / "a.yaml", accepted=frozenset({"model"})),
+        locations=locations({"SPECDECK_HOME": str(tmp_path)}),
+        answers=yes,
+        environment=dict(os.environ),
+        port="auto",
+        python=str(script),
+    )
+    yield made
+    await made.stop(grace_s=0.0)
+    made.exit_code()  # the process object learns of its end
+
+
+async def test_an_answer_of_another_process_does_not_make_an_engine_ready(launch: Launch) -> None:
+    port = int(launch.url.rpartition(":")[2])
+    with socket.create_server(("127.0.0.1", port)):
+        stages = []
+        async with aclosing(launch.progress()) as moments:  # type: ignore[type-var]  # a generator
+            async for moment in moments:
+                stages.append(moment.stage)
+                if len(stages) == 4:
+                    break
+    assert stages == ["environment", "process", "process", "process"]
+    assert launch.record is not None
+    assert launch.record.ready is None
+
+
+async def test_the_port_of_an_engine_that_is_starting_is_refused(
+    launch: Launch, tmp_path: Path
+) -> None:
+    async with aclosing(launch.progress()) as moments:  # type: ignore[type-var]  # a generator
+        async for _ in moments:
+            if launch.record is not None:
+                break
+    with pytest.raises(UsageError, match="is starting"):
+        Launch(
+            launch.config,
+            locations=locations({"SPECDECK_HOME": str(tmp_path)}),
+            answers=yes,
+            port=int(launch.url.rpartition(":")[2]),
+        )
