@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specdeck.console.commandline.engines import Access
+from specdeck.console.commandline.engines import OWN_KEY, Access
 from specdeck.console.commandline.memory import note_start
 from specdeck.console.commandline.stop import Teller
 from specdeck.console.commandline.talk import emit, say
-from specdeck.engine.errors import EngineError, StartFailed
+from specdeck.console.commandline.watch import hopeless
+from specdeck.engine.errors import EngineError, StartFailed, Unauthorized
 
 if TYPE_CHECKING:
     from specdeck.engine.launch.load import LoadProcess
@@ -120,23 +122,34 @@ async def _flight(
         load.start()
     try:
         async with asyncio.timeout(seconds):
-            return await _samples(launch, interval)
+            return await samples(launch, interval)
     except TimeoutError:
         return 0
 
 
-async def _samples(launch: Launch, interval: float) -> int:
-    """Prints samples until the engine ends; raises the reason then."""
+async def samples(launch: Launch, interval: float) -> int:
+    """Prints samples until the engine ends; raises the reason then.
+
+    Raises Unauthorized at once where no later sample could be whole without a key.
+    """
     from specdeck.engine.metrics.scrape import readings
     from specdeck.engine.metrics.status import status
 
-    client = Access(launch.url, launch.record).client()
+    key = os.environ.get(OWN_KEY) or None  # what the engine inherited
+    client = Access(launch.url, launch.record, key).client()
+    first = True
     try:
         async for reading in readings(client, every=interval):
             ended = launch.exit_code()
-            emit(status(reading))
-            if ended is not None and not reading.up:
+            if ended is not None:
+                # What still answers at the URL is another engine.
+                if not reading.up:
+                    emit(status(reading))
                 raise died(launch, ended)
+            if first and isinstance(error := hopeless(reading), Unauthorized):
+                raise Unauthorized(str(error), remedy=f"set {OWN_KEY} to the engine's key")
+            first = False
+            emit(status(reading))
     finally:
         await client.close()
     return 0
