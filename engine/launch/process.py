@@ -19,6 +19,7 @@ from specdeck.engine.launch import session
 from specdeck.engine.launch.machine import port_taken
 from specdeck.engine.launch.registry import Record, Registry, slug
 from specdeck.engine.locations import Locations, private
+from specdeck.engine.plugin.admin_token import write_token
 
 _GATE = 'IFS= read -r go && exec "$@" </dev/null'
 """The engine's process waits for a word before it becomes the engine.
@@ -33,6 +34,8 @@ KEPT_LOGS = 30
 SERVING_GRACE_S = 15.0
 STARTING_GRACE_S = 3.0
 """A server that still waits for its engine core ignores SIGTERM, and has nobody to serve."""
+ORPHANS_GRACE_S = 2.0
+"""Workers of a dead server: there is no request left to finish."""
 HANGS_S = 10.0
 """A process that outlives SIGKILL so long hangs in the kernel."""
 
@@ -81,14 +84,6 @@ def token_path(locations: Locations) -> Path:
     return locations.tokens / secrets.token_hex(8)
 
 
-def write_token(path: Path) -> None:
-    """Writes a fresh admin token into a new file that only its owner can read."""
-    private(path.parent)
-    handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    with open(handle, "w", encoding="ascii") as file:
-        file.write(secrets.token_urlsafe(32))
-
-
 def start(
     command: Command,
     *,
@@ -107,6 +102,7 @@ def start(
     reading, writing = os.pipe()
     with ExitStack() as undo:
         undo.callback(command.token_file.unlink, missing_ok=True)
+        private(command.token_file.parent)
         write_token(command.token_file)
         with open(reading, "rb") as stdin, open(writing, "wb") as gate, open(log, "ab") as output:
             try:
@@ -166,10 +162,11 @@ async def stop(
 ) -> None:
     """Ends every process of the engine and forgets it.
 
-    The server is asked first and has `grace_s` to end in order, 15 s when it serves and
-    3 s while it starts; then whatever is left in its session is killed. Returns once
-    nothing runs and the port is free. Raises EngineError when a process outlives even
-    that (one that hangs in the kernel); the record is kept then, so that it is found.
+    The server is asked first and has `grace_s` to end in order: 15 s when it serves, 3 s
+    while it starts, 2 s for its orphans when it is dead. Then whatever is left in its
+    session is killed. Returns once nothing runs and the port is free. Raises EngineError
+    when a process outlives even that (one that hangs in the kernel); the record is kept
+    then, so that it is found.
     """
     began = clock()
     grace_s = _grace(record) if grace_s is None else grace_s
@@ -194,6 +191,8 @@ async def stop(
 
 
 def _grace(record: Record) -> float:
+    if not session.leads(record.leader):
+        return ORPHANS_GRACE_S
     host = urlsplit(record.url).hostname or "127.0.0.1"
     serves = record.ready is not None or record.port is None or port_taken(host, record.port)
     return SERVING_GRACE_S if serves else STARTING_GRACE_S

@@ -8,6 +8,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,12 @@ SERVER = f"""
 import signal, subprocess, sys, time
 worker = subprocess.Popen([sys.executable, "-c", {WORKER!r}], stdout=subprocess.PIPE)
 print("worker", worker.pid, flush=True)
+"""
+
+DEAF = """
+import subprocess, sys, time
+worker = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True);"
+subprocess.Popen([sys.executable, "-c", worker + "import time; time.sleep(600)"])
 """
 
 
@@ -144,6 +151,28 @@ async def test_orphans_of_a_dead_server_are_found_and_ended(
     await stop(one.record, registry, grace_s=0.2, every=0.01)
     assert one.record.life() == "gone"
     assert registry.all() == ()
+
+
+async def test_orphans_are_not_waited_for_as_a_server_is(begin: Begin, registry: Registry) -> None:
+    one = begin(DEAF + "time.sleep(600)")
+    said(one, "deaf")
+    os.kill(one.record.pid, signal.SIGKILL)
+    one.popen.wait()
+    moments: list[Stopping] = []
+    ticks = count()
+
+    async def no_sleep(_: float) -> None:
+        """The clock goes on by itself."""
+
+    await stop(
+        one.record,
+        registry,
+        said=moments.append,
+        clock=lambda: next(ticks) / 100,
+        sleep=no_sleep,
+    )
+    assert moments[-1].killed
+    assert 1.9 < max(m.elapsed for m in moments if not m.killed) < 2.2
 
 
 async def test_a_stopped_engine_can_be_ended(begin: Begin, registry: Registry) -> None:
