@@ -14,12 +14,12 @@ import click
 
 from specdeck.console.commandline.engines import Access, access, key_option
 from specdeck.console.commandline.fingerprint_memory import moments, note_fingerprint
+from specdeck.console.commandline.fingerprint_words import compared_lines, told
 from specdeck.console.commandline.talk import emit, say, table
 from specdeck.engine.errors import UsageError
 from specdeck.engine.locations import locations
 
 if TYPE_CHECKING:
-    from specdeck.engine.fingerprint.compare import Comparison
     from specdeck.engine.fingerprint.seen import Progress, Seen
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
@@ -185,24 +185,6 @@ async def looked(to: Access, *, behaviour: bool, wait: bool = True) -> Seen:
         await client.close()
 
 
-def told(seen: Seen, *, facts: bool) -> list[str]:
-    """A fingerprint for a person: its names, what they cover, and every fact if asked."""
-    behaviour = seen.behaviour
-    lines = [f"build      {seen.build}", f"path       {seen.path}"]
-    if behaviour is not None:
-        steady = f"{behaviour.agreement:.1%} of answers agree over {behaviour.runs} runs"
-        lines.append(f"behaviour  {behaviour.name}  ({steady}, step {behaviour.step:g})")
-        lines += [f"missing    {reason}" for reason in behaviour.missing]
-    lines.append(f"vLLM's own {seen.system_fingerprint or '–'}")
-    lines += [f"partial    {one.line()}" for one in seen.unread]
-    if facts:
-        from specdeck.engine.fingerprint.compare import leaves
-
-        lines.append("")
-        lines += [f"{place} = {_value(value)}" for place, value in leaves(seen.facts)]
-    return lines
-
-
 def _compared(
     before: Seen, after: Seen, *, as_json: bool, pin: Path | None = None, full: bool = False
 ) -> int:
@@ -214,21 +196,6 @@ def _compared(
     else:
         click.echo("\n".join(compared_lines(found, full=full)))
     return 0 if found.same else 1
-
-
-def compared_lines(found: Comparison, *, full: bool) -> list[str]:
-    """A comparison for a person: the verdict first, then what moved."""
-    lines = found.lines()
-    before, after = found.before.names, found.after.names
-    for layer, moved in found.layers.items():
-        if moved:
-            lines.append(f"{layer:9}  {before[layer]} → {after[layer]}")
-    lines += [probe.line() for probe in found.probes]
-    if full:
-        for one in found.differences:
-            lines += [f"- {one.fact} = {_value(one.before)}"] if one.kind != "added" else []
-            lines += [f"+ {one.fact} = {_value(one.after)}"] if one.kind != "removed" else []
-    return lines
 
 
 def _verified_name(to: Access, expect: str, *, as_json: bool) -> int:
@@ -318,7 +285,3 @@ def _say_reading() -> Callable[[Progress], None]:
 def _say_progress(seen: Seen) -> None:
     if not seen.progress.finished:
         say(f"specdeck: the engine is {seen.progress.line()}: the names will move once")
-
-
-def _value(value: object) -> str:
-    return "–" if value is None else str(value)
