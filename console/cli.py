@@ -1,4 +1,8 @@
-"""The `specdeck` command: finds the command asked for, and turns errors into one line."""
+"""The `specdeck` command: finds the command asked for, and turns errors into one line.
+
+Exit codes: 0 good, 1 a check failed, 2 wrong usage or config, 3 the engine cannot be
+reached or cannot do it, 70 specdeck itself failed, 130 interrupted.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,9 @@ import click
 
 from specdeck.engine.errors import SpecdeckError
 
+USAGE = 2
+OWN_FAILURE = 70
+"""EX_SOFTWARE of sysexits.h: a script must not take it for a check that failed."""
 INTERRUPTED = 130
 
 COMMANDS = {
@@ -62,7 +69,7 @@ group = Lazy(
     "specdeck",
     help="A terminal flight deck for vLLM's speculative decoding.",
     epilog="Exit codes: 0 good, 1 a check failed, 2 wrong usage or config, "
-    "3 the engine cannot be reached or cannot do it, 130 interrupted.",
+    "3 the engine cannot be reached or cannot do it, 70 specdeck itself failed, 130 interrupted.",
     params=[
         # Taken out by `outcome` wherever it stands; here for the help.
         click.Option(
@@ -108,12 +115,14 @@ def outcome(arguments: Sequence[str]) -> int:
         click.echo(error.format_message())
         return 0
     except click.ClickException as error:
-        return _say(_usage(error), error.exit_code, debug)
+        return _say(_usage(error), USAGE, debug)  # click has 1 for a file it cannot open
     except SpecdeckError as error:
-        return _say(error.line(), error.exit_code, debug)
+        # An error of no kind, such as a full disk, has 1, which is a failed check's.
+        code = OWN_FAILURE if error.exit_code == 1 else error.exit_code
+        return _say(error.line(), code, debug)
     except Exception as error:  # noqa: BLE001  # the last line of defence: no traceback unasked
         kind = type(error).__name__
-        return _say(f"unexpected {kind}: {error}: --debug shows where", 1, debug)
+        return _say(f"unexpected {kind}: {error}: --debug shows where", OWN_FAILURE, debug)
     return code if isinstance(code, int) else 0
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from specdeck.console.commandline.engines import Access, access, key_option, token_option
+from specdeck.console.commandline.numbers import Finite
 from specdeck.console.commandline.run import wants_terminal
 from specdeck.engine.errors import ConfigError, UsageError
 
@@ -34,9 +35,7 @@ class Wanted:
 @click.argument("engines", metavar="URL…", nargs=-1, required=True)
 @click.option("--control", is_flag=True, help="Arm control at once; without it, read-only.")
 @click.option("--reference", metavar="URL", help="A target-only engine to look at beside them.")
-@click.option(
-    "--interval", type=click.FloatRange(min=0.1), metavar="S", help="Seconds between samples."
-)
+@click.option("--interval", type=Finite(min=0.1), metavar="S", help="Seconds between samples.")
 @key_option
 @token_option
 def command(

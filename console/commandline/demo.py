@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from specdeck.console.commandline.numbers import Finite
 from specdeck.console.commandline.run import Port, port, prepared, wants_terminal
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.launch.load import PROFILES, LoadProcess
@@ -16,7 +17,7 @@ from specdeck.engine.launch.load import PROFILES, LoadProcess
 
 @click.command("demo")
 @click.option("--headless", is_flag=True, help="JSON lines instead of the console.")
-@click.option("--seconds", type=click.FloatRange(min=1.0), metavar="N", help="With --headless.")
+@click.option("--seconds", type=Finite(min=1.0), metavar="N", help="With --headless.")
 @click.option(
     "--port",
     "wanted",

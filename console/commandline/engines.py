@@ -56,7 +56,8 @@ def access(
 ) -> Access:
     """The engine that a name from `ps`, a URL, `host:port` or a port means.
 
-    Raises UsageError for what can be none of them, and for a variable that is not set.
+    Raises UsageError for what can be none of them, for a name that no engine has, and
+    for a variable that is not set.
     """
     from specdeck.engine.control.address import engine_url
 
@@ -66,7 +67,19 @@ def access(
     if record is not None:
         # Only an engine that was started here is sent the key of this shell unasked.
         return Access(record.url, record, key or variables.get(OWN_KEY) or None, token_file)
+    if is_name(engine):
+        raise UsageError(f"no engine called {engine}", remedy="see `specdeck ps`")
     return Access(engine_url(engine), None, key, token_file)
+
+
+def is_name(engine: str) -> bool:
+    """Whether `engine` can only be meant as a name from `ps`, and not as an address.
+
+    >>> is_name("demo-2"), is_name("localhost"), is_name("8000"), is_name("gpu-1:8000")
+    (True, False, False, False)
+    """
+    word = engine.replace("-", "").replace("_", "").isalnum()
+    return word and not engine.isdecimal() and engine.lower() != "localhost"
 
 
 def api_key(variable: str | None, environment: Mapping[str, str]) -> str | None:

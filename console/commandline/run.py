@@ -86,7 +86,8 @@ def prepared(path: Path, *, port: Port | None, environment: Mapping[str, str]) -
         if finding.level in ("notice", "warning"):
             say(f"{finding.level}: {finding.line()}")
     if error := stops(found):
-        raise ConfigError(f"{path}: {error.line()}")
+        line = error.line()
+        raise ConfigError(line if str(path) in line else f"{path}: {line}")
     return Launch(
         config,
         locations=locations(environment),

@@ -13,10 +13,11 @@ import click
 
 from specdeck.console.commandline.engines import Access, access, key_option, token_option
 from specdeck.console.commandline.memory import note_outcome
+from specdeck.console.commandline.numbers import Finite
 from specdeck.console.commandline.operator import operator
 from specdeck.console.commandline.talk import emit, say
 from specdeck.engine.control.protocol import FALLBACKS, MODES, POLICIES, Change
-from specdeck.engine.errors import UsageError
+from specdeck.engine.errors import Unsupported, UsageError
 
 if TYPE_CHECKING:
     from specdeck.engine.control.observe import Outcome
@@ -29,7 +30,7 @@ WORDS: dict[str, tuple[str, ...]] = {"mode": MODES, "policy": POLICIES, "fallbac
 @click.argument("assignments", metavar="k=N|mode=M|policy=P…", nargs=-1, required=True)
 @click.option(
     "--trial",
-    type=click.FloatRange(min=1.0),
+    type=Finite(min=1.0),
     metavar="S",
     help="The engine takes the change back by itself after S seconds.",
 )
@@ -105,6 +106,10 @@ async def applied(to: Access, change: Change) -> Outcome:
     client = to.client()
     try:
         return await apply(client, change)
+    except Unsupported:
+        # Any server lacks the plugin's routes: NotAnEngine where it is no vLLM at all.
+        await client.version()
+        raise
     finally:
         await client.close()
 

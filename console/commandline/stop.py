@@ -13,6 +13,9 @@ from specdeck.engine.launch import process, session
 from specdeck.engine.launch.registry import Registry
 from specdeck.engine.locations import locations
 
+EVERY_S = 5.0
+"""Between two lines of an engine that takes its time."""
+
 
 @click.command("stop")
 @click.argument("engine", metavar="NAME|URL")
@@ -35,21 +38,30 @@ def command(engine: str, as_json: bool) -> None:
         emit({**said, "killed": last.killed, "seconds": round(last.elapsed, 1)})
     else:
         how = "killed" if last.killed else "ended"
-        click.echo(f"{record.name}: {count} processes {how} in {last.elapsed:.1f} s")
+        click.echo(f"{record.name}: {processes(count)} {how} in {last.elapsed:.1f} s")
+
+
+def processes(count: int) -> str:
+    """How many, in words.
+
+    >>> processes(1), processes(3)
+    ('1 process', '3 processes')
+    """
+    return f"{count} process" if count == 1 else f"{count} processes"
 
 
 class Teller:
-    """Says on stderr how an engine's end goes, once a second and not more."""
+    """Says on stderr how an engine's end goes: after a second, then every 5 s."""
 
     def __init__(self, name: str, steps: list[process.Stopping] | None = None) -> None:
         self._name = name
         self._steps = steps if steps is not None else []
-        self._said = 0
+        self._due = 1.0
 
     def __call__(self, step: process.Stopping) -> None:
         """Takes note of one moment."""
         self._steps.append(step)
-        if step.left and int(step.elapsed) > self._said:
-            self._said = int(step.elapsed)
+        if step.left and step.elapsed >= self._due:
+            self._due = step.elapsed + EVERY_S
             how = "killing" if step.killed else "waiting for"
-            say(f"{self._name}: {how} {step.left} processes, {self._said} s")
+            say(f"{self._name}: {how} {processes(step.left)}, {step.elapsed:.0f} s")

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 import click
 
 from specdeck.console.commandline.engines import Access, access, key_option
+from specdeck.console.commandline.numbers import Finite
 from specdeck.console.commandline.talk import emit
 from specdeck.engine.errors import EngineError, NotAnEngine, Unauthorized
 from specdeck.engine.metrics.reading import Reading
@@ -35,7 +36,7 @@ HOPELESS = (Unauthorized, NotAnEngine)
 @click.option("--json", "as_json", is_flag=True, help="JSON lines with every key of a sample.")
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0.05),
+    type=Finite(min=0.05),
     default=1.0,
     metavar="S",
     show_default=True,

@@ -12,6 +12,7 @@ import pytest
 
 from specdeck.console.cli import COMMANDS, outcome
 from specdeck.console.commandline.stop import Teller
+from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.launch import session
 from specdeck.engine.launch.process import Stopping
 from specdeck.engine.launch.registry import Record, Registry
@@ -41,6 +42,14 @@ def one_line(capsys: Captured) -> str:
         (["ps", "--bogus"], 2, "No such option"),
         (["watch"], 2, "Missing argument"),
         (["watch", "http://127.0.0.1:9", "--interval", "0"], 2, "--interval"),
+        (["watch", "127.0.0.1:9", "--interval", "nan"], 2, "nan is no finite number"),
+        (["attach", "127.0.0.1:9", "--interval", "inf"], 2, "inf is no finite number"),
+        (["demo", "--headless", "--seconds", "nan"], 2, "nan is no finite number"),
+        (["set", "127.0.0.1:9", "k=3", "--trial", "nan"], 2, "nan is no finite number"),
+        (["set", "127.0.0.1:9", "k=3", "--trial", "inf"], 2, "inf is no finite number"),
+        (["watch", "notaname"], 2, "no engine called notaname: see `specdeck ps`"),
+        (["set", "notaname", "k=3"], 2, "no engine called notaname"),
+        (["doctor", "notaname"], 2, "no engine called notaname"),
         (["watch", "not a url"], 2, "is no engine's URL"),
         (["watch", "http://u:p@h:1"], 2, "credentials"),
         (["watch", "127.0.0.1:9", "--api-key-env", "SPECDECK_NO_SUCH"], 2, "is not set"),
@@ -204,11 +213,43 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.stderr.strip() == "[]"
 
 
-def test_waiting_for_an_end_is_told_once_a_second(capsys: Captured) -> None:
+def test_waiting_for_an_end_is_told_now_and_then(capsys: Captured) -> None:
     tell = Teller("demo")
-    for tenth in range(25):
-        tell(Stopping(tenth / 10, 2, killed=tenth > 15))
+    for tenth in range(100):
+        tell(Stopping(tenth / 10, 1 if tenth > 50 else 2, killed=tenth > 15))
     assert capsys.readouterr().err.splitlines() == [
         "demo: waiting for 2 processes, 1 s",
-        "demo: killing 2 processes, 2 s",
+        "demo: killing 1 process, 6 s",
     ]
+
+
+def test_a_defect_is_one_line_and_no_failed_check(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    def broken(self: Registry, text: str) -> None:
+        raise ZeroDivisionError("by\nzero")
+
+    monkeypatch.setattr(Registry, "find", broken)
+    assert outcome(["stop", "demo"]) == 70
+    said = one_line(capsys)
+    assert "unexpected ZeroDivisionError: by zero: --debug shows where" in said
+    assert outcome(["stop", "demo", "--debug"]) == 70
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_no_failed_check(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    def full(self: Registry, text: str) -> None:
+        raise SpecdeckError("the disk is full")
+
+    monkeypatch.setattr(Registry, "find", full)
+    assert outcome(["stop", "demo"]) == 70
+    assert one_line(capsys) == "specdeck: the disk is full\n"
+
+
+def test_a_preflight_error_names_its_config_once(tmp_path: Path, capsys: Captured) -> None:
+    config = tmp_path / "a.yaml"
+    config.write_text("model: /nowhere/at/all\n")
+    assert outcome(["run", str(config), "--headless"]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.count(str(config)) == 1
+    assert f"{config}:1" in said

@@ -261,3 +261,15 @@ def test_an_engine_that_wants_a_key_is_exit_3(engine: Server, capsys: Captured) 
     engine.answers["/v1/models"] = (401, {"error": "Unauthorized"})
     assert outcome(["doctor", engine.url]) == 3
     assert "--api-key-env" in capsys.readouterr().err
+
+
+def test_a_server_that_is_no_vllm_is_not_taken_for_one_without_the_plugin(
+    engine: Server, capsys: Captured
+) -> None:
+    del engine.answers[f"{PREFIX}/state"]
+    del engine.answers[f"{PREFIX}/control"]
+    assert outcome(["set", engine.url, "k=3"]) == 3
+    assert "without the specdeck plugin" in capsys.readouterr().err
+    del engine.answers["/version"]
+    assert outcome(["set", engine.url, "k=3"]) == 3
+    assert "has no vLLM at this path" in capsys.readouterr().err
