@@ -1,6 +1,6 @@
 """How much longer a check takes than its requests alone, on an engine that runs already.
 
-    python benchmarks/check_speed.py URL [--prompts 200] [--tokens 128] [--streams 8] [--rounds 2]
+    python -m benchmarks.check_speed URL [--prompts 200] [--tokens 128] [--streams 8] [--rounds 2]
 
 Both are measured in one run and in turn, plain first and last: a plain client sends the very
 same requests with the same number at once, and does nothing with the answers but read them.

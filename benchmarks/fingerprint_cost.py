@@ -1,6 +1,6 @@
 """What fingerprints cost: hashing beside plain SHA-256, and a response's attribute.
 
-    python benchmarks/fingerprint_cost.py [MEGABYTES]
+    python -m benchmarks.fingerprint_cost [MEGABYTES]
 
 Ratios of one run on one machine; the rounds alternate, so that other work on it hits both.
 """

@@ -1,6 +1,6 @@
 """Which single change moves which fingerprint: specdeck's layers beside vLLM's own.
 
-    python benchmarks/fingerprint_table.py > table.md
+    python -m benchmarks.fingerprint_table > table.md
 
 Every row is one change of one thing, made on vLLM's real configuration and on a copy of the
 shipped models, in one process and without starting an engine. Wants vLLM; on a machine

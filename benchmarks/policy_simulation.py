@@ -1,6 +1,6 @@
 """Policies and breaker driven by steps of an engine, a million of them in seconds.
 
-    python benchmarks/policy_simulation.py [--steps TEXT=FILE]... [--seed N] [--count N]
+    python -m benchmarks.policy_simulation [--steps TEXT=FILE]... [--seed N] [--count N]
 
 FILE holds JSON lines of steps as the plugin records them, of one kind of text, with every
 k from 0 to k_max visited at each batch size that is to count. Steps are drawn from the
