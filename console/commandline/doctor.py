@@ -57,10 +57,20 @@ def is_config(subject: str) -> bool:
 
 
 def config(path: Path) -> list[Finding]:
-    """What is to be said of a config before it is started; raises ConfigError."""
-    from specdeck.engine.config.loading import load
-    from specdeck.engine.launch.preflight import findings
+    """What is to be said of a config before it is started: every error, or the preflight.
 
+    Raises ConfigError for a file that cannot be read at all.
+    """
+    from specdeck.engine.config.arguments import installed_version, known
+    from specdeck.engine.config.document import read
+    from specdeck.engine.config.loading import load
+    from specdeck.engine.launch.config_errors import config_errors
+    from specdeck.engine.launch.preflight import Finding, findings
+    from specdeck.engine.locations import locations
+
+    arguments = known(installed_version(), locations(os.environ).cache)
+    if errors := config_errors(read(path), arguments):
+        return [Finding("error", "config", str(error), error.remedy) for error in errors]
     found = load(path)
     return findings(found, port=found.port or 8000, environment=os.environ)
 

@@ -86,6 +86,15 @@ def test_a_config_with_a_misspelt_key_names_its_line(tmp_path: Path, capsys: Cap
     assert "speculative_config" in said
 
 
+def test_doctor_names_every_error_of_a_config(tmp_path: Path, capsys: Captured) -> None:
+    config = tmp_path / "a.yaml"
+    config.write_text("model: /nowhere\nspeculative_confg: {}\nmax_num_seqs: many\n")
+    assert outcome(["doctor", str(config), "--json"]) == 2
+    found = json.loads(capsys.readouterr().out)
+    assert [one["level"] for one in found] == ["error", "error"]
+    assert [one["message"].split(": ")[0] for one in found] == [f"{config}:2", f"{config}:3"]
+
+
 def test_a_config_that_only_attaches_is_not_started(tmp_path: Path, capsys: Captured) -> None:
     config = tmp_path / "a.yaml"
     config.write_text("attach:\n  url: http://127.0.0.1:9\n")
