@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from specdeck.engine.launch import session
@@ -14,19 +15,15 @@ _LISTENS = "0A"
 def listens(identity: session.Leader, port: int) -> bool | None:
     """Whether a process of the leader's session listens on TCP `port`.
 
-    None where the kernel does not tell: without /proc, or with processes that this one
-    may not look into.
+    None where the kernel does not tell who listens: without /proc, in a sandbox that
+    numbers no sockets, or with processes that this one may not look into.
     """
     inodes: set[str] = set()
-    readable = False
     for table in ("tcp", "tcp6"):
-        try:
-            text = (_PROC / "net" / table).read_text()
-        except OSError:
-            continue
-        readable = True
-        inodes |= listeners(text, port)
-    if not readable:
+        with suppress(OSError):
+            inodes |= listeners((_PROC / "net" / table).read_text(), port)
+    inodes.discard("0")
+    if not inodes:
         return None
     seen: list[set[str] | None] = [held(process.pid) for process in session.members(identity)]
     if any(found & inodes for found in seen if found is not None):

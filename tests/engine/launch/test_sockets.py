@@ -50,3 +50,10 @@ def test_a_port_that_another_session_serves_is_not_an_engines_own(
     _, port = server
     other = session.Leader(os.getpid() + 10**7, 1, session.boot())
     assert listens(other, port) is False
+
+
+def test_a_port_without_a_listener_tells_nothing(server: tuple[session.Leader, int]) -> None:
+    leader, _ = server
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        assert listens(leader, bound.getsockname()[1]) is None
