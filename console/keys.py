@@ -45,6 +45,8 @@ KEYS: tuple[Key, ...] = (
     Key("mode.toggle", ("t",), "toggle_mode", "target-only",
         "Target-only, or speculation again; without a restart.",
         "Speculation", footer=True),
+    Key("policy.auto", ("a",), "toggle_policy", "auto",
+        "Let the goodput policy choose k, or take k back.", "Speculation", footer=True),
     Key("change.undo", ("z", "ctrl+z"), "undo", "undo", "Take the last change back.",
         "Speculation", footer=True),
     Key("control.arm", ("c",), "arm", "control",

@@ -18,20 +18,33 @@ StyleOf = Callable[[Tone], Style]
 
 
 def row(value: Row, width: int, style_of: StyleOf) -> Strip:
-    """The row in `width` cells; the left part is cut short before the right part is."""
-    right, used = _segments(value.right, width, style_of)
+    """The row in `width` cells; the left part is cut short before the right part is.
+
+    Where the row has shorter right parts, the first that leaves the left one whole is taken.
+    """
+    right, used = _segments(_right(value, width), width, style_of)
     left, room = _segments(value.left, max(0, width - used - bool(used)), style_of)
     gap = width - used - room
     fill = Segment(value.fill * gap, style_of("rule" if value.fill != " " else "plain"))
     return Strip([*left, fill, *right] if gap else [*left, *right], width)
 
 
+def _right(value: Row, width: int) -> Line:
+    room = width - _length(value.left) - 1
+    choices = (value.right, *value.shorter)
+    return next((line for line in choices if _length(line) <= room), choices[-1])
+
+
+def _length(line: Line) -> int:
+    return sum(cell_len(cell.text) for cell in line)
+
+
 def wrapped(rows: Iterable[Row], width: int) -> list[Row]:
     """The rows with the last cell of each wrapped below itself.
 
-    >>> lines = wrapped([Row((Cell("12:00 "), Cell("k 5 to 3")))], 11)
+    >>> lines = wrapped([Row((Cell("12:00 "), Cell("k went to 3")))], 15)
     >>> ["".join(cell.text for cell in line.left) for line in lines]
-    ['12:00 k 5', '      to 3']
+    ['12:00 k went', '      to 3']
     """
     lines: list[Row] = []
     for value in rows:

@@ -14,8 +14,9 @@ from textual.screen import Screen
 from specdeck.console.screens.dialog import Choice, Dialog
 from specdeck.console.view import steering, words
 from specdeck.console.view.cell import NOTHING, Row, Tone
+from specdeck.console.view.folding import after
 from specdeck.console.view.steering import Refusal
-from specdeck.console.view.track import Track, Want, after
+from specdeck.console.view.track import Track, Want
 from specdeck.engine.control.protocol import Applied, Change
 from specdeck.engine.errors import SpecdeckError
 
@@ -124,14 +125,20 @@ class SteeringScreen(Screen[None]):
     async def send(self, index: int, change: Change) -> None:
         """One request to one engine."""
         began = time.perf_counter()
+        word: SteeringScreen.Answered | SteeringScreen.Refused | None = None
         try:
             applied = await self.desk.engines[index].change(change)
         except SpecdeckError as error:
-            self.post_message(self.Refused(index, error))
+            word = self.Refused(index, error)
         else:
-            asked = Want(change.k, change.mode, change.reason or "")
+            asked = Want(change.k, change.mode, change.policy, change.reason or "")
             seconds = time.perf_counter() - began
-            self.post_message(self.Answered(index, asked, change, applied, seconds))
+            word = self.Answered(index, asked, change, applied, seconds)
+        finally:
+            # Whoever takes in an answer asks on with the version that it brings.
+            if word is None:
+                self.asking.discard(index)
+        self.post_message(word)
 
     def on_steering_screen_answered(self, message: Answered) -> None:
         """Show and record what the engine did; then ask for what was wished meanwhile."""
@@ -184,6 +191,11 @@ class SteeringScreen(Screen[None]):
         """From speculation to target-only, or back."""
         alone = self.tracks[self.selected].mode_wanted == "target-only"
         self.wish(Want(mode="speculate" if alone else "target-only"))
+
+    def action_toggle_policy(self) -> None:
+        """Have the goodput policy choose k, or keep k where the operator has put it."""
+        fixed = self.tracks[self.selected].policy_wanted in (None, "fixed")
+        self.wish(Want(policy="goodput" if fixed else "fixed"))
 
     def action_undo(self) -> None:
         """Take this console's last change back."""

@@ -35,6 +35,8 @@ class Row:
     right: Line = ()
     fill: str = " "
     """What stands between the two, in the muted tone."""
+    shorter: tuple[Line, ...] = ()
+    """What the right part may be instead where it would cut the left one, the longest first."""
 
 
 NOTHING = Row()
@@ -78,7 +80,7 @@ def faded(line: Line) -> Line:
 
 def faded_row(row: Row) -> Row:
     """A row whose two parts are muted."""
-    return Row(faded(row.left), faded(row.right), row.fill)
+    return Row(faded(row.left), faded(row.right), row.fill, tuple(map(faded, row.shorter)))
 
 
 def joined(cells: tuple[Cell, ...], between: str = " · ") -> Line:

@@ -42,7 +42,7 @@ def _weight(track: Track) -> Tone:
 
 def speculation(track: Track) -> tuple[Row, ...]:
     """What speculation brings, and which path serves it."""
-    window, state = window_of(track), track.figures.state if track.figures else None
+    window, state = window_of(track), track.known
     length = None if window is None else window.mean_acceptance_length
     share = None if window is None else window.output_from_drafts
     ours = None if state is None else state.fingerprint
@@ -115,7 +115,7 @@ def _cell(text: str, tone: Tone = "plain") -> Cell:
 
 def positions(track: Track) -> tuple[Bar, ...]:
     """Acceptance at each position; those beyond the live k are dimmed."""
-    window, state = window_of(track), track.figures.state if track.figures else None
+    window, state = window_of(track), track.known
     shares = None if window is None else window.acceptance_per_position
     k_max = len(shares) if shares else state.k_max if state else 0
     live = state.k if state is not None else k_max

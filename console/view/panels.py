@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from specdeck.console.view.cell import BLANK, Cell, Line, Row, Tone, faded_row, joined
+from specdeck.console.view.cell import BLANK, Cell, Line, Row, Tone, faded, faded_row, joined
 from specdeck.console.view.track import Track
 from specdeck.console.view.words import LocalTime, at, duration, oneline
+from specdeck.engine.control.protocol import EngineState
 from specdeck.engine.metrics.reading import Reading
+
+AUTO = "auto"
+"""Asked for where a policy chooses k."""
 
 _LIGHT: dict[bool | None, Cell] = {
     True: Cell("● up", "good"),
@@ -32,13 +36,14 @@ def _identity(track: Track) -> Line:
     if address != track.name:
         cells.append(Cell(address, "muted"))
     figures = track.figures
-    state = None if figures is None else figures.state
+    state = track.known
     sample = None if figures is None else figures.sample
     model = state.model if state else sample.model if sample else None
     if model and model != track.name:
         cells.append(Cell(model))
     if state is not None:
-        cells.append(Cell(state.method or "no speculation"))
+        tone: Tone = "muted" if track.up and track.state is None else "plain"
+        cells.append(Cell(state.method or "no speculation", tone))
     return joined(tuple(cells))
 
 
@@ -60,31 +65,45 @@ def control(track: Track) -> Row:
     """k as it was asked for, as the engine applies it, and as the counters show it."""
     if track.up is False and track.figures is not None:
         return faded_row(control(replace(track, reading=track.figures)))
-    state = track.state
     cells = [Cell(" k ", "strong")]
-    if state is not None:
-        wanted = 0 if track.mode_wanted == "target-only" else track.k_wanted
-        agreed = wanted == state.k
-        cells += [
-            Cell(" requested ", "muted"),
-            Cell(str(wanted), "strong" if agreed else "accent"),
-            Cell(" · applied ", "muted"),
-            Cell(str(state.k), "strong" if agreed else "warn"),
-            Cell(" ·", "muted"),
-        ]
+    if track.known is not None:
+        told = _told(track, track.known)
+        cells += told if track.state is not None else faded(told)
     cells += [Cell(" observed ", "muted"), observed(track)]
     k_max = k_max_of(track)
     cells += [Cell("  of ", "muted"), Cell(str(k_max)) if k_max is not None else BLANK]
-    return Row(tuple(cells), (*_mode(track), Cell(" ")))
+    right, *shorter = _modes(track)
+    return Row(tuple(cells), right, shorter=tuple(shorter))
+
+
+def _told(track: Track, state: EngineState) -> Line:
+    """What was asked for and what the engine applies; a policy asks for what it likes."""
+    wanted = _wanted(track)
+    agreed = wanted in (str(state.k), AUTO)
+    return (
+        Cell(" requested ", "muted"),
+        Cell(wanted, "strong" if agreed else "accent"),
+        Cell(" · applied ", "muted"),
+        Cell(str(state.k), "strong" if agreed else "warn"),
+        Cell(" ·", "muted"),
+    )
+
+
+def _wanted(track: Track) -> str:
+    if track.mode_wanted == "target-only":
+        return "0"
+    return str(track.k_wanted) if track.policy_wanted == "fixed" else AUTO
 
 
 def brief_control(track: Track) -> Row:
     """The same for a narrow screen: requested, applied and observed k, and the mode."""
-    state = track.state
-    wanted = None if state is None else 0 if track.mode_wanted == "target-only" else track.k_wanted
-    told = () if state is None else (Cell(str(wanted), "strong"), Cell(str(state.k), "strong"))
-    right = (*_mode(track)[:1], Cell(" ")) if state is not None else ()
-    return Row((Cell(" k ", "strong"), *joined((*told, observed(track)))), right)
+    state = track.known
+    tone: Tone = "muted" if track.state is None else "strong"
+    told = () if state is None else (Cell(_wanted(track), tone), Cell(str(state.k), tone))
+    left = (Cell(" k ", "strong"), *joined((*told, observed(track))))
+    if state is None:
+        return Row(left)
+    return Row(left, (*_modes(track)[0][:1], Cell(" ")), shorter=((),))
 
 
 def observed(track: Track) -> Cell:
@@ -109,26 +128,46 @@ def k_max_of(track: Track) -> int | None:
     figures = track.figures
     if figures is None:
         return None
-    if figures.state is not None:
-        return figures.state.k_max
+    if track.known is not None:
+        return track.known.k_max
     return None if figures.sample is None else figures.sample.k_max
 
 
-def _mode(track: Track) -> Line:
-    state = track.state
+def _modes(track: Track) -> tuple[Line, ...]:
+    """Mode, policy and what is out of the ordinary, the longest first, the last one empty."""
+    state = track.known
     if state is None:
-        return (Cell("mode ", "muted"), BLANK)
-    wanted = track.mode_wanted or state.mode
+        return ((Cell("mode ", "muted"), BLANK, Cell(" ")), ())
+    mode, back, policy, breaker, lease = _mode(track, state)
+    policies = policy if track.policy_wanted != "fixed" else ()
+    name = tuple(replace(cell, text=cell.text.removeprefix("policy ")) for cell in policies)
+    shortest = (*name, *breaker) or mode
+    choices = (
+        (*mode, *back, *policy, *breaker, *lease),
+        (*mode, *back, *policies, *breaker, *lease),
+        (*mode, *policies, *breaker, *lease),
+        (*mode, *name, *breaker),
+        shortest,
+        breaker or shortest,
+    )
+    lines = tuple((*joined(cells), Cell(" ")) for cells in dict.fromkeys(choices))
+    shown = lines if track.state is not None else tuple(map(faded, lines))
+    return (*shown, ())
+
+
+def _mode(track: Track, state: EngineState) -> tuple[Line, ...]:
+    """Mode, the way back, policy, breaker and lease; an empty line where there is none."""
+    wanted, policy = track.mode_wanted or state.mode, track.policy_wanted or state.policy
     tone: Tone = "accent" if wanted == "target-only" else "good"
-    cells = [Cell(wanted, tone if wanted == state.mode else "warn")]
-    if wanted == "target-only":
-        cells.append(Cell(f"{state.fallback}, back to k {state.k_set}", "muted"))
-    cells.append(Cell(f"policy {state.policy}", "plain"))
-    if state.breaker != "closed":
-        cells.append(Cell(f"breaker {state.breaker}", "bad"))
-    if state.lease is not None:
-        cells.append(Cell(f"lease {duration(state.lease.seconds_left)}", "warn"))
-    return joined(tuple(cells))
+    back = f"{state.fallback}, back to k {state.k_set}"
+    lease = state.lease
+    return (
+        (Cell(wanted, tone if wanted == state.mode else "warn"),),
+        (Cell(back, "muted"),) if wanted == "target-only" else (),
+        (Cell(f"policy {policy}", "plain" if policy == state.policy else "warn"),),
+        (Cell(f"breaker {state.breaker}", "bad"),) if state.breaker != "closed" else (),
+        (Cell(f"lease {duration(lease.seconds_left)}", "warn"),) if lease is not None else (),
+    )
 
 
 def notice(track: Track, frozen_for: float | None, local: LocalTime) -> tuple[Row, ...]:

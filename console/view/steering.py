@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from specdeck.console.view.track import Track, Want, short
+from specdeck.console.view.news import short
+from specdeck.console.view.track import Track, Want
 from specdeck.engine.control.protocol import Applied, Change, EngineState
 from specdeck.engine.errors import Conflict, SpecdeckError
 from specdeck.engine.metrics.reading import Reading
@@ -40,15 +41,26 @@ def refusal(track: Track, want: Want, *, armed: bool) -> Refusal | None:
         return Refusal(str(error), error.remedy)
     if not armed:
         return Refusal("control is read-only", "press c to arm it")
-    for name, asked in (("live_k", want.k), ("target_only", want.mode)):
+    for name in _needed(want):
         able = reading.state.can(name)
-        if asked is not None and not able.available:
+        if not able.available:
             return Refusal(f"{_spoken(name)}: {able.reason or 'not on this engine'}", able.remedy)
     return _beyond(reading.state, want)
 
 
+def _needed(want: Want) -> tuple[str, ...]:
+    """The capabilities that a wish rests on.
+
+    >>> _needed(Want(k=3, policy="goodput"))
+    ('live_k', 'policy.goodput')
+    """
+    policy = None if want.policy is None else f"policy.{want.policy}"
+    needed = ("live_k" if want.k is not None else None, want.mode and "target_only", policy)
+    return tuple(name for name in needed if name)
+
+
 def _spoken(name: str) -> str:
-    return name.replace("_", " ").replace("target only", "target-only")
+    return name.replace("_", " ").replace("target only", "target-only").replace(".", " ")
 
 
 def _beyond(state: EngineState, want: Want) -> Refusal | None:
@@ -84,20 +96,30 @@ def answered(track: Track, asked: Want, applied: Applied, t: float, seconds: flo
         track = track.told(t, text, "warn")
     if applied.applied != applied.before:
         track = _marks(track, applied)
-    before = Want(applied.before.get("k"), applied.before.get("mode"), "undo")
-    undos = track.undos if asked.reason == "undo" else (*track.undos, before)[-50:]
+    undos = track.undos if asked.reason == "undo" else (*track.undos, _back(track, applied))[-50:]
     return replace(
         track,
         want=None if track.want == asked else track.want,
         version=applied.version,
         reading=_patched(track.reading, applied),
         figures=_patched(track.figures, applied),
+        known=None if track.known is None else _turned(track.known, applied),
         undos=undos,
     )
 
 
+def _back(track: Track, applied: Applied) -> Want:
+    """What takes a change back; a k of one's own has ended the policy of before."""
+    before, policy = applied.before, applied.before.get("policy")
+    if policy is None and "k" in before and track.known is not None:
+        policy = track.known.policy if track.known.policy != "fixed" else None
+    return Want(before.get("k"), before.get("mode"), policy, "undo")
+
+
 def _marks(track: Track, applied: Applied) -> Track:
     mode, k = applied.applied.get("mode"), applied.applied.get("k")
+    if "policy" in applied.applied:
+        track = track.marked(applied.applied["policy"])
     if mode is not None:
         track = track.marked(short(mode))
     return track if k is None else track.marked(f"k{k}")
@@ -107,12 +129,20 @@ def _patched(reading: Reading | None, applied: Applied) -> Reading | None:
     """The reading with the engine's newest word in it, until the next one is read."""
     if reading is None or reading.state is None:
         return reading
-    state = reading.state
-    k_set, mode = applied.applied.get("k", state.k_set), applied.applied.get("mode", state.mode)
-    k = 0 if mode == "target-only" else k_set
-    return replace(
-        reading, state=replace(state, k=k, k_set=k_set, mode=mode, version=applied.version)
-    )
+    return replace(reading, state=_turned(reading.state, applied))
+
+
+def _turned(state: EngineState, applied: Applied) -> EngineState:
+    knobs = applied.applied
+    k_set, mode = knobs.get("k", state.k_set), knobs.get("mode", state.mode)
+    policy = knobs.get("policy", "fixed" if "k" in knobs else state.policy)
+    chosen = k_set if policy == "fixed" else state.k
+    state = replace(
+        state, k=0 if mode == "target-only" else chosen, k_set=k_set, mode=mode, policy=policy,
+        version=applied.version,
+    )  # fmt: skip
+    # Without a policy there is neither a breaker nor a reason.
+    return replace(state, breaker="closed", policy_reason=None) if policy == "fixed" else state
 
 
 def refused(track: Track, error: SpecdeckError, t: float) -> Track:

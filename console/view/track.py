@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from specdeck.console.view.cell import Tone
-from specdeck.console.view.words import duration, oneline
-from specdeck.engine.control.protocol import Change, EngineState, Mode
+from specdeck.console.view.words import oneline
+from specdeck.engine.control.protocol import Change, EngineState, Mode, Policy
 from specdeck.engine.metrics.reading import Reading
 
 POINTS: Final = 1200
@@ -48,21 +48,38 @@ class Want:
 
     k: int | None = None
     mode: Mode | None = None
+    policy: Policy | None = None
     reason: str = "key"
 
     def then(self, later: Want) -> Want:
         """Both wishes as one; the later one wins where they meet.
 
         >>> Want(k=4).then(Want(k=3)).then(Want(mode="target-only"))
-        Want(k=3, mode='target-only', reason='key')
+        Want(k=3, mode='target-only', policy=None, reason='key')
+        >>> Want(policy="goodput").then(Want(k=3)).policy  # a k of one's own ends a policy
         """
-        return Want(
-            later.k if later.k is not None else self.k, later.mode or self.mode, later.reason
-        )
+        policy = later.policy or (self.policy if later.k is None else None)
+        k = later.k if later.k is not None else self.k
+        return Want(k, later.mode or self.mode, policy, later.reason)
 
     def change(self, who: str, version: int | None) -> Change:
         """The request that says so."""
-        return Change(k=self.k, mode=self.mode, reason=self.reason, who=who, expect_version=version)
+        return Change(
+            k=self.k,
+            mode=self.mode,
+            policy=self.policy,
+            reason=self.reason,
+            who=who,
+            expect_version=version,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """The latest reason of a policy that was told."""
+
+    t: float
+    text: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +92,11 @@ class Track:
     """The latest one, whatever it says."""
     figures: Reading | None = None
     """The latest one with a sample: shown muted while the engine is down."""
+    known: EngineState | None = None
+    """The plugin's last word in this life of the engine, however old."""
+    lost: float | None = None
+    """Unix time since which the engine answers and its plugin does not."""
+    said: Said | None = None
     since: float | None = None
     """Unix time at which the engine came up or went away."""
     points: tuple[Point, ...] = ()
@@ -100,17 +122,31 @@ class Track:
 
     @property
     def k_wanted(self) -> int | None:
-        """The k that the operator has asked for: shown before the engine answers."""
+        """The k that the operator has asked for, shown before the engine answers.
+
+        While a policy chooses, the k that it has chosen.
+        """
         if self.want is not None and self.want.k is not None:
             return self.want.k
-        return None if self.state is None else self.state.k_set
+        if self.known is None:
+            return None
+        return self.known.k_set if self.policy_wanted == "fixed" else self.known.k
 
     @property
     def mode_wanted(self) -> Mode | None:
         """The mode that the operator has asked for."""
         if self.want is not None and self.want.mode is not None:
             return self.want.mode
-        return None if self.state is None else self.state.mode
+        return None if self.known is None else self.known.mode
+
+    @property
+    def policy_wanted(self) -> Policy | None:
+        """The policy that the operator has asked for; a k of one's own asks for none."""
+        if self.want is not None and self.want.policy is not None:
+            return self.want.policy
+        if self.want is not None and self.want.k is not None:
+            return "fixed"
+        return None if self.known is None else self.known.policy
 
     def told(self, t: float, text: str, tone: Tone = "plain") -> Track:
         """The same with one more event."""
@@ -121,85 +157,3 @@ class Track:
         at = self.total - 1
         kept = tuple(mark for mark in self.marks if at - POINTS < mark.at < at)
         return replace(self, marks=(*kept, Mark(at, label)))
-
-
-def after(track: Track, reading: Reading) -> Track:
-    """The track with one more reading, and the events and marks that it makes."""
-    before = track
-    reading = _newest(track, reading)
-    window = reading.window
-    point = Point(reading.t)
-    if window is not None:
-        point = Point(reading.t, window.tokens_per_second, window.acceptance_rate)
-    changed = before.up is not reading.up
-    track = replace(
-        track,
-        reading=reading,
-        figures=reading if reading.up else track.figures,
-        since=reading.t if changed else track.since,
-        points=(*track.points, point)[-POINTS:],
-        total=track.total + 1,
-    )
-    track = _presence(before, track, reading)
-    if reading.state is not None:
-        track = _control(before, track, reading.state)
-    return track
-
-
-def _newest(track: Track, reading: Reading) -> Reading:
-    """The reading, with the state kept that an answer has brought since it was taken."""
-    ours, theirs = track.state, reading.state
-    if ours is None or theirs is None or ours.instance != theirs.instance:
-        return reading
-    return replace(reading, state=ours) if theirs.version < ours.version else reading
-
-
-def _presence(before: Track, track: Track, reading: Reading) -> Track:
-    if reading.restarted:
-        # What was changed, or asked for, in its former life says nothing about this one.
-        track = replace(track, version=None, want=None, undos=()).marked("restart")
-        return track.told(reading.t, "the engine was started anew", "warn")
-    if before.up is reading.up:
-        return track
-    if not reading.up:
-        why = "no answer" if reading.error is None else str(reading.error)
-        return track.marked("down").told(reading.t, why, "bad")
-    if before.up is None:
-        return track
-    gone = duration(reading.t - (before.since or reading.t))
-    return track.marked("up").told(reading.t, f"answers again after {gone}", "good")
-
-
-def _control(before: Track, track: Track, state: EngineState) -> Track:
-    figures = before.figures
-    old = None if figures is None else figures.state
-    if old is None or old.instance != state.instance:
-        return replace(track, version=state.version)
-    if old.mode != state.mode:
-        track = track.marked(short(state.mode))
-    if old.k_set != state.k_set:
-        track = track.marked(f"k{state.k_set}")
-    t = track.points[-1].t
-    if old.breaker != state.breaker:
-        tone: Tone = "good" if state.breaker == "closed" else "bad"
-        track = track.told(t, f"breaker {state.breaker}, was {old.breaker}", tone)
-    if before.version is None or state.version > before.version:
-        track = _by_others(replace(track, version=state.version), state, t)
-    return track
-
-
-def short(mode: Mode) -> str:
-    """A mode in a mark on the time axis."""
-    return "target" if mode == "target-only" else "spec"
-
-
-def _by_others(track: Track, state: EngineState, t: float) -> Track:
-    """Says who turned a knob that this console did not turn."""
-    change = state.last_change
-    if change is None:
-        return track
-    knobs = ", ".join(
-        f"{name} {change.before.get(name, '?')} → {value}" for name, value in change.after.items()
-    )
-    reason = f" ({change.reason})" if change.reason else ""
-    return track.told(t, f"{change.who} changed {knobs}{reason}", "accent")

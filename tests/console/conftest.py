@@ -20,7 +20,10 @@ from specdeck.engine.metrics.window import Window
 
 URL = "http://127.0.0.1:8000"
 START = 1_795_236_000.0
-ABLE = (Capability("live_k", True), Capability("target_only", True))
+ABLE = (
+    Capability("live_k", True), Capability("target_only", True), Capability("policy.fixed", True),
+    Capability("policy.goodput", True),
+)  # fmt: skip
 DOWN = Unreachable("no answer within 2 s", remedy="is the process stopped?")
 
 STATE = EngineState(
@@ -98,11 +101,12 @@ class ListedEngine:
         if self.refuse_with is not None:
             raise self.refuse_with
         asked = change.asked()
-        before = {"k": self.state.k_set, "mode": self.state.mode}
+        before = {"k": self.state.k_set, "mode": self.state.mode, "policy": self.state.policy}
         k_set, mode = asked.get("k", self.state.k_set), asked.get("mode", self.state.mode)
+        policy = asked.get("policy", "fixed" if "k" in asked else self.state.policy)
         self.state = replace(
-            self.state, k_set=k_set, mode=mode, k=0 if mode == "target-only" else k_set,
-            version=self.state.version + 1,
+            self.state, k_set=k_set, mode=mode, policy=policy,
+            k=0 if mode == "target-only" else k_set, version=self.state.version + 1,
         )  # fmt: skip
         return Applied({name: before[name] for name in asked}, asked, self.state.version, 7)
 

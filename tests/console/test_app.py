@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from textual.worker import WorkerFailed
 
 from specdeck.console.screens.dialog import Dialog
 from specdeck.console.screens.help import HelpScreen
 from specdeck.console.screens.live import LiveScreen
 from specdeck.console.settings import Settings
 from specdeck.console.widgets.chart import Chart
-from specdeck.engine.control.protocol import LastChange
+from specdeck.engine.control.protocol import Applied, Capability, Change, LastChange
 from specdeck.engine.errors import Conflict, SpecdeckError
 from specdeck.engine.launch.progress import Progress
 from specdeck.engine.store.store import Action
@@ -107,6 +108,62 @@ async def test_undo_takes_the_last_change_back_once(kit: type[Kit], console: Mak
             await settled(pilot)
         assert said(app)[-1].startswith("nothing to undo")
     assert [change.k for change in engine.asked] == [2, 5]
+
+
+async def test_a_lets_the_policy_choose_and_takes_k_back(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    engine = kit.engine(kit.run(3))
+    app = console(engine)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settled(pilot)
+        await pilot.press("a")
+        await settled(pilot)
+        assert "requested auto · applied 5" in text(app, "control")
+        assert "policy goodput" in text(app, "control")
+        for key in ("a", "z"):
+            await pilot.press(key)
+            await settled(pilot)
+    assert [change.policy for change in engine.asked] == ["goodput", "fixed", "goodput"]
+
+
+async def test_a_policy_that_the_engine_lacks_is_refused_with_the_reason(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    unable = replace(
+        kit.state, capabilities=(Capability("policy.goodput", False, "no live k", "use V1"),)
+    )
+    engine = kit.engine(kit.run(3, unable))
+    app = console(engine)
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        await pilot.press("a")
+        await settled(pilot)
+        assert said(app)[-1] == "policy goodput: no live k: use V1"
+    assert engine.asked == []
+
+
+async def test_a_failure_in_our_own_code_leaves_nothing_asked_for_ever(
+    kit: type[Kit], console: MakeConsole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(change: Change) -> Applied:
+        raise RuntimeError("a defect")
+
+    engine = kit.engine(kit.run(3))
+    monkeypatch.setattr(engine, "change", broken)
+    app = console(engine)
+    asking: list[set[int]] = []
+
+    async def press() -> None:
+        async with app.run_test() as pilot:
+            await settled(pilot)
+            asking.append(live(app).asking)
+            await pilot.press("minus")
+            await settled(pilot)
+
+    with pytest.raises(WorkerFailed, match="a defect"):
+        await press()
+    assert asking == [set()]
 
 
 async def test_a_read_only_engine_is_asked_nothing_until_it_is_armed(

@@ -5,9 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
+from rich.style import Style
+
+from specdeck.console.renderables import row as draw
 from specdeck.console.view import figures, panels, series, steering
-from specdeck.console.view.track import Track, Want, after
-from specdeck.engine.control.protocol import Applied, Capability, LastChange
+from specdeck.console.view.cell import Row
+from specdeck.console.view.folding import after
+from specdeck.console.view.track import Track, Want
+from specdeck.engine.control.protocol import Applied, Capability, LastChange, Lease
 from specdeck.engine.errors import Conflict, Unsupported
 from specdeck.engine.metrics.reading import Reading
 
@@ -21,6 +27,11 @@ def track(readings: list[Reading]) -> Track:
     for reading in readings:
         found = after(found, reading)
     return found
+
+
+def drawn(row: Row, width: int) -> str:
+    """The row as a terminal of that width shows it."""
+    return draw.row(row, width, lambda tone: Style()).text
 
 
 def words(found: Track) -> list[str]:
@@ -140,3 +151,127 @@ def test_a_sum_over_gpus_is_unknown_when_one_of_them_is(kit: type[Kit]) -> None:
 def test_only_the_newest_column_changes_between_two_jumps(kit: type[Kit]) -> None:
     firsts = [series.tokens(track(kit.run(n))).shown(20)[0] for n in (20, 21, 25, 26)]
     assert firsts == [0, 5, 5, 10]
+
+
+def test_a_change_made_while_the_state_was_unknown_is_told_later(kit: type[Kit]) -> None:
+    theirs = replace(
+        kit.state, k=3, k_set=3, version=2,
+        last_change=LastChange(kit.start, "bob", None, {"k": 5}, {"k": 3}),
+    )  # fmt: skip
+    found = track([*kit.run(3), kit.reading(3, None), kit.reading(4, theirs)])
+    assert words(found)[-1] == "bob changed k 5 → 3"
+
+
+def test_the_loss_of_control_is_told_once_and_so_is_its_return(kit: type[Kit]) -> None:
+    stalled = Unsupported("the core does not answer", remedy="wait")
+    silent = [kit.reading(n, None, control_error=stalled) for n in range(3, 8)]
+    found = track([*kit.run(3), *silent])
+    assert words(found) == ["no control: the core does not answer: wait"]
+    assert figures.speculation(found)[2].right[0].text == "V1 · vLLM 0.32.0"
+    row = panels.control(found)
+    told = next(cell for cell in row.left if cell.text == "5")
+    assert told.tone == "muted"
+    assert {cell.tone for cell in row.right} == {"muted"}
+    found = after(found, kit.reading(8))
+    assert words(found)[-1] == "control is back after 5 s"
+
+
+def test_an_engine_that_never_had_a_plugin_loses_nothing(kit: type[Kit]) -> None:
+    assert words(track([kit.reading(n, None) for n in range(3)])) == []
+
+
+def test_knobs_that_stayed_are_not_told(kit: type[Kit]) -> None:
+    theirs = replace(
+        kit.state, fallback="cold", version=2,
+        last_change=LastChange(
+            kit.start, "bob", None, {"k": 5, "fallback": "warm"}, {"k": 5, "fallback": "cold"}
+        ),
+    )  # fmt: skip
+    assert words(track([*kit.run(3), kit.reading(3, theirs)])) == [
+        "bob changed fallback warm → cold"
+    ]
+
+
+def flown(kit: type[Kit], n: int, reason: str | None, k: int = 3, **changes: object) -> Reading:
+    """The engine under the goodput policy."""
+    state = replace(kit.state, policy="goodput", version=2, k=k, policy_reason=reason)
+    return kit.reading(n, replace(state, **changes))  # type: ignore[arg-type]  # tests name fields
+
+
+def test_the_moves_of_a_policy_are_reasons_and_no_marks(kit: type[Kit]) -> None:
+    found = track([flown(kit, 0, None), flown(kit, 1, "k 5 → 3: 9 % more", 3)])
+    assert words(found) == ["goodput: k 5 → 3: 9 % more"]
+    assert found.marks == ()
+
+
+def test_reasons_are_told_at_most_every_five_seconds(kit: type[Kit]) -> None:
+    found = track([flown(kit, n, f"reason {n}", n % 4) for n in range(12)])
+    assert words(found) == ["goodput: reason 5", "goodput: reason 10"]
+
+
+def test_a_breaker_that_opens_is_told_with_its_reason_and_marked(kit: type[Kit]) -> None:
+    why = "52 % slower than target-only"
+    found = track(
+        [
+            flown(kit, 0, None),
+            flown(kit, 1, why, 0, breaker="open"),
+            flown(kit, 2, why, 0, breaker="half-open"),
+            flown(kit, 3, "k 5 → 3", 3, breaker="closed"),
+        ]
+    )
+    assert words(found) == [
+        f"breaker open: {why}",
+        f"breaker half-open: {why}",
+        "breaker closed, was half-open",
+    ]
+    assert [(mark.at, mark.label) for mark in found.marks] == [
+        (1, "breaker open"),
+        (3, "breaker closed"),
+    ]
+
+
+def test_undoing_a_k_gives_a_policy_its_k_back(kit: type[Kit]) -> None:
+    found = steering.wished(track([flown(kit, 0, None)]), Want(k=2))
+    found = steering.answered(found, Want(k=2), Applied({"k": 5}, {"k": 2}, 3, 9), 0.0, 0.01)
+    assert found.state is not None
+    assert (found.state.policy, found.state.k) == ("fixed", 2)
+    assert steering.undo(found) == Want(5, None, "goodput", "undo")
+
+
+@pytest.mark.parametrize("width", [72, 80, 100, 160])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"mode": "target-only", "k": 0},
+        {"policy": "goodput", "breaker": "half-open", "lease": Lease(90.0, 5, "speculate")},
+        {"mode": "target-only", "k": 0, "lease": Lease(90.0, 5, "speculate")},
+    ],
+)
+def test_the_observed_k_is_never_cut(
+    changes: dict[str, object], width: int, kit: type[Kit]
+) -> None:
+    state = replace(kit.state, **changes)  # type: ignore[arg-type]  # tests name State's fields
+    found = panels.control(track([kit.reading(0, state), kit.reading(1, state)]))
+    observed = "0.0" if state.k == 0 else "5.0"
+    assert f"observed {observed}  of 5" in drawn(found, width)
+    assert "…" not in drawn(found, width)
+
+
+def test_a_fixed_policy_gives_its_place_up_before_the_way_back(kit: type[Kit]) -> None:
+    alone = replace(kit.state, k=0, mode="target-only")
+    row = panels.control(track([kit.reading(0, alone), kit.reading(1, alone)]))
+    assert drawn(row, 100).endswith("target-only · warm, back to k 5 · policy fixed ")
+    assert drawn(row, 86).endswith("target-only · warm, back to k 5 ")
+    assert drawn(row, 80).endswith("target-only ")
+
+
+def test_a_breaker_and_the_policy_are_named_on_eighty_columns(kit: type[Kit]) -> None:
+    row = panels.control(track([flown(kit, 0, None, 0, breaker="half-open")]))
+    assert drawn(row, 80).endswith("goodput · breaker half-open ")
+
+
+def test_the_smallest_row_keeps_the_observed_k(kit: type[Kit]) -> None:
+    alone = replace(kit.state, k=0, mode="target-only")
+    row = panels.brief_control(track([kit.reading(0, alone), kit.reading(1, alone)]))
+    assert drawn(row, 20).rstrip() == " k 0 · 0 · 0.0"
+    assert drawn(row, 40).endswith("target-only ")
