@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,12 @@ def _commands() -> type[Provider]:
     return Commands
 
 
+def _folders() -> Iterable[Path]:
+    from specdeck.console import pictures
+
+    return pictures.folders()
+
+
 class Console(App[str]):
     """Shows engines; returns `stop` or `leave` for an engine that it was told it owns."""
 
@@ -60,6 +66,7 @@ class Console(App[str]):
         themes: Sequence[Path] = (),
         clock: Callable[[], float] = time.time,
         local: LocalTime = time.localtime,
+        folders: Callable[[], Iterable[Path]] | None = None,
         driver_class: type[Driver] | None = None,
     ) -> None:
         """Set up the app; nothing runs yet.
@@ -67,10 +74,11 @@ class Console(App[str]):
         `progress` is the start of the only engine, shown until it is ready. `owned` asks
         on leaving whether to stop the engine. `on_change` is told of every change that an
         engine applied; a SpecdeckError that it raises is shown. `themes` are the folders
-        of the user's own themes.
+        of the user's own themes, `folders` those that a picture of the screen may be saved in.
         """
         super().__init__(driver_class=driver_class)
         self.settings = settings or Settings()
+        self.folders = folders or _folders
         self.owned = owned
         self.progress = progress
         self.keys = keys.available(engines=len(engines) > 1, load=load is not None)
@@ -122,7 +130,7 @@ class Console(App[str]):
         if self.settings.theme != self.theme:
             self.use_theme(self.settings.theme)
         for line in self.broken_themes:
-            self.notify(line, title="theme left out", severity="warning", markup=False)
+            self.notify(f"left out: {line}", severity="warning", markup=False)
 
     def on_startup_screen_ready(self) -> None:
         """The engine answers: fly it."""
@@ -132,7 +140,8 @@ class Console(App[str]):
         """Switch to a theme; an unknown one is named and the first shipped one taken."""
         if name not in self.available_themes:
             known = ", ".join(self.theme_names)
-            self.notify(f"there is no theme {name}: choose from {known}", severity="warning")
+            line = f"there is no theme {name}: choose from {known}"
+            self.notify(line, severity="warning", markup=False)
             name = "dark"
         self.theme = name
 
@@ -144,8 +153,15 @@ class Console(App[str]):
         self.notify(f"theme {self.theme}", timeout=2)
 
     def action_save(self) -> None:
-        """Save the screen as SVG where the terminal's user can find it."""
-        self.deliver_screenshot()
+        """Save the screen as SVG where its user can find it, and say where that is."""
+        from specdeck.console import pictures
+
+        try:
+            path = pictures.save(lambda to: self.save_screenshot(path=str(to)), self.folders())
+        except OSError as error:
+            self.notify(f"not saved: {error}", severity="error", markup=False)
+        else:
+            self.notify(f"saved {pictures.spelt(path, Path.home())}", markup=False)
 
     def action_redraw(self) -> None:
         """Draw everything anew, after something else wrote to the terminal."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from textual.widgets._toast import Toast
 from textual.worker import WorkerFailed
 
 from specdeck.console.screens.dialog import Dialog
@@ -164,6 +166,36 @@ async def test_a_failure_in_our_own_code_leaves_nothing_asked_for_ever(
     with pytest.raises(WorkerFailed, match="a defect"):
         await press()
     assert asking == [set()]
+
+
+async def test_a_picture_is_saved_in_the_first_folder_that_takes_it(
+    kit: type[Kit], console: MakeConsole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    app = console(kit.engine(kit.run(3)), folders=lambda: (tmp_path / "none", tmp_path))
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await settled(pilot)
+        await pilot.press("s")
+        await settled(pilot)
+        (picture,) = (tmp_path / name for name in os.listdir(tmp_path))
+        assert picture.suffix == ".svg"
+        assert [toast.message for toast in app._notifications] == [f"saved ~/{picture.name}"]
+        (toast,) = app.screen.query(Toast)
+        assert (toast.region.y, toast.region.right) == (1, 120)
+        assert toast.region.height == 1
+
+
+async def test_a_picture_that_cannot_be_saved_is_said_with_the_reason(
+    kit: type[Kit], console: MakeConsole, tmp_path: Path
+) -> None:
+    app = console(kit.engine(kit.run(3)), folders=lambda: (tmp_path / "none",))
+    async with app.run_test(size=(40, 10), notifications=True) as pilot:
+        await settled(pilot)
+        await pilot.press("s")
+        await settled(pilot)
+        said = [toast.message for toast in app._notifications]
+        assert said == ["not saved: no folder to keep it in"]
+        assert [toast.display for toast in app.screen.query(Toast)] == [False]
 
 
 async def test_a_read_only_engine_is_asked_nothing_until_it_is_armed(

@@ -1,0 +1,43 @@
+"""Where a picture of the screen is kept."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+
+def folders() -> Iterator[Path]:
+    """Pictures and downloads of the user, the current folder, the one for temporary files."""
+    import platformdirs
+
+    yield platformdirs.user_pictures_path()
+    yield platformdirs.user_downloads_path()
+    yield Path.cwd()
+    yield Path(tempfile.gettempdir())
+
+
+def save(write: Callable[[Path], str], choices: Iterable[Path]) -> Path:
+    """Has `write` put a picture into the first folder that is there and takes it.
+
+    Raises the last OSError when none of them takes it.
+    """
+    refused: OSError = FileNotFoundError("no folder to keep it in")
+    for folder in choices:
+        if not folder.is_dir():
+            continue
+        try:
+            return Path(write(folder))
+        except OSError as error:
+            refused = error
+    raise refused
+
+
+def spelt(path: Path, home: Path) -> str:
+    """The path as short as it can be said.
+
+    >>> spelt(Path("/home/ann/Pictures/a.svg"), Path("/home/ann"))
+    '~/Pictures/a.svg'
+    """
+    return f"~{os.sep}{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
