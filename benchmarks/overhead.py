@@ -1,6 +1,6 @@
 """What being watched costs an engine: throughput with plugin and console over without.
 
-    python -m benchmarks.overhead [--rounds 8] [--seconds 5]
+    python -m benchmarks.overhead [--rounds 12] [--seconds 4]
 
 Two engines of one config run side by side, one of them without the plugin. Each round
 loads one, then the other, in an order that alternates; while the engine with the plugin
@@ -66,8 +66,8 @@ async def compared(plain: Flown, flown: Flown, rounds: int, seconds: float) -> N
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--seconds", type=float, default=4.0)
     options = parser.parse_args()
     with engine(plugin=False) as plain, engine() as flown:
         asyncio.run(compared(plain, flown, options.rounds, options.seconds))
