@@ -47,14 +47,15 @@ def speculation(track: Track) -> tuple[Row, ...]:
     share = None if window is None else window.output_from_drafts
     ours = None if state is None else state.fingerprint
     theirs = None if state is None else state.system_fingerprint
+    runner = DASH if state is None else f"{state.runner} · vLLM {state.vllm}"
+    vllms = None if theirs is None else theirs.removeprefix("vllm-")
+    tone: Tone = "plain" if track.state is not None else "muted"
     return (
         fact("accepted length", _cell(DASH if length is None else f"{length:.2f}", "strong")),
         fact("output from drafts", _cell(percent(share), "strong")),
-        fact("runner", _cell(DASH if state is None else f"{state.runner} · vLLM {state.vllm}")),
-        fact("fingerprint", _cell(shortened(ours, 13))),
-        fact(
-            "vLLM's", _cell(shortened(None if theirs is None else theirs.removeprefix("vllm-"), 18))
-        ),
+        fact("runner", _cell(runner, tone)),
+        fact("fingerprint", _cell(shortened(ours, 13), tone)),
+        fact("vLLM's", _cell(shortened(vllms, 18), tone)),
     )
 
 

@@ -10,7 +10,7 @@ from rich.style import Style
 
 from specdeck.console.renderables import row as draw
 from specdeck.console.view import figures, panels, series, steering
-from specdeck.console.view.cell import Row
+from specdeck.console.view.cell import Cell, Row
 from specdeck.console.view.folding import after
 from specdeck.console.view.track import Track, Want
 from specdeck.engine.control.protocol import Applied, Capability, LastChange, Lease
@@ -167,7 +167,7 @@ def test_the_loss_of_control_is_told_once_and_so_is_its_return(kit: type[Kit]) -
     silent = [kit.reading(n, None, control_error=stalled) for n in range(3, 8)]
     found = track([*kit.run(3), *silent])
     assert words(found) == ["no control: the core does not answer: wait"]
-    assert figures.speculation(found)[2].right[0].text == "V1 · vLLM 0.32.0"
+    assert figures.speculation(found)[2].right == (Cell("V1 · vLLM 0.32.0", "muted"),)
     row = panels.control(found)
     told = next(cell for cell in row.left if cell.text == "5")
     assert told.tone == "muted"
