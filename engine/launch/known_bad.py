@@ -91,6 +91,19 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
         ("data_parallel_size",),
     ),
     KnownBad(
+        "sampling on a CPU",
+        "warning",
+        lambda s: (
+            s.build == "cpu"
+            and s.method is not None
+            and (s.config.sampling.temperature or 0.0) > 0.0
+        ),
+        # Read in vLLM 0.32: _expand_kernel_impl writes floats to an int64 copy it drops.
+        "vLLM's CPU build samples at a wrong temperature while it speculates; greedy is right",
+        "set temperature: 0, leave speculative_config out, or use a GPU",
+        ("sampling", "temperature"),
+    ),
+    KnownBad(
         "schedule on the V1 runner",
         "warning",
         lambda s: s.graphs and s.v1 and s.scheduled,

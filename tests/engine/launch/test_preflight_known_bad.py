@@ -36,6 +36,7 @@ KNOWN: dict[str, tuple[str, str, dict[str, str], Machine]] = {
     "ngram with tools": (f"{NGRAM}, prompt_lookup_min: 2", "tool_call_parser: hermes", {}, CPU),
     "schedule with data parallelism": (f"{DRAFT}, {TIERS}", "data_parallel_size: 2", {}, CUDA),
     "live k with data parallelism": (DRAFT, "data_parallel_size: 2", {}, CUDA),
+    "sampling on a CPU": (DRAFT, "sampling: {temperature: 0.7}", {}, CPU),
     "schedule on the V1 runner": (
         f"{DRAFT}, {TIERS}",
         "",
