@@ -77,7 +77,7 @@ async def test_attach_is_read_only_until_armed(
     await on_screen(console, "press c to arm")
     assert (await driver.state())["version"] == before["version"]
     console.press("c")
-    await on_screen(console, "others may rely on")
+    await on_screen(console, "Arm control of")
     console.press("a")
     await on_screen(console, "control armed")
     console.press("-")

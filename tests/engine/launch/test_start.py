@@ -60,7 +60,8 @@ async def test_the_port_of_an_engine_that_is_starting_is_refused(
         async for _ in moments:
             if launch.record is not None:
                 break
-    with pytest.raises(UsageError, match="is starting"):
+    # On a crowded machine the stand-in may be up already; either way the port is taken.
+    with pytest.raises(UsageError, match=r"model's, which (is starting|runs)"):
         Launch(
             launch.config,
             locations=locations({"SPECDECK_HOME": str(tmp_path)}),
