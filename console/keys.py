@@ -10,7 +10,7 @@ from textual.binding import Binding
 
 from specdeck.console.view.cell import Cell, Row
 
-Group = Literal["Speculation", "View", "Engines", "Console"]
+Group = Literal["Speculation", "Screens", "View", "Engines", "Console"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,12 @@ KEYS: tuple[Key, ...] = (
     Key("control.arm", ("c",), "arm", "control",
         "Arm control: until then keys change nothing.",
         "Speculation", footer=True),
+    Key("screen.divergence", ("d",), "over('divergence')", "check",
+        "Both arms side by side: does speculation say what the target says?", "Screens"),
+    Key("screen.fingerprint", ("f",), "over('fingerprint')", "fingerprint",
+        "The fingerprint's facts, and what differs from a pin or another engine.", "Screens"),
+    Key("screen.tuning", ("u",), "over('tuning')", "tuning",
+        "Speed over k, the policy, its breaker and what speculation saved.", "Screens"),
     Key("view.freeze", ("space",), "freeze", "freeze",
         "Freeze the view; collection goes on.", "View", footer=True),
     Key("view.maximise", ("m",), "maximise", "one chart",
@@ -98,7 +104,7 @@ def ids() -> frozenset[str]:
     >>> {"k.more", "k.set.3"} <= ids()
     True
     """
-    every = bindings("Speculation", "View", "Engines", "Console")
+    every = bindings("Speculation", "Screens", "View", "Engines", "Console")
     return frozenset(binding.id for binding in every if binding.id)
 
 

@@ -10,6 +10,7 @@ from textual.containers import Horizontal, Vertical
 from textual.reactive import reactive
 
 from specdeck.console import keys
+from specdeck.console.screens.over import OverScreen, screen
 from specdeck.console.screens.steering import Desk, SteeringScreen
 from specdeck.console.view import words
 from specdeck.console.view.cell import Bar, Cell, Row, heading
@@ -27,7 +28,7 @@ _ONE_CHART: Final = ("", "-only-tokens", "-only-acceptance")
 class LiveScreen(SteeringScreen):
     """Watches and steers."""
 
-    BINDINGS = [*keys.bindings("Speculation", "View", "Engines")]
+    BINDINGS = [*keys.bindings("Speculation", "Screens", "View", "Engines")]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal"), (110, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium"), (34, "-tall")]
 
@@ -113,6 +114,12 @@ class LiveScreen(SteeringScreen):
             self.set_class(len(view.positions) > 5, "-deep")
             for field in fields(Live):
                 setattr(self, field.name, getattr(view, field.name))
+        if isinstance(self.app.screen, OverScreen):
+            self.app.screen.show()
+
+    def action_over(self, name: str) -> None:
+        """Open a screen over this one."""
+        self.app.push_screen(screen(name)(self))
 
     def action_freeze(self) -> None:
         """Hold the view still, or let it go on."""
