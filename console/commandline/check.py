@@ -11,6 +11,7 @@ import click
 
 from specdeck.console.commandline.engines import key_option
 from specdeck.console.commandline.headless import until_signal
+from specdeck.console.commandline.numbers import Finite
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
 _PROMPTS, _PROMPTS_SAMPLED = 200, 20
@@ -64,13 +65,13 @@ _OPTIONS = (
     click.option("--gentle", is_flag=True, help="Keep out of production's way; takes longer."),
     click.option("--private", is_flag=True, help="Store hashes only: no token of an answer."),
     click.option("--fresh", is_flag=True, help="Do not go on with a run that was cut short."),
-    click.option("--patience", type=click.FloatRange(min=0), default=120.0, metavar="S",
+    click.option("--patience", type=Finite(min=0), default=120.0, metavar="S",
                  show_default=True, help="How long an engine that is away is waited for."),
     # Temperature > 0.
     click.option("--sampled", is_flag=True, help="Compare distributions at --temperature."),
     click.option("--samples", type=click.IntRange(8, 4096), default=128, show_default=True,
                  help="Continuations of each prompt and arm, with --sampled."),
-    click.option("--temperature", type=click.FloatRange(0, 5, min_open=True), default=1.0,
+    click.option("--temperature", type=Finite(0, 5, min_open=True), default=1.0,
                  show_default=True, help="With --sampled."),
     # Reports.
     click.option("--json", "as_json", is_flag=True, help="One JSON object."),

@@ -162,7 +162,7 @@ class Lab:
     def _gentle(self) -> tuple[Pacer | None, int]:
         """vLLM's own priority where the engine schedules by it, or else one request at a time."""
         # vLLM answers a request with a priority either way: only its config tells.
-        policies = [(arm.facts.details or {}).get("scheduler.policy") for arm in self.arms]
+        policies = [(arm.facts.details or {}).get("config.scheduler.policy") for arm in self.arms]
         if all(policy == "priority" for policy in policies):
             for asker in self.askers:
                 asker.settings = replace(asker.settings, priority=1)

@@ -112,7 +112,7 @@ async def test_what_is_not_vllms_ends_at_once() -> None:
 
 
 async def test_a_gentle_check_takes_a_low_priority_where_there_are_any(bench: Any) -> None:
-    engine = bench.engine(facts={"scheduler": {"policy": "priority"}})
+    engine = bench.engine(facts={"config": {"scheduler": {"policy": "priority"}}})
     async with bench.lab(engine, gentle=True) as lab:
         await run(lab, bench.many(3), bench.store, lambda _: None)
     assert {body.get("priority") for body in engine.asked} == {1}
