@@ -5,6 +5,7 @@ standard library only: this module is imported inside vLLM's processes.
 
     GET  /v1/specdeck/state          EngineState
     GET  /v1/specdeck/steps?since=N  {"steps": [Step, ...]}
+    GET  /v1/specdeck/tuning         control.tuning.Tuning
     GET  /v1/specdeck/facts          {"facts": {...}, "names": {"build": "sd1:b…", "path": …},
                                       "partial": [{"fact", "reason"}], "progress": {...}, ...}
     PUT  /v1/specdeck/control        Change -> Applied; wants the admin token
@@ -15,6 +16,7 @@ A refusal is `{"error": {"code", "message", "remedy"}}` with status 400 (nonsens
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, Self, TypeVar, get_args
 
@@ -44,6 +46,9 @@ Fallback = Literal["warm", "cold"]
 
 Policy = Literal["fixed", "threshold", "goodput"]
 Breaker = Literal["closed", "open", "half-open"]
+
+Value = float | int | str | bool
+"""What a parameter of a policy can be set to."""
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 FALLBACKS: tuple[Fallback, ...] = get_args(Fallback)
@@ -148,8 +153,18 @@ class EngineState:
 
     policy_reason: str | None = None
     """Why the policy or the breaker has k where it is, in words."""
+    alarm: str | None = None
+    """Acceptance near 1 for so long that streams may repeat themselves, in words."""
     pinned: int = 0
     """Unfinished requests with a k of their own (`vllm_xargs: {"specdeck_k": 0}`)."""
+    exact_running: int = 0
+    """Unfinished requests under `exact_models`; they are among `pinned`."""
+    exact_requests: int = 0
+    """Requests under `exact_models` since the plugin took hold."""
+    exact_tokens: int = 0
+    """Tokens generated for them."""
+    trial: str | None = None
+    """`baseline` or `changed` while a judged trial is under way; `GET tuning` has the rest."""
 
     capabilities: tuple[Capability, ...] = ()
     lease: Lease | None = None
@@ -192,10 +207,24 @@ class Change:
     mode: Mode | None = None
     fallback: Fallback | None = None
     policy: Policy | None = None
+    breaker: Literal["open", "closed"] | None = None
+    """By hand: open is target-only until it is reset, closed resets it."""
+    probe: bool = False
+    """With breaker open: lets it come back by its own cool-down and probes, instead of holding."""
+    parameters: Mapping[str, Value] | None = None
+    """Parameters by dotted name, such as `goodput.margin`; the string `none` unsets one that can
+    be unset. All are checked before any takes effect."""
     lease_s: float | None = None
     """Seconds after which the engine takes the change back by itself; None keeps it."""
+    judge: bool = False
+    """Tries the change: measured before and after, then kept or taken back without being asked,
+    and taken back as well when `lease_s` runs out without a renewal."""
+    trial_s: float | None = None
+    """Seconds of work that a judged change is measured for; None is the parameter trial.seconds."""
     renew: bool = False
     """Extends the lease in force by `lease_s` from this moment; nothing else may be asked."""
+    cancel: bool = False
+    """Takes back what is leased or on trial, now; nothing else may be asked."""
     reason: str | None = None
     who: str | None = None
     expect_version: int | None = None
@@ -204,11 +233,13 @@ class Change:
     def asked(self) -> dict[str, Any]:
         """The knobs that this change turns.
 
-        >>> Change(k=3, reason="trying").asked()
-        {'k': 3}
+        >>> Change(k=3, parameters={"goodput.margin": 0.03}, reason="trying").asked()
+        {'k': 3, 'goodput.margin': 0.03}
         """
-        knobs = {"k": self.k, "mode": self.mode, "fallback": self.fallback, "policy": self.policy}
-        return {name: value for name, value in knobs.items() if value is not None}
+        names = ("k", "mode", "fallback", "policy", "breaker")
+        knobs = {name: getattr(self, name) for name in names}
+        found = {name: value for name, value in knobs.items() if value is not None}
+        return {**found, **(self.parameters or {})}
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, without what was not asked.

@@ -1,0 +1,298 @@
+"""What `GET /v1/specdeck/tuning` answers: the policy, the breaker, the trial, and why.
+
+The standard library only, as in `control.protocol`. `None` is not known, never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self, TypeVar
+
+from specdeck.engine.control.protocol import Breaker, Policy, known
+
+Value = float | int | str | bool | None
+Phase = Literal["baseline", "changed", "kept", "reverted", "abandoned"]
+"""baseline: measuring before the change; changed: measuring after it. The others are ends:
+reverted took the change back, abandoned never made it."""
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One thing that can be set of a policy, the breaker or trials."""
+
+    name: str
+    """With its block, such as `goodput.margin`: what `Change.parameters` takes."""
+    value: Value
+    """In force at this moment."""
+    default: Value
+    """As the engine was started with: by its config, or by specdeck."""
+    kind: Literal["whole", "number", "flag", "word"]
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    """What a `word` can be."""
+    optional: bool = False
+    """Whether it can be `none`."""
+    doc: str = ""
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """The parameter a plugin sent."""
+        return known(cls, {**data, "choices": tuple(data.get("choices", ()))})
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerTuning:
+    """The breaker, and what its last verdict rests on."""
+
+    state: Breaker
+    automatic: bool
+    """Whether it opens by itself; by hand and by a check it always can be opened."""
+    reason: str | None = None
+    """Why it opened last, in words with figures; None before it ever did."""
+    cause: str | None = None
+    """`loss`, `acceptance`, `policy`, `divergence`, `hand`."""
+    evidence: str | None = None
+    """What the last judged window showed, in words."""
+    window_s: float | None = None
+    """Seconds of work that this window holds."""
+    acceptance: float | None = None
+    """Accepted over drafted tokens in it."""
+    gain: float | None = None
+    """Speed against measured target-only in it, as a share; below 0 is a loss."""
+    since_s: float = 0.0
+    """Seconds in this state."""
+    next_probe_s: float | None = None
+    """Seconds until it is half-open; None when it is not open, or held."""
+    cooldown_s: float | None = None
+    """The present or next cool-down."""
+    held: bool = False
+    """Open until it is reset."""
+    by: str | None = None
+    """Who opened or reset it by hand last."""
+    opened: int = 0
+    """How often it opened since the engine's start."""
+    alarm: str | None = None
+    """Acceptance near 1 for so long that streams may repeat themselves; None otherwise."""
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """The breaker a plugin sent."""
+        return known(cls, dict(data))
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A relative change, 0.07 is seven percent more, with its confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What a change on trial did, against the noise of the time before it."""
+
+    verdict: Literal["better", "worse", "inconclusive"]
+    tokens_per_second: Interval
+    ms_per_token: Interval
+    """A request's wait for one token; less is better."""
+    before_tokens_per_second: float | None = None
+    after_tokens_per_second: float | None = None
+    before_ms_per_token: float | None = None
+    after_ms_per_token: float | None = None
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """The comparison a plugin sent."""
+        intervals = ("tokens_per_second", "ms_per_token")
+        return known(cls, {**data, **{name: known(Interval, data[name]) for name in intervals}})
+
+
+@dataclass(frozen=True, slots=True)
+class TrialTuning:
+    """The trial under way, or the last one that ended."""
+
+    state: Phase
+    who: str
+    before: dict[str, Any]
+    """The knobs that come back when it is reverted; only those that the change turns."""
+    after: dict[str, Any]
+    """What is tried."""
+    seconds: float
+    """Seconds of work to be measured after the change."""
+    t: float
+    """Unix time at which it began, seconds."""
+    seconds_left: float | None = None
+    """Seconds of work that are still to be measured in this phase; None when it is over."""
+    lease_left_s: float | None = None
+    """Seconds until it is taken back unless it is renewed; None when it is over."""
+    comparison: Comparison | None = None
+    """None while it runs, and where too little was measured."""
+    verdict: Literal["better", "worse", "inconclusive"] | None = None
+    reason: str | None = None
+    """Why it ended, in words; None while it runs."""
+    number: int = 0
+    """Counts trials since the engine's start, from 1."""
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return self.state not in ("baseline", "changed")
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """The trial a plugin sent."""
+        found = data.get("comparison")
+        return known(cls, {**data, "comparison": Comparison.from_json(found) if found else None})
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """Engine time that speculation saved over a stretch; below 0 it cost time."""
+
+    saved_s: float
+    speculating_s: float
+    """Seconds of speculating steps that could be compared with target-only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Saved or lost by speculation; a stretch in which nothing could be compared is None."""
+
+    hour: Saved | None = None
+    day: Saved | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """Traffic under `exact_models`: answered target-only on this engine."""
+
+    models: tuple[str, ...] = ()
+    requests: int = 0
+    """Since the engine's start, the unfinished ones included."""
+    tokens: int = 0
+    """Generated for them."""
+    running: int = 0
+    """Unfinished ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """What was measured at one bucket of batch sizes and one k, lately."""
+
+    first: int
+    last: int
+    """The bucket: from `first` to `last` requests in a step."""
+    requests: float
+    """Requests in a step, on average."""
+    k: int
+    steps: int
+    """Steps that the figures rest on."""
+    seconds_per_step: float
+    tokens_per_second: float
+    """Committed tokens of all requests in a second of work."""
+    ms_per_token: float
+    """A request's wait for one token."""
+    tokens_per_second_low: float | None = None
+    """95 % interval; None of too few steps."""
+    tokens_per_second_high: float | None = None
+    age_s: float | None = None
+    """Seconds since it was last measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a k is expected to give at the present batch size, from the position counters."""
+
+    k: int
+    tokens_per_step: float
+    """Committed tokens of a request in a step."""
+    tokens_per_second: float | None
+    """Of all requests; None before any step was timed."""
+    timed: bool
+    """Whether a step at this k and batch size was timed; otherwise its time is a guess."""
+    extrapolated: bool
+    """Whether positions that were never drafted are part of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class KChange:
+    """A move of k, by hand, by the policy, by the breaker or by a trial."""
+
+    t: float
+    """Unix time, seconds."""
+    before: int
+    """k at the batch size of that moment."""
+    after: int
+    reason: str
+    """In words, such as `k 5 → 3: positions 4 and 5 accepted 9 % …`."""
+    who: str = "policy"
+    """`policy`, `breaker`, `trial`, `lease`, or whoever turned a knob."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """The reply to `GET /v1/specdeck/tuning`."""
+
+    instance: str
+    """As in the state: another one is another life of the engine."""
+    version: int
+    t: float
+    """Unix time of this answer, seconds."""
+    policy: Policy
+    reason: str | None
+    """Why k is what it is, in words; None as long as nothing moved."""
+    k: tuple[tuple[int, int, int], ...]
+    """k by number of requests: first, last, k."""
+    parameters: tuple[Parameter, ...]
+    breaker: BreakerTuning
+    trial: TrialTuning | None = None
+    ledger: Ledger = Ledger()
+    exact: Exact = Exact()
+    curve: tuple[CurvePoint, ...] = ()
+    outlook: tuple[Outlook, ...] = ()
+    """For the present batch size, from k = 0; empty before any step."""
+    acceptance: tuple[float, ...] | None = None
+    """Expected share of drafts accepted up to each position, lately; None before any draft."""
+    changes: tuple[KChange, ...] = ()
+    """The last 50, oldest first."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain dicts and lists, for the wire."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """The reply a plugin sent; raises KeyError, TypeError or ValueError on nonsense."""
+        trial, acceptance = data.get("trial"), data.get("acceptance")
+        exact = dict(data.get("exact") or {})
+        ledger = data.get("ledger") or {}
+        return known(
+            cls,
+            {
+                **data,
+                "k": tuple((int(first), int(last), int(k)) for first, last, k in data["k"]),
+                "parameters": tuple(Parameter.from_json(each) for each in data["parameters"]),
+                "breaker": BreakerTuning.from_json(data["breaker"]),
+                "trial": TrialTuning.from_json(trial) if trial else None,
+                "ledger": Ledger(_saved(ledger.get("hour")), _saved(ledger.get("day"))),
+                "exact": known(Exact, {**exact, "models": tuple(exact.get("models", ()))}),
+                "curve": _each(CurvePoint, data.get("curve")),
+                "outlook": _each(Outlook, data.get("outlook")),
+                "acceptance": None if acceptance is None else tuple(acceptance),
+                "changes": _each(KChange, data.get("changes")),
+            },
+        )
+
+
+def _each(cls: type[_T], found: Any) -> tuple[_T, ...]:
+    return tuple(known(cls, dict(one)) for one in found or ())
+
+
+def _saved(found: Any) -> Saved | None:
+    return known(Saved, dict(found)) if found else None
