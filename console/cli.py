@@ -28,6 +28,7 @@ COMMANDS = {
     "set": "Change k, mode or policy of a running engine.",
     "check": "Compare an engine's speculative path with its target, token by token.",
     "fingerprint": "Name what serves, pin it, and tell what changed since.",
+    "replay": "The console on a recording of `watch --json`.",
     "ps": "The engines that specdeck started.",
     "stop": "End an engine that specdeck started, all of it.",
     "doctor": "Check this machine, a config or an engine.",

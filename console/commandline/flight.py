@@ -16,7 +16,7 @@ from specdeck.console.commandline.talk import say
 
 if TYPE_CHECKING:
     from specdeck.console.app import Console
-    from specdeck.engine.launch.attach import Attached
+    from specdeck.engine.launch.attach import Attached, FlownEngine
     from specdeck.engine.launch.load import LoadProcess
     from specdeck.engine.launch.progress import Progress
     from specdeck.engine.launch.start import Launch
@@ -61,7 +61,7 @@ def aboard(launch: Launch, *, load: LoadProcess | None = None) -> int:
     return code
 
 
-async def shown(app: Console, engines: Sequence[Attached]) -> int:
+async def shown(app: Console, engines: Sequence[FlownEngine]) -> int:
     """Runs the console; the exit code, 130 when a signal ended it.
 
     A signal is handled as leaving is: the terminal is restored, and an engine that

@@ -1,0 +1,211 @@
+"""A recording: the JSON lines of `watch --json`, read back as readings.
+
+A line has rates where a reading has counts, so the counts are chosen to give those rates
+again, over a window of one second.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specdeck.engine.control.protocol import PROTOCOL, EngineState
+from specdeck.engine.errors import ConfigError, EngineError, SpecdeckError, Unreachable, Unsupported
+from specdeck.engine.metrics.reading import Reading
+from specdeck.engine.metrics.sample import Histogram, Sample
+from specdeck.engine.metrics.window import Window
+
+Line = Mapping[str, Any]
+
+_NEEDED = ("t", "engine", "up", "tokens_per_second", "k_max", "mode", "restarted")
+"""Keys without which a line is no sample; a newer one may have more."""
+_REMEDY = "record with `specdeck watch URL --json > FILE`"
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What a file holds."""
+
+    path: Path
+    engines: tuple[str, ...]
+    """URLs, in the order in which they appear."""
+    first: float
+    """Unix time of the first line, seconds."""
+    last: float
+    count: int
+
+    def readings(self, engine: str) -> Iterator[Reading]:
+        """One engine's readings, read as they are wanted."""
+        life = _Life()
+        for line in lines(self.path):
+            if line["engine"] == engine:
+                yield life.reading(line)
+
+
+def recording(path: Path) -> Recording:
+    """The whole file, checked; raises ConfigError naming the line that is no sample."""
+    engines: dict[str, None] = {}
+    first = last = math.nan
+    count = 0
+    for line in lines(path):
+        engines.setdefault(line["engine"])
+        first = line["t"] if count == 0 else first
+        last, count = line["t"], count + 1
+    if not count:
+        raise ConfigError(f"{path}: no samples", remedy=_REMEDY)
+    return Recording(path, tuple(engines), first, last, count)
+
+
+def lines(path: Path) -> Iterator[Line]:
+    """The lines as dicts; a last line that was cut short by the end of its writer is left out."""
+    try:
+        with path.open(encoding="utf-8", errors="strict") as file:
+            for number, text in enumerate(file, 1):
+                if text.strip():
+                    whole = text.endswith("\n")
+                    if (line := _line(text, f"{path}:{number}", whole=whole)) is not None:
+                        yield line
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}", remedy=_REMEDY) from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not text", remedy=_REMEDY) from None
+
+
+def _line(text: str, where: str, *, whole: bool) -> Line | None:
+    try:
+        line = json.loads(text)
+    except json.JSONDecodeError as error:
+        if not whole:
+            return None
+        raise ConfigError(f"{where}: not JSON: {error.msg}", remedy=_REMEDY) from None
+    missing = [key for key in _NEEDED if not isinstance(line, dict) or key not in line]
+    if missing:
+        raise ConfigError(f"{where}: not a sample: no {', '.join(missing)}", remedy=_REMEDY)
+    if not isinstance(line["engine"], str) or not isinstance(line["t"], int | float):
+        raise ConfigError(f"{where}: not a sample: t or engine is of no use", remedy=_REMEDY)
+    return dict(line)
+
+
+class _Life:
+    """What a line leaves out because the lines before it said so."""
+
+    def __init__(self) -> None:
+        self.k = 0
+        """The operator's k, which target-only and policies do not tell."""
+        self.restarts = 0
+
+    def reading(self, line: Line) -> Reading:
+        """One line as the reading it was made of."""
+        self.restarts += bool(line["restarted"])
+        if not line["up"]:
+            silent = Unreachable(f"{line['engine']} did not answer")
+            return Reading(line["t"], line["engine"], error=silent)
+        state = self._state(line)
+        return Reading(
+            line["t"],
+            line["engine"],
+            sample=_sample(line),
+            window=_window(line),
+            state=state,
+            control_error=None if state else Unsupported("recorded without the specdeck plugin"),
+            restarted=bool(line["restarted"]),
+        )
+
+    def _state(self, line: Line) -> EngineState | None:
+        if line["mode"] is None or line.get("k") is None or line["k_max"] is None:
+            return None
+        if line["mode"] == "speculate" and (line.get("policy") == "fixed" or not self.k):
+            self.k = line["k"]
+        zeros = (0,) * line["k_max"]
+        return EngineState(
+            protocol=PROTOCOL,
+            plugin="",
+            instance=f"recorded {self.restarts}",
+            version=0,
+            started=line["t"],
+            vllm="",
+            model=line.get("model") or "",
+            method=line.get("method"),
+            runner="unknown",
+            k=line["k"],
+            k_set=self.k,
+            k_max=line["k_max"],
+            mode=line["mode"],
+            fallback="warm",
+            policy=line.get("policy") or "fixed",
+            breaker=line.get("breaker") or "closed",
+            step=0,
+            drafts=0,
+            drafted_per_position=zeros,
+            accepted_per_position=zeros,
+            running=line.get("running") or 0,
+            waiting=line.get("waiting") or 0,
+            fingerprint=line.get("fingerprint"),
+            system_fingerprint=line.get("system_fingerprint"),
+        )
+
+
+def _sample(line: Line) -> Sample:
+    k_max = line["k_max"]
+    return Sample(
+        t=line["t"],
+        at=line["t"],
+        model=line.get("model"),
+        accepted_per_position=None if k_max is None else (0.0,) * k_max,
+        running=line.get("running"),
+        waiting=line.get("waiting"),
+        kv_cache_usage=line.get("kv_cache_usage"),
+    )
+
+
+def _window(line: Line) -> Window | None:
+    generated = line["tokens_per_second"]
+    length, drafted = line.get("mean_acceptance_length"), line.get("draft_tokens_per_draft")
+    if generated is None and drafted is None:
+        return None
+    share = line.get("output_from_drafts")
+    accepted: float | None = None if share is None or generated is None else share * generated
+    drafts: float | None = None
+    if drafted is not None and length is not None:
+        drafts = 1.0
+        if length > 1 and accepted:
+            drafts = accepted / (length - 1)
+        else:
+            accepted = length - 1
+    rates = line.get("acceptance_per_position")
+    per_position = None if rates is None else tuple(float(rate or 0.0) for rate in rates)
+    had = None if rates is None else tuple(0.0 if rate is None else 1.0 for rate in rates)
+    return Window(
+        seconds=1.0,
+        generated=generated,
+        drafts=drafts,
+        drafted=None if drafts is None or drafted is None else drafts * drafted,
+        accepted=accepted,
+        accepted_per_position=per_position,
+        drafted_per_position=had,
+        preemptions=line.get("preemptions_per_second"),
+        ttft=_histogram(line.get("ttft_ms")),
+        itl=_histogram(line.get("itl_ms")),
+    )
+
+
+def _histogram(quantiles: Mapping[str, float | None] | None) -> Histogram | None:
+    """A histogram with this median and this 95th percentile.
+
+    >>> from specdeck.engine.metrics.status import milliseconds
+    >>> milliseconds(_histogram({"p50": 31.0, "p95": 80.1}))
+    {'p50': 31.0, 'p95': 80.1}
+    """
+    median, most = (quantiles or {}).get("p50"), (quantiles or {}).get("p95")
+    if median is None or most is None:
+        return None
+    return Histogram((median / 1e3, most / 1e3, math.inf), (50.0, 95.0, 100.0))
+
+
+def refusal() -> SpecdeckError:
+    """Why nothing can be changed here."""
+    return EngineError("this is a recording: nothing runs that could be changed")
