@@ -19,6 +19,7 @@ from specdeck.engine.control.protocol import (
 )
 from specdeck.engine.control.refusals import TOKEN_REMEDY, no_answer, refusal, silence
 from specdeck.engine.control.token import TokenSource, no_token
+from specdeck.engine.control.tuning import Tuning
 from specdeck.engine.errors import NotAnEngine, Unauthorized, Unreachable, Unsupported
 
 TIMEOUT_S = 5.0
@@ -97,6 +98,14 @@ class EngineClient:
             return tuple(known(Step, step) for step in data["steps"])
         except (KeyError, TypeError, AttributeError) as error:
             raise self._strange("steps") from error
+
+    async def tuning(self) -> Tuning:
+        """Policy, breaker, trial and what was measured; raises Unsupported for an older plugin."""
+        data = await self._control("/tuning")
+        try:
+            return Tuning.from_json(data)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise self._strange("tuning") from error
 
     async def facts(self) -> dict[str, Any]:
         """The facts behind the fingerprint, and the fingerprint."""
