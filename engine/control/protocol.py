@@ -290,3 +290,7 @@ class Step:
     drafts: int
     drafted: int
     accepted: int
+    seconds: float | None = None
+    """Since the step before; None when the engine was idle before this one."""
+    committed: int | None = None
+    """Tokens that requests were given; None from a plugin that does not count them."""
