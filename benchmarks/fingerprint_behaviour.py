@@ -1,0 +1,69 @@
+"""The behaviour probe on one real engine: idle, under load, and in another dtype.
+
+    python -m benchmarks.fingerprint_behaviour [REPEATS]
+
+Exits with 1 when load moved a probe, or float32 moved none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.engines import Flown, engine, loaded, table
+from benchmarks.fingerprint_engines import shallow
+
+from specdeck.engine.fingerprint.behaviour import Behaviour, moved
+from specdeck.engine.fingerprint.probe import probed
+
+HEAD = ["engine", "name", "runs", "answers that agree", "noise, nats", "step, nats", "seconds"]
+
+
+async def behaviour(flown: Flown, runs: int) -> Behaviour:
+    """What the engine answers."""
+    client = flown.client()
+    try:
+        return await probed(client, runs=runs)
+    finally:
+        await client.close()
+
+
+async def busy(flown: Flown, runs: int) -> Behaviour:
+    """The same while eight streams are served."""
+    async with loaded(flown.url, "predictable", 8):
+        return await behaviour(flown, runs)
+
+
+def row(name: str, found: Behaviour, began: float) -> list[str]:
+    """One measurement."""
+    figures = (f"{found.agreement:.2%}", f"{found.noise:.2g}", f"{found.step:g}")
+    return [name, found.name, str(found.runs), *figures, f"{time.monotonic() - began:.0f}"]
+
+
+def main(repeats: int) -> int:
+    """Prints how steady each was, and what moved between them."""
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = shallow(Path(folder))
+        with engine(path=path) as flown:
+            began = time.monotonic()
+            idle = asyncio.run(behaviour(flown, repeats))
+            rows.append(row("idle", idle, began))
+            began = time.monotonic()
+            under_load = asyncio.run(busy(flown, repeats))
+            rows.append(row("8 streams", under_load, began))
+        with engine(path=path, dtype="float32") as flown:
+            began = time.monotonic()
+            other = asyncio.run(behaviour(flown, 3))
+            rows.append(row("float32", other, began))
+    apart, between = moved(idle, other), moved(idle, under_load)
+    print(table(HEAD, rows))
+    print(f"\nProbes that load moves: {len(between)}; that float32 moves: {len(apart)}.")
+    return 0 if apart and not between else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 20))
