@@ -60,7 +60,7 @@ def http_client(
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> httpx.AsyncClient:
     """Connections for so many requests at once; to be closed by the caller."""
-    headers = {"User-Agent": "specdeck"}
+    headers = {"Accept-Encoding": "identity", "User-Agent": "specdeck"}
     if api_key:
         headers["Authorization"] = f"Bearer {api_key}"
     return httpx.AsyncClient(
@@ -118,6 +118,19 @@ class Asker:
             async for event in events:
                 yield piece(event)
 
+    async def live(self, prompt: Prompt) -> AsyncGenerator[Piece, None]:
+        """The answer as it comes, for somebody who looks on; raises EngineError at once."""
+        try:
+            async with aclosing(self.pieces(prompt)) as pieces:
+                async for each in pieces:
+                    yield each
+        except _Again as again:
+            raise again.error from None
+        except _Refusal as error:
+            raise EngineError(
+                f"{self.arm.url} refuses the prompt: {error}", remedy="choose another prompt"
+            ) from None
+
     async def forced(self, tokens: tuple[int, ...]) -> list[dict[str, Any] | None] | Refused:
         """What the arm thinks of each of `tokens`, by token id; None for the first."""
         wanted = request.forced(tokens, self.settings, model=self.arm.model, pin=self.arm.pin)
@@ -165,6 +178,16 @@ class Asker:
         found = reply.get("tokens")
         return tuple(found) if isinstance(found, list) else None
 
+    async def spelt(self, tokens: tuple[int, ...]) -> str | None:
+        """The text of `tokens`; None where the arm does not tell."""
+        wanted = {"model": self.arm.model, "tokens": list(tokens)}
+        try:
+            reply = await self._post("/detokenize", wanted)
+        except (_Refusal, _Again, EngineError):
+            return None
+        found = reply.get("prompt")
+        return found if isinstance(found, str) else None
+
     async def _patiently(self, once: Callable[[], Awaitable[_T]]) -> _T:
         ends, tries, accidents = self._clock() + self._patience_s, 0, 0
         while True:
@@ -200,7 +223,7 @@ class Asker:
                 if not response.is_success:
                     await response.aread()
                 self._judge(response)
-                async for event in _parsed(response.aiter_lines(), self.arm.url):
+                async for event in _parsed(response.aiter_bytes(), self.arm.url):
                     yield event
         except httpx.HTTPError as error:
             raise _Again(silence(self.arm.url, error, TIMEOUT_S)) from error
@@ -218,23 +241,31 @@ class Asker:
         raise _Again(error, _retry_after(response), accident=status == 500)
 
 
-async def _parsed(lines: AsyncIterator[str], url: str) -> AsyncIterator[dict[str, Any]]:
-    async for line in lines:
-        if not line.startswith("data:"):
-            continue
-        text = line.removeprefix("data:").strip()
-        if text == "[DONE]":
-            return
-        try:
-            event = json.loads(text)
-        except ValueError as error:
-            raise NotAnEngine(f"{url} streams something that is not JSON") from error
-        if not isinstance(event, dict):
-            raise NotAnEngine(f"{url} streams something that is no vLLM's")
-        if "error" in event:
-            raise _Again(EngineError(f"{url} broke off an answer: {event['error']}"), accident=True)
-        yield event
+async def _parsed(chunks: AsyncIterator[bytes], url: str) -> AsyncIterator[dict[str, Any]]:
+    """The events of a stream, cut by hand: httpx's lines cost more than all else of an answer."""
+    rest = b""
+    async for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            if not line.startswith(b"data:"):
+                continue
+            text = line[5:].strip()
+            if text == b"[DONE]":
+                return
+            yield _event(text, url)
     raise _Again(Unreachable(f"{url} broke off in mid-answer"))
+
+
+def _event(text: bytes, url: str) -> dict[str, Any]:
+    try:
+        event = json.loads(text)
+    except ValueError as error:
+        raise NotAnEngine(f"{url} streams something that is not JSON") from error
+    if not isinstance(event, dict):
+        raise NotAnEngine(f"{url} streams something that is no vLLM's")
+    if "error" in event:
+        raise _Again(EngineError(f"{url} broke off an answer: {event['error']}"), accident=True)
+    return event
 
 
 def _retry_after(response: httpx.Response) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path
@@ -81,6 +81,41 @@ def prompts(source: str | Path, limit: int | None = None) -> PromptSet:
     if not count:
         raise ConfigError(f"{path}: holds no prompt", remedy="give JSONL, or text with one a line")
     return PromptSet(path, count, digest.hexdigest()[:16])
+
+
+@dataclass(frozen=True, slots=True)
+class Copies(PromptSet):
+    """One prompt, so many times over."""
+
+    prompt: Prompt
+
+    def __iter__(self) -> Iterator[Prompt]:
+        return (replace(self.prompt, number=number) for number in range(1, self.count + 1))
+
+
+def copies(prompt: Prompt, count: int) -> Copies:
+    """`prompt` as a set of `count`: what differs among them is no matter of the prompt.
+
+    >>> [each.number for each in copies(typed("a"), 3)]
+    [1, 2, 3]
+    """
+    return Copies(Path(), count, prompt.hash(), prompt)
+
+
+def typed(text: str, *, chat: bool = False) -> Prompt:
+    """What was typed as a prompt: text, or one JSON object as a line of a file has it.
+
+    `chat` makes text the user's message of a conversation. Raises ConfigError.
+
+    >>> typed("def f(", chat=True).body
+    {'messages': [{'role': 'user', 'content': 'def f('}]}
+    """
+    where = "the prompt"
+    body = _body(where, text.strip())
+    if chat and isinstance(body.get("prompt"), str):
+        body = {"messages": [{"role": "user", "content": body["prompt"]}]}
+    _check(where, body)
+    return Prompt(1, 1, body)
 
 
 def bundled(name: str | Path) -> Path:

@@ -38,6 +38,8 @@ _ENOUGH = 200
 _QUANTILE = 0.9999
 _FINENESS = 8
 """Bins for each doubling."""
+_NONE = -1000
+"""The bin of what is no distance at all."""
 
 
 @dataclass(slots=True)
@@ -52,22 +54,20 @@ class Calibration:
     def see(self, arm: str, answer: Answer) -> None:
         """Takes in the margins of one answer."""
         counts = self.margins.setdefault(arm, [0] * (1 + len(STEPS)))
-        for index in range(len(answer.tops)):
-            margin = answer.margin(index)
+        for margin in _margins(answer):
             if margin is None or margin > 8:
                 continue
             counts[0] += 1
-            for number, step in enumerate(STEPS, start=1):
-                if abs(margin - round(margin / step) * step) <= _TOLERANCE:
-                    counts[number] += 1
+            for number in range(_coarsest(margin), len(counts)):
+                counts[number] += 1
 
     def compare(self, one: Answer, other: Answer, agreed: int) -> None:
         """Takes in how far the margins of two answers lie apart at their `agreed` first tokens."""
-        for index in range(agreed):
-            a, b = one.margin(index), other.margin(index)
+        noise = self.noise
+        for a, b in zip(_margins(one)[:agreed], _margins(other)[:agreed], strict=False):
             if a is not None and b is not None:
-                bin_ = _bin(abs(a - b))
-                self.noise[bin_] = self.noise.get(bin_, 0) + 1
+                bin_ = _NONE if a == b else _bin(abs(a - b))
+                noise[bin_] = noise.get(bin_, 0) + 1
 
     @property
     def sound(self) -> bool:
@@ -115,12 +115,32 @@ def _step(counts: list[int]) -> float:
     return next((s for s, n in zip(STEPS, fitting, strict=True) if n >= _SHARE * total), FINE)
 
 
+def _margins(answer: Answer) -> list[float | None]:
+    """Top-1 minus top-2 at every token, as `Answer.margin` has it for one."""
+    return [top[0][1] - top[1][1] if len(top) > 1 else None for top in answer.tops]
+
+
+def _coarsest(margin: float) -> int:
+    """The number, from 1, of the coarsest of STEPS that `margin` is a multiple of.
+
+    Every finer one divides it as well; one more than there are steps where none does.
+
+    >>> _coarsest(0.75), _coarsest(0.0), _coarsest(0.0001)
+    (2, 1, 12)
+    """
+    finest = round(margin / STEPS[-1])
+    if abs(margin - finest * STEPS[-1]) > _TOLERANCE:
+        return len(STEPS) + 1
+    halvings = (finest & -finest).bit_length() - 1 if finest else len(STEPS)
+    return max(1, len(STEPS) - halvings)
+
+
 def _bin(value: float) -> int:
-    return math.ceil(_FINENESS * math.log2(value)) if value > _TOLERANCE else -1000
+    return math.ceil(_FINENESS * math.log2(value)) if value > _TOLERANCE else _NONE
 
 
 def _edge(bin_: int) -> float:
-    return 0.0 if bin_ <= -1000 else 2.0 ** (bin_ / _FINENESS)
+    return 0.0 if bin_ <= _NONE else 2.0 ** (bin_ / _FINENESS)
 
 
 def agreed(one: Iterable[int], other: Iterable[int]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from specdeck.engine.divergence.answer import Answer
@@ -96,8 +96,13 @@ class Totals:
         return Rate(self.tool_mismatches, self.with_tools)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, for the store."""
-        return {**asdict(self), "calibration": self.calibration.as_json()}
+        """Plain values, for the store: written after every prompt, so without `asdict`'s copies."""
+        return {
+            **{name: getattr(self, name) for name in _COUNTS},
+            "serving": asdict(self.serving),
+            "reference": asdict(self.reference),
+            "calibration": self.calibration.as_json(),
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Totals:
@@ -112,3 +117,10 @@ class Totals:
                 "calibration": Calibration.from_json(data["calibration"]),
             }
         )
+
+
+_COUNTS = tuple(
+    one.name
+    for one in fields(Totals)
+    if one.name not in ("serving", "reference", "calibration")
+)

@@ -127,6 +127,15 @@ def test_as_many_prompts_as_are_asked_for_settle_it() -> None:
     assert wilson(0, wanted, 0.90)[1] <= 0.015 < wilson(0, wanted - 2, 0.90)[1]
 
 
+@pytest.mark.parametrize(("count", "of"), [(0, 200), (1, 3), (7, 500), (200, 200), (999, 2000)])
+def test_wilsons_interval_is_scipys(count: int, of: int) -> None:
+    from scipy.stats import binomtest
+
+    for confidence in (0.9, 0.95):
+        known = binomtest(count, of).proportion_ci(confidence, method="wilson")
+        assert wilson(count, of, confidence) == pytest.approx((known.low, known.high), abs=1e-12)
+
+
 def test_holm_keeps_the_order_and_stays_a_probability() -> None:
     assert holm([0.9, 0.001, 0.5]) == (1.0, 0.003, 1.0)
 

@@ -1,0 +1,237 @@
+"""One prompt, both arms side by side: every token as it comes, up to the first that differs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+
+from specdeck.engine.divergence.answer import Answer, Piece, assembled
+from specdeck.engine.divergence.arms import Arm, Name
+from specdeck.engine.divergence.ask import Asker, Refused
+from specdeck.engine.divergence.compare import Divergence, divergence
+from specdeck.engine.divergence.prompts import Prompt
+from specdeck.engine.divergence.recheck import recheck
+from specdeck.engine.divergence.resolution import Calibration, agreed
+from specdeck.engine.divergence.summary import Case, Outcome, outcome
+from specdeck.engine.divergence.totals import Totals
+from specdeck.engine.errors import EngineError, SpecdeckError
+from specdeck.engine.store.checks import Pair
+
+NAMES: tuple[Name, Name] = ("serving", "reference")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What one arm has just said."""
+
+    arm: Name
+    tokens: tuple[int, ...]
+    text: str
+    """A call's name and arguments count as text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """The arms differ; known at the token, before either answer has ended."""
+
+    divergence: Divergence
+    texts: Texts
+    """Spelt by the reference arm, whose tokenizer is the serving arm's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """What tokens read as; None where the engine does not tell."""
+
+    common: str | None
+    """The tokens before the first that differs."""
+    tokens: dict[int, str] = field(default_factory=dict)
+    """The candidates of both arms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Both arms were heard to the end and asked again, whole: this is what came of it."""
+
+    outcome: Outcome
+    """A check of one prompt."""
+    case: Case | None
+    """None when the answers are the same."""
+    tokens: int
+    """That both arms have in common."""
+    seconds: dict[Name, float]
+    """Of the streamed answers."""
+
+
+Event = Said | Parted | Judged
+
+
+async def race(
+    askers: tuple[Asker, Asker],
+    prompt: Prompt,
+    ruler: Calibration,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+) -> AsyncGenerator[Event, None]:
+    """Asks the serving and the reference arm at once; `ruler` learns from their margins.
+
+    Ends with Judged. Raises EngineError when an arm refuses, breaks off or stays away.
+    """
+    heard = {name: _Heard() for name in NAMES}
+    queue: asyncio.Queue[_News] = asyncio.Queue()
+    began, parted = clock(), False
+    listeners = [
+        asyncio.create_task(_listen(asker, prompt, name, queue))
+        for name, asker in zip(NAMES, askers, strict=True)
+    ]
+    try:
+        while not all(each.ended for each in heard.values()):
+            name, news = await queue.get()
+            if isinstance(news, SpecdeckError):
+                raise news
+            arm = heard[name]
+            if news is None:
+                arm.ended, arm.seconds = True, clock() - began
+            else:
+                arm.take(news)
+            if parted:
+                continue
+            if news is not None and (said := _said(name, news)) is not None:
+                yield said
+            found = _first(heard["serving"], heard["reference"])
+            if found is not None:
+                parted = True
+                yield Parted(found, await _texts(askers[1], heard["reference"], found))
+    finally:
+        for listener in listeners:
+            listener.cancel()
+        await asyncio.gather(*listeners, return_exceptions=True)
+    ours, theirs = (heard[name].answer() for name in NAMES)
+    yield await _judged(askers, prompt, ruler, ours, theirs)
+
+
+_News = tuple[Name, Piece | SpecdeckError | None]
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What one arm has said so far; None as news is its end."""
+
+    pieces: list[Piece] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    ended: bool = False
+    seconds: float = 0.0
+
+    def take(self, piece: Piece) -> None:
+        self.pieces.append(piece)
+        self.tokens += piece.token_ids
+
+    def answer(self) -> Answer:
+        return assembled(self.pieces, self.seconds)
+
+
+async def _listen(asker: Asker, prompt: Prompt, name: Name, queue: asyncio.Queue[_News]) -> None:
+    try:
+        async with aclosing(asker.live(prompt)) as pieces:
+            async for piece in pieces:
+                queue.put_nowait((name, piece))
+    except SpecdeckError as error:
+        queue.put_nowait((name, error))
+    else:
+        queue.put_nowait((name, None))
+
+
+def _said(name: Name, piece: Piece) -> Said | None:
+    calls = "".join(call.name + call.arguments for _, call in piece.calls)
+    text = piece.text + calls
+    return Said(name, piece.token_ids, text) if text or piece.token_ids else None
+
+
+def _first(ours: _Heard, theirs: _Heard) -> Divergence | None:
+    """The first difference among the tokens that are there; None while there is none."""
+    at = agreed(ours.tokens, theirs.tokens)
+    lengths = len(ours.tokens), len(theirs.tokens)
+    # An arm that has said less than the other is behind, unless it has ended.
+    behind = [arm for arm, n in zip((ours, theirs), lengths, strict=True) if n == at]
+    if len(behind) == 2 or any(not arm.ended for arm in behind):
+        return None
+    found = divergence(ours.answer(), theirs.answer())
+    # Parts of a call are no call yet: what differs in them is judged at the end.
+    return None if found is None else replace(found, structure=())
+
+
+async def _texts(asker: Asker, heard: _Heard, found: Divergence) -> Texts:
+    common = tuple(heard.tokens[: found.index])
+    said = {found.serving_token, found.reference_token}
+    listed = {token for token, _ in (*found.serving_top, *found.reference_top)}
+    wanted = sorted(token for token in said | listed if token is not None)
+    spelt, *rest = await asyncio.gather(
+        asker.spelt(common), *(asker.spelt((*common[-1:], token)) for token in wanted)
+    )
+    # A token alone may lose the blank that it begins with, so it is spelt after another.
+    before = await asker.spelt(common[-1:]) if common else ""
+    texts = {
+        token: text[len(before) :] if before and text.startswith(before) else text
+        for token, text in zip(wanted, rest, strict=True)
+        if text is not None
+    }
+    return Texts(spelt, texts)
+
+
+async def _judged(
+    askers: tuple[Asker, Asker], prompt: Prompt, ruler: Calibration, ours: Answer, theirs: Answer
+) -> Judged:
+    """Each arm against itself, a third look where it is wanted, and the counts of it all."""
+    serving, reference = askers
+    again = [_whole(asker, await asker.answer(prompt)) for asker in askers]
+    for one, arm in ((ours, "serving"), (theirs, "reference")):
+        ruler.see(arm, one)
+    for one, other in ((ours, theirs), (ours, again[0]), (theirs, again[1])):
+        ruler.compare(one, other, agreed(one.token_ids, other.token_ids))
+    cross = divergence(ours, theirs)
+    if cross is not None and not cross.stream_only and not cross.tied(ruler.near_tie()):
+        seen = await recheck(cross, prompt, serving=ours, reference=reference)
+        cross = replace(cross, recheck=seen)
+    parted: dict[Pair, Divergence | None] = {
+        "cross": cross,
+        "serving": divergence(ours, again[0]),
+        "reference": divergence(theirs, again[1]),
+    }
+    totals = Totals(calibration=ruler, seconds=max(ours.seconds, theirs.seconds))
+    totals.take(parted, has_tools=prompt.has_tools)
+    for sums, answers in ((totals.serving, (ours, again[0])), (totals.reference, (theirs, again[1]))):
+        for answer in answers:
+            sums.see(answer)
+    return _told(prompt, (serving.arm, reference.arm), totals, parted, ours, theirs)
+
+
+def _told(
+    prompt: Prompt,
+    arms: tuple[Arm, Arm],
+    totals: Totals,
+    parted: dict[Pair, Divergence | None],
+    ours: Answer,
+    theirs: Answer,
+) -> Judged:
+    cases = {
+        pair: Case(prompt.number, prompt.hash(), found) for pair, found in parted.items() if found
+    }
+    told = [c for pair, c in cases.items() if pair != "cross" and c.divergence.stream_only]
+    floor = [c for pair, c in cases.items() if pair == "reference" and c not in told]
+    crossed = [cases["cross"]] if "cross" in cases else []
+    found = outcome(totals, arms, cases=crossed, floor_cases=floor, told=told, threshold=0.015)
+    return Judged(
+        found,
+        next(iter([*crossed, *told]), None),
+        agreed(ours.token_ids, theirs.token_ids),
+        {"serving": ours.seconds, "reference": theirs.seconds},
+    )
+
+
+def _whole(asker: Asker, answer: Answer | Refused) -> Answer:
+    if isinstance(answer, Refused):
+        raise EngineError(f"{asker.arm.url} refuses the prompt: {answer.reason}")
+    return answer
