@@ -4,10 +4,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, TypeVar
 
 _T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What one parameter can be."""
+
+    kind: Literal["whole", "number", "flag", "word"]
+    low: float = 0.0
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    optional: bool = False
+    """Whether it can be None."""
+    doc: str = ""
+
+    def check(self, name: str, value: object) -> None:
+        """ParameterError unless `value` is within it."""
+        if value is None and self.optional:
+            return
+        if self.kind == "flag":
+            flag(name, value)
+        elif self.kind == "word":
+            word(name, value, self.choices)
+        elif self.kind == "whole":
+            whole(name, value, int(self.low), None if self.high is None else int(self.high))
+        else:
+            number(name, value, self.low, self.high)
 
 
 class ParameterError(ValueError):
@@ -59,6 +85,12 @@ def number(name: str, value: object, low: float, high: float | None = None) -> N
     _within(name, value, low, high)
 
 
+def word(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """ParameterError unless `value` is one of `choices`."""
+    if value not in choices:
+        raise ParameterError(f"{name}={value!r} is none of {', '.join(choices)}")
+
+
 def flag(name: str, value: object) -> None:
     """ParameterError unless `value` is true or false."""
     if not isinstance(value, bool):
@@ -84,27 +116,50 @@ def _within(name: str, value: float, low: float, high: float | None) -> None:
         raise ParameterError(f"{name}={value} is not between {low} and {high}")
 
 
+def ranges(cls: type[Any]) -> dict[str, Range]:
+    """What each parameter of `cls` can be, by name.
+
+    >>> ranges(Threshold)["draft_acceptance_threshold"].high
+    1
+    """
+    return {each.name: each.metadata["range"] for each in fields(cls)}
+
+
+def _within_ranges(block: Any) -> None:
+    for name, allowed in ranges(type(block)).items():
+        allowed.check(name, getattr(block, name))
+
+
+def _whole(
+    default: int | None, low: int, high: int | None = None, *, optional: bool = False, doc: str
+) -> Any:
+    allowed = Range("whole", low, high, optional=optional, doc=doc)
+    return field(default=default, metadata={"range": allowed})
+
+
+def _number(
+    default: float | None, low: float, high: float, *, optional: bool = False, doc: str
+) -> Any:
+    allowed = Range("number", low, high, optional=optional, doc=doc)
+    return field(default=default, metadata={"range": allowed})
+
+
 @dataclass(frozen=True, slots=True)
 class Threshold:
     """The `threshold` policy: poor rounds shorten the draft, good ones lengthen it."""
 
-    min_draft_length: int = 2
-    """The smallest k; above k_max it is taken as k_max."""
-    max_draft_length: int = 16
-    """The largest k; above k_max it is taken as k_max."""
-    draft_acceptance_threshold: float = 0.6
-    """A round whose accepted / drafted is below it is poor; 0 to 1."""
-    fallback_after_low_acceptance: int = 3
-    """Poor rounds in a row after which k falls to 75 %."""
-    initial_draft_length: int = 6
-    """The first k."""
+    min_draft_length: int = _whole(2, 1, doc="The smallest k; above k_max it is taken as k_max.")
+    max_draft_length: int = _whole(16, 1, doc="The largest k; above k_max it is taken as k_max.")
+    draft_acceptance_threshold: float = _number(
+        0.6, 0, 1, doc="A round whose accepted / drafted is below it is poor."
+    )
+    fallback_after_low_acceptance: int = _whole(
+        3, 1, doc="Poor rounds in a row after which k falls to 75 %."
+    )
+    initial_draft_length: int = _whole(6, 1, doc="The first k; above k_max it is taken as k_max.")
 
     def __post_init__(self) -> None:
-        whole("min_draft_length", self.min_draft_length, 1)
-        whole("max_draft_length", self.max_draft_length, 1)
-        number("draft_acceptance_threshold", self.draft_acceptance_threshold, 0, 1)
-        whole("fallback_after_low_acceptance", self.fallback_after_low_acceptance, 1)
-        whole("initial_draft_length", self.initial_draft_length, 1)
+        _within_ranges(self)
         ordered(
             "min_draft_length", self.min_draft_length, "max_draft_length", self.max_draft_length
         )
@@ -114,86 +169,109 @@ class Threshold:
 class Goodput:
     """The `goodput` policy: the k of most committed tokens per second."""
 
-    min_draft_length: int = 0
-    """The smallest k it may choose; 0 lets it choose target-only."""
-    max_draft_length: int | None = None
-    """The largest k; None is k_max."""
-    margin: float = 0.015
-    """The least expected gain for which k moves, as a share."""
-    confidence: float = 1.0
-    """Standard errors by which a gain must exceed the margin."""
-    dwell_s: float = 0.25
-    """Seconds that a k stays at one batch size before the next change."""
-    explore: float = 0.01
-    """The share of the output that trying other k's may cost."""
-    probe_steps: int = 8
-    """Steps that one try lasts."""
-    baseline_s: float = 5.0
-    """Seconds of work between measurements of target-only."""
-    memory_steps: int = 400
-    """Steps after which an observed acceptance has lost most of its weight."""
+    min_draft_length: int = _whole(
+        0, 0, doc="The smallest k it may choose; 0 lets it choose target-only."
+    )
+    max_draft_length: int | None = _whole(
+        None, 1, optional=True, doc="The largest k; none is k_max."
+    )
+    margin: float = _number(
+        0.015, 0, 0.5, doc="The least expected gain for which k moves, as a share."
+    )
+    confidence: float = _number(
+        1.0, 0, 5, doc="Standard errors by which a gain must exceed the margin."
+    )
+    dwell_s: float = _number(
+        0.25, 0, 60, doc="Seconds that a k stays at one batch size before the next change."
+    )
+    explore: float = _number(
+        0.01, 0, 0.2, doc="The share of the output that trying other k's may cost."
+    )
+    probe_steps: int = _whole(8, 3, 64, doc="Steps that one try lasts.")
+    baseline_s: float = _number(
+        5.0, 0.5, 600, doc="Seconds of work between measurements of target-only."
+    )
+    memory_steps: int = _whole(
+        400,
+        50,
+        100_000,
+        doc="Steps after which an observed acceptance has lost most of it.",
+    )
 
     def __post_init__(self) -> None:
-        whole("min_draft_length", self.min_draft_length, 0)
+        _within_ranges(self)
         if self.max_draft_length is not None:
-            whole("max_draft_length", self.max_draft_length, 1)
             ordered(
                 "min_draft_length", self.min_draft_length, "max_draft_length", self.max_draft_length
             )
-        number("margin", self.margin, 0, 0.5)
-        number("confidence", self.confidence, 0, 5)
-        number("dwell_s", self.dwell_s, 0, 60)
-        number("explore", self.explore, 0, 0.2)
-        whole("probe_steps", self.probe_steps, 3, 64)
-        number("baseline_s", self.baseline_s, 0.5, 600)
-        whole("memory_steps", self.memory_steps, 50, 100_000)
+
+
+AUTOMATIC = ("policy", "always", "never")
+"""When the breaker opens by itself: while a policy chooses k, with a fixed k as well, or not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
     """When speculation is bypassed, and how it comes back."""
 
-    window_s: float = 1.0
-    """Seconds of work that one verdict rests on."""
-    windows: int = 3
-    """Poor windows in a row that open it (`fallback_after_low_acceptance`)."""
-    acceptance_floor: float | None = 0.2
-    """A window whose accepted / drafted is below it is poor, unless speculation is measured to
-    pay all the same (`draft_acceptance_threshold`); None leaves acceptance out."""
-    loss: float = 0.03
-    """A window that loses more than this share against target-only is poor."""
-    gain: float = 0.03
-    """What a probe must gain against target-only for the breaker to close."""
-    good_probes: int = 2
-    """Bursts of 10 speculating steps that it takes at least to close it from half-open."""
-    share: float = 0.1
-    """The share of steps that speculate while it is half-open."""
-    cooldown_s: float = 2.0
-    """Seconds open before the first probe; doubled by every probe that fails, while they cost."""
-    cooldown_max_s: float = 8.0
-    """The longest time between probes."""
-    probe_cost: float = 0.02
-    """The share of the time that probes may lose: cheaper ones are not put off for longer."""
-    repetition: float = 0.97
-    """Acceptance above which a stream is likely to repeat itself."""
-    repetition_windows: int = 10
-    """Windows in a row above it that raise the alarm."""
+    automatic: str = field(
+        default="policy",
+        metadata={
+            "range": Range(
+                "word",
+                choices=AUTOMATIC,
+                doc="When it opens by itself: while a policy chooses k, always, or never.",
+            )
+        },
+    )
+    window_s: float = _number(1.0, 0.1, 3600, doc="Seconds of work that one verdict rests on.")
+    windows: int = _whole(
+        3, 1, 1000, doc="Poor windows in a row that open it (fallback_after_low_acceptance)."
+    )
+    acceptance_floor: float | None = _number(
+        0.2,
+        0,
+        1,
+        optional=True,
+        doc="A window whose accepted / drafted is below it is poor, unless speculation is measured "
+        "to pay all the same (draft_acceptance_threshold); none leaves acceptance out.",
+    )
+    loss: float = _number(
+        0.03, 0, 1, doc="A window that loses more than this share against target-only is poor."
+    )
+    gain: float = _number(
+        0.03, -1, 10, doc="What a probe must gain against target-only for the breaker to close."
+    )
+    good_probes: int = _whole(
+        2, 1, 1000, doc="Bursts of 10 speculating steps it takes at least to close from half-open."
+    )
+    share: float = _number(
+        0.1, 0.01, 0.5, doc="The share of steps that speculate while it is half-open."
+    )
+    cooldown_s: float = _number(
+        2.0,
+        0.1,
+        86400,
+        doc="Seconds open before the first probe; doubled by probes that fail, while they cost.",
+    )
+    cooldown_max_s: float = _number(8.0, 0.1, 86400, doc="The longest time between probes.")
+    probe_cost: float = _number(
+        0.02,
+        0.0001,
+        1,
+        doc="The share of the time that probes may lose: cheaper ones are not put off for longer.",
+    )
+    repetition: float = _number(
+        0.97, 0, 1, doc="Acceptance above which a stream is likely to repeat itself."
+    )
+    repetition_windows: int = _whole(
+        10, 1, 100_000, doc="Windows in a row above it that raise the alarm."
+    )
 
     def __post_init__(self) -> None:
-        number("window_s", self.window_s, 0.1, 3600)
-        whole("windows", self.windows, 1, 1000)
+        _within_ranges(self)
         if self.acceptance_floor is not None:
-            number("acceptance_floor", self.acceptance_floor, 0, 1)
             ordered("acceptance_floor", self.acceptance_floor, "repetition", self.repetition)
-        number("loss", self.loss, 0, 1)
-        number("gain", self.gain, -1, 10)
-        whole("good_probes", self.good_probes, 1, 1000)
-        number("share", self.share, 0.01, 0.5)
-        number("cooldown_s", self.cooldown_s, 0.1, 86400)
-        number("cooldown_max_s", self.cooldown_max_s, 0.1, 86400)
-        number("probe_cost", self.probe_cost, 0.0001, 1)
-        number("repetition", self.repetition, 0, 1)
-        whole("repetition_windows", self.repetition_windows, 1, 100_000)
         ordered("cooldown_s", self.cooldown_s, "cooldown_max_s", self.cooldown_max_s)
         if self.gain < -self.loss:
             raise ParameterError(
@@ -205,28 +283,46 @@ class Breaker:
 class Trial:
     """A change on trial: how long it is watched and what keeps it."""
 
-    baseline_s: float = 20.0
-    """Seconds of work that are measured before the change."""
-    seconds: float = 60.0
-    """Seconds of work that are measured after it."""
-    block_s: float = 1.0
-    """Seconds of work of one measurement."""
-    settle_s: float = 1.0
-    """Seconds of work after the change that are not counted."""
-    confidence: float = 0.95
-    """Of the intervals."""
-    keep_inconclusive: bool = False
-    """Keeps a change that is neither better nor worse; otherwise it is taken back."""
+    baseline_s: float = _number(
+        20.0, 0.5, 3600, doc="Seconds of work that are measured before the change."
+    )
+    seconds: float = _number(60.0, 0.5, 86400, doc="Seconds of work that are measured after it.")
+    block_s: float = _number(1.0, 0.05, 60, doc="Seconds of work of one measurement.")
+    settle_s: float = _number(
+        1.0, 0, 600, doc="Seconds of work after the change that are not counted."
+    )
+    confidence: float = _number(0.95, 0.5, 0.999, doc="Of the intervals.")
+    keep_inconclusive: bool = field(
+        default=False,
+        metadata={
+            "range": Range(
+                "flag",
+                doc="Keeps a change that is neither better nor worse; otherwise it is taken back.",
+            )
+        },
+    )
 
     def __post_init__(self) -> None:
-        number("baseline_s", self.baseline_s, 1, 3600)
-        number("seconds", self.seconds, 1, 86400)
-        number("block_s", self.block_s, 0.05, 60)
-        number("settle_s", self.settle_s, 0, 600)
-        number("confidence", self.confidence, 0.5, 0.999)
-        flag("keep_inconclusive", self.keep_inconclusive)
+        _within_ranges(self)
         for name, value in (("baseline_s", self.baseline_s), ("seconds", self.seconds)):
             if value < 5 * self.block_s:
                 raise ParameterError(
                     f"{name}={value} holds fewer than 5 blocks of block_s={self.block_s}"
                 )
+
+    def lasting(self, seconds: float) -> Trial:
+        """The same, measured for `seconds` after the change, with blocks that fit into it.
+
+        >>> short = Trial().lasting(5.0)
+        >>> short.seconds, short.baseline_s, short.block_s
+        (5.0, 5.0, 0.5)
+        """
+        baseline = min(self.baseline_s, max(seconds, 0.5))
+        block = max(0.05, min(self.block_s, seconds / 10, baseline / 10))
+        return replace(
+            self,
+            seconds=seconds,
+            baseline_s=baseline,
+            block_s=block,
+            settle_s=min(self.settle_s, seconds / 10),
+        )
