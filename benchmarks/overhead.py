@@ -1,10 +1,15 @@
 """What being watched costs an engine: throughput with plugin and console over without.
 
-    python -m benchmarks.overhead [--rounds 12] [--seconds 4]
+    python -m benchmarks.overhead [--rounds 12] [--seconds 4] [--policy goodput]
 
 Two engines of one config run side by side, one of them without the plugin. Each round
 loads one, then the other, in an order that alternates; while the engine with the plugin
 is loaded, it is followed once a second, as a console follows it.
+
+With `--policy` that policy chooses k in the engine with the plugin, and nobody follows it.
+Both engines then have a k_max so small that it is the best k by far, and stock vLLM's own: the
+policy has nothing to change, and what it costs, its tries of other k's included, is all that
+differs.
 """
 
 from __future__ import annotations
@@ -12,13 +17,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator
 
-from benchmarks.engines import Flown, engine, loaded, middle, table, window
+from benchmarks.engines import DEMO, Flown, engine, loaded, middle, table, window
 
+from specdeck.engine.control.protocol import Change, Policy
 from specdeck.engine.metrics.scrape import readings
 
 STREAMS = 4
+PINNED_K = 2
+"""The k_max of `--policy`; on predictable text at four streams each k below it is far slower."""
+LEARN_S = 10.0
 
 
 @contextlib.asynccontextmanager
@@ -49,14 +59,28 @@ async def speed(flown: Flown, *, watched: bool, seconds: float, seed: int) -> fl
     return seen.tokens_per_second or 0.0
 
 
-async def compared(plain: Flown, flown: Flown, rounds: int, seconds: float) -> None:
+async def steered(flown: Flown, policy: Policy) -> None:
+    """Puts `policy` in force, and lets it learn."""
+    client = flown.client()
+    await client.put(Change(policy=policy, who="benchmark"))
+    async with loaded(flown.url, "predictable", STREAMS, seed=10**6):
+        await asyncio.sleep(LEARN_S)
+    await client.close()
+
+
+async def compared(plain: Flown, flown: Flown, options: argparse.Namespace) -> None:
     """Print the ratio of each round and their median."""
+    rounds, seconds, watch = options.rounds, options.seconds, options.policy is None
+    if not watch:
+        await steered(flown, options.policy)
     ratios, speeds = [], []
     for turn in range(rounds):
         order = [(plain, False), (flown, True)]
         found = {}
         for which, watched in order if turn % 2 == 0 else reversed(order):
-            found[watched] = await speed(which, watched=watched, seconds=seconds, seed=turn)
+            found[watched] = await speed(
+                which, watched=watched and watch, seconds=seconds, seed=turn
+            )
         ratios.append(found[True] / found[False])
         speeds.append(found[False])
     rows = [[f"{min(ratios):.3f}", f"{middle(ratios):.3f}", f"{max(ratios):.3f}"]]
@@ -68,9 +92,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--policy", choices=["threshold", "goodput"])
     options = parser.parse_args()
-    with engine(plugin=False) as plain, engine() as flown:
-        asyncio.run(compared(plain, flown, options.rounds, options.seconds))
+    pinned = {"speculative_config": json.dumps(speculation(PINNED_K))} if options.policy else {}
+    with engine(plugin=False, **pinned) as plain, engine(**pinned) as flown:
+        asyncio.run(compared(plain, flown, options))
+
+
+def speculation(k_max: int) -> dict[str, object]:
+    """The demo's speculative_config with another k_max."""
+    draft = DEMO.parent / "models" / "draft"
+    return {"method": "draft_model", "model": str(draft), "num_speculative_tokens": k_max}
 
 
 if __name__ == "__main__":

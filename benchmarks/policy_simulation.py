@@ -1,17 +1,19 @@
 """Policies and breaker driven by steps of an engine, a million of them in seconds.
 
-    python -m benchmarks.policy_simulation [--steps TEXT=FILE]... [--seed N] [--count N]
+    python -m benchmarks.policy_simulation [--steps FILE]... [--synthetic] [--seed N] [--count N]
 
-FILE holds JSON lines of steps as the plugin records them, of one kind of text, with every
-k from 0 to k_max visited at each batch size that is to count. Steps are drawn from the
-recorded ones of the same batch size and k: their durations and acceptance are the engine's,
-their order is chance. Without files the steps are SYNTHETIC: made by a cost and acceptance
-model, whose figures say how the policies behave and nothing about any engine.
+FILE is what `benchmarks.policy_record` writes: steps of a real engine with every k from 0 to
+k_max visited at each batch size that is to count; by default those that lie in
+`benchmarks/data`. Stretches of them are played: their durations and acceptance are the
+engine's, the order of the stretches is chance. With `--synthetic` the steps are made by a
+cost and acceptance model, whose figures say how the policies behave and nothing about any
+engine.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -34,6 +36,7 @@ from specdeck.engine.policy.threshold import Threshold
 from specdeck.engine.tuning.cost import CostModel
 from specdeck.engine.tuning.simulation import Drawn, Engine, Pools, rate, recorded
 
+RECORDED = sorted((Path(__file__).parent / "data").glob("steps*.jsonl.gz"))
 K_MAX = 5
 SYNTHETIC = {
     "predictable": (0.90, 0.88, 0.86, 0.85, 0.85),
@@ -43,6 +46,8 @@ SYNTHETIC = {
 """Conditional acceptance by position."""
 
 COST = CostModel(base=0.010, per_request=0.0002, per_k=0.0012, per_token=0.00015)
+STRETCH = 8
+"""Steps in a row of one text, where two are mixed."""
 NOISE, HICCUP, HICCUP_TIMES = 0.08, 0.01, 3.0
 
 
@@ -79,10 +84,14 @@ def _made(random: Random, shares: tuple[float, ...], requests: int, k: int) -> D
     return Drawn(seconds, requests + sum(accepted), drafts, drafts * k, tuple(accepted))
 
 
-def records(path: Path) -> Iterator[dict[str, Any]]:
-    """The steps of a recording."""
-    with path.open(encoding="utf-8") as lines:
-        yield from map(json.loads, lines)
+def records(paths: Iterable[Path]) -> dict[str, list[dict[str, Any]]]:
+    """The steps of recordings, by their text."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for path in paths:
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            for record in map(json.loads, lines):
+                found.setdefault(record["text"], []).append(record)
+    return found
 
 
 def pilot(kind: str, k_max: int, *, breaker: BreakerParameters | None = None) -> Pilot:
@@ -231,11 +240,20 @@ def at_gain(pools: Pools, requests: int, k: int, gain: float, random: Random) ->
     depth = 1 + max(k for _, _, k in pools)
     return {
         ("edge", requests, k): [
-            random.choice(pools[texts[0] if random.random() < share else texts[-1], requests, k])
-            for _ in range(20_000)
+            step
+            for _ in range(20_000 // STRETCH)
+            for step in stretch(
+                pools[texts[0] if random.random() < share else texts[-1], requests, k], random
+            )
         ]
         for k in range(depth)
     }
+
+
+def stretch(pool: list[Drawn], random: Random) -> list[Drawn]:
+    """Steps in a row."""
+    start = random.randrange(len(pool))
+    return [pool[(start + i) % len(pool)] for i in range(STRETCH)]
 
 
 def million(pools: Pools, seed: int, count: int) -> None:
@@ -254,17 +272,17 @@ def million(pools: Pools, seed: int, count: int) -> None:
 def main() -> None:
     """Prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--steps", action="append", default=[], metavar="TEXT=FILE")
+    parser.add_argument("--steps", action="append", type=Path, metavar="FILE")
+    parser.add_argument("--synthetic", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=1_000_000)
     arguments = parser.parse_args()
-    files = {name: Path(file) for name, _, file in (s.partition("=") for s in arguments.steps)}
-    if files:
-        pools = recorded({name: records(path) for name, path in files.items()})
-        print("recorded steps: " + ", ".join(f"{name} ({path})" for name, path in files.items()))
-    else:
+    if arguments.synthetic:
         pools = synthetic(Random(arguments.seed), (1, 4, 8, 16))
         print("SYNTHETIC steps: no engine was measured")
+    else:
+        pools = recorded(records(arguments.steps or RECORDED))
+        print(f"{sum(map(len, pools.values())):,} recorded steps of a real engine")
     if not pools:
         parser.exit(1, "no batch size was recorded at every k\n")
     table(pools, arguments.seed)

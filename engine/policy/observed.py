@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 
+_MOST_MISSED = 8
+"""Steps without a record after which the k before them is unknown: some have nothing to run."""
+
+
 class StepSeen(NamedTuple):
     """One step that was scheduled, run and accounted for.
 
@@ -67,8 +71,8 @@ class Observer:
         k, step = record["k"], record["step"]
         verified = self._k
         self._same = self._same + 1 if k == verified else 0
-        if self._step is not None and step <= self._step:  # another engine, or a rewound recording
-            verified, self._same = 0, 0
+        if self._step is not None and not 0 < step - self._step <= _MOST_MISSED:
+            verified, self._same = 0, 0  # another hand chose k in between, or another engine ran
         self._k, self._step = k, step
         return StepSeen(
             record["t"],

@@ -1,7 +1,8 @@
 """An engine made of recorded steps: policies can be tried on it a million steps at a time.
 
-Steps are drawn from the recorded ones of the same text, batch size and k. Their durations
-and acceptance are the engine's; their order is chance.
+Steps are those recorded of the same text, batch size and k, played in the order in which
+they came and for a stretch at a time: a request that is easy to draft stays so for a while,
+and a machine that is slow does too. Where a stretch begins is chance.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from specdeck.engine.policy.observed import Observer, StepSeen
 
 FEWEST = 100
 """Steps of each k from which a batch size counts as recorded."""
+_STRETCH = 64
+"""Steps that are played in a row while k stays."""
 
 
 class Drawn(NamedTuple):
@@ -31,13 +34,15 @@ Pools = dict[tuple[str, int, int], list[Drawn]]
 
 
 class Engine:
-    """Draws steps; remembers which k the next one verifies."""
+    """Plays steps; remembers which k the next one verifies."""
 
     def __init__(self, pools: Pools, random: Random) -> None:
         self._pools = pools
         self._mixed: dict[tuple[str, int, int, int], list[Drawn]] = {}
         self._random = random.random
         self._verified = 0
+        self._played: list[Drawn] = []
+        self._at = self._left = 0
         self.t = 0.0
 
     def step(self, text: str, requests: int, k: int) -> StepSeen:
@@ -45,7 +50,12 @@ class Engine:
         verified, self._verified = self._verified, k
         settled = verified == k
         pool = self._pools[text, requests, k] if settled else self._mix(text, requests, verified, k)
-        seconds, committed, drafts, drafted, accepted = pool[int(self._random() * len(pool))]
+        if pool is not self._played or not self._left:
+            self._played, self._left = pool, _STRETCH
+            self._at = int(self._random() * len(pool))
+        self._left -= 1
+        self._at = at = self._at + 1 if self._at + 1 < len(pool) else 0
+        seconds, committed, drafts, drafted, accepted = pool[at]
         self.t = t = self.t + seconds
         return StepSeen(
             t, requests, k, verified, settled, seconds, committed, drafts, drafted, accepted, 0

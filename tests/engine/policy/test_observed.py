@@ -45,6 +45,13 @@ def test_another_engine_does_not_verify_the_drafts_of_the_first() -> None:
     assert observer.see(record(1, 3)).verified == 0
 
 
+def test_steps_that_another_hand_steered_leave_no_k_behind() -> None:
+    observer = Observer()
+    observer.see(record(9, 3))
+    assert observer.see(record(11, 3)).verified == 3
+    assert observer.see(record(500, 3)).verified == 0
+
+
 @given(st.integers(0, 5000))
 def test_a_batch_size_lies_in_the_bucket_that_bounds_it(size: int) -> None:
     number = bucket(size)

@@ -1,5 +1,6 @@
 """An engine drawn from records."""
 
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -46,3 +47,13 @@ def test_steps_come_back_as_they_were_recorded() -> None:
     assert [s.committed for s in seen] == [4, 8, 8, 4]
     assert [s.settled for s in seen] == [False, True, False, True]
     assert seen[2].seconds == pytest.approx((0.03 + 0.02) / 2)
+
+
+def test_steps_are_played_in_the_order_in_which_they_came() -> None:
+    steps = records({1: 2 * FEWEST})
+    for number, step in enumerate(steps):
+        step["committed"] = number
+    engine = Engine(recorded({"text": steps}), Random(2))
+    played = [engine.step("text", 1, 2).committed for _ in range(40)][1:]
+    follows = [after - before == 1 for before, after in pairwise(played)]
+    assert sum(follows) >= len(follows) - 1
