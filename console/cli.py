@@ -26,6 +26,7 @@ COMMANDS = {
     "attach": "The console on engines that already run.",
     "watch": "Samples of an engine, one line each.",
     "set": "Change k, mode or policy of a running engine.",
+    "sweep": "Visit every k on live traffic, and tell which is the fastest.",
     "check": "Compare an engine's speculative path with its target, token by token.",
     "fingerprint": "Name what serves, pin it, and tell what changed since.",
     "replay": "The console on a recording of `watch --json`.",

@@ -1,0 +1,93 @@
+"""Whether an engine can be swept, and why not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from specdeck.engine.control.protocol import EngineState
+from specdeck.engine.errors import Conflict, EngineError, Unsupported
+from specdeck.engine.sweep.plan import Plan
+
+BY_BATCH_SIZE = "by batch size"
+"""In the facts, where k follows the schedule that the engine was configured with."""
+
+
+def refuse(state: EngineState, plan: Plan) -> None:
+    """Raises Unsupported or Conflict where this engine cannot be swept now, with the reason."""
+    able = state.can("live_k")
+    if not able.available:
+        raise Unsupported(f"a sweep wants live k: {able.reason}", remedy=able.remedy)
+    zero = state.can("target_only")
+    if 0 in plan.ks and not zero.available:
+        raise Unsupported(f"k=0 cannot be visited: {zero.reason}", remedy="sweep from 1 on")
+    if plan.ks[-1] > state.k_max:
+        raise Unsupported(
+            f"k={plan.ks[-1]} is above k_max={state.k_max}: the engine's buffers are sized by it",
+            remedy=f"sweep up to {state.k_max}, or start the engine with "
+            f"num_speculative_tokens: {plan.ks[-1]}",
+        )
+    if state.lease is not None or state.trial is not None:
+        who = state.last_change.who if state.last_change else "somebody"
+        raise Conflict(
+            f"a trial or another sweep is on, by {who}", remedy="wait for its end, or take it back"
+        )
+
+
+def idle(seconds: float) -> EngineError:
+    """No traffic, so nothing to measure."""
+    return EngineError(
+        f"no traffic: the engine generated next to nothing in {seconds:.0f} s",
+        remedy="sweep it while it serves, or put load on it with `specdeck load`",
+    )
+
+
+def moved(state: EngineState) -> Conflict:
+    """Who turned what, so that the sweep cannot go on."""
+    change = state.last_change
+    if change is None:
+        return Conflict("somebody else steers the engine", remedy="agree on who does, sweep again")
+    if change.reason == "the lease ran out":
+        return Conflict("the sweep's lease ran out before it was renewed", remedy="sweep again")
+    turned = ", ".join(
+        f"{name} {change.before.get(name, '?')} → {value}"
+        for name, value in change.after.items()
+        if change.before.get(name) != value
+    )
+    return Conflict(
+        f"{change.who} changed {turned or 'the engine'} in mid-sweep", remedy="sweep again"
+    )
+
+
+def scheduled(facts: Mapping[str, Any]) -> None:
+    """Raises Unsupported where k follows the engine's own schedule.
+
+    The first change of k replaces it until the next start, so a sweep could not leave the
+    engine as it was found.
+    """
+    live = _at(facts, "facts", "live")
+    if isinstance(live, Mapping) and live.get("k") == BY_BATCH_SIZE:
+        raise Unsupported(
+            "the engine follows its own num_speculative_tokens_per_batch_size, which a sweep "
+            "would replace until the next start",
+            remedy="replace it yourself first with `specdeck set URL k=N`",
+        )
+
+
+def max_num_seqs(facts: Mapping[str, Any]) -> int | None:
+    """The largest batch of the engine; None where the facts do not say.
+
+    >>> max_num_seqs({"facts": {"config": {"scheduler": {"max_num_seqs": 32}}}})
+    32
+    >>> max_num_seqs({}) is None
+    True
+    """
+    found = _at(facts, "facts", "config", "scheduler", "max_num_seqs")
+    return found if isinstance(found, int) else None
+
+
+def _at(facts: Mapping[str, Any], *path: str) -> Any:
+    found: Any = facts
+    for name in path:
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
