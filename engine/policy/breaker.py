@@ -99,8 +99,11 @@ class Breaker:
             return True
         return self.state == "half-open" and self._cycle < _BURST_STEPS
 
-    def step(self, seen: StepSeen, *, bypassed: bool) -> None:
-        """Takes in a step; `bypassed` says that the policy's own choice for it was k = 0."""
+    def step(self, seen: StepSeen, *, bypassed: bool, automatic: bool = True) -> None:
+        """Takes in a step; `bypassed` says that the policy's own choice for it was k = 0.
+
+        Unless it is `automatic` windows are measured and never open it.
+        """
         now = self._elapsed.at(seen.t)
         if self.state == "open":
             if not self._held and now - self._since >= self._cooldown:
@@ -113,7 +116,7 @@ class Breaker:
         self._bypassed += bypassed
         self._speculated += seen.verified > 0
         if self._meter.seconds >= self.parameters.window_s:
-            self._close_window()
+            self._close_window(automatic=automatic)
 
     def trip(self, cause: Cause, reason: str, *, hold: bool) -> None:
         """Opens it from outside; `hold` keeps it open until it is reset.
@@ -146,7 +149,12 @@ class Breaker:
             self.alarm,
         )
 
-    def _close_window(self) -> None:
+    def retune(self, parameters: Parameters) -> None:
+        """Goes on by other parameters; what was counted so far stays."""
+        self.parameters = parameters
+        self._cooldown = min(max(self._cooldown, parameters.cooldown_s), parameters.cooldown_max_s)
+
+    def _close_window(self, *, automatic: bool) -> None:
         """Judges a window of the closed breaker."""
         evidence = self._meter.evidence()
         bypassed = self._bypassed >= _BYPASSED * evidence.steps
@@ -159,6 +167,9 @@ class Breaker:
         self._spread = max(_FORGETS * self._spread, evidence.spread or 0.0)
         verdict = judged(evidence, self.parameters, bypassed=bypassed)
         self._begin_window()
+        if not automatic:
+            self._poor, self._run = 0, None
+            return
         if not verdict.weight:
             self._poor, self._run = 0, None
             if self._elapsed.seconds - self._since > _CALM_S:

@@ -48,10 +48,13 @@ class Pilot:
         *,
         breaker: Breaker | None,
         zero: bool = True,
+        automatic: bool = True,
     ) -> None:
         self.experience = experience
         self.breaker = breaker if zero else None
         """None where the method cannot skip a round: `zero` says whether it can."""
+        self.automatic = automatic
+        """Whether the breaker opens by itself; where not, target-only is not visited either."""
         self.ledger = Ledger()
         self._zero = everywhere(0)
         self._spent = self._as_steps = 0.0
@@ -61,13 +64,36 @@ class Pilot:
     def follow(self, policy: Policy) -> None:
         """Lets `policy` choose from now on; what was learned stays, and so does the breaker."""
         self.policy = policy
-        self._audits = self.breaker is not None and not policy.visits_zero
         self._audit_left = 0
-        self.decision = policy.decision
+        self.settle()
+
+    def settle(self) -> None:
+        """Has a breaker that was opened or reset by hand take effect at once."""
+        bypassed = self.breaker is not None and self.breaker.state != "closed"
+        self.decision = self._zero if bypassed else self.policy.decision
 
     def step(self, seen: StepSeen) -> Decision:
         """The k's for the next step: the same object as long as nothing changes."""
-        known, breaker = self.experience, self.breaker
+        breaker = self.breaker
+        self.watch(seen)
+        steering = breaker is None or (breaker.state == "closed" and not self._audit_left)
+        chosen = self.policy.step(seen, steering=steering)
+        if breaker is None:
+            self.decision = chosen
+            return chosen
+        bypassed = self.policy.bypasses(seen.requests)
+        breaker.step(seen, bypassed=bypassed, automatic=self.automatic)
+        if breaker.state != "closed":
+            self._audit_left = 0
+            self.decision = self._bypass(seen, breaker)
+        else:
+            audited = self.automatic and not self.policy.visits_zero and self._audit()
+            self.decision = self._zero if audited else chosen
+        return self.decision
+
+    def watch(self, seen: StepSeen) -> None:
+        """Learns from a step that another hand steers."""
+        known = self.experience
         here = known.bucket
         known.add(seen)
         if known.closed:
@@ -76,18 +102,6 @@ class Pilot:
         if (seen.k or seen.verified) and seconds is not None and not seen.prefill:
             self._spent += seconds
             self._as_steps += seen.committed / seen.requests
-        steering = breaker is None or (breaker.state == "closed" and not self._audit_left)
-        chosen = self.policy.step(seen, steering=steering)
-        if breaker is None:
-            self.decision = chosen
-            return chosen
-        breaker.step(seen, bypassed=self.policy.bypasses(seen.requests))
-        if breaker.state != "closed":
-            self._audit_left = 0
-            self.decision = self._bypass(seen, breaker)
-        else:
-            self.decision = self._zero if self._audits and self._audit(seen) else chosen
-        return self.decision
 
     def _bypass(self, seen: StepSeen, breaker: Breaker) -> Decision:
         """Target-only, or the k of the half-open breaker's bursts."""
@@ -99,7 +113,7 @@ class Pilot:
                 self._trying = everywhere(k)
         return self._trying
 
-    def _audit(self, seen: StepSeen) -> bool:
+    def _audit(self) -> bool:
         """Whether the next step measures target-only."""
         if self._audit_left:
             self._audit_left -= 1

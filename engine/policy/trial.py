@@ -8,8 +8,10 @@ It runs in the engine, so it ends as it should when nobody is looking any more.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
-from typing import Literal
+from statistics import fmean
+from typing import Literal, NamedTuple
 
 from specdeck.engine.policy.elapsed import Elapsed
 from specdeck.engine.policy.observed import StepSeen
@@ -20,8 +22,14 @@ State = Literal["baseline", "changed", "kept", "reverted", "abandoned"]
 Action = Literal["apply", "keep", "revert", "abandon"]
 
 _LEAP_S = 300.0
-_PATIENCE = 3.0
-_PATIENCE_S = 60.0
+_PATIENCE = 1.5
+_PATIENCE_S = 10.0
+"""A trial may take so many times its seconds, and so many more, before it gives up for want
+of work to measure."""
+_GRAIN_S = 0.05
+_REMEMBERED = 4000
+_FRESH_S = 180.0
+"""Work that is older says little of the present load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +40,11 @@ class Comparison:
     """Committed tokens of all requests in a second of work."""
     seconds_per_token: Change
     """Time that a request waits for one token, on average."""
+
+    before: tuple[float, float]
+    """Tokens per second and seconds per token before the change, on average."""
+    after: tuple[float, float]
+    """The same after it."""
 
     @property
     def verdict(self) -> Literal["better", "worse", "inconclusive"]:
@@ -47,20 +60,67 @@ class Comparison:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class TrialView:
-    """A trial, for a screen."""
+class _Block(NamedTuple):
+    """A stretch of work."""
 
-    state: State
-    blocks_before: int
-    blocks_after: int
-    share: float
-    """How much of the present window is over, 0 to 1."""
-    lease_s: float | None
-    """Seconds until the trial takes itself back unless it is renewed; None without a lease."""
-    comparison: Comparison | None
-    reason: str | None
-    """Why it ended."""
+    seconds: float
+    waited: float
+    """Seconds summed over the requests that waited for them."""
+    committed: int
+
+
+class Work:
+    """The latest stretches of work under one setting, so that a trial need not wait for them.
+
+    >>> work = Work()
+    >>> for step in range(40):
+    ...     work.add(StepSeen(step * 0.1, 2, 3, 3, True, 0.1, 4, 2, 6, (2, 0, 0), 0))
+    >>> round(work.seconds, 1)
+    4.0
+    """
+
+    def __init__(self) -> None:
+        self._elapsed = Elapsed(_LEAP_S)
+        self._blocks: deque[tuple[float, _Block]] = deque(maxlen=_REMEMBERED)
+        self._clear()
+
+    def _clear(self) -> None:
+        self._busy = self._waited = 0.0
+        self._committed = 0
+
+    def begin(self) -> None:
+        """Forgets what was: another setting is in force."""
+        self._blocks.clear()
+        self._clear()
+
+    def add(self, seen: StepSeen) -> None:
+        """Counts a step."""
+        seconds = seen.seconds
+        if seconds is None:
+            return
+        self._busy += seconds
+        self._waited += seconds * seen.requests
+        self._committed += seen.committed
+        if self._busy >= _GRAIN_S:
+            block = _Block(self._busy, self._waited, self._committed)
+            self._blocks.append((self._elapsed.at(seen.t), block))
+            self._clear()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of work that are remembered and fresh."""
+        return sum(block.seconds for block in self.latest(_FRESH_S))
+
+    def latest(self, seconds: float) -> list[_Block]:
+        """The last `seconds` of work, oldest first, of the last few minutes."""
+        found: list[_Block] = []
+        now = self._elapsed.seconds
+        for t, block in reversed(self._blocks):
+            if seconds <= 0 or now - t > _FRESH_S:
+                break
+            seconds -= block.seconds
+            found.append(block)
+        return found[::-1]
 
 
 class _Blocks:
@@ -78,12 +138,18 @@ class _Blocks:
         self._committed = 0
 
     def add(self, seen: StepSeen) -> None:
-        if seen.seconds is None:
-            return
-        self.seconds += seen.seconds
-        self._busy += seen.seconds
-        self._waited += seen.seconds * seen.requests
-        self._committed += seen.committed
+        seconds = seen.seconds
+        if seconds is not None:
+            self.take(_Block(seconds, seconds * seen.requests, seen.committed))
+
+    def means(self) -> tuple[float, float]:
+        return fmean(self.tokens_per_second), fmean(self.seconds_per_token)
+
+    def take(self, block: _Block) -> None:
+        self.seconds += block.seconds
+        self._busy += block.seconds
+        self._waited += block.waited
+        self._committed += block.committed
         if self._busy >= self._block_s and self._committed:
             self.tokens_per_second.append(self._committed / self._busy)
             self.seconds_per_token.append(self._waited / self._committed)
@@ -93,7 +159,10 @@ class _Blocks:
 class Trial:
     """One trial; every method answers what the controller must do at once, or None."""
 
-    def __init__(self, parameters: Parameters, *, t: float, lease_s: float | None) -> None:
+    def __init__(
+        self, parameters: Parameters, *, t: float, lease_s: float | None, work: Work | None = None
+    ) -> None:
+        """`work` is what was measured of the present setting already."""
         self.parameters = parameters
         self.state: State = "baseline"
         self.comparison: Comparison | None = None
@@ -101,6 +170,8 @@ class Trial:
         self._elapsed = Elapsed(_LEAP_S)
         self._elapsed.at(t)
         self._before = _Blocks(parameters.block_s)
+        for block in work.latest(parameters.baseline_s) if work is not None else ():
+            self._before.take(block)
         self._after = _Blocks(parameters.block_s)
         self._settling = parameters.settle_s
         self._lease_ends = lease_s
@@ -133,10 +204,7 @@ class Trial:
             return None
         if self.state == "baseline":
             self._before.add(seen)
-            if self._before.seconds < self.parameters.baseline_s:
-                return None
-            self.state = "changed"
-            return "apply"
+            return self.begin()
         if self._settling > 0:
             self._settling -= seen.seconds or 0.0
             return None
@@ -147,23 +215,33 @@ class Trial:
         """Takes the change back now."""
         return None if self.over else self._end(reason)
 
-    def view(self) -> TrialView:
-        """What there is to show."""
-        part, whole = (
-            (self._before, self.parameters.baseline_s)
-            if self.state == "baseline"
-            else (self._after, self.parameters.seconds)
-        )
-        left = None if self._lease_ends is None else self._lease_ends - self._elapsed.seconds
-        return TrialView(
-            self.state,
-            len(self._before.tokens_per_second),
-            len(self._after.tokens_per_second),
-            1.0 if self.over else min(1.0, part.seconds / whole),
-            None if left is None or self.over else max(0.0, left),
-            self.comparison,
-            self.reason,
-        )
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds of work still to be measured in this phase; None when it is over."""
+        if self.over:
+            return None
+        if self.state == "baseline":
+            return max(0.0, self.parameters.baseline_s - self._before.seconds)
+        return max(0.0, self._settling + self.parameters.seconds - self._after.seconds)
+
+    @property
+    def lease_left_s(self) -> float | None:
+        """Seconds until it takes itself back unless it is renewed; None without a lease."""
+        if self._lease_ends is None or self.over:
+            return None
+        return max(0.0, self._lease_ends - self._elapsed.seconds)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the time before the change is measured, so that it can be made at once."""
+        return self.state == "baseline" and self._before.seconds >= self.parameters.baseline_s
+
+    def begin(self) -> Action | None:
+        """The change at once, if what was measured already is enough to compare with."""
+        if not self.ready:
+            return None
+        self.state = "changed"
+        return "apply"
 
     def _conclude(self) -> Action:
         confidence = self.parameters.confidence
@@ -172,7 +250,7 @@ class Trial:
         wait = change(before.seconds_per_token, after.seconds_per_token, confidence=confidence)
         if tokens is None or wait is None:
             return self._end("too little traffic to compare")
-        self.comparison = Comparison(tokens, wait)
+        self.comparison = Comparison(tokens, wait, before.means(), after.means())
         verdict = self.comparison.verdict
         keep = verdict == "better" or (
             verdict == "inconclusive" and self.parameters.keep_inconclusive

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from specdeck.engine.policy.observed import StepSeen
 from specdeck.engine.policy.parameters import Trial as Parameters
-from specdeck.engine.policy.trial import Trial
+from specdeck.engine.policy.trial import Trial, Work
 
 SHORT = Parameters(baseline_s=10.0, seconds=20.0)
 
@@ -41,7 +41,7 @@ def test_better_is_kept_worse_and_unclear_are_taken_back(
 ) -> None:
     trial = Trial(SHORT, t=engine.t, lease_s=None)
     assert run(trial, engine, text, before, after) == ["apply", end]
-    comparison = trial.view().comparison
+    comparison = trial.comparison
     assert comparison is not None
     expected = {"keep": "better"}.get(end, "worse" if before != after else "inconclusive")
     assert comparison.verdict == expected
@@ -94,8 +94,8 @@ def test_a_renewed_lease_lets_it_finish(engine: Any) -> None:
 
 def test_an_engine_that_idles_does_not_hold_a_trial_open() -> None:
     trial = Trial(SHORT, t=0.0, lease_s=None)
-    assert trial.tick(100.0) is None
-    assert trial.tick(151.0) == "abandon"
+    assert trial.tick(54.0) is None
+    assert trial.tick(56.0) == "abandon"
     assert trial.reason == "too little traffic to compare"
 
 
@@ -111,7 +111,7 @@ def test_cancelled_before_the_change_there_is_nothing_to_take_back(engine: Any) 
     trial.step(engine.step("middling", 4, 2))
     assert trial.cancel("ana changed k") == "abandon"
     assert trial.cancel("again") is None
-    assert trial.view().reason == "ana changed k"
+    assert trial.reason == "ana changed k"
 
 
 @given(st.lists(st.sampled_from(["step", "slow", "tick", "late", "renew", "cancel"]), max_size=80))
@@ -130,7 +130,7 @@ def test_apply_comes_first_and_an_end_comes_once(events: list[str]) -> None:
         else:
             action = trial.tick(now)
         actions += [action] if action else []
-        trial.view()
+        assert (trial.seconds_left is None) == trial.over
     assert actions in (
         [],
         ["apply"],
@@ -139,3 +139,24 @@ def test_apply_comes_first_and_an_end_comes_once(events: list[str]) -> None:
         ["apply", "keep"],
     )
     assert trial.over == bool(actions and actions[-1] != "apply")
+
+
+def test_what_was_measured_already_is_the_time_before(engine: Any) -> None:
+    work = Work()
+    while work.seconds < 11.0:
+        work.add(engine.step("predictable", 4, 1))
+    trial = Trial(SHORT, t=engine.t, lease_s=None, work=work)
+    assert trial.begin() == "apply"
+    while not trial.over:
+        trial.step(engine.step("predictable", 4, 5))
+    assert trial.state == "kept"
+
+
+def test_work_of_long_ago_is_not_taken_for_the_present(engine: Any) -> None:
+    work = Work()
+    while work.seconds < 11.0:
+        work.add(engine.step("predictable", 4, 1))
+    engine.t += 600
+    for _ in range(20):
+        work.add(engine.step("predictable", 4, 1))
+    assert not Trial(SHORT, t=engine.t, lease_s=None, work=work).ready
