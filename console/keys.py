@@ -10,7 +10,7 @@ from textual.binding import Binding
 
 from specdeck.console.view.cell import Cell, Row
 
-Group = Literal["Speculation", "Screens", "View", "Engines", "Console"]
+Group = Literal["Speculation", "Screens", "View", "Engines", "Console", "Check"]
 
 
 @dataclass(frozen=True, slots=True)
