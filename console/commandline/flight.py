@@ -31,6 +31,7 @@ def aboard(launch: Launch, *, load: LoadProcess | None = None) -> int:
     again. A start that failed raises StartFailed with the engine's own reason.
     """
     from specdeck.console.app import Console
+    from specdeck.console.commandline.bench import bench
 
     engine = started_here(launch)
     app = Console(
@@ -41,6 +42,7 @@ def aboard(launch: Launch, *, load: LoadProcess | None = None) -> int:
         load=load,
         who=operator(),
         on_change=note_change,
+        bench=bench({engine.url: os.environ.get(OWN_KEY) or None}),
         themes=themes(),
     )
     try:
@@ -105,7 +107,7 @@ def started_here(launch: Launch) -> Attached:
 
     token = admin_token({}, launch.token_file)
     asking = client(launch.url, api_key=os.environ.get(OWN_KEY) or None, token=token)
-    return Attached(asking, name=launch.name, armed=True)
+    return Attached(asking, name=launch.name, armed=True, ended=launch.ended)
 
 
 def attached(to: Access, *, control: bool, name: str | None = None) -> Attached:

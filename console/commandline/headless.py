@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 from collections.abc import Coroutine
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specdeck.console.commandline.engines import OWN_KEY, Access
@@ -14,7 +13,7 @@ from specdeck.console.commandline.memory import note_start
 from specdeck.console.commandline.stop import Teller
 from specdeck.console.commandline.talk import emit, say
 from specdeck.console.commandline.watch import hopeless
-from specdeck.engine.errors import EngineError, StartFailed, Unauthorized
+from specdeck.engine.errors import EngineError, Unauthorized
 
 if TYPE_CHECKING:
     from specdeck.engine.launch.load import LoadProcess
@@ -140,12 +139,12 @@ async def samples(launch: Launch, interval: float) -> int:
     first = True
     try:
         async for reading in readings(client, every=interval):
-            ended = launch.exit_code()
+            ended = launch.ended()
             if ended is not None:
                 # What still answers at the URL is another engine.
                 if not reading.up:
                     emit(status(reading))
-                raise died(launch, ended)
+                raise ended
             if first and isinstance(error := hopeless(reading), Unauthorized):
                 raise Unauthorized(str(error), remedy=f"set {OWN_KEY} to the engine's key")
             first = False
@@ -153,18 +152,6 @@ async def samples(launch: Launch, interval: float) -> int:
     finally:
         await client.close()
     return 0
-
-
-def died(launch: Launch, code: int) -> EngineError:
-    """Why an engine that was ready is no more."""
-    from specdeck.engine.launch.progress import LogTail
-    from specdeck.engine.launch.reason import reason
-
-    assert launch.record is not None
-    log = Path(launch.record.log)
-    return StartFailed(
-        f"the engine ended: {reason(LogTail(log).text(), code)}", remedy=f"the whole log is {log}"
-    )
 
 
 async def answers(url: str) -> bool:

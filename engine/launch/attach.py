@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from specdeck.engine.control.address import engine_url, is_local
 from specdeck.engine.control.protocol import Applied, Change
-from specdeck.engine.errors import Unauthorized, Unsupported
+from specdeck.engine.errors import EngineError, Unauthorized, Unsupported
 from specdeck.engine.metrics.gpu import gpus
 from specdeck.engine.metrics.reading import Gpu, Reading
 
@@ -64,11 +64,14 @@ class Attached:
         *,
         name: str | None = None,
         armed: bool = False,
+        ended: Callable[[], EngineError | None] = lambda: None,
         gpus: Gpus = gpus,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
+        """`ended` says how the process behind the URL ended; None while it runs or is not ours."""
         self._client = client
+        self._ended = ended
         self.name = name or urlsplit(client.url).netloc
         self.armed = armed
         self._gpus: Gpus | None = gpus if is_local(client.url) else None
@@ -102,19 +105,26 @@ class Attached:
         looks = readings(self._client, every=every, clock=self._clock, wall=self._wall)
         async with aclosing(looks) as stream:
             async for reading in stream:
+                gone = self._ended()
+                if gone is not None:
+                    # What still answers at the URL is another engine.
+                    yield Reading(reading.t, self.url, error=gone, control_error=gone)
+                    continue
                 found = await self._look_at_gpus()
                 yield reading if found is None else replace(reading, gpus=found)
 
     async def change(self, change: Change) -> Applied:
         """The engine's word on `change`.
 
-        Raises Unsupported while this is read-only, Unauthorized without a token, and
-        whatever the engine refuses with.
+        Raises Unsupported while this is read-only, Unauthorized without a token, how the
+        engine ended, and whatever it refuses with.
         """
         if not self.armed:
             raise Unsupported(
                 f"{self.name} is attached read-only", remedy="arm it, or attach with --control"
             )
+        if (gone := self._ended()) is not None:
+            raise gone
         self._token()
         return await self._client.put(change)
 

@@ -17,7 +17,8 @@ from specdeck.engine.errors import StartFailed
 from specdeck.engine.launch import argv as command_line
 from specdeck.engine.launch import ports, process, sockets
 from specdeck.engine.launch.build import detected
-from specdeck.engine.launch.progress import Progress, Stage, follow
+from specdeck.engine.launch.progress import LogTail, Progress, Stage, follow
+from specdeck.engine.launch.reason import reason
 from specdeck.engine.launch.registry import Record, Registry
 from specdeck.engine.locations import Locations, private
 
@@ -69,6 +70,7 @@ class Launch:
         self._clock = clock
         self._now = now
         self._started: process.Started | None = None
+        self._ending: StartFailed | None = None
 
     async def progress(self) -> AsyncIterator[Progress]:
         """Every moment of the start; the last one is ready or failed.
@@ -119,6 +121,17 @@ class Launch:
         assert self.failed is not None
         log = f"the whole log is {self.failed.log_path}"
         return StartFailed(f"the engine did not start: {self.failed.failed}", remedy=log)
+
+    def ended(self) -> StartFailed | None:
+        """How an engine that was ready came to its end; None while it runs."""
+        code = self.exit_code()
+        if code is None or self.record is None:
+            return None
+        if self._ending is None:
+            log = Path(self.record.log)
+            why = reason(LogTail(log).text(), code)
+            self._ending = StartFailed(f"the engine ended: {why}", remedy=f"the whole log is {log}")
+        return self._ending
 
     async def _answered(self) -> bool:
         """Whether this very engine answers, and not another one at its URL."""

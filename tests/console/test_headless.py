@@ -54,12 +54,12 @@ class Flown:
 
     url: str
     record: Record
-    exit_code: Callable[[], int | None]
+    ended: Callable[[], StartFailed | None]
 
 
-def flown(url: str, folder: Path, exit_code: Callable[[], int | None]) -> Launch:
+def flown(url: str, folder: Path, ended: Callable[[], StartFailed | None]) -> Launch:
     record = Record("demo", url, 1, 1, None, 1.0, str(folder / "log"), str(folder / "token"))
-    return cast(Launch, Flown(url, record, exit_code))
+    return cast(Launch, Flown(url, record, ended))
 
 
 async def test_samples_end_with_their_engine_though_another_answers(
@@ -69,9 +69,9 @@ async def test_samples_end_with_their_engine_though_another_answers(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("VLLM_API_KEY", "the-key")
-    codes = iter((None, None, 1))
+    ends = iter((None, None, StartFailed("the engine ended")))
     with pytest.raises(StartFailed, match="the engine ended"):
-        await headless.samples(flown(url, tmp_path, lambda: next(codes)), 0.01)
+        await headless.samples(flown(url, tmp_path, lambda: next(ends)), 0.01)
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["up"] for line in lines] == [True, True]
 

@@ -9,7 +9,7 @@ import pytest
 
 from specdeck.engine.control.client import client
 from specdeck.engine.control.protocol import Change, EngineState
-from specdeck.engine.errors import Unauthorized, Unsupported, UsageError
+from specdeck.engine.errors import StartFailed, Unauthorized, Unsupported, UsageError
 from specdeck.engine.launch.attach import Attached, FlownEngine, attach
 from specdeck.engine.metrics.reading import Gpu
 
@@ -107,3 +107,13 @@ async def test_attaching_normalises_the_url_and_asks_nothing() -> None:
         attach("http://ana:pw@h:1")
     with pytest.raises(Unauthorized):
         attach("localhost:8000", control=True)
+
+
+async def test_another_engine_at_the_url_is_not_taken_for_the_one_that_ended() -> None:
+    gone = StartFailed("the engine ended: it was ended by SIGKILL")
+    engine = of(lambda _: httpx.Response(200, text=""), armed=True, ended=lambda: gone)
+    async with aclosing(engine.readings(0.0)) as readings:
+        reading = await anext(readings)
+    assert (reading.up, reading.error) == (False, gone)
+    with pytest.raises(StartFailed, match="SIGKILL"):
+        await engine.change(Change(k=3))

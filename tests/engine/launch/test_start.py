@@ -1,6 +1,7 @@
 """A start, with a script in the engine's place."""
 
 import os
+import signal
 import socket
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -73,3 +74,14 @@ async def test_the_port_of_an_engine_that_is_starting_is_refused(
             answers=yes,
             port=int(launch.url.rpartition(":")[2]),
         )
+
+
+@pytest.mark.parametrize("launch", [no], indirect=True)
+async def test_an_engine_that_was_killed_says_how_it_ended(launch: Launch) -> None:
+    async for moment in launch.progress():
+        if moment.stage == "process" and moment.failed is None and launch.record is not None:
+            assert launch.ended() is None
+            os.kill(launch.record.leader.pid, signal.SIGKILL)
+    end = launch.ended()
+    assert "the engine ended: it was killed by SIGKILL" in str(end)
+    assert launch.ended() is end
