@@ -1,27 +1,308 @@
-"""Both arms side by side."""
+"""Both arms side by side, up to the first token that differs."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from textual import work
 from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.timer import Timer
 
+from specdeck.console.bench import Bench, Results, Session, Wishes
+from specdeck.console.screens import divergence_keys as table
+from specdeck.console.screens.divergence_writing import Writing
 from specdeck.console.screens.over import OverScreen
-from specdeck.console.view.cell import heading
-from specdeck.console.widgets.toned import Line
+from specdeck.console.screens.steering import SteeringScreen
+from specdeck.console.view import divergence as view
+from specdeck.console.view.divergence import Split
+from specdeck.console.widgets.candidates import Candidates
+from specdeck.console.widgets.passage import Passage
+from specdeck.console.widgets.toned import Feed, Line
+from specdeck.engine.divergence.prompts import PromptSet, prompts
+from specdeck.engine.divergence.race import NAMES, Event, Judged, Parted, Said, race
+from specdeck.engine.divergence.report import case_line
+from specdeck.engine.divergence.resolution import Calibration
+from specdeck.engine.errors import SpecdeckError, Unsupported
+
+if TYPE_CHECKING:
+    from specdeck.engine.divergence.lab import Lab, Plan
+
+REDRAW_S = 0.1
+"""Between two pictures of a stream: a link is slow, and so are eyes."""
 
 
-class DivergenceScreen(OverScreen):
-    """Both arms side by side."""
+class DivergenceScreen(Writing, OverScreen):
+    """Asks both arms the same, and stops where they part."""
 
     CSS_PATH = "divergence.tcss"
+    BINDINGS = table.bindings(table.SPLIT)
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal"), (110, "-wide")]
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium"), (34, "-tall")]
+
+    def __init__(self, live: SteeringScreen) -> None:
+        super().__init__(live)
+        self.split = Split()
+        self.found: PromptSet | None = None
+        """The set that the prompt is of."""
+        self._ticking: Timer | None = None
 
     def compose(self) -> ComposeResult:
-        """A heading."""
-        yield Line(id="heading")
+        """Who is compared, the prompt, the two arms, what was found, keys."""
+        yield Line(id="identity")
+        yield Line(id="asked")
+        with Horizontal(id="arms"):
+            for name in NAMES:
+                with Vertical(id=name):
+                    yield Line(id=f"{name}-heading")
+                    yield Passage(id=f"{name}-says")
+                    yield Line(id=f"{name}-token", classes="-empty")
+                    yield Candidates(id=f"{name}-candidates")
+        yield Feed(id="findings")
+        yield Line(id="footer")
 
     def on_mount(self) -> None:
-        """Fill it."""
+        """Find out what can be compared with what."""
+        keymap = self.console.settings.keymap
+        self.query_one("#footer", Line).row = table.footer(table.SPLIT, keymap)
+        self._ticking = self.set_interval(REDRAW_S, self.show, pause=True)
+        self._load(self.session.source)
         self.show()
+        self.describe()
+
+    @property
+    def bench(self) -> Bench:
+        """Where labs come from; raises Unsupported where there is none."""
+        found = self.live.desk.bench
+        if found is None:
+            why = f"{self.live.engine.name} is no live engine"
+            raise Unsupported(why, remedy="attach to one: `specdeck attach URL`")
+        return found
+
+    @property
+    def session(self) -> Session:
+        """What was chosen in this session."""
+        found = self.live.desk.bench
+        return Session() if found is None else found.session
+
+    @property
+    def wishes(self) -> Wishes:
+        """What the operator set."""
+        return self.session.wishes
+
+    @property
+    def reference(self) -> str | None:
+        """The other engine; None where the reference would be the engine itself."""
+        wanted = self.wishes.reference
+        return None if wanted == self.live.engine.url else wanted
+
+    def plan(self) -> Plan:
+        """The wishes, as a lab takes them."""
+        from specdeck.engine.divergence.lab import Plan
+        from specdeck.engine.divergence.request import Settings
+
+        wishes = self.wishes
+        return Plan(
+            settings=Settings(max_tokens=wishes.tokens),
+            threshold=wishes.threshold,
+            streams=wishes.streams,
+            gentle=wishes.gentle,
+        )
+
+    @asynccontextmanager
+    async def lab(self) -> AsyncIterator[Lab]:
+        """Both arms, with their facts on the screen."""
+        async with self.bench.labs(self.live.engine, self.reference, self.plan()) as lab:
+            self.split.arms, self.split.problem = lab.arms, None
+            yield lab
 
     def show(self) -> None:
-        """Name the engine."""
-        self.query_one("#heading", Line).row = heading(self.live.engine.name)
+        """Bring the state onto the screen."""
+        split, session = self.split, self.session
+        prompt, found = session.prompt, self.found
+        count = found.count if found is not None and not session.typed else None
+        source = "typed" if session.typed else session.source.rpartition("/")[2]
+        name = self.live.engine.name
+        with self.app.batch_update():
+            self.query_one("#identity", Line).row = view.identity(name, split, self.reference)
+            self.query_one("#asked", Line).row = view.prompt_row(prompt, source, count)
+            for index, arm in enumerate(NAMES):
+                which = None if split.arms is None else split.arms[index]
+                seconds = None if split.judged is None else split.judged.seconds[arm]
+                heading = view.arm_heading(which, arm, split.sides[arm], seconds)
+                self.query_one(f"#{arm}-heading", Line).row = heading
+                self.query_one(f"#{arm}-says", Passage).cells = view.passage(split, arm)
+                self.query_one(f"#{arm}-token", Line).row = view.candidates_heading(split, arm)
+                bars = self.query_one(f"#{arm}-candidates", Candidates)
+                bars.bars = view.candidates(split, arm)
+                bars.display = bool(bars.bars)
+            rows = view.findings(split)
+            self.query_one("#findings", Feed).rows = rows
+
+    def _load(self, source: str) -> None:
+        """Take the prompts of a set or a file; the first one where none is chosen."""
+        try:
+            self.found = prompts(source)
+        except SpecdeckError as error:
+            self.split.problem = error.line()
+            return
+        if self.session.prompt is None:
+            self.session.prompt = self.found.find(1)
+
+    @work(group="describe", exclusive=True)
+    async def describe(self) -> None:
+        """Say who is compared with whom before anything is asked."""
+        await self._with_lab(None)
+
+    @work(group="race", exclusive=True)
+    async def action_race(self) -> None:
+        """Ask both arms, and show what they say as they say it."""
+        prompt = self.session.prompt
+        if prompt is None:
+            return
+        recorded, arms = self.split.recorded, self.split.arms
+        self.split = Split(arms=arms, running=True, recorded=recorded)
+        await self._with_lab(prompt)
+
+    async def _with_lab(self, prompt: Any) -> None:
+        assert self._ticking is not None
+        try:
+            async with self.lab() as lab:
+                if prompt is not None:
+                    self._ticking.resume()
+                    async with aclosing(race(lab.askers, prompt, self._ruler(lab))) as events:
+                        async for event in events:
+                            self._take(event)
+        except SpecdeckError as error:
+            self.split.problem = error.line()
+        finally:
+            self.split.running = False
+            self._ticking.pause()
+        self.show()
+
+    def _ruler(self, lab: Lab) -> Calibration:
+        """What is known of the margins of these very arms."""
+        key = "\n".join(str(arm.identity()) for arm in lab.arms)
+        return self.session.rulers.setdefault(key, Calibration())
+
+    def _take(self, event: Event) -> None:
+        split = self.split
+        if isinstance(event, Said):
+            side = split.sides[event.arm]
+            side.text += event.text
+            side.tokens += len(event.tokens)
+        elif isinstance(event, Parted):
+            split.parted = event
+            self.show()
+        elif isinstance(event, Judged):
+            split.judged = event
+            self._keep(event)
+
+    def _keep(self, judged: Judged) -> None:
+        """So that bundle and report can be written of it."""
+        self.case = judged.outcome.as_json()
+
+    def action_stop(self) -> None:
+        """Ask no further."""
+        if self.split.running:
+            self.workers.cancel_group(self, "race")
+            self.split.running = False
+            self.split.problem = "stopped"
+            self.show()
+
+    def action_next(self, by: int) -> None:
+        """Another prompt of the set."""
+        if self.found is None or self.session.prompt is None:
+            return
+        number = 1 if self.session.typed else self.session.prompt.number + by
+        self.choose(self.found.find((number - 1) % self.found.count + 1))
+
+    def choose(self, prompt: Any, *, typed: bool = False, recorded: str | None = None) -> None:
+        """Take a prompt; what is known of another one goes."""
+        self.workers.cancel_group(self, "race")
+        self.session.prompt, self.session.typed = prompt, typed
+        problem = self.split.problem if self.split.arms is None else None
+        self.split = Split(arms=self.split.arms, recorded=recorded, problem=problem)
+        self.case = None
+        self.show()
+
+    @work(group="ask", exclusive=True)
+    async def action_prompt(self) -> None:
+        """Type a prompt, or choose one."""
+        from specdeck.console.screens.divergence_prompt import Picker
+
+        picked = await self.app.push_screen_wait(Picker(self.session.source))
+        if picked is None:
+            return
+        if picked.source is not None:
+            self.session.source, self.found = picked.source, picked.found
+        self.choose(picked.prompt, typed=picked.source is None)
+        self.action_race()
+
+    @work(group="ask", exclusive=True)
+    async def action_edit(self) -> None:
+        """Change the wishes."""
+        from specdeck.console.screens.divergence_form import Form
+
+        wishes = await self.app.push_screen_wait(Form(self.wishes))
+        if wishes is None:
+            return
+        if wishes.reference != self.wishes.reference:
+            self.split = Split()
+        self.session.wishes = wishes
+        self.show()
+        self.describe()
+
+    def action_replay(self) -> None:
+        """The prompt of the screen, many times over."""
+        from specdeck.engine.divergence.prompts import copies
+
+        if self.session.prompt is not None:
+            self._results(copies(self.session.prompt, self.wishes.replays), replay=True)
+
+    def action_batch(self) -> None:
+        """The prompts of the set."""
+        try:
+            self._results(prompts(self.session.source, self.wishes.prompts), replay=False)
+        except SpecdeckError as error:
+            self.split.problem = error.line()
+            self.show()
+
+    def action_results(self) -> None:
+        """What was found last, and before."""
+        self._results(None, replay=False)
+
+    def _results(self, wanted: PromptSet | None, *, replay: bool) -> None:
+        from specdeck.console.screens.divergence_results import ResultsScreen
+
+        if self.live.desk.bench is not None:
+            self.app.push_screen(ResultsScreen(self, wanted, replay=replay), self._opened)
+
+    def _opened(self, picked: Any) -> None:
+        """See a case of a check again, with both arms."""
+        if picked is None:
+            return
+        prompt, case = picked
+        self.choose(prompt, recorded=case_line(case))
+        self.action_race()
+
+    def results(self) -> Results | None:
+        """The prompt that was asked last, as a check of one."""
+        if self.case is None or self.session.prompt is None:
+            return None
+        from specdeck.engine.divergence.prompts import copies
+
+        return Results(self.case, copies(self.session.prompt, 1), self.wishes, False)
+
+    def chosen_case(self) -> Any:
+        """The only case that there is."""
+        cases = [] if self.case is None else self.case["cases"]
+        return cases[0] if cases else None
+
+    def action_keys(self) -> None:
+        """The keys of this screen."""
+        from specdeck.console.screens.help import HelpScreen
+
+        self.app.push_screen(HelpScreen(table.SPLIT, self.console.settings.keymap))

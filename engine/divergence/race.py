@@ -192,7 +192,8 @@ async def _judged(
     for one, other in ((ours, theirs), (ours, again[0]), (theirs, again[1])):
         ruler.compare(one, other, agreed(one.token_ids, other.token_ids))
     cross = divergence(ours, theirs)
-    if cross is not None and not cross.stream_only and not cross.tied(ruler.near_tie()):
+    sure = cross is None or (ruler.sound and cross.tied(ruler.near_tie()))
+    if cross is not None and not cross.stream_only and not sure:
         seen = await recheck(cross, prompt, serving=ours, reference=reference)
         cross = replace(cross, recheck=seen)
     parted: dict[Pair, Divergence | None] = {
@@ -202,9 +203,10 @@ async def _judged(
     }
     totals = Totals(calibration=ruler, seconds=max(ours.seconds, theirs.seconds))
     totals.take(parted, has_tools=prompt.has_tools)
-    for sums, answers in ((totals.serving, (ours, again[0])), (totals.reference, (theirs, again[1]))):
-        for answer in answers:
-            sums.see(answer)
+    for answer in (ours, again[0]):
+        totals.serving.see(answer)
+    for answer in (theirs, again[1]):
+        totals.reference.see(answer)
     return _told(prompt, (serving.arm, reference.arm), totals, parted, ours, theirs)
 
 

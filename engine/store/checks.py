@@ -153,6 +153,16 @@ class Checks:
             ).fetchall()
         return tuple(_run(row) for row in rows)
 
+    def recent(self, limit: int = 20) -> tuple[Run, ...]:
+        """The finished runs on any engine, the newest first."""
+        with self._store.transaction(write=False) as db:
+            rows = db.execute(
+                f"SELECT {_RUN} FROM checks WHERE finished IS NOT NULL"
+                " ORDER BY finished DESC, id DESC LIMIT ?",
+                (limit,),
+            ).fetchall()
+        return tuple(_run(row) for row in rows)
+
 
 def _run(row: tuple[Any, ...]) -> Run:
     id_, key, t, url, finished, facts, totals, summary = row

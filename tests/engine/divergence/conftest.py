@@ -69,6 +69,8 @@ class FakeEngine:
         if request.method == "GET":
             return self._get(path)
         body = json.loads(request.content)
+        if path == "/detokenize":
+            return httpx.Response(200, json={"prompt": "".join(f"<{t}>" for t in body["tokens"])})
         if path == "/tokenize":
             return httpx.Response(200, json={"tokens": self._ids(body["prompt"])})
         if self.statuses:

@@ -1,0 +1,159 @@
+"""Chooses a prompt: typed, out of a file, or out of a bundled set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, OptionList
+
+from specdeck.console.view.cell import Cell, Row, joined
+from specdeck.console.view.divergence import preview
+from specdeck.console.widgets.toned import Line
+from specdeck.engine.divergence.prompts import BUNDLED, Prompt, PromptSet, prompts, typed
+from specdeck.engine.errors import SpecdeckError
+
+LISTED = 2000
+"""The most prompts of a file that are shown; a check takes all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """A prompt and where it is from."""
+
+    prompt: Prompt
+    source: str | None = None
+    """The set or the file; None for what was typed."""
+    found: PromptSet | None = None
+
+
+class Picker(ModalScreen[Picked | None]):
+    """A field for text or a path above a list to move through; escape leaves all as it is."""
+
+    CSS_PATH = "divergence_prompt.tcss"
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (22, "-medium")]
+    BINDINGS = [
+        Binding("escape", "dismiss(None)", "back", id="pick.back"),
+        Binding("tab", "app.focus_next", "field or list", id="pick.focus"),
+        Binding("ctrl+o", "chat", "chat", id="pick.chat", priority=True),
+    ]
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.source = source
+        self.found: PromptSet | None = None
+        self.listed: tuple[Prompt, ...] = ()
+        self.chat = False
+        self.sources = (*BUNDLED, *([] if source in BUNDLED else [source]))
+
+    def compose(self) -> ComposeResult:
+        """Sets, prompts, the field, keys."""
+        with Vertical(id="pick"):
+            yield Line(id="sets")
+            yield OptionList(id="prompts", markup=False, compact=True)
+            yield Input(
+                id="typed", placeholder="a prompt, a JSON line, or a file's path", compact=True
+            )
+            yield Line(id="pick-problem", classes="-empty")
+            yield Line(id="pick-keys")
+
+    def on_mount(self) -> None:
+        """Show the set that the prompt is of."""
+        self._take(self.source)
+        self.query_one("#prompts").focus()
+
+    def _take(self, source: str) -> bool:
+        """List a set or a file; False, and the reason on the screen, where it cannot be read."""
+        from itertools import islice
+
+        try:
+            self.found = prompts(source)
+            self.listed = tuple(islice(self.found, LISTED))
+        except SpecdeckError as error:
+            self._problem(error.line())
+            return False
+        self.source = source
+        if source not in self.sources:
+            self.sources = (*BUNDLED, source)
+        listing = self.query_one("#prompts", OptionList)
+        listing.clear_options()
+        listing.add_options([f"{prompt.number:>4} {preview(prompt)}" for prompt in self.listed])
+        listing.highlighted = 0
+        self._problem("")
+        return True
+
+    def _problem(self, text: str) -> None:
+        row = Row((Cell(text, "bad"),)) if text else Row()
+        self.query_one("#pick-problem", Line).row = row
+        names = tuple(
+            Cell(f"{Path(name).name}", "strong" if name == self.source else "muted",
+                 f"screen.set_source({number})")
+            for number, name in enumerate(self.sources)
+        )  # fmt: skip
+        count = 0 if self.found is None else self.found.count
+        self.query_one("#sets", Line).row = Row(
+            (*joined(names), Cell("  ← →", "key")), (Cell(f"{count} prompts", "muted"),)
+        )
+        kind = "chat" if self.chat else "completion"
+        self.query_one("#pick-keys", Line).row = Row(
+            (Cell("enter ", "key"), Cell("take  ", "muted"), Cell("tab ", "key"),
+             Cell("type  ", "muted"), Cell("ctrl+o ", "key"), Cell(f"as {kind}", "muted")),
+            (Cell("esc ", "key"), Cell("back", "muted")),
+        )  # fmt: skip
+
+    def action_chat(self) -> None:
+        """Take typed text for a user's message, or for text to go on from."""
+        self.chat = not self.chat
+        self._problem("")
+
+    def action_set_source(self, number: int) -> None:
+        """Another set."""
+        self._take(self.sources[number])
+
+    def on_key(self, event: object) -> None:
+        """Left and right go through the sets while the list has the keys."""
+        from textual.events import Key
+
+        if not isinstance(event, Key) or not self.query_one("#prompts").has_focus:
+            return
+        if event.key in ("left", "right"):
+            event.stop()
+            by = 1 if event.key == "right" else -1
+            self._take(self.sources[(self.sources.index(self.source) + by) % len(self.sources)])
+
+    @on(OptionList.OptionSelected)
+    def _chosen(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(Picked(self.listed[event.option_index], self.source, self.found))
+
+    @on(Input.Submitted)
+    def _submitted(self, event: Input.Submitted) -> None:
+        text = event.value.strip()
+        if not text:
+            return
+        path = Path(text).expanduser()
+        if _is_path(text, path):
+            if self._take(str(path)):
+                self.query_one("#prompts").focus()
+            return
+        try:
+            prompt = typed(text, chat=self.chat)
+        except SpecdeckError as error:
+            self._problem(error.line())
+            return
+        self.dismiss(Picked(prompt))
+
+
+def _is_path(text: str, path: Path) -> bool:
+    """Whether a file is meant: one that is there, or what is spelt as one."""
+    if "\n" in text or text.startswith("{"):
+        return False
+    spelt = text.startswith(("/", "~/", "./", "../")) or text.endswith((".jsonl", ".txt"))
+    try:
+        return spelt or (" " not in text and path.is_file())
+    except OSError:  # a text too long for a name
+        return False

@@ -1,0 +1,273 @@
+"""Many prompts through both arms, or one prompt many times: progress, figures, cases."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.widgets import OptionList
+
+from specdeck.console.bench import Bench, Results
+from specdeck.console.screens import divergence_keys as table
+from specdeck.console.screens.divergence_writing import Writing
+from specdeck.console.screens.over import OverScreen, screen
+from specdeck.console.view import divergence as split_view
+from specdeck.console.view import divergence_results as view
+from specdeck.console.widgets.progress import ProgressBar
+from specdeck.console.widgets.toned import Feed, Line, Rows
+from specdeck.engine.divergence.canary import history
+from specdeck.engine.divergence.lab import run
+from specdeck.engine.divergence.runner import Found, Progress
+from specdeck.engine.errors import SpecdeckError
+
+if TYPE_CHECKING:
+    from specdeck.console.screens.divergence import DivergenceScreen
+    from specdeck.engine.divergence.prompts import PromptSet
+    from specdeck.engine.store.checks import Run
+
+PANES: Final = ("summary", "cases", "earlier")
+
+
+class ResultsScreen(Writing, OverScreen):
+    """Runs a check while it is open; returns the prompt and the case to see side by side."""
+
+    CSS_PATH = "divergence_results.tcss"
+    BINDINGS = table.bindings(table.RESULTS)
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal"), (110, "-wide")]
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium"), (30, "-tall")]
+
+    def __init__(self, below: DivergenceScreen, wanted: PromptSet | None, *, replay: bool) -> None:
+        super().__init__(below.live)
+        self.below = below
+        self.wanted = wanted
+        self.replay = replay
+        self.pane = "summary"
+        self.progress: Progress | None = None
+        self.running = self.stopped = False
+        self.problem: str | None = None
+        self.runs: tuple[Run, ...] = ()
+        self.now: int | None = None
+        self.met = 0
+        """Cases that were met while it ran."""
+
+    def compose(self) -> ComposeResult:
+        """Who is compared, how far, three panes, keys."""
+        yield Line(id="identity")
+        yield Line(id="progress")
+        yield ProgressBar(id="bar")
+        yield Line(id="panes")
+        yield Line(id="problem", classes="-empty")
+        with Horizontal(id="body"):
+            with VerticalScroll(id="summary"):
+                yield Feed(id="figures")
+            with Vertical(id="lists"):
+                yield OptionList(id="cases", markup=False, compact=True)
+                with VerticalScroll(id="earlier"):
+                    yield Rows(id="runs")
+        yield Line(id="footer")
+
+    def on_mount(self) -> None:
+        """Show what is known, and begin what was asked for."""
+        keymap = self.console.settings.keymap
+        self.query_one("#footer", Line).row = table.footer(table.RESULTS, keymap)
+        self._remember()
+        known = self._known()
+        if self.wanted is None and known is not None:
+            self._fill(known)
+        self.show_pane("summary")
+        if self.wanted is not None:
+            self.check()
+
+    @property
+    def bench(self) -> Bench:
+        """Where labs and the store come from."""
+        return self.below.bench
+
+    def _known(self) -> Results | None:
+        return self.bench.session.results.get(self.live.engine.url)
+
+    def results(self) -> Results | None:
+        """The outcome on the screen."""
+        return None if self.case is None else self._known()
+
+    def chosen_case(self) -> Any:
+        """The case under the cursor, or the gravest."""
+        from specdeck.engine.divergence.bundle import chosen
+
+        if self.case is None:
+            return None
+        at = self.query_one("#cases", OptionList).highlighted
+        if self.pane == "cases" and at is not None and at < len(self.case["cases"]):
+            return self.case["cases"][at]
+        return chosen(self.case, None)
+
+    def show(self) -> None:
+        """Bring the state onto the screen."""
+        what = f"{self.below.wishes.replays} replays" if self.replay else "check"
+        with self.app.batch_update():
+            self.query_one("#identity", Line).row = split_view.identity(
+                self.live.engine.name, self.below.split, self.below.reference
+            )
+            self.query_one("#progress", Line).row = view.progress_row(
+                self.progress, running=self.running, stopped=self.stopped, what=what
+            )
+            done = self.progress
+            self.query_one("#bar", ProgressBar).share = (
+                done.done / done.of if done is not None and done.of else None
+            )
+            self.query_one("#problem", Line).row = view.problem(self.problem)
+            cases = self.met if self.case is None else len(self.case["cases"])
+            counts = {"summary": None, "cases": cases, "earlier": len(self.runs)}
+            self.query_one("#panes", Line).row = view.panes(self.pane, counts)
+            if self.case is None:
+                self.query_one("#figures", Feed).rows = view.empty(running=self.running)
+                self._room("#figures", 3)
+
+    def _fill(self, results: Results) -> None:
+        """An outcome with its cases."""
+        self.case, self.replay = results.data, results.replay
+        rows = view.summary(results.data, replay=results.replay)
+        self.query_one("#figures", Feed).rows = rows
+        self._room("#figures", 3 * len(rows))
+        listing = self.query_one("#cases", OptionList)
+        listing.clear_options()
+        listing.add_options([view.case_row(case) for case in results.data["cases"]])
+        if results.data["cases"]:
+            listing.highlighted = 0
+
+    def _remember(self) -> None:
+        """The checks of this store, of whatever engine."""
+        try:
+            with self.bench.checks() as checks:
+                self.runs = checks.recent()
+        except SpecdeckError as error:
+            self.problem = error.line()
+        local = self.live.desk.local
+        rows = (view.earlier_heading(), *view.earlier(self.runs, local, self.now))
+        self.query_one("#runs", Rows).rows = rows
+        self._room("#runs", len(rows))
+
+    def _room(self, name: str, lines: int) -> None:
+        self.query_one(name).styles.height = lines
+
+    @work(group="check", exclusive=True)
+    async def check(self) -> None:
+        """Run it to its end, or until it is stopped; what was done is kept."""
+        assert self.wanted is not None
+        self.case, self.progress, self.problem, self.met = None, None, None, 0
+        self.running, self.stopped = True, False
+        self.show()
+        memory = self.bench.scratch if self.replay else self.bench.checks
+        try:
+            # Statistics take a second to load, which would be a second without keys.
+            await asyncio.to_thread(_statistics)
+            async with self.below.lab() as lab:
+                with memory() as checks:
+                    outcome = await run(lab, self.wanted, checks, self._said)
+                    data = outcome.as_json()
+                    if not self.replay:
+                        runs = checks.history(lab.arms[0].url)
+                        self.now = runs[0].id
+                        data["history"] = history(runs).as_json()
+            self._ended(data)
+        except SpecdeckError as error:
+            self.problem, self.stopped = error.line(), self.progress is not None
+        finally:
+            self.running = False
+        self.show()
+
+    def _said(self, event: Progress | Found) -> None:
+        if isinstance(event, Progress):
+            self.progress = event
+            self.show()
+            return
+        self.met += event.compared.pair == "cross"
+
+    def _ended(self, data: dict[str, Any]) -> None:
+        assert self.wanted is not None
+        results = Results(data, self.wanted, self.below.wishes, self.replay)
+        self.bench.session.results[self.live.engine.url] = results
+        self._fill(results)
+        self._remember()
+
+    def action_stop(self) -> None:
+        """Stop; a check keeps what was done."""
+        if self.running:
+            self.workers.cancel_group(self, "check")
+            self.running, self.stopped = False, True
+            self.show()
+
+    def action_again(self) -> None:
+        """Go on, or begin anew."""
+        if self.running:
+            return
+        if self.wanted is None or self.replay:
+            self.dismiss(None)
+            self.below.call_later(self.below.action_batch)
+            return
+        self.check()
+
+    def action_back(self) -> None:
+        """Both arms again; a check that runs is stopped, and that is said."""
+        if self.running and self.progress is not None:
+            done = f"{self.progress.done} of {self.progress.of}"
+            kept = "forgotten" if self.replay else "kept: b goes on with it"
+            text = f"stopped at {done}, {kept}"
+            self.say(text)
+            self.below.split.recorded = None
+            self.live.tell(f"check {text}", "warn")
+        self.workers.cancel_group(self, "check")
+        self.dismiss(None)
+
+    def action_over(self, name: str) -> None:
+        """Another screen in place of this one and the one below."""
+        self.action_back()
+        if screen(name) is not type(self.below):
+            self.below.call_later(self.below.action_over, name)
+
+    def action_pane(self, by: int) -> None:
+        """The next pane."""
+        self.show_pane(PANES[(PANES.index(self.pane) + by) % len(PANES)])
+
+    def action_show_pane(self, name: str) -> None:
+        """One pane."""
+        self.show_pane(name)
+
+    def show_pane(self, name: str) -> None:
+        """Bring a pane to the front and give it the arrows."""
+        self.remove_class(*(f"-{pane}" for pane in PANES))
+        self.pane = name
+        self.add_class(f"-{name}")
+        self.query_one(f"#{name}").focus()
+        self.show()
+
+    @on(OptionList.OptionSelected)
+    def _selected(self) -> None:
+        self.action_open()
+
+    def action_open(self) -> None:
+        """See a case side by side."""
+        results, case = self.results(), self.chosen_case()
+        if results is None or case is None:
+            return
+        if self.pane != "cases":
+            self.show_pane("cases")
+            return
+        prompt = results.prompts.find(case["prompt"])
+        if prompt is None:
+            self.say("the prompt is no longer in its file", "error")
+            return
+        self.dismiss((prompt, case))
+
+    def action_keys(self) -> None:
+        """The keys of this screen."""
+        from specdeck.console.screens.help import HelpScreen
+
+        self.app.push_screen(HelpScreen(table.RESULTS, self.console.settings.keymap))
+
+
+def _statistics() -> None:
+    import scipy.stats  # noqa: F401

@@ -1,0 +1,82 @@
+"""Writes down what a screen of the check shows: a report, or one case to reproduce."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from textual.screen import Screen
+
+from specdeck.console import pictures
+from specdeck.engine.errors import SpecdeckError
+
+if TYPE_CHECKING:
+    from specdeck.console.bench import Bench, Results
+
+
+class Writing(Screen[Any]):
+    """For a screen that has results to write down."""
+
+    case: dict[str, Any] | None = None
+    """The outcome on the screen, as JSON has it."""
+
+    @property
+    def bench(self) -> Bench:
+        """Knows the folders."""
+        raise AssertionError("a screen that writes has a bench")
+
+    def results(self) -> Results | None:
+        """What there is to be written; None for nothing."""
+        raise AssertionError("a screen that writes has results")
+
+    def chosen_case(self) -> Any:
+        """The case that a bundle is made of; None for none."""
+        raise AssertionError("a screen that writes has a case")
+
+    def action_report(self) -> None:
+        """Write the outcome down in Markdown, and say where it is."""
+        from specdeck.engine.divergence.report import markdown
+
+        results = self.results()
+        if results is None:
+            self.say("nothing is measured yet: no report")
+            return
+        self._write("check", markdown(results.data))
+
+    def action_bundle(self) -> None:
+        """Write one case down so that others can see it, and say where that is."""
+        from specdeck.engine.divergence.bundle import bundle
+        from specdeck.engine.divergence.request import Settings
+
+        results, case = self.results(), self.chosen_case()
+        if results is None or case is None:
+            self.say("nothing differs, so there is no case to bundle")
+            return
+        prompt = results.prompts.find(case["prompt"])
+        if prompt is None:
+            self.say("the prompt is no longer in its file", "error")
+            return
+        settings = Settings(max_tokens=results.wishes.tokens)
+        keyed = self.bench.keyed
+        self._write("case", bundle(results.data, case, prompt, settings, keyed=keyed))
+
+    def _write(self, kind: str, content: str) -> None:
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(time.time()))
+
+        def write(folder: Path) -> str:
+            path = folder / f"specdeck-{kind}-{stamp}.md"
+            with path.open("x", encoding="utf-8") as file:
+                file.write(content)
+            return str(path)
+
+        try:
+            path = pictures.save(write, self.bench.folders())
+        except (OSError, SpecdeckError) as error:
+            self.say(f"not written: {error}", "error")
+        else:
+            self.say(f"wrote {pictures.spelt(path, Path.home())}")
+
+    def say(self, text: str, severity: Any = "information") -> None:
+        """One line for the operator."""
+        self.app.notify(text, severity=severity, markup=False)

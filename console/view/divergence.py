@@ -1,0 +1,257 @@
+"""Both arms side by side, as words: what each says, where they part, what kind of parting it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from specdeck.console.view.cell import Bar, Cell, Row, Tone, heading, joined
+
+if TYPE_CHECKING:
+    from specdeck.engine.divergence.arms import Arm, Name
+    from specdeck.engine.divergence.compare import Divergence
+    from specdeck.engine.divergence.prompts import Prompt
+    from specdeck.engine.divergence.race import Judged, Parted
+
+CLASS_TONES: dict[str, Tone] = {
+    "near_tie": "warn", "material": "bad", "structural": "bad", "stream_only": "bad",
+}  # fmt: skip
+GRADES = {
+    "soft": "soft: the same engine without drafts",
+    "hard": "hard: another engine",
+}
+
+
+@dataclass(slots=True)
+class Side:
+    """What one arm has said so far."""
+
+    text: str = ""
+    tokens: int = 0
+
+
+@dataclass(slots=True)
+class Split:
+    """The state of a split screen."""
+
+    arms: tuple[Arm, Arm] | None = None
+    problem: str | None = None
+    """Why nothing can be compared: one line with its remedy."""
+    running: bool = False
+    sides: dict[str, Side] = field(default_factory=lambda: {"serving": Side(), "reference": Side()})
+    parted: Parted | None = None
+    judged: Judged | None = None
+    recorded: str | None = None
+    """The case of an earlier check that is being looked at again, on one line."""
+
+
+def identity(name: str, split: Split, wanted: str | None) -> Row:
+    """The engine, and what it is compared with; the grade is always there."""
+    grade = "hard" if wanted else "soft"
+    if split.arms is not None:
+        grade = split.arms[1].grade
+    left = (Cell(" check ", "strong"), Cell(f" {name}"))
+    target = split.arms[1].url if split.arms and grade == "hard" else wanted or ""
+    other = Cell(f"{target} " if target else "", "muted")
+    return Row(
+        left,
+        (Cell("reference ", "muted"), other, Cell(f"{GRADES[grade]} ", "accent")),
+        shorter=((Cell("reference ", "muted"), Cell(f"{grade} ", "accent")),),
+    )
+
+
+def prompt_row(prompt: Prompt | None, source: str, count: int | None) -> Row:
+    """Which prompt is asked, and how it ends: that is what the answer goes on from."""
+    if prompt is None:
+        return Row((Cell(" no prompt: press p", "warn"),))
+    place = f" {source} {prompt.number}" + (f" of {count}" if count else "")
+    return Row((Cell(place, "accent"), Cell("  "), Cell(preview(prompt), "muted")))
+
+
+def preview(prompt: Prompt, width: int = 160) -> str:
+    """The last words of a prompt on one line.
+
+    >>> from specdeck.engine.divergence.prompts import Prompt
+    >>> preview(Prompt(1, 1, {"prompt": "import os\\n\\ndef f("}))
+    'import os ↵ def f('
+    """
+    body = prompt.body
+    if prompt.chat:
+        content = body["messages"][-1].get("content")
+        words = content if isinstance(content, str) else "…"
+    else:
+        words = body["prompt"] if isinstance(body["prompt"], str) else f"tokens {body['prompt']}"
+    text = " ↵ ".join(part.strip() for part in words.splitlines() if part.strip())
+    return printable(text[:width] + ("…" if len(text) > width else ""))
+
+
+def printable(text: str) -> str:
+    """`text` without what would move a terminal's cursor."""
+    return "".join(c if c.isprintable() else "·" for c in text)
+
+
+def visible(text: str) -> str:
+    """A token with its blanks shown.
+
+    >>> visible(" the"), visible("\\n\\t"), visible("")
+    ('␣the', '↵⇥', '∅')
+    """
+    shown = text.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥")
+    return printable(shown) or "∅"
+
+
+def arm_heading(arm: Arm | None, name: Name, side: Side, seconds: float | None) -> Row:
+    """An arm's name, how it decodes, how much it has said."""
+    said = [] if not side.tokens else [Cell(f"{side.tokens} tokens", "plain")]
+    if seconds is not None:
+        said.append(Cell(f"{seconds:.2f} s", "muted"))
+    return heading(f"{name} {_decoding(arm)}".rstrip(), *joined(tuple(said)))
+
+
+def _decoding(arm: Arm | None) -> str:
+    if arm is None:
+        return ""
+    if arm.pin is not None:
+        return f"k={arm.pin}, pinned"
+    parts = ["k=–" if arm.facts.k is None else f"k={arm.facts.k}"]
+    return ", ".join([*parts, *([arm.facts.mode] if arm.facts.mode else [])])
+
+
+def passage(split: Split, name: Name) -> tuple[Cell, ...]:
+    """What an arm says: quiet while the arms agree, then its own token."""
+    side, parted = split.sides[name], split.parted
+    if parted is None:
+        equal = split.judged is not None
+        return (Cell(side.text, "muted" if not equal else "plain"),)
+    found = parted.divergence
+    token = found.serving_token if name == "serving" else found.reference_token
+    common = parted.texts.common
+    before = Cell(side.text if common is None else common, "muted")
+    return before, Cell(_shown(parted, token), "accent" if name == "serving" else "strong")
+
+
+def _shown(parted: Parted, token: int | None) -> str:
+    if token is None:
+        return "◼ends here"
+    text = parted.texts.tokens.get(token)
+    return f"⟨{token}⟩" if text is None else f"▸{visible(text)}"
+
+
+def candidates_heading(split: Split, name: Name) -> Row:
+    """The margin of an arm's token over the other arm's."""
+    if split.parted is None:
+        return Row()
+    found = split.parted.divergence
+    margin = found.margin_serving if name == "serving" else found.margin_reference
+    own = found.serving_token if name == "serving" else found.reference_token
+    said = Cell("–" if margin is None else f"{_bound(found, margin)}{margin:.3f}", "strong")
+    token = "the end" if own is None else str(own)
+    return heading(f"token {found.index}: {token}", Cell("margin ", "muted"), said)
+
+
+def _bound(found: Divergence, margin: float) -> str:
+    return "≥ " if found.bounded and margin >= 0 else ""
+
+
+def candidates(split: Split, name: Name) -> tuple[Bar, ...]:
+    """The likeliest tokens of an arm where the two part; a bar is a probability."""
+    if split.parted is None:
+        return ()
+    found, texts = split.parted.divergence, split.parted.texts.tokens
+    top = found.serving_top if name == "serving" else found.reference_top
+    own = found.serving_token if name == "serving" else found.reference_token
+    return tuple(
+        Bar(
+            f"{'▸' if token == own else ' '} {token:>6} {visible(texts.get(token, '?'))}",
+            math.exp(min(0.0, logprob)),
+            f"{logprob:.3f}".replace("-", "−"),
+            "accent" if token == own else "plain",
+        )
+        for token, logprob in top[:2]
+    )
+
+
+def findings(split: Split, *, key: str = "enter") -> tuple[Row, ...]:
+    """What is to be said below the arms, the gravest first."""
+    return tuple(_findings(split, key))
+
+
+def _findings(split: Split, key: str) -> Iterator[Row]:
+    if split.problem is not None:
+        yield _said("cannot", "bad", split.problem)
+    if split.recorded is not None:
+        yield _said("in the check", "accent", split.recorded)
+    if split.judged is not None:
+        yield from _judged(split.judged)
+    elif split.parted is not None:
+        yield _said("differs", "warn", f"at token {split.parted.divergence.index}; being judged")
+    elif split.running:
+        agreed = min(side.tokens for side in split.sides.values())
+        yield _said("equal", "muted", f"so far, {agreed} tokens")
+    elif split.problem is None and split.arms is not None:
+        yield _said("ready", "muted", f"{key} asks both arms, p chooses a prompt")
+
+
+def _judged(judged: Judged) -> Iterator[Row]:
+    data = judged.outcome.as_json()
+    case = data["cases"][0] if data["cases"] else None
+    if case is None or judged.case is None:
+        ours, theirs = judged.seconds["serving"], judged.seconds["reference"]
+        text = f"to the end: {judged.tokens} tokens, serving {ours:.2f} s, reference {theirs:.2f} s"
+        yield _said("equal", "good", text)
+    else:
+        kind = str(case["class"])
+        yield _said(kind.replace("_", " "), CLASS_TONES[kind], reason(case, data["near_tie"]))
+        if case["recheck"]:
+            yield _said("recheck", "plain", recheck(case["recheck"]))
+    yield _floor(judged)
+
+
+def reason(case: dict[str, Any], ruler: dict[str, Any]) -> str:
+    """Why a case is of its class."""
+    limit = f"{ruler['threshold']:.3g}"
+    if case["class"] == "stream_only":
+        return "the same tokens are told otherwise when they are streamed"
+    if case["structure"]:
+        from specdeck.engine.divergence.report import change_line
+
+        changed = "; ".join(change_line(change) for change in case["structure"])
+        if case["class"] == "structural":
+            return f"{changed} (the tokens themselves are a near tie)"
+        return f"a confident token was replaced: {changed}"
+    if case["class"] == "near_tie":
+        resolution = f"{ruler['resolution']:.3g}"
+        return f"margins up to {limit} may be rounding (logits have a resolution of {resolution})"
+    return f"a confident token was replaced: a margin above {limit} is no rounding"
+
+
+def recheck(seen: dict[str, Any]) -> str:
+    """What the target says of the serving arm's tokens, fed to it in one pass.
+
+    >>> recheck({"gap": 2.125, "rank": 3, "worst": 2.125, "confirmed": True})
+    'the target, fed the same tokens, prefers its own by 2.125 (rank 3): confirmed'
+    """
+    if seen["gap"] is None:
+        return "the target gives no figure for the token"
+    rank = "" if seen["rank"] is None else f" (rank {seen['rank']})"
+    if not seen["confirmed"]:
+        return f"the target, fed the same tokens, would have agreed within {seen['gap']:.3f}{rank}"
+    return f"the target, fed the same tokens, prefers its own by {seen['gap']:.3f}{rank}: confirmed"
+
+
+def _floor(judged: Judged) -> Row:
+    totals = judged.outcome.totals
+    words = [
+        f"{name} {'differs from itself' if differs else 'repeats itself'}"
+        for name, differs in (
+            ("serving", totals.serving_mismatches), ("reference", totals.reference_mismatches),
+        )
+    ]  # fmt: skip
+    unsteady = totals.serving_mismatches or totals.reference_mismatches
+    return _said("A/A", "warn" if unsteady else "muted", "asked twice, " + ", ".join(words))
+
+
+def _said(name: str, tone: Tone, text: str) -> Row:
+    return Row((Cell(f" {name:<12} ", tone), Cell(printable(text))))

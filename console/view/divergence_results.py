@@ -1,0 +1,243 @@
+"""A check's outcome on a screen: progress, figures, cases, and the checks before it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from specdeck.console.view.cell import Cell, Row, Tone, joined
+
+if TYPE_CHECKING:
+    from specdeck.console.view.words import LocalTime
+    from specdeck.engine.divergence.runner import Progress
+    from specdeck.engine.store.checks import Run
+
+Data = Mapping[str, Any]
+_VERDICTS: dict[str, Tone] = {"pass": "good", "fail": "bad", "inconclusive": "warn"}
+
+
+def percent(value: float | None) -> str:
+    """A share for reading.
+
+    >>> percent(0.012), percent(0.0), percent(1.0), percent(None)
+    ('1.20%', '0%', '100%', '–')
+    """
+    if value is None:
+        return "–"
+    return f"{value:.0%}" if value in (0, 1) else f"{value:.2%}"
+
+
+def interval(ci95: Sequence[float] | None) -> str:
+    """Wilson's interval for reading.
+
+    >>> interval([0.0055, 0.0259]), interval(None)
+    ('95% in 0.55%–2.59%', '')
+    """
+    return "" if ci95 is None else f"95% in {percent(ci95[0])}–{percent(ci95[1])}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds for reading.
+
+    >>> duration(54.2), duration(372.0), duration(7300.0)
+    ('54 s', '6 min 12 s', '2 h 1 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def progress_row(progress: Progress | None, *, running: bool, stopped: bool, what: str) -> Row:
+    """How far a run is."""
+    if progress is None:
+        return Row((Cell(f" {what} ", "strong"), Cell("starting …" if running else "", "muted")))
+    words = [Cell(f"{progress.done} of {progress.of}", "plain")]
+    tone: Tone = "warn" if progress.mismatches else "muted"
+    words.append(Cell(f"{progress.mismatches} differ", tone))
+    if progress.refused:
+        words.append(Cell(f"{progress.refused} refused", "warn"))
+    right: list[Cell] = []
+    if running and progress.per_second is not None:
+        right.append(Cell(f"{progress.per_second:.1f}/s", "muted"))
+    if running and progress.seconds_left is not None:
+        right.append(Cell(f"{duration(progress.seconds_left)} left ", "plain"))
+    if stopped:
+        right.append(Cell("stopped; b goes on ", "warn"))
+    return Row((Cell(f" {what} ", "strong"), *joined(tuple(words))), joined(tuple(right)))
+
+
+def summary(data: Data, *, replay: bool) -> tuple[Row, ...]:
+    """The figures, what an operator acts upon first."""
+    return tuple(_summary(data, replay))
+
+
+def _summary(data: Data, replay: bool) -> Iterator[Row]:
+    if replay:
+        yield _line(
+            "replays", Cell(f"{data['mismatches']} of {data['prompts']} differ", _tone(data))
+        )
+    else:
+        yield _line("verdict", Cell(f"{data['verdict']}: {data['reason']}", _tone(data)))
+    exact, ci = data["exact_rate"], data["ci95"]
+    flipped = None if ci is None else [1 - ci[1], 1 - ci[0]]
+    yield _line("exact", Cell(f"{percent(exact)}  {interval(flipped)}"))
+    differ = f"{data['mismatches']} of {data['prompts']}, {percent(data['mismatch_rate'])}"
+    limit = "" if replay else f", threshold {percent(data['max_mismatch'])}"
+    yield _line("differ", Cell(f"{differ}{limit}"))
+    yield _floor(data)
+    yield _line("classes", Cell(_classes(data)))
+    if data["cases"]:
+        yield _line("first at", Cell(places(data)))
+    tools = data["tool_arguments"]
+    if tools["prompts"]:
+        text = f"{tools['mismatches']} of {tools['prompts']} differ in name or arguments"
+        yield _line("tool calls", Cell(f"{text}, {percent(tools['rate'])}"))
+    session = data["per_session"]
+    yield _line(
+        "session", Cell(f"{percent(session['p_any'])} that one of {session['calls']} calls differs")
+    )
+    for name, arm in data["arms"].items():
+        yield _line(name, Cell(_arm(arm)))
+    near = data["near_tie"]
+    yield _line(
+        "near tie",
+        Cell(
+            f"margins up to {near['threshold']:.3g}, resolution {near['resolution']:.3g}", "muted"
+        ),
+    )
+    refused = data["refused"]
+    if refused["prompts"]:
+        first = refused["first"][0] if refused["first"] else {"prompt": "–", "reason": "–"}
+        text = f"{refused['prompts']}: prompt {first['prompt']}: {first['reason']}"
+        yield _line("refused", Cell(text, "warn"))
+    for notice in data["notices"]:
+        yield _line("note", Cell(notice, "muted"))
+
+
+def _tone(data: Data) -> Tone:
+    return _VERDICTS[data["verdict"]]
+
+
+def _floor(data: Data) -> Row:
+    floor = data["noise_floor"]
+    serving = floor["serving"]
+    text = (
+        f"reference {floor['mismatches']} of {floor['pairs']} against itself,"
+        f" serving {percent(serving['rate'])} of {serving['pairs']}"
+    )
+    return _line("noise floor", Cell(text))
+
+
+def _classes(data: Data) -> str:
+    named = [f"{name.replace('_', ' ')} {n}" for name, n in data["classes"].items() if n]
+    return " · ".join(named) or "nothing differs"
+
+
+def places(data: Data) -> str:
+    """Where the cases begin: single places where they are few, else their range.
+
+    >>> places({"cases": [{"index": 4}, {"index": 4}, {"index": 9}], "first_divergence": {}})
+    'token 4 ×2, 9'
+    """
+    counted = Counter(int(case["index"]) for case in data["cases"])
+    if len(counted) <= 6:
+        named = (f"{at} ×{n}" if n > 1 else str(at) for at, n in sorted(counted.items()))
+        return f"token {', '.join(named)}"
+    found = data["first_divergence"]
+    return f"token {found['min']} to {found['max']}, median {found['median']:g}"
+
+
+def _arm(arm: Data) -> str:
+    speed = arm["tokens_per_second"]
+    parts = [f"k={'–' if arm['k'] is None else arm['k']}", str(arm["grade"])]
+    if speed is not None:
+        parts.append(f"{speed:.0f} tokens/s a stream")
+    if arm["drafted"] is not None:
+        parts.append(f"{arm['drafted']} drafted")
+    return ", ".join([*parts, arm["fingerprint"] or arm["system_fingerprint"] or "no fingerprint"])
+
+
+def _line(name: str, *said: Cell) -> Row:
+    return Row((Cell(f" {name:<12} ", "muted"), *said))
+
+
+def case_row(case: Data) -> str:
+    """A case in a list.
+
+    >>> case_row({"prompt": 17, "index": 42, "class": "near_tie", "reference_token": 309,
+    ...   "serving_token": None, "margin_reference": 0.06, "margin_serving": 0.0,
+    ...   "structure": [], "recheck": None})
+    'near tie     prompt 17, token 42: 309 → end, margins 0.06 → 0'
+    """
+    from specdeck.engine.divergence.report import case_line
+
+    named = str(case["class"]).replace("_", " ")
+    said = case_line(case).replace(f", {named}", "", 1)
+    return f"{named:<12} {said}"
+
+
+def panes(shown: str, counts: Mapping[str, int | None]) -> Row:
+    """The names of the panes; the one that is shown stands out."""
+    cells = [
+        Cell(f"{name} {'' if n is None else n} ".replace("  ", " "),
+             "strong" if name == shown else "muted", f"screen.show_pane('{name}')")
+        for name, n in counts.items()
+    ]  # fmt: skip
+    return Row((Cell(" "), *joined(tuple(cells), "│ ")), fill="─")
+
+
+COLUMNS = (
+    f" {'when':<11} {'verdict':<12} {'k':>2} {'differ':>8} {'of':>5} {'floor':>6} {'grade':<5} "
+)
+
+
+def earlier_heading() -> Row:
+    """The columns of the table of earlier checks."""
+    return Row((Cell(f"{COLUMNS}draft, fingerprint", "muted"),))
+
+
+def earlier(runs: Sequence[Run], local: LocalTime, now: int | None = None) -> tuple[Row, ...]:
+    """The checks of this store, the newest first, whatever they drafted with."""
+    if not runs:
+        return (Row((Cell(" no check is finished yet: b starts one", "muted"),)),)
+    return tuple(_run(run, local, run.id == now) for run in runs if run.summary is not None)
+
+
+def _run(run: Run, local: LocalTime, marked: bool) -> Row:
+    data = run.summary or {}
+    serving, reference = data["arms"]["serving"], data["arms"]["reference"]
+    when = time.strftime("%d %b %H:%M", local(run.finished or run.t))
+    floor = data["noise_floor"]["rate"]
+    k = "–" if serving["k"] is None else str(serving["k"])
+    return Row((
+        Cell("▸" if marked else " ", "accent"),
+        Cell(f"{when:<12} ", "muted"),
+        Cell(f"{data['verdict']:<12} ", _VERDICTS[data["verdict"]]),
+        Cell(f"{k:>2} {percent(data['mismatch_rate']):>8} {data['prompts']:>5} "),
+        Cell(f"{percent(floor):>6} {reference['grade']:<5} ", "muted"),
+        Cell(_draft(run)),
+        Cell(f" {serving['fingerprint'] or serving['system_fingerprint'] or ''}", "muted"),
+    ))  # fmt: skip
+
+
+def _draft(run: Run) -> str:
+    facts = run.facts.get("serving", {}).get("facts", {})
+    details = facts.get("details") or {}
+    name = details.get("models.draft.name") or details.get("models.draft.model")
+    return str(name or facts.get("method") or "no draft").rpartition("/")[2]
+
+
+def empty(*, running: bool) -> tuple[Row, ...]:
+    """A summary of nothing."""
+    text = "figures come at the end" if running else "nothing is measured yet: b starts a check"
+    return (Row((Cell(f" {text}", "muted"),)),)
+
+
+def problem(text: str | None) -> Row:
+    """Why a check has ended early, on one line."""
+    return Row() if text is None else Row((Cell(f" {text}", "bad"),))

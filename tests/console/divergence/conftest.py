@@ -1,0 +1,89 @@
+"""A console on an engine that can be asked: the fake one of the check's own tests."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from specdeck.console.app import Console
+from specdeck.console.bench import Bench
+from specdeck.engine.divergence.lab import Lab, Plan
+from specdeck.engine.errors import SpecdeckError
+from specdeck.engine.launch.attach import FlownEngine
+from specdeck.engine.store.checks import Checks
+from specdeck.engine.store.store import Store
+
+if TYPE_CHECKING:
+    from tests.console.conftest import Kit, MakeConsole
+
+_FAKES = Path(__file__).parents[2] / "engine" / "divergence" / "conftest.py"
+
+
+@pytest.fixture(scope="session")
+def fakes() -> Any:
+    """The module with the engine of functions."""
+    spec = importlib.util.spec_from_file_location("divergence_fakes", _FAKES)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@dataclass
+class Deck:
+    """The console, its fake engines, and what they were asked."""
+
+    app: Console
+    bench: Bench
+    serving: Any
+    folder: Path
+    asked: list[tuple[str | None, Plan]] = field(default_factory=list)
+    failure: SpecdeckError | None = None
+    """Raised instead of a lab."""
+
+
+Opens = Callable[..., Deck]
+
+
+@pytest.fixture
+def deck(fakes: Any, kit: type[Kit], console: MakeConsole, tmp_path: Path) -> Opens:
+    """Makes a console whose labs ask `serving` and, when one is named, `reference`."""
+
+    def make(serving: Any = None, reference: Any = None, **settings: Any) -> Deck:
+        ours = serving or fakes.FakeEngine()
+        held: list[Deck] = []
+
+        @asynccontextmanager
+        async def labs(engine: FlownEngine, other: str | None, plan: Plan) -> AsyncIterator[Lab]:
+            one = held[0]
+            one.asked.append((other, plan))
+            if one.failure is not None:
+                raise one.failure
+            theirs = fakes._engine(reference) if other else None
+            async with Lab(fakes._engine(ours), theirs, plan, wall=lambda: kit.start) as lab:
+                yield lab
+
+        @contextmanager
+        def store(name: str) -> Iterator[Checks]:
+            with Store(tmp_path / name) as opened:
+                yield Checks(opened)
+
+        bench = Bench(
+            labs,
+            lambda: store("store.sqlite"),
+            lambda: store("scratch.sqlite"),
+            folders=lambda: [tmp_path],
+            reference="http://other" if reference else None,
+        )
+        app = console(kit.engine(kit.run(3)), bench=bench, **settings)
+        held.append(Deck(app, bench, ours, tmp_path))
+        return held[0]
+
+    return make
