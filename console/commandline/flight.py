@@ -50,6 +50,8 @@ def aboard(launch: Launch, *, load: LoadProcess | None = None) -> int:
     finally:
         if load is not None:
             load.close()
+    if app.failure is not None:
+        raise app.failure
     if launch.failed is not None:
         raise launch.failure()
     if launch.record is None:

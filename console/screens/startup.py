@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
 
 from textual import work
 from textual.app import ComposeResult
@@ -14,6 +15,7 @@ from specdeck.console.renderables.bars import bar
 from specdeck.console.view import starting
 from specdeck.console.view.cell import Cell, Row, heading
 from specdeck.console.widgets.toned import Line, Rows
+from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.launch.progress import Progress
 
 
@@ -28,6 +30,12 @@ class StartupScreen(Screen[None]):
 
     class Ready(Message):
         """The engine answers."""
+
+    @dataclass
+    class Raised(Message):
+        """The start ended with an error instead of a last moment."""
+
+        error: SpecdeckError
 
     def __init__(self, name: str, progress: AsyncIterator[Progress], footer: Row) -> None:
         super().__init__()
@@ -58,11 +66,17 @@ class StartupScreen(Screen[None]):
     @work(exclusive=True)
     async def follow(self) -> None:
         """Show each moment; leave when the engine is ready."""
-        async for progress in self.progress:
-            self.show(progress)
-            if progress.ready:
-                self.post_message(self.Ready())
-                return
+        progress = Progress("environment", 0.0)
+        try:
+            async for progress in self.progress:
+                self.show(progress)
+                if progress.ready:
+                    self.post_message(self.Ready())
+                    return
+        except SpecdeckError as error:
+            # There was no process, or none to go on with.
+            self.post_message(self.Raised(error))
+            self.show(replace(progress, failed=error.line()))
 
     def show(self, progress: Progress) -> None:
         """One moment of the start."""

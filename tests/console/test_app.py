@@ -17,8 +17,9 @@ from specdeck.console.screens.help import HelpScreen
 from specdeck.console.screens.live import LiveScreen
 from specdeck.console.settings import Settings
 from specdeck.console.widgets.chart import Chart
+from specdeck.console.widgets.toned import Rows
 from specdeck.engine.control.protocol import Applied, Capability, Change, LastChange
-from specdeck.engine.errors import Conflict, SpecdeckError
+from specdeck.engine.errors import Conflict, SpecdeckError, UsageError
 from specdeck.engine.launch.progress import Progress
 from specdeck.engine.store.store import Action
 
@@ -449,6 +450,25 @@ async def test_a_start_that_failed_shows_the_reason_and_quits_without_asking(
         await pilot.press("q")
         await settled(pilot)
         assert not app.is_running
+
+
+async def test_a_start_that_raised_is_shown_and_handed_on(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    refusal = UsageError("port 8000 is taken", remedy="choose another with --port")
+
+    async def progress() -> AsyncIterator[Progress]:
+        yield Progress("process", 0.1)
+        raise refusal
+
+    app = console(kit.engine([]), progress=progress(), owned=True)
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        assert app.screen.has_class("-failed")
+        assert "port 8000 is taken: choose another" in str(
+            app.screen.query_one("#verdict", Rows).rows
+        )
+    assert app.failure is refusal
 
 
 async def test_the_palette_offers_every_key_and_theme(kit: type[Kit], console: MakeConsole) -> None:
