@@ -89,6 +89,8 @@ class Console(App[str]):
             who=who,
             on_change=on_change,
             load=load,
+        self.failure: SpecdeckError | None = None
+        """What the start raised."""
             clock=clock,
             local=local,
             footer=keys.footer(self.keys, self.settings.keymap),
@@ -146,6 +148,10 @@ class Console(App[str]):
         self.theme = name
 
     def action_next_theme(self) -> None:
+    def on_startup_screen_raised(self, message: StartupScreen.Raised) -> None:
+        """Keep the error for whoever opened the console."""
+        self.failure = message.error
+
         """The theme after this one."""
         names = self.theme_names
         now = names.index(self.theme) if self.theme in names else -1
