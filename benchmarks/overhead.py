@@ -19,6 +19,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 from benchmarks.engines import DEMO, Flown, engine, loaded, middle, table, window
 
@@ -94,7 +95,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--policy", choices=["threshold", "goodput"])
     options = parser.parse_args()
-    pinned = {"speculative_config": json.dumps(speculation(PINNED_K))} if options.policy else {}
+    pinned: dict[str, Any] = {}
+    if options.policy:
+        pinned["speculative_config"] = json.dumps(speculation(PINNED_K))
     with engine(plugin=False, **pinned) as plain, engine(**pinned) as flown:
         asyncio.run(compared(plain, flown, options))
 

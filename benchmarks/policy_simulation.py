@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Iterator
 from math import exp
 from pathlib import Path
 from random import Random
-from statistics import fmean
 from typing import Any, NamedTuple
 
 from specdeck.engine.policy.breaker import Breaker
@@ -34,7 +33,7 @@ from specdeck.engine.policy.parameters import Threshold as ThresholdParameters
 from specdeck.engine.policy.pilot import Pilot
 from specdeck.engine.policy.threshold import Threshold
 from specdeck.engine.tuning.cost import CostModel
-from specdeck.engine.tuning.simulation import Drawn, Engine, Pools, rate, recorded
+from specdeck.engine.tuning.simulation import Cell, Engine, Pools, rate, recorded
 
 RECORDED = sorted((Path(__file__).parent / "data").glob("steps*.jsonl.gz"))
 K_MAX = 5
@@ -59,29 +58,32 @@ class Segment(NamedTuple):
     seconds: float
 
 
-def synthetic(random: Random, batches: Iterable[int], count: int = 1500) -> Pools:
+def synthetic(random: Random, batches: Iterable[int], count: int = 4000) -> Pools:
     """Pools from the model."""
-    pools: Pools = {}
-    for text, shares in SYNTHETIC.items():
-        for requests in batches:
-            for k in range(K_MAX + 1):
-                pools[text, requests, k] = [
-                    _made(random, shares, requests, k) for _ in range(count)
-                ]
-    return pools
+    return {
+        (text, requests): Cell(
+            [COST.seconds(requests, k) for k in range(K_MAX + 1)],
+            [_noise(random) for _ in range(count)],
+            [_accepted(random, shares, requests) for _ in range(count)],
+        )
+        for text, shares in SYNTHETIC.items()
+        for requests in batches
+    }
 
 
-def _made(random: Random, shares: tuple[float, ...], requests: int, k: int) -> Drawn:
+def _noise(random: Random) -> float:
+    slow = HICCUP_TIMES if random.random() < HICCUP else 1.0
+    return exp(random.gauss(0, NOISE)) * slow
+
+
+def _accepted(random: Random, shares: tuple[float, ...], requests: int) -> list[int]:
     accepted = [0] * K_MAX
     for _ in range(requests):
-        for position in range(k):
+        for position in range(K_MAX):
             if random.random() >= shares[position]:
                 break
             accepted[position] += 1
-    slow = HICCUP_TIMES if random.random() < HICCUP else 1.0
-    seconds = COST.seconds(requests, k) * exp(random.gauss(0, NOISE)) * slow
-    drafts = requests if k else 0
-    return Drawn(seconds, requests + sum(accepted), drafts, drafts * k, tuple(accepted))
+    return accepted
 
 
 def records(paths: Iterable[Path]) -> dict[str, list[dict[str, Any]]]:
@@ -131,7 +133,7 @@ def run(
     most: int | None = None,
 ) -> Run:
     """Drives `auto` through `load`, at most `most` steps."""
-    engine, depth = Engine(pools, random), 1 + max(k for _, _, k in pools)
+    engine, depth = Engine(pools, random), depth_of(pools)
     tokens = steps = 0
     oracle, start = 0.0, time.process_time()
     for text, requests, seconds in load:
@@ -151,8 +153,8 @@ def run(
 
 def cells(pools: Pools, seed: int) -> Iterator[tuple[str, list[Segment]]]:
     """Loads of one text and batch size, and loads that change."""
-    sizes = sorted({requests for _, requests, _ in pools})
-    texts = list(dict.fromkeys(text for text, _, _ in pools))
+    sizes = sorted({requests for _, requests in pools})
+    texts = list(dict.fromkeys(text for text, _ in pools))
     for text in texts:
         for requests in sizes:
             yield f"{text} {requests}", [Segment(text, requests, 120)]
@@ -163,7 +165,7 @@ def cells(pools: Pools, seed: int) -> Iterator[tuple[str, list[Segment]]]:
 
 
 def table(pools: Pools, seed: int) -> None:
-    depth = 1 + max(k for _, _, k in pools)
+    depth = depth_of(pools)
     kinds = [*(f"k={k}" for k in range(depth)), "threshold", "goodput"]
     print("committed tokens per second, over those of the best fixed k for the whole load")
     print(f"{'load':16s}" + "".join(f"{kind:>10s}" for kind in kinds) + "    regret")
@@ -177,13 +179,16 @@ def table(pools: Pools, seed: int) -> None:
 
 
 def collapse(pools: Pools, seed: int) -> None:
-    """Text turns from the first kind to the last and back."""
-    texts = list(dict.fromkeys(text for text, _, _ in pools))
-    k_max = max(k for _, _, k in pools)
+    """Every draft is rejected for a minute."""
+    first = next(text for text, _ in pools)
+    pools = {key: cell for key, cell in pools.items() if key[0] == first}
+    for (_, requests), cell in list(pools.items()):
+        pools["rejected", requests] = Cell(cell.seconds, cell.noise, [(0,) * len(cell.seconds)])
+    k_max = depth_of(pools) - 1
     parameters = BreakerParameters()
     print("a collapse of acceptance at 60 s that ends at 120 s: the breaker, windows of "
           f"{parameters.window_s:g} s")  # fmt: skip
-    for requests in sorted({requests for _, requests, _ in pools}):
+    for requests in sorted({requests for _, requests in pools}):
         for kind in (f"k={k_max}", "goodput"):
             events: list[tuple[float, str]] = [(0.0, "closed")]
 
@@ -192,7 +197,7 @@ def collapse(pools: Pools, seed: int) -> None:
                 if auto.breaker.state != seen_before[-1][1]:
                     seen_before.append((seen.t, auto.breaker.state))
 
-            load = [Segment(text, requests, 60) for text in (texts[0], texts[-1], texts[0])]
+            load = [Segment(text, requests, 60) for text in (first, "rejected", first)]
             run(pools, pilot(kind, k_max, breaker=parameters), load, Random(seed), watch)
             opened = next((t - 60 for t, state in events if t > 60 and state == "open"), None)
             closed = next((t - 120 for t, state in events if t > 120 and state == "closed"), None)
@@ -206,10 +211,10 @@ def collapse(pools: Pools, seed: int) -> None:
 
 def edge(pools: Pools, seed: int) -> None:
     """An hour at gains around the breaker's thresholds, with texts mixed to that gain."""
-    k_max = max(k for _, _, k in pools)
+    k_max = depth_of(pools) - 1
     parameters = BreakerParameters()
     print("an hour at the edge: how often the breaker opened, fixed k in force")
-    for requests in sorted({requests for _, requests, _ in pools})[::2]:
+    for requests in sorted({requests for _, requests in pools})[::2]:
         for gain in (-parameters.loss, 0.0, parameters.gain):
             mixed = at_gain(pools, requests, k_max, gain, Random(seed))
             if mixed is None:
@@ -223,42 +228,30 @@ def edge(pools: Pools, seed: int) -> None:
 
 
 def at_gain(pools: Pools, requests: int, k: int, gain: float, random: Random) -> Pools | None:
-    """One text, drawn from the first and the last, at which `k` gains `gain` over k = 0."""
-    texts = list(dict.fromkeys(text for text, _, _ in pools))
-    good, bad = (pools[text, requests, k] for text in (texts[0], texts[-1]))
-    alone = rate(pools, texts[0], requests, 0)
-    low, high = 0.0, 1.0
-    for _ in range(40):
-        share = (low + high) / 2
-        tokens = share * fmean(d.committed for d in good) + (1 - share) * fmean(
-            d.committed for d in bad
-        )
-        spent = share * fmean(d.seconds for d in good) + (1 - share) * fmean(d.seconds for d in bad)
-        low, high = (share, high) if tokens / spent / alone - 1 < gain else (low, share)
+    """One text, of stretches of the first and the last, at which `k` gains `gain` over k = 0."""
+    texts = list(dict.fromkeys(text for text, _ in pools))
+    good, bad = (pools[text, requests] for text in (texts[0], texts[-1]))
+    cost = good.seconds[k] / good.seconds[0]
+    most, least = (cell.rate(requests, k) * cell.seconds[k] / requests for cell in (good, bad))
+    share = ((1 + gain) * cost - least) / (most - least)
     if not 0.001 < share < 0.999:
         return None
-    depth = 1 + max(k for _, _, k in pools)
-    return {
-        ("edge", requests, k): [
-            step
-            for _ in range(20_000 // STRETCH)
-            for step in stretch(
-                pools[texts[0] if random.random() < share else texts[-1], requests, k], random
-            )
-        ]
-        for k in range(depth)
-    }
+    drafts: list[tuple[int, ...]] = []
+    for _ in range(20_000 // STRETCH):
+        tape = (good if random.random() < share else bad).drafts[-1]
+        start = random.randrange(len(tape))
+        drafts += [tape[(start + i) % len(tape)][0] for i in range(STRETCH)]
+    return {("edge", requests): Cell(good.seconds, good.noise, drafts)}
 
 
-def stretch(pool: list[Drawn], random: Random) -> list[Drawn]:
-    """Steps in a row."""
-    start = random.randrange(len(pool))
-    return [pool[(start + i) % len(pool)] for i in range(STRETCH)]
+def depth_of(pools: Pools) -> int:
+    """How many k's there are, 0 among them."""
+    return len(next(iter(pools.values())).seconds)
 
 
 def million(pools: Pools, seed: int, count: int) -> None:
     """The cost of goodput and breaker together, simulation included."""
-    k_max = max(k for _, _, k in pools)
+    k_max = depth_of(pools) - 1
     load = [segment for _, load in cells(pools, seed) for segment in load] * 1000
     ran = run(
         pools, pilot("goodput", k_max, breaker=BreakerParameters()), load, Random(seed), most=count
@@ -282,7 +275,8 @@ def main() -> None:
         print("SYNTHETIC steps: no engine was measured")
     else:
         pools = recorded(records(arguments.steps or RECORDED))
-        print(f"{sum(map(len, pools.values())):,} recorded steps of a real engine")
+        count = sum(len(cell.noise) for cell in pools.values())
+        print(f"{count:,} recorded steps of a real engine")
     if not pools:
         parser.exit(1, "no batch size was recorded at every k\n")
     table(pools, arguments.seed)

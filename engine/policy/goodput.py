@@ -21,6 +21,8 @@ from specdeck.engine.policy.probing import Prober
 
 _OPTIMISM = 1.5
 """Standard errors by which another k is given the benefit of the doubt when a try is due."""
+_BASELINE_SHARE = 0.3
+"""Of what exploring may cost, the part that measuring target-only takes while it is far behind."""
 _TIMED_STEPS = 8
 
 
@@ -191,8 +193,14 @@ class Goodput:
         if other < self._low:
             return None
         last = times.last(here, other)
+        if last is None:
+            return other
         wait = self.parameters.baseline_s / (1 if present else 2)
-        return other if last is None or now - last >= wait else None
+        if explore := self.parameters.explore:
+            spent = self.parameters.probe_steps * (times.seconds(here, other) or 0.0)
+            lost = spent * max(0.0, 1 - rates[other] / rates[present])
+            wait = max(wait, lost / (_BASELINE_SHARE * explore))
+        return other if now - last >= wait else None
 
     def _promising(self, here: int, rates: list[float]) -> int | None:
         """The other k that could be best, given what is not known of it."""

@@ -17,6 +17,8 @@ from specdeck.engine.policy.observed import StepSeen
 
 MEASURED_STEPS = 6.0
 """Steps at k = 0 from which target-only counts as measured."""
+_BLOCK_STEPS = 8
+"""Steps in a row that deviate as one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +38,11 @@ class Evidence:
     compared: int = 0
     """The steps behind the two figures above."""
     squares: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    """Sums over these steps of speculating², target-only² and their product."""
+    """Sums over `blocks` of speculating², target-only² and their product."""
     target_only_error: float = 0.0
     """Relative standard error of what a target-only step takes."""
+    blocks: int = 0
+    """The blocks of successive steps that `squares` sums over; 0 where each step is one."""
 
     def __add__(self, other: Self) -> Evidence:
         """Both windows as one."""
@@ -54,6 +58,7 @@ class Evidence:
             self.compared + other.compared,
             (mine[0] + theirs[0], mine[1] + theirs[1], mine[2] + theirs[2]),
             max(self.target_only_error, other.target_only_error),
+            self.blocks + other.blocks,
         )
 
     @property
@@ -72,13 +77,18 @@ class Evidence:
 
     @property
     def spread(self) -> float | None:
-        """Relative deviation of single steps from the mean gain; None of fewer than five."""
-        if self.compared < 5 or not (self.speculating_s and self.target_only_s):
+        """Relative deviation of single steps from the mean gain; None of fewer than five.
+
+        Neighbours are alike, in text and in what else the machine does: were they not, blocks
+        of them would deviate less than they do, and single steps as much as this.
+        """
+        blocks = self.blocks or self.compared
+        if self.compared < 5 or blocks < 2 or not (self.speculating_s and self.target_only_s):
             return None
         ratio = self.target_only_s / self.speculating_s
         spent, worth, both = self.squares
         rest = max(0.0, worth - 2 * ratio * both + ratio * ratio * spent)
-        return sqrt(rest / (self.compared - 1)) * self.compared / self.target_only_s
+        return sqrt(rest * blocks / (blocks - 1) * self.compared) / self.target_only_s
 
     def gain_error(self, *, spread: float = 0.0) -> float | None:
         """Standard error of `gain`; None when there are too few steps to tell.
@@ -114,6 +124,8 @@ class Meter:
         self._speculating = self._worth = 0.0
         self._compared = 0
         self._spent2 = self._worth2 = self._both = self._doubt = 0.0
+        self._block = (0, 0.0, 0.0)
+        self._blocks = 0
 
     def add(self, seen: StepSeen) -> None:
         """Counts a step that `experience` has taken in."""
@@ -140,12 +152,23 @@ class Meter:
             self._speculating += seconds
             self._worth += worth
             self._compared += 1
-            self._spent2 += seconds * seconds
-            self._worth2 += worth * worth
-            self._both += seconds * worth
+            steps, spent, gained = self._block
+            steps, spent, gained = self._block = steps + 1, spent + seconds, gained + worth
+            if steps == _BLOCK_STEPS:
+                self._close_block(spent, gained)
+
+    def _close_block(self, spent: float, worth: float) -> None:
+        self._spent2 += spent * spent
+        self._worth2 += worth * worth
+        self._both += spent * worth
+        self._blocks += 1
+        self._block = (0, 0.0, 0.0)
 
     def evidence(self) -> Evidence:
-        """The window so far."""
+        """The window so far; it begins another block of steps."""
+        steps, spent, worth = self._block
+        if steps:
+            self._close_block(spent, worth)
         return Evidence(
             self.seconds,
             self._steps,
@@ -157,6 +180,7 @@ class Meter:
             self._compared,
             (self._spent2, self._worth2, self._both),
             self._doubt,
+            self._blocks,
         )
 
     def _measured(self, here: int) -> float:

@@ -17,7 +17,7 @@ from specdeck.engine.tuning.cost import Cell, CostModel, fit
 _LEVEL_GAIN = 0.05
 _FULL = 400.0
 """The most steps that the memory of one cell is worth."""
-_HALF_LIFE_S = 30.0
+_HALF_LIFE_S = 90.0
 _CLIP = 4.0
 _REFIT_BLOCKS = 64
 _GUESS_ERROR = 0.10

@@ -1,36 +1,54 @@
 """An engine made of recorded steps: policies can be tried on it a million steps at a time.
 
-Steps are those recorded of the same text, batch size and k, played in the order in which
-they came and for a stretch at a time: a request that is easy to draft stays so for a while,
-and a machine that is slow does too. Where a stretch begins is chance.
+What a step takes at a k is the mean of the recorded steps at that k, times the noise of a
+recorded step; what it commits are the drafts of a recorded step at the deepest k, cut to
+length, since a position is accepted or not whatever would have followed it. So every k meets
+the same text and the same machine. Noise and drafts are played in the order in which they
+came, a stretch at a time: a request that is easy to draft stays so for a while, and a machine
+that is slow does too. Where a stretch begins is chance.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
-from typing import Any, NamedTuple
+from statistics import fmean
+from typing import Any
 
 from specdeck.engine.policy.observed import Observer, StepSeen
 
-FEWEST = 100
+FEWEST = 30
 """Steps of each k from which a batch size counts as recorded."""
 _STRETCH = 64
-"""Steps that are played in a row while k stays."""
+"""Steps that are played in a row."""
 
 
-class Drawn(NamedTuple):
-    """What one step brought."""
+class Cell:
+    """The steps of one text and one batch size."""
 
-    seconds: float
-    committed: int
-    drafts: int
-    drafted: int
-    accepted: tuple[int, ...]
+    def __init__(
+        self, seconds: Sequence[float], noise: Sequence[float], drafts: Sequence[Sequence[int]]
+    ) -> None:
+        """`seconds` of a mean step by k from 0, `noise` of single steps as factors of it.
+
+        `drafts` has, by step, how many drafts were accepted at each position.
+        """
+        self.seconds = tuple(seconds)
+        mean = fmean(noise)
+        self.noise = [factor / mean for factor in noise]
+        depth = len(self.seconds) - 1
+        self.drafts = [
+            [_cut(accepted, k, depth) for accepted in drafts] for k in range(len(self.seconds))
+        ]
+        """By k: accepted drafts by position, and their sum."""
+
+    def rate(self, requests: int, k: int) -> float:
+        """Committed tokens per second at a fixed k."""
+        return (requests + fmean(total for _, total in self.drafts[k])) / self.seconds[k]
 
 
-Pools = dict[tuple[str, int, int], list[Drawn]]
-"""Steps by text, batch size and k; k had been in force before the step as well."""
+Pools = dict[tuple[str, int], Cell]
+"""Cells by text and batch size."""
 
 
 class Engine:
@@ -38,71 +56,72 @@ class Engine:
 
     def __init__(self, pools: Pools, random: Random) -> None:
         self._pools = pools
-        self._mixed: dict[tuple[str, int, int, int], list[Drawn]] = {}
         self._random = random.random
         self._verified = 0
-        self._played: list[Drawn] = []
-        self._at = self._left = 0
+        self._played: Cell | None = None
+        self._left = self._noise = self._draft = 0
         self.t = 0.0
 
     def step(self, text: str, requests: int, k: int) -> StepSeen:
-        """One step at `k`."""
+        """One step at `k`; the one in which k changes costs half of each."""
+        cell = self._pools[text, requests]
+        if cell is not self._played or not self._left:
+            self._played, self._left = cell, _STRETCH
+            self._noise = int(self._random() * len(cell.noise))
+            self._draft = int(self._random() * len(cell.drafts[0]))
+        self._left -= 1
         verified, self._verified = self._verified, k
         settled = verified == k
-        pool = self._pools[text, requests, k] if settled else self._mix(text, requests, verified, k)
-        if pool is not self._played or not self._left:
-            self._played, self._left = pool, _STRETCH
-            self._at = int(self._random() * len(pool))
-        self._left -= 1
-        self._at = at = self._at + 1 if self._at + 1 < len(pool) else 0
-        seconds, committed, drafts, drafted, accepted = pool[at]
+        mean = cell.seconds[k] if settled else (cell.seconds[k] + cell.seconds[verified]) / 2
+        noise, drafts = cell.noise, cell.drafts[verified]
+        self._noise = at = self._noise + 1 if self._noise + 1 < len(noise) else 0
+        self._draft = now = self._draft + 1 if self._draft + 1 < len(drafts) else 0
+        seconds, (accepted, total) = mean * noise[at], drafts[now]
         self.t = t = self.t + seconds
+        drafted = requests if verified else 0
         return StepSeen(
-            t, requests, k, verified, settled, seconds, committed, drafts, drafted, accepted, 0
-        )
-
-    def _mix(self, text: str, requests: int, verified: int, k: int) -> list[Drawn]:
-        """Steps in which k changes: the tokens of the old k, half the time of each."""
-        key = (text, requests, verified, k)
-        if key not in self._mixed:
-            old, new = self._pools[text, requests, verified], self._pools[text, requests, k]
-            self._mixed[key] = [
-                was._replace(seconds=(was.seconds + will.seconds) / 2)
-                for was, will in zip(old, new, strict=False)
-            ]
-        return self._mixed[key]
+            t, requests, k, verified, settled, seconds, requests + total,
+            drafted, drafted * verified, accepted, 0,
+        )  # fmt: skip
 
 
 def recorded(texts: Mapping[str, Iterable[Mapping[str, Any]]]) -> Pools:
     """Pools from the plugin's records of steps, by kind of text.
 
-    Batch sizes at which some k has fewer than `FEWEST` steps are left out. At one stream a
-    thousand of each k are wanted: what a pool says of its k is as good as its mean.
+    Batch sizes at which some k has fewer than `FEWEST` steps are left out.
     """
-    found: Pools = {}
+    found: dict[tuple[str, int], dict[int, list[StepSeen]]] = {}
     for text, records in texts.items():
         observer = Observer()
         for record in records:
             seen = observer.see(record)
             if seen.settled and not seen.prefill and seen.seconds is not None:
-                drawn = Drawn(
-                    seen.seconds,
-                    seen.committed,
-                    seen.drafts,
-                    seen.drafted,
-                    tuple(seen.accepted),
-                )
-                found.setdefault((text, seen.requests, seen.k), []).append(drawn)
-    depth = 1 + max((k for _, _, k in found), default=0)
-    whole = {
-        (text, requests)
-        for text, requests, _ in found
-        if all(len(found.get((text, requests, k), ())) >= FEWEST for k in range(depth))
+                found.setdefault((text, seen.requests), {}).setdefault(seen.k, []).append(seen)
+    deepest = max((k for by_k in found.values() for k in by_k), default=0)
+    return {
+        key: _cell(by_k)
+        for key, by_k in found.items()
+        if all(len(by_k.get(k, ())) >= FEWEST for k in range(deepest + 1))
     }
-    return {key: steps for key, steps in found.items() if key[:2] in whole}
 
 
 def rate(pools: Pools, text: str, requests: int, k: int) -> float:
     """Committed tokens per second at a fixed k."""
-    pool = pools[text, requests, k]
-    return sum(drawn.committed for drawn in pool) / sum(drawn.seconds for drawn in pool)
+    return pools[text, requests].rate(requests, k)
+
+
+def _cell(by_k: Mapping[int, Sequence[StepSeen]]) -> Cell:
+    means = [fmean(seen.seconds or 0.0 for seen in by_k[k]) for k in range(len(by_k))]
+    every = sorted((seen for steps in by_k.values() for seen in steps), key=lambda seen: seen.t)
+    noise = [(seen.seconds or 0.0) / means[seen.k] for seen in every]
+    return Cell(means, noise, [seen.accepted for seen in by_k[max(by_k)]])
+
+
+def _cut(accepted: Sequence[int], k: int, depth: int) -> tuple[tuple[int, ...], int]:
+    """What a step accepts whose drafts end at position `k`, with its sum.
+
+    >>> _cut((4, 2, 1), 2, 3)
+    ((4, 2, 0), 6)
+    """
+    kept = tuple(accepted[:k])
+    return kept + (0,) * (depth - len(kept)), sum(kept)
