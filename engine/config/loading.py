@@ -20,6 +20,7 @@ from specdeck.engine.config.arguments import (
 from specdeck.engine.config.check import Misfit, fitted, nearest
 from specdeck.engine.config.config import Config, Notice
 from specdeck.engine.config.document import Document, Keys, read, shown
+from specdeck.engine.config.exact import with_exact
 from specdeck.engine.config.paths import resolved
 from specdeck.engine.config.schema import Block, Settings
 from specdeck.engine.config.secrets import check_environment
@@ -69,9 +70,13 @@ def checked(document: Document, arguments: Arguments) -> Config:
         raise document.error((), "no `model` to serve", "add `model: …`, or `attach:` with a `url`")
     _check_sampling(document, settings, engine_args)
     notices += _bounds(document, settings, engine_args)
+    resolved_args, added = with_exact(
+        document, settings.exact_models, resolved(engine_args, document.path.parent)
+    )
+    notices += added
     return Config(
         path=document.path,
-        engine_args=MappingProxyType(resolved(engine_args, document.path.parent)),
+        engine_args=MappingProxyType(resolved_args),
         orchestration=settings.orchestration,
         sampling=settings.sampling,
         alerts=settings.alerts,

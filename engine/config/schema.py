@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -38,7 +38,13 @@ class Orchestration(Block):
     """How k is chosen while the engine runs."""
 
     adaptive_draft: bool = False
-    """Lets the policy move k by itself; without it k stays where the operator put it."""
+    """Starts the engine with a policy that moves k by itself; without it k stays where the
+    operator puts it."""
+    policy: Literal["goodput", "threshold"] | None = None
+    """The policy that `adaptive_draft` starts; goodput without a value."""
+    breaker: Literal["policy", "always", "never"] | None = None
+    """When speculation that does not pay is bypassed by itself: while a policy moves k, with a
+    fixed k as well, or never; `policy` without a value. By hand and by a check it always is."""
     min_draft_length: int | None = Field(default=None, ge=0)
     """The smallest k that the policy may choose."""
     max_draft_length: int | None = Field(default=None, ge=1)
@@ -150,7 +156,10 @@ class Settings(Block):
     orchestration: Orchestration = Orchestration()
     sampling: Sampling = Sampling()
     exact_models: Words = ()
-    """Served names whose requests must be answered target-only."""
+    """Served names whose requests are answered target-only, beside others that speculate.
+
+    A name that is not among served_model_name is added to it.
+    """
     alerts: Alerts = Alerts()
     fingerprint: Fingerprint = Fingerprint()
     attach: Attach | None = None

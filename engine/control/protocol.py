@@ -37,6 +37,9 @@ IN_RESPONSES_VARIABLE = "SPECDECK_FINGERPRINT_IN_RESPONSES"
 ORCHESTRATION_VARIABLE = "SPECDECK_ORCHESTRATION"
 """The config's `orchestration` block as JSON: parameters of the policies."""
 
+EXACT_VARIABLE = "SPECDECK_EXACT_MODELS"
+"""The config's `exact_models` as a JSON list."""
+
 TOKEN_VARIABLE = "SPECDECK_ADMIN_TOKEN"
 """Names the environment variable a client reads the admin token from."""
 

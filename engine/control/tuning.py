@@ -261,6 +261,8 @@ class Tuning:
     """Expected share of drafts accepted up to each position, lately; None before any draft."""
     changes: tuple[KChange, ...] = ()
     """The last 50, oldest first."""
+    exact_reason: str | None = None
+    """Why requests under exact names are not kept target-only; None when they are."""
 
     def as_json(self) -> dict[str, Any]:
         """Plain dicts and lists, for the wire."""

@@ -11,6 +11,7 @@ from specdeck.engine.config.arguments import Argument
 from specdeck.engine.config.config import Config
 from specdeck.engine.config.methods import GRAPHS_PER_K
 from specdeck.engine.control.protocol import (
+    EXACT_VARIABLE,
     IN_RESPONSES_VARIABLE,
     ORCHESTRATION_VARIABLE,
     TIERS_VARIABLE,
@@ -185,6 +186,8 @@ def environment(
         found.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     if block := config.orchestration.model_dump(exclude_none=True, exclude={"graphs_per_k"}):
         found[ORCHESTRATION_VARIABLE] = json.dumps(block)
+    if config.exact_models:
+        found[EXACT_VARIABLE] = json.dumps(config.exact_models)
     if SCHEDULE not in (config.speculative or {}):
         found[TIERS_VARIABLE] = "1"
     if config.fingerprint is not None and not config.fingerprint.in_responses:

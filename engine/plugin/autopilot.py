@@ -3,111 +3,174 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any, Literal
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from specdeck.engine.control.protocol import ORCHESTRATION_VARIABLE
 from specdeck.engine.control.protocol import Breaker as BreakerState
-from specdeck.engine.policy import parameters
+from specdeck.engine.control.protocol import Policy as PolicyName
+from specdeck.engine.control.tuning import KChange
 from specdeck.engine.policy.breaker import Breaker
+from specdeck.engine.policy.catalogue import Catalogue
+from specdeck.engine.policy.curve import Curve
 from specdeck.engine.policy.decision import Decision
 from specdeck.engine.policy.experience import Experience
+from specdeck.engine.policy.fixed import Fixed
 from specdeck.engine.policy.goodput import Goodput
-from specdeck.engine.policy.observed import Observer
+from specdeck.engine.policy.observed import Observer, StepSeen
+from specdeck.engine.policy.parameters import Threshold as ThresholdParameters
+from specdeck.engine.policy.parameters import parameters
 from specdeck.engine.policy.pilot import Pilot, Policy
 from specdeck.engine.policy.threshold import Threshold
+from specdeck.engine.policy.trial import Work
 
-Chooser = Literal["threshold", "goodput"]
+_CHANGES = 50
 
 
 class Autopilot:
-    """Chooses k for one engine with one policy, and bypasses speculation that does not pay.
+    """Observes one engine always; chooses k where a policy is to, and bypasses what does not pay.
 
     What it learned of the engine outlives a change of policy.
     """
 
     def __init__(
         self,
-        chooser: Chooser,
+        catalogue: Catalogue,
         *,
         k: int,
         k_max: int,
         zero: bool,
         asynchronous: bool,
-        orchestration: Mapping[str, Any],
+        wall: Callable[[], float],
     ) -> None:
-        """`zero` says whether the engine can skip a round; raises ParameterError."""
-        self._orchestration = orchestration
-        experience = Experience(k_max)
+        """`zero` says whether the engine can skip a round."""
+        self._catalogue = catalogue
+        self._wall = wall
+        self._name: PolicyName = "fixed"
         self._observer = Observer(settle=2 if asynchronous else 1)
-        self._pilot = Pilot(
-            _policy(chooser, experience, k=max(k, 1), orchestration=orchestration),
-            experience,
-            breaker=Breaker(_breaker(orchestration), experience),
-            zero=zero,
+        self.experience = Experience(k_max, catalogue.goodput.memory_steps)
+        self.breaker = Breaker(catalogue.breaker, self.experience)
+        self.pilot = Pilot(
+            Fixed(k, k_max=k_max), self.experience, breaker=self.breaker, zero=zero, automatic=False
         )
+        self.curve = Curve()
+        self.work = Work()
+        """Under the present knobs."""
+        self.changes: deque[KChange] = deque(maxlen=_CHANGES)
+        self._state: BreakerState = "closed"
+        self._why: str | None = None
+        self._chosen = self.pilot.decision.table
+        """The policy's or the operator's, whatever is being tried."""
 
-    def follow(self, chooser: Chooser, *, k: int) -> None:
-        """Lets another policy choose, from `k` on; raises ParameterError."""
-        known = self._pilot.experience
-        policy = _policy(chooser, known, k=max(k, 1), orchestration=self._orchestration)
-        self._pilot.follow(policy)
+    def follow(self, name: PolicyName, *, k: int, catalogue: Catalogue) -> None:
+        """Lets a policy choose from now on, or the operator, with these parameters."""
+        before, self._catalogue = self._catalogue, catalogue
+        held, self._name = self._name, name
+        self.breaker.retune(catalogue.breaker)
+        self.pilot.automatic = catalogue.breaker.automatic == "always" or (
+            catalogue.breaker.automatic == "policy" and name != "fixed"
+        )
+        same = name != "fixed" and name == held
+        if not (same and getattr(before, name) == getattr(catalogue, name)):
+            self.pilot.follow(self._made(name, k=self._present() if same else k, carry=same))
+        itself = self._state != "closed" and self.breaker.view().cause != "hand"
+        if itself and not self.pilot.automatic:
+            self.breaker.reset()  # nobody wants any more that it opens by itself
+            self.pilot.settle()
+        self._state = self.breaker.state
+        self._why = self.pilot.policy.decision.reason
+        self._chosen = self.pilot.policy.decision.table
+
+    def trip(self, reason: str, *, hold: bool) -> None:
+        """Opens the breaker from outside, at once."""
+        self.breaker.trip("hand", reason, hold=hold)
+        self.pilot.settle()
+        self._state = self.breaker.state
+
+    def reset(self) -> None:
+        """Closes the breaker by hand, at once."""
+        self.breaker.reset()
+        self.pilot.settle()
+        self._state = self.breaker.state
 
     @property
     def decision(self) -> Decision:
         """The k's in force."""
-        return self._pilot.decision
+        return self.pilot.decision
 
     @property
-    def breaker(self) -> BreakerState:
-        """Whether speculation is bypassed."""
-        return self._pilot.breaker.state if self._pilot.breaker else "closed"
+    def bypassed(self) -> bool:
+        """Whether the breaker has k, and neither the policy nor the operator."""
+        return self.breaker.state != "closed"
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the k's in force are not the policy's: a breaker, or target-only measured."""
+        return self.pilot.decision is not self.pilot.policy.decision
 
     @property
     def reason(self) -> str | None:
         """Why k is what it is, in words; None as long as nothing moved."""
-        breaker = self._pilot.breaker
-        if breaker is not None and breaker.state != "closed":
-            return breaker.view().reason
-        return self._pilot.policy.decision.reason
+        if self.bypassed:
+            return self.breaker.view().reason
+        return self.pilot.policy.decision.reason
 
-    def step(self, record: Mapping[str, Any]) -> Decision | None:
-        """The k's for the next step; None when they stay as they are."""
-        before = self._pilot.decision
-        after = self._pilot.step(self._observer.see(record))
-        return None if after is before else after
+    def see(self, record: Mapping[str, Any]) -> StepSeen:
+        """The step of a record."""
+        seen = self._observer.see(record)
+        self.work.add(seen)
+        return seen
 
+    def step(self, seen: StepSeen, *, steering: bool) -> bool:
+        """Learns from a step; whether the k's for the next one are others than before."""
+        pilot = self.pilot
+        before = pilot.decision
+        if steering:
+            pilot.step(seen)
+        else:
+            pilot.watch(seen)
+        self.curve.add(self.experience.bucket, seen)
+        if pilot.decision is before:
+            return False
+        self._take_down(seen)
+        return True
 
-def _policy(
-    chooser: Chooser, experience: Experience, *, k: int, orchestration: Mapping[str, Any]
-) -> Policy:
-    if chooser == "goodput":
-        # The shortest draft bounds drafting; target-only must stay among the choices.
-        bounds = {
-            name: value for name, value in orchestration.items() if name != "min_draft_length"
-        }
-        return Goodput(_given(parameters.Goodput, bounds), experience, k=k)
-    rule = _given(parameters.Threshold, {"initial_draft_length": k, **orchestration})
-    return Threshold(rule, k_max=experience.k_max)
+    def note(self, before: int, after: int, reason: str, who: str) -> None:
+        """Remembers a move of k that somebody else made."""
+        self.changes.append(KChange(self._wall(), before, after, reason, who))
 
+    def _take_down(self, seen: StepSeen) -> None:
+        """Remembers why k moved, unless it is a try or a probe."""
+        here, state = self.experience.bucket, self.breaker.state
+        if state != self._state:
+            before, self._state = self._state, state
+            chosen = self._chosen[here]
+            words = self.breaker.view().reason or ""
+            if state == "open" and before == "closed":
+                self.note(chosen, 0, f"breaker opened: {words}", "breaker")
+            elif state == "closed":
+                self.note(0, chosen, "breaker closed: probes gained again", "breaker")
+        why = self.pilot.policy.decision
+        if why.probing or why.reason == self._why:
+            return
+        before_k, self._chosen, self._why = self._chosen[here], why.table, why.reason
+        if why.reason is not None and state == "closed":
+            self.note(before_k, why.table[here], why.reason, "policy")
 
-def _breaker(orchestration: Mapping[str, Any]) -> parameters.Breaker:
-    """The breaker's parameters under the names that the config has for them."""
-    spelled = {
-        "windows": "fallback_after_low_acceptance",
-        "acceptance_floor": "draft_acceptance_threshold",
-    }
-    given = {ours: orchestration[name] for ours, name in spelled.items() if name in orchestration}
-    return parameters.parameters(parameters.Breaker, given)
+    def _made(self, name: PolicyName, *, k: int, carry: bool) -> Policy:
+        known, catalogue = self.experience, self._catalogue
+        if name == "goodput":
+            return Goodput(catalogue.goodput, known, k=max(k, 1))
+        if name == "threshold":
+            rule = catalogue.threshold
+            if carry:  # it goes on from where it is
+                rule = parameters(ThresholdParameters, {"initial_draft_length": max(k, 1)}, rule)
+            return Threshold(rule, k_max=known.k_max)
+        return Fixed(k, k_max=known.k_max)
 
-
-def _given(cls: type[Any], orchestration: Mapping[str, Any]) -> Any:
-    """The parameters of a policy, with those of the config that it knows."""
-    known = {field.name for field in fields(cls)}
-    return parameters.parameters(
-        cls, {name: value for name, value in orchestration.items() if name in known}
-    )
+    def _present(self) -> int:
+        return self._chosen[self.experience.bucket]
 
 
 def orchestration(environment: Mapping[str, str]) -> dict[str, Any]:

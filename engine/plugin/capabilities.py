@@ -6,6 +6,8 @@ asserts that k equals num_speculative_tokens would end the engine, so they are r
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from specdeck.engine.control.protocol import Capability
 from specdeck.engine.plugin.seam import Build
 
@@ -27,6 +29,8 @@ def capabilities(build: Build) -> tuple[Capability, ...]:
         _target_only(build, live_k),
         _cold(build, live_k),
         _request_k(build),
+        replace(_target_only(build, live_k), name="breaker"),
+        Capability("trial", live_k.available, _refusal(live_k), live_k.remedy),
         Capability("policy.fixed", True),
         _policy("threshold", live_k),
         _policy("goodput", live_k),

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from specdeck.engine.plugin.autopilot import orchestration
 from specdeck.engine.plugin.controller import Controller
+from specdeck.engine.plugin.exact import exact_models
 from specdeck.engine.plugin.fingerprint_board import Board
 from specdeck.engine.plugin.fingerprint_core import identity
 from specdeck.engine.plugin.hooks import CoreEngine
@@ -41,6 +42,7 @@ class Control:
             found,
             instance=instance,
             orchestration=orchestration(os.environ),
+            exact=exact_models(os.environ),
             clock=time.monotonic,
             wall=time.time,
         )
@@ -56,6 +58,8 @@ class Control:
     def _reply(self, command: str, payload: Any) -> dict[str, Any]:
         if command == "state":
             return self._controller.state().as_json()
+        if command == "tuning":
+            return self._controller.tuning().as_json()
         if command == "steps":
             return {"steps": self._engine.steps(int(payload))}
         if command == "facts":

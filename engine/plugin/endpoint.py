@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from specdeck.engine.control.protocol import PREFIX, TOKEN_HEADER
-from specdeck.engine.plugin import responses
+from specdeck.engine.plugin import exact, responses
 from specdeck.engine.plugin.admin_token import accepted, ensure_token_file
 from specdeck.engine.plugin.facts import system_fingerprint
 from specdeck.engine.plugin.fingerprint_board import Reader
@@ -41,6 +41,8 @@ class SpecdeckEndpoint:
         self._system_fingerprint: str | None = None
         self._unstamped: str | None = "not asked yet"
         """Why responses do not carry the live fingerprint; None when they do."""
+        self._inexact: str | None = None
+        """Why requests under exact names are not pinned; None when they are."""
 
     def attach_router(self, app: Any) -> None:
         """Adds the routes; vLLM calls it once while it builds the application."""
@@ -55,6 +57,7 @@ class SpecdeckEndpoint:
         router.add_api_route("/state", self._state, methods=["GET"])
         router.add_api_route("/steps", self._steps, methods=["GET"])
         router.add_api_route("/facts", self._facts, methods=["GET"])
+        router.add_api_route("/tuning", self._tuning, methods=["GET"])
         router.add_api_route("/control", control, methods=["PUT"])
         app.include_router(router)
 
@@ -72,6 +75,10 @@ class SpecdeckEndpoint:
         )
         config = engine_client.vllm_config
         self._system_fingerprint = system_fingerprint(config)
+        if names := exact.exact_models(os.environ):
+            self._inexact = exact.install(frozenset(names))
+            if self._inexact is not None:
+                logger.error("exact_models are NOT answered target-only: %s", self._inexact)
         guard(engine_client, getattr(config.speculative_config, "num_speculative_tokens", 0) or 0)
         try:
             state_now = await self._answer("state", None, patience_s=_FIRST_PATIENCE_S)
@@ -101,6 +108,9 @@ class SpecdeckEndpoint:
 
     async def _steps(self, since: int = 0) -> Any:
         return await self._respond("steps", since)
+
+    async def _tuning(self) -> Any:
+        return await self._respond("tuning", None, exact_reason=self._inexact)
 
     async def _facts(self) -> Any:
         return await self._respond(

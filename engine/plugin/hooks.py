@@ -42,6 +42,8 @@ class CoreEngine:
         self._build = _build(core.vllm_config, missing, drafters, can_pin=self._pins.available)
         self.recorder = None if missing else Recorder(core.scheduler, self._build.k_max)
         """None where this vLLM's scheduler has not what specdeck needs."""
+        held = getattr(core.scheduler, "dynamic_sd_lookup", None)
+        self._configured = None if held is None else list(held)
 
     @property
     def build(self) -> Build:
@@ -63,6 +65,16 @@ class CoreEngine:
             self._scheduler.dynamic_sd_lookup = lookup(table, size)
         else:
             held[:] = lookup(table, len(held))
+
+    def restore_schedule(self) -> None:
+        """Writes the k by batch size that the engine was started with."""
+        held = self._scheduler.dynamic_sd_lookup
+        if held is not None and self._configured is not None:
+            held[:] = self._configured
+
+    def schedule(self) -> Sequence[int]:
+        """What the scheduler looks k up in."""
+        return getattr(self._scheduler, "dynamic_sd_lookup", None) or ()
 
     def scheduled_k(self) -> int:
         """The k for the present number of running requests."""
@@ -88,11 +100,12 @@ class CoreEngine:
 
     def tally(self) -> Tally:
         """Counts since the plugin took hold."""
-        seen, none = self.recorder, (0,) * self._build.k_max
+        seen, none, pins = self.recorder, (0,) * self._build.k_max, self._pins
+        counts = (len(pins), pins.exact_requests, pins.exact_tokens, pins.exact_running)
         if seen is None:
-            return Tally(0, 0, none, none, len(self._pins))
+            return Tally(0, 0, none, none, *counts)
         drafted, accepted = tuple(seen.drafted), tuple(seen.accepted)
-        return Tally(seen.scheduled, seen.drafts, drafted, accepted, len(self._pins))
+        return Tally(seen.scheduled, seen.drafts, drafted, accepted, *counts)
 
     def steps(self, since: int) -> list[dict[str, Any]]:
         """The remembered steps after number `since`, oldest first."""

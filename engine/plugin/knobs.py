@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
-from specdeck.engine.control.protocol import Fallback, Mode, Policy
+from specdeck.engine.control.protocol import Change, Fallback, Mode, Policy, Value
 
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
-    """What an operator has set."""
+    """What an operator has set; the breaker is none of them, since it moves by itself too."""
 
     k: int
     mode: Mode = "speculate"
     fallback: Fallback = "warm"
     policy: Policy = "fixed"
+    parameters: Mapping[str, Value] = field(default_factory=dict)
+    """Those that were set since the start, by dotted name."""
+    scheduled: bool = False
+    """Whether the configured k by batch size is in force, which any k replaces."""
+
+    def turned(self, change: Change) -> Self:
+        """These with what `change` asks for; a k without a policy ends the policy."""
+        asked = {
+            name: value
+            for name in ("k", "mode", "fallback", "policy")
+            if (value := getattr(change, name)) is not None
+        }
+        if change.k is not None and change.policy is None:
+            asked["policy"] = "fixed"
+        parameters = {**self.parameters, **(change.parameters or {})}
+        scheduled = self.scheduled and not {"k", "mode", "policy"} & set(asked)
+        return replace(self, parameters=parameters, scheduled=scheduled, **asked)
 
     @property
     def live_k(self) -> int:
@@ -28,17 +45,20 @@ class Knobs:
         """Whether the drafter is to be left out."""
         return self.mode == "target-only" and self.fallback == "cold"
 
-    def live(self) -> dict[str, Any]:
+    def live(self, breaker: str) -> dict[str, Any]:
         """What the serving path depends on: how target-only is kept matters only in it."""
-        fallback = self.fallback if self.mode == "target-only" else None
-        chosen = self.mode == "speculate" and self.policy != "fixed"
-        k = None if chosen else self.live_k
-        return {"k": k, "mode": self.mode, "fallback": fallback, "policy": self.policy}
-
-    def picked(self, names: Mapping[str, Any]) -> dict[str, Any]:
-        """The knobs called `names`, for a reply."""
-        return {name: getattr(self, name) for name in names}
+        if self.mode == "target-only":
+            return {"k": 0, "mode": self.mode, "fallback": self.fallback, "policy": self.policy}
+        k: object = self.k if self.policy == "fixed" else None
+        if self.scheduled:
+            k = "by batch size"
+        if breaker == "closed":
+            return {"k": k, "mode": self.mode, "fallback": None, "policy": self.policy}
+        k = 0 if breaker == "open" else None
+        own = {"mode": self.mode, "fallback": None, "policy": self.policy, "breaker": breaker}
+        return {"k": k, **own}
 
     def spelled(self) -> dict[str, Any]:
         """Every knob by its name."""
-        return {name: getattr(self, name) for name in ("k", "mode", "fallback", "policy")}
+        own = {name: getattr(self, name) for name in ("k", "mode", "fallback", "policy")}
+        return {**own, **self.parameters}

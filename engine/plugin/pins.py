@@ -15,6 +15,8 @@ from typing import Any
 from specdeck.engine.plugin.safely import Safely
 
 KEY = "specdeck_k"
+EXACT = "specdeck_exact"
+"""Put beside the key by the API server's process on requests under an exact name."""
 
 _NEEDED = ("add_request", "update_draft_token_ids", "requests")
 """What pinning uses of vLLM's scheduler."""
@@ -75,6 +77,11 @@ class Pins:
         self._scheduler = scheduler
         self._k_max = k_max
         self._pinned: dict[str, int] = {}
+        self._exact: dict[str, Any] = {}
+        """vLLM's own request objects, until they are finished and counted."""
+        self._counted = 0
+        self.exact_requests = 0
+        """Requests under exact names so far."""
         self._safely = Safely("pinning requests")
         self.available = all(hasattr(scheduler, name) for name in _NEEDED)
         if self.available:
@@ -88,6 +95,16 @@ class Pins:
     def __len__(self) -> int:
         """Pinned requests that are not finished."""
         return sum(request_id in self._scheduler.requests for request_id in self._pinned)
+
+    @property
+    def exact_running(self) -> int:
+        """Unfinished requests under exact names."""
+        return sum(request_id in self._scheduler.requests for request_id in self._exact)
+
+    @property
+    def exact_tokens(self) -> int:
+        """Tokens generated for requests under exact names."""
+        return self._counted + sum(map(_tokens, self._exact.values()))
 
     def _wrap(self, name: str, afterwards: Any) -> None:
         original = getattr(self._scheduler, name)
@@ -104,15 +121,26 @@ class Pins:
         params = getattr(request, "sampling_params", None)
         # Refused by the API server; one that came past it must not end the engine.
         with suppress(ValueError):
-            k = pinned_k(getattr(params, "extra_args", None), self._k_max)
-            if k is not None:
-                self._pinned[request.request_id] = k
+            extra = getattr(params, "extra_args", None)
+            k = pinned_k(extra, self._k_max)
+            if k is None:
+                return
+            self._pinned[request.request_id] = k
+            if k == 0 and extra and EXACT in extra:
+                self._exact[request.request_id] = request
+                self.exact_requests += 1
 
     def _trim(self, *_: Any) -> None:
         for request_id, k in list(self._pinned.items()):
             request = self._scheduler.requests.get(request_id)
             if request is None:
                 del self._pinned[request_id]
+                if (done := self._exact.pop(request_id, None)) is not None:
+                    self._counted += _tokens(done)
             elif len(request.spec_token_ids) > k:
                 # A new list: the asynchronous scheduler shares one among its requests.
                 request.spec_token_ids = request.spec_token_ids[:k]
+
+
+def _tokens(request: Any) -> int:
+    return int(getattr(request, "num_output_tokens", 0))

@@ -43,7 +43,13 @@ def nonsense(message: str) -> Refusal:
     return Refusal(400, "invalid", message)
 
 
-_CLOSED = {"mode": MODES, "fallback": FALLBACKS, "policy": POLICIES}
+_CLOSED = {
+    "mode": MODES,
+    "fallback": FALLBACKS,
+    "policy": POLICIES,
+    "breaker": ("open", "closed"),
+}
+_MOST_PARAMETERS = 100
 _KNOWN = frozenset(Change.__dataclass_fields__)
 
 
@@ -73,17 +79,43 @@ def change_from(body: Any) -> Change:
     lease = body.get("lease_s")
     if lease is not None and not (_number(lease) and 0 < lease <= 86_400):
         raise nonsense(f"lease_s wants seconds above 0 and up to a day, not {lease!r}")
-    if not isinstance(body.get("renew", False), bool):
-        raise nonsense("renew wants true or false")
+    for key in ("renew", "cancel", "judge", "probe"):
+        if not isinstance(body.get(key, False), bool):
+            raise nonsense(f"{key} wants true or false")
+    seconds = body.get("trial_s")
+    if seconds is not None and not (_number(seconds) and 0.5 <= seconds <= 86_400):
+        raise nonsense(f"trial_s wants seconds from 0.5 up to a day, not {seconds!r}")
+    if not _parameters(body.get("parameters")):
+        raise nonsense("parameters wants names with numbers, words, true or false")
     return _sensible(Change(**body))
 
 
 def _sensible(change: Change) -> Change:
+    held = change.renew or change.cancel
     if change.renew and (change.asked() or change.lease_s is None):
         raise nonsense("renew takes lease_s and no knob")
-    if not change.renew and not change.asked():
-        raise nonsense("nothing to change: give k, mode, fallback or policy")
+    if change.cancel and (change.asked() or change.renew or change.judge or change.lease_s):
+        raise nonsense("cancel takes nothing else")
+    if not held and not change.asked():
+        raise nonsense("nothing to change: give k, mode, fallback, policy, breaker or parameters")
+    if change.breaker and (change.judge or change.lease_s):
+        raise nonsense("the breaker is not tried: give it without lease_s, judge and trial_s")
+    if change.judge and change.lease_s is None:
+        raise nonsense("judge wants lease_s: what takes the change back when nobody renews it")
+    if change.trial_s is not None and not change.judge:
+        raise nonsense("trial_s goes with judge")
+    if change.probe and change.breaker != "open":
+        raise nonsense("probe goes with breaker open")
     return change
+
+
+def _parameters(given: object) -> bool:
+    """Whether it is a flat mapping of values; the names are looked at by the catalogue."""
+    if given is None:
+        return True
+    if not isinstance(given, dict) or len(given) > _MOST_PARAMETERS:
+        return False
+    return all(isinstance(value, int | float | str | bool | None) for value in given.values())
 
 
 def _number(value: object) -> bool:

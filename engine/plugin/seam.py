@@ -47,6 +47,12 @@ class Tally:
     accepted_per_position: tuple[int, ...]
     pinned: int = 0
     """Unfinished requests with a k of their own, at this moment."""
+    exact_requests: int = 0
+    """Requests under exact names so far."""
+    exact_tokens: int = 0
+    """Tokens generated for them."""
+    exact_running: int = 0
+    """Unfinished ones of them, at this moment."""
 
 
 class Engine(Protocol):
@@ -61,6 +67,12 @@ class Engine(Protocol):
 
     def set_table(self, table: Sequence[int]) -> None:
         """Drafts of as many tokens as `table` (engine.policy.decision) has for the batch size."""
+
+    def restore_schedule(self) -> None:
+        """Puts the configured k by batch size back."""
+
+    def schedule(self) -> Sequence[int]:
+        """k by number of requests as the scheduler has it; empty where it has none."""
 
     def scheduled_k(self) -> int:
         """The k that the next step will be told at the present batch size."""

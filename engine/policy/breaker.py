@@ -99,6 +99,11 @@ class Breaker:
             return True
         return self.state == "half-open" and self._cycle < _BURST_STEPS
 
+    @property
+    def held(self) -> bool:
+        """Whether it is open until it is reset."""
+        return self._held and self.state == "open"
+
     def step(self, seen: StepSeen, *, bypassed: bool, automatic: bool = True) -> None:
         """Takes in a step; `bypassed` says that the policy's own choice for it was k = 0.
 
