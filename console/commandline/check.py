@@ -68,7 +68,8 @@ _OPTIONS = (
     click.option("--patience", type=Finite(min=0), default=120.0, metavar="S",
                  show_default=True, help="How long an engine that is away is waited for."),
     # Temperature > 0.
-    click.option("--sampled", is_flag=True, help="Compare distributions at --temperature."),
+    click.option("--sampled", is_flag=True, help="Compare distributions at "
+                 "--temperature; a run that is cut short begins anew."),
     click.option("--samples", type=click.IntRange(8, 4096), default=128, show_default=True,
                  help="Continuations of each prompt and arm, with --sampled."),
     click.option("--temperature", type=Finite(0, 5, min_open=True), default=1.0,

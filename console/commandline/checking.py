@@ -6,7 +6,7 @@ import asyncio
 import os
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 Options = dict[str, Any]
 CODES = {"pass": 0, "fail": 1, "inconclusive": 1}
 """A gate must not open for what was not shown, so inconclusive is no pass."""
+_TOLD_S = 10.0
+"""Between two lines of progress on stderr."""
 
 
 async def once(options: Options, prompts: PromptSet) -> int:
@@ -60,16 +62,37 @@ async def repeated(options: Options, prompts: PromptSet) -> int:
 
 async def sampled(options: Options, prompts: PromptSet) -> int:
     """Distributions at temperature > 0; the exit code."""
-    from specdeck.engine.divergence.sampled import Sampling, distributions, text
+    from specdeck.engine.divergence import sampled_report
+    from specdeck.engine.divergence.sampled import Sampling, distributions
+    from specdeck.engine.divergence.sampled_memory import kept
 
     sampling = Sampling(samples=options["samples"], temperature=options["temperature"])
     async with opened(options) as lab:
-        data = (await distributions(lab, prompts, sampling)).as_json()
+        with _store() as store:
+            found = await distributions(lab, prompts, sampling, said=_drawing(prompts))
+            data = found.as_json()
+            past = kept(lab, data, prompts, Checks(store), time.time())
+    data = {**data, "history": past.as_json()}
+    for path in options["reports"]:
+        sampled_report.written(data, path)
     if options["as_json"]:
         emit(data)
     else:
-        click.echo(text(data))
+        click.echo(sampled_report.text(data))
     return CODES[data["verdict"]]
+
+
+def _drawing(prompts: PromptSet) -> Callable[[int], None]:
+    """Tells on stderr, now and then, how many prompts are drawn from."""
+    last = time.monotonic()
+
+    def said(done: int) -> None:
+        nonlocal last
+        if done and time.monotonic() - last >= _TOLD_S:
+            last = time.monotonic()
+            say(f"check: drawn from {done} of {prompts.count} prompts")
+
+    return said
 
 
 @asynccontextmanager
@@ -172,8 +195,10 @@ def refuse_nonsense(options: Options) -> None:
         raise UsageError("--hard and --reference are two references", remedy="give one of them")
     if options["case"] is not None and not options["bundle"]:
         raise UsageError("--case is of a --bundle", remedy="give --bundle FILE as well")
-    if options["sampled"] and (options["bundle"] or options["reports"] or options["every"]):
-        raise UsageError("--sampled has no reports, no bundle and no --every", remedy="use --json")
+    lone = ("bundle", "every", "metrics_port", "metrics_file", "private")
+    if options["sampled"] and (given := [name for name in lone if options[name]]):
+        word = given[0].replace("_", "-")
+        raise UsageError(f"--sampled has no --{word}", remedy="use --json or --report")
     if options["every"] is not None:
         canary.seconds(options["every"])
     for path in options["reports"]:

@@ -153,8 +153,9 @@ class Asker:
         """`n` short continuations drawn at `temperature`, as token ids."""
         arm = self.arm
         wanted = request.sampled(
-            prompt, model=arm.model, pin=arm.pin, n=n, tokens=tokens, temperature=temperature
-        )
+            prompt, model=arm.model, pin=arm.pin, n=n, tokens=tokens, temperature=temperature,
+            priority=self.settings.priority,
+        )  # fmt: skip
 
         async def once() -> tuple[tuple[int, ...], ...]:
             reply = await self._post(request.path(prompt), wanted)

@@ -60,7 +60,7 @@ def history(runs: Sequence[Run]) -> History:
     )
     summary = now.summary or {"mismatches": 0, "prompts": 0}
     present = Rate(int(summary["mismatches"]), int(summary["prompts"]))
-    changed = moved(_details(like[0]), _details(now))
+    changed = moved(details(like[0]), details(now))
     return History(len(like), past.rate, above(present, past), changed)
 
 
@@ -69,7 +69,8 @@ def _kind(run: Run) -> tuple[Any, ...]:
     return run.facts.get("prompts"), run.facts.get("settings"), reference.get("grade")
 
 
-def _details(run: Run) -> dict[str, Any]:
+def details(run: Run) -> dict[str, Any]:
+    """The facts of a run's serving engine, flat."""
     facts = run.facts.get("serving", {}).get("facts", {})
     named = {name: facts.get(name) for name in ("vllm", "method", "k", "k_max", "mode")}
     return {**named, **(facts.get("details") or {})}

@@ -104,15 +104,13 @@ class Lab:
         """A run over `prompts`: the one that was cut short, or a new one."""
         run = self._run(prompts, store)
         self.resumed = int(run.totals.get("prompts", 0)) + int(run.totals.get("refused", 0))
-        pace, streams = None, self.plan.streams
-        if self.plan.gentle:
-            pace, streams = self._gentle(), 1
+        pace = self.pacer()
         return Check(
             *self.askers,
             prompts,
             store=store,
             run=run,
-            streams=streams,
+            streams=1 if self.plan.gentle else self.plan.streams,
             private=self.plan.private,
             pace=pace,
         )
@@ -159,12 +157,16 @@ class Lab:
                  "prompts": prompts.digest}  # fmt: skip
         return known or store.begin(key, self._wall(), one.url, facts)
 
-    def _gentle(self) -> Pacer:
-        """One request at a time, paced; at a low priority too where the engine schedules by it.
+    def pacer(self) -> Pacer | None:
+        """What a gentle plan paces its requests by; None for any other.
+
+        The requests get a low priority too where the engine schedules by it.
 
         A priority decides who waits and who is preempted. It does not keep a request out of
         the batch that production's tokens come from, so it is no substitute for a pace.
         """
+        if not self.plan.gentle:
+            return None
         # vLLM answers a request with a priority either way: only its config tells.
         policies = [(arm.facts.details or {}).get("config.scheduler.policy") for arm in self.arms]
         if all(policy == "priority" for policy in policies):

@@ -81,7 +81,14 @@ def forced(
 
 
 def sampled(
-    prompt: Prompt, *, model: str, pin: int | None, n: int, tokens: int, temperature: float
+    prompt: Prompt,
+    *,
+    model: str,
+    pin: int | None,
+    n: int,
+    tokens: int,
+    temperature: float,
+    priority: int = 0,
 ) -> dict[str, Any]:
     """`n` short continuations of one prompt, drawn at `temperature`, each on its own."""
     return {
@@ -92,6 +99,7 @@ def sampled(
         "n": n,
         "ignore_eos": True,
         "return_token_ids": True,
+        **({"priority": priority} if priority else {}),
         **_pinned(pin),
     }
 

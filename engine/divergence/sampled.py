@@ -8,10 +8,12 @@ drawn twice: the test must find no difference there, or it proves nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from specdeck.engine.divergence.arms import Arm
 from specdeck.engine.divergence.ask import Asker, Refused
 from specdeck.engine.divergence.prompts import Prompt, PromptSet
 from specdeck.engine.divergence.statistics import holm
@@ -22,7 +24,10 @@ if TYPE_CHECKING:
     import numpy as np
 
     from specdeck.engine.divergence.lab import Lab
+    from specdeck.engine.divergence.pace import Pacer
 
+FEW = 4
+"""Continuations at once beside production that must not feel it."""
 ALPHA = 0.01
 """The chance of accusing an honest engine in one run."""
 
@@ -65,6 +70,8 @@ class Distributions:
     control: float
     """The same of the reference against itself."""
     refused: int
+    arms: tuple[Arm, Arm]
+    seconds: float
 
     def as_json(self) -> dict[str, Any]:
         """Plain values; `p_lowest` is what the verdict rests on, after Holm's correction."""
@@ -85,6 +92,8 @@ class Distributions:
                 "p_lowest": min(controls),
             },
             "refused": self.refused,
+            "seconds": self.seconds,
+            "arms": {arm.name: arm.identity() for arm in self.arms},
             "cases": [
                 {
                     "prompt": one.prompt,
@@ -98,17 +107,30 @@ class Distributions:
         }
 
 
-async def distributions(lab: Lab, prompts: PromptSet, sampling: Sampling) -> Distributions:
-    """Draws from both arms of an open lab, prompt by prompt, and weighs the draws."""
+async def distributions(
+    lab: Lab,
+    prompts: PromptSet,
+    sampling: Sampling,
+    *,
+    said: Callable[[int], None] = lambda _: None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Distributions:
+    """Draws from both arms of an open lab, prompt by prompt, and weighs the draws.
+
+    `said` hears how many prompts are done. What is cut short begins anew: the draws of
+    some prompts are of no use without those of the others.
+    """
     import numpy as np
 
+    began, pace = clock(), lab.pacer()
     random = np.random.default_rng(sampling.seed)
     rounds = max(1999, int(2 / ALPHA) * (prompts.count + 1))
     sums, controls = np.zeros(rounds + 1), np.zeros(rounds + 1)
     tested: list[Tested] = []
     refused, why = 0, ""
-    for prompt in prompts:
-        drawn = await _drawn(lab, prompt, sampling)
+    for number, prompt in enumerate(prompts):
+        said(number)
+        drawn = await _drawn(lab, prompt, sampling, pace)
         if isinstance(drawn, Refused):
             refused, why = refused + 1, drawn.reason
             continue
@@ -123,25 +145,45 @@ async def distributions(lab: Lab, prompts: PromptSet, sampling: Sampling) -> Dis
     word = judged(
         corrected(tested, pooled, control=False), corrected(tested, control, control=True)
     )
-    return Distributions(word, sampling, tuple(tested), pooled, control, refused)
+    return Distributions(
+        word, sampling, tuple(tested), pooled, control, refused, lab.arms, clock() - began
+    )
 
 
 async def _drawn(
-    lab: Lab, prompt: Prompt, sampling: Sampling
+    lab: Lab, prompt: Prompt, sampling: Sampling, pace: Pacer | None
 ) -> tuple[Draws, Draws, Draws] | Refused:
     serving, reference = lab.askers
-
-    def draws(asker: Asker) -> Any:
-        return asker.continuations(
-            prompt,
-            n=sampling.samples,
-            tokens=sampling.tokens,
-            temperature=sampling.temperature,
+    order = (reference, serving, reference)
+    if pace is None:
+        found = await asyncio.gather(
+            *(_draws(asker, prompt, sampling, sampling.samples) for asker in order)
         )
-
-    found = await asyncio.gather(draws(reference), draws(serving), draws(reference))
+    else:
+        found = [await _gently(asker, prompt, sampling, pace) for asker in order]
     refused = next((one for one in found if isinstance(one, Refused)), None)
-    return refused if refused is not None else (found[1], found[0], found[2])
+    if refused is not None:
+        return refused
+    first, ours, second = (one for one in found if not isinstance(one, Refused))
+    return ours, first, second
+
+
+async def _draws(asker: Asker, prompt: Prompt, sampling: Sampling, n: int) -> Draws | Refused:
+    return await asker.continuations(
+        prompt, n=n, tokens=sampling.tokens, temperature=sampling.temperature
+    )
+
+
+async def _gently(asker: Asker, prompt: Prompt, sampling: Sampling, pace: Pacer) -> Draws | Refused:
+    """A few at a time, with rests."""
+    drawn: list[tuple[int, ...]] = []
+    while len(drawn) < sampling.samples:
+        async with pace.turn():
+            some = await _draws(asker, prompt, sampling, min(FEW, sampling.samples - len(drawn)))
+        if isinstance(some, Refused):
+            return some
+        drawn += some
+    return drawn
 
 
 def gs(one: Draws, other: Draws, rounds: int, random: np.random.Generator) -> np.ndarray:
@@ -193,21 +235,3 @@ def judged(p_values: Iterable[float], controls: Iterable[float]) -> Verdict:
     if control < ALPHA:
         return Verdict("inconclusive", "the reference's draws differ from its own as well")
     return Verdict("fail", f"the arms draw from different distributions (p = {lowest:.2g})")
-
-
-def text(data: dict[str, Any]) -> str:
-    """What a terminal is shown."""
-    worst = sorted(data["cases"], key=lambda case: case["p"])[:5]
-    lines = [
-        f"verdict  {data['verdict']}: {data['reason']}",
-        f"drawn    {data['samples']} continuations of {data['tokens']} tokens for each of"
-        f" {data['prompts']} prompts and each arm, temperature {data['temperature']:g}",
-        f"pooled   p = {data['p_pooled']:.3g}, reference against itself"
-        f" p = {data['control']['p_pooled']:.3g}",
-    ]
-    lines += [
-        f"prompt   {case['prompt']}: p = {case['p']:.3g}, corrected {case['p_holm']:.3g},"
-        f" control {case['p_control']:.3g}"
-        for case in worst
-    ]
-    return "\n".join(lines)

@@ -45,6 +45,10 @@ class Run:
 
 _RUN = "id, key, t, url, finished, facts, totals, summary"
 
+GREEDY, SAMPLED = "greedy", "sampled"
+"""Kinds of run: tokens were compared, or distributions, whose summaries hold other things."""
+_KIND = f"COALESCE(json_extract(facts, '$.kind'), '{GREEDY}') = ?"
+
 
 class Checks:
     """The checks in a store; every method raises SpecdeckError when the file cannot be used."""
@@ -143,23 +147,23 @@ class Checks:
                 (t, json.dumps(summary), run),
             )
 
-    def history(self, url: str, limit: int = 31) -> tuple[Run, ...]:
-        """The finished runs on an engine, the newest first."""
+    def history(self, url: str, limit: int = 31, kind: str = GREEDY) -> tuple[Run, ...]:
+        """The finished runs of a kind on an engine, the newest first."""
         with self._store.transaction(write=False) as db:
             rows = db.execute(
-                f"SELECT {_RUN} FROM checks WHERE url = ? AND finished IS NOT NULL"
+                f"SELECT {_RUN} FROM checks WHERE url = ? AND finished IS NOT NULL AND {_KIND}"
                 " ORDER BY finished DESC, id DESC LIMIT ?",
-                (url, limit),
+                (url, kind, limit),
             ).fetchall()
         return tuple(_run(row) for row in rows)
 
-    def recent(self, limit: int = 20) -> tuple[Run, ...]:
-        """The finished runs on any engine, the newest first."""
+    def recent(self, limit: int = 20, kind: str = GREEDY) -> tuple[Run, ...]:
+        """The finished runs of a kind on any engine, the newest first."""
         with self._store.transaction(write=False) as db:
             rows = db.execute(
-                f"SELECT {_RUN} FROM checks WHERE finished IS NOT NULL"
+                f"SELECT {_RUN} FROM checks WHERE finished IS NOT NULL AND {_KIND}"
                 " ORDER BY finished DESC, id DESC LIMIT ?",
-                (limit,),
+                (kind, limit),
             ).fetchall()
         return tuple(_run(row) for row in rows)
 

@@ -254,7 +254,7 @@ def _lower(headers: dict[str, str]) -> dict[str, str]:
         (["--model", "other"], 3, "not other"),
         (["--every", "soon"], 2, "no time between checks"),
         (["--case", "3"], 2, "--bundle"),
-        (["--sampled", "--report", "a.md"], 2, "--sampled has no reports"),
+        (["--sampled", "--bundle", "a.md"], 2, "--sampled has no --bundle"),
     ],
 )
 def test_an_error_is_one_line_with_its_code(

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from random import Random
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import numpy as np
 
@@ -14,6 +17,8 @@ from specdeck.engine.divergence.sampled import (
     judged,
     p_value,
 )
+from specdeck.engine.divergence.sampled_memory import kept
+from specdeck.engine.divergence.sampled_report import text, written
 
 
 def draws(seed: int, biased: float = 0.0, count: int = 128) -> list[tuple[int, ...]]:
@@ -73,3 +78,39 @@ async def test_a_biased_arm_is_found_and_its_control_is_clean(bench: Any) -> Non
     assert data["control"]["p_lowest"] > ALPHA
     lowest = sorted(data["cases"], key=lambda case: case["p"])[:2]
     assert {case["prompt"] for case in lowest} == {2, 5}
+
+
+async def test_a_run_is_kept_apart_from_greedy_ones_and_compared_with_its_own(bench: Any) -> None:
+    said = []
+    for _ in range(2):
+        data = (await sampled(bench, bench.engine(), 4)).as_json()
+        async with bench.lab(bench.engine()) as lab:
+            past = kept(lab, data, bench.many(4), bench.store, float(len(said)))
+        said.append(past.line())
+    assert said == ["the first run", "of 1 earlier run none failed"]
+    assert bench.store.history("http://engine") == ()
+    assert bench.store.recent() == ()
+    (newest, _) = bench.store.history("http://engine", kind="sampled")
+    assert newest.summary["verdict"] == "pass"
+
+
+async def test_a_gentle_run_draws_a_few_at_a_time(bench: Any) -> None:
+    engine = bench.engine()
+    async with bench.lab(engine, gentle=True) as lab:
+        found = await distributions(lab, bench.many(1), Sampling(samples=8, tokens=2))
+    assert [body["n"] for body in engine.asked] == [4] * 6
+    assert engine.busiest == 1
+    assert len(found.tested) == 1
+
+
+async def test_the_reports_name_the_prompts_whose_draws_differ(bench: Any, tmp_path: Path) -> None:
+    faults = {f"prompt {n}": bench.fault(1, margin=1.0) for n in (2, 5)}
+    data = (await sampled(bench, bench.engine(faults=faults), 8)).as_json()
+    for name in ("a.xml", "a.md", "a.json"):
+        written(data, tmp_path / name)
+    suite = ET.fromstring((tmp_path / "a.xml").read_text())
+    assert suite.attrib["failures"] == "3"
+    assert {case.attrib["name"] for case in suite} == {"verdict", "prompt 2", "prompt 5"}
+    assert "| 2 | " in (tmp_path / "a.md").read_text()
+    assert json.loads((tmp_path / "a.json").read_text()) == data
+    assert text(data).startswith("verdict    fail: ")
