@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-
 _MOST_MISSED = 8
 """Steps without a record after which the k before them is unknown: some have nothing to run."""
 
