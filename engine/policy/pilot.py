@@ -13,6 +13,8 @@ from specdeck.engine.tuning.ledger import Ledger
 
 _AUDIT_STEPS = 8
 _AUDIT_S = 5.0
+_AUDIT_SHARE = 0.005
+"""The share of the output that audits may cost."""
 
 
 class Policy(Protocol):
@@ -37,8 +39,8 @@ class Pilot:
     """What the plugin calls before each step it schedules, once for each finished one.
 
     `breaker` None leaves the policy alone. With a breaker, and a policy that never visits
-    k = 0 itself, target-only is measured for eight steps in every five seconds: no loss
-    could be found without it.
+    k = 0 itself, target-only is measured for eight steps in every five seconds, or less often
+    where that would cost much: no loss could be found without it.
     """
 
     def __init__(
@@ -120,9 +122,18 @@ class Pilot:
         elif self.experience.closed:
             times, here = self.experience.times, self.experience.bucket
             last = times.last(here, 0)
-            if last is None or self.experience.now - last >= _AUDIT_S:
+            if last is None or self.experience.now - last >= self._audit_wait(here):
                 self._audit_left = _AUDIT_STEPS
         return self._audit_left > 0
+
+    def _audit_wait(self, here: int) -> float:
+        """Seconds between audits: more where they cost more, as speculation is far ahead."""
+        known, k = self.experience, self.policy.decision.table[here]
+        alone, present = known.times.seconds(here, 0), known.times.seconds(here, k)
+        if not (alone and present):
+            return _AUDIT_S
+        loss = 1 - present / known.acceptance.expected[k] / alone
+        return max(_AUDIT_S, _AUDIT_STEPS * alone * loss / _AUDIT_SHARE)
 
     def _enter(self, here: int) -> None:
         """Enters what the block at the batch sizes `here` came to, if it can be compared."""
