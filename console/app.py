@@ -23,6 +23,7 @@ from specdeck.console.settings import Settings
 from specdeck.console.view.words import LocalTime
 
 if TYPE_CHECKING:
+    from specdeck.console.bench import Bench
     from specdeck.console.load import Load
     from specdeck.engine.launch.attach import FlownEngine
     from specdeck.engine.launch.progress import Progress
@@ -63,6 +64,7 @@ class Console(App[str]):
         load: Load | None = None,
         who: str = "operator",
         on_change: Callable[[Action], None] = lambda action: None,
+        bench: Bench | None = None,
         themes: Sequence[Path] = (),
         clock: Callable[[], float] = time.time,
         local: LocalTime = time.localtime,
@@ -75,6 +77,7 @@ class Console(App[str]):
         on leaving whether to stop the engine. `on_change` is told of every change that an
         engine applied; a SpecdeckError that it raises is shown. `themes` are the folders
         of the user's own themes, `folders` those that a picture of the screen may be saved in.
+        `bench` is what the check asks its engines with.
         """
         super().__init__(driver_class=driver_class)
         self.settings = settings or Settings()
@@ -94,6 +97,7 @@ class Console(App[str]):
             clock=clock,
             local=local,
             footer=keys.footer(self.keys, self.settings.keymap),
+            bench=bench,
         )
         found = theme.load(theme.SHIPPED, *themes)
         self.theme_names = tuple(one.name for one in found.themes)

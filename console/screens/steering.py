@@ -21,6 +21,7 @@ from specdeck.engine.control.protocol import Applied, Change
 from specdeck.engine.errors import SpecdeckError
 
 if TYPE_CHECKING:
+    from specdeck.console.bench import Bench
     from specdeck.console.load import Load
     from specdeck.engine.launch.attach import FlownEngine
     from specdeck.engine.store.store import Action
@@ -43,6 +44,8 @@ class Desk:
     """Unix time, seconds."""
     local: words.LocalTime = time.localtime
     footer: Row = NOTHING
+    bench: Bench | None = None
+    """Lends both arms of an engine; None where there is no live engine to ask."""
 
 
 class SteeringScreen(Screen[None]):
