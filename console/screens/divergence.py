@@ -19,8 +19,9 @@ from specdeck.console.screens.steering import SteeringScreen
 from specdeck.console.view import divergence as view
 from specdeck.console.view.divergence import Split
 from specdeck.console.widgets.candidates import Candidates
+from specdeck.console.widgets.flow import Flow
 from specdeck.console.widgets.passage import Passage
-from specdeck.console.widgets.toned import Feed, Line
+from specdeck.console.widgets.toned import Line
 from specdeck.engine.divergence.prompts import PromptSet, prompts
 from specdeck.engine.divergence.race import NAMES, Event, Judged, Parted, Said, race
 from specdeck.engine.divergence.report import case_line
@@ -60,13 +61,11 @@ class DivergenceScreen(Writing, OverScreen):
                     yield Passage(id=f"{name}-says")
                     yield Line(id=f"{name}-token", classes="-empty")
                     yield Candidates(id=f"{name}-candidates")
-        yield Feed(id="findings")
+        yield Flow(id="findings")
         yield Line(id="footer")
 
     def on_mount(self) -> None:
         """Find out what can be compared with what."""
-        keymap = self.console.settings.keymap
-        self.query_one("#footer", Line).row = table.footer(table.SPLIT, keymap)
         self._ticking = self.set_interval(REDRAW_S, self.show, pause=True)
         self._load(self.session.source)
         self.show()
@@ -125,21 +124,29 @@ class DivergenceScreen(Writing, OverScreen):
         count = found.count if found is not None and not session.typed else None
         source = "typed" if session.typed else session.source.rpartition("/")[2]
         name = self.live.engine.name
+        footer = table.footer(table.SPLIT, self.console.settings.keymap, self.size.width)
         with self.app.batch_update():
+            self.query_one("#footer", Line).row = footer
             self.query_one("#identity", Line).row = view.identity(name, split, self.reference)
             self.query_one("#asked", Line).row = view.prompt_row(prompt, source, count)
-            for index, arm in enumerate(NAMES):
-                which = None if split.arms is None else split.arms[index]
-                seconds = None if split.judged is None else split.judged.seconds[arm]
-                heading = view.arm_heading(which, arm, split.sides[arm], seconds)
-                self.query_one(f"#{arm}-heading", Line).row = heading
+            for arm in NAMES:
+                self.query_one(f"#{arm}-heading", Line).row = view.arm_heading(split, arm)
                 self.query_one(f"#{arm}-says", Passage).cells = view.passage(split, arm)
                 self.query_one(f"#{arm}-token", Line).row = view.candidates_heading(split, arm)
                 bars = self.query_one(f"#{arm}-candidates", Candidates)
                 bars.bars = view.candidates(split, arm)
                 bars.display = bool(bars.bars)
-            rows = view.findings(split)
-            self.query_one("#findings", Feed).rows = rows
+            self.query_one("#findings", Flow).rows = view.findings(split)
+
+    def on_resize(self) -> None:
+        """The footer names as many keys as there is room for."""
+        self.show()
+
+    def say(self, text: str, *, bad: bool = False) -> None:
+        """One line below the arms."""
+        self.split.note = None if bad else text
+        self.split.problem = text if bad else self.split.problem
+        self.show()
 
     def _load(self, source: str) -> None:
         """Take the prompts of a set or a file; the first one where none is chosen."""

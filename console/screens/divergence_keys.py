@@ -67,15 +67,18 @@ def bindings(table: Sequence[Key]) -> list[BindingType]:
     return [*found, Binding("question_mark,f1", "keys", "help", id=f"{table[0].id}.help")]
 
 
-def footer(table: Sequence[Key], keymap: Mapping[str, str]) -> Row:
-    """The footer's keys; the way back keeps its place."""
-    left: list[Cell] = []
-    for key in table:
-        if key.footer:
-            first, action = keys.spelling(key, keymap).split()[0], f"screen.{key.action}"
-            left += [Cell(f" {first} ", "key", action), Cell(f"{key.label} ", "muted", action)]
-    right = (
-        Cell(" ? ", "key", "screen.keys"), Cell("keys ", "muted", "screen.keys"),
-        Cell(" esc ", "key", "screen.back"), Cell("back ", "muted", "screen.back"),
+def footer(table: Sequence[Key], keymap: Mapping[str, str], width: int) -> Row:
+    """As many keys as fit into `width` cells, the first ones first; the way back always does."""
+    words = width >= 100
+    back = (
+        Cell("? ", "key", "screen.keys"), Cell("keys  " if words else " ", "muted", "screen.keys"),
+        Cell("esc ", "key", "screen.back"), Cell("back " if words else "", "muted", "screen.back"),
     )  # fmt: skip
-    return Row(tuple(left), right, shorter=((Cell(" ? ", "key"), Cell("esc ", "key")),))
+    left: list[Cell] = []
+    room = width - sum(len(cell.text) for cell in back) - 1
+    for key in (key for key in table if key.footer):
+        spelt, action = f" {keys.spelling(key, keymap).split()[0]} ", f"screen.{key.action}"
+        room -= len(spelt) + len(key.label) + 1
+        if room >= 0:
+            left += [Cell(spelt, "key", action), Cell(f"{key.label} ", "muted", action)]
+    return Row(tuple(left), back)

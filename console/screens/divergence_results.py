@@ -16,8 +16,9 @@ from specdeck.console.screens.divergence_writing import Writing
 from specdeck.console.screens.over import OverScreen, screen
 from specdeck.console.view import divergence as split_view
 from specdeck.console.view import divergence_results as view
+from specdeck.console.widgets.flow import Flow
 from specdeck.console.widgets.progress import ProgressBar
-from specdeck.console.widgets.toned import Feed, Line, Rows
+from specdeck.console.widgets.toned import Line, Rows
 from specdeck.engine.divergence.canary import history
 from specdeck.engine.divergence.lab import run
 from specdeck.engine.divergence.runner import Found, Progress
@@ -48,6 +49,7 @@ class ResultsScreen(Writing, OverScreen):
         self.progress: Progress | None = None
         self.running = self.stopped = False
         self.problem: str | None = None
+        self.note: str | None = None
         self.runs: tuple[Run, ...] = ()
         self.now: int | None = None
         self.met = 0
@@ -62,7 +64,7 @@ class ResultsScreen(Writing, OverScreen):
         yield Line(id="problem", classes="-empty")
         with Horizontal(id="body"):
             with VerticalScroll(id="summary"):
-                yield Feed(id="figures")
+                yield Flow(id="figures")
             with Vertical(id="lists"):
                 yield OptionList(id="cases", markup=False, compact=True)
                 with VerticalScroll(id="earlier"):
@@ -71,8 +73,6 @@ class ResultsScreen(Writing, OverScreen):
 
     def on_mount(self) -> None:
         """Show what is known, and begin what was asked for."""
-        keymap = self.console.settings.keymap
-        self.query_one("#footer", Line).row = table.footer(table.RESULTS, keymap)
         self._remember()
         known = self._known()
         if self.wanted is None and known is not None:
@@ -106,8 +106,10 @@ class ResultsScreen(Writing, OverScreen):
 
     def show(self) -> None:
         """Bring the state onto the screen."""
+        footer = table.footer(table.RESULTS, self.console.settings.keymap, self.size.width)
         what = f"{self.below.wishes.replays} replays" if self.replay else "check"
         with self.app.batch_update():
+            self.query_one("#footer", Line).row = footer
             self.query_one("#identity", Line).row = split_view.identity(
                 self.live.engine.name, self.below.split, self.below.reference
             )
@@ -118,20 +120,20 @@ class ResultsScreen(Writing, OverScreen):
             self.query_one("#bar", ProgressBar).share = (
                 done.done / done.of if done is not None and done.of else None
             )
-            self.query_one("#problem", Line).row = view.problem(self.problem)
+            self.query_one("#problem", Line).row = view.remark(
+                self.problem or self._away(), self.note
+            )
             cases = self.met if self.case is None else len(self.case["cases"])
             counts = {"summary": None, "cases": cases, "earlier": len(self.runs)}
             self.query_one("#panes", Line).row = view.panes(self.pane, counts)
             if self.case is None:
-                self.query_one("#figures", Feed).rows = view.empty(running=self.running)
-                self._room("#figures", 3)
+                self.query_one("#figures", Flow).rows = view.empty(running=self.running)
 
     def _fill(self, results: Results) -> None:
         """An outcome with its cases."""
         self.case, self.replay = results.data, results.replay
         rows = view.summary(results.data, replay=results.replay)
-        self.query_one("#figures", Feed).rows = rows
-        self._room("#figures", 3 * len(rows))
+        self.query_one("#figures", Flow).rows = rows
         listing = self.query_one("#cases", OptionList)
         listing.clear_options()
         listing.add_options([view.case_row(case) for case in results.data["cases"]])
@@ -148,10 +150,23 @@ class ResultsScreen(Writing, OverScreen):
         local = self.live.desk.local
         rows = (view.earlier_heading(), *view.earlier(self.runs, local, self.now))
         self.query_one("#runs", Rows).rows = rows
-        self._room("#runs", len(rows))
+        self.query_one("#runs").styles.height = len(rows)
 
-    def _room(self, name: str, lines: int) -> None:
-        self.query_one(name).styles.height = lines
+    def on_resize(self) -> None:
+        """The footer names as many keys as there is room for."""
+        self.show()
+
+    def say(self, text: str, *, bad: bool = False) -> None:
+        """One line under the panes' names."""
+        self.note, self.problem = (None, text) if bad else (text, None)
+        self.show()
+
+    def _away(self) -> str | None:
+        """What a check waits for."""
+        if not self.running or self.live.tracks[self.live.selected].up is not False:
+            return None
+        seconds = self.below.plan().patience_s
+        return f"the engine does not answer: waiting for it up to {seconds:.0f} s, x stops"
 
     @work(group="check", exclusive=True)
     async def check(self) -> None:
@@ -215,10 +230,9 @@ class ResultsScreen(Writing, OverScreen):
         if self.running and self.progress is not None:
             done = f"{self.progress.done} of {self.progress.of}"
             kept = "forgotten" if self.replay else "kept: b goes on with it"
-            text = f"stopped at {done}, {kept}"
-            self.say(text)
-            self.below.split.recorded = None
-            self.live.tell(f"check {text}", "warn")
+            text = f"check stopped at {done}, {kept}"
+            self.below.split.problem = text
+            self.live.tell(text, "warn")
         self.workers.cancel_group(self, "check")
         self.dismiss(None)
 
@@ -258,7 +272,7 @@ class ResultsScreen(Writing, OverScreen):
             return
         prompt = results.prompts.find(case["prompt"])
         if prompt is None:
-            self.say("the prompt is no longer in its file", "error")
+            self.say("the prompt is no longer in its file", bad=True)
             return
         self.dismiss((prompt, case))
 

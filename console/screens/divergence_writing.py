@@ -40,7 +40,7 @@ class Writing(Screen[Any]):
 
         results = self.results()
         if results is None:
-            self.say("nothing is measured yet: no report")
+            self.say("nothing is measured yet, so there is no report", bad=True)
             return
         self._write("check", markdown(results.data))
 
@@ -51,11 +51,11 @@ class Writing(Screen[Any]):
 
         results, case = self.results(), self.chosen_case()
         if results is None or case is None:
-            self.say("nothing differs, so there is no case to bundle")
+            self.say("nothing differs, so there is no case to bundle", bad=True)
             return
         prompt = results.prompts.find(case["prompt"])
         if prompt is None:
-            self.say("the prompt is no longer in its file", "error")
+            self.say("the prompt is no longer in its file", bad=True)
             return
         settings = Settings(max_tokens=results.wishes.tokens)
         keyed = self.bench.keyed
@@ -73,10 +73,10 @@ class Writing(Screen[Any]):
         try:
             path = pictures.save(write, self.bench.folders())
         except (OSError, SpecdeckError) as error:
-            self.say(f"not written: {error}", "error")
+            self.say(f"not written: {error}", bad=True)
         else:
-            self.say(f"wrote {pictures.spelt(path, Path.home())}")
+            self.say(pictures.spelt(path, Path.home()))
 
-    def say(self, text: str, severity: Any = "information") -> None:
-        """One line for the operator."""
-        self.app.notify(text, severity=severity, markup=False)
+    def say(self, text: str, *, bad: bool = False) -> None:
+        """One line for the operator: where something was written, or why it was not."""
+        raise AssertionError("a screen that writes says so")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from specdeck.console.view.cell import Bar, Cell, Row, Tone, heading, joined
+from specdeck.console.view.cell import Bar, Cell, Row, Tone, heading
 
 if TYPE_CHECKING:
     from specdeck.engine.divergence.arms import Arm, Name
@@ -45,6 +45,8 @@ class Split:
     judged: Judged | None = None
     recorded: str | None = None
     """The case of an earlier check that is being looked at again, on one line."""
+    note: str | None = None
+    """What was written where."""
 
 
 def identity(name: str, split: Split, wanted: str | None) -> Row:
@@ -63,15 +65,15 @@ def identity(name: str, split: Split, wanted: str | None) -> Row:
 
 
 def prompt_row(prompt: Prompt | None, source: str, count: int | None) -> Row:
-    """Which prompt is asked, and how it ends: that is what the answer goes on from."""
+    """Which prompt is asked."""
     if prompt is None:
         return Row((Cell(" no prompt: press p", "warn"),))
     place = f" {source} {prompt.number}" + (f" of {count}" if count else "")
-    return Row((Cell(place, "accent"), Cell("  "), Cell(preview(prompt), "muted")))
+    return Row((Cell(f"{place} ", "accent"), Cell(f" {preview(prompt)}", "muted")))
 
 
 def preview(prompt: Prompt, width: int = 160) -> str:
-    """The last words of a prompt on one line.
+    """The first words of a prompt, or of the last message of a chat, on one line.
 
     >>> from specdeck.engine.divergence.prompts import Prompt
     >>> preview(Prompt(1, 1, {"prompt": "import os\\n\\ndef f("}))
@@ -102,12 +104,16 @@ def visible(text: str) -> str:
     return printable(shown) or "∅"
 
 
-def arm_heading(arm: Arm | None, name: Name, side: Side, seconds: float | None) -> Row:
+def arm_heading(split: Split, name: Name) -> Row:
     """An arm's name, how it decodes, how much it has said."""
-    said = [] if not side.tokens else [Cell(f"{side.tokens} tokens", "plain")]
-    if seconds is not None:
-        said.append(Cell(f"{seconds:.2f} s", "muted"))
-    return heading(f"{name} {_decoding(arm)}".rstrip(), *joined(tuple(said)))
+    arm = None if split.arms is None else split.arms[0 if name == "serving" else 1]
+    side, parted, judged = split.sides[name], split.parted, split.judged
+    words = f"{parted.divergence.index} agree" if parted else f"{side.tokens} tokens"
+    said = (Cell(" "), Cell(words)) if side.tokens or parted else ()
+    left = (Cell(name, "strong"), Cell(f" {_decoding(arm)} ", "muted"))
+    if judged is None or parted is not None:
+        return Row(left, said, "─", ((),))
+    return Row(left, (*said, Cell(f" · {judged.seconds[name]:.2f} s", "muted")), "─", (said, ()))
 
 
 def _decoding(arm: Arm | None) -> str:
@@ -181,6 +187,8 @@ def findings(split: Split, *, key: str = "enter") -> tuple[Row, ...]:
 def _findings(split: Split, key: str) -> Iterator[Row]:
     if split.problem is not None:
         yield _said("cannot", "bad", split.problem)
+    if split.note is not None:
+        yield _said("wrote", "good", split.note)
     if split.recorded is not None:
         yield _said("in the check", "accent", split.recorded)
     if split.judged is not None:

@@ -77,6 +77,8 @@ def summary(data: Data, *, replay: bool) -> tuple[Row, ...]:
 
 
 def _summary(data: Data, replay: bool) -> Iterator[Row]:
+    from specdeck.engine.divergence.canary import History
+
     if replay:
         yield _line(
             "replays", Cell(f"{data['mismatches']} of {data['prompts']} differ", _tone(data))
@@ -97,10 +99,10 @@ def _summary(data: Data, replay: bool) -> Iterator[Row]:
     if tools["prompts"]:
         text = f"{tools['mismatches']} of {tools['prompts']} differ in name or arguments"
         yield _line("tool calls", Cell(f"{text}, {percent(tools['rate'])}"))
-    session = data["per_session"]
-    yield _line(
-        "session", Cell(f"{percent(session['p_any'])} that one of {session['calls']} calls differs")
-    )
+    if not replay:
+        session = data["per_session"]
+        risk = f"{percent(session['p_any'])} that one of {session['calls']} calls differs"
+        yield _line("session", Cell(risk))
     for name, arm in data["arms"].items():
         yield _line(name, Cell(_arm(arm)))
     near = data["near_tie"]
@@ -115,6 +117,10 @@ def _summary(data: Data, replay: bool) -> Iterator[Row]:
         first = refused["first"][0] if refused["first"] else {"prompt": "–", "reason": "–"}
         text = f"{refused['prompts']}: prompt {first['prompt']}: {first['reason']}"
         yield _line("refused", Cell(text, "warn"))
+    if data.get("history"):
+        past = data["history"]
+        line = History(**{**past, "changed": tuple(past["changed"])}).line(data["mismatch_rate"])
+        yield _line("history", Cell(line))
     for notice in data["notices"]:
         yield _line("note", Cell(notice, "muted"))
 
@@ -191,14 +197,14 @@ def panes(shown: str, counts: Mapping[str, int | None]) -> Row:
     return Row((Cell(" "), *joined(tuple(cells), "│ ")), fill="─")
 
 
-COLUMNS = (
-    f" {'when':<11} {'verdict':<12} {'k':>2} {'differ':>8} {'of':>5} {'floor':>6} {'grade':<5} "
-)
-
-
 def earlier_heading() -> Row:
     """The columns of the table of earlier checks."""
-    return Row((Cell(f"{COLUMNS}draft, fingerprint", "muted"),))
+    columns = _columns("when", "k", "draft", "differ", "of", "floor")
+    return Row((Cell(f" {columns} verdict      grade fingerprint", "muted"),))
+
+
+def _columns(when: str, k: str, draft: str, differ: str, of: str, floor: str) -> str:
+    return f"{when:<12} {k:>2} {draft:<11.11} {differ:>7} {of:>5} {floor:>6}"
 
 
 def earlier(runs: Sequence[Run], local: LocalTime, now: int | None = None) -> tuple[Row, ...]:
@@ -211,17 +217,20 @@ def earlier(runs: Sequence[Run], local: LocalTime, now: int | None = None) -> tu
 def _run(run: Run, local: LocalTime, marked: bool) -> Row:
     data = run.summary or {}
     serving, reference = data["arms"]["serving"], data["arms"]["reference"]
-    when = time.strftime("%d %b %H:%M", local(run.finished or run.t))
-    floor = data["noise_floor"]["rate"]
-    k = "–" if serving["k"] is None else str(serving["k"])
+    columns = _columns(
+        time.strftime("%d %b %H:%M", local(run.finished or run.t)),
+        "–" if serving["k"] is None else str(serving["k"]),
+        _draft(run),
+        percent(data["mismatch_rate"]),
+        str(data["prompts"]),
+        percent(data["noise_floor"]["rate"]),
+    )
+    mark = str(serving["fingerprint"] or serving["system_fingerprint"] or "–")
     return Row((
         Cell("▸" if marked else " ", "accent"),
-        Cell(f"{when:<12} ", "muted"),
+        Cell(f"{columns} "),
         Cell(f"{data['verdict']:<12} ", _VERDICTS[data["verdict"]]),
-        Cell(f"{k:>2} {percent(data['mismatch_rate']):>8} {data['prompts']:>5} "),
-        Cell(f"{percent(floor):>6} {reference['grade']:<5} ", "muted"),
-        Cell(_draft(run)),
-        Cell(f" {serving['fingerprint'] or serving['system_fingerprint'] or ''}", "muted"),
+        Cell(f"{reference['grade']:<5} {mark}", "muted"),
     ))  # fmt: skip
 
 
@@ -238,6 +247,8 @@ def empty(*, running: bool) -> tuple[Row, ...]:
     return (Row((Cell(f" {text}", "muted"),)),)
 
 
-def problem(text: str | None) -> Row:
-    """Why a check has ended early, on one line."""
-    return Row() if text is None else Row((Cell(f" {text}", "bad"),))
+def remark(problem: str | None, note: str | None) -> Row:
+    """Why a check has ended early, or what was written where; nothing when all is well."""
+    if problem is not None:
+        return Row((Cell(f" {problem}", "bad"),))
+    return Row() if note is None else Row((Cell(" wrote ", "good"), Cell(note)))
