@@ -90,6 +90,7 @@ async def flown(wanted: Wanted) -> int:
     if len(engines) == 1:
         await engines[0].client.version()
     from specdeck.console.app import Console
+    from specdeck.console.commandline.bench import bench
     from specdeck.console.commandline.memory import note_change
     from specdeck.console.commandline.operator import operator, settings, themes
 
@@ -101,6 +102,7 @@ async def flown(wanted: Wanted) -> int:
         settings=chosen,
         who=operator(),
         on_change=note_change,
+        bench=bench(_keys(wanted), reference=wanted.reference),
         themes=themes(),
     )
     return await shown(app, engines)
@@ -115,6 +117,11 @@ def opened(wanted: Wanted) -> Sequence[Attached]:
         to = _access(wanted.reference, wanted)
         found.append(attached(to, control=False, name="reference"))
     return found
+
+
+def _keys(wanted: Wanted) -> dict[str, str | None]:
+    names = [*wanted.engines, *([wanted.reference] if wanted.reference else [])]
+    return {to.url: to.api_key for to in (_access(name, wanted) for name in names)}
 
 
 def _access(engine: str, wanted: Wanted) -> Access:
