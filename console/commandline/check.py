@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from specdeck.console.commandline.engines import key_option
+from specdeck.console.commandline.engines import key_option, token_option
 from specdeck.console.commandline.headless import until_signal
 from specdeck.console.commandline.numbers import Finite
 
@@ -80,6 +80,7 @@ _OPTIONS = (
                  help="Also a file: .json, .xml (JUnit) or .md; may be given again."),
     click.option("--bundle", metavar="FILE", type=_FILE,
                  help="A page that reproduces the gravest case, or --case."),
+    click.option("--history", is_flag=True, help="Check nothing: show the checks so far."),
     click.option("--case", type=_COUNT, metavar="N", help="The prompt to bundle."),
     # Canary.
     click.option("--every", metavar="T", help="Check again and again, such as every 24h."),
@@ -87,6 +88,9 @@ _OPTIONS = (
                  help="Serve the last check to Prometheus."),
     click.option("--metrics-file", type=_FILE, metavar="FILE",
                  help="The same for node_exporter's textfile collector."),
+    click.option("--trip", is_flag=True, help="Open the engine's breaker when the verdict is "
+                 "fail: target-only until it is reset. Needs the admin token."),
+    token_option,
     key_option,
     click.option("--reference-api-key-env", metavar="NAME", help="The same for --reference."),
 )  # fmt: skip
@@ -111,6 +115,10 @@ def command(**options: Any) -> int:
     from specdeck.engine.divergence.prompts import prompts
 
     checking.refuse_nonsense(options)
+    if options["history"]:
+        from specdeck.console.commandline.check_history import shown
+
+        return shown(options)
     usual = _PROMPTS_SAMPLED if options["sampled"] else _PROMPTS
     found = prompts(options["source"], options["limit"] or usual)
     work = checking.sampled if options["sampled"] else checking.once

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from specdeck.console.commandline.check_trip import armed, tripped
 from specdeck.console.commandline.engines import Access, access
 from specdeck.console.commandline.talk import emit, say
 from specdeck.console.commandline.ticker import Ticker
-from specdeck.engine.divergence import canary, report
+from specdeck.engine.divergence import canary, earlier, report
 from specdeck.engine.divergence.bundle import bundle, chosen
 from specdeck.engine.divergence.lab import Engine, Lab, Plan, run
 from specdeck.engine.divergence.request import Settings
@@ -39,6 +40,7 @@ _TOLD_S = 10.0
 async def once(options: Options, prompts: PromptSet) -> int:
     """One check; its exit code."""
     gauges = _gauges(options)
+    await armed(options)
     data = await _compared(options, prompts)
     _told(options, data, prompts, gauges)
     return CODES[data["verdict"]]
@@ -47,6 +49,7 @@ async def once(options: Options, prompts: PromptSet) -> int:
 async def repeated(options: Options, prompts: PromptSet) -> int:
     """A check every so often, until a signal comes; one that cannot be done does not end it."""
     every, gauges = canary.seconds(options["every"]), _gauges(options)
+    await armed(options)
     while True:
         began = time.monotonic()
         try:
@@ -67,12 +70,13 @@ async def sampled(options: Options, prompts: PromptSet) -> int:
     from specdeck.engine.divergence.sampled_memory import kept
 
     sampling = Sampling(samples=options["samples"], temperature=options["temperature"])
+    await armed(options)
     async with opened(options) as lab:
         with _store() as store:
             found = await distributions(lab, prompts, sampling, said=_drawing(prompts))
             data = found.as_json()
             past = kept(lab, data, prompts, Checks(store), time.time())
-    data = {**data, "history": past.as_json()}
+    data = {**data, "history": past.as_json(), "tripped": await tripped(options, data)}
     for path in options["reports"]:
         sampled_report.written(data, path)
     if options["as_json"]:
@@ -132,8 +136,11 @@ async def _compared(options: Options, prompts: PromptSet) -> dict[str, Any]:
         with _store() as store, Ticker("check", say) as ticker:
             checks = Checks(store)
             outcome = await run(lab, prompts, checks, ticker)
-            past = canary.history(checks.history(lab.arms[0].url))
-    return {**outcome.as_json(), "history": past.as_json()}
+            runs = checks.history(lab.arms[0].url)
+    past = {"history": canary.history(runs).as_json(),
+            "earlier": [line.as_json() for line in earlier.like(runs)]}  # fmt: skip
+    data = {**outcome.as_json(), **past}
+    return {**data, "tripped": await tripped(options, data)}
 
 
 def _told(

@@ -19,6 +19,8 @@ from specdeck.engine.locations import locations
 if TYPE_CHECKING:
     from specdeck.engine.control.observe import Outcome
     from specdeck.engine.control.protocol import Change
+    from specdeck.engine.control.tuning import TrialTuning
+    from specdeck.engine.store.checks import Run
     from specdeck.engine.store.store import Action, Store
 
 
@@ -65,6 +67,36 @@ def note_outcome(change: Change, outcome: Outcome, *, engine: str) -> None:
         note_change(action)
     except SpecdeckError as error:
         say(f"specdeck: the change is made, the audit log is not: {error.line()}")
+
+
+def past_checks(url: str, limit: int) -> tuple[Run, ...]:
+    """The finished checks of an engine, the newest first; raises SpecdeckError without a store."""
+    from specdeck.engine.store.checks import Checks
+
+    with _store() as store:
+        return Checks(store).history(url, limit)
+
+
+def note_trial(change: Change, trial: TrialTuning, *, url: str, engine: str) -> None:
+    """Writes a trial that begins into the audit log, or says why it is not there."""
+    from specdeck.engine.control.observe import undo
+    from specdeck.engine.store.store import Action
+
+    action = Action(
+        t=time.time(),
+        who=change.who or "",
+        url=url,
+        engine=engine,
+        before=trial.before,
+        after=trial.after,
+        undo=undo(url, trial.before),
+        reason="on trial" + (f": {change.reason}" if change.reason else ""),
+        observed=None,
+    )
+    try:
+        note_change(action)
+    except SpecdeckError as error:
+        say(f"specdeck: the trial is begun, the audit log is not: {error.line()}")
 
 
 @contextmanager

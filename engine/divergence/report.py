@@ -30,6 +30,7 @@ def markdown(data: Data) -> str:
     """A page to keep or to paste."""
     rows = "\n".join(f"| {name} | {_cell(said)} |" for name, said in _lines(data))
     head = f"# specdeck check: {data['verdict']}\n\n{data['reason']}.\n\n| | |\n|---|---|\n{rows}\n"
+    head += _earlier(data)
     if not data["cases"]:
         return head
     titles = ("prompt", "index", "serving token", "reference token", "margin serving",
@@ -39,6 +40,18 @@ def markdown(data: Data) -> str:
     left = data["cases_left_out"]
     tail = f"\n{left} more cases are not listed.\n" if left else ""
     return f"{head}\n## Cases\n\n" + "\n".join(table) + f"\n{tail}"
+
+
+def _earlier(data: Data) -> str:
+    """The checks with the same prompts and settings, whatever the draft or k."""
+    from specdeck.engine.divergence import earlier
+
+    past = [earlier.Line(**line) for line in data.get("earlier", ())]
+    if not past:
+        return ""
+    head = [_row(name.lower() for name in earlier.HEAD), _row("---" for _ in earlier.HEAD)]
+    rows = "\n".join([*head, *(_row(earlier.cells(line)) for line in past)])
+    return f"\n## Earlier checks with these prompts and settings\n\n{rows}\n"
 
 
 def written(data: Data, path: Path) -> None:

@@ -17,10 +17,11 @@ from typing import Any
 import pytest
 
 from specdeck.console.cli import outcome
-from specdeck.engine.control.protocol import PREFIX, Capability, EngineState
+from specdeck.engine.control.protocol import PREFIX, TOKEN_HEADER, Capability, EngineState
 
 Captured = pytest.CaptureFixture[str]
 KEY = "the-api-key"
+TOKEN = "the-admin-token"
 KEYS = [
     "verdict", "prompts", "mismatches", "mismatch_rate", "ci95", "noise_floor", "classes",
     "per_session", "arms", "cases",
@@ -45,6 +46,8 @@ class Server(ThreadingHTTPServer):
         self.wrong: set[str] = set()
         self.asked: list[dict[str, Any]] = []
         self.headers_seen: list[dict[str, str]] = []
+        self.changes: list[tuple[dict[str, Any], str | None]] = []
+        self.refuses = False
         self.answers_left: int | None = None
         """After so many, requests are kept waiting until `released`."""
         self.blocked = threading.Event()
@@ -97,6 +100,17 @@ class Handler(BaseHTTPRequestHandler):
         }
         self._send(json.dumps(answers.get(self.path, {})))
 
+    def do_PUT(self) -> None:
+        assert isinstance(self.server, Server)
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.changes.append((body, self.headers.get(TOKEN_HEADER)))
+        if self.server.refuses:
+            refused = {"code": "conflict", "message": "no breaker here", "remedy": None}
+            self._send(json.dumps({"error": refused}), 501)
+            return
+        before, after = {"breaker": "closed"}, {"breaker": body["breaker"]}
+        self._send(json.dumps({"before": before, "applied": after, "version": 1, "step": 1}))
+
     def do_POST(self) -> None:
         assert isinstance(self.server, Server)
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -110,10 +124,10 @@ class Handler(BaseHTTPRequestHandler):
         reply = json.dumps(self.server.completion(body))
         self._send(f"data: {reply}\n\ndata: [DONE]\n\n" if body.get("stream") else reply)
 
-    def _send(self, text: str) -> None:
+    def _send(self, text: str, status: int = 200) -> None:
         data = text.encode()
         with suppress(ConnectionError):  # whoever asked may have been interrupted
-            self.send_response(200)
+            self.send_response(status)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)
@@ -199,6 +213,69 @@ def test_a_canary_writes_gauges_and_a_bundle(
     assert 'specdeck_check_cases{engine="' in gauges.read_text()
     assert '"prompt": "prompt 17"' in page.read_text()
     assert "history" in capsys.readouterr().out
+
+
+def test_a_failed_check_trips_the_breaker_where_that_is_asked_for(
+    engine: Server, prompts: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["check", engine.url, "--prompts", str(prompts), "--json"]
+    monkeypatch.setenv("SPECDECK_ADMIN_TOKEN", TOKEN)
+    assert outcome([*words, "--trip"]) == 0
+    engine.wrong = {"prompt 17"}
+    assert outcome(words) == 1
+    assert engine.changes == []
+    assert outcome([*words, "--trip"]) == 1
+    (change, token) = engine.changes[0]
+    assert (change["breaker"], token) == ("open", TOKEN)
+    assert "1 material difference" in change["reason"]
+    said = capsys.readouterr()
+    passed, untold, failed = map(json.loads, said.out.splitlines())
+    assert passed["tripped"] is untold["tripped"] is None
+    assert failed["tripped"]["breaker"] == "open"
+    assert failed["tripped"]["undo"].endswith("breaker=closed")
+    assert "the breaker is open" in said.err
+    assert TOKEN not in said.out + said.err
+
+
+def test_a_breaker_that_does_not_open_is_said(
+    engine: Server, prompts: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECDECK_ADMIN_TOKEN", TOKEN)
+    engine.wrong, engine.refuses = {"prompt 17"}, True
+    words = ["--prompts", str(prompts), "--limit", "20", "--trip", "--json"]
+    assert outcome(["check", engine.url, *words]) == 1
+    said = capsys.readouterr()
+    assert "the breaker is NOT open" in said.err
+    assert json.loads(said.out)["tripped"]["breaker"] is None
+
+
+def test_a_trip_without_a_token_asks_nothing(
+    engine: Server, prompts: Path, capsys: Captured
+) -> None:
+    assert outcome(["check", engine.url, "--prompts", str(prompts), "--trip"]) == 3
+    assert "admin token" in capsys.readouterr().err
+    assert engine.asked == []
+
+
+def test_earlier_checks_stand_side_by_side(
+    engine: Server, prompts: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    words = ["check", engine.url, "--prompts", str(prompts), "--limit", "20"]
+    assert outcome(["check", engine.url, "--history"]) == 0
+    assert "no check" in capsys.readouterr().err
+    assert outcome(words) == 1
+    engine.wrong = {"prompt 7"}
+    assert outcome([*words, "--report", str(tmp_path / "a.md")]) == 1
+    assert "## Earlier checks" in (tmp_path / "a.md").read_text()
+    capsys.readouterr()
+    assert outcome(["check", engine.url, "--history"]) == 0
+    head, newest, oldest = capsys.readouterr().out.splitlines()
+    assert head.split()[:4] == ["UTC", "METHOD", "DRAFT", "K"]
+    assert ("5.00%" in newest, "fail" in newest) == (True, True)
+    assert ("0.00%" in oldest, "inconclusive" in oldest) == (True, True)
+    assert outcome(["check", engine.url, "--history", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert [line["mismatches"] for line in data] == [1, 0]
 
 
 def test_an_interrupted_check_is_code_130_and_goes_on(

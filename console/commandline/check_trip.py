@@ -1,0 +1,56 @@
+"""`specdeck check --trip`: a failed check takes the engine to target-only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specdeck.console.commandline.engines import Access, access
+from specdeck.console.commandline.memory import note_outcome
+from specdeck.console.commandline.operator import operator
+from specdeck.console.commandline.set import applied
+from specdeck.console.commandline.talk import say
+from specdeck.engine.control.protocol import Change
+from specdeck.engine.control.refusals import TOKEN_REMEDY
+from specdeck.engine.errors import SpecdeckError, Unauthorized
+
+Options = dict[str, Any]
+
+
+async def armed(options: Options) -> None:
+    """Raises Unauthorized where --trip could do nothing, before a check is made for it."""
+    if not options["trip"]:
+        return
+    client = _access(options).client()
+    try:
+        if client.token() is None:
+            raise Unauthorized("--trip wants the engine's admin token", remedy=TOKEN_REMEDY)
+    finally:
+        await client.close()
+
+
+async def tripped(options: Options, data: dict[str, Any]) -> dict[str, Any] | None:
+    """Opens the engine's breaker after a verdict of fail; what became of that.
+
+    None where it was not asked for, or there was no need. It stays open until somebody
+    resets it. An engine that refuses is told of and in `error`, and is no other exit
+    code: the verdict is a fail either way.
+    """
+    if not options["trip"] or data["verdict"] != "fail":
+        return None
+    to = _access(options)
+    reason = f"specdeck check: {data['reason']}"
+    change = Change(breaker="open", reason=reason, who=operator())
+    try:
+        outcome = await applied(to, change)
+    except SpecdeckError as error:
+        say(f"specdeck: the breaker is NOT open: {error.line()}")
+        return {"breaker": None, "undo": None, "error": error.line()}
+    note_outcome(change, outcome, engine=to.record.name if to.record else to.url)
+    say(f"specdeck: the breaker is open, the engine runs target-only: `{outcome.undo}` resets it")
+    return {"breaker": outcome.applied.get("breaker"), "undo": outcome.undo, "error": None}
+
+
+def _access(options: Options) -> Access:
+    return access(
+        options["engine"], api_key_env=options["api_key_env"], token_file=options["token_file"]
+    )
