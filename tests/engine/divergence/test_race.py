@@ -1,0 +1,135 @@
+"""Both arms side by side: what comes when, and what is made of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from specdeck.engine.divergence.lab import Lab, run
+from specdeck.engine.divergence.prompts import Prompt, copies, typed
+from specdeck.engine.divergence.race import Event, Judged, Parted, Said, race
+from specdeck.engine.divergence.resolution import Calibration
+from specdeck.engine.errors import ConfigError, EngineError, Unreachable
+
+if TYPE_CHECKING:
+    from tests.engine.divergence.conftest import Bench
+
+PROMPT = Prompt(1, 1, {"prompt": "prompt 1"})
+
+
+async def raced(lab: Lab, prompt: Prompt = PROMPT) -> list[Event]:
+    async with lab:
+        return [event async for event in race(lab.askers, prompt, Calibration())]
+
+
+def only(events: list[Event], kind: type[Any]) -> Any:
+    (found,) = (event for event in events if isinstance(event, kind))
+    return found
+
+
+async def test_equal_answers_are_told_to_the_end(bench: Bench) -> None:
+    events = await raced(bench.lab(bench.engine()))
+    judged = only(events, Judged)
+    assert judged.case is None
+    assert judged.tokens == 40
+    assert not [event for event in events if isinstance(event, Parted)]
+    for arm in ("serving", "reference"):
+        said = [e for e in events if isinstance(e, Said) and e.arm == arm]
+        assert sum(len(each.tokens) for each in said) == 40
+
+
+async def test_a_replaced_token_is_located_and_nothing_is_said_after_it(bench: Bench) -> None:
+    fault = bench.fault(index=17, margin=3.2)
+    events = await raced(bench.lab(bench.engine(faults={"prompt 1": fault})))
+    parted, judged = only(events, Parted), only(events, Judged)
+    assert parted.divergence.index == 17
+    assert events[-2:] == [parted, judged]
+    token = parted.divergence.serving_token
+    assert parted.texts.tokens[token] == f"<{token}>"
+    assert parted.texts.common.count("<") == 17
+
+
+async def test_a_confident_token_is_looked_at_a_third_time(bench: Bench) -> None:
+    fault = bench.fault(index=17, margin=3.2)
+    judged = only(await raced(bench.lab(bench.engine(faults={"prompt 1": fault}))), Judged)
+    case = judged.outcome.as_json()["cases"][0]
+    assert (case["class"], case["recheck"]["confirmed"]) == ("material", True)
+    assert case["recheck"]["gap"] == pytest.approx(3.2)
+
+
+async def test_a_tie_is_near(bench: Bench) -> None:
+    fault = bench.fault(index=5, margin=bench.step)
+    judged = only(await raced(bench.lab(bench.engine(faults={"prompt 1": fault}))), Judged)
+    assert judged.outcome.classes.counts["near_tie"] == 1
+
+
+async def test_an_arm_that_does_not_repeat_itself_is_named(bench: Bench) -> None:
+    fault = bench.fault(index=5, margin=3.2)
+    judged = only(await raced(bench.lab(bench.engine(unrepeatable={"prompt 1": fault}))), Judged)
+    totals = judged.outcome.totals
+    assert (totals.serving_mismatches, totals.reference_mismatches) == (1, 1)
+
+
+async def test_text_that_is_streamed_otherwise_is_a_case(bench: Bench) -> None:
+    engine = bench.engine(stream_loses=frozenset({"prompt 1"}))
+    judged = only(await raced(bench.lab(engine)), Judged)
+    assert judged.case.divergence.stream_only
+    assert judged.outcome.classes.counts["stream_only"] >= 1
+
+
+async def test_changed_arguments_are_named_by_path(bench: Bench) -> None:
+    engine = bench.engine(
+        faults={"find": bench.fault(index=4, margin=bench.step)},
+        calls={"find": ('{"limit": 50}', '{"limit": 500}')},
+    )
+    prompt = Prompt(
+        1, 1, {"messages": [{"role": "user", "content": "find"}], "tools": [{"type": "function"}]}
+    )
+    judged = only(await raced(bench.lab(engine), prompt), Judged)
+    (change,) = judged.case.divergence.structure
+    assert "limit: 50 → 500" in change.line()
+
+
+async def test_a_refused_prompt_is_an_error_that_says_so(bench: Bench) -> None:
+    engine = bench.engine(refuse={"prompt 1": (400, "too long by 7")})
+    with pytest.raises(EngineError, match="too long by 7"):
+        await raced(bench.lab(engine))
+
+
+async def test_a_broken_connection_is_told_at_once(bench: Bench) -> None:
+    with pytest.raises(Unreachable):
+        await raced(bench.lab(bench.engine(statuses=[0])))
+
+
+async def test_a_race_that_is_left_asks_no_more(bench: Bench) -> None:
+    engine = bench.engine()
+    async with bench.lab(engine) as lab:
+        events = race(lab.askers, PROMPT, Calibration())
+        await anext(events)
+        await events.aclose()
+    assert len(engine.asked) <= 2
+
+
+async def test_copies_of_a_prompt_count_how_often_it_differs(bench: Bench) -> None:
+    engine = bench.engine(faults={"prompt 1": bench.fault(index=5, margin=3.2)})
+    async with bench.lab(engine) as lab:
+        outcome = await run(lab, copies(PROMPT, 7), bench.store, lambda event: None)
+    data = outcome.as_json()
+    assert (data["prompts"], data["mismatches"]) == (7, 7)
+    assert data["noise_floor"]["pairs"] == 7
+
+
+async def test_the_store_tells_of_every_engine(bench: Bench) -> None:
+    for url in ("http://one", "http://two"):
+        async with bench.lab(bench.engine(url=url)) as lab:
+            await run(lab, bench.many(3), bench.store, lambda event: None)
+    assert [run.url for run in bench.store.recent()] == ["http://two", "http://one"]
+
+
+def test_what_is_typed_may_be_json_and_must_be_a_prompt() -> None:
+    assert typed('{"prompt": [1, 2]}').body == {"prompt": [1, 2]}
+    with pytest.raises(ConfigError, match="the prompt"):
+        typed('{"prompt": ')
+    with pytest.raises(ConfigError):
+        typed("   ")
