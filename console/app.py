@@ -25,6 +25,7 @@ from specdeck.console.view.words import LocalTime
 if TYPE_CHECKING:
     from specdeck.console.bench import Bench
     from specdeck.console.load import Load
+    from specdeck.engine.fingerprint.book import Book
     from specdeck.engine.launch.attach import FlownEngine
     from specdeck.engine.launch.progress import Progress
     from specdeck.engine.store.store import Action
@@ -65,6 +66,7 @@ class Console(App[str]):
         who: str = "operator",
         on_change: Callable[[Action], None] = lambda action: None,
         bench: Bench | None = None,
+        book: Book | None = None,
         themes: Sequence[Path] = (),
         clock: Callable[[], float] = time.time,
         local: LocalTime = time.localtime,
@@ -75,7 +77,8 @@ class Console(App[str]):
 
         `progress` is the start of the only engine, shown until it is ready. `owned` asks
         on leaving whether to stop the engine. `on_change` is told of every change that an
-        engine applied; a SpecdeckError that it raises is shown. `themes` are the folders
+        engine applied; a SpecdeckError that it raises is shown. `book` has the engines'
+        fingerprints and pins. `themes` are the folders
         of the user's own themes, `folders` those that a picture of the screen may be saved in.
         `bench` is what the check asks its engines with.
         """
@@ -97,6 +100,7 @@ class Console(App[str]):
             clock=clock,
             local=local,
             footer=keys.footer(self.keys, self.settings.keymap),
+            book=book,
             bench=bench,
         )
         found = theme.load(theme.SHIPPED, *themes)

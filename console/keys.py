@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from textual.binding import Binding
 
 from specdeck.console.view.cell import Cell, Row
 
-Group = Literal["Speculation", "Screens", "View", "Engines", "Console", "Check"]
+Group = Literal["Speculation", "Screens", "View", "Engines", "Console", "Check", "Fingerprint"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,21 @@ KEYS: tuple[Key, ...] = (
     Key("console.quit", ("q", "ctrl+q", "ctrl+c"), "app.quit", "quit",
         "Leave; an engine that was started here may go on.", "Console",
         shown="q ctrl+c", footer=True),
+    Key("fingerprint.against", ("g",), "against", "against",
+        "On the fingerprint screen: compare with the pin, another engine or an earlier moment.",
+        "Fingerprint"),
+    Key("fingerprint.pin", ("p",), "pin", "pin", "There: keep what is seen as the pin.",
+        "Fingerprint"),
+    Key("fingerprint.probe", ("b",), "probe", "probe",
+        "There: ask the behaviour probe, the third name.", "Fingerprint"),
+    Key("fingerprint.changes", ("v",), "changes", "changes",
+        "There: what differs alone, or every fact.", "Fingerprint"),
+    Key("fingerprint.unfold", ("e",), "unfold", "unfold", "There: unfold all, or fold all.",
+        "Fingerprint"),
+    Key("fingerprint.search", ("slash",), "search", "search",
+        "There: search facts and values.", "Fingerprint", shown="/"),
+    Key("fingerprint.save", ("w",), "save", "save", "There: save the diff as text.",
+        "Fingerprint"),
 )  # fmt: skip
 
 _BY_ID = {key.id: key for key in KEYS}
@@ -104,7 +119,7 @@ def ids() -> frozenset[str]:
     >>> {"k.more", "k.set.3"} <= ids()
     True
     """
-    every = bindings("Speculation", "Screens", "View", "Engines", "Console")
+    every = bindings(*get_args(Group))
     return frozenset(binding.id for binding in every if binding.id)
 
 

@@ -44,6 +44,11 @@ class Locations:
         return self.cache / "models"
 
     @property
+    def pins(self) -> Path:
+        """One pin for each engine whose pin was given no place of its own."""
+        return self.data / "pins"
+
+    @property
     def store(self) -> Path:
         """The SQLite file of recordings, actions and start durations."""
         return self.data / "specdeck.sqlite"

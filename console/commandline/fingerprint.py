@@ -158,13 +158,10 @@ def diff(
 
 
 def default_pin(url: str) -> Path:
-    """Where an engine's pin lies unless it is told otherwise.
+    """Where an engine's pin lies unless it is told otherwise."""
+    from specdeck.engine.fingerprint.pins import default_place
 
-    >>> default_pin("http://127.0.0.1:8000").name
-    'http-127.0.0.1-8000.json'
-    """
-    name = re.sub(r"[^A-Za-z0-9.]+", "-", url).strip("-")
-    return locations(os.environ).data / "pins" / f"{name}.json"
+    return default_place(locations(os.environ).pins, url)
 
 
 async def looked(to: Access, *, behaviour: bool, wait: bool = True) -> Seen:

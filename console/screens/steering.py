@@ -23,6 +23,8 @@ from specdeck.engine.errors import SpecdeckError
 if TYPE_CHECKING:
     from specdeck.console.bench import Bench
     from specdeck.console.load import Load
+    from specdeck.console.screens.fingerprint_names import Names
+    from specdeck.engine.fingerprint.book import Book
     from specdeck.engine.launch.attach import FlownEngine
     from specdeck.engine.store.store import Action
 
@@ -44,6 +46,8 @@ class Desk:
     """Unix time, seconds."""
     local: words.LocalTime = time.localtime
     footer: Row = NOTHING
+    book: Book | None = None
+    """Fingerprints and pins; None leaves names at what readings tell."""
     bench: Bench | None = None
     """Lends both arms of an engine; None where there is no live engine to ask."""
 
@@ -75,6 +79,11 @@ class SteeringScreen(Screen[None]):
         self.tracks = [Track(engine.name, engine.url) for engine in desk.engines]
         self.selected = 0
         self.asking: set[int] = set()
+        self.names: Names | None = None
+        if desk.book is not None:
+            from specdeck.console.screens.fingerprint_names import Names
+
+            self.names = Names(self, desk.book)
 
     def show(self) -> None:
         """Bring the tracks onto the screen."""
@@ -87,6 +96,8 @@ class SteeringScreen(Screen[None]):
         async for reading in engine.readings(self.desk.interval):
             self.tracks[index] = after(self.tracks[index], reading)
             self.show()
+            if self.names is not None:
+                self.names.heard(index, reading)
 
     @property
     def engine(self) -> FlownEngine:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from specdeck.console.view.cell import BLANK, Bar, Cell, Row, Tone, fact, joined
+from specdeck.console.view.fingerprint_badge import names
 from specdeck.console.view.track import Track
 from specdeck.console.view.words import (
     DASH,
@@ -54,9 +55,16 @@ def speculation(track: Track) -> tuple[Row, ...]:
         fact("accepted length", _cell(DASH if length is None else f"{length:.2f}", "strong")),
         fact("output from drafts", _cell(percent(share), "strong")),
         fact("runner", _cell(runner, tone)),
-        fact("fingerprint", _cell(shortened(ours, 13), tone)),
+        _names(track, ours, tone),
         fact("vLLM's", _cell(shortened(vllms, 18), tone)),
     )
+
+
+def _names(track: Track, path: str | None, tone: Tone) -> Row:
+    """All three names, or the path's alone where nobody looked behind it."""
+    if track.named is None:
+        return fact("fingerprint", _cell(shortened(path, 13), tone))
+    return names(track.named, path, live=track.up is True)
 
 
 def traffic(track: Track) -> tuple[Row, ...]:

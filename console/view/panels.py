@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from specdeck.console.view.cell import BLANK, Cell, Line, Row, Tone, faded, faded_row, joined
+from specdeck.console.view.fingerprint_badge import badge
 from specdeck.console.view.track import Track
 from specdeck.console.view.words import LocalTime, at, duration, oneline
 from specdeck.engine.control.protocol import EngineState
@@ -22,7 +23,7 @@ _LIGHT: dict[bool | None, Cell] = {
 
 def title(track: Track, *, armed: bool) -> Row:
     """Engine, model and method; up or down; armed or read-only."""
-    right = (_LIGHT[track.up], Cell("  "), _armed(armed), Cell(" "))
+    right = (*badge(track.named), _LIGHT[track.up], Cell("  "), _armed(armed), Cell(" "))
     return Row((Cell(" specdeck  ", "accent"), *_identity(track)), right)
 
 
@@ -57,7 +58,8 @@ def strip(tracks: tuple[Track, ...], selected: int) -> Row:
         tone: Tone = "strong" if index == selected else "muted"
         name = f"[{track.name}]" if index == selected else f" {track.name} "
         cells += [Cell(light.text[0], light.tone), Cell(name, tone, f"screen.select({index})")]
-        cells.append(Cell(" "))
+        drifted = track.named is not None and track.named.differs is not None
+        cells.append(Cell("≠ ", "bad") if drifted else Cell(" "))
     return Row(tuple(cells), (Cell("tab next ", "muted"),))
 
 

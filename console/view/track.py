@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from specdeck.console.view.cell import Tone
+from specdeck.console.view.fingerprint_badge import Named
 from specdeck.console.view.words import oneline
 from specdeck.engine.control.protocol import Change, EngineState, Mode, Policy
 from specdeck.engine.metrics.reading import Reading
@@ -97,6 +98,8 @@ class Track:
     lost: float | None = None
     """Unix time since which the engine answers and its plugin does not."""
     said: Said | None = None
+    named: Named | None = None
+    """Its fingerprint when it was last looked at; None while nobody looked."""
     since: float | None = None
     """Unix time at which the engine came up or went away."""
     points: tuple[Point, ...] = ()

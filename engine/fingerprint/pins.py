@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +24,15 @@ SCHEMA = 1
 
 LARGEST = 16_000_000
 """Bytes of a file that can be a pin at all."""
+
+
+def default_place(folder: Path, url: str) -> Path:
+    """Where an engine's pin lies unless it is told otherwise.
+
+    >>> default_place(Path("/pins"), "http://127.0.0.1:8000").as_posix()
+    '/pins/http-127.0.0.1-8000.json'
+    """
+    return folder / f"{re.sub(r'[^A-Za-z0-9.]+', '-', url).strip('-')}.json"
 
 
 def write(seen: Seen, path: Path) -> None:

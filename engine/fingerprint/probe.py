@@ -6,6 +6,7 @@ is measured is the engine and not its traffic.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from specdeck.engine.errors import EngineError, NotAnEngine, SpecdeckError, Unsupported
@@ -43,21 +44,34 @@ PROBES = (
 """Fixed: words, code, figures, JSON, other scripts, repetition. See behaviour.PROBE_SET."""
 
 
-async def probed(client: EngineClient, *, runs: int = RUNS, tokens: int = TOKENS) -> Behaviour:
+async def probed(
+    client: EngineClient,
+    *,
+    runs: int = RUNS,
+    tokens: int = TOKENS,
+    told: Callable[[int, int], None] = lambda done, of: None,
+) -> Behaviour:
     """What the engine answers, and how far it agreed with itself over `runs` repetitions.
 
-    Raises EngineError when the engine was started anew or its path moved in between:
-    half of the answers would be another engine's.
+    `told` hears how many answers came, and of how many. Raises EngineError when the engine
+    was started anew or its path moved in between: half of the answers would be another
+    engine's.
     """
     (model, *_) = await client.models() or ("",)
     before = await _state(client)
     arms, missing = _arms(before)
     found: dict[str, list[list[Answer]]] = {arm: [] for arm in arms}
+    done, of = 0, runs * len(arms) * len(PROBES)
     for _ in range(runs):
         for arm, more in arms.items():
-            found[arm].append([await _answer(client, model, p, tokens, more) for p in PROBES])
+            answers = []
+            for prompt in PROBES:
+                answers.append(await _answer(client, model, prompt, tokens, more))
+                done += 1
+                told(done, of)
+            found[arm].append(answers)
     after = await _state(client)
-    if before and after and before.instance != after.instance:
+    if before and (after is None or before.instance != after.instance):
         raise EngineError(f"{client.url} was started anew in mid-probe", remedy="probe it again")
     if before and after and before.fingerprint != after.fingerprint:
         raise EngineError(f"the path of {client.url} moved in mid-probe", remedy="probe it again")

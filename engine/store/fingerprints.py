@@ -10,6 +10,9 @@ from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.fingerprint.seen import Seen
 from specdeck.engine.store.store import Store
 
+KEPT = 1000
+"""Moments of one engine; older ones are forgotten."""
+
 
 @dataclass(frozen=True, slots=True)
 class Moment:
@@ -38,6 +41,11 @@ def add(store: Store, seen: Seen) -> bool:
             "INSERT INTO fingerprints (t, url, build, path, behaviour, seen)"
             " VALUES (?, ?, ?, ?, ?, ?)",
             (seen.t, seen.url, *names.values(), json.dumps(seen.as_json())),
+        )
+        db.execute(
+            "DELETE FROM fingerprints WHERE url = ?1 AND id <= (SELECT id FROM fingerprints"
+            " WHERE url = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)",
+            (seen.url, KEPT),
         )
     return True
 

@@ -1,0 +1,192 @@
+"""The fingerprint screen's head: three names, what they cover, and the verdict in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from specdeck.console.view.cell import BLANK, Cell, Line, Row, Tone, joined
+from specdeck.console.view.words import LocalTime, at, oneline, percent
+from specdeck.engine.errors import SpecdeckError
+from specdeck.engine.fingerprint.compare import OWN_STOOD_STILL, Comparison, Verdict
+from specdeck.engine.fingerprint.seen import Progress, Seen
+from specdeck.engine.store.fingerprints import Moment
+
+_TONES: dict[Verdict, Tone] = {
+    "same": "good", "knob": "warn", "model": "bad", "runtime": "bad", "behaviour": "bad",
+    "unknown": "warn",
+}  # fmt: skip
+
+_BUILD = "weights, settings, libraries, driver"
+_OUTSIDE = "version, served names, KV cache: all that is seen from outside"
+_UNKNOWN = 3
+"""Facts that are named as unknown before the rest is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Against:
+    """What a fingerprint is compared with."""
+
+    label: str
+    """`pin`, an engine's name, or `@12`."""
+    seen: Seen
+
+
+def title(name: str, url: str, against: Against | None, where: str | None) -> Row:
+    """Which engine, and what it is compared with."""
+    address = url.removeprefix("http://")
+    engine = (Cell(name, "strong"), *((Cell(address, "muted"),) if address != name else ()))
+    left = (Cell(" fingerprint  ", "accent"), *joined(engine))
+    if against is None:
+        return Row(left, (Cell("no pin: p pins it, g compares ", "muted"),), shorter=((),))
+    label = Cell(against.label, "strong")
+    right = (Cell("against ", "muted"), label, Cell(" "))
+    longer = (*right[:2], Cell(f" {where} ", "muted")) if where else right
+    return Row(left, longer, shorter=(right, (label, Cell(" "))))
+
+
+def names(seen: Seen | None, found: Comparison | None, label: str) -> tuple[Row, ...]:
+    """Build, path, behaviour and vLLM's own, each with what it covers."""
+    if seen is None:
+        return tuple(
+            Row((Cell(f" {name:<11}", "muted"), BLANK))
+            for name in ("build", "path", "behaviour", "vLLM's own")
+        )
+    moved = {} if found is None else found.layers
+    own = None if found is None else found.own_moved
+    covered = {"build": _BUILD, "path": f"the build and {_live(seen)}", "behaviour": _tried(seen)}
+    if "outside" in seen.facts:
+        covered |= {"build": _OUTSIDE, "path": "the build; what is live is unknown"}
+    rows = [
+        _name(layer, name, covered[layer], moved.get(layer), label)
+        for layer, name in seen.names.items()
+    ]
+    theirs = "computed once, at the start" if seen.system_fingerprint else "not asked, or off"
+    stamp = {True: "; responses carry the path as well", False: "; responses carry it alone"}
+    theirs += stamp.get(seen.stamped, "") if seen.stamped is not None else ""
+    return (*rows, _name("vLLM's own", seen.system_fingerprint, theirs, own, label))
+
+
+def _name(layer: str, name: str | None, covers: str, moved: bool | None, label: str) -> Row:
+    left = (Cell(f" {layer:<11}", "muted"), Cell(name, "strong") if name else BLANK)
+    partial = (Cell("partial", "warn"),) if name and "~" in name else ()
+    verdicts: dict[bool | None, Line] = {
+        True: (Cell(f"≠ {label}", "bad"),), False: (Cell(f"= {label}", "good"),), None: (),
+    }  # fmt: skip
+    right = (*joined((*partial, *verdicts[moved]), "  "), Cell(" "))
+    return Row((*left, Cell(f"  {covers}", "muted")), right)
+
+
+def _live(seen: Seen) -> str:
+    live = seen.facts.get("live") or {}
+    shown = [f"k {live['k']}"] if "k" in live else []
+    shown += [str(live[name]) for name in ("mode", "policy") if live.get(name)]
+    return ", ".join(shown) or "what is live"
+
+
+def _tried(seen: Seen) -> str:
+    behaviour = seen.behaviour
+    if behaviour is None:
+        return "not tried; b asks 16 probes, greedy, on both arms"
+    agree = f"{percent(behaviour.agreement, 1)} agree over {behaviour.runs} runs"
+    return f"{agree}, step {behaviour.step:g} nats"
+
+
+def verdict(found: Comparison | None) -> Iterator[Row]:
+    """What differs, in words; vLLM's own standing still is said as well."""
+    if found is None:
+        return
+    for kind, line in found.verdicts:
+        yield Row((Cell(" "), Cell(line, _TONES[kind])))
+    if found.probes:
+        for probe in found.probes[1:4]:
+            yield Row((Cell("   "), Cell(probe.line(), "muted")))
+    if OWN_STOOD_STILL in found.lines():
+        yield Row((Cell(" "), Cell(OWN_STOOD_STILL, "muted")))
+
+
+def unknown(seen: Seen | None) -> Iterator[Row]:
+    """Facts that are not known, each with its reason."""
+    if seen is None or not seen.progress.finished:
+        return
+    reasons = {one.reason for one in seen.unread}
+    if len(reasons) == 1 and len(seen.unread) > 1:
+        facts = ", ".join(one.fact for one in seen.unread)
+        yield Row((Cell(" unknown  ", "warn"), Cell(f"{facts}: {reasons.pop()}", "muted")))
+        return
+    for one in seen.unread[:_UNKNOWN]:
+        yield Row((Cell(" unknown  ", "warn"), Cell(oneline(one.line()), "muted")))
+    if (more := len(seen.unread) - _UNKNOWN) > 0:
+        yield Row((Cell(f" unknown  and {more} more", "warn"),))
+    if seen.behaviour is not None:
+        for reason in seen.behaviour.missing:
+            yield Row((Cell(" unknown  ", "warn"), Cell(f"behaviour: {reason}", "muted")))
+
+
+def reading(progress: Progress) -> Row:
+    """The engine is still digesting its weights.
+
+    >>> row = reading(Progress(False, 5_000_000_000, 20_000_000_000, "model-1.safetensors"))
+    >>> row.left[0].text
+    ' reading model-1.safetensors, 5.0 of 20.0 GB; the names move once when it is done'
+    """
+    share = progress.bytes / progress.total_bytes if progress.bytes and progress.total_bytes else 0
+    text = f" {progress.line()}; the names move once when it is done"
+    return Row((Cell(text, "accent"),), (*_bar(share), Cell(" ")), shorter=((),))
+
+
+def probing(done: int, of: int) -> Row:
+    """The probe set is being asked."""
+    text = Cell(f" probing the behaviour: {done} of {of} answers", "accent")
+    return Row((text,), (*_bar(done / of if of else 0), Cell(" ")), shorter=((),))
+
+
+def _bar(share: float, width: int = 16) -> Line:
+    full = round(min(1.0, share) * width)
+    return (Cell("━" * full, "accent"), Cell("━" * (width - full), "rule"), Cell(f" {share:>4.0%}"))
+
+
+def trouble(error: SpecdeckError) -> Row:
+    """Why there is nothing to show, on one line."""
+    return Row((Cell(" "), Cell(error.line(), "bad")))
+
+
+def moment(one: Moment, local: LocalTime, now: float) -> str:
+    """An earlier moment in a list to choose from."""
+    import time
+
+    seen = one.seen
+    day = "" if now - seen.t < 43_200 else time.strftime("%d %b ", local(seen.t))
+    tried = f"  {seen.names['behaviour']}" if seen.behaviour else ""
+    return f"@{one.number}  {day}{at(seen.t, local)}  {seen.path}  {_live(seen)}{tried}"
+
+
+def diff(found: Comparison, label: str) -> str:
+    """The whole comparison as text, for a file."""
+    before, after = found.before, found.after
+    lines = [f"--- {label} ({before.url})", f"+++ {after.url}"]
+    lines += [f"# {line}" for line in found.lines()]
+    for layer, name in after.names.items():
+        lines.append(f"# {layer}: {before.names[layer] or '–'} → {name or '–'}")
+    lines.append(
+        f"# vLLM's own: {before.system_fingerprint or '–'} → {after.system_fingerprint or '–'}"
+    )
+    lines += [f"# {probe.line()}" for probe in found.probes]
+    for one in found.differences:
+        lines += [f"-{one.fact} = {_text(one.before)}"] if one.kind != "added" else []
+        lines += [f"+{one.fact} = {_text(one.after)}"] if one.kind != "removed" else []
+    return "\n".join(lines) + "\n"
+
+
+def _text(value: object) -> str:
+    return "–" if value is None else oneline(str(value))
+
+
+def spelt(path: Path, home: Path) -> str:
+    """A path as short as it can be said.
+
+    >>> spelt(Path("/home/ann/pins/a.json"), Path("/home/ann"))
+    '~/pins/a.json'
+    """
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)

@@ -1,0 +1,89 @@
+"""The three names on the live screen, and the badge that says one differs from its pin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from specdeck.console.view.cell import BLANK, Cell, Line, Row, Tone
+
+if TYPE_CHECKING:
+    from specdeck.engine.fingerprint.drift import Sight
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An engine's names as they were last looked at."""
+
+    build: str
+    path: str
+    behaviour: str | None = None
+    """None while the probe set was not asked of this path."""
+    reading: str | None = None
+    """How far the engine is with reading its weights; None when it is done."""
+    pinned: bool = False
+    """Whether there is a pin to differ from."""
+    differs: str | None = None
+    """The layer that differs from its pin, the lowest one; None when none does."""
+
+
+def named(sight: Sight, old: Named | None) -> Named:
+    """What the live screen keeps of a look."""
+    seen, found = sight.seen, sight.comparison
+    behaviour = seen.names["behaviour"]
+    if behaviour is None and old is not None and old.path == seen.path:
+        behaviour = old.behaviour
+    differs = None
+    if found is not None and not found.same:
+        moved = (layer for layer in ("build", "path", "behaviour") if found.layers[layer])
+        differs = next(moved, "path")
+    reading = None if seen.progress.finished else seen.progress.line()
+    return Named(seen.build, seen.path, behaviour, reading, found is not None, differs)
+
+
+def digits(name: str | None, count: int) -> str:
+    """A name as short as it is told apart: its letter, a tilde when partial, and `count` digits.
+
+    >>> digits("sd1:p~0f3a9c1288aa77bb", 4), digits("sd1:b0f3a9c1288aa77bb", 4)
+    ('p~0f3a', 'b0f3a')
+    """
+    if name is None:
+        return ""
+    bare = name.rpartition(":")[2]
+    return bare[: count + (2 if "~" in bare[:2] else 1)]
+
+
+def names(found: Named, path: str | None, *, live: bool) -> Row:
+    """All three in a line; `path` is the engine's latest word, which moves before the others.
+
+    >>> row = names(Named("sd1:b0123456789abcdef", "sd1:p0123456789abcdef"), None, live=True)
+    >>> [cell.text for cell in row.right]
+    ['b01234567', ' ', 'p01234567', ' ', 'x–']
+    """
+    right, *shorter = (_names(found, path or found.path, count, live) for count in (8, 7, 6, 5, 4))
+    return Row((Cell("sd1:", "muted"),), right, shorter=tuple(shorter))
+
+
+def _names(found: Named, path: str, count: int, live: bool) -> Line:
+    layers = (("build", found.build), ("path", path), ("behaviour", found.behaviour))
+    cells: list[Cell] = []
+    for layer, name in layers:
+        tone: Tone = "plain" if live else "muted"
+        if live and found.differs is not None:
+            # A path differs with every build.
+            tone = "warn" if found.differs in (layer, "build") and name else tone
+        text = digits(name, count)
+        cells += [Cell(" ")] if cells else []
+        cells.append(Cell(text, tone) if text else Cell(f"x{BLANK.text}", "muted"))
+    return tuple(cells)
+
+
+def badge(found: Named | None) -> Line:
+    """What stands beside up and armed while a name differs from its pin.
+
+    >>> badge(Named("b", "p", pinned=True, differs="path"))[0].text
+    '≠ pin: path'
+    """
+    if found is None or found.differs is None:
+        return ()
+    return (Cell(f"≠ pin: {found.differs}", "bad", "screen.over('fingerprint')"), Cell("  "))

@@ -1,0 +1,114 @@
+"""Everything that a console wants of fingerprints: looks, pins, probes, earlier moments."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specdeck.engine.errors import SpecdeckError
+from specdeck.engine.fingerprint import look, pins
+from specdeck.engine.fingerprint.seen import Seen
+
+if TYPE_CHECKING:
+    from specdeck.engine.control.client import EngineClient
+    from specdeck.engine.fingerprint.webhook import Webhook
+    from specdeck.engine.store.fingerprints import Moment
+
+Opened = Callable[[str], "EngineClient"]
+"""A client of what an operator calls an engine: a URL, a port, a name; raises SpecdeckError."""
+
+
+class Book:
+    """Fingerprints of engines; each call opens a client of its own and closes it."""
+
+    def __init__(
+        self,
+        opened: Opened,
+        *,
+        pins: Path,
+        store: Path,
+        given: Mapping[str, Path] | None = None,
+        webhook: Webhook | None = None,
+    ) -> None:
+        self._opened = opened
+        self._pins = pins
+        self._store = store
+        self._given = dict(given or {})
+        self.webhook = webhook
+
+    async def look(self, engine: str, *, ask_own: bool = False) -> Seen:
+        """The fingerprint at this moment, noted in the history; raises SpecdeckError.
+
+        `ask_own` is for vLLM's own, which costs a token where there is no plugin.
+        """
+        async with self._client(engine) as client:
+            seen = await look.look(client, ask_own=ask_own)
+        await self._note(seen)
+        return seen
+
+    async def probed(
+        self, seen: Seen, told: Callable[[int, int], None] = lambda done, of: None
+    ) -> Seen:
+        """`seen` as it is by now, with its behaviour; `told` hears how many probes are done."""
+        from specdeck.engine.fingerprint.probe import probed
+
+        async with self._client(seen.url) as client:
+            behaviour = await probed(client, told=told)
+            found = replace(await look.look(client), behaviour=behaviour)
+        await self._note(found)
+        return found
+
+    def place(self, url: str) -> Path:
+        """Where the pin of the engine at `url` lies, or would."""
+        return self._given.get(url) or pins.default_place(self._pins, url)
+
+    async def pinned(self, url: str) -> Seen | None:
+        """The engine's pin; None where there is none. Raises UsageError for one that is none."""
+        place = self.place(url)
+        if url not in self._given and not place.exists():
+            return None
+        return await asyncio.to_thread(pins.read, place)
+
+    async def pin(self, seen: Seen) -> Path:
+        """Writes `seen` as the pin of its engine; raises SpecdeckError."""
+        place = self.place(seen.url)
+        await asyncio.to_thread(pins.write, seen, place)
+        return place
+
+    async def moments(self, url: str) -> tuple[Moment, ...]:
+        """What was noted of the engine at `url`, the newest first; raises SpecdeckError."""
+        from specdeck.engine.store.fingerprints import moments
+        from specdeck.engine.store.store import Store
+
+        def read() -> tuple[Moment, ...]:
+            with Store(self._store) as store:
+                return moments(store, url=url, limit=100)
+
+        return await asyncio.to_thread(read)
+
+    async def _note(self, seen: Seen) -> None:
+        """Into the history; one that cannot be used stops no comparison."""
+        from specdeck.engine.store.fingerprints import add
+        from specdeck.engine.store.store import Store
+
+        def write() -> None:
+            with Store(self._store) as store:
+                add(store, seen)
+
+        if seen.progress.finished:
+            try:
+                await asyncio.to_thread(write)
+            except SpecdeckError:
+                return
+
+    @asynccontextmanager
+    async def _client(self, engine: str) -> AsyncIterator[EngineClient]:
+        client = self._opened(engine)
+        try:
+            yield client
+        finally:
+            await client.close()

@@ -1,0 +1,83 @@
+"""The last verification as Prometheus gauges; what is not known has no sample."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specdeck.engine.errors import UsageError
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+    from specdeck.engine.fingerprint.compare import Comparison
+
+
+class Gauges:
+    """Of one engine, for one process."""
+
+    def __init__(self, engine: str) -> None:
+        from prometheus_client import CollectorRegistry, Counter, Gauge
+
+        self.registry: CollectorRegistry = CollectorRegistry()
+        self._engine = engine
+
+        def gauge(name: str, help_: str, *labels: str) -> Gauge:
+            full = f"specdeck_fingerprint_{name}"
+            return Gauge(full, help_, ("engine", *labels), registry=self.registry)
+
+        self._drift = gauge("drift", "1 where a layer differs from the pin, else 0.", "layer")
+        self._verdict = gauge("verdict", "1 for what changed since the pin, else 0.", "kind")
+        self._info = gauge("info", "Always 1; the names are labels.", "build", "path", "behaviour")
+        self._verified = gauge("verified_timestamp_seconds", "Unix time of the last comparison.")
+        self._up = gauge("up", "Whether the last comparison could be made.")
+        self._drifts = Counter(
+            "specdeck_fingerprint_drifts",
+            "Times that the engine came to differ from its pin.",
+            ("engine",),
+            registry=self.registry,
+        )
+        self._drifts.labels(engine)
+
+    def failed(self) -> None:
+        """The engine could not be compared; the last figures stay."""
+        self._up.labels(self._engine).set(0)
+
+    def show(self, found: Comparison, t: float, *, news: bool) -> None:
+        """A comparison at Unix time `t`; `news` is whether it began to differ, or otherwise."""
+        from specdeck.engine.fingerprint.compare import WORDS
+
+        name = self._engine
+        self._up.labels(name).set(1)
+        self._verified.labels(name).set(t)
+        for layer, moved in found.layers.items():
+            if moved is not None:
+                self._drift.labels(name, layer).set(moved)
+        kinds = {kind for kind, _ in found.verdicts}
+        for kind in WORDS:
+            self._verdict.labels(name, kind).set(kind in kinds)
+        self._info.clear()
+        self._info.labels(name, *(value or "" for value in found.after.names.values())).set(1)
+        if news and not found.same:
+            self._drifts.labels(name).inc()
+
+    def serve(self, port: int) -> None:
+        """Answers a Prometheus on `port` for as long as the process runs; raises UsageError."""
+        from prometheus_client import start_http_server
+
+        try:
+            start_http_server(port, registry=self.registry)
+        except OSError as error:
+            raise UsageError(
+                f"port {port} cannot be had: {error.strerror}", remedy="choose another"
+            ) from error
+
+    def write(self, path: Path) -> None:
+        """Writes them for node_exporter's textfile collector; raises UsageError."""
+        from prometheus_client import write_to_textfile
+
+        try:
+            write_to_textfile(str(path), self.registry)
+        except OSError as error:
+            why = (error.strerror or "cannot be written").lower()
+            raise UsageError(f"{path}: {why}", remedy="check --metrics-file") from error
