@@ -1,9 +1,12 @@
-"""How much longer a check takes than its requests alone, on an engine that runs already.
+"""How much longer a check takes than its requests alone, on the demo's engine or another.
 
-    python -m benchmarks.check_speed URL [--prompts 200] [--tokens 128] [--streams 8] [--rounds 2]
+    python -m benchmarks.check_speed [URL] [--prompts 200] [--tokens 128] [--streams 8]
+                                     [--segment 40] [--state FILE] [--seconds S]
 
-Both are measured in one run and in turn, plain first and last: a plain client sends the very
-same requests with the same number at once, and does nothing with the answers but read them.
+A plain client sends the very same requests with the same number at once, and does nothing with
+the answers but read them. Both take the prompts in segments and in turn, each second pair the
+other way round, as the speed of a shared machine drifts; every segment of the check pays for its
+opening, its store and its verdict. Segments that are done lie in the state file.
 """
 
 from __future__ import annotations
@@ -13,11 +16,12 @@ import asyncio
 import json
 import tempfile
 import time
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from statistics import median
 
 import httpx
+from benchmarks.engines import engine, table
 
 from specdeck.engine.control.address import engine_url
 from specdeck.engine.control.client import client
@@ -27,6 +31,9 @@ from specdeck.engine.divergence.prompts import Prompt, PromptSet, prompts
 from specdeck.engine.divergence.request import Settings
 from specdeck.engine.store.checks import Checks
 from specdeck.engine.store.store import Store
+
+Pair = tuple[float, float]
+"""Seconds of the plain client, and of the check."""
 
 
 async def plain(url: str, model: str, asked: PromptSet, settings: Settings, streams: int) -> float:
@@ -68,37 +75,67 @@ async def checked(url: str, plan: Plan, asked: PromptSet) -> float:
         return time.monotonic() - began
 
 
-async def measured(options: argparse.Namespace) -> dict[str, object]:
-    url = engine_url(options.url)
+def segments(folder: Path, count: int, size: int) -> Iterator[PromptSet]:
+    """The bundled prompts, so many at a time."""
+    numbered = list(prompts("code", count))
+    for start in range(0, count, size):
+        path = folder / f"{start}.jsonl"
+        part = numbered[start : start + size]
+        path.write_text("".join(json.dumps(dict(one.body)) + "\n" for one in part))
+        yield prompts(path)
+
+
+async def pair(url: str, asked: PromptSet, options: argparse.Namespace, *, swap: bool) -> Pair:
+    """Seconds of the plain client and of the check for one segment."""
     settings = Settings(max_tokens=options.tokens)
-    asked = prompts("code", options.prompts)
     plan = Plan(settings=settings, streams=options.streams)
-    async with Lab(Engine(client(url)), None, plan) as lab:
-        model = lab.arms[0].model
-    alone, whole = [], []
-    await plain(url, model, prompts("code", 2 * options.streams), settings, options.streams)
-    for _ in range(options.rounds):
-        alone.append(await plain(url, model, asked, settings, options.streams))
-        whole.append(await checked(url, plan, asked))
-    alone.append(await plain(url, model, asked, settings, options.streams))
-    return {
-        "prompts": asked.count,
-        "tokens": options.tokens,
-        "streams": options.streams,
-        "plain_seconds": [round(s, 1) for s in alone],
-        "check_seconds": [round(s, 1) for s in whole],
-        "ratio": round(median(whole) / median(alone), 3),
-    }
+    whole = await checked(url, plan, asked) if swap else 0.0
+    alone = await plain(url, "demo", asked, settings, options.streams)
+    return alone, whole if swap else await checked(url, plan, asked)
+
+
+def measured(url: str, options: argparse.Namespace) -> list[Pair]:
+    """What is done of the segments, after doing more of them."""
+    done: list[Pair] = []
+    if options.state and options.state.exists():
+        done = [(a, b) for a, b in json.loads(options.state.read_text())]
+    ends = time.monotonic() + options.seconds
+    settings = Settings(max_tokens=options.tokens)
+    with tempfile.TemporaryDirectory() as folder:
+        parts = list(segments(Path(folder), options.prompts, options.segment))
+        if len(done) < len(parts):  # nothing is compiled or cached before the first
+            warm = prompts("code", 2 * options.streams)
+            asyncio.run(plain(url, "demo", warm, settings, options.streams))
+        for number, part in enumerate(parts[len(done) :], start=len(done)):
+            if time.monotonic() > ends:
+                break
+            done.append(asyncio.run(pair(url, part, options, swap=number % 2 == 1)))
+            if options.state:
+                options.state.write_text(json.dumps(done))
+    return done
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("url")
+    parser.add_argument("url", nargs="?")
     parser.add_argument("--prompts", type=int, default=200)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--streams", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=2)
-    print(json.dumps(asyncio.run(measured(parser.parse_args()))))
+    parser.add_argument("--segment", type=int, default=40)
+    parser.add_argument("--state", type=Path)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    options = parser.parse_args()
+    if options.url:
+        done = measured(engine_url(options.url), options)
+    else:
+        with engine() as served:
+            done = measured(served.url, options)
+    rows = [[str(n), f"{a:.1f}", f"{b:.1f}", f"{b / a:.3f}"] for n, (a, b) in enumerate(done, 1)]
+    alone, whole = (sum(one) for one in zip(*done, strict=True))
+    rows.append(["all", f"{alone:.1f}", f"{whole:.1f}", f"{whole / alone:.3f}"])
+    size = f"{options.prompts} prompts x {options.tokens} tokens x 4 requests"
+    print(f"{size}, {options.streams} streams, budget 1.1; {options.segment} prompts a segment\n")
+    print(table(["segment", "plain client, s", "check, s", "ratio"], rows))
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ async def test_a_biased_arm_is_found_and_its_control_is_clean(bench: Any) -> Non
 
 
 async def test_a_run_is_kept_apart_from_greedy_ones_and_compared_with_its_own(bench: Any) -> None:
-    said = []
+    said: list[str] = []
     for _ in range(2):
         data = (await sampled(bench, bench.engine(), 4)).as_json()
         async with bench.lab(bench.engine()) as lab:
