@@ -12,23 +12,27 @@ from collections.abc import Sequence
 from math import exp, sqrt
 
 _FAST_STEPS = 12
+_MIDDLE_STEPS = 48
+"""A change that few drafts at a time cannot show, since one stream makes one in a step."""
 _NEGLECTED = 0.1
 """How fast a position that is not drafted ages, beside one that is."""
 
 _PRIOR = 0.5
 _PRIOR_DRAFTS = 2.0
-_SHIFT = 4.0
-"""Standard errors by which lately and before must differ to be two kinds of text."""
+_SHIFT = 16.0
+_SHIFT_MORE = 3.0
+"""Squared standard errors, over all positions, by which lately and before must differ to be two
+kinds of text; and what each position beyond the first adds to that."""
 _FEWEST = 5.0
 _OVERDISPERSION = 2.0
 """Tokens of one request are alike, so a window says less than its number of drafts."""
 
 
 class Acceptance:
-    """Windows of two lengths over the positions of the drafts.
+    """Windows of three lengths over the positions of the drafts.
 
-    The long one is the estimate. When the short one disagrees with it beyond chance, the
-    text has changed, and the long one is started again from it.
+    The long one is the estimate. When a shorter one disagrees with it beyond chance, the
+    text has changed, and the long one is started again from the shortest.
     """
 
     def __init__(self, k_max: int, memory_steps: int = 400) -> None:
@@ -38,6 +42,7 @@ class Acceptance:
         self._steps = 0
         self._slow: list[list[float]] = [[0.0, 0.0] for _ in range(k_max)]
         self._fast: list[list[float]] = [[0.0, 0.0] for _ in range(k_max)]
+        self._middle: list[list[float]] = [[0.0, 0.0] for _ in range(k_max)]
         self.survival: list[float] = []
         """Expected share of requests whose draft is accepted up to each position."""
         self.expected: list[float] = []
@@ -60,20 +65,18 @@ class Acceptance:
         if not steps:
             return False
         slow, fast = exp(-steps / self._memory), exp(-steps / _FAST_STEPS)
+        middle = exp(-steps / _MIDDLE_STEPS)
         neglected = exp(-steps * _NEGLECTED / self._memory)
-        shifted = False
         for position, counts in enumerate(self._block):
-            chances, accepted = counts
-            long, short = self._slow[position], self._fast[position]
-            if not chances:
+            long = self._slow[position]
+            if not counts[0]:
                 long[0] *= neglected
                 long[1] *= neglected
                 continue
-            long[0] = long[0] * slow + chances
-            long[1] = long[1] * slow + accepted
-            short[0] = short[0] * fast + chances
-            short[1] = short[1] * fast + accepted
-            shifted = shifted or _differ(short, long)
+            _age(long, slow, counts)
+            _age(self._fast[position], fast, counts)
+            _age(self._middle[position], middle, counts)
+        shifted = self._differs(self._fast) or self._differs(self._middle)
         if shifted:
             self._start_again()
         for counts in self._block:
@@ -94,12 +97,22 @@ class Acceptance:
         drafts = self.drafts(low + 1) + _PRIOR_DRAFTS
         return sqrt(_OVERDISPERSION * (high - low) * max(added, 0.02) / drafts)
 
+    def _differs(self, window: list[list[float]]) -> bool:
+        """Whether a shorter window is of another text, by the positions of the present block."""
+        apart, limit = 0.0, _SHIFT - _SHIFT_MORE
+        for counts, short, long in zip(self._block, window, self._slow, strict=True):
+            if counts[0]:
+                apart += _apart(short, long)
+                limit += _SHIFT_MORE
+        return apart > limit
+
     def _start_again(self) -> None:
-        for position, (long, short) in enumerate(zip(self._slow, self._fast, strict=True)):
-            seen = bool(self._block[position][0])
-            long[:] = short if seen else (0.0, 0.0)
-            if not seen:
+        for counts, short, middle, long in zip(
+            self._block, self._fast, self._middle, self._slow, strict=True
+        ):
+            if not counts[0]:
                 short[:] = (0.0, 0.0)
+            middle[:] = long[:] = short
 
     def _estimate(self) -> None:
         """A position never seen is taken to be accepted like the one before it."""
@@ -113,19 +126,26 @@ class Acceptance:
             self.expected.append(tokens)
 
 
-def _differ(short: Sequence[float], long: Sequence[float]) -> bool:
-    """Whether two windows disagree beyond chance.
+def _age(window: list[float], share: float, counts: Sequence[float]) -> None:
+    """Leaves `share` of a window and adds `counts`."""
+    window[0] = window[0] * share + counts[0]
+    window[1] = window[1] * share + counts[1]
 
-    >>> _differ((12, 12), (400, 200)), _differ((12, 8), (400, 200))
-    (True, False)
+
+def _apart(short: Sequence[float], long: Sequence[float]) -> float:
+    """By how many standard errors, squared, two windows disagree.
+
+    >>> _apart((12, 12), (400, 200)) > 16 > _apart((12, 8), (400, 200))
+    True
     """
     drafts, accepted = short
     if drafts < _FEWEST or long[0] < _FEWEST:
-        return False
+        return 0.0
     p = (long[1] + 1) / (long[0] + 2)
     # An exponential window whose weights add up to n spreads like one of 2 n equal weights.
     chance = p * (1 - p) * (1 / (2 * drafts) + 1 / long[0])
-    return abs(accepted / drafts - p) > _SHIFT * sqrt(chance) * _breadth(drafts)
+    apart = accepted / drafts - p
+    return apart * apart / chance / _breadth(drafts) ** 2
 
 
 def _breadth(drafts: float) -> float:

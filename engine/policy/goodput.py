@@ -205,12 +205,9 @@ class Goodput:
     def _promising(self, here: int, rates: list[float]) -> int | None:
         """The other k that could be best, given what is not known of it."""
         present = self._chosen[here]
-        best = max(range(self._low, self._high + 1), key=rates.__getitem__)
         found, most = None, self.parameters.margin
-        for k in {present - 1, present + 1, best} - {present}:
-            if not self._low <= k <= self._high:
-                continue
-            if k < present and self._probing:
+        for k in range(self._low, self._high + 1):
+            if k == present or (k < present and self._probing):
                 continue  # a shorter draft has just been timed, and teaches nothing else
             doubt = self._unknown(here, k, present)
             hope = log(rates[k] / rates[present]) + _OPTIMISM * doubt

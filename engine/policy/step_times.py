@@ -23,6 +23,10 @@ _REFIT_BLOCKS = 64
 _GUESS_ERROR = 0.10
 """Relative error of a step time that was never measured."""
 _LEAST_ERROR = 0.002
+_SURE = 0.02
+"""Relative error from which what was measured needs no model beside it."""
+_MODEL_STEPS = 2.0
+"""The weight of the model as it stands, beside the steps that may shift it."""
 
 
 class _Times:
@@ -46,7 +50,8 @@ class StepTimes:
     """
 
     def __init__(self) -> None:
-        self._cells: dict[tuple[int, int], _Times] = {}
+        self._cells: dict[int, dict[int, _Times]] = {}
+        """By bucket and k."""
         self._level: float | None = None
         self._noise = 0.1
         """Mean deviation of a block's logarithm from what was expected of it."""
@@ -63,11 +68,12 @@ class StepTimes:
         """
         steps = len(seconds)
         here = log(max(_median(seconds), 1e-9))
-        cell = self._cells.get((bucket, k))
+        cell = self._cell(bucket, k)
         if self._level is None:
             self._level = here
         if cell is None:
-            cell = self._cells[bucket, k] = _Times(here - self._level, t)
+            cell = _Times(here - self._level, t)
+            self._cells.setdefault(bucket, {})[k] = cell
             self._blocks_to_refit = 0
         known = cell.steps = cell.steps * 0.5 ** (max(0.0, t - cell.t) / _HALF_LIFE_S)
         surprise = here - cell.log - self._level
@@ -84,33 +90,46 @@ class StepTimes:
 
     def measured(self, bucket: int, k: int) -> float:
         """The steps that the time of a cell rests on; 0 when it was never seen."""
-        cell = self._cells.get((bucket, k))
+        cell = self._cell(bucket, k)
         return cell.steps if cell else 0.0
 
     def last(self, bucket: int, k: int) -> float | None:
         """When the cell was last measured."""
-        cell = self._cells.get((bucket, k))
+        cell = self._cell(bucket, k)
         return cell.t if cell else None
 
     def seconds(self, bucket: int, k: int) -> float | None:
-        """What a step takes: measured, or derived from what was; None before any step."""
+        """What a step takes: measured, derived from what was, or both; None before any step.
+
+        Each has the weight of its precision, so a single noisy block does not outweigh what
+        all other k's say, and what was measured for long is what it was measured to be.
+        """
         if self._level is None:
             return None
-        cell = self._cells.get((bucket, k))
-        if cell is not None and cell.steps >= 8:
-            return exp(cell.log + self._level)
-        guess = self._guess(bucket, k)
+        cell = self._cell(bucket, k)
         if cell is None:
-            return guess
-        return exp((cell.steps * (cell.log + self._level) + 2 * log(guess)) / (cell.steps + 2))
+            return exp(self._guess(bucket, k))
+        error = self._own_error(cell)
+        if error < _SURE:
+            return exp(cell.log + self._level)
+        trust = 1 / (1 + (error / _GUESS_ERROR) ** 2)
+        return exp(trust * (cell.log + self._level) + (1 - trust) * self._guess(bucket, k))
 
     def error(self, bucket: int, k: int) -> float:
         """Relative standard error of `seconds`."""
-        cell = self._cells.get((bucket, k))
+        cell = self._cell(bucket, k)
         if cell is None:
             return _GUESS_ERROR
-        blocks = cell.steps / 8
-        return sqrt((1.25 * self._noise) ** 2 / (blocks + 0.2) + _LEAST_ERROR**2)
+        error = self._own_error(cell)
+        return error / sqrt(1 + (error / _GUESS_ERROR) ** 2)
+
+    def _own_error(self, cell: _Times) -> float:
+        """Relative standard error of what a cell was measured to take."""
+        return sqrt((1.25 * self._noise) ** 2 / (cell.steps / 8 + 0.2) + _LEAST_ERROR**2)
+
+    def _cell(self, bucket: int, k: int) -> _Times | None:
+        cells = self._cells.get(bucket)
+        return cells.get(k) if cells else None
 
     def model(self) -> CostModel | None:
         """The plane through the cells; None before any step."""
@@ -119,23 +138,26 @@ class StepTimes:
             level = self._level
             self._model = fit(
                 Cell(cell.size, k, exp(cell.log + level), cell.steps + 1)
-                for (_, k), cell in self._cells.items()
+                for cells in self._cells.values()
+                for k, cell in cells.items()
             )
         return self._model
 
     def _guess(self, bucket: int, k: int) -> float:
-        """By the model, from the nearest k that was measured at these batch sizes if any was."""
+        """The logarithm of a step's seconds by the model, and by how far others are off it.
+
+        The others are the k's measured at these batch sizes, near ones before far ones.
+        """
         model, level = self.model(), self._level
         assert model is not None
         assert level is not None
-        near = [other for at, other in self._cells if at == bucket and other != k]
-        size = _middle(bucket)
-        if not near:
-            return max(model.seconds(size, k), 1e-9)
-        other = min(near, key=lambda seen: (abs(seen - k), seen))
-        cell = self._cells[bucket, other]
-        ratio = model.seconds(cell.size, k) / max(model.seconds(cell.size, other), 1e-12)
-        return max(exp(cell.log + level) * ratio, 1e-9)
+        off, weight = 0.0, _MODEL_STEPS
+        for other, cell in self._cells.get(bucket, {}).items():
+            if other != k:
+                share = cell.steps / (1 + abs(other - k))
+                weight += share
+                off += share * (cell.log + level - log(max(model.seconds(cell.size, other), 1e-9)))
+        return log(max(model.seconds(_middle(bucket), k), 1e-9)) + off / weight
 
 
 def _median(values: Sequence[float]) -> float:
