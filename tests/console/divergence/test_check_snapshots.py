@@ -1,0 +1,89 @@
+"""What the check's screens look like: run with --snapshot-update after looking at the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from specdeck.console.bench import Results, Wishes
+from specdeck.engine.divergence.prompts import prompts
+
+if TYPE_CHECKING:
+    from tests.console.divergence.conftest import Deck, Opens
+    from textual.pilot import Pilot
+
+Compare = Callable[..., bool]
+SIZES = [(80, 24), (120, 40), (60, 20)]
+SET = tuple(prompts("code", 40))
+
+
+def made(deck: Opens, fakes: Any) -> Deck:
+    faults = {
+        prompt.body["prompt"]: fakes.Fault(17, 3.2) if number == 0 else fakes.Fault(5, fakes.STEP)
+        for number, prompt in enumerate(SET[::8])
+    }
+    one = deck(fakes.FakeEngine(faults=faults))
+    one.bench.session.wishes = Wishes(tokens=40, prompts=40, replays=6)
+    return one
+
+
+async def until(pilot: Pilot[str], done: Callable[[], object]) -> None:
+    for _ in range(1500):
+        if done():
+            await pilot.pause()
+            return
+        await pilot.pause(0.01)
+    raise AssertionError("it does not come to an end")
+
+
+def screen(pilot: Pilot[str]) -> Any:
+    return pilot.app.screen
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_material_difference(
+    size: tuple[int, int], deck: Opens, fakes: Any, snap_compare: Compare
+) -> None:
+    async def play(pilot: Pilot[str]) -> None:
+        await pilot.press("d", "enter")
+        await until(pilot, lambda: screen(pilot).split.judged)
+
+    assert snap_compare(made(deck, fakes).app, terminal_size=size, run_before=play)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_outcome_of_a_check(
+    size: tuple[int, int], deck: Opens, fakes: Any, snap_compare: Compare
+) -> None:
+    one = made(deck, fakes)
+
+    async def play(pilot: Pilot[str]) -> None:
+        await pilot.press("d", "b")
+        await until(pilot, lambda: screen(pilot).case)
+        (url, found), *_ = one.bench.session.results.items()
+        for arm in found.data["arms"].values():
+            arm["tokens_per_second"] = 412.0  # the only figure that a clock made
+        one.bench.session.results[url] = Results(found.data, found.prompts, found.wishes, False)
+        await pilot.press("escape", "v", "tab", "down")
+        await until(pilot, lambda: screen(pilot).case)
+
+    assert snap_compare(one.app, terminal_size=size, run_before=play)
+
+
+def test_choosing_a_prompt(deck: Opens, fakes: Any, snap_compare: Compare) -> None:
+    async def play(pilot: Pilot[str]) -> None:
+        await pilot.press("d", "p", "down", "down")
+        await pilot.pause()
+
+    assert snap_compare(made(deck, fakes).app, terminal_size=(80, 24), run_before=play)
+
+
+def test_an_engine_without_the_plugin(deck: Opens, fakes: Any, snap_compare: Compare) -> None:
+    async def play(pilot: Pilot[str]) -> None:
+        await pilot.press("d")
+        await until(pilot, lambda: screen(pilot).split.problem)
+
+    app = deck(fakes.FakeEngine(pins=False)).app
+    assert snap_compare(app, terminal_size=(80, 24), run_before=play)

@@ -1,0 +1,170 @@
+"""Batch checks and replays on their screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from specdeck.console.bench import Wishes
+from specdeck.console.screens.divergence import DivergenceScreen
+from specdeck.console.screens.divergence_results import ResultsScreen
+from specdeck.engine.divergence.prompts import prompts
+
+if TYPE_CHECKING:
+    from tests.console.divergence.conftest import Deck, Opens
+    from textual.pilot import Pilot
+
+SET = tuple(prompts("code", 12))
+WISHES = Wishes(tokens=24, replays=6, prompts=12)
+
+
+async def until(pilot: Pilot[str], done: Callable[[], object]) -> None:
+    for _ in range(1500):
+        if done():
+            return
+        await pilot.pause(0.01)
+    raise AssertionError("it does not come to an end")
+
+
+def made(deck: Opens, fakes: Any, **faults: Any) -> Deck:
+    """Prompts by number, as `p3`, with their faults."""
+    found = {SET[int(name[1:]) - 1].body["prompt"]: fault for name, fault in faults.items()}
+    one = deck(fakes.FakeEngine(faults=found))
+    one.bench.session.wishes = WISHES
+    return one
+
+
+async def results(pilot: Pilot[str], key: str) -> ResultsScreen:
+    await pilot.press("d", key)
+    await until(pilot, lambda: isinstance(pilot.app.screen, ResultsScreen))
+    screen = pilot.app.screen
+    assert isinstance(screen, ResultsScreen)
+    return screen
+
+
+def figures(screen: ResultsScreen) -> str:
+    rows: Any = screen.query_one("#figures")
+    return "\n".join("".join(cell.text for cell in row.left) for row in rows.rows)
+
+
+async def test_replays_count_what_differs_with_their_floor(deck: Opens, fakes: Any) -> None:
+    one = made(deck, fakes, p1=fakes.Fault(9, 3.2))
+    async with one.app.run_test() as pilot:
+        screen = await results(pilot, "r")
+        await until(pilot, lambda: screen.case)
+        text = figures(screen)
+        assert "6 of 6 differ" in text
+        assert "material 6" in text
+        assert "token 9 ×6" in text
+        assert "reference 0 of 6 against itself" in text
+        with one.bench.checks() as checks:
+            assert checks.recent() == ()
+
+
+async def test_a_batch_has_verdict_interval_and_history(deck: Opens, fakes: Any) -> None:
+    one = made(deck, fakes, p2=fakes.Fault(9, 3.2), p5=fakes.Fault(4, fakes.STEP))
+    async with one.app.run_test() as pilot:
+        screen = await results(pilot, "b")
+        await until(pilot, lambda: screen.case)
+        text = figures(screen)
+        assert "fail: 1 material difference" in text
+        assert "83.33%  95% in" in text
+        assert "near tie 1 · material 1" in text
+        assert "the first run" in text
+        assert len(screen.runs) == 1
+        await pilot.press("tab", "tab")
+        rows: Any = screen.query_one("#runs")
+        assert "16.67%" in "".join(cell.text for cell in rows.rows[1].left)
+
+
+async def test_a_case_opens_side_by_side_with_what_the_check_saw(deck: Opens, fakes: Any) -> None:
+    one = made(deck, fakes, p2=fakes.Fault(9, 3.2), p5=fakes.Fault(4, fakes.STEP))
+    async with one.app.run_test() as pilot:
+        screen = await results(pilot, "b")
+        await until(pilot, lambda: screen.case)
+        await pilot.press("tab", "down", "enter")
+        split = pilot.app.screen
+        assert isinstance(split, DivergenceScreen)
+        await until(pilot, lambda: split.split.judged)
+        assert split.session.prompt is not None
+        assert split.session.prompt.number == 5
+        assert split.split.recorded is not None
+        assert "token 4" in split.split.recorded
+
+
+async def test_what_was_stopped_goes_on_where_it_was(deck: Opens, fakes: Any) -> None:
+    one = made(deck, fakes)
+    one.bench.session.wishes = Wishes(tokens=24, prompts=200, streams=1)
+    async with one.app.run_test() as pilot:
+        screen = await results(pilot, "b")
+        await until(pilot, lambda: screen.progress is not None and screen.progress.done > 5)
+        await pilot.press("x")
+        await until(pilot, lambda: not screen.running)
+        assert screen.progress is not None
+        done = screen.progress.done
+        assert screen.case is None
+        seen: list[int] = []
+        said = screen._said
+        screen._said = lambda event: (  # type: ignore[method-assign]  # listens in
+            seen.append(getattr(event, "done", -1)), said(event),
+        )[1]  # fmt: skip
+        await pilot.press("b")
+        await until(pilot, lambda: seen)
+        assert done <= seen[0] < 200
+
+
+async def test_escape_stops_a_check_and_says_what_is_kept(deck: Opens, fakes: Any) -> None:
+    one = made(deck, fakes)
+    one.bench.session.wishes = Wishes(tokens=24, prompts=300, streams=1)
+    async with one.app.run_test() as pilot:
+        screen = await results(pilot, "b")
+        await until(pilot, lambda: screen.progress is not None and screen.progress.done > 2)
+        await pilot.press("escape")
+        below = pilot.app.screen
+        assert isinstance(below, DivergenceScreen)
+        assert below.split.problem is not None
+        assert "kept: b goes on" in below.split.problem
+        with one.bench.checks() as checks:
+            assert checks.recent() == ()
+
+
+async def test_an_engine_that_dies_in_the_middle_is_one_line(deck: Opens, fakes: Any) -> None:
+    one = made(deck, fakes)
+    one.serving.statuses = [401] * 5
+    async with one.app.run_test() as pilot:
+        screen = await results(pilot, "b")
+        await until(pilot, lambda: screen.problem)
+        row: Any = screen.query_one("#problem")
+        assert "key" in row.row.left[0].text
+        assert not screen.running
+
+
+async def test_the_last_outcome_is_kept_for_the_session(deck: Opens, fakes: Any) -> None:
+    one = made(deck, fakes, p2=fakes.Fault(9, 3.2))
+    async with one.app.run_test() as pilot:
+        screen = await results(pilot, "b")
+        await until(pilot, lambda: screen.case)
+        await pilot.press("escape", "escape")
+        again = await results(pilot, "v")
+        assert "fail: 1 material" in figures(again)
+        await pilot.press("w")
+        (bundle,) = one.folder.glob("specdeck-case-*.md")
+        assert "curl -s" in bundle.read_text()
+        assert bundle.name in "".join(cell.text for cell in row_of(again).left)
+
+
+def row_of(screen: ResultsScreen) -> Any:
+    found: Any = screen.query_one("#problem")
+    return found.row
+
+
+async def test_another_screen_takes_the_place_of_both(deck: Opens, fakes: Any) -> None:
+    from specdeck.console.screens.fingerprint import FingerprintScreen
+
+    one = made(deck, fakes)
+    async with one.app.run_test() as pilot:
+        await results(pilot, "v")
+        await pilot.press("f")
+        await until(pilot, lambda: isinstance(pilot.app.screen, FingerprintScreen))
+        await pilot.press("escape")
+        assert not isinstance(pilot.app.screen, DivergenceScreen)

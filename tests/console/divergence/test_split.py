@@ -1,0 +1,233 @@
+"""The split screen, driven as an operator drives it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from specdeck.console.screens.divergence import DivergenceScreen
+from specdeck.console.screens.divergence_form import Form
+from specdeck.console.screens.divergence_prompt import Picker
+from specdeck.engine.divergence.prompts import prompts
+from specdeck.engine.errors import Unreachable, Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.console.divergence.conftest import Deck, Opens
+    from textual.pilot import Pilot
+
+FIRST = prompts("code").find(1)
+assert FIRST is not None
+TEXT = FIRST.body["prompt"]
+
+
+async def opened(pilot: Pilot[str]) -> DivergenceScreen:
+    await pilot.press("d")
+    screen = pilot.app.screen
+    assert isinstance(screen, DivergenceScreen)
+    await until(pilot, lambda: screen.split.arms is not None or screen.split.problem is not None)
+    return screen
+
+
+async def until(pilot: Pilot[str], done: Callable[[], object]) -> None:
+    for _ in range(500):
+        if done():
+            return
+        await pilot.pause(0.01)
+    raise AssertionError("it does not come to an end")
+
+
+def words(screen: DivergenceScreen) -> str:
+    rows: Any = screen.query_one("#findings")
+    return "\n".join("".join(cell.text for cell in row.left) for row in rows.rows)
+
+
+async def test_the_grade_is_shown_before_anything_is_asked(deck: Opens) -> None:
+    one = deck()
+    async with one.app.run_test() as pilot:
+        screen = await opened(pilot)
+        row: Any = screen.query_one("#identity")
+        assert "soft" in "".join(cell.text for cell in row.row.right)
+        assert not one.serving.asked
+
+
+async def test_enter_runs_to_the_end_of_equal_answers(deck: Opens) -> None:
+    async with deck().app.run_test() as pilot:
+        screen = await opened(pilot)
+        await pilot.press("enter")
+        await until(pilot, lambda: screen.split.judged)
+        assert "to the end: 128 tokens" in words(screen)
+
+
+async def test_it_stops_at_the_first_token_that_differs(deck: Opens, fakes: Any) -> None:
+    serving = fakes.FakeEngine(faults={TEXT: fakes.Fault(17, 3.2)})
+    async with deck(serving).app.run_test() as pilot:
+        screen = await opened(pilot)
+        await pilot.press("enter")
+        await until(pilot, lambda: screen.split.judged)
+        says: Any = screen.query_one("#serving-says")
+        assert "".join(cell.text for cell in says.cells).count("<") == 18
+        bars: Any = screen.query_one("#reference-candidates")
+        assert [bar.text for bar in bars.bars] == ["−0.250", "−3.450"]
+        assert "material" in words(screen)
+        assert "rank 2): confirmed" in words(screen)
+
+
+async def test_another_engine_is_a_hard_reference(deck: Opens, fakes: Any) -> None:
+    one = deck(reference=fakes.FakeEngine(url="http://other"))
+    async with one.app.run_test() as pilot:
+        screen = await opened(pilot)
+        assert one.asked[0][0] == "http://other"
+        row: Any = screen.query_one("#identity")
+        assert "hard" in "".join(cell.text for cell in row.row.right)
+
+
+async def test_an_engine_that_cannot_pin_names_the_remedy(deck: Opens, fakes: Any) -> None:
+    async with deck(fakes.FakeEngine(pins=False)).app.run_test() as pilot:
+        screen = await opened(pilot)
+        assert "it is too old" in words(screen)
+        assert "--reference URL" in words(screen)
+
+
+async def test_a_console_without_a_live_engine_says_so(deck: Opens) -> None:
+    one = deck()
+    object.__setattr__(one.app.desk, "bench", None)
+    async with one.app.run_test() as pilot:
+        screen = await opened(pilot)
+        assert "no live engine" in words(screen)
+        await pilot.press("enter", "r", "b", "v", "w", "m")
+        assert pilot.app.screen is screen
+
+
+@pytest.mark.parametrize(
+    "error", [Unreachable("no answer"), Unsupported("too old", remedy="update it")]
+)
+async def test_an_engine_that_dies_is_one_line(deck: Opens, error: Any) -> None:
+    one = deck()
+    async with one.app.run_test() as pilot:
+        screen = await opened(pilot)
+        one.failure = error
+        await pilot.press("enter")
+        await until(pilot, lambda: screen.split.problem)
+        assert error.line() in words(screen)
+        one.failure = None
+        await pilot.press("enter")
+        await until(pilot, lambda: screen.split.judged)
+        assert error.line() not in words(screen)
+
+
+async def test_typing_triggers_no_key_and_is_remembered(deck: Opens) -> None:
+    one = deck()
+    async with one.app.run_test() as pilot:
+        screen = await opened(pilot)
+        await pilot.press("p", "tab", *"def q", "enter")
+        await until(pilot, lambda: screen.split.judged)
+        assert one.bench.session.prompt is not None
+        assert one.bench.session.prompt.body == {"prompt": "def q"}
+        await pilot.press("escape", "d")
+        again = shown(pilot)
+        assert again is not screen
+        assert again.session.typed
+
+
+def shown(pilot: Pilot[str]) -> DivergenceScreen:
+    assert isinstance(pilot.app.screen, DivergenceScreen)
+    return pilot.app.screen
+
+
+async def test_text_can_be_a_message_of_a_chat(deck: Opens) -> None:
+    one = deck()
+    async with one.app.run_test() as pilot:
+        screen = await opened(pilot)
+        await pilot.press("p", "tab", "ctrl+o", *"hi", "enter")
+        await until(pilot, lambda: screen.split.judged)
+        assert one.bench.session.prompt is not None
+        assert one.bench.session.prompt.chat
+
+
+async def test_a_path_lists_the_prompts_of_the_file(deck: Opens) -> None:
+    one = deck()
+    path = one.folder / "mine.jsonl"
+    path.write_text('{"prompt": "one"}\n{"prompt": "two"}\n')
+    async with one.app.run_test() as pilot:
+        screen = await opened(pilot)
+        await pilot.press("p", "tab", *str(path), "enter")
+        assert isinstance(pilot.app.screen, Picker)
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: screen.split.judged)
+        assert one.bench.session.source == str(path)
+        assert one.bench.session.prompt is not None
+        assert one.bench.session.prompt.body == {"prompt": "two"}
+
+
+async def test_a_broken_line_of_a_file_is_named(deck: Opens) -> None:
+    one = deck()
+    path = one.folder / "bad.jsonl"
+    path.write_text('{"prompt": "one"}\n{"prompt": \n')
+    async with one.app.run_test() as pilot:
+        await opened(pilot)
+        await pilot.press("p", "tab", *str(path), "enter")
+        problem: Any = pilot.app.screen.query_one("#pick-problem")
+        assert "bad.jsonl:2: no JSON" in problem.row.left[0].text
+        await pilot.press("escape")
+        assert isinstance(pilot.app.screen, DivergenceScreen)
+
+
+async def test_arrows_go_through_the_set_and_the_sets(deck: Opens) -> None:
+    one = deck()
+    async with one.app.run_test() as pilot:
+        screen = await opened(pilot)
+        await pilot.press("right", "right", "left")
+        assert screen.session.prompt is not None
+        assert screen.session.prompt.number == 2
+        await pilot.press("p", "right", "down", "enter")
+        await until(pilot, lambda: screen.split.judged)
+        assert (screen.session.source, screen.session.prompt.number) == ("chat", 2)
+
+
+async def test_the_form_takes_numbers_and_refuses_nonsense(deck: Opens) -> None:
+    one = deck()
+    async with one.app.run_test() as pilot:
+        screen = await opened(pilot)
+        await pilot.press("e", "down", *"x", "enter")
+        assert isinstance(pilot.app.screen, Form)
+        problem: Any = pilot.app.screen.query_one("#form-problem")
+        assert "tokens an answer" in problem.row.left[0].text
+        await pilot.press("backspace", *"16", "enter")
+        assert screen.wishes.tokens == 16
+        await pilot.press("enter")
+        await until(pilot, lambda: screen.split.judged)
+        assert "to the end: 16 tokens" in words(screen)
+
+
+async def test_a_case_is_written_and_its_place_said(deck: Opens, fakes: Any) -> None:
+    one: Deck = deck(fakes.FakeEngine(faults={TEXT: fakes.Fault(17, 3.2)}))
+    async with one.app.run_test() as pilot:
+        screen = await opened(pilot)
+        await pilot.press("w")
+        assert "no case to bundle" in words(screen)
+        await pilot.press("enter")
+        await until(pilot, lambda: screen.split.judged)
+        await pilot.press("w", "m")
+        (bundle,) = one.folder.glob("specdeck-case-*.md")
+        assert "curl -s" in bundle.read_text()
+        (report,) = one.folder.glob("specdeck-check-*.md")
+        assert report.name in words(screen)
+
+
+async def test_escape_leaves_a_race_and_asks_nothing(deck: Opens) -> None:
+    async with deck().app.run_test() as pilot:
+        await opened(pilot)
+        await pilot.press("enter", "escape")
+        assert not isinstance(pilot.app.screen, DivergenceScreen)
+
+
+async def test_help_has_the_keys_of_the_screen(deck: Opens) -> None:
+    async with deck().app.run_test() as pilot:
+        await opened(pilot)
+        await pilot.press("question_mark")
+        rows: Any = pilot.app.screen.query_one("#keys")
+        text = "".join(cell.text for row in rows.rows for cell in row.left)
+        assert "Ask both arms" in text
