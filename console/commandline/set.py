@@ -1,10 +1,13 @@
-"""`specdeck set`: changes k, mode or policy of a running engine and shows what came of it."""
+"""`specdeck set`: changes a running engine and shows what came of it."""
 
 from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Sequence
+import re
+import signal
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,27 +15,45 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specdeck.console.commandline.engines import Access, access, key_option, token_option
-from specdeck.console.commandline.memory import note_outcome
+from specdeck.console.commandline.memory import note_outcome, note_trial
 from specdeck.console.commandline.numbers import Finite
 from specdeck.console.commandline.operator import operator
 from specdeck.console.commandline.talk import emit, say
-from specdeck.engine.control.protocol import FALLBACKS, MODES, POLICIES, Change
+from specdeck.engine.control.protocol import FALLBACKS, MODES, POLICIES, Change, Value
 from specdeck.engine.errors import Unsupported, UsageError
 
 if TYPE_CHECKING:
     from specdeck.engine.control.observe import Outcome
+    from specdeck.engine.control.tuning import TrialTuning
 
-WORDS: dict[str, tuple[str, ...]] = {"mode": MODES, "policy": POLICIES, "fallback": FALLBACKS}
+WORDS: dict[str, tuple[str, ...]] = {
+    "mode": MODES,
+    "policy": POLICIES,
+    "fallback": FALLBACKS,
+    "breaker": ("open", "closed"),
+}
+_BLOCKS = ("goodput", "threshold", "breaker", "trial")
+_NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
 
 
 @click.command("set")
 @click.argument("engine", metavar="URL")
-@click.argument("assignments", metavar="k=N|mode=M|policy=P…", nargs=-1, required=True)
+@click.argument("assignments", metavar="k=N|mode=M|policy=P|breaker=B…", nargs=-1, required=True)
 @click.option(
     "--trial",
     type=Finite(min=1.0),
     metavar="S",
-    help="The engine takes the change back by itself after S seconds.",
+    help="Try it: S seconds of work are compared with the time before, then it is kept or taken "
+    "back. Stays until then; the engine takes the change back soon after this command is gone.",
+)
+@click.option(
+    "--detach", is_flag=True, help="With --trial: leave the verdict to the engine and return."
+)
+@click.option(
+    "--lease",
+    type=Finite(min=1.0, max=86_400.0),
+    metavar="S",
+    help="The engine takes the change back by itself after S seconds, whatever it did.",
 )
 @click.option("--reason", metavar="T", help="Kept in the audit log.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
@@ -42,47 +63,97 @@ def command(
     engine: str,
     assignments: tuple[str, ...],
     trial: float | None,
+    detach: bool,
+    lease: float | None,
     reason: str | None,
     as_json: bool,
     api_key_env: str | None,
     token_file: Path | None,
 ) -> None:
-    """Change k, mode or policy of a running engine, without a restart.
+    """Change k, mode, policy, breaker or parameters of a running engine, without a restart.
 
-    Prints what was requested, what the engine says, and what its counters show.
+    Parameters have dotted names, such as goodput.margin=0.02. Prints what was requested,
+    what the engine says, and what its counters show.
     """
-    change = replace(asked(assignments), lease_s=trial, reason=reason, who=operator())
+    change = replace(asked(assignments), lease_s=lease, reason=reason, who=operator())
+    change = _tried(change, trial, detach=detach)
     to = access(engine, api_key_env=api_key_env, token_file=token_file)
-    outcome = asyncio.run(applied(to, change))
-    note_outcome(change, outcome, engine=to.record.name if to.record else to.url)
+    name = to.record.name if to.record else to.url
+    if not change.judge:
+        outcome = asyncio.run(applied(to, change))
+    elif detach:
+        outcome = asyncio.run(_with_client(to, _begun(change)))
+    else:
+        outcome = _interruptible(_with_client(to, _attended(change, to.url, name)))
+    if (ended := outcome.trial) is not None:
+        change = replace(change, reason=f"trial {ended['state']}: {ended['reason'] or 'begun'}")
+    note_outcome(change, outcome, engine=name)
     if as_json:
         emit(outcome.as_json())
     else:
         click.echo(told(outcome.as_json()))
     for notice in outcome.notices:
         say(f"specdeck: {notice}")
-    if trial is not None:
-        say(f"specdeck: the engine takes this back by itself in {trial:g} s")
+    if lease is not None:
+        say(f"specdeck: the engine takes this back by itself in {lease:g} s")
+
+
+def _tried(change: Change, trial: float | None, *, detach: bool) -> Change:
+    """The change as a judged trial; raises UsageError on options that do not go together."""
+    if trial is None:
+        if detach:
+            raise UsageError("--detach goes with --trial", remedy="give --trial S, or leave it out")
+        return change
+    if change.lease_s is not None:
+        raise UsageError("--trial and --lease exclude each other", remedy="give one of them")
+    if change.breaker is not None:
+        raise UsageError("the breaker is not tried", remedy="set it without --trial")
+    from specdeck.engine.control.attend import LEASE_S
+
+    # A trial gives up by itself when there is too little to measure, long before this.
+    lease = min(86_400.0, 4 * trial + 120) if detach else LEASE_S
+    return replace(change, judge=True, trial_s=trial, lease_s=lease)
 
 
 def asked(assignments: Sequence[str]) -> Change:
     """The change that the words ask for; raises UsageError on nonsense.
 
-    >>> asked(["k=3", "mode=speculate"]).asked()
-    {'k': 3, 'mode': 'speculate'}
+    >>> asked(["k=3", "mode=speculate", "goodput.margin=0.02"]).asked()
+    {'k': 3, 'mode': 'speculate', 'goodput.margin': 0.02}
     """
     found: dict[str, Any] = {}
+    parameters: dict[str, Value] = {}
     for assignment in assignments:
         name, equals, value = (part.strip() for part in assignment.partition("="))
-        if not equals or name not in ("k", *WORDS):
+        dotted = name.partition(".")[0] in _BLOCKS and "." in name
+        if not equals or not (dotted or name in ("k", *WORDS)):
             raise UsageError(
                 f"{assignment!r} is nothing that can be set",
-                remedy="give k=N, mode=…, policy=… or fallback=…",
+                remedy="give k=N, mode=…, policy=…, breaker=…, fallback=… or a parameter such as "
+                "goodput.margin=0.02",
             )
-        if name in found:
+        if name in found or name in parameters:
             raise UsageError(f"{name} is given twice", remedy="say it once")
-        found[name] = _k(value) if name == "k" else _word(name, value)
-    return Change(**found)
+        if dotted:
+            parameters[name] = _value(name, value)
+        else:
+            found[name] = _k(value) if name == "k" else _word(name, value)
+    return Change(**found, parameters=parameters or None)
+
+
+def _value(name: str, text: str) -> Value:
+    """A parameter's value; the engine knows what it can be.
+
+    >>> [_value("x", text) for text in ("2", "0.5", "true", "none", "always")]
+    [2, 0.5, True, 'none', 'always']
+    """
+    if text in ("true", "false"):
+        return text == "true"
+    if _NUMBER.fullmatch(text) and text.isascii():
+        return int(text) if text.lstrip("-").isdecimal() else float(text)
+    if not text.isalpha():
+        raise UsageError(f"{name}={text} is no value", remedy="give a number or a word")
+    return text
 
 
 def _k(value: str) -> int:
@@ -99,19 +170,81 @@ def _word(name: str, value: str) -> str:
     raise UsageError(f"there is no {name} {value!r}", remedy=remedy)
 
 
+_Ask = Callable[[Any], Coroutine[Any, Any, "Outcome"]]
+
+
 async def applied(to: Access, change: Change) -> Outcome:
     """Asks for the change and watches for it in the counters."""
     from specdeck.engine.control.observe import apply
 
+    return await _with_client(to, lambda client: apply(client, change))
+
+
+async def _with_client(to: Access, ask: _Ask) -> Outcome:
     client = to.client()
     try:
-        return await apply(client, change)
+        return await ask(client)
     except Unsupported:
         # Any server lacks the plugin's routes: NotAnEngine where it is no vLLM at all.
         await client.version()
         raise
     finally:
         await client.close()
+
+
+def _begun(change: Change) -> _Ask:
+    from specdeck.engine.control.attend import begun
+
+    return lambda client: begun(client, change)
+
+
+def _attended(change: Change, url: str, engine: str) -> _Ask:
+    from specdeck.engine.control.attend import attend
+
+    def begun(trial: TrialTuning) -> None:
+        note_trial(change, trial, url=url, engine=engine)
+
+    return lambda client: attend(client, change, _Progress(begun))
+
+
+def _interruptible(work: Coroutine[Any, Any, Outcome]) -> Outcome:
+    """Runs `work`; Ctrl-C, a SIGTERM and a closed terminal have it take the change back first."""
+
+    async def run() -> Outcome:
+        task = asyncio.ensure_future(work)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, task.cancel)
+        return await task
+
+    with suppress(asyncio.CancelledError):
+        return asyncio.run(run())
+    say("specdeck: interrupted: the change is taken back")
+    raise KeyboardInterrupt
+
+
+class _Progress:
+    """Says what a trial does, once for each of its phases and every ten seconds of work."""
+
+    def __init__(self, begun: Callable[[TrialTuning], None]) -> None:
+        self._said: tuple[str, int] | None = None
+        self._begun = begun
+
+    def __call__(self, trial: TrialTuning) -> None:
+        if self._said is None:
+            self._begun(trial)  # what is killed from here on is in the audit log
+        left = trial.seconds_left
+        mark = (trial.state, -1 if left is None else int(left // 10))
+        if mark == self._said:
+            return
+        self._said = mark
+        if trial.over:
+            say(f"specdeck: trial {trial.state}: {trial.reason}")
+        else:
+            say(f"specdeck: trial: {_PHASES[trial.state]}, {left or 0:.0f} s of work left")
+
+
+_PHASES = {"baseline": "measuring as it was", "changed": "measuring the change"}
 
 
 def told(outcome: dict[str, Any]) -> str:
@@ -136,10 +269,15 @@ def told(outcome: dict[str, Any]) -> str:
     else:
         when = "" if after is None else f", after {after:.0f} ms"
         lines.append(f"observed   {observed:.2f} draft tokens per draft{when}")
+    if trial := outcome.get("trial"):
+        reason = f": {trial['reason']}" if trial.get("reason") else ""
+        lines.append(f"trial      {trial['state']}{reason}")
     if outcome.get("undo"):
         lines.append(f"undo       {outcome['undo']}")
     return "\n".join(lines)
 
 
 def _pairs(knobs: dict[str, Any]) -> str:
-    return " ".join(f"{name}={value}" for name, value in knobs.items())
+    from specdeck.engine.control.observe import spelled
+
+    return " ".join(f"{name}={spelled(value)}" for name, value in knobs.items())

@@ -31,7 +31,7 @@ SETTLED_S = 1.0
 NO_DRAFT = "not observed: no draft was verified in time after the change"
 NO_TRAFFIC = "not observed: the engine generated nothing after the change"
 LATER = "k takes effect when speculation is back on"
-_KNOBS = ("k", "mode", "fallback", "policy")
+_ORDER = ("k", "mode", "fallback", "policy", "breaker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,8 @@ class Outcome:
     observed_after_ms: float | None
     """From the request to the counters that show it, milliseconds."""
     notices: tuple[str, ...] = ()
+    trial: dict[str, Any] | None = None
+    """What became of a judged trial; None where none was asked for."""
 
     @property
     def undo(self) -> str:
@@ -59,7 +61,7 @@ class Outcome:
     def as_json(self) -> dict[str, Any]:
         """The keys of `set --json`."""
         after = self.observed_after_ms
-        return {
+        found = {
             "requested": self.requested,
             "applied": self.applied,
             "before": self.before,
@@ -68,6 +70,7 @@ class Outcome:
             "observed_after_ms": None if after is None else round(after),
             "undo": self.undo,
         }
+        return found if self.trial is None else {**found, "trial": self.trial}
 
 
 def undo(url: str, before: dict[str, Any]) -> str:
@@ -75,10 +78,22 @@ def undo(url: str, before: dict[str, Any]) -> str:
 
     >>> undo("http://gpu-1:8000", {"k": 5, "mode": "speculate"})
     'specdeck set http://gpu-1:8000 k=5 mode=speculate'
+    >>> undo("http://gpu-1:8000", {"goodput.max_draft_length": None, "breaker": "closed"})
+    'specdeck set http://gpu-1:8000 breaker=closed goodput.max_draft_length=none'
     """
-    return " ".join(
-        ["specdeck set", url, *(f"{name}={before[name]}" for name in _KNOBS if name in before)]
-    )
+    names = sorted(before, key=lambda name: (_ORDER.index(name) if name in _ORDER else 9, name))
+    return " ".join(["specdeck set", url, *(f"{name}={spelled(before[name])}" for name in names)])
+
+
+def spelled(value: object) -> str:
+    """A value as `specdeck set` takes it.
+
+    >>> spelled(None), spelled(True), spelled(0.5)
+    ('none', 'true', '0.5')
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "none" if value is None else str(value)
 
 
 async def apply(
@@ -126,9 +141,12 @@ def _mode(state: EngineState, applied: Applied) -> str:
 
 
 def _expected(state: EngineState, applied: Applied) -> float | None:
-    """The k that the counters should show; None where a policy moves it."""
+    """The k that the counters should show; None where a policy or the breaker moves it."""
     if _mode(state, applied) == "target-only":
         return 0.0
+    breaker = applied.applied.get("breaker", state.breaker)
+    if breaker != "closed":
+        return 0.0 if breaker == "open" else None
     if applied.applied.get("policy", state.policy) != "fixed":
         return None
     return float(applied.applied.get("k", state.k_set))

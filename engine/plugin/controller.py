@@ -20,6 +20,7 @@ from specdeck.engine.control.protocol import (
     EngineState,
     LastChange,
     Lease,
+    Policy,
 )
 from specdeck.engine.control.tuning import Exact, Tuning
 from specdeck.engine.plugin import tuning
@@ -76,7 +77,7 @@ class Controller:
         """Starts the policy that the config asks for."""
         if not orchestration.get("adaptive_draft"):
             return
-        policy = orchestration.get("policy") or "goodput"
+        policy: Policy = orchestration.get("policy") or "goodput"
         try:
             self.change(Change(policy=policy, who="config", reason="orchestration.adaptive_draft"))
         except Refusal as refusal:
@@ -123,14 +124,15 @@ class Controller:
         who = change.who or "unknown"
         notices = self._stop_trial(f"{who} changed the engine")
         before = self._steering.knobs
-        was = self._steering.picked(change)
+        touched = self._steering.touched(change)
+        was = self._steering.picked(touched)
         wanted = before.turned(change)
         if wanted.policy != before.policy and change.policy is None:
             notices += (f"policy {before.policy} → fixed: k is yours again",)
         notices += self._turn(wanted, who=who, reason=change.reason)
         notices += self._lend(change, before)
         notices += self._break(change, was, who)
-        return Applied(was, self._steering.picked(change), self._version, step, notices)
+        return Applied(was, self._steering.picked(touched), self._version, step, notices)
 
     def _hold(self, change: Change, step: int) -> Applied:
         """Renews or takes back what is leased or on trial."""
@@ -154,16 +156,19 @@ class Controller:
         """Begins a judged trial: at once where the time before it is measured already."""
         steering = self._steering
         assert steering.pilot is not None
-        was, parameters = steering.picked(change), steering.catalogue.trial
+        touched, parameters = steering.touched(change), steering.catalogue.trial
+        was, wanted = steering.picked(touched), steering.knobs.turned(change)
         if change.trial_s is not None:
             parameters = parameters.lasting(change.trial_s)
         trial = Trial(parameters, t=self._clock(), lease_s=change.lease_s, work=steering.pilot.work)
         self._judged = judged = Judged(
             trial,
             back=steering.knobs,
-            wanted=steering.knobs.turned(change),
+            wanted=wanted,
             before=was,
-            after=change.asked(),
+            after={"policy": wanted.policy, **change.asked()}
+            if "policy" in was
+            else change.asked(),
             who=change.who or "unknown",
             t=self._wall(),
             number=1 + (self._judged.number if self._judged else 0),
@@ -175,7 +180,7 @@ class Controller:
             left = trial.seconds_left or 0.0
             notices = (f"the change is made after {left:.0f} s of work as it is now",)
         notices += self._judge(judged, trial.begin())
-        return Applied(was, steering.picked(change), self._version, step, notices)
+        return Applied(was, steering.picked(touched), self._version, step, notices)
 
     def _judge(self, judged: Judged, action: Action | None) -> tuple[str, ...]:
         """Does what a trial asks for."""

@@ -16,7 +16,7 @@ from specdeck.engine.control.protocol import TIERS_VARIABLE
 from specdeck.engine.plugin.pins import Pins
 from specdeck.engine.plugin.recorder import Recorder
 from specdeck.engine.plugin.seam import Build, Tally
-from specdeck.engine.policy.batches import lookup
+from specdeck.engine.policy.batches import bucket
 from specdeck.engine.policy.decision import everywhere
 
 _NEEDED = (
@@ -43,6 +43,7 @@ class CoreEngine:
         self.recorder = None if missing else Recorder(core.scheduler, self._build.k_max)
         """None where this vLLM's scheduler has not what specdeck needs."""
         held = getattr(core.scheduler, "dynamic_sd_lookup", None)
+        self._buckets: list[int] = []
         self._configured = None if held is None else list(held)
 
     @property
@@ -62,9 +63,15 @@ class CoreEngine:
         held = self._scheduler.dynamic_sd_lookup
         if held is None:
             size = self._core.vllm_config.scheduler_config.max_num_seqs + 1
-            self._scheduler.dynamic_sd_lookup = lookup(table, size)
+            self._scheduler.dynamic_sd_lookup = filled(table, self._places(size))
         else:
-            held[:] = lookup(table, len(held))
+            held[:] = filled(table, self._places(len(held)))
+
+    def _places(self, entries: int) -> list[int]:
+        """The bucket of each batch size, worked out once: a policy may move k at every step."""
+        if len(self._buckets) != entries:
+            self._buckets = [bucket(size) for size in range(entries)]
+        return self._buckets
 
     def restore_schedule(self) -> None:
         """Writes the k by batch size that the engine was started with."""
@@ -115,6 +122,18 @@ class CoreEngine:
     def _on_workers(self, command: str, *args: Any) -> list[Any]:
         answers = self._core.model_executor.collective_rpc("specdeck_worker", args=(command, *args))
         return list(answers)
+
+
+def filled(table: Sequence[int], places: Sequence[int]) -> list[int]:
+    """k by batch size, of which `places` are the buckets.
+
+    >>> filled([5, 4, 3], [0, 0, 1, 2]), filled([2, 2, 2], [0, 0, 1, 2])
+    ([5, 5, 4, 3], [2, 2, 2, 2])
+    """
+    first = table[0]
+    if table.count(first) == len(table):
+        return [first] * len(places)
+    return [table[place] for place in places]
 
 
 def _build(

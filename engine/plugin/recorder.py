@@ -13,6 +13,13 @@ from specdeck.engine.plugin.safely import Safely
 
 _REMEMBERED_STEPS = 4096
 
+_SUMS = {
+    "num_drafts",
+    "num_draft_tokens",
+    "num_accepted_tokens_per_pos",
+    "num_draft_tokens_per_pos",
+}
+
 Record = dict[str, Any]
 """`control.protocol.Step`, with `accepted_per_position`, `seconds`, `committed`, `prefill`."""
 
@@ -36,6 +43,8 @@ class Recorder:
         self._ended: float | None = None
         """When the step before ended; None when the engine had nothing to do after it."""
         self._safely = Safely("watching and steering")
+        self._summed: bool | None = None
+        """Whether this vLLM sums drafts up per step; None until the first one was seen."""
         self._clear()
         self._wrap("schedule", self._schedule)
         self._wrap("update_from_output", self._update_from_output)
@@ -46,8 +55,29 @@ class Recorder:
         setattr(self._scheduler, name, functools.wraps(original)(wrapper(original)))
 
     def _clear(self) -> None:
+        self._stats: Any = None
+        """vLLM's own sums over this step's drafts, as far as they are made."""
         self._drafts = self._drafted = 0
-        self._accepted = [0] * self._k_max
+        self._by_length = [0] * (self._k_max + 1)
+        """Drafts of this step by their length; `_by_accepted` by their accepted tokens."""
+        self._by_accepted = [0] * (self._k_max + 1)
+
+    def _add_up(self) -> tuple[int, ...]:
+        """Enters the step's drafts into the totals; those accepted at each position."""
+        if self._stats is not None and self._summed:
+            return self._summed_up(self._stats)
+        accepted = [0] * self._k_max
+        if not self._drafts:
+            return tuple(accepted)
+        self.drafts += self._drafts
+        had = reached = 0
+        for position in range(self._k_max - 1, -1, -1):
+            had += self._by_length[position + 1]
+            reached += self._by_accepted[position + 1]
+            self.drafted[position] += had
+            self.accepted[position] += reached
+            accepted[position] = reached
+        return tuple(accepted)
 
     def _schedule(self, schedule: Any) -> Any:
         def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -76,6 +106,7 @@ class Recorder:
         now, before = monotonic(), self._ended
         # A step that follows an idle engine began we know not when.
         self._ended = now if self._scheduler.running else None
+        accepted = self._add_up()
         requests, tokens = len(output.num_scheduled_tokens), output.total_num_scheduled_tokens
         verifying = sum(map(len, output.scheduled_spec_decode_tokens.values()))
         record = {
@@ -86,11 +117,11 @@ class Recorder:
             "k": output.num_spec_tokens_to_schedule,
             "drafts": self._drafts,
             "drafted": self._drafted,
-            "accepted": sum(self._accepted),
-            "accepted_per_position": tuple(self._accepted),
+            "accepted": sum(accepted),
+            "accepted_per_position": accepted,
             "seconds": None if before is None else now - before,
             "committed": sum(
-                len(o.new_token_ids) for each in outputs.values() for o in each.outputs
+                [len(o.new_token_ids) for each in outputs.values() for o in each.outputs]
             ),
             # A request that decodes is given one token and those it verifies.
             "prefill": max(0, tokens - requests - verifying),
@@ -98,27 +129,48 @@ class Recorder:
         self.ring.append(record)
         self.after_step(record)
 
+    def _summed_up(self, stats: Any) -> tuple[int, ...]:
+        """The same from vLLM's own sums over the step, where it makes them."""
+        accepted = tuple(stats.num_accepted_tokens_per_pos[: self._k_max])
+        self._drafts, self._drafted = stats.num_drafts, stats.num_draft_tokens
+        self.drafts += stats.num_drafts
+        for position, had in enumerate(stats.num_draft_tokens_per_pos[: self._k_max]):
+            self.drafted[position] += had
+            self.accepted[position] += accepted[position]
+        return accepted
+
     def _make_spec_decoding_stats(self, make: Any) -> Any:
         signature = inspect.signature(make)
+        safely = self._safely
 
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            self._safely(self._count, signature, args, kwargs)
-            return make(*args, **kwargs)
+            stats = self._stats = make(*args, **kwargs)  # once for each request: no more than this
+            if self._summed is None and stats is not None:
+                self._summed = all(hasattr(stats, name) for name in _SUMS)
+            if stats is None or not self._summed:
+                safely(self._bound, signature, args, kwargs)
+            return stats
 
         return wrapped
 
-    def _count(self, signature: inspect.Signature, args: Any, kwargs: Any) -> None:
-        call = signature.bind(*args, **kwargs).arguments
-        invalid = call.get("num_invalid_spec_tokens") or {}
-        drafted = call["num_draft_tokens"] - invalid.get(call.get("request_id"), 0)
-        accepted = call["num_accepted_tokens"]
+    def _bound(self, signature: inspect.Signature, args: Any, kwargs: Any) -> None:
+        self._count(**signature.bind(*args, **kwargs).arguments)
+
+    def _count(
+        self,
+        num_draft_tokens: int,
+        num_accepted_tokens: int,
+        num_invalid_spec_tokens: Any = None,
+        request_id: Any = None,
+        **_: Any,
+    ) -> None:
+        drafted = num_draft_tokens
+        if num_invalid_spec_tokens:
+            drafted -= num_invalid_spec_tokens.get(request_id, 0)
         if drafted <= 0:
             return
-        self.drafts += 1
         self._drafts += 1
         self._drafted += drafted
-        for position in range(min(drafted, self._k_max)):
-            self.drafted[position] += 1
-        for position in range(min(accepted, self._k_max)):
-            self.accepted[position] += 1
-            self._accepted[position] += 1
+        most = self._k_max
+        self._by_length[drafted if drafted < most else most] += 1
+        self._by_accepted[num_accepted_tokens if num_accepted_tokens < most else most] += 1

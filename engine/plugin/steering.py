@@ -5,7 +5,7 @@ The operator's k, the policy's table or the breaker's zero: one of them at a tim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from specdeck.engine.control.protocol import Capability, Change
@@ -147,10 +147,16 @@ class Steering:
         """Whether the breaker has k."""
         return self.pilot is not None and self.pilot.bypassed
 
-    def picked(self, change: Change) -> dict[str, Any]:
-        """What `change` asks for, as it is at this moment."""
+    def touched(self, change: Change) -> list[str]:
+        """What `change` asks for, and the policy where a k ends it: undoing wants both."""
+        names = list(change.asked())
+        ends = self.knobs.turned(change).policy != self.knobs.policy
+        return [*names, "policy"] if ends and change.policy is None else names
+
+    def picked(self, names: Iterable[str]) -> dict[str, Any]:
+        """The knobs, the breaker and the parameters called `names`, as they are now."""
         found: dict[str, Any] = {}
-        for name in change.asked():
+        for name in names:
             if name == "breaker":
                 found[name] = "open" if self.bypassed else "closed"
             elif "." in name:

@@ -1,0 +1,209 @@
+"""Breaker, trials, parameters and exact names on a real engine."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from specdeck.engine.control.protocol import PREFIX
+from specdeck.engine.control.tuning import Tuning
+
+
+async def tuning(driver: Any) -> Tuning:
+    reply = await driver.client.get(f"{PREFIX}/tuning")
+    assert reply.status_code == 200, reply.text
+    return Tuning.from_json(reply.json())
+
+
+@contextlib.asynccontextmanager
+async def streams(driver: Any, prompts: Any) -> AsyncIterator[list[Any]]:
+    """Greedy completions over and over while the block runs; their outputs."""
+    done: list[Any] = []
+    stop = asyncio.Event()
+
+    async def stream(number: int) -> None:
+        while not stop.is_set():
+            done.append((number, await driver.complete(prompts[number], 192)))
+
+    tasks = [asyncio.create_task(stream(number)) for number in range(len(prompts))]
+    try:
+        yield done
+    finally:
+        stop.set()
+        await asyncio.gather(*tasks)
+
+
+@pytest.fixture
+async def reference(driver: Any, prompts: Any) -> list[Any]:
+    await driver.put(mode="target-only")
+    found: list[Any] = await driver.batch(prompts, tokens=192)
+    await driver.put(mode="speculate")
+    return found
+
+
+async def test_the_breaker_opens_by_hand_while_streams_run(
+    driver: Any, prompts: Any, reference: Any
+) -> None:
+    name = (await driver.state())["fingerprint"]
+    async with streams(driver, prompts) as done:
+        await driver.put(breaker="open", reason="a check found a breach")
+        state = await driver.state()
+        assert (state["breaker"], state["k"]) == ("open", 0)
+        assert state["fingerprint"] != name
+        await asyncio.sleep(0.5)
+        before = await driver.counters()
+        await asyncio.sleep(2)
+        after = await driver.counters()
+        assert after["generated"] > before["generated"]
+        assert after["drafts"] == before["drafts"]
+        breaker = (await tuning(driver)).breaker
+        assert (breaker.held, breaker.reason) == (True, "a check found a breach")
+        assert breaker.next_probe_s is None
+        await driver.put(breaker="closed")
+        state = await driver.state()
+        assert (state["breaker"], state["k"]) == ("closed", state["k_max"])
+        assert state["fingerprint"] == name
+        await asyncio.sleep(1)
+    assert done
+    assert all(output == reference[number] for number, output in done)
+
+
+async def test_a_trial_judges_itself_and_greedy_outputs_stay(
+    driver: Any, prompts: Any, reference: Any
+) -> None:
+    async with streams(driver, prompts) as done:
+        await driver.put(k=1, judge=True, lease_s=60, trial_s=4)
+        async with asyncio.timeout(60):
+            while (trial := (await tuning(driver)).trial) is not None and not trial.over:
+                await asyncio.sleep(0.2)
+        assert trial is not None
+        assert trial.state in ("kept", "reverted")
+        assert trial.comparison is not None
+        assert trial.reason
+        state = await driver.state()
+        assert state["k"] == (1 if trial.state == "kept" else state["k_max"])
+    assert all(output == reference[number] for number, output in done)
+
+
+@pytest.mark.parametrize("knob", ["k=2", "mode=target-only", "policy=threshold"])
+async def test_a_killed_console_gives_the_engine_back_within_the_lease(
+    driver: Any, deck: Any, engine: Any, prompts: Any, knob: str
+) -> None:
+    before = await driver.state()
+    async with streams(driver, prompts):
+        console = subprocess.Popen(
+            [sys.executable, "-m", "specdeck", "set", engine.url, knob, "--trial", "90"],
+            env=deck.environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            await driver.until(lambda state: state["trial"] == "changed", timeout=60)
+        finally:
+            os.kill(console.pid, signal.SIGKILL)
+            console.wait()
+        killed = time.monotonic()
+        state = await driver.until(lambda state: state["trial"] is None)
+        assert time.monotonic() - killed < 11.0
+        assert [state[name] for name in ("k", "mode", "policy")] == [
+            before[name] for name in ("k", "mode", "policy")
+        ]
+        trial = (await tuning(driver)).trial
+        assert trial is not None
+        assert trial.reason == "the lease was not renewed"
+
+
+async def test_an_interrupted_trial_takes_its_change_back_at_once(
+    driver: Any, deck: Any, engine: Any, prompts: Any
+) -> None:
+    async with streams(driver, prompts):
+        console = subprocess.Popen(
+            [sys.executable, "-m", "specdeck", "set", engine.url, "k=2", "--trial", "90"],
+            env=deck.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        await driver.until(lambda state: state["trial"] == "changed", timeout=60)
+        console.send_signal(signal.SIGINT)
+        _, said = await asyncio.to_thread(console.communicate, timeout=15)
+        assert console.returncode == 130, said
+        state = await driver.state()
+        assert (state["trial"], state["k"]) == (None, state["k_max"])
+
+
+async def test_exact_requests_draft_nothing_beside_others_that_do(
+    driver: Any, prompts: Any, reference: Any
+) -> None:
+    async def ask(model: str, number: int, **more: Any) -> Any:
+        body = {
+            "model": model, "prompt": prompts[number], "max_tokens": 192, "temperature": 0,
+            "ignore_eos": True, "return_token_ids": True, **more,
+        }  # fmt: skip
+        return await driver.client.post("/v1/completions", json=body)
+
+    before = await driver.state()
+    await driver.put(k=3)
+    replies = await asyncio.gather(*(ask("demo-exact", number) for number in range(4)))
+    after = await driver.state()
+    assert after["drafts"] == before["drafts"]
+    assert after["exact_requests"] - before["exact_requests"] == 4
+    assert after["exact_tokens"] - before["exact_tokens"] == 4 * 192
+    mixed = await asyncio.gather(
+        *(ask("demo-exact" if number % 2 else "demo", number) for number in range(8))
+    )
+    assert (await driver.state())["drafts"] > after["drafts"]
+    for number, reply in [*enumerate(replies), *enumerate(mixed)]:
+        assert tuple(reply.json()["choices"][0]["token_ids"]) == reference[number]
+    refused = await ask("demo-exact", 0, vllm_xargs={"specdeck_k": 2})
+    assert refused.status_code == 400
+    assert "target-only" in refused.text
+    exact = (await tuning(driver)).exact
+    assert exact.models == ("demo-exact",)
+    assert exact.running == 0
+
+
+async def test_exact_chat_is_pinned_and_says_so(driver: Any) -> None:
+    before = await driver.state()
+    body = {
+        "model": "demo-exact", "max_tokens": 32, "temperature": 0,
+        "messages": [{"role": "user", "content": "hello"}],
+    }  # fmt: skip
+    reply = await driver.client.post("/v1/chat/completions", json=body)
+    assert reply.status_code == 200, reply.text
+    after = await driver.state()
+    assert after["drafts"] == before["drafts"]
+    assert reply.json()["system_fingerprint"].endswith("+k0")
+
+
+async def test_parameters_change_live_and_come_back(
+    driver: Any, deck: Any, engine: Any, prompts: Any
+) -> None:
+    set_ = await asyncio.to_thread(
+        deck, "set", engine.url, "policy=threshold", "threshold.max_draft_length=3",
+        "threshold.initial_draft_length=3", "breaker.automatic=never", "--json",
+    )  # fmt: skip
+    assert set_.returncode == 0, set_.stderr
+    since = (await driver.state())["step"]
+    await driver.batch(prompts, tokens=96)
+    reply = await driver.client.get(f"{PREFIX}/steps?since={since + 3}")
+    assert {step["k"] for step in reply.json()["steps"]} <= {2, 3}
+    bad = await asyncio.to_thread(
+        deck, "set", engine.url, "threshold.min_draft_length=9", "k=1", "--json"
+    )
+    assert bad.returncode == 2
+    assert "is more than max_draft_length=3" in bad.stderr
+    assert (await driver.state())["policy"] == "threshold"
+    undo = json.loads(set_.stdout)["undo"].split()[1:]
+    undone = await asyncio.to_thread(deck, *undo)
+    assert undone.returncode == 0, undone.stderr
+    state = await driver.state()
+    assert (state["policy"], state["k"]) == ("fixed", state["k_max"])
+    values = {each.name: each.value for each in (await tuning(driver)).parameters}
+    assert values["threshold.max_draft_length"] == 16
+    assert values["breaker.automatic"] == "policy"
