@@ -202,7 +202,7 @@ def refuse_nonsense(options: Options) -> None:
         raise UsageError("--hard and --reference are two references", remedy="give one of them")
     if options["case"] is not None and not options["bundle"]:
         raise UsageError("--case is of a --bundle", remedy="give --bundle FILE as well")
-    lone = ("bundle", "every", "metrics_port", "metrics_file", "private")
+    lone = ("bundle", "every", "metrics_port", "metrics_file")
     if options["sampled"] and (given := [name for name in lone if options[name]]):
         word = given[0].replace("_", "-")
         raise UsageError(f"--sampled has no --{word}", remedy="use --json or --report")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,10 +13,13 @@ if TYPE_CHECKING:
     from specdeck.engine.control.client import EngineClient
     from specdeck.engine.control.protocol import Capability
 
+Sleep = Callable[[float], Awaitable[None]]
 Name = Literal["serving", "reference"]
 Grade = Literal["serving", "soft", "hard"]
 """As production uses it; k = 0 per request in the same engine; another engine."""
 
+_PAUSE_S, _TRIES = 0.5, 60
+"""Between two looks at facts that are being gathered, and how many."""
 NOT_PINNED = "start the engine with `specdeck run`, or give --reference URL for a hard reference"
 
 
@@ -106,6 +110,7 @@ async def described(client: EngineClient, model: str | None) -> tuple[Facts, Cap
         raise EngineError(f"{client.url} serves {names}, not {model}", remedy="check --model")
     name = model or served[0]
     try:
+        details = await _details(client)
         state = await client.state()
     except Unsupported:
         return Facts(name, vllm=await client.version()), None
@@ -119,17 +124,29 @@ async def described(client: EngineClient, model: str | None) -> tuple[Facts, Cap
             mode=state.mode,
             fingerprint=state.fingerprint,
             system_fingerprint=state.system_fingerprint,
-            details=await _details(client),
+            details=details,
         ),
         state.can("request_k"),
     )
 
 
-async def _details(client: EngineClient) -> Mapping[str, Any] | None:
-    try:
-        facts = (await client.facts()).get("facts")
-    except EngineError:
-        return None
+async def _details(client: EngineClient, sleep: Sleep = asyncio.sleep) -> dict[str, Any] | None:
+    """The facts, once the engine has read its weights; None where it does not tell them.
+
+    After a start the fingerprint moves once when they are all known, and a run that was cut
+    short by a restart is known again by it.
+    """
+    for tries in range(_TRIES + 1):
+        try:
+            reply = await client.facts()
+        except EngineError:
+            return None
+        progress = reply.get("progress")
+        finished = not isinstance(progress, dict) or progress.get("finished", True)
+        if finished or tries == _TRIES:
+            break
+        await sleep(_PAUSE_S)
+    facts = reply.get("facts")
     return flat(facts) if isinstance(facts, dict) else None
 
 

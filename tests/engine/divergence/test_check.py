@@ -6,8 +6,10 @@ import asyncio
 import gc
 import tracemalloc
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
+import httpx
 import pytest
 
 from specdeck.engine.divergence.lab import run
@@ -172,6 +174,25 @@ async def test_a_killed_engine_ends_the_run_and_it_goes_on_where_it_was(bench: A
     assert (outcome.totals.prompts, outcome.totals.floor.of) == (30, 30)
     assert len(engine.asked) - before == 4 * (30 - lab.resumed)
     assert outcome.totals.serving.requests == 60
+
+
+async def test_a_restarted_engine_is_known_again_once_it_has_read_its_weights(bench: Any) -> None:
+    class Restarted(bench.engine):  # type: ignore[misc]  # the fixture's class
+        looks = 0
+
+        def _get(self, path: str) -> Any:
+            if path.endswith("/facts"):
+                self.looks += 1
+                finished = {"progress": {"finished": self.looks > 1}}
+                return httpx.Response(200, json={"facts": self.facts, **finished})
+            return super()._get(path)
+
+        def state(self) -> Any:
+            return replace(super().state(), fingerprint="sd1:p1" if self.looks > 1 else "sd1:p~0")
+
+    lab = bench.lab(Restarted())
+    async with lab:
+        assert lab.arms[0].facts.fingerprint == "sd1:p1"
 
 
 async def test_a_run_that_was_cancelled_can_be_resumed_or_begun_anew(bench: Any) -> None:
