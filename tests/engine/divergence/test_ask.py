@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx
@@ -102,6 +102,21 @@ async def test_a_stream_that_breaks_off_is_asked_again_as_a_whole() -> None:
     assert isinstance(answer, Answer)
     assert answer.token_ids == (5,)
     assert len(patience.waits) == 2
+
+
+@pytest.mark.parametrize("size", [1, 7, 4096])
+async def test_a_stream_may_be_cut_anywhere(size: int) -> None:
+    text = f": a comment\r\n\r\ndata: {json.dumps(GOOD)}\r\n\r\ndata:{json.dumps(GOOD)}\n\n"
+    whole = f"{text}data: [DONE]\n\n".encode()
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for at in range(0, len(whole), size):
+            yield whole[at : at + size]
+
+    patience = Patience(lambda: httpx.Response(200, content=chunks()))
+    answer = await patience.asker.answer(PROMPT, stream=True)
+    assert isinstance(answer, Answer)
+    assert answer.token_ids == (5, 5)
 
 
 async def test_what_is_not_vllms_ends_at_once() -> None:
