@@ -11,7 +11,8 @@ from textual.reactive import reactive
 
 from specdeck.console import keys
 from specdeck.console.screens.over import OverScreen, screen
-from specdeck.console.screens.steering import Desk, SteeringScreen
+from specdeck.console.screens.piloting import PilotingScreen
+from specdeck.console.screens.steering import Desk
 from specdeck.console.view import words
 from specdeck.console.view.cell import Bar, Cell, Row, heading
 from specdeck.console.view.live import Live, live
@@ -25,7 +26,7 @@ _ONE_CHART: Final = ("", "-only-tokens", "-only-acceptance")
 """Classes that `m` goes through: both charts, one, the other."""
 
 
-class LiveScreen(SteeringScreen):
+class LiveScreen(PilotingScreen):
     """Watches and steers."""
 
     BINDINGS = [*keys.bindings("Speculation", "Screens", "View", "Engines")]
@@ -120,6 +121,12 @@ class LiveScreen(SteeringScreen):
     def action_over(self, name: str) -> None:
         """Open a screen over this one."""
         self.app.push_screen(screen(name)(self))
+
+    def action_sweep(self) -> None:
+        """Sweep k, with the curve in view."""
+        super().action_sweep()
+        if self.selected in self.sweepers and self.is_current:
+            self.action_over("tuning")
 
     def action_freeze(self) -> None:
         """Hold the view still, or let it go on."""

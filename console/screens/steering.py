@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from specdeck.console.screens.fingerprint_names import Names
     from specdeck.engine.fingerprint.book import Book
     from specdeck.engine.launch.attach import FlownEngine
+    from specdeck.engine.metrics.reading import Reading
     from specdeck.engine.store.store import Action
 
 
@@ -45,11 +47,14 @@ class Desk:
     clock: Callable[[], float] = time.time
     """Unix time, seconds."""
     local: words.LocalTime = time.localtime
+    steady: Callable[[], float] = time.monotonic
+    """Seconds of a clock that is never set."""
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     footer: Row = NOTHING
-    book: Book | None = None
-    """Fingerprints and pins; None leaves names at what readings tell."""
     bench: Bench | None = None
     """Lends both arms of an engine; None where there is no live engine to ask."""
+    book: Book | None = None
+    """Fingerprints and pins; None leaves names at what readings tell."""
 
 
 class SteeringScreen(Screen[None]):
@@ -94,10 +99,15 @@ class SteeringScreen(Screen[None]):
         """Take in one engine's readings for ever."""
         engine = self.desk.engines[index]
         async for reading in engine.readings(self.desk.interval):
-            self.tracks[index] = after(self.tracks[index], reading)
+            before = self.tracks[index]
+            self.tracks[index] = after(before, reading)
             self.show()
+            self.heard(index, before, reading)
             if self.names is not None:
                 self.names.heard(index, reading)
+
+    def heard(self, index: int, before: Track, reading: Reading) -> None:
+        """A reading has been taken in; `before` is the track without it."""
 
     @property
     def engine(self) -> FlownEngine:
@@ -145,7 +155,7 @@ class SteeringScreen(Screen[None]):
         except SpecdeckError as error:
             word = self.Refused(index, error)
         else:
-            asked = Want(change.k, change.mode, change.policy, change.reason or "")
+            asked = Want.of(change)
             seconds = time.perf_counter() - began
             word = self.Answered(index, asked, change, applied, seconds)
         finally:

@@ -1,27 +1,163 @@
-"""The curve over k, the policy and its breaker."""
+"""The curve over k, the policy and its breaker, trials, the ledger."""
 
 from __future__ import annotations
 
 from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
 
+from specdeck.console import keys
 from specdeck.console.screens.over import OverScreen
-from specdeck.console.view.cell import heading
-from specdeck.console.widgets.toned import Line
+from specdeck.console.screens.piloting import PilotingScreen
+from specdeck.console.screens.steering import SteeringScreen
+from specdeck.console.view import panels, sweeping, tuning
+from specdeck.console.view.cell import Cell, Row, heading
+from specdeck.console.view.tuning_curve import curve
+from specdeck.console.widgets.curve import CurveBars
+from specdeck.console.widgets.toned import Feed, Line, Notice
+
+LOOK_S = 1.0
+_BELOW = 8
+"""Lines for everything but the curve, at least."""
+_FOOTER = ("sweep.toggle", "trial.begin", "breaker.toggle", "parameters.edit", "policy.auto",
+           "change.undo")  # fmt: skip
 
 
 class TuningScreen(OverScreen):
-    """The curve over k, the policy and its breaker."""
+    """Shows what k is worth and who chooses it; every steering key works here too."""
 
     CSS_PATH = "tuning.tcss"
+    BINDINGS = [
+        *keys.bindings("Speculation", "Engines"),
+        ("enter", "parameters", "parameters"),
+    ]
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal"), (110, "-wide")]
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium"), (34, "-tall")]
+
+    def __init__(self, live: SteeringScreen) -> None:
+        super().__init__(live)
+        assert isinstance(live, PilotingScreen)  # the only one that opens screens
+        self.pilot = live
 
     def compose(self) -> ComposeResult:
-        """A heading."""
-        yield Line(id="heading")
+        """Who, what k is, the curve, how things stand, what happened, keys."""
+        yield Line(id="identity")
+        yield Line(id="engines", classes="-empty")
+        yield Line(id="control")
+        yield Notice(id="notice", classes="-empty")
+        yield CurveBars(id="curve")
+        with Horizontal(id="below"):
+            with Vertical(id="left"):
+                yield Line(id="status-heading")
+                yield Feed(id="status")
+            with Vertical(id="right"):
+                yield Line(id="feed-heading")
+                yield Feed(id="feed")
+        yield Line(id="footer")
 
     def on_mount(self) -> None:
-        """Fill it."""
+        """Name the panels, and look at the engine as long as this screen is open."""
+        self.query_one("#status-heading", Line).row = heading("policy and breaker")
+        self.query_one("#feed-heading", Line).row = heading("what moved k")
+        self.query_one("#footer", Line).row = self._footer()
+        self.look()
+        self.set_interval(LOOK_S, self.look)
         self.show()
 
+    def on_resize(self) -> None:
+        """The curve takes as many lines as are left for it."""
+        self.show()
+
+    def look(self) -> None:
+        """Ask for the tuning, unless another screen lies over this one."""
+        if self.is_current:
+            self.pilot.look(self.pilot.selected)
+
     def show(self) -> None:
-        """Name the engine."""
-        self.query_one("#heading", Line).row = heading(self.live.engine.name)
+        """Bring what is known onto the screen."""
+        if not self.is_mounted:
+            return
+        live = self.pilot
+        track, local = live.tracks[live.selected], live.desk.local
+        swept = sweeping.swept(live.runs.get(live.selected), local)
+        bars = self.query_one(CurveBars)
+        with self.app.batch_update():
+            self.query_one("#identity", Line).row = panels.title(track, armed=live.engine.armed)
+            self.query_one("#engines", Line).row = panels.strip(tuple(live.tracks), live.selected)
+            self.query_one("#control", Line).row = (
+                panels.brief_control(track) if self.has_class("-narrow") else panels.control(track)
+            )
+            self.query_one("#notice", Notice).rows = panels.notice(track, None, local)
+            bars.curve = curve(track, swept)
+            bars.styles.height = max(3, min(bars.lines, self.size.height - _BELOW))
+            self.query_one("#status", Feed).rows = tuning.status(track)
+            self.query_one("#feed", Feed).rows = tuning.feed(track, local)
+
+    def _footer(self) -> Row:
+        """The keys of this screen."""
+        table = {key.id: key for key in self.console.keys}
+        keymap = self.console.settings.keymap
+        cells = [Cell(" +/- ", "key"), Cell("k", "muted")]
+        for name in _FOOTER:
+            key = table.get(name)
+            if key is not None:
+                action = f"screen.{key.action}"
+                spelt = keys.spelling(key, keymap).split()[0]
+                cells += [Cell(f"  {spelt} ", "key", action), Cell(key.label, "muted", action)]
+        back = (Cell(" esc ", "key", "screen.back"), Cell("back ", "muted", "screen.back"))
+        return Row(tuple(cells), back)
+
+    # Whatever steers is the live screen's to do: its workers outlive this one.
+
+    def action_change_k(self, by: int) -> None:
+        """k up or down."""
+        self.pilot.action_change_k(by)
+
+    def action_set_k(self, k: int) -> None:
+        """k at once."""
+        self.pilot.action_set_k(k)
+
+    def action_toggle_mode(self) -> None:
+        """From speculation to target-only, or back."""
+        self.pilot.action_toggle_mode()
+
+    def action_toggle_policy(self) -> None:
+        """Have the goodput policy choose k, or take k back."""
+        self.pilot.action_toggle_policy()
+
+    def action_undo(self) -> None:
+        """Take the last change back."""
+        self.pilot.action_undo()
+
+    def action_arm(self) -> None:
+        """Allow changes."""
+        self.pilot.action_arm()
+
+    def action_breaker(self) -> None:
+        """Open the breaker, or reset it."""
+        self.pilot.action_breaker()
+
+    def action_trial(self) -> None:
+        """Try something."""
+        self.pilot.action_trial()
+
+    def action_sweep(self) -> None:
+        """Sweep k, or stop the sweep."""
+        self.pilot.action_sweep()
+
+    def action_parameters(self) -> None:
+        """Edit parameters."""
+        self.pilot.action_parameters()
+
+    def action_next_load(self) -> None:
+        """The next load profile."""
+        self.pilot.action_next_load()
+
+    def action_step(self, by: int) -> None:
+        """Another engine."""
+        self.action_select((self.pilot.selected + by) % len(self.pilot.tracks))
+
+    def action_select(self, index: int) -> None:
+        """The engine at `index`."""
+        self.pilot.selected = index
+        self.look()
+        self.pilot.show()

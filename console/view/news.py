@@ -9,6 +9,9 @@ from specdeck.console.view.track import Said, Track
 from specdeck.console.view.words import duration
 from specdeck.engine.control.protocol import EngineState, Mode
 
+SWEEP: Final = "sweep"
+"""How the reason of a sweep's changes begins."""
+
 REASONS_APART_S: Final = 5.0
 """A policy may move k in every step; its reasons are told no faster than they are read."""
 
@@ -32,9 +35,11 @@ def control(track: Track, state: EngineState) -> Track:
     old = track.known
     if old is None or old.instance != state.instance:
         return replace(track, version=state.version, said=Said(t, state.policy_reason))
-    track = _breaker(_turned(track, old, state), old, state, t)
+    if not _swept(state) and not track.sweeping:
+        track = _turned(track, old, state)
+    track = _alarm(_breaker(track, old, state, t), old, state, t)
     if track.version is None or state.version > track.version:
-        track = _by_others(replace(track, version=state.version), state, t)
+        track = _by_others(replace(track, version=state.version), old, state, t)
     return _reason(track, state, t)
 
 
@@ -78,9 +83,26 @@ def short(mode: Mode) -> str:
     return "target" if mode == "target-only" else "spec"
 
 
-def _by_others(track: Track, state: EngineState, t: float) -> Track:
+def _alarm(track: Track, old: EngineState, state: EngineState, t: float) -> Track:
+    """Acceptance that is too good: streams that repeat themselves."""
+    if state.alarm is None or state.alarm == old.alarm:
+        return track
+    return track.told(t, f"alarm: {state.alarm}", "bad")
+
+
+def _swept(state: EngineState) -> bool:
+    """Whether the last change was one of a sweep's many."""
+    change = state.last_change
+    return change is not None and (change.reason or "").startswith(SWEEP)
+
+
+def _by_others(track: Track, old: EngineState, state: EngineState, t: float) -> Track:
     """Says who turned a knob that this console did not turn."""
     change = state.last_change
+    if track.sweeping:
+        return track
+    if change is not None and _swept(state):
+        return track if _swept(old) else track.told(t, f"{change.who} sweeps k", "accent")
     knobs = turned(change.before, change.after) if change is not None else ""
     if change is None or not knobs:
         return track

@@ -41,11 +41,28 @@ def refusal(track: Track, want: Want, *, armed: bool) -> Refusal | None:
         return Refusal(str(error), error.remedy)
     if not armed:
         return Refusal("control is read-only", "press c to arm it")
+    busy = _busy(track, reading.state, want)
+    if busy is not None:
+        return busy
     for name in _needed(want):
         able = reading.state.can(name)
         if not able.available:
             return Refusal(f"{_spoken(name)}: {able.reason or 'not on this engine'}", able.remedy)
     return _beyond(reading.state, want)
+
+
+def _busy(track: Track, state: EngineState, want: Want) -> Refusal | None:
+    if track.sweeping:
+        return Refusal("a sweep turns k", "w stops it and gives k back")
+    if want.cancel and state.trial is None and state.lease is None:
+        return Refusal("there is nothing on trial")
+    if want.trial_s is None:
+        return None
+    if state.trial is not None or state.lease is not None:
+        return Refusal("a trial is on already", "z takes it back")
+    if track.want is not None:
+        return Refusal("a change is on its way", "try again when it is there")
+    return None
 
 
 def _needed(want: Want) -> tuple[str, ...]:
@@ -86,26 +103,40 @@ def request(track: Track, who: str) -> Change | None:
 
 def answered(track: Track, asked: Want, applied: Applied, t: float, seconds: float) -> Track:
     """The track after the engine's word on a wish."""
-    knobs = [
-        f"{name} {applied.before.get(name, '?')} → {value}"
-        for name, value in applied.applied.items()
-    ]
-    undo = "undone, " if asked.reason == "undo" else ""
-    track = track.told(t, f"{undo}{', '.join(knobs)} · applied in {seconds * 1000:.0f} ms", "good")
+    track = track.told(t, f"{_word(asked, applied)} · applied in {seconds * 1000:.0f} ms", "good")
     for text in applied.notices:
         track = track.told(t, text, "warn")
-    if applied.applied != applied.before:
+    judged = asked.trial_s is not None
+    if applied.applied != applied.before and not judged:
         track = _marks(track, applied)
-    undos = track.undos if asked.reason == "undo" else (*track.undos, _back(track, applied))[-50:]
+    if asked.reason != "undo" and not asked.cancel:
+        track = replace(track, undos=(*track.undos, _back(track, applied))[-50:])
+    track = replace(track, want=None if track.want == asked else track.want)
+    if judged or asked.cancel:  # what is in force by now is for the next reading to say
+        return replace(track, version=applied.version)
     return replace(
         track,
-        want=None if track.want == asked else track.want,
         version=applied.version,
         reading=_patched(track.reading, applied),
         figures=_patched(track.figures, applied),
         known=None if track.known is None else _turned(track.known, applied),
-        undos=undos,
     )
+
+
+def _word(asked: Want, applied: Applied) -> str:
+    if asked.cancel:
+        return "the trial is taken back"
+    knobs = ", ".join(
+        f"{name} {_value(applied.before.get(name, '?'))} → {_value(value)}"
+        for name, value in applied.applied.items()
+    )
+    if asked.trial_s is not None:
+        return f"on trial: {knobs}"
+    return f"undone, {knobs}" if asked.reason == "undo" else knobs
+
+
+def _value(value: object) -> str:
+    return "none" if value is None else str(value)
 
 
 def _back(track: Track, applied: Applied) -> Want:
@@ -113,7 +144,14 @@ def _back(track: Track, applied: Applied) -> Want:
     before, policy = applied.before, applied.before.get("policy")
     if policy is None and "k" in before and track.known is not None:
         policy = track.known.policy if track.known.policy != "fixed" else None
-    return Want(before.get("k"), before.get("mode"), policy, "undo")
+    breaker = before.get("breaker")
+    parameters = tuple(
+        (name, "none" if value is None else value) for name, value in before.items() if "." in name
+    )
+    return Want(
+        before.get("k"), before.get("mode"), policy, "undo",
+        None if breaker is None else "open" if breaker == "open" else "closed", parameters,
+    )  # fmt: skip
 
 
 def _marks(track: Track, applied: Applied) -> Track:
@@ -141,8 +179,10 @@ def _turned(state: EngineState, applied: Applied) -> EngineState:
         state, k=0 if mode == "target-only" else chosen, k_set=k_set, mode=mode, policy=policy,
         version=applied.version,
     )  # fmt: skip
-    # Without a policy there is neither a breaker nor a reason.
-    return replace(state, breaker="closed", policy_reason=None) if policy == "fixed" else state
+    if "breaker" in knobs:
+        return replace(state, breaker=knobs["breaker"])
+    ended = policy == "fixed" and state.policy_reason is not None
+    return replace(state, policy_reason=None) if ended else state
 
 
 def refused(track: Track, error: SpecdeckError, t: float) -> Track:

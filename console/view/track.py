@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal, Self
 
 from specdeck.console.view.cell import Tone
 from specdeck.console.view.fingerprint_badge import Named
 from specdeck.console.view.words import oneline
-from specdeck.engine.control.protocol import Change, EngineState, Mode, Policy
+from specdeck.engine.control.protocol import Change, EngineState, Mode, Policy, Value
+from specdeck.engine.control.tuning import Tuning
+from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.metrics.reading import Reading
 
 POINTS: Final = 1200
 """Samples kept for the charts; wider terminals do not exist."""
 EVENTS: Final = 200
+TRIAL_LEASE_S: Final = 15.0
+"""A trial of a console that is gone ends after so long, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +55,40 @@ class Want:
     mode: Mode | None = None
     policy: Policy | None = None
     reason: str = "key"
+    breaker: Literal["open", "closed"] | None = None
+    parameters: tuple[tuple[str, Value], ...] = ()
+    """By their dotted names."""
+    trial_s: float | None = None
+    """Seconds for which the engine judges it before it keeps it or takes it back."""
+    cancel: bool = False
+    """Takes back what is on trial; stands alone."""
+
+    @classmethod
+    def of(cls, change: Change) -> Self:
+        """The wish that a request was made of."""
+        parameters = tuple((change.parameters or {}).items())
+        trial_s = change.trial_s if change.judge else None
+        return cls(
+            change.k, change.mode, change.policy, change.reason or "", change.breaker,
+            parameters, trial_s, change.cancel,
+        )  # fmt: skip
 
     def then(self, later: Want) -> Want:
         """Both wishes as one; the later one wins where they meet.
 
-        >>> Want(k=4).then(Want(k=3)).then(Want(mode="target-only"))
-        Want(k=3, mode='target-only', policy=None, reason='key')
+        >>> both = Want(k=4).then(Want(k=3)).then(Want(mode="target-only"))
+        >>> both.k, both.mode, both.policy
+        (3, 'target-only', None)
         >>> Want(policy="goodput").then(Want(k=3)).policy  # a k of one's own ends a policy
         """
+        if later.cancel:
+            return later
         policy = later.policy or (self.policy if later.k is None else None)
         k = later.k if later.k is not None else self.k
-        return Want(k, later.mode or self.mode, policy, later.reason)
+        return Want(
+            k, later.mode or self.mode, policy, later.reason, later.breaker or self.breaker,
+            tuple({**dict(self.parameters), **dict(later.parameters)}.items()), later.trial_s,
+        )  # fmt: skip
 
     def change(self, who: str, version: int | None) -> Change:
         """The request that says so."""
@@ -69,6 +96,12 @@ class Want:
             k=self.k,
             mode=self.mode,
             policy=self.policy,
+            breaker=self.breaker,
+            parameters=dict(self.parameters) or None,
+            lease_s=None if self.trial_s is None else TRIAL_LEASE_S,
+            judge=self.trial_s is not None,
+            trial_s=self.trial_s,
+            cancel=self.cancel,
             reason=self.reason,
             who=who,
             expect_version=version,
@@ -100,6 +133,12 @@ class Track:
     said: Said | None = None
     named: Named | None = None
     """Its fingerprint when it was last looked at; None while nobody looked."""
+    tuning: Tuning | None = None
+    """The plugin's last word on policy, breaker and trial; asked for while somebody looks."""
+    untuned: SpecdeckError | None = None
+    """Why the last question for it had no answer."""
+    sweeping: bool = False
+    """Whether this console sweeps it: k moves all the time then, and that is no news."""
     since: float | None = None
     """Unix time at which the engine came up or went away."""
     points: tuple[Point, ...] = ()

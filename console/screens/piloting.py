@@ -1,0 +1,221 @@
+"""What the live screen does beside turning knobs: breaker, trials, sweeps, and how they stand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from textual import work
+from textual.worker import Worker
+
+from specdeck.console.screens.steering import Desk, SteeringScreen
+from specdeck.console.view import steering, sweeping
+from specdeck.console.view import tuning as view
+from specdeck.console.view.steering import Refusal
+from specdeck.console.view.sweeping import Run
+from specdeck.console.view.track import TRIAL_LEASE_S, Track, Want
+from specdeck.engine.control.protocol import Applied, Change
+from specdeck.engine.errors import Conflict, SpecdeckError
+
+if TYPE_CHECKING:
+    from specdeck.engine.control.client import EngineClient
+    from specdeck.engine.metrics.reading import Reading
+    from specdeck.engine.sweep.runner import Progress, Sweep
+
+SWEEP_S = 60.0
+
+
+@runtime_checkable
+class Asked(Protocol):
+    """An engine that can be asked for more than readings; a recording cannot."""
+
+    @property
+    def client(self) -> EngineClient:
+        """For what a console asks beyond readings."""
+
+
+class PilotingScreen(SteeringScreen):
+    """Has the engine's word on its policy, renews this console's trials, and runs its sweeps."""
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        self.runs: dict[int, Run] = {}
+        """The latest sweep of each engine."""
+        self.sweepers: dict[int, Worker[None]] = {}
+        self.trying: set[int] = set()
+        """Engines on which a trial of this console is under way."""
+
+    def client(self, index: int) -> EngineClient | None:
+        """Asks the engine at `index`; None where nothing can be asked."""
+        engine = self.desk.engines[index]
+        return engine.client if isinstance(engine, Asked) else None
+
+    @work(group="look")
+    async def look(self, index: int) -> None:
+        """Ask one engine for its tuning, and tell of a trial that has ended."""
+        await self.looked(index)
+
+    async def looked(self, index: int) -> None:
+        """The same, to be waited for."""
+        client = self.client(index)
+        if client is None:
+            return
+        try:
+            tuning = await client.tuning()
+        except SpecdeckError as error:
+            self.change(index, replace(self.tracks[index], tuning=None, untuned=error))
+            return
+        before = self.tracks[index].tuning
+        self.change(index, replace(self.tracks[index], tuning=tuning, untuned=None))
+        trial = tuning.trial
+        was = before.trial if before is not None and before.instance == tuning.instance else None
+        if trial is not None and trial.over and was is not None and not was.over:
+            text, tone = view.trial(trial)
+            self.change(index, self.tracks[index].told(self.desk.clock(), f"trial {text}", tone))
+
+    def heard(self, index: int, before: Track, reading: Reading) -> None:
+        """A trial that began or ended, whoever's it is, is worth a look."""
+        old, new = before.known, reading.state
+        if old is not None and new is not None and old.trial != new.trial:
+            self.look(index)
+
+    def action_breaker(self) -> None:
+        """Open the breaker by hand, or reset it."""
+        state = self.tracks[self.selected].known
+        closed = state is None or state.breaker == "closed"
+        self.wish(Want(breaker="open" if closed else "closed"))
+
+    def action_undo(self) -> None:
+        """Take a trial back, or else this console's last change."""
+        state = self.tracks[self.selected].state
+        if state is not None and state.trial is not None:
+            self.wish(Want(cancel=True, reason="undo"))
+        else:
+            super().action_undo()
+
+    @work(group="ask", exclusive=True)
+    async def action_trial(self) -> None:
+        """Ask what to try, and have the engine judge it."""
+        from specdeck.console.screens.trial import TrialDialog
+
+        index = self.selected
+        refusal = steering.refusal(
+            self.tracks[index], Want(k=0, trial_s=1.0), armed=self.engine.armed
+        )
+        if refusal is not None:
+            self.refuse(refusal)
+            return
+        await self.looked(index)
+        want = await self.app.push_screen_wait(TrialDialog(self.tracks[index]))
+        if want is not None and self.selected == index:
+            self.wish(want)
+
+    @work(group="ask", exclusive=True)
+    async def action_parameters(self) -> None:
+        """List what can be set of the policies, and edit it."""
+        from specdeck.console.screens.parameters import ParametersScreen
+
+        await self.looked(self.selected)
+        await self.app.push_screen_wait(ParametersScreen(self))
+
+    def on_steering_screen_answered(self, message: SteeringScreen.Answered) -> None:
+        """A trial that was begun here is renewed from here."""
+        super().on_steering_screen_answered(message)
+        if message.asked.trial_s is not None and message.index not in self.trying:
+            self.trying.add(message.index)
+            self.renew(message.index)
+        if message.change.parameters or message.change.breaker or message.asked.cancel:
+            self.look(message.index)
+
+    @work(group="trial")
+    async def renew(self, index: int) -> None:
+        """Keep a trial's lease alive as long as this console is."""
+        engine, who = self.desk.engines[index], self.desk.who
+        try:
+            while True:
+                await self.looked(index)
+                tuning = self.tracks[index].tuning
+                if tuning is not None and (tuning.trial is None or tuning.trial.over):
+                    return
+                await self.desk.sleep(TRIAL_LEASE_S / 5)
+                try:
+                    await engine.change(Change(renew=True, lease_s=TRIAL_LEASE_S, who=who))
+                except Conflict:
+                    await self.looked(index)
+                    return
+                except SpecdeckError:
+                    continue  # a poor link is what the lease is there for
+        finally:
+            self.trying.discard(index)
+
+    def action_sweep(self) -> None:
+        """Sweep k on the live traffic, or stop the sweep under way."""
+        index = self.selected
+        if index in self.sweepers:
+            self.sweepers[index].cancel()
+            return
+        client = self.client(index)
+        refusal = steering.refusal(self.tracks[index], Want(k=0), armed=self.engine.armed)
+        if refusal is None and client is None:
+            refusal = Refusal("a recording cannot be swept")
+        if refusal is not None or client is None:
+            self.refuse(refusal or Refusal("there is nothing to sweep"))
+            return
+        self.sweepers[index] = self.sweep(index, client)
+
+    @work(group="sweep")
+    async def sweep(self, index: int, client: EngineClient) -> None:
+        """Run one sweep over every k."""
+        from specdeck.engine.sweep.plan import plan
+        from specdeck.engine.sweep.runner import Sweep
+
+        state = self.tracks[index].known
+        assert state is not None  # refused otherwise
+        first = 0 if state.can("target_only").available else 1
+        planned = plan(range(first, state.k_max + 1), seconds=SWEEP_S)
+        sweep = Sweep(client, planned, who=self.desk.who, clock=self.desk.steady,
+                      sleep=self.desk.sleep)  # fmt: skip
+        sweep.heard = lambda progress: self.swept(index, _run(sweep, progress))
+        self.change(index, replace(self.tracks[index], sweeping=True))
+        stopped: str | None = "by hand"
+        try:
+            await sweep.run()
+            stopped = None
+        except SpecdeckError as error:
+            stopped = error.line()
+        finally:
+            self.sweepers.pop(index, None)
+            self.finish(index, sweep, stopped)
+
+    def swept(self, index: int, run: Run) -> None:
+        """Show how far a sweep is."""
+        self.runs[index] = run
+        self.show()
+
+    def finish(self, index: int, sweep: Sweep, stopped: str | None) -> None:
+        """Tell and record how a sweep has ended."""
+        from specdeck.engine.policy.batches import BOUNDS
+        from specdeck.engine.sweep.checks import max_num_seqs
+
+        run = _run(sweep, None)
+        schedule = run.outcome.schedule(max_num_seqs(sweep.facts) or BOUNDS[-1])
+        now = self.desk.clock()
+        run = replace(run, ended=now, stopped=stopped, schedule=schedule)
+        self.runs[index] = run
+        track = replace(self.tracks[index], sweeping=False)
+        track = track.told(now, sweeping.told(run), "good" if stopped is None else "warn")
+        for text in sweep.notices:
+            track = track.told(now, text, "warn")
+        self.change(index, track)
+        if sweep.steering and sweep.before is not None:
+            ks = ",".join(map(str, sweep.plan.ks))
+            change = Change(reason=sweeping.told(run))
+            self.record(
+                index, change, Applied(dict(sweep.before), {"k": ks, **(sweep.after or {})}, 0, 0)
+            )
+
+
+def _run(sweep: Sweep, progress: Progress | None) -> Run:
+    from specdeck.engine.sweep.report import outcome
+
+    return Run(outcome(sweep.stays, sweep.plan.ks), progress)

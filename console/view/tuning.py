@@ -1,0 +1,248 @@
+"""Policy, breaker, trial and ledger in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from specdeck.console.view.cell import Cell, Line, Row, Tone
+from specdeck.console.view.track import Event, Track
+from specdeck.console.view.words import LocalTime, at, duration, number, oneline
+from specdeck.engine.control.tuning import (
+    BreakerTuning,
+    Comparison,
+    Exact,
+    Interval,
+    KChange,
+    Ledger,
+    Parameter,
+    Saved,
+    TrialTuning,
+    Tuning,
+)
+
+_LABEL = 9
+_TONES: dict[str, Tone] = {"closed": "good", "half-open": "warn", "open": "bad"}
+_OLD = "this engine's plugin does not tell its tuning"
+_OLD_REMEDY = "update specdeck where the engine runs, and start it anew"
+
+
+def status(track: Track) -> tuple[Row, ...]:
+    """Policy, breaker, trial, ledger, exact traffic, and what was set; one thing a row."""
+    tuning = track.tuning
+    if tuning is None:
+        return untold(track)
+    breaker = tuning.breaker
+    rows = [_policy(tuning), _said("breaker", breaker_line(breaker), _TONES[breaker.state])]
+    if breaker.alarm:
+        rows.append(_said("alarm", oneline(breaker.alarm), "bad"))
+    if tuning.trial is not None:
+        rows.append(_said("trial", *trial(tuning.trial)))
+    rows.append(_said("saved", *_ledger(tuning.ledger)))
+    if tuning.reason:
+        rows.append(_said("why", oneline(tuning.reason)))
+    if breaker.evidence:
+        rows.append(_said("evidence", oneline(breaker.evidence)))
+    rows += _exact(tuning.exact)
+    rows += _set(tuning.parameters)
+    return tuple(rows)
+
+
+def untold(track: Track) -> tuple[Row, ...]:
+    """Why there is nothing to tell, and what to do about it."""
+    error = track.untuned or (track.reading.control_error if track.reading else None)
+    if error is None:
+        return (_row(Cell("asking the engine", "muted")),)
+    text, remedy = oneline(str(error)), error.remedy
+    if track.state is not None and "without the specdeck plugin" in text:
+        # The other routes answer: only this one is not there.
+        text, remedy = _OLD, _OLD_REMEDY
+    rows = [_row(Cell(text, "warn"))]
+    return (*rows, _row(Cell(f"→ {remedy}", "muted"))) if remedy else tuple(rows)
+
+
+def _row(*cells: Cell) -> Row:
+    return Row((Cell(" "), *cells))
+
+
+def _said(label: str, text: str, tone: Tone = "plain") -> Row:
+    """A label and what there is to say; wrapped under itself where it is long."""
+    return Row((Cell(f" {label:<{_LABEL}}", "muted"), Cell(text, tone)))
+
+
+def _policy(tuning: Tuning) -> Row:
+    chosen = " · ".join(
+        f"k {k} at {first}" if first == last else f"k {k} at {first}-{last}"
+        for first, last, k in tuning.k
+    )
+    return _said("policy", f"{tuning.policy}: {chosen}" if chosen else tuning.policy)
+
+
+def breaker_line(breaker: BreakerTuning) -> str:
+    """The breaker on one line.
+
+    >>> breaker_line(BreakerTuning("open", True, "loses 8 %", since_s=12.0, next_probe_s=3.4))
+    'open for 12 s: loses 8 %; next probe in 3 s'
+    >>> breaker_line(BreakerTuning("open", True, "by hand", held=True, by="ann", since_s=70.0))
+    'open for 1 min 10 s: by hand; held by ann until it is reset (b)'
+    >>> breaker_line(BreakerTuning("closed", False))
+    'closed; opens by hand only'
+    """
+    parts: list[str] = [breaker.state]
+    if breaker.state != "closed":
+        parts[0] += f" for {duration(breaker.since_s)}"
+        if breaker.reason:
+            parts[0] += f": {oneline(breaker.reason)}"
+    if breaker.held:
+        parts.append(f"held{f' by {breaker.by}' if breaker.by else ''} until it is reset (b)")
+    elif breaker.next_probe_s is not None:
+        parts.append(f"next probe in {duration(breaker.next_probe_s)}")
+    if breaker.state == "closed":
+        if not breaker.automatic:
+            parts.append("opens by hand only")
+        if breaker.opened:
+            last = f", last: {oneline(breaker.reason)}" if breaker.reason else ""
+            parts.append(f"opened {breaker.opened}×{last}")
+    return "; ".join(parts)
+
+
+def trial(found: TrialTuning) -> tuple[str, Tone]:
+    """A trial on one line, and whether that is good news.
+
+    >>> one = TrialTuning("changed", "ann", {"k": 5}, {"k": 3}, 60.0, 0.0, 41.2, 12.0)
+    >>> trial(one)[0]
+    'k 5 → 3: measuring it, 41 s of work left; taken back in 12 s unless renewed'
+    """
+    what = knobs(found)
+    if not found.over:
+        doing = "measuring what was before" if found.state == "baseline" else "measuring it"
+        left = (
+            "" if found.seconds_left is None else f", {duration(found.seconds_left)} of work left"
+        )
+        lease = found.lease_left_s
+        back = "" if lease is None else f"; taken back in {duration(lease)} unless renewed"
+        return f"{what}: {doing}{left}{back}", "accent"
+    tone: Tone = "good" if found.state == "kept" else "warn"
+    ended = "never made" if found.state == "abandoned" else found.state
+    if found.comparison is not None:
+        return f"{what} {ended}: {compared(found.comparison)}", tone
+    return f"{what} {ended}: {oneline(found.reason or 'no reason given')}", tone
+
+
+def knobs(found: TrialTuning) -> str:
+    """What is tried.
+
+    >>> knobs(TrialTuning("kept", "ann", {"k": 5}, {"k": 3, "policy": "fixed"}, 60.0, 0.0))
+    'k 5 → 3, policy fixed'
+    """
+    return ", ".join(
+        f"{name} {found.before[name]} → {value}" if name in found.before else f"{name} {value}"
+        for name, value in found.after.items()
+    )
+
+
+def compared(found: Comparison) -> str:
+    """A comparison with its intervals.
+
+    >>> compared(Comparison("better", Interval(0.07, 0.02, 0.12), Interval(-0.06, -0.1, -0.02)))
+    'better: tokens/s +7.0 % (+2.0 to +12.0), ms/token -6.0 % (-10.0 to -2.0)'
+    """
+    return (
+        f"{found.verdict}: tokens/s {_change(found.tokens_per_second)}, "
+        f"ms/token {_change(found.ms_per_token)}"
+    )
+
+
+def _change(found: Interval) -> str:
+    value, low, high = (each * 100 for each in (found.value, found.low, found.high))
+    return f"{value:+.1f} % ({low:+.1f} to {high:+.1f})"
+
+
+def _ledger(ledger: Ledger) -> tuple[str, Tone]:
+    known = [each for each in (ledger.hour, ledger.day) if each is not None]
+    if not known:
+        return "not known yet: target-only was not measured beside it", "muted"
+    tone: Tone = "good" if known[0].saved_s >= 0 else "bad"
+    return f"{saved(ledger.hour)} this hour · {saved(ledger.day)} this day", tone
+
+
+def saved(found: Saved | None) -> str:
+    """Engine time saved or lost, and the share of the time that could be compared.
+
+    >>> saved(Saved(312.0, 1200.0)), saved(Saved(-4.2, 100.0)), saved(None)
+    ('5 min 12 s saved (+26 %)', '4 s lost (-4 %)', '–')
+    """
+    if found is None:
+        return "–"
+    word = "saved" if found.saved_s >= 0 else "lost"
+    share = f" ({found.saved_s / found.speculating_s:+.0%})" if found.speculating_s else ""
+    return f"{duration(abs(found.saved_s))} {word}{share.replace('%', ' %')}"
+
+
+def _exact(exact: Exact) -> Iterable[Row]:
+    if exact.models or exact.requests:
+        yield _said("exact", exact_line(exact))
+
+
+def exact_line(exact: Exact) -> str:
+    """Traffic that is answered target-only.
+
+    >>> exact_line(Exact(("nexus-exact",), 120, 8100, 2))
+    '2 running, 120 requests, 8100 tokens without drafts: nexus-exact'
+    """
+    names = ", ".join(exact.models) or "no model by name"
+    tokens = number(float(exact.tokens)) if exact.tokens else "0"
+    return (
+        f"{exact.running} running, {exact.requests} requests, {tokens} tokens "
+        f"without drafts: {names}"
+    )
+
+
+def _set(parameters: tuple[Parameter, ...]) -> Iterable[Row]:
+    moved = [
+        f"{one.name} {value(one.value)} (was {value(one.default)})"
+        for one in parameters
+        if one.value != one.default
+    ]
+    if moved:
+        yield _said("set", ", ".join(moved), "accent")
+
+
+def value(found: object) -> str:
+    """A parameter's value.
+
+    >>> value(0.015), value(None), value(True), value(8)
+    ('0.015', 'none', 'yes', '8')
+    """
+    if found is None:
+        return "none"
+    if isinstance(found, bool):
+        return "yes" if found else "no"
+    return f"{found:g}" if isinstance(found, float) else str(found)
+
+
+def feed(track: Track, local: LocalTime, most: int = 40) -> tuple[Row, ...]:
+    """What moved k and why, and what the operator was told; the newest first."""
+    changes = () if track.tuning is None else track.tuning.changes
+    told = {oneline(change.reason) for change in changes}
+    events = [event for event in track.events if not any(text in event.text for text in told)]
+    every = [*map(_event, changes), *events]
+    every.sort(key=lambda event: -event.t)
+    if not every:
+        return (_row(Cell("nothing has moved k yet", "muted")),)
+    return tuple(_line(event, local) for event in every[:most])
+
+
+def _event(change: KChange) -> Event:
+    reason = oneline(change.reason)
+    moved = f"k {change.before} → {change.after}"
+    text = reason if reason.startswith("k ") or change.before == change.after else (
+        f"{moved}: {reason}"
+    )  # fmt: skip
+    tone: Tone = "bad" if change.who == "breaker" else "plain"
+    known = change.who in ("policy", "breaker")
+    return Event(change.t, text if known else f"{change.who}: {text}", tone)
+
+
+def _line(event: Event, local: LocalTime) -> Row:
+    cells: Line = (Cell(f" {at(event.t, local)}  ", "muted"), Cell(event.text, event.tone))
+    return Row(cells)

@@ -1,0 +1,209 @@
+"""Speed over k: what was measured, and what the position counters say of each k."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from specdeck.console.view.cell import NOTHING, Cell, Line, Row, Tone, heading
+from specdeck.console.view.track import Track
+from specdeck.console.view.words import DASH, number, percent
+from specdeck.engine.control.tuning import CurvePoint, Outlook, Tuning
+from specdeck.engine.tuning.counterfactual import tokens_by_k
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured at one k."""
+
+    tokens_per_second: float
+    ms_per_token: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a sweep of this console has found so far."""
+
+    points: Mapping[int, Measured]
+    batch: float | None
+    """Requests in a step, on average."""
+    best: int | None
+    tied: tuple[int, ...]
+    title: str
+    """When, and of how many visits."""
+    words: Row
+    """How far it is, or the verdict."""
+
+
+@dataclass(frozen=True, slots=True)
+class CurveRow:
+    """One k: a bar with its interval, and figures beside it."""
+
+    label: Cell
+    value: float | None
+    low: float | None
+    high: float | None
+    expected: bool
+    """Whether the bar is a forecast."""
+    right: tuple[Line, ...]
+    """The figures, the most of them first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Speed over k; empty before anything is known."""
+
+    title: Row = NOTHING
+    head: tuple[Line, ...] = ()
+    rows: tuple[CurveRow, ...] = ()
+    top: float = 1.0
+    note: Row = NOTHING
+    focus: int = 0
+    """The row that is shown where not all of them fit."""
+
+
+_COLUMNS = (9, 10, 9, 9, 9, 9)
+_HEADS = ("tokens/s", "95 %", "ms/token", "accepted", "tok/step", "expected")
+_CHOICES = ((0, 1, 2, 3, 4, 5), (0, 2, 3, 4, 5), (0, 2, 4, 5), (0, 2, 4), (0, 2), (0,))
+"""Which columns are shown, as the width allows."""
+
+
+def curve(track: Track, swept: Swept | None) -> Curve:
+    """The curve at the present batch size."""
+    state, tuning = track.known, track.tuning
+    if state is None:
+        return Curve(title=heading("speed over k"))
+    measured, at = _measured(track, tuning)
+    if swept is not None:
+        measured, at = dict(swept.points), _requests(swept.batch, swept.title)
+    outlook = _outlook(track)
+    rows = tuple(
+        _row(k, track, measured.get(k), outlook.get(k), swept) for k in range(state.k_max + 1)
+    )
+    highest = [
+        max(value for value in (row.value, row.high) if value is not None)
+        for row in rows
+        if row.value is not None
+    ]
+    heads = tuple(f"{name:>{width}}" for name, width in zip(_HEADS, _COLUMNS, strict=True))
+    return Curve(
+        title=heading("speed over k", Cell(at, "muted")) if at else heading("speed over k"),
+        head=tuple((Cell("".join(heads[i] for i in choice), "muted"),) for choice in _CHOICES),
+        rows=rows,
+        top=max(highest, default=1.0),
+        note=swept.words if swept is not None else _hint(measured),
+        focus=swept.best if swept and swept.best is not None else state.k,
+    )
+
+
+def _hint(measured: Mapping[int, Measured]) -> Row:
+    text = "w sweeps k on the live traffic" if measured else "nothing measured yet: w sweeps k"
+    return Row((Cell(f" {text}", "muted"),))
+
+
+def _requests(batch: float | None, source: str) -> str:
+    return source if batch is None else f"{batch:.1f} requests · {source}"
+
+
+def _measured(track: Track, tuning: Tuning | None) -> tuple[dict[int, Measured], str]:
+    """The engine's own curve in the bucket of batch sizes that is in use."""
+    if tuning is None or not tuning.curve:
+        return {}, ""
+    state = track.known
+    running = state.running if state is not None else 0
+    here = [point for point in tuning.curve if point.first <= running <= point.last]
+    if not here:
+        nearest = min(tuning.curve, key=lambda point: _away(point, running))
+        here = [point for point in tuning.curve if point.first == nearest.first]
+    one = here[0]
+    sizes = str(one.first) if one.first == one.last else f"{one.first}-{one.last}"
+    noun = "request" if sizes == "1" else "requests"
+    return {point.k: _of(point) for point in here}, f"{sizes} {noun} · as it served lately"
+
+
+def _away(point: CurvePoint, running: int) -> float:
+    return abs(point.requests - running) if running else point.age_s or 0.0
+
+
+def _of(point: CurvePoint) -> Measured:
+    return Measured(
+        point.tokens_per_second, point.ms_per_token,
+        point.tokens_per_second_low, point.tokens_per_second_high,
+    )  # fmt: skip
+
+
+def _outlook(track: Track) -> dict[int, Outlook]:
+    """What each k would give: the engine's word, or its position counters alone."""
+    if track.tuning is not None and track.tuning.outlook:
+        return {each.k: each for each in track.tuning.outlook}
+    window = None if track.figures is None else track.figures.window
+    state = track.known
+    if state is None or window is None or not window.drafted_per_position:
+        return {}
+    drafted, accepted = window.drafted_per_position, window.accepted_per_position or ()
+    if len(accepted) != len(drafted):
+        return {}
+    found = tokens_by_k([int(n) for n in drafted], [int(n) for n in accepted], state.k_max)
+    return {
+        each.k: Outlook(each.k, each.value, None, False, each.extrapolated) for each in found or ()
+    }
+
+
+def _accepted(track: Track, k: int) -> str:
+    """Acceptance at position k, which k drafts last."""
+    if k == 0:
+        return ""
+    shares: tuple[float | None, ...] | None = None
+    if track.tuning is not None:
+        shares = track.tuning.acceptance
+    if shares is None and track.figures is not None and track.figures.window is not None:
+        shares = track.figures.window.acceptance_per_position
+    return percent(shares[k - 1]) if shares and k <= len(shares) else DASH
+
+
+def _row(
+    k: int, track: Track, measured: Measured | None, outlook: Outlook | None, swept: Swept | None
+) -> CurveRow:
+    expected = outlook.tokens_per_second if outlook is not None else None
+    known = track.tuning is not None or outlook is not None
+    guess = "~" if outlook is not None and (outlook.extrapolated or not outlook.timed) else ""
+    beyond = "~" if outlook is not None and outlook.extrapolated else ""
+    texts = (
+        number(measured.tokens_per_second) if measured else DASH,
+        _interval(measured),
+        f"{measured.ms_per_token:.1f}" if measured else DASH,
+        _accepted(track, k) if known else DASH,
+        f"{beyond}{outlook.tokens_per_step:.2f}" if outlook else DASH,
+        DASH if expected is None else f"{guess}{number(expected)}",
+    )
+    tones: tuple[Tone, ...] = ("strong", "muted", "plain", "muted", "plain", "plain")
+    cells = tuple(
+        Cell(f"{text:>{width}}", "muted" if text == DASH else tone)
+        for text, width, tone in zip(texts, _COLUMNS, tones, strict=True)
+    )
+    return CurveRow(
+        _label(k, track, swept),
+        measured.tokens_per_second if measured else expected,
+        measured.low if measured else None,
+        measured.high if measured else None,
+        measured is None,
+        tuple(tuple(cells[i] for i in choice) for choice in _CHOICES),
+    )
+
+
+def _interval(measured: Measured | None) -> str:
+    if measured is None or measured.low is None or measured.high is None:
+        return DASH
+    return f"{number(measured.low)}–{number(measured.high)}"
+
+
+def _label(k: int, track: Track, swept: Swept | None) -> Cell:
+    """k, with a mark at the one in force, and in another tone where it is the best."""
+    state = track.state
+    mark = "►" if state is not None and state.k == k else " "
+    tone: Tone = "plain"
+    if swept is not None and swept.best is not None:
+        tone = "good" if k == swept.best else "accent" if k in swept.tied else "muted"
+    return Cell(f"{mark}{k:>2} ", tone)

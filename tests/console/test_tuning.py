@@ -1,0 +1,433 @@
+"""The tuning screen in a pilot's hands: what it shows, what its keys do, and how it looks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from textual.widgets import Input, OptionList
+
+from specdeck.console.screens.live import LiveScreen
+from specdeck.console.screens.parameters import ParametersScreen
+from specdeck.console.screens.trial import TrialDialog
+from specdeck.console.screens.tuning import TuningScreen
+from specdeck.console.widgets.curve import CurveBars
+from specdeck.console.widgets.toned import Feed
+from specdeck.engine.control.protocol import Applied, Change, EngineState, Lease, Step
+from specdeck.engine.control.tuning import (
+    BreakerTuning,
+    Comparison,
+    CurvePoint,
+    Exact,
+    Interval,
+    KChange,
+    Ledger,
+    Outlook,
+    Parameter,
+    Saved,
+    TrialTuning,
+    Tuning,
+)
+from specdeck.engine.errors import Conflict, SpecdeckError, Unsupported, UsageError
+from specdeck.engine.store.store import Action
+
+if TYPE_CHECKING:
+    from tests.console.conftest import Kit, MakeConsole
+    from textual.app import App
+    from textual.pilot import Pilot
+
+Compare = Callable[..., bool]
+RATES = (412.0, 560.0, 702.0, 846.0, 820.0, 760.0)
+WHY = (
+    "k 5 → 3: positions 4 and 5 accepted 9 % in the last 2,000 drafts, a step costs 1.8 ms more; "
+    "expected +7 %"
+)
+
+
+def tuning(start: float) -> Tuning:
+    """Everything that a tuning can say."""
+    return Tuning(
+        instance="a", version=1, t=start + 45, policy="goodput", reason=WHY,
+        k=((1, 2, 5), (3, 32, 3)),
+        parameters=(
+            Parameter("goodput.margin", 0.03, 0.015, "number", 0.0, 0.5,
+                      doc="The least expected gain for which k moves, as a share."),
+            Parameter("goodput.max_draft_length", None, None, "whole", 1.0, None, optional=True,
+                      doc="The largest k; none is k_max."),
+            Parameter("breaker.windows", 3, 3, "whole", 1.0, 1000.0,
+                      doc="Poor windows in a row that open it."),
+        ),
+        breaker=BreakerTuning(
+            "open", True, "loses 8 % against target-only in 3 windows", "loss",
+            "1.0 s: accepted 12 %, 8.1 % slower than target-only", 1.0, 0.12, -0.081,
+            since_s=12.0, next_probe_s=3.4, cooldown_s=4.0, opened=2,
+        ),
+        ledger=Ledger(Saved(312.0, 1200.0), Saved(4200.0, 16000.0)),
+        exact=Exact(("nexus-8b-toolcall-exact",), 120, 8100, 2),
+        curve=tuple(
+            CurvePoint(3, 4, 3.9, k, 400, 0.01, rate, 4000 / rate, rate - 25, rate + 25, 2.0)
+            for k, rate in enumerate(RATES) if k != 1
+        ),
+        outlook=tuple(
+            Outlook(k, 1.0 + 0.7 * k - 0.06 * k * k, rate * 0.98, k != 1, k == 5)
+            for k, rate in enumerate(RATES)
+        ),
+        acceptance=(0.81, 0.62, 0.43, 0.21, 0.09),
+        changes=(
+            KChange(start + 12, 5, 3, WHY),
+            KChange(start + 30, 3, 0, "loses 8 % against target-only", "breaker"),
+        ),
+    )  # fmt: skip
+
+
+TRIAL = TrialTuning("changed", "ann", {"k": 5}, {"k": 3}, 60.0, 0.0, 41.0, 12.0, number=1)
+HELD = Lease(10.0, 5, "speculate")
+WON = Comparison("better", Interval(0.07, 0.02, 0.12), Interval(-0.06, -0.1, -0.02))
+
+
+class AskedEngine:
+    """The client of an engine: its tuning is what the test says, a change is the engine's."""
+
+    def __init__(self, tuning: Tuning | None) -> None:
+        self.told = tuning
+        self.refuse: SpecdeckError | None = None
+        self.changed: list[Change] = []
+        self.states: list[EngineState] = []
+        self.made = 0
+        self.held = asyncio.Event()
+        self.held.set()
+
+    async def tuning(self) -> Tuning:
+        if self.told is None:
+            raise Unsupported("the engine runs without the specdeck plugin", remedy="start it")
+        return self.told
+
+    async def state(self) -> EngineState:
+        return self.states[-1]
+
+    async def facts(self) -> dict[str, object]:
+        return {"facts": {"config": {"scheduler": {"max_num_seqs": 32}}}}
+
+    async def steps(self, since: int) -> tuple[Step, ...]:
+        await self.held.wait()
+        self.made = max(since, self.made) + 40
+        k = self.states[-1].k
+        drafts, rate = (4 if k else 0), RATES[k] + self.made % 7
+        return tuple(
+            Step(n, 0.0, 4, 4, k, drafts, drafts * k, 2 * drafts, 40 / rate, 40)
+            for n in range(self.made - 39, self.made + 1)
+        )
+
+    async def put(self, change: Change) -> Applied:
+        self.changed.append(change)
+        state = self.states[-1]
+        if self.refuse is not None:
+            raise self.refuse
+        if change.k is not None:
+            self.states.append(replace(state, k=change.k, k_set=change.k, lease=HELD,
+                                       version=state.version + 1))  # fmt: skip
+        if change.cancel:
+            self.states.append(replace(self.states[0], version=state.version + 1))
+        return Applied({}, {}, self.states[-1].version, self.made)
+
+
+MakeTuned = Callable[..., tuple["App[str]", AskedEngine, list[Change]]]
+
+
+@pytest.fixture
+def tuned(kit: type[Kit], console: MakeConsole) -> MakeTuned:
+    """A console on an engine that tells its tuning, and what is asked of it."""
+
+    def make(
+        found: Tuning | None = None, state: EngineState | None = None, **settings: object
+    ) -> tuple[App[str], AskedEngine, list[Change]]:
+        engine = kit.engine(kit.run(40, state or kit.state), armed=bool(settings.pop("armed", 1)))
+        asked = AskedEngine(found or tuning(kit.start))
+        asked.states = [state or kit.state]
+        engine.client = asked  # type: ignore[attr-defined]  # what an attached engine has beside
+        turn = engine.change
+
+        async def change(wanted: Change) -> Applied:
+            own = wanted.k or wanted.mode or wanted.policy
+            if own or engine.refuse_with is not None:
+                return await turn(wanted)
+            engine.asked.append(wanted)
+            knobs = wanted.asked()
+            before = {"breaker": "closed", "goodput.margin": 0.03}
+            return Applied({name: before[name] for name in knobs}, knobs, 1, 7)
+
+        engine.change = change  # type: ignore[assignment,method-assign]  # breaker and parameters as well
+        return console(engine, **settings), asked, engine.asked
+
+    return make
+
+
+def live(app: App[str]) -> LiveScreen:
+    return next(screen for screen in app.screen_stack if isinstance(screen, LiveScreen))
+
+
+def said(app: App[str]) -> list[str]:
+    return [event.text for event in live(app).tracks[0].events]
+
+
+def rows(app: App[str], name: str) -> str:
+    """The words of one of the screen's feeds."""
+    shown = app.screen.query_one(name, Feed).rows
+    return "\n".join("".join(cell.text for cell in row.left) for row in shown)
+
+
+async def rest(pilot: Pilot[str]) -> None:
+    for _ in range(4):
+        await pilot.pause()
+
+
+async def opened(pilot: Pilot[str]) -> None:
+    await rest(pilot)
+    await pilot.press("u")
+    await rest(pilot)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (60, 20)])
+def test_the_tuning_screen(
+    size: tuple[int, int], kit: type[Kit], tuned: MakeTuned, snap_compare: Compare
+) -> None:
+    state = replace(kit.state, policy="goodput", breaker="open", k=0)
+    app, _, _ = tuned(replace(tuning(kit.start), trial=TRIAL), state)
+    assert snap_compare(app, terminal_size=size, run_before=opened)
+
+
+def test_an_older_plugin_leaves_what_the_counters_say(
+    kit: type[Kit], tuned: MakeTuned, snap_compare: Compare
+) -> None:
+    app, asked, _ = tuned()
+    asked.told = None
+    assert snap_compare(app, terminal_size=(80, 24), run_before=opened)
+
+
+async def test_the_screen_says_why_and_when_the_breaker_is_tried_again(tuned: MakeTuned) -> None:
+    app, _, _ = tuned()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await opened(pilot)
+        status, moved = rows(app, "#status"), rows(app, "#feed")
+    assert "open for 12 s: loses 8 % against target-only in 3 windows; next probe in 3 s" in status
+    assert "5 min 12 s saved (+26 %) this hour" in status
+    assert "2 running, 120 requests" in status
+    assert "goodput.margin 0.03 (was 0.015)" in status
+    assert WHY in moved
+    assert "k 3 → 0: loses 8 % against target-only" in moved
+
+
+async def test_k_without_a_measurement_is_a_forecast(tuned: MakeTuned) -> None:
+    app, _, _ = tuned()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot)
+        curve = app.screen.query_one(CurveBars).curve
+    assert [row.expected for row in curve.rows] == [False, True, False, False, False, False]
+    assert "~3.00" in "".join(cell.text for cell in curve.rows[5].right[0])
+
+
+async def test_steering_keys_work_on_the_tuning_screen(tuned: MakeTuned) -> None:
+    app, _, changes = tuned()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot)
+        for key in ("minus", "2", "t", "t", "a", "z"):
+            await pilot.press(key)
+            await rest(pilot)
+        assert isinstance(app.screen, TuningScreen)
+        await pilot.press("escape")
+        await rest(pilot)
+        assert isinstance(app.screen, LiveScreen)
+    asked = [next(iter(change.asked().items())) for change in changes]
+    assert asked == [
+        ("k", 4), ("k", 2), ("mode", "target-only"), ("mode", "speculate"),
+        ("policy", "goodput"), ("policy", "fixed"),
+    ]  # fmt: skip
+
+
+async def test_nothing_is_asked_while_the_screen_is_closed(tuned: MakeTuned) -> None:
+    app, asked, _ = tuned()
+    asked.told = None
+    async with app.run_test(size=(80, 24)) as pilot:
+        await rest(pilot)
+        assert live(app).tracks[0].untuned is None
+        await pilot.press("u")
+        await rest(pilot)
+        assert live(app).tracks[0].untuned is not None
+
+
+async def test_b_opens_the_breaker_by_hand_and_resets_it(kit: type[Kit], tuned: MakeTuned) -> None:
+    actions: list[Action] = []
+    app, _, changes = tuned(on_change=actions.append)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await rest(pilot)
+        await pilot.press("b")
+        await rest(pilot)
+        live(app).tracks[0] = replace(live(app).tracks[0], known=replace(kit.state, breaker="open"))
+        await pilot.press("b")
+        await rest(pilot)
+    assert [change.breaker for change in changes] == ["open", "closed"]
+    assert actions[0].after == {"breaker": "open"}
+
+
+async def test_read_only_says_how_to_arm(tuned: MakeTuned) -> None:
+    app, _, changes = tuned(armed=False)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot)
+        for key in ("b", "T", "w"):
+            await pilot.press(key)
+            await rest(pilot)
+        assert rows(app, "#feed").count("press c to arm it") == 3
+    assert changes == []
+
+
+async def test_a_trial_is_judged_renewed_and_told(kit: type[Kit], tuned: MakeTuned) -> None:
+    app, asked, changes = tuned()
+    slept: asyncio.Queue[None] = asyncio.Queue()
+
+    async def sleep(seconds: float) -> None:
+        await slept.get()
+
+    async with app.run_test(size=(80, 24)) as pilot:
+        await rest(pilot)
+        live(app).desk = replace(live(app).desk, sleep=sleep)
+        await pilot.press("T")
+        await rest(pilot)
+        assert isinstance(app.screen, TrialDialog)
+        app.screen.query_one("#what", Input).value = "9"
+        await pilot.press("enter")
+        await rest(pilot)
+        assert isinstance(app.screen, TrialDialog)  # k_max is 5
+        app.screen.query_one("#what", Input).value = "3"
+        asked.told = replace(tuning(kit.start), trial=TRIAL)
+        await pilot.press("enter")
+        await rest(pilot)
+        slept.put_nowait(None)
+        await rest(pilot)
+        asked.told = replace(tuning(kit.start), trial=replace(TRIAL, state="kept", comparison=WON))
+        slept.put_nowait(None)
+        await rest(pilot)
+        assert said(app)[-1].startswith("trial k 5 → 3 kept: better: tokens/s +7.0 %")
+    first, *renewals = changes
+    assert (first.k, first.judge, first.trial_s, first.lease_s) == (3, True, 60.0, 15.0)
+    assert [change.renew for change in renewals] == [True, True]
+
+
+async def test_a_trial_that_is_over_is_no_longer_renewed(kit: type[Kit], tuned: MakeTuned) -> None:
+    over = replace(TRIAL, state="reverted", reason="ann changed k")
+    app, _, changes = tuned(replace(tuning(kit.start), trial=over))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await rest(pilot)
+        await pilot.press("T")
+        await rest(pilot)
+        await pilot.press("enter")
+        await rest(pilot)
+        assert live(app).trying == set()
+    assert [change.judge for change in changes] == [True]
+
+
+async def test_z_takes_a_trial_back(kit: type[Kit], tuned: MakeTuned) -> None:
+    app, _, changes = tuned(state=replace(kit.state, trial="changed"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await rest(pilot)
+        await pilot.press("T")
+        await rest(pilot)
+        assert said(app)[-1] == "a trial is on already: z takes it back"
+        await pilot.press("z")
+        await rest(pilot)
+    assert [change.cancel for change in changes] == [True]
+
+
+async def test_a_parameter_is_checked_asked_for_and_undone(tuned: MakeTuned) -> None:
+    app, _, changes = tuned()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot)
+        await pilot.press("p")
+        await rest(pilot)
+        assert isinstance(app.screen, ParametersScreen)
+        assert app.screen.query_one(OptionList).option_count == 3
+        await pilot.press("enter")
+        await rest(pilot)
+        field = app.screen.query_one(Input)
+        field.value = "0.7"
+        await pilot.press("enter")
+        await rest(pilot)
+        assert app.screen.query_one(Input) is field
+        field.value = "0.02"
+        await pilot.press("enter")
+        await rest(pilot)
+        assert isinstance(app.screen, ParametersScreen)
+    assert [change.parameters for change in changes] == [{"goodput.margin": 0.02}]
+
+
+async def test_what_the_engine_refuses_is_shown_where_it_was_asked_for(tuned: MakeTuned) -> None:
+    app, _, changes = tuned()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot)
+        live(app).desk.engines[0].refuse_with = UsageError("min is more than max")  # type: ignore[attr-defined]  # the fake's
+        await pilot.press("p")
+        await rest(pilot)
+        await pilot.press("enter")
+        await rest(pilot)
+        await pilot.press("enter")
+        await rest(pilot)
+        app.screen.show()  # type: ignore[attr-defined]  # the parameters' screen
+        shown = str(app.screen.query_one("#refusal").render())
+        assert "not changed: min is more than max" in shown
+    assert len(changes) == 1
+
+
+async def test_w_sweeps_shows_the_curve_and_gives_k_back(kit: type[Kit], tuned: MakeTuned) -> None:
+    actions: list[Action] = []
+    app, asked, _ = tuned(on_change=actions.append)
+    now = 0.0
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        await asyncio.sleep(0)
+
+    async with app.run_test(size=(80, 24)) as pilot:
+        await rest(pilot)
+        live(app).desk = replace(live(app).desk, sleep=sleep, steady=lambda: now)
+        await pilot.press("w")
+        while live(app).sweepers:
+            await pilot.pause()
+        await rest(pilot)
+        assert isinstance(app.screen, TuningScreen)
+        assert said(app)[-1].startswith("sweep: best k 3")
+        curve = app.screen.query_one(CurveBars).curve
+        assert not any(row.expected for row in curve.rows)
+    assert asked.changed[-1].cancel
+    assert {change.k for change in asked.changed} == {0, 1, 2, 3, 4, 5, None}
+    assert actions[-1].after["k"] == kit.state.k_set
+
+
+async def test_w_again_stops_the_sweep(tuned: MakeTuned) -> None:
+    app, asked, changes = tuned()
+    asked.held.clear()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await rest(pilot)
+        await pilot.press("w")
+        await rest(pilot)
+        await pilot.press("4")
+        await rest(pilot)
+        assert said(app)[-1] == "a sweep turns k: w stops it and gives k back"
+        await pilot.press("w")
+        await rest(pilot)
+        assert said(app)[-1] == "sweep stopped: by hand"
+        await pilot.press("4")
+        await rest(pilot)
+    assert [change.k for change in changes] == [4]
+
+
+async def test_a_sweep_that_another_console_disturbs_stops_and_says_so(tuned: MakeTuned) -> None:
+    app, asked, _ = tuned()
+    asked.refuse = Conflict("the engine is at version 9, changed by bob")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await rest(pilot)
+        await pilot.press("w")
+        await rest(pilot)
+        assert said(app)[-1].startswith("sweep stopped: somebody else steers the engine")
