@@ -24,6 +24,10 @@ BENCHMARKS = {
     "control_latency": "A change of k under load",
     "overhead": "An engine with plugin and console, and without",
     "demo_models": "The demo's pair: acceptance, and throughput at every k",
+    "check_truth": "The check on engines whose truth is known",
+    "check_speed": "A check, and its requests from a plain client",
+    "check_gentle": "Production's inter-token latency beside a gentle check",
+    "check_memory": "What a check holds in memory",
 }
 HEAD = """# Results
 
