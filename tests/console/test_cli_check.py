@@ -61,6 +61,10 @@ class Server(ThreadingHTTPServer):
         if "prompt_logprobs" in body:
             thought = {"9": {"logprob": -3.0, "rank": 2}, "5": {"logprob": -0.25, "rank": 1}}
             return {"choices": [{"prompt_logprobs": [thought] * len(body["prompt"])}]}
+        if "n" in body:
+            draw = Random(len(self.asked))
+            ids = ([5, draw.randrange(6, 9)] for _ in range(body["n"]))
+            return {"choices": [{"token_ids": one} for one in ids]}
         pinned = "vllm_xargs" in body
         wrong = body["prompt"] in self.wrong and not pinned
         random = Random(body["prompt"])
@@ -213,6 +217,22 @@ def test_a_canary_writes_gauges_and_a_bundle(
     assert 'specdeck_check_cases{engine="' in gauges.read_text()
     assert '"prompt": "prompt 17"' in page.read_text()
     assert "history" in capsys.readouterr().out
+
+
+def test_distributions_are_compared_reported_and_remembered(
+    engine: Server, prompts: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    report = tmp_path / "a.xml"
+    words = ["--sampled", "--limit", "3", "--samples", "16", "--report", str(report), "--json"]
+    for _ in range(2):
+        assert outcome(["check", engine.url, "--prompts", str(prompts), *words]) == 0
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (first["verdict"], first["history"]["runs"]) == ("pass", 0)
+    assert (second["history"]["runs"], second["history"]["failed"]) == (1, 0)
+    assert second["arms"]["reference"]["grade"] == "soft"
+    assert 'failures="0"' in report.read_text()
+    assert outcome(["check", engine.url, "--history", "--json"]) == 0
+    assert capsys.readouterr().out == "[]\n"
 
 
 def test_a_failed_check_trips_the_breaker_where_that_is_asked_for(
