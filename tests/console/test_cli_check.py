@@ -62,7 +62,7 @@ class Server(ThreadingHTTPServer):
             thought = {"9": {"logprob": -3.0, "rank": 2}, "5": {"logprob": -0.25, "rank": 1}}
             return {"choices": [{"prompt_logprobs": [thought] * len(body["prompt"])}]}
         if "n" in body:
-            draw = Random(len(self.asked))
+            draw = Random(body["prompt"])  # the same of every arm
             ids = ([5, draw.randrange(6, 9)] for _ in range(body["n"]))
             return {"choices": [{"token_ids": one} for one in ids]}
         pinned = "vllm_xargs" in body
