@@ -24,6 +24,8 @@ _OPTIMISM = 1.5
 _BASELINE_SHARE = 0.3
 """Of what exploring may cost, the part that measuring target-only takes while it is far behind."""
 _TIMED_STEPS = 8
+_SETTLED_STEPS = 24.0
+"""Steps at a batch size before target-only is measured there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +195,8 @@ class Goodput:
         if other < self._low:
             return None
         last = times.last(here, other)
-        if last is None:
-            return other
+        if last is None:  # a batch size that is only passed through is not worth it
+            return other if times.measured(here, present) >= _SETTLED_STEPS else None
         wait = self.parameters.baseline_s / (1 if present else 2)
         if explore := self.parameters.explore:
             spent = self.parameters.probe_steps * (times.seconds(here, other) or 0.0)

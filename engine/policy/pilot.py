@@ -13,6 +13,8 @@ from specdeck.engine.tuning.ledger import Ledger
 
 _AUDIT_STEPS = 8
 _AUDIT_S = 5.0
+_AUDITED_STEPS = 24.0
+"""Steps at a batch size before target-only is measured there."""
 _AUDIT_SHARE = 0.005
 """The share of the output that audits may cost."""
 
@@ -121,8 +123,12 @@ class Pilot:
             self._audit_left -= 1
         elif self.experience.closed:
             times, here = self.experience.times, self.experience.bucket
-            last = times.last(here, 0)
-            if last is None or self.experience.now - last >= self._audit_wait(here):
+            last, k = times.last(here, 0), self.policy.decision.table[here]
+            if last is None:  # a batch size that is only passed through is not worth one
+                due = times.measured(here, k) >= _AUDITED_STEPS
+            else:
+                due = self.experience.now - last >= self._audit_wait(here)
+            if due:
                 self._audit_left = _AUDIT_STEPS
         return self._audit_left > 0
 

@@ -57,6 +57,9 @@ class StepTimes:
         """Mean deviation of a block's logarithm from what was expected of it."""
         self._model: CostModel | None = None
         self._blocks_to_refit = 0
+        self._deepest = 0
+        self._row: list[float] = []
+        self._row_of = (-1, -1)
         self.version = 0
         """Counts the blocks taken in."""
 
@@ -106,14 +109,11 @@ class StepTimes:
         """
         if self._level is None:
             return None
-        cell = self._cell(bucket, k)
-        if cell is None:
-            return exp(self._guess(bucket, k))
-        error = self._own_error(cell)
-        if error < _SURE:
-            return exp(cell.log + self._level)
-        trust = 1 / (1 + (error / _GUESS_ERROR) ** 2)
-        return exp(trust * (cell.log + self._level) + (1 - trust) * self._guess(bucket, k))
+        if self._row_of != (bucket, self.version) or k >= len(self._row):
+            self._deepest = max(self._deepest, k)
+            self._row = self._seconds(bucket)
+            self._row_of = (bucket, self.version)
+        return self._row[k]
 
     def error(self, bucket: int, k: int) -> float:
         """Relative standard error of `seconds`."""
@@ -143,21 +143,31 @@ class StepTimes:
             )
         return self._model
 
-    def _guess(self, bucket: int, k: int) -> float:
-        """The logarithm of a step's seconds by the model, and by how far others are off it.
-
-        The others are the k's measured at these batch sizes, near ones before far ones.
-        """
-        model, level = self.model(), self._level
+    def _seconds(self, bucket: int) -> list[float]:
+        """What a step takes at every k: by the model, by how far the bucket is off it, or both."""
+        model, level, cells = self.model(), self._level, self._cells.get(bucket, {})
         assert model is not None
         assert level is not None
-        off, weight = 0.0, _MODEL_STEPS
-        for other, cell in self._cells.get(bucket, {}).items():
-            if other != k:
-                share = cell.steps / (1 + abs(other - k))
-                weight += share
-                off += share * (cell.log + level - log(max(model.seconds(cell.size, other), 1e-9)))
-        return log(max(model.seconds(_middle(bucket), k), 1e-9)) + off / weight
+        own = {k: log(model.seconds(cell.size, k)) for k, cell in cells.items()}
+        off = sum(cell.steps * (cell.log - own[k]) for k, cell in cells.items())
+        steps = sum(cell.steps for cell in cells.values())
+        row = []
+        for k in range(self._deepest + 1):
+            cell, others, their_off, error = cells.get(k), steps, off, 0.0
+            if cell is not None:
+                error = self._own_error(cell)
+                if error < _SURE:
+                    row.append(exp(cell.log + level))
+                    continue
+                their_off -= cell.steps * (cell.log - own[k])
+                others = max(0.0, others - cell.steps)
+            guess = log(model.seconds(_MIDDLE[bucket], k))
+            guess += (their_off + level * others) / (others + _MODEL_STEPS)
+            if cell is not None:
+                trust = 1 / (1 + (error / _GUESS_ERROR) ** 2)
+                guess += trust * (cell.log + level - guess)
+            row.append(exp(guess))
+        return row
 
 
 def _median(values: Sequence[float]) -> float:
@@ -177,3 +187,6 @@ def _middle(bucket: int) -> float:
     """The middle batch size of a bucket."""
     low = BOUNDS[bucket - 1] + 1 if bucket else 1
     return (low + BOUNDS[bucket]) / 2
+
+
+_MIDDLE = tuple(map(_middle, range(len(BOUNDS))))
