@@ -205,13 +205,42 @@ def test_set_shows_requested_applied_and_observed(
     assert (action.before, action.after, action.reason) == ({"k": 5}, {"k": 3}, "try")
 
 
-def test_a_trial_is_a_lease_and_is_said_to_end(engine: Server, capsys: Captured) -> None:
-    assert outcome(["set", engine.url, "k=3", "--trial", "30"]) == 0
+def test_a_lease_is_said_to_end(engine: Server, capsys: Captured) -> None:
+    assert outcome(["set", engine.url, "k=3", "--lease", "30"]) == 0
     said = capsys.readouterr()
     assert "takes this back by itself in 30 s" in said.err
     assert "requested  k=3" in said.out
     sent = next(body for path, _, body in engine.asked if path.endswith("/control"))
     assert json.loads(sent)["lease_s"] == 30.0
+
+
+def test_parameters_and_the_breaker_are_sent_as_they_are_spelled(
+    engine: Server, capsys: Captured
+) -> None:
+    words = ["goodput.margin=0.03", "breaker=open", "breaker.acceptance_floor=none"]
+    assert outcome(["set", engine.url, *words, "--json"]) == 0
+    sent = next(body for path, _, body in engine.asked if path.endswith("/control"))
+    asked = json.loads(sent)
+    assert asked["parameters"] == {"goodput.margin": 0.03, "breaker.acceptance_floor": "none"}
+    assert asked["breaker"] == "open"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["k=3", "--detach"],
+        ["k=3", "--trial", "5", "--lease", "5"],
+        ["breaker=open", "--trial", "5"],
+        ["breaker=ajar"],
+        ["goodput=1"],
+        ["speed.limit=3"],
+        ["goodput.margin=1;2"],
+        ["goodput.margin=1", "goodput.margin=2"],
+    ],
+)
+def test_what_cannot_be_asked_is_exit_2(engine: Server, words: list[str]) -> None:
+    assert outcome(["set", engine.url, *words]) == 2
+    assert engine.asked == []
 
 
 def test_a_refusal_is_one_line_with_its_remedy_and_exit_3(engine: Server, capsys: Captured) -> None:

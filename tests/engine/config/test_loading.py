@@ -293,3 +293,27 @@ def test_any_values_under_real_keys_load_or_are_a_config_error(
     path.write_text(yaml.safe_dump({"model": "a", **data}), encoding="utf-8")
     line = refusal(path)
     assert line is None or (line.startswith(str(path)) and line.isprintable())
+
+
+def test_exact_names_are_served_beside_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    lines = ("model: org/m", "served_model_name: tools", "exact_models: [tools-exact]")
+    speculative = "speculative_config: {method: ngram, num_speculative_tokens: 4}"
+    path.write_text("\n".join([*lines, speculative]))
+    config = load(path)
+    assert config.engine_args["served_model_name"] == ["tools", "tools-exact"]
+    assert config.exact_models == ("tools-exact",)
+    assert [notice.where for notice in config.notices] == [f"{path}:3"]
+
+
+def test_without_a_served_name_the_models_own_stays_first(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("model: org/m\nexact_models: [m-exact]\n")
+    assert load(path).engine_args["served_model_name"] == ["org/m", "m-exact"]
+
+
+@pytest.mark.parametrize("names", ["[a, a]", '[""]', '[" a"]', "a", "[1]", '["a\\tb"]'])
+def test_names_that_are_none_are_refused_by_line(tmp_path: Path, names: str) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(f"model: org/m\nexact_models: {names}\n")
+    assert (refusal(path) or "").startswith(f"{path}:2")

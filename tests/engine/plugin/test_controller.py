@@ -1,5 +1,6 @@
 """The control state: what is applied, refused and taken back."""
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -32,6 +33,12 @@ class Engine:
     def set_table(self, table: Sequence[int]) -> None:
         self.told.append(("table", tuple(table[:2])))
         self.k = table[0]
+
+    def restore_schedule(self) -> None:
+        self.told.append(("schedule", None))
+
+    def schedule(self) -> Sequence[int]:
+        return [self.k] * 9
 
     def scheduled_k(self) -> int:
         return self.k
@@ -359,3 +366,222 @@ def test_parameters_that_make_no_sense_are_refused_and_change_nothing(
     with pytest.raises(Refusal, match="more than"):
         odd.change(Change(policy="threshold"))
     assert (engine.told, odd.state().policy) == ([], "fixed")
+
+
+def good(step: int, k: int, committed: int = 4) -> dict[str, Any]:
+    """A step of one request that committed so many tokens in 20 ms."""
+    return {
+        "step": step, "t": 100 + step * 0.02, "requests": 1, "tokens": 1 + k, "k": k,
+        "drafts": 1, "drafted": max(k, 1), "accepted": committed - 1, "seconds": 0.02,
+        "accepted_per_position": (1,) * (committed - 1) + (0,) * (6 - committed),
+        "committed": committed, "prefill": 0,
+    }  # fmt: skip
+
+
+def run(controller: Controller, engine: Engine, steps: int, *, by_k: dict[int, int]) -> None:
+    """Steps that commit by the k in force; tokens differ a little, as they do."""
+    for _ in range(steps):
+        number = COUNT[0] = COUNT[0] + 1
+        controller.tick()
+        committed = by_k[engine.k] + (number % 7 == 0)
+        controller.seen(good(number, engine.k, committed))
+
+
+COUNT = [0]
+
+
+def test_an_exact_engine_of_the_config_starts_its_policy(engine: Engine, clock: Clock) -> None:
+    controller = Controller(
+        engine, Identity({}), instance="i", clock=clock, wall=clock,
+        orchestration={"adaptive_draft": True, "policy": "threshold"}, exact=("tools",),
+    )  # fmt: skip
+    state, tuning = controller.state(), controller.tuning()
+    assert state.policy == "threshold"
+    assert state.last_change is not None
+    assert state.last_change.who == "config"
+    assert tuning.exact.models == ("tools",)
+    assert tuning.breaker.automatic
+
+
+def test_the_breaker_by_hand_holds_beside_a_fixed_k(controller: Controller, engine: Engine) -> None:
+    first = controller.state().fingerprint
+    applied = controller.change(Change(breaker="open", reason="a breach", who="ci"))
+    assert (applied.before, applied.applied) == ({"breaker": "closed"}, {"breaker": "open"})
+    run(controller, engine, 500, by_k={0: 1, 5: 1})
+    state, breaker = controller.state(), controller.tuning().breaker
+    assert (engine.k, state.breaker, state.k_set, state.policy) == (0, "open", 5, "fixed")
+    assert (breaker.held, breaker.reason, breaker.by) == (True, "a breach", "ci")
+    assert state.fingerprint != first
+    assert "breaker is open" in controller.change(Change(k=3)).notices[0]
+    assert engine.k == 0
+    controller.change(Change(breaker="closed"))
+    assert engine.k == 3
+    controller.change(Change(k=5))
+    assert controller.state().fingerprint == first
+
+
+def test_a_breaker_that_probes_closes_by_itself_and_the_name_follows(
+    controller: Controller, engine: Engine
+) -> None:
+    first = controller.state().fingerprint
+    run(controller, engine, 200, by_k={5: 4})
+    controller.change(Change(breaker="open", probe=True))
+    names = set()
+    for _ in range(900):
+        run(controller, engine, 1, by_k={0: 1, 5: 4})
+        names.add(controller._identity.as_json()["fingerprint"])
+    assert controller.state().breaker == "closed"
+    assert engine.k == 5
+    assert len(names) == 3
+    assert controller.state().fingerprint == first
+
+
+def test_with_a_fixed_k_the_breaker_opens_by_itself_only_where_it_is_asked_to(
+    engine: Engine, clock: Clock
+) -> None:
+    for automatic, state in ((None, "closed"), ("always", "open")):
+        found = {} if automatic is None else {"breaker": automatic}
+        controller = Controller(
+            engine, Identity({}), instance="i", clock=clock, wall=clock, orchestration=found
+        )
+        seen = set()
+        for number in range(900):
+            controller.tick()
+            committed = 1 + (number % 50 == 0)
+            seconds = {"seconds": 0.03 if engine.k else 0.02}
+            record = good(number, engine.k, committed) | seconds | {"t": number * 0.03}
+            controller.seen(record)
+            seen.add(controller.state().breaker)
+        assert ("open" in seen) == (state == "open")
+
+
+@pytest.mark.parametrize(("by_k", "end"), [({5: 2, 3: 4}, "kept"), ({5: 4, 3: 2}, "reverted")])
+def test_a_trial_keeps_what_is_better_and_takes_back_what_is_worse(
+    controller: Controller, engine: Engine, by_k: dict[int, int], end: str
+) -> None:
+    controller.change(Change(k=3, judge=True, trial_s=4.0, lease_s=3600, who="ana"))
+    assert (engine.k, controller.state().trial) == (5, "baseline")
+    run(controller, engine, 230, by_k=by_k)
+    assert (engine.k, controller.state().trial) == (3, "changed")
+    run(controller, engine, 230, by_k=by_k)
+    trial, state = controller.tuning().trial, controller.state()
+    assert trial is not None
+    assert (trial.state, state.trial, state.lease) == (end, None, None)
+    assert trial.comparison is not None
+    assert trial.comparison.before_tokens_per_second == pytest.approx(50 * by_k[5], rel=0.1)
+    assert engine.k == (3 if end == "kept" else 5)
+    assert (trial.before, trial.after, trial.who) == ({"k": 5}, {"k": 3}, "ana")
+
+
+def test_what_was_measured_already_lets_a_trial_begin_at_once(
+    controller: Controller, engine: Engine
+) -> None:
+    run(controller, engine, 300, by_k={5: 4})
+    applied = controller.change(Change(mode="target-only", judge=True, trial_s=4.0, lease_s=60))
+    assert (applied.before, applied.applied) == ({"mode": "speculate"}, {"mode": "target-only"})
+    assert engine.k == 0
+    run(controller, engine, 230, by_k={0: 1, 5: 4})
+    assert (engine.k, controller.state().mode) == (5, "speculate")
+
+
+def test_a_trial_that_nobody_renews_is_taken_back_within_its_lease(
+    controller: Controller, engine: Engine, clock: Clock
+) -> None:
+    controller.change(Change(policy="threshold", parameters={"threshold.max_draft_length": 3},
+                             judge=True, trial_s=4.0, lease_s=10))  # fmt: skip
+    run(controller, engine, 230, by_k={5: 4, 3: 4, 0: 1})
+    assert controller.state().policy == "threshold"
+    clock.now += 8
+    controller.change(Change(renew=True, lease_s=10))
+    clock.now += 8
+    assert controller.state().policy == "threshold"
+    clock.now += 3
+    state, tuning = controller.state(), controller.tuning()
+    assert (state.policy, engine.k, state.k) == ("fixed", 5, 5)
+    assert {each.name: each.value for each in tuning.parameters}["threshold.max_draft_length"] == 16
+    assert tuning.trial is not None
+    assert tuning.trial.reason == "the lease was not renewed"
+    assert tuning.changes[-1].who == "trial"
+
+
+def test_an_operators_change_ends_a_trial_and_stands(
+    controller: Controller, engine: Engine
+) -> None:
+    controller.change(Change(k=3, judge=True, trial_s=4.0, lease_s=60))
+    run(controller, engine, 230, by_k={5: 4, 3: 4})
+    applied = controller.change(Change(fallback="cold", who="bo"))
+    assert "ended: bo changed the engine" in applied.notices[0]
+    assert (engine.k, controller.state().fallback) == (5, "cold")
+
+
+def test_there_is_one_trial_at_a_time_and_it_can_be_cancelled(controller: Controller) -> None:
+    controller.change(Change(k=3, judge=True, lease_s=60, who="ana"))
+    with pytest.raises(Refusal, match="ana's trial") as refusal:
+        controller.change(Change(k=2, judge=True, lease_s=60))
+    assert refusal.value.status == 409
+    controller.change(Change(cancel=True, who="ana"))
+    trial = controller.tuning().trial
+    assert trial is not None
+    assert (trial.state, trial.reason) == ("abandoned", "cancelled by ana")
+    with pytest.raises(Refusal):
+        controller.change(Change(cancel=True))
+
+
+def test_parameters_are_taken_whole_or_not_at_all(controller: Controller) -> None:
+    before = controller.tuning().parameters
+    for wrong in (
+        {"threshold.draft_acceptance_threshold": 0.5, "threshold.min_draft_length": 17},
+        {"breaker.acceptance_floor": 1.5},
+        {"goodput.margins": 0.1},
+        {"goodput.margin": "much"},
+    ):
+        with pytest.raises(Refusal) as refusal:
+            controller.change(Change(k=2, parameters=wrong))
+        assert refusal.value.status == 400
+    assert controller.tuning().parameters == before
+    assert controller.state().version == 0
+    applied = controller.change(Change(parameters={"breaker.acceptance_floor": "none"}))
+    assert applied.before == {"breaker.acceptance_floor": 0.2}
+    assert applied.applied == {"breaker.acceptance_floor": None}
+
+
+def test_a_k_that_ends_a_policy_can_be_undone(controller: Controller) -> None:
+    controller.change(Change(policy="goodput"))
+    applied = controller.change(Change(k=2))
+    assert applied.before == {"k": 5, "policy": "goodput"}
+    controller.change(Change(k=5, policy="goodput"))
+    assert (controller.state().k_set, controller.state().policy) == (5, "goodput")
+
+
+def test_a_configured_schedule_comes_back_when_a_lease_ends(clock: Clock) -> None:
+    engine = Engine(replace(BUILD, own_schedule=True))
+    controller = control(engine, clock)
+    name = controller.state().fingerprint
+    controller.change(Change(k=2, lease_s=5))
+    clock.now += 6
+    controller.tick()
+    assert engine.told[-1] == ("schedule", None)
+    assert controller.state().fingerprint == name
+
+
+def test_the_tuning_survives_the_wire(controller: Controller, engine: Engine) -> None:
+    run(controller, engine, 300, by_k={5: 4})
+    controller.change(Change(k=3, judge=True, trial_s=4.0, lease_s=3600))
+    run(controller, engine, 300, by_k={5: 4, 3: 2})
+    tuning = controller.tuning()
+    wire = json.loads(json.dumps({**tuning.as_json(), "from_a_newer_plugin": 1}))
+    assert type(tuning).from_json(wire) == tuning
+    assert {point.k for point in tuning.curve} == {3, 5}
+    assert tuning.k == ((1, 8, 5),)
+
+
+def test_an_engine_that_cannot_change_k_still_answers(clock: Clock) -> None:
+    engine = Engine(replace(BUILD, method="suffix"))
+    controller = control(engine, clock)
+    controller.seen(good(1, 5))
+    tuning = controller.tuning()
+    assert (tuning.breaker.state, tuning.curve, tuning.changes) == ("closed", (), ())
+    for change in (Change(breaker="open"), Change(k=1, judge=True, lease_s=5)):
+        with pytest.raises(Refusal) as refusal:
+            controller.change(change)
+        assert refusal.value.status == 501

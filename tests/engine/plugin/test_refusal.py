@@ -41,6 +41,18 @@ KEYS = st.sampled_from([*Change.__dataclass_fields__, "K", ""])
         {"renew": True},
         {"renew": 1, "lease_s": 5},
         {"renew": True, "lease_s": 5, "k": 2},
+        {"breaker": "ajar"},
+        {"breaker": "open", "lease_s": 5},
+        {"probe": True, "k": 3},
+        {"k": 3, "judge": True},
+        {"k": 3, "judge": True, "lease_s": 5, "trial_s": 0.1},
+        {"k": 3, "trial_s": 5},
+        {"judge": True, "lease_s": 5},
+        {"cancel": True, "k": 3},
+        {"cancel": 1},
+        {"parameters": {}},
+        {"parameters": [1]},
+        {"parameters": {"goodput.margin": [1]}},
     ],
 )
 def test_nonsense_is_a_400(body: Any) -> None:
@@ -56,7 +68,7 @@ def test_no_body_does_worse_than_a_400(body: Any) -> None:
     except Refusal as refusal:
         status = refusal.status
     else:
-        status = 200 if change.asked() or change.renew else 500
+        status = 200 if change.asked() or change.renew or change.cancel else 500
     assert status in (200, 400)
 
 

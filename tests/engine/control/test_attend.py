@@ -1,0 +1,116 @@
+"""A trial is kept alive while somebody watches, and taken back when he stops."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+
+from specdeck.engine.control.attend import attend
+from specdeck.engine.control.client import EngineClient
+from specdeck.engine.control.protocol import Change
+from specdeck.engine.control.tuning import BreakerTuning, TrialTuning, Tuning
+from specdeck.engine.errors import EngineError, Unreachable
+
+CHANGE = Change(k=3, judge=True, trial_s=60, lease_s=10, who="ana")
+
+
+@dataclass
+class Engine:
+    """Answers as the plugin does; every look at it takes a second."""
+
+    states: list[Any]
+    instance: str = "one"
+    now: float = 0.0
+    asked: list[dict[str, Any]] = field(default_factory=list)
+    renewed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        if request.method == "PUT":
+            self.asked.append(json.loads(request.content))
+            if self.asked[-1].get("renew"):
+                self.renewed.set()
+            return httpx.Response(
+                200, json={"before": {"k": 5}, "applied": {"k": 3}, "version": 1, "step": 7}
+            )
+        if request.url.path == "/metrics":
+            return httpx.Response(200, text="")
+        state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
+        if isinstance(state, Exception):
+            raise state
+        return httpx.Response(200, json=self.tuning(state).as_json())
+
+    def tuning(self, state: Any) -> Tuning:
+        over = state not in ("baseline", "changed")
+        trial = TrialTuning(
+            state, "ana", {"k": 5}, {"k": 3}, 60.0, 1.0, number=1,
+            reason="better" if over else None, seconds_left=None if over else 30.0,
+        )  # fmt: skip
+        return Tuning(
+            self.instance, 1, 0.0, "fixed", None, ((1, 8, 3),), (), BreakerTuning("closed", False),
+            trial,
+        )  # fmt: skip
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += 1.0
+        await asyncio.sleep(0)
+
+    def client(self) -> EngineClient:
+        http = httpx.AsyncClient(transport=httpx.MockTransport(self), base_url="http://engine")
+        return EngineClient(http, url="http://engine", token=lambda: "t")
+
+    async def attended(self, told: Callable[[TrialTuning], None] = lambda _: None) -> Any:
+        return await attend(self.client(), CHANGE, told, clock=lambda: self.now, sleep=self.sleep)
+
+
+async def test_the_lease_is_renewed_until_the_verdict() -> None:
+    engine, told = Engine(["baseline", *["changed"] * 9, "kept"]), []
+    outcome = await engine.attended(lambda trial: told.append(trial.state))
+    renewals = [ask for ask in engine.asked if ask.get("renew")]
+    assert len(renewals) == 3
+    assert all(ask == {"renew": True, "lease_s": 10} for ask in renewals)
+    assert told[0] == "baseline"
+    assert told[-1] == "kept"
+    found = outcome.as_json()
+    assert (found["applied"], found["before"]) == ({"k": 3}, {"k": 5})
+    assert found["trial"]["state"] == "kept"
+    assert found["undo"] == "specdeck set http://engine k=5"
+
+
+@pytest.mark.parametrize("end", ["reverted", "abandoned"])
+async def test_what_was_taken_back_is_not_said_to_be_in_force(end: str) -> None:
+    outcome = await Engine(["changed", end]).attended()
+    assert outcome.as_json()["applied"] == {"k": 5}
+
+
+async def test_a_watcher_that_is_stopped_takes_the_change_back() -> None:
+    engine = Engine(["changed"])
+    task = asyncio.ensure_future(engine.attended())
+    await engine.renewed.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert engine.asked[-1]["cancel"] is True
+
+
+async def test_an_engine_started_anew_in_mid_trial_is_said_to_be() -> None:
+    engine = Engine(["changed"])
+
+    def restarted(trial: TrialTuning) -> None:
+        engine.instance = "two"
+
+    with pytest.raises(EngineError, match="started anew in mid-trial"):
+        await engine.attended(restarted)
+
+
+async def test_an_engine_that_is_silent_for_a_moment_is_waited_for() -> None:
+    gone = httpx.ConnectError("refused")
+    outcome = await Engine(["changed", gone, gone, gone, "changed", "kept"]).attended()
+    assert outcome.trial is not None
+    with pytest.raises(Unreachable):
+        await Engine(["changed", gone]).attended()

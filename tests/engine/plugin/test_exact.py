@@ -1,0 +1,70 @@
+"""Requests under exact names are pinned to k = 0, and nobody can say so but us."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from specdeck.engine.plugin.exact import marked
+from specdeck.engine.plugin.pins import Pins
+
+NAMES = frozenset({"tools-exact"})
+
+
+def ask(model: str | None, **xargs: Any) -> Any:
+    return SimpleNamespace(model=model, vllm_xargs=xargs or None)
+
+
+def test_other_names_are_left_alone() -> None:
+    request = ask("tools", specdeck_k=3)
+    assert marked(request, NAMES, "tools") is None
+    assert request.vllm_xargs == {"specdeck_k": 3}
+
+
+def test_a_request_without_a_name_means_the_first_served_one() -> None:
+    request = ask(None)
+    assert marked(request, NAMES, "tools-exact") is None
+    assert request.vllm_xargs == {"specdeck_k": 0, "specdeck_exact": 1}
+
+
+def test_marking_twice_is_marking_once() -> None:
+    request = ask("tools-exact", other=1)
+    for _ in range(2):
+        assert marked(request, NAMES, None) is None
+    assert request.vllm_xargs == {"other": 1, "specdeck_k": 0, "specdeck_exact": 1}
+
+
+@pytest.mark.parametrize("k", [1, "0", False])
+def test_another_k_of_its_own_is_refused_under_an_exact_name(k: Any) -> None:
+    reason = marked(ask("tools-exact", specdeck_k=k), NAMES, None)
+    assert reason is not None
+    assert "target-only" in reason
+
+
+def test_a_client_cannot_pass_for_exact_traffic() -> None:
+    request = ask("tools", specdeck_exact=1, specdeck_k=0)
+    assert marked(request, NAMES, None) is None
+    assert request.vllm_xargs == {"specdeck_k": 0}
+
+
+def test_exact_traffic_is_counted_apart() -> None:
+    scheduler = SimpleNamespace(requests={})
+    scheduler.add_request = lambda one: scheduler.requests.update({one.request_id: one})
+    scheduler.update_draft_token_ids = lambda drafts: None
+    pins = Pins(scheduler, 5)
+
+    def request(name: str, **extra: Any) -> Any:
+        return SimpleNamespace(
+            request_id=name, sampling_params=SimpleNamespace(extra_args=extra),
+            spec_token_ids=[], num_output_tokens=7,
+        )  # fmt: skip
+
+    for name in "abc":
+        scheduler.add_request(request(name, specdeck_k=0, specdeck_exact=1))
+    scheduler.add_request(request("pinned", specdeck_k=0))
+    del scheduler.requests["a"]
+    assert (pins.exact_requests, pins.exact_running, pins.exact_tokens) == (3, 2, 21)
+    scheduler.update_draft_token_ids(None)
+    scheduler.requests.clear()
+    assert (pins.exact_requests, pins.exact_running, pins.exact_tokens) == (3, 0, 21)
+    assert len(pins) == 0
