@@ -11,6 +11,12 @@ from typing import TYPE_CHECKING
 import click
 
 from specdeck.console.commandline.engines import Access, access, key_option, token_option
+from specdeck.console.commandline.fingerprint_book import (
+    NOTHING_SAID,
+    Expected,
+    pin_option,
+    webhook_option,
+)
 from specdeck.console.commandline.numbers import Finite
 from specdeck.console.commandline.run import wants_terminal
 from specdeck.engine.errors import ConfigError, UsageError
@@ -29,6 +35,7 @@ class Wanted:
     api_key_env: str | None = None
     token_file: Path | None = None
     interval: float | None = None
+    expected: Expected = NOTHING_SAID
 
 
 @click.command("attach")
@@ -36,6 +43,8 @@ class Wanted:
 @click.option("--control", is_flag=True, help="Arm control at once; without it, read-only.")
 @click.option("--reference", metavar="URL", help="A target-only engine to look at beside them.")
 @click.option("--interval", type=Finite(min=0.1), metavar="S", help="Seconds between samples.")
+@pin_option
+@webhook_option
 @key_option
 @token_option
 def command(
@@ -43,6 +52,8 @@ def command(
     control: bool,
     reference: str | None,
     interval: float | None,
+    pin: Path | None,
+    webhook_env: str | None,
     api_key_env: str | None,
     token_file: Path | None,
 ) -> int:
@@ -51,7 +62,8 @@ def command(
     Only reads until control is armed. Quitting leaves the engines as they are.
     """
     wants_terminal("`specdeck watch` to a pipe")
-    wanted = Wanted(engines, control, reference, api_key_env, token_file, interval)
+    expected = Expected(pin, webhook_env)
+    wanted = Wanted(engines, control, reference, api_key_env, token_file, interval, expected)
     return asyncio.run(flown(from_config(wanted)))
 
 
@@ -66,7 +78,8 @@ def from_config(wanted: Wanted) -> Wanted:
         raise UsageError("a config names its engines itself", remedy="give either it or URLs")
     from specdeck.engine.config.loading import load
 
-    block = load(Path(files[0])).attach
+    config = load(Path(files[0]))
+    block = config.attach
     if block is None:
         raise ConfigError(f"{files[0]}: no `attach` block", remedy=f"use `specdeck run {files[0]}`")
     return replace(
@@ -75,6 +88,7 @@ def from_config(wanted: Wanted) -> Wanted:
         control=wanted.control or block.control,
         reference=wanted.reference or block.reference,
         api_key_env=wanted.api_key_env or block.api_key_env,
+        expected=wanted.expected.over(Expected.of(config)),
     )
 
 
@@ -91,6 +105,7 @@ async def flown(wanted: Wanted) -> int:
         await engines[0].client.version()
     from specdeck.console.app import Console
     from specdeck.console.commandline.bench import bench
+    from specdeck.console.commandline.fingerprint_book import book
     from specdeck.console.commandline.memory import note_change
     from specdeck.console.commandline.operator import operator, settings, themes
 
@@ -102,7 +117,13 @@ async def flown(wanted: Wanted) -> int:
         settings=chosen,
         who=operator(),
         on_change=note_change,
-        bench=bench(_keys(wanted), reference=wanted.reference),
+        bench=bench(_keys(wanted), reference=_url(wanted.reference, wanted)),
+        book=book(
+            [_access(name, wanted).url for name in wanted.engines],
+            wanted.expected,
+            api_key_env=wanted.api_key_env,
+            token_file=wanted.token_file,
+        ),
         themes=themes(),
     )
     return await shown(app, engines)
@@ -122,6 +143,10 @@ def opened(wanted: Wanted) -> Sequence[Attached]:
 def _keys(wanted: Wanted) -> dict[str, str | None]:
     names = [*wanted.engines, *([wanted.reference] if wanted.reference else [])]
     return {to.url: to.api_key for to in (_access(name, wanted) for name in names)}
+
+
+def _url(engine: str | None, wanted: Wanted) -> str | None:
+    return None if engine is None else _access(engine, wanted).url
 
 
 def _access(engine: str, wanted: Wanted) -> Access:

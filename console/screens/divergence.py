@@ -22,7 +22,7 @@ from specdeck.console.widgets.candidates import Candidates
 from specdeck.console.widgets.flow import Flow
 from specdeck.console.widgets.passage import Passage
 from specdeck.console.widgets.toned import Line
-from specdeck.engine.divergence.prompts import PromptSet, prompts
+from specdeck.engine.divergence.prompts import Copies, PromptSet, named, prompts
 from specdeck.engine.divergence.race import NAMES, Event, Judged, Parted, Said, race
 from specdeck.engine.divergence.report import case_line
 from specdeck.engine.divergence.resolution import Calibration
@@ -119,6 +119,8 @@ class DivergenceScreen(Writing, OverScreen):
 
     def show(self) -> None:
         """Bring the state onto the screen."""
+        if not self.query("#footer"):  # a worker's last word may come after the widgets have gone
+            return
         split, session = self.split, self.session
         prompt, found = session.prompt, self.found
         count = found.count if found is not None and not session.typed else None
@@ -224,7 +226,9 @@ class DivergenceScreen(Writing, OverScreen):
         if self.found is None or self.session.prompt is None:
             return
         number = 1 if self.session.typed else self.session.prompt.number + by
-        self.choose(self.found.find((number - 1) % self.found.count + 1))
+        prompt = self.looked_up(self.found, (number - 1) % self.found.count + 1)
+        if prompt is not None:
+            self.choose(prompt)
 
     def choose(self, prompt: Any, *, typed: bool = False, recorded: str | None = None) -> None:
         """Take a prompt; what is known of another one goes."""
@@ -291,8 +295,14 @@ class DivergenceScreen(Writing, OverScreen):
         """See a case of a check again, with both arms."""
         if picked is None:
             return
-        prompt, case = picked
-        self.choose(prompt, recorded=case_line(case))
+        prompt, case, found = picked
+        if isinstance(found, Copies):
+            same = found.prompt == self.session.prompt
+            typed = self.session.typed or not same
+            self.choose(found.prompt, typed=typed, recorded=case_line(case))
+        else:
+            self.session.source, self.found = named(found.path), prompts(found.path)
+            self.choose(prompt, recorded=case_line(case))
         self.action_race()
 
     def results(self) -> Results | None:

@@ -33,7 +33,7 @@ PANES: Final = ("summary", "cases", "earlier")
 
 
 class ResultsScreen(Writing, OverScreen):
-    """Runs a check while it is open; returns the prompt and the case to see side by side."""
+    """Runs a check while it is open; returns a prompt to see side by side, its case and its set."""
 
     CSS_PATH = "divergence_results.tcss"
     BINDINGS = table.bindings(table.RESULTS)
@@ -106,6 +106,8 @@ class ResultsScreen(Writing, OverScreen):
 
     def show(self) -> None:
         """Bring the state onto the screen."""
+        if not self.query("#footer"):  # a worker's last word may come after the widgets have gone
+            return
         footer = table.footer(table.RESULTS, self.console.settings.keymap, self.size.width)
         what = f"{self.below.wishes.replays} replays" if self.replay else "check"
         with self.app.batch_update():
@@ -270,11 +272,9 @@ class ResultsScreen(Writing, OverScreen):
         if self.pane != "cases":
             self.show_pane("cases")
             return
-        prompt = results.prompts.find(case["prompt"])
-        if prompt is None:
-            self.say("the prompt is no longer in its file", bad=True)
-            return
-        self.dismiss((prompt, case))
+        prompt = self.looked_up(results.prompts, case["prompt"])
+        if prompt is not None:
+            self.dismiss((prompt, case, results.prompts))
 
     def action_keys(self) -> None:
         """The keys of this screen."""

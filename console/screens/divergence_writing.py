@@ -13,6 +13,7 @@ from specdeck.engine.errors import SpecdeckError
 
 if TYPE_CHECKING:
     from specdeck.console.bench import Bench, Results
+    from specdeck.engine.divergence.prompts import Prompt, PromptSet
 
 
 class Writing(Screen[Any]):
@@ -53,13 +54,23 @@ class Writing(Screen[Any]):
         if results is None or case is None:
             self.say("nothing differs, so there is no case to bundle", bad=True)
             return
-        prompt = results.prompts.find(case["prompt"])
+        prompt = self.looked_up(results.prompts, case["prompt"])
         if prompt is None:
-            self.say("the prompt is no longer in its file", bad=True)
             return
         settings = Settings(max_tokens=results.wishes.tokens)
         keyed = self.bench.keyed
         self._write("case", bundle(results.data, case, prompt, settings, keyed=keyed))
+
+    def looked_up(self, found: PromptSet, number: int) -> Prompt | None:
+        """A prompt by its number; None, and the reason on the screen, where there is none."""
+        try:
+            prompt = found.find(number)
+        except SpecdeckError as error:
+            self.say(error.line(), bad=True)
+            return None
+        if prompt is None:
+            self.say("the prompt is no longer in its file", bad=True)
+        return prompt
 
     def _write(self, kind: str, content: str) -> None:
         stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(time.time()))

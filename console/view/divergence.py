@@ -215,6 +215,10 @@ def _judged(judged: Judged) -> Iterator[Row]:
         if case["recheck"]:
             yield _said("recheck", "plain", recheck(case["recheck"]))
     yield _floor(judged)
+    if judged.outcome.totals.serving.drafted == 0:
+        yield _said(
+            "no drafts", "warn", "the serving arm drafted nothing: speculation is not tried"
+        )
 
 
 def reason(case: dict[str, Any], ruler: dict[str, Any]) -> str:

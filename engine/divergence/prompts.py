@@ -125,6 +125,15 @@ def bundled(name: str | Path) -> Path:
     return Path(str(files("specdeck") / "sample_configs" / "prompts" / f"{name}.jsonl"))
 
 
+def named(path: Path) -> str:
+    """What `prompts` takes for a file: the name of a bundled set, or the path.
+
+    >>> named(bundled("chat")), named(Path("mine.jsonl"))
+    ('chat', 'mine.jsonl')
+    """
+    return next((name for name in BUNDLED if bundled(name) == path), str(path))
+
+
 def _read(path: Path) -> Iterator[Prompt]:
     number = 0
     for line, text in _lines(path):

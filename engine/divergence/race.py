@@ -15,9 +15,10 @@ from specdeck.engine.divergence.compare import Divergence, divergence
 from specdeck.engine.divergence.prompts import Prompt
 from specdeck.engine.divergence.recheck import recheck
 from specdeck.engine.divergence.resolution import Calibration, agreed
+from specdeck.engine.divergence.runner import DISOBEYED, UPDATE
 from specdeck.engine.divergence.summary import Case, Outcome, outcome
 from specdeck.engine.divergence.totals import Totals
-from specdeck.engine.errors import EngineError, SpecdeckError
+from specdeck.engine.errors import EngineError, SpecdeckError, Unsupported
 from specdeck.engine.store.checks import Pair
 
 NAMES: tuple[Name, Name] = ("serving", "reference")
@@ -187,6 +188,8 @@ async def _judged(
     """Each arm against itself, a third look where it is wanted, and the counts of it all."""
     serving, reference = askers
     again = [_whole(asker, await asker.answer(prompt)) for asker in askers]
+    if reference.arm.pin == 0 and any(answer.drafted for answer in (theirs, again[1])):
+        raise Unsupported(DISOBEYED, remedy=UPDATE)
     for one, arm in ((ours, "serving"), (theirs, "reference")):
         ruler.see(arm, one)
     for one, other in ((ours, theirs), (ours, again[0]), (theirs, again[1])):

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 RECHECKS = 200
 """The most in one run: an engine in which everything differs needs no more to be believed."""
 
+DISOBEYED = "the engine drafts for requests that are pinned to k = 0"
+UPDATE = "update specdeck in the engine's environment"
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -205,10 +208,7 @@ class Check:
             for answer in answers:
                 sums.see(answer)
         if self.reference.arm.pin == 0 and totals.reference.drafted:
-            raise Unsupported(
-                "the engine drafts for requests that are pinned to k = 0",
-                remedy="update specdeck in the engine's environment",
-            )
+            raise Unsupported(DISOBEYED, remedy=UPDATE)
         (s1, s2), (r1, r2) = four.serving, four.reference
         for one, other in ((s1, r1), (s1, s2), (r1, r2)):
             calibration.compare(one, other, agreed(one.token_ids, other.token_ids))

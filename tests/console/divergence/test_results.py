@@ -168,3 +168,31 @@ async def test_another_screen_takes_the_place_of_both(deck: Opens, fakes: Any) -
         await until(pilot, lambda: isinstance(pilot.app.screen, FingerprintScreen))
         await pilot.press("escape")
         assert not isinstance(pilot.app.screen, DivergenceScreen)
+
+
+async def test_a_replay_that_is_opened_is_the_prompt_itself(deck: Opens, fakes: Any) -> None:
+    one = made(deck, fakes, p1=fakes.Fault(9, 3.2))
+    async with one.app.run_test() as pilot:
+        screen = await results(pilot, "r")
+        await until(pilot, lambda: screen.case)
+        await pilot.press("tab", "down", "down", "enter")
+        split = pilot.app.screen
+        assert isinstance(split, DivergenceScreen)
+        await until(pilot, lambda: split.split.judged)
+        assert split.session.prompt == SET[0]
+
+
+async def test_a_file_that_is_gone_is_one_line(deck: Opens, fakes: Any) -> None:
+    one = made(deck, fakes)
+    path = one.folder / "mine.jsonl"
+    path.write_text('{"prompt": "one"}\n{"prompt": "two"}\n')
+    one.bench.session.source = str(path)
+    async with one.app.run_test() as pilot:
+        await pilot.press("d")
+        screen = pilot.app.screen
+        assert isinstance(screen, DivergenceScreen)
+        path.unlink()
+        await pilot.press("right")
+        assert "mine.jsonl" in str(screen.split.problem)
+        await pilot.press("b")
+        assert pilot.app.screen is screen

@@ -133,3 +133,8 @@ def test_what_is_typed_may_be_json_and_must_be_a_prompt() -> None:
         typed('{"prompt": ')
     with pytest.raises(ConfigError):
         typed("   ")
+
+
+async def test_a_pinned_request_that_drafts_is_no_reference(bench: Bench) -> None:
+    with pytest.raises(EngineError, match="drafts for requests that are pinned"):
+        await raced(bench.lab(bench.engine(obeys_pins=False)))
