@@ -1,6 +1,6 @@
 """What `check --gentle` costs production: its inter-token latency alone and beside the check.
 
-    python -m benchmarks.check_gentle [--seconds 15] [--rounds 4] [--streams 4]
+    python -m benchmarks.check_gentle [--seconds 30] [--rounds 3] [--streams 4]
 
 Windows without and with the check follow one another on one engine under the demo's load, so
 that a machine whose speed drifts weighs on both. Latencies are taken at the client, from the
@@ -30,8 +30,8 @@ from specdeck.engine.divergence.runner import Found, Progress
 from specdeck.engine.store.checks import Checks
 from specdeck.engine.store.store import Store
 
-LEARN_S = 6.0
-"""The check before each of its windows: it begins at its usual pace, and finds production's."""
+TOKENS = 32
+"""Of an answer to the check: a window holds several of its requests and rests."""
 
 
 class Production:
@@ -91,7 +91,7 @@ class Beside:
 
     async def _work(self) -> None:
         control = self._served.client()
-        plan = Plan(settings=Settings(max_tokens=64), gentle=True)
+        plan = Plan(settings=Settings(max_tokens=TOKENS), gentle=True)
         try:
             with Store(self._store) as store:
                 async with Lab(Engine(control), None, plan) as lab:
@@ -117,7 +117,6 @@ async def measured(served: Flown, options: argparse.Namespace) -> list[str]:
             for _ in range(options.rounds):
                 alone += await production.window(options.seconds)
                 async with check:
-                    await asyncio.sleep(LEARN_S)
                     with_check += await production.window(options.seconds)
                 await asyncio.sleep(1.0)
     finally:
@@ -131,7 +130,7 @@ async def measured(served: Flown, options: argparse.Namespace) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--streams", type=int, default=4)
     options = parser.parse_args()
