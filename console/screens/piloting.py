@@ -119,8 +119,10 @@ class PilotingScreen(SteeringScreen):
         await self.app.push_screen_wait(ParametersScreen(self))
 
     def on_steering_screen_answered(self, message: SteeringScreen.Answered) -> None:
-        """A trial that was begun here is renewed from here."""
-        super().on_steering_screen_answered(message)
+        """A trial that was begun here is renewed from here.
+
+        The base class hears of the answer as well, and shows and records it.
+        """
         if message.asked.trial_s is not None and message.index not in self.trying:
             self.trying.add(message.index)
             self.renew(message.index)

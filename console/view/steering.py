@@ -72,7 +72,10 @@ def _needed(want: Want) -> tuple[str, ...]:
     ('live_k', 'policy.goodput')
     """
     policy = None if want.policy is None else f"policy.{want.policy}"
-    needed = ("live_k" if want.k is not None else None, want.mode and "target_only", policy)
+    needed = (
+        "live_k" if want.k is not None else None, want.mode and "target_only", policy,
+        want.breaker and "breaker", "trial" if want.trial_s is not None else None,
+    )  # fmt: skip
     return tuple(name for name in needed if name)
 
 

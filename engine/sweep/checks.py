@@ -9,9 +9,6 @@ from specdeck.engine.control.protocol import EngineState
 from specdeck.engine.errors import Conflict, EngineError, Unsupported
 from specdeck.engine.sweep.plan import Plan
 
-BY_BATCH_SIZE = "by batch size"
-"""In the facts, where k follows the schedule that the engine was configured with."""
-
 
 def refuse(state: EngineState, plan: Plan) -> None:
     """Raises Unsupported or Conflict where this engine cannot be swept now, with the reason."""
@@ -59,21 +56,6 @@ def moved(state: EngineState) -> Conflict:
     )
 
 
-def scheduled(facts: Mapping[str, Any]) -> None:
-    """Raises Unsupported where k follows the engine's own schedule.
-
-    The first change of k replaces it until the next start, so a sweep could not leave the
-    engine as it was found.
-    """
-    live = _at(facts, "facts", "live")
-    if isinstance(live, Mapping) and live.get("k") == BY_BATCH_SIZE:
-        raise Unsupported(
-            "the engine follows its own num_speculative_tokens_per_batch_size, which a sweep "
-            "would replace until the next start",
-            remedy="replace it yourself first with `specdeck set URL k=N`",
-        )
-
-
 def max_num_seqs(facts: Mapping[str, Any]) -> int | None:
     """The largest batch of the engine; None where the facts do not say.
 
@@ -82,12 +64,7 @@ def max_num_seqs(facts: Mapping[str, Any]) -> int | None:
     >>> max_num_seqs({}) is None
     True
     """
-    found = _at(facts, "facts", "config", "scheduler", "max_num_seqs")
-    return found if isinstance(found, int) else None
-
-
-def _at(facts: Mapping[str, Any], *path: str) -> Any:
     found: Any = facts
-    for name in path:
+    for name in ("facts", "config", "scheduler", "max_num_seqs"):
         found = found.get(name) if isinstance(found, Mapping) else None
-    return found
+    return found if isinstance(found, int) else None

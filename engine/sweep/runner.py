@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from specdeck.engine.control.observe import STEPS_IN_FLIGHT
 from specdeck.engine.control.protocol import Applied, Change, EngineState, Step
 from specdeck.engine.errors import Conflict, EngineError, SpecdeckError, Unsupported, UsageError
-from specdeck.engine.sweep.checks import idle, moved, refuse, scheduled
+from specdeck.engine.sweep.checks import idle, moved, refuse
 from specdeck.engine.sweep.plan import Plan
 from specdeck.engine.tuning.stay import Stay
 from specdeck.engine.tuning.sweep import order
@@ -123,7 +123,6 @@ class Sweep:
         refuse(state, self.plan)
         self._version = state.version
         self.facts = await self._engine.facts()
-        scheduled(self.facts)
         await self._traffic(state)
         self.steering = True
         try:

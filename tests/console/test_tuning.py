@@ -16,7 +16,7 @@ from specdeck.console.screens.trial import TrialDialog
 from specdeck.console.screens.tuning import TuningScreen
 from specdeck.console.widgets.curve import CurveBars
 from specdeck.console.widgets.toned import Feed
-from specdeck.engine.control.protocol import Applied, Change, EngineState, Lease, Step
+from specdeck.engine.control.protocol import Applied, Capability, Change, EngineState, Lease, Step
 from specdeck.engine.control.tuning import (
     BreakerTuning,
     Comparison,
@@ -85,6 +85,10 @@ def tuning(start: float) -> Tuning:
 
 TRIAL = TrialTuning("changed", "ann", {"k": 5}, {"k": 3}, 60.0, 0.0, 41.0, 12.0, number=1)
 HELD = Lease(10.0, 5, "speculate")
+ABLE = tuple(
+    Capability(name, True)
+    for name in ("live_k", "target_only", "policy.fixed", "policy.goodput", "breaker", "trial")
+)
 WON = Comparison("better", Interval(0.07, 0.02, 0.12), Interval(-0.06, -0.1, -0.02))
 
 
@@ -144,9 +148,10 @@ def tuned(kit: type[Kit], console: MakeConsole) -> MakeTuned:
     def make(
         found: Tuning | None = None, state: EngineState | None = None, **settings: object
     ) -> tuple[App[str], AskedEngine, list[Change]]:
-        engine = kit.engine(kit.run(40, state or kit.state), armed=bool(settings.pop("armed", 1)))
+        state = replace(state or kit.state, capabilities=ABLE)
+        engine = kit.engine(kit.run(40, state), armed=bool(settings.pop("armed", 1)))
         asked = AskedEngine(found or tuning(kit.start))
-        asked.states = [state or kit.state]
+        asked.states = [state]
         engine.client = asked  # type: ignore[attr-defined]  # what an attached engine has beside
         turn = engine.change
 
