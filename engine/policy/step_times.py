@@ -58,8 +58,9 @@ class StepTimes:
         self._model: CostModel | None = None
         self._blocks_to_refit = 0
         self._deepest = 0
-        self._row: list[float] = []
-        self._row_of = (-1, -1)
+        self._found: tuple[list[float], list[float]] = ([], [])
+        self._looked_at = (-1, -1)
+        self._model_logs: dict[int, list[float]] = {}
         self.version = 0
         """Counts the blocks taken in."""
 
@@ -77,6 +78,7 @@ class StepTimes:
         if cell is None:
             cell = _Times(here - self._level, t)
             self._cells.setdefault(bucket, {})[k] = cell
+            self._deepest = max(self._deepest, k)
             self._blocks_to_refit = 0
         known = cell.steps = cell.steps * 0.5 ** (max(0.0, t - cell.t) / _HALF_LIFE_S)
         surprise = here - cell.log - self._level
@@ -109,23 +111,13 @@ class StepTimes:
         """
         if self._level is None:
             return None
-        if self._row_of != (bucket, self.version) or k >= len(self._row):
-            self._deepest = max(self._deepest, k)
-            self._row = self._seconds(bucket)
-            self._row_of = (bucket, self.version)
-        return self._row[k]
+        return self._look(bucket, k)[0][k]
 
     def error(self, bucket: int, k: int) -> float:
         """Relative standard error of `seconds`."""
-        cell = self._cell(bucket, k)
-        if cell is None:
+        if self._level is None:
             return _GUESS_ERROR
-        error = self._own_error(cell)
-        return error / sqrt(1 + (error / _GUESS_ERROR) ** 2)
-
-    def _own_error(self, cell: _Times) -> float:
-        """Relative standard error of what a cell was measured to take."""
-        return sqrt((1.25 * self._noise) ** 2 / (cell.steps / 8 + 0.2) + _LEAST_ERROR**2)
+        return self._look(bucket, k)[1][k]
 
     def _cell(self, bucket: int, k: int) -> _Times | None:
         cells = self._cells.get(bucket)
@@ -135,6 +127,7 @@ class StepTimes:
         """The plane through the cells; None before any step."""
         if self._blocks_to_refit <= 0 and self._cells and self._level is not None:
             self._blocks_to_refit = _REFIT_BLOCKS
+            self._model_logs.clear()
             level = self._level
             self._model = fit(
                 Cell(cell.size, k, exp(cell.log + level), cell.steps + 1)
@@ -143,31 +136,50 @@ class StepTimes:
             )
         return self._model
 
-    def _seconds(self, bucket: int) -> list[float]:
-        """What a step takes at every k: by the model, by how far the bucket is off it, or both."""
-        model, level, cells = self.model(), self._level, self._cells.get(bucket, {})
-        assert model is not None
-        assert level is not None
-        own = {k: log(model.seconds(cell.size, k)) for k, cell in cells.items()}
-        off = sum(cell.steps * (cell.log - own[k]) for k, cell in cells.items())
+    def _look(self, bucket: int, k: int) -> tuple[list[float], list[float]]:
+        """Seconds and errors by k, at least up to `k`."""
+        if self._looked_at != (bucket, self.version) or k >= len(self._found[0]):
+            self._deepest = max(self._deepest, k)
+            self._found = self._derived(bucket)
+            self._looked_at = (bucket, self.version)
+        return self._found
+
+    def _derived(self, bucket: int) -> tuple[list[float], list[float]]:
+        """By the model, by how far the bucket is off it, and by what was measured."""
+        level, cells, logs = self._level or 0.0, self._cells.get(bucket, {}), self._logs(bucket)
         steps = sum(cell.steps for cell in cells.values())
-        row = []
-        for k in range(self._deepest + 1):
-            cell, others, their_off, error = cells.get(k), steps, off, 0.0
-            if cell is not None:
-                error = self._own_error(cell)
-                if error < _SURE:
-                    row.append(exp(cell.log + level))
-                    continue
-                their_off -= cell.steps * (cell.log - own[k])
-                others = max(0.0, others - cell.steps)
-            guess = log(model.seconds(_MIDDLE[bucket], k))
-            guess += (their_off + level * others) / (others + _MODEL_STEPS)
-            if cell is not None:
-                trust = 1 / (1 + (error / _GUESS_ERROR) ** 2)
-                guess += trust * (cell.log + level - guess)
-            row.append(exp(guess))
-        return row
+        off = sum(cell.steps * (cell.log - logs[k]) for k, cell in cells.items())
+        block2, least2, guess2 = (1.25 * self._noise) ** 2, _LEAST_ERROR**2, _GUESS_ERROR**2
+        seconds, errors = [], []
+        for k, guess in enumerate(logs):
+            cell = cells.get(k)
+            if cell is None:
+                seconds.append(exp(guess + (off + level * steps) / (steps + _MODEL_STEPS)))
+                errors.append(_GUESS_ERROR)
+                continue
+            error2 = block2 / (cell.steps / 8 + 0.2) + least2
+            found = cell.log + level
+            if error2 > _SURE**2:
+                others = max(0.0, steps - cell.steps)
+                their_off = off - cell.steps * (cell.log - guess)
+                guess += (their_off + level * others) / (others + _MODEL_STEPS)
+                share = error2 / (error2 + guess2)
+                found += share * (guess - found)
+                error2 *= 1 - share
+            seconds.append(exp(found))
+            errors.append(sqrt(error2))
+        return seconds, errors
+
+    def _logs(self, bucket: int) -> list[float]:
+        """The logarithm of what the model has for every k at the middle of a bucket."""
+        model = self.model()
+        assert model is not None
+        logs = self._model_logs.get(bucket)
+        if logs is None or len(logs) <= self._deepest:
+            size = _MIDDLE[bucket]
+            logs = [log(max(model.seconds(size, k), 1e-9)) for k in range(self._deepest + 1)]
+            self._model_logs[bucket] = logs
+        return logs
 
 
 def _median(values: Sequence[float]) -> float:
