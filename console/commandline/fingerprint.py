@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from specdeck.console.commandline.engines import Access, access, key_option
+from specdeck.console.commandline.fingerprint_book import Expected, webhook_option
+from specdeck.console.commandline.fingerprint_every import exports_options
 from specdeck.console.commandline.fingerprint_memory import moments, note_fingerprint
 from specdeck.console.commandline.fingerprint_words import compared_lines, told
 from specdeck.console.commandline.talk import emit, say, table
@@ -110,23 +112,53 @@ def pin(
 @expect_option
 @json_option
 @behaviour_option
+@exports_options
+@webhook_option
 @key_option
 def verify(
     engine: str,
     expect: str | None,
     as_json: bool,
     behaviour: bool | None,
+    every: str | None,
+    metrics_port: int | None,
+    metrics_file: Path | None,
+    webhook_env: str | None,
     api_key_env: str | None,
 ) -> int:
-    """Compare an engine with its pin; exits with 1 when it is not what is expected."""
+    """Compare an engine with its pin; exits with 1 when it is not what is expected.
+
+    With --every it goes on until it is interrupted; a drift is told to a webhook as well.
+    """
+    from specdeck.console.commandline.fingerprint_every import (
+        Exports,
+        Round,
+        again,
+        refuse_nonsense,
+        seconds,
+    )
+    from specdeck.engine.fingerprint.drift import Judge
+
+    refuse_nonsense(every, metrics_port, expect)
+    pause_s = seconds(every)
     to = access(engine, api_key_env=api_key_env)
     if expect is not None and _is_name(expect):
         return _verified_name(to, expect, as_json=as_json)
     pinned, place = _pinned(to, expect)
     probe = pinned.behaviour is not None if behaviour is None else behaviour
-    seen = asyncio.run(looked(to, behaviour=probe))
-    note_fingerprint(seen)
-    return _compared(pinned, seen, as_json=as_json, pin=place)
+    if every is None and metrics_file is None and webhook_env is None:
+        seen = asyncio.run(looked(to, behaviour=probe))
+        note_fingerprint(seen)
+        return _compared(pinned, seen, as_json=as_json, pin=place)
+
+    async def look() -> Seen:
+        found = await looked(to, behaviour=probe)
+        note_fingerprint(found)
+        return found
+
+    hook = Expected(webhook_env=webhook_env).hook()
+    rounds = Round(look, Judge(pinned, place), Exports(metrics_port, metrics_file, hook), to.url)
+    return asyncio.run(again(rounds, pause_s, as_json=as_json))
 
 
 @command.command("diff")

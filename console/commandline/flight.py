@@ -32,6 +32,7 @@ def aboard(launch: Launch, *, load: LoadProcess | None = None) -> int:
     """
     from specdeck.console.app import Console
     from specdeck.console.commandline.bench import bench
+    from specdeck.console.commandline.fingerprint_book import Expected, book
 
     engine = started_here(launch)
     app = Console(
@@ -43,6 +44,7 @@ def aboard(launch: Launch, *, load: LoadProcess | None = None) -> int:
         who=operator(),
         on_change=note_change,
         bench=bench({engine.url: os.environ.get(OWN_KEY) or None}),
+        book=book([engine.url], Expected.of(launch.config)),
         themes=themes(),
     )
     try:

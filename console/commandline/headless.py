@@ -16,6 +16,7 @@ from specdeck.console.commandline.watch import hopeless
 from specdeck.engine.errors import EngineError, Unauthorized
 
 if TYPE_CHECKING:
+    from specdeck.console.commandline.fingerprint_drift import Heard
     from specdeck.engine.launch.load import LoadProcess
     from specdeck.engine.launch.progress import Progress
     from specdeck.engine.launch.start import Launch
@@ -116,18 +117,24 @@ async def until_signal(work: Coroutine[Any, Any, int]) -> int:
 async def _flight(
     launch: Launch, interval: float, seconds: float | None, load: LoadProcess | None
 ) -> int:
+    from specdeck.console.commandline.fingerprint_book import Expected
+    from specdeck.console.commandline.fingerprint_drift import watched
+
     await started(launch)
     if load is not None:
         load.start()
     try:
-        async with asyncio.timeout(seconds):
-            return await samples(launch, interval)
+        async with (
+            watched(launch.url, Expected.of(launch.config)) as heard,
+            asyncio.timeout(seconds),
+        ):
+            return await samples(launch, interval, heard)
     except TimeoutError:
         return 0
 
 
-async def samples(launch: Launch, interval: float) -> int:
-    """Prints samples until the engine ends; raises the reason then.
+async def samples(launch: Launch, interval: float, heard: Heard = lambda reading: None) -> int:
+    """Prints samples until the engine ends; raises the reason then. `heard` is told of each.
 
     Raises Unauthorized at once where no later sample could be whole without a key.
     """
@@ -149,6 +156,7 @@ async def samples(launch: Launch, interval: float) -> int:
                 raise Unauthorized(str(error), remedy=f"set {OWN_KEY} to the engine's key")
             first = False
             emit(status(reading))
+            heard(reading)
     finally:
         await client.close()
     return 0

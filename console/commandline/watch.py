@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
 
 import click
 
 from specdeck.console.commandline.engines import Access, access, key_option
+from specdeck.console.commandline.fingerprint_book import Expected, pin_option, webhook_option
 from specdeck.console.commandline.numbers import Finite
 from specdeck.console.commandline.talk import emit
 from specdeck.engine.errors import EngineError, NotAnEngine, Unauthorized
@@ -43,17 +45,49 @@ HOPELESS = (Unauthorized, NotAnEngine)
     help="Seconds between two samples.",
 )
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after N samples.")
+@pin_option
+@webhook_option
 @key_option
 def command(
-    engine: str, as_json: bool, interval: float, count: int | None, api_key_env: str | None
+    engine: str,
+    as_json: bool,
+    interval: float,
+    count: int | None,
+    pin: Path | None,
+    webhook_env: str | None,
+    api_key_env: str | None,
 ) -> int:
     """Print a sample of an engine each interval; one that is down is a line with up false.
 
-    Exits with 3 when no sample was up, and at once when what answers is no vLLM.
+    A drift from the engine's pin is a line on stderr. Exits with 3 when no sample was up,
+    and at once when what answers is no vLLM.
     """
     to = access(engine, api_key_env=api_key_env)
     write = as_lines if as_json else as_table()
-    return asyncio.run(watched(to, interval=interval, count=count, write=write))
+    expected = Expected(pin, webhook_env)
+    return asyncio.run(
+        _watched(to, interval, count, write, expected=expected, api_key_env=api_key_env)
+    )
+
+
+async def _watched(
+    to: Access,
+    interval: float,
+    count: int | None,
+    write: Callable[[Reading], None],
+    *,
+    expected: Expected,
+    api_key_env: str | None,
+) -> int:
+    from specdeck.console.commandline import fingerprint_drift
+
+    async with fingerprint_drift.watched(to.url, expected, api_key_env=api_key_env) as heard:
+
+        def told(reading: Reading) -> None:
+            write(reading)
+            heard(reading)
+
+        return await watched(to, interval=interval, count=count, write=told)
 
 
 async def watched(

@@ -39,6 +39,7 @@ class FingerprintScreen(OverScreen):
     """Shows one engine's fingerprint and compares it."""
 
     CSS_PATH = "fingerprint.tcss"
+    AUTO_FOCUS = ""  # keys belong to the list until somebody searches
     BINDINGS = [
         *keys.bindings("Fingerprint"),
         *((key, f"move({by})", "Move") for key, by in _MOVES.items()),

@@ -41,6 +41,7 @@ class Names:
             if track.url == seen.url and index in self._followers:
                 judge = self._followers[index].judge = Judge(seen, place)
                 self._show(index, judge.sight(seen, self._screen.desk.clock()))
+                self._tell(index, f"pinned {seen.path}", "accent")
 
     def probed(self, seen: Seen) -> None:
         """A look that brought the engine's behaviour along."""

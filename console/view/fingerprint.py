@@ -69,7 +69,10 @@ def names(seen: Seen | None, found: Comparison | None, label: str) -> tuple[Row,
 
 
 def _name(layer: str, name: str | None, covers: str, moved: bool | None, label: str) -> Row:
-    left = (Cell(f" {layer:<11}", "muted"), Cell(name, "strong") if name else BLANK)
+    left = (
+        Cell(f" {layer:<11}", "muted"),
+        Cell(f"{name or BLANK.text:<21}", "strong" if name else "muted"),
+    )
     partial = (Cell("partial", "warn"),) if name and "~" in name else ()
     verdicts: dict[bool | None, Line] = {
         True: (Cell(f"≠ {label}", "bad"),), False: (Cell(f"= {label}", "good"),), None: (),
@@ -128,18 +131,17 @@ def reading(progress: Progress) -> Row:
     """The engine is still digesting its weights.
 
     >>> row = reading(Progress(False, 5_000_000_000, 20_000_000_000, "model-1.safetensors"))
-    >>> row.left[0].text
-    ' reading model-1.safetensors, 5.0 of 20.0 GB; the names move once when it is done'
+    >>> row.left[0].text, row.right[2].text
+    (' reading model-1.safetensors, 5.0 of 20.0 GB', '  25%')
     """
     share = progress.bytes / progress.total_bytes if progress.bytes and progress.total_bytes else 0
-    text = f" {progress.line()}; the names move once when it is done"
-    return Row((Cell(text, "accent"),), (*_bar(share), Cell(" ")), shorter=((),))
+    return Row((Cell(f" {progress.line()}", "accent"),), (*_bar(share), Cell(" ")))
 
 
 def probing(done: int, of: int) -> Row:
     """The probe set is being asked."""
     text = Cell(f" probing the behaviour: {done} of {of} answers", "accent")
-    return Row((text,), (*_bar(done / of if of else 0), Cell(" ")), shorter=((),))
+    return Row((text,), (*_bar(done / of if of else 0), Cell(" ")))
 
 
 def _bar(share: float, width: int = 16) -> Line:

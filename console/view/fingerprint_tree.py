@@ -54,15 +54,15 @@ def _nodes(
     for name in (*after, *(name for name in before if name not in after)):
         place = (*at, name)
         old, new = before.get(name), after.get(name)
-        branches = [side if isinstance(side, Mapping) else {} for side in (old, new)]
-        if any(branches):
-            children = tuple(_nodes(*branches, known, place))
+        was, now = (side if isinstance(side, Mapping) else {} for side in (old, new))
+        if was or now:
+            children = tuple(_nodes(was, now, known, place))
             if children:
                 facts = sum(child.facts for child in children)
                 differing = sum(child.differing for child in children)
                 yield Node(place, children, facts=facts, differing=differing)
         difference = known.get(".".join(place))
-        if difference is not None or (name in after and not any(branches)):
+        if difference is not None or (name in after and not (was or now)):
             yield Node(place, None, new, difference, 1, difference is not None)
 
 

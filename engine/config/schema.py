@@ -103,6 +103,10 @@ class Alerts(Block):
     """The acceptance rate, 0 to 1, below which it warns."""
     mismatch_max: Share | None = None
     """The share of outputs that may differ from the target's, such as `1.5%`."""
+    webhook_env: str | None = None
+    """Names the environment variable with a URL that is told of a fingerprint's drift."""
+    webhook: str | None = None
+    """The URL itself, where it is no secret; the variable SPECDECK_WEBHOOK goes before it."""
 
 
 class Attach(Block):
@@ -148,6 +152,8 @@ class Fingerprint(Block):
 
     in_responses: bool = True
     """Puts the path's name behind vLLM's own system_fingerprint in every response."""
+    pin: str | None = None
+    """The pin to watch for drift, relative to the config; without it, the engine's own one."""
 
 
 class Settings(Block):

@@ -14,6 +14,7 @@ import pytest
 from specdeck.console.screens.dialog import Dialog
 from specdeck.console.screens.fingerprint import FingerprintScreen
 from specdeck.console.screens.fingerprint_against import AgainstScreen
+from specdeck.console.screens.live import LiveScreen
 from specdeck.engine.control.client import EngineClient, client
 from specdeck.engine.control.protocol import PREFIX, Capability, EngineState
 from specdeck.engine.fingerprint.book import Book
@@ -164,17 +165,18 @@ def shown(app: App[str]) -> str:
     return "\n".join("".join(cell.text for cell in (*row.left, *row.right)) for row in rows)
 
 
+def live(app: App[str]) -> LiveScreen:
+    """The live screen, wherever it is on the stack."""
+    return next(screen for screen in app.screen_stack if isinstance(screen, LiveScreen))
+
+
 def events(app: App[str]) -> list[str]:
-    live = app.screen_stack[1] if len(app.screen_stack) > 2 else app.screen
-    screen: Any = next(s for s in app.screen_stack if hasattr(s, "tracks"))
-    assert live is not None
-    return [event.text for event in screen.tracks[0].events]
+    """What the engine's events say."""
+    return [event.text for event in live(app).tracks[0].events]
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (60, 20)])
-def test_a_diff_against_the_pin(
-    size: tuple[int, int], bench: Bench, snap_compare: Compare
-) -> None:
+def test_a_diff_against_the_pin(size: tuple[int, int], bench: Bench, snap_compare: Compare) -> None:
     async def look(pilot: Pilot[str]) -> None:
         await bench.pin()
         bench.served.facts["model"]["draft"]["weights"]["model.safetensors"] = "9" * 64
@@ -185,3 +187,246 @@ def test_a_diff_against_the_pin(
         await pilot.press("down", "down")
 
     assert snap_compare(bench.app(), terminal_size=size, run_before=look)
+
+
+def test_an_engine_without_the_plugin(bench: Bench, snap_compare: Compare) -> None:
+    async def look(pilot: Pilot[str]) -> None:
+        bench.served.plugin = False
+        await rest(pilot)
+        await pilot.press("f")
+        await rest(pilot)
+
+    assert snap_compare(bench.app(), terminal_size=(80, 24), run_before=look)
+
+
+def test_weights_that_are_being_read(bench: Bench, snap_compare: Compare) -> None:
+    async def look(pilot: Pilot[str]) -> None:
+        await rest(pilot)
+        bench.served.partial = [{"fact": "model, runtime", "reason": "being read"}]
+        bench.served.progress = {
+            "finished": False, "bytes": 41 * 10**9, "total_bytes": 100 * 10**9,
+            "file": "model-00007-of-00019.safetensors",
+        }  # fmt: skip
+        await pilot.press("f")
+        for _ in range(20):
+            await pilot.pause(0.01)
+
+    assert snap_compare(bench.app(), terminal_size=(80, 24), run_before=look)
+
+
+def test_the_live_screen_has_a_badge_while_a_name_differs(
+    bench: Bench, snap_compare: Compare
+) -> None:
+    async def look(pilot: Pilot[str]) -> None:
+        await bench.pin()
+        await rest(pilot)
+        await bench.turn(pilot, 4)
+
+    assert snap_compare(bench.app(), terminal_size=(80, 24), run_before=look)
+
+
+async def test_a_drift_is_an_event_once_and_so_is_its_end(bench: Bench) -> None:
+    await bench.pin()
+    app = bench.app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await rest(pilot)
+        assert events(app) == []
+        await bench.turn(pilot, 4, 10)
+        await bench.turn(pilot, 3, 20)
+        told = [text for text in events(app) if text.startswith(("drift", "as pinned"))]
+        assert told == [
+            "drift from http-127.0.0.1-8000.json: knob changed: k 5 → 4;"
+            " vLLM's own fingerprint did not move"
+        ]
+        await bench.turn(pilot, 5, 30)
+        assert events(app)[-1] == "as pinned again: http-127.0.0.1-8000.json"
+
+
+async def test_facts_are_asked_for_only_when_the_name_moved(bench: Bench) -> None:
+    app = bench.app()
+    asked = list[str]()
+    answer = bench.served.__call__
+
+    def counted(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.path)
+        return answer(request)
+
+    bench.others[bench.engine.url] = counted  # type: ignore[assignment]  # it answers the same
+    async with app.run_test() as pilot:
+        for n in range(1, 8):
+            await bench.turn(pilot, 5, 10 * n)
+        assert asked == [f"{PREFIX}/facts"]
+
+
+async def test_a_webhook_hears_of_a_drift(bench: Bench) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        bench.posted.append(json.loads(request.content))
+        return httpx.Response(204)
+
+    bench.webhook = Webhook("https://hooks.example/secret", transport=httpx.MockTransport(answer))
+    await bench.pin()
+    async with bench.app().run_test() as pilot:
+        await rest(pilot)
+        await bench.turn(pilot, 4)
+        await rest(pilot)
+    assert [body["event"] for body in bench.posted] == ["fingerprint.drift"]
+    assert bench.posted[0]["differences"] == ["live.k: 5 → 4"]
+
+
+async def test_a_webhook_that_is_away_is_one_line_without_its_address(bench: Bench) -> None:
+    bench.webhook = Webhook(
+        "https://hooks.example/secret", transport=httpx.MockTransport(lambda r: httpx.Response(404))
+    )
+    await bench.pin()
+    app = bench.app()
+    async with app.run_test() as pilot:
+        await rest(pilot)
+        await bench.turn(pilot, 4)
+        await rest(pilot)
+        assert events(app)[-1] == "the webhook of this drift answered 404"
+
+
+async def test_p_pins_and_asks_before_it_overwrites(bench: Bench) -> None:
+    app = bench.app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await rest(pilot)
+        await pilot.press("f")
+        await rest(pilot)
+        assert "no pin: p pins it" in shown(app)
+        await pilot.press("p")
+        await rest(pilot)
+        assert "pinned sd1:p" in shown(app)
+        first = (await bench.book.pinned(bench.engine.url) or bench).path  # type: ignore[union-attr]  # it is there
+        await bench.turn(pilot, 2, 10)
+        assert "knob changed: k 5 → 2" in shown(app)
+        for answer, moved in (("escape", False), ("p", True)):
+            await pilot.press("p")
+            await pilot.pause()
+            assert isinstance(app.screen, Dialog)
+            await pilot.press(answer)
+            await rest(pilot)
+            pinned = await bench.book.pinned(bench.engine.url)
+            assert pinned is not None
+            assert (pinned.path != first) is moved
+        assert "nothing changed" in shown(app)
+        assert events(app)[-1].startswith("pinned sd1:p")
+        assert live(app).tracks[0].named.differs is None  # type: ignore[union-attr]  # it is named
+
+
+async def test_another_engine_and_an_earlier_moment_can_be_chosen(
+    bench: Bench, kit: type[Kit]
+) -> None:
+    west = Served(kit.state)
+    west.facts["config"]["model"]["dtype"] = "float32"
+    bench.others["http://west:1"] = bench.others["west:2"] = west
+    other = kit.engine([kit.reading(0)], name="west", url="http://west:1")
+    app = bench.app(other)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await rest(pilot)
+        await bench.turn(pilot, 3, 10)
+        await pilot.press("f")
+        await rest(pilot)
+        await pilot.press("g")
+        await rest(pilot)
+        assert isinstance(app.screen, AgainstScreen)
+        kinds = [value.partition(" ")[0] for value, _ in app.screen.choices]
+        assert kinds == ["desk", "moment", "moment", "none"]
+        await pilot.press("enter")
+        await rest(pilot)
+        assert "≠ west" in shown(app)
+        assert "dtype float32 → bfloat16" in shown(app)
+        await pilot.press("g")
+        await rest(pilot)
+        await pilot.press("down", "down", "enter")
+        await rest(pilot)
+        assert "knob changed: k 5 → 3" in shown(app)
+        await pilot.press("g")
+        await rest(pilot)
+        await pilot.press("tab", *"west:2", "enter")
+        await rest(pilot)
+        assert "against west:2" in shown(app)
+
+
+async def test_search_fold_and_changes_alone(bench: Bench) -> None:
+    await bench.pin()
+    app = bench.app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await rest(pilot)
+        await bench.turn(pilot, 4)
+        await pilot.press("f")
+        await rest(pilot)
+        assert "max_model_len" not in shown(app)
+        await pilot.press("e")
+        assert "max_model_len" in shown(app)
+        await pilot.press("v")
+        assert "max_model_len" not in shown(app)
+        assert "changes" in shown(app)
+        await pilot.press("v", "slash", *"1024", "enter")
+        assert "facts with '1024'" in shown(app)
+        assert "max_model_len  1024" in shown(app)
+        assert "block_size" not in shown(app)
+        await pilot.press("escape")
+        assert "block_size" in shown(app)
+        await pilot.press("home", "enter")
+        assert "commit" not in shown(app)
+        await pilot.press("escape")
+        assert isinstance(app.screen, LiveScreen)
+
+
+async def test_the_probe_is_the_third_name_and_its_move_the_alarm(bench: Bench) -> None:
+    app = bench.app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await rest(pilot)
+        await pilot.press("f")
+        await rest(pilot)
+        await pilot.press("b")
+        await rest(pilot)
+        assert "sd1:x" in shown(app)
+        assert "100.0 % agree over 3 runs" in shown(app)
+        await pilot.press("p")
+        await rest(pilot)
+        bench.served.logprob = -0.75
+        await pilot.press("b")
+        await rest(pilot)
+        assert "behaviour changed with nothing else: probe 0" in shown(app)
+        assert events(app)[-1].startswith("drift from")
+        assert live(app).tracks[0].named.differs == "behaviour"  # type: ignore[union-attr]  # it is named
+
+
+async def test_the_diff_can_be_saved(bench: Bench) -> None:
+    await bench.pin()
+    app = bench.app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await rest(pilot)
+        await bench.turn(pilot, 4)
+        await pilot.press("f")
+        await rest(pilot)
+        await pilot.press("w")
+    (saved,) = bench.folder.glob("*.diff")
+    text = saved.read_text()
+    assert text.startswith("--- pin (http://127.0.0.1:8000)\n+++ http://127.0.0.1:8000\n")
+    assert text.endswith("-live.k = 5\n+live.k = 4\n")
+
+
+async def test_an_engine_that_is_away_is_one_line(bench: Bench) -> None:
+    app = bench.app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await rest(pilot)
+        bench.served.away = True
+        await pilot.press("f")
+        await rest(pilot)
+        assert "http://127.0.0.1:8000 cannot be reached" in shown(app)
+        await pilot.press("p")
+        assert "nothing to pin" in shown(app)
+
+
+async def test_a_pin_that_was_edited_is_said_and_not_used(bench: Bench) -> None:
+    path = await bench.pin()
+    path.write_text(path.read_text().replace("bfloat16", "float16"))
+    app = bench.app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await rest(pilot)
+        assert "was edited by hand" in events(app)[0]
+        await pilot.press("f")
+        await rest(pilot)
+        assert "was edited by hand" in shown(app)

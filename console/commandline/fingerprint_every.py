@@ -1,0 +1,138 @@
+"""`specdeck fingerprint verify --every`: drift as lines, gauges and a webhook."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from specdeck.console.commandline.fingerprint_words import compared_lines
+from specdeck.console.commandline.talk import emit, say
+from specdeck.engine.errors import EngineError, UsageError
+
+if TYPE_CHECKING:
+    from specdeck.engine.fingerprint.drift import Judge, Sight
+    from specdeck.engine.fingerprint.gauges import Gauges
+    from specdeck.engine.fingerprint.seen import Seen
+    from specdeck.engine.fingerprint.webhook import Webhook
+
+
+@dataclass(frozen=True, slots=True)
+class Exports:
+    """Where the outcome of each verification goes besides stdout."""
+
+    port: int | None = None
+    file: Path | None = None
+    webhook: Webhook | None = None
+
+    def gauges(self, url: str) -> Gauges | None:
+        """Gauges that are served already; None where nobody wants them."""
+        if self.port is None and self.file is None:
+            return None
+        from specdeck.engine.fingerprint.gauges import Gauges
+
+        found = Gauges(url)
+        if self.port is not None:
+            found.serve(self.port)
+        return found
+
+
+class Round:
+    """One verification after the other."""
+
+    def __init__(
+        self, look: Callable[[], Awaitable[Seen]], judge: Judge, exports: Exports, url: str
+    ) -> None:
+        self._look = look
+        self._judge = judge
+        self._exports = exports
+        self._gauges = exports.gauges(url)
+
+    async def once(self, *, as_json: bool) -> bool | None:
+        """Looks, compares and tells; whether all is as pinned, None where nobody answered."""
+        try:
+            seen = await self._look()
+        except EngineError as error:
+            say(f"specdeck: {error.line()}")
+            if self._gauges is not None:
+                self._gauges.failed()
+            self._write()
+            return None
+        sight = self._judge.sight(seen, time.time())
+        assert sight.comparison is not None  # a look that waits for weights has compared
+        if self._gauges is not None:
+            self._gauges.show(sight.comparison, seen.t, news=sight.drift is not None)
+        self._write()
+        self._told(sight, as_json=as_json)
+        await self._post(sight)
+        return sight.comparison.same
+
+    def _told(self, sight: Sight, *, as_json: bool) -> None:
+        found = sight.comparison
+        assert found is not None
+        if as_json:
+            emit({**found.as_json(), "pin": str(self._judge.place)})
+        else:
+            clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(sight.seen.t))
+            click.echo(f"{clock}  {'; '.join(compared_lines(found, full=False))}")
+
+    async def _post(self, sight: Sight) -> None:
+        if sight.drift is None or self._exports.webhook is None:
+            return
+        reason = await self._exports.webhook.post(sight.drift.as_json())
+        if reason is not None:
+            say(f"specdeck: {reason}")
+
+    def _write(self) -> None:
+        if self._gauges is not None and self._exports.file is not None:
+            self._gauges.write(self._exports.file)
+
+
+async def again(
+    rounds: Round,
+    every_s: float | None,
+    *,
+    as_json: bool,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> int:
+    """One verification, or one every `every_s` seconds for ever; the exit code."""
+    while True:
+        same = await rounds.once(as_json=as_json)
+        if every_s is None:
+            return EngineError.exit_code if same is None else int(not same)
+        await sleep(every_s)
+
+
+def seconds(every: str | None) -> float | None:
+    """`--every` in seconds; raises UsageError for what is no time."""
+    if every is None:
+        return None
+    from specdeck.engine.divergence.canary import seconds
+
+    return seconds(every)
+
+
+def exports_options(command: Any) -> Any:
+    """`--every`, `--metrics-port`, `--metrics-file`."""
+    for option in (
+        click.option("--every", metavar="T", help="Verify again and again, such as every 60s."),
+        click.option("--metrics-port", type=click.IntRange(1, 65535), metavar="P",
+                     help="Show a Prometheus the outcome, with --every."),
+        click.option("--metrics-file", type=click.Path(path_type=Path, dir_okay=False),
+                     metavar="F", help="Write it for node_exporter's textfile collector."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def refuse_nonsense(every: str | None, port: int | None, expect: str | None) -> None:
+    """UsageError for options that make no sense together."""
+    if port is not None and every is None:
+        raise UsageError("--metrics-port answers while --every runs", remedy="give --every as well")
+    if every is not None and expect is not None and expect.startswith(("sd1:", "vllm-")):
+        raise UsageError("--every wants facts to compare with", remedy="give a pin's file")
