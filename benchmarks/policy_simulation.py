@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from math import exp
 from pathlib import Path
 from random import Random
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from specdeck.engine.policy.breaker import Breaker
@@ -153,8 +154,8 @@ def run(
 
 def cells(pools: Pools, seed: int) -> Iterator[tuple[str, list[Segment]]]:
     """Loads of one text and batch size, and loads that change."""
-    sizes = sorted({requests for _, requests in pools})
     texts = list(dict.fromkeys(text for text, _ in pools))
+    sizes = sizes_of(pools)
     for text in texts:
         for requests in sizes:
             yield f"{text} {requests}", [Segment(text, requests, 120)]
@@ -214,7 +215,7 @@ def edge(pools: Pools, seed: int) -> None:
     k_max = depth_of(pools) - 1
     parameters = BreakerParameters()
     print("an hour at the edge: how often the breaker opened, fixed k in force")
-    for requests in sorted({requests for _, requests in pools})[::2]:
+    for requests in sizes_of(pools)[::2]:
         for gain in (-parameters.loss, 0.0, parameters.gain):
             mixed = at_gain(pools, requests, k_max, gain, Random(seed))
             if mixed is None:
@@ -242,6 +243,23 @@ def at_gain(pools: Pools, requests: int, k: int, gain: float, random: Random) ->
         start = random.randrange(len(tape))
         drafts += [tape[(start + i) % len(tape)][0] for i in range(STRETCH)]
     return {("edge", requests): Cell(good.seconds, good.noise, drafts)}
+
+
+def easiest_first(pools: Pools) -> Pools:
+    """The same, texts of which more is accepted before others."""
+
+    def accepted(text: str) -> float:
+        cells = [cell for (name, _), cell in pools.items() if name == text]
+        return fmean(total for _, total in cells[0].drafts[-1])
+
+    texts = sorted({text for text, _ in pools}, key=accepted, reverse=True)
+    return {key: pools[key] for text in texts for key in sorted(pools) if key[0] == text}
+
+
+def sizes_of(pools: Pools) -> list[int]:
+    """The batch sizes that every text was recorded at."""
+    texts = {text for text, _ in pools}
+    return [n for n in sorted({n for _, n in pools}) if all((text, n) in pools for text in texts)]
 
 
 def depth_of(pools: Pools) -> int:
@@ -274,7 +292,7 @@ def main() -> None:
         pools = synthetic(Random(arguments.seed), (1, 4, 8, 16))
         print("SYNTHETIC steps: no engine was measured")
     else:
-        pools = recorded(records(arguments.steps or RECORDED))
+        pools = easiest_first(recorded(records(arguments.steps or RECORDED)))
         count = sum(len(cell.noise) for cell in pools.values())
         print(f"{count:,} recorded steps of a real engine")
     if not pools:
