@@ -53,7 +53,7 @@ class Webhook:
                     response = await http.post(self._url, json=dict(body))
                 except (httpx.HTTPError, httpx.InvalidURL) as error:
                     # Its text may hold the URL.
-                    reason = f"no answer ({type(error).__name__})"
+                    reason = f"had no answer ({type(error).__name__})"
                     continue
                 if response.is_success:
                     return None
