@@ -211,3 +211,33 @@ def test_diff_of_one_engine_is_since_its_pin(engine: Server, capsys: Captured) -
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["differences"] == [
         {"fact": "live.k", "kind": "changed", "before": 6, "after": 2}
     ]
+
+
+def test_verify_leaves_its_outcome_as_gauges(
+    engine: Server, capsys: Captured, tmp_path: Path
+) -> None:
+    assert deck("pin", engine.url) == 0
+    turn(engine, 5)
+    capsys.readouterr()
+    file = tmp_path / "drift.prom"
+    assert deck("verify", engine.url, "--metrics-file", str(file)) == 1
+    assert "knob changed: k 6 → 5" in capsys.readouterr().out
+    text = file.read_text()
+    assert f'specdeck_fingerprint_drift{{engine="{engine.url}",layer="path"}} 1.0' in text
+    assert f'specdeck_fingerprint_up{{engine="{engine.url}"}} 1.0' in text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--every", "soon"), "is no time"),
+        (("--metrics-port", "9123"), "while --every runs"),
+        (("--webhook-env", "NOT_SET_HERE", "--every", "5s"), "NOT_SET_HERE is not set"),
+    ],
+)
+def test_verifying_on_and_on_refuses_nonsense(
+    engine: Server, capsys: Captured, words: tuple[str, ...], said: str
+) -> None:
+    assert deck("pin", engine.url) == 0
+    assert deck("verify", engine.url, *words) == 2
+    assert said in capsys.readouterr().err
