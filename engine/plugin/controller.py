@@ -26,12 +26,11 @@ from specdeck.engine.control.tuning import Exact, Tuning
 from specdeck.engine.plugin import tuning
 from specdeck.engine.plugin.checks import Standing, check
 from specdeck.engine.plugin.fingerprint_identity import Identity
-from specdeck.engine.plugin.judging import Judged
+from specdeck.engine.plugin.judging import Trials
 from specdeck.engine.plugin.knobs import Knobs
 from specdeck.engine.plugin.refusal import Refusal
 from specdeck.engine.plugin.seam import Engine
 from specdeck.engine.plugin.steering import Steering
-from specdeck.engine.policy.trial import Action, Trial
 
 logger = logging.getLogger("vllm.specdeck")
 
@@ -64,10 +63,9 @@ class Controller:
         self._wall = wall
         self._started = wall()
         self._steering = Steering(engine, identity, orchestration=orchestration, wall=wall)
-        self._version = 0
+        self._turns = 0
         self._lease: _Lease | None = None
-        self._judged: Judged | None = None
-        """The trial under way, or the last one that ended."""
+        self._trials = Trials(self._steering, self._turn, clock=clock, wall=wall)
         self._by: str | None = None
         """Who opened or reset the breaker by hand last."""
         self._last_change: LastChange | None = None
@@ -85,30 +83,26 @@ class Controller:
 
     def tick(self) -> None:
         """Takes back what has run out; called before every step and every answer."""
-        lease, trial = self._lease, self._trying
+        lease = self._lease
         if lease is not None and self._clock() >= lease.ends:
             self._lease = None
             self._turn(lease.back, who="specdeck", reason="the lease ran out")
-        if trial is not None:
-            self._judge(trial, trial.trial.tick(self._clock()))
+        self._trials.tick()
 
     def seen(self, record: Mapping[str, Any]) -> None:
         """Learns from a step; called after every one."""
         seen = self._steering.seen(record)
-        judged = self._judged
-        if judged is not None and seen is not None and not judged.trial.over:
-            self._judge(judged, judged.trial.step(seen))
+        if seen is not None:
+            self._trials.step(seen)
 
     @property
-    def _trying(self) -> Judged | None:
-        """The trial under way."""
-        judged = self._judged
-        return None if judged is None or judged.trial.over else judged
+    def _version(self) -> int:
+        return self._turns + self._trials.moves
 
     def change(self, change: Change) -> Applied:
         """Applies `change` at once; raises Refusal and changes nothing otherwise."""
         self.tick()
-        last, trial = self._last_change, self._trying
+        last, trial = self._last_change, self._trials.running
         standing = Standing(
             self._version,
             last.who if last else None,
@@ -120,9 +114,12 @@ class Controller:
         if change.renew or change.cancel:
             return self._hold(change, step)
         if change.judge:
-            return self._try(change, step)
+            touched = self._steering.touched(change)
+            was = self._steering.picked(touched)
+            notices = self._trials.begin(change)
+            return Applied(was, self._steering.picked(touched), self._version, step, notices)
         who = change.who or "unknown"
-        notices = self._stop_trial(f"{who} changed the engine")
+        notices = self._trials.cancel(f"{who} changed the engine")
         before = self._steering.knobs
         touched = self._steering.touched(change)
         was = self._steering.picked(touched)
@@ -136,10 +133,11 @@ class Controller:
 
     def _hold(self, change: Change, step: int) -> Applied:
         """Renews or takes back what is leased or on trial."""
-        now, lease, trial, who = self._clock(), self._lease, self._trying, change.who or "unknown"
+        now, lease, trial = self._clock(), self._lease, self._trials.running
+        who = change.who or "unknown"
         before = self._steering.knobs.spelled()
         if trial is not None and change.cancel:
-            self._judge(trial, trial.trial.cancel(change.reason or f"cancelled by {who}"))
+            self._trials.cancel(change.reason or f"cancelled by {who}")
         elif trial is not None:
             trial.trial.renew(now, change.lease_s or 0.0)
         elif lease is not None and change.cancel:
@@ -152,60 +150,6 @@ class Controller:
         was = {name: before.get(name) for name in turned}
         return Applied(was, turned, self._version, step)
 
-    def _try(self, change: Change, step: int) -> Applied:
-        """Begins a judged trial: at once where the time before it is measured already."""
-        steering = self._steering
-        assert steering.pilot is not None
-        touched, parameters = steering.touched(change), steering.catalogue.trial
-        was, wanted = steering.picked(touched), steering.knobs.turned(change)
-        if change.trial_s is not None:
-            parameters = parameters.lasting(change.trial_s)
-        trial = Trial(parameters, t=self._clock(), lease_s=change.lease_s, work=steering.pilot.work)
-        self._judged = judged = Judged(
-            trial,
-            back=steering.knobs,
-            wanted=wanted,
-            before=was,
-            after={"policy": wanted.policy, **change.asked()}
-            if "policy" in was
-            else change.asked(),
-            who=change.who or "unknown",
-            t=self._wall(),
-            number=1 + (self._judged.number if self._judged else 0),
-            why=change.reason,
-        )
-        self._version += 1
-        notices: tuple[str, ...] = ()
-        if not trial.ready:
-            left = trial.seconds_left or 0.0
-            notices = (f"the change is made after {left:.0f} s of work as it is now",)
-        notices += self._judge(judged, trial.begin())
-        return Applied(was, steering.picked(touched), self._version, step, notices)
-
-    def _judge(self, judged: Judged, action: Action | None) -> tuple[str, ...]:
-        """Does what a trial asks for."""
-        if action is None:
-            return ()
-        words = judged.trial.reason
-        if action == "apply":
-            reason = f"on trial: {judged.why}" if judged.why else "on trial"
-            return self._turn(judged.wanted, who=judged.who, reason=reason, by="trial")
-        self._version += 1
-        if action == "revert":
-            return self._turn(judged.back, who="specdeck", reason=words, by="trial")
-        pilot = self._steering.pilot
-        if action == "keep" and pilot is not None:
-            k = self._engine.scheduled_k()
-            pilot.note(k, k, f"trial kept, {words}", "trial")
-        return ()
-
-    def _stop_trial(self, reason: str) -> tuple[str, ...]:
-        judged = self._trying
-        if judged is None:
-            return ()
-        self._judge(judged, judged.trial.cancel(reason))
-        return (f"the trial of {judged.who} ended: {reason}",)
-
     def _break(self, change: Change, was: Mapping[str, Any], who: str) -> tuple[str, ...]:
         """Opens or resets the breaker by hand; says so where it is in the way."""
         steering = self._steering
@@ -215,7 +159,7 @@ class Controller:
             return ("the breaker is open: k takes effect when it is reset (breaker=closed)",)
         steering.hand(change, who=who)
         self._by = who
-        self._version += 1
+        self._turns += 1
         knobs = steering.knobs.spelled()
         before, after = {**knobs, **was}, {**knobs, "breaker": change.breaker}
         self._last_change = LastChange(self._wall(), who, change.reason, before, after)
@@ -243,7 +187,7 @@ class Controller:
         before = self._steering.knobs
         notices = self._steering.turn(knobs, why=reason or f"by {who}", who=by or who)
         if knobs != before:
-            self._version += 1
+            self._turns += 1
             was, present = before.spelled(), knobs.spelled()
             self._last_change = LastChange(self._wall(), who, reason, was, present)
         return notices
@@ -258,7 +202,7 @@ class Controller:
         self.tick()
         build, tally, steering = self._engine.build, self._engine.tally(), self._steering
         running, waiting = self._engine.requests()
-        knobs, pilot, trial = steering.knobs, steering.pilot, self._trying
+        knobs, pilot, trial = steering.knobs, steering.pilot, self._trials.running
         return EngineState(
             protocol=PROTOCOL,
             plugin=__version__,
@@ -303,12 +247,12 @@ class Controller:
         return replace(
             tuning.told(self._steering, by=self._by, instance=self._instance, t=self._wall()),
             version=self._version,
-            trial=self._judged.told() if self._judged else None,
+            trial=self._trials.last.told() if self._trials.last else None,
             exact=exact,
         )
 
     def _lease_left(self) -> Lease | None:
-        lease, judged = self._lease, self._trying
+        lease, judged = self._lease, self._trials.running
         if judged is not None:
             left = judged.trial.lease_left_s
             return None if left is None else Lease(left, judged.back.k, judged.back.mode)

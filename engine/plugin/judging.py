@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+from specdeck.engine.control.protocol import Change
 from specdeck.engine.control.tuning import Comparison, Interval, TrialTuning
 from specdeck.engine.plugin.knobs import Knobs
+from specdeck.engine.plugin.steering import Steering
+from specdeck.engine.policy.observed import StepSeen
+from specdeck.engine.policy.trial import Action, Trial
 from specdeck.engine.policy.trial import Comparison as Measured
-from specdeck.engine.policy.trial import Trial
-from specdeck.engine.tuning.intervals import Change
+from specdeck.engine.tuning.intervals import Change as Relative
+
+
+class Turn(Protocol):
+    """Makes knobs the engine's; what there is to say of it."""
+
+    def __call__(
+        self, knobs: Knobs, *, who: str, reason: str | None, by: str | None = None
+    ) -> tuple[str, ...]:
+        """`who` asked for it, and `by` names it among the moves of k."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +61,93 @@ class Judged:
         )
 
 
+class Trials:
+    """One trial at a time: turns its knobs and ends it as it judges."""
+
+    def __init__(
+        self, steering: Steering, turn: Turn, *, clock: Callable[[], float],
+        wall: Callable[[], float],
+    ) -> None:  # fmt: skip
+        """`turn` makes knobs the engine's and remembers who did."""
+        self._steering = steering
+        self._turn = turn
+        self._clock = clock
+        self._wall = wall
+        self.last: Judged | None = None
+        """The one under way, or the last that ended."""
+        self.moves = 0
+        """Counts what happened to trials, as versions count changes."""
+
+    @property
+    def running(self) -> Judged | None:
+        """The trial under way."""
+        last = self.last
+        return None if last is None or last.trial.over else last
+
+    def begin(self, change: Change) -> tuple[str, ...]:
+        """Begins a trial: at once where the time before it is measured already."""
+        steering = self._steering
+        assert steering.pilot is not None
+        touched, parameters = steering.touched(change), steering.catalogue.trial
+        was, wanted = steering.picked(touched), steering.knobs.turned(change)
+        if change.trial_s is not None:
+            parameters = parameters.lasting(change.trial_s)
+        trial = Trial(parameters, t=self._clock(), lease_s=change.lease_s, work=steering.pilot.work)
+        self.last = Judged(
+            trial,
+            back=steering.knobs,
+            wanted=wanted,
+            before=was,
+            after={**change.asked(), **({"policy": wanted.policy} if "policy" in was else {})},
+            who=change.who or "unknown",
+            t=self._wall(),
+            number=1 + (self.last.number if self.last else 0),
+            why=change.reason,
+        )
+        self.moves += 1
+        notices: tuple[str, ...] = ()
+        if not trial.ready:
+            left = trial.seconds_left or 0.0
+            notices = (f"the change is made after {left:.0f} s of work as it is now",)
+        return notices + self._act(self.last, trial.begin())
+
+    def tick(self) -> None:
+        """Looks at the lease."""
+        if (judged := self.running) is not None:
+            self._act(judged, judged.trial.tick(self._clock()))
+
+    def step(self, seen: StepSeen) -> None:
+        """Counts a step."""
+        judged = self.last
+        if judged is not None and not judged.trial.over:
+            self._act(judged, judged.trial.step(seen))
+
+    def cancel(self, reason: str) -> tuple[str, ...]:
+        """Ends the trial under way, if there is one."""
+        judged = self.running
+        if judged is None:
+            return ()
+        self._act(judged, judged.trial.cancel(reason))
+        return (f"the trial of {judged.who} ended: {reason}",)
+
+    def _act(self, judged: Judged, action: Action | None) -> tuple[str, ...]:
+        """Does what a trial asks for."""
+        if action is None:
+            return ()
+        words = judged.trial.reason
+        if action == "apply":
+            reason = f"on trial: {judged.why}" if judged.why else "on trial"
+            return self._turn(judged.wanted, who=judged.who, reason=reason, by="trial")
+        self.moves += 1
+        if action == "revert":
+            return self._turn(judged.back, who="specdeck", reason=words, by="trial")
+        pilot = self._steering.pilot
+        if action == "keep" and pilot is not None:
+            k = self._steering.engine.scheduled_k()
+            pilot.note(k, k, f"trial kept, {words}", "trial")
+        return ()
+
+
 def _comparison(measured: Measured) -> Comparison:
     before, after = measured.before, measured.after
     return Comparison(
@@ -62,5 +161,5 @@ def _comparison(measured: Measured) -> Comparison:
     )
 
 
-def _interval(change: Change) -> Interval:
+def _interval(change: Relative) -> Interval:
     return Interval(change.value, change.low, change.high)

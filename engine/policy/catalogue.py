@@ -14,8 +14,8 @@ from specdeck.engine.policy.parameters import (
     Threshold,
     Trial,
     parameters,
-    ranges,
 )
+from specdeck.engine.policy.ranges import ranges
 
 BLOCKS: dict[str, type[Any]] = {
     "goodput": Goodput,

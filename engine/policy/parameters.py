@@ -4,36 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
+
+from specdeck.engine.policy.ranges import flag_field, number_field, ranges, whole_field, word_field
 
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """What one parameter can be."""
-
-    kind: Literal["whole", "number", "flag", "word"]
-    low: float = 0.0
-    high: float | None = None
-    choices: tuple[str, ...] = ()
-    optional: bool = False
-    """Whether it can be None."""
-    doc: str = ""
-
-    def check(self, name: str, value: object) -> None:
-        """ParameterError unless `value` is within it."""
-        if value is None and self.optional:
-            return
-        if self.kind == "flag":
-            flag(name, value)
-        elif self.kind == "word":
-            word(name, value, self.choices)
-        elif self.kind == "whole":
-            whole(name, value, int(self.low), None if self.high is None else int(self.high))
-        else:
-            number(name, value, self.low, self.high)
 
 
 class ParameterError(ValueError):
@@ -116,47 +92,44 @@ def _within(name: str, value: float, low: float, high: float | None) -> None:
         raise ParameterError(f"{name}={value} is not between {low} and {high}")
 
 
-def ranges(cls: type[Any]) -> dict[str, Range]:
-    """What each parameter of `cls` can be, by name.
-
-    >>> ranges(Threshold)["draft_acceptance_threshold"].high
-    1
-    """
-    return {each.name: each.metadata["range"] for each in fields(cls)}
-
-
 def _within_ranges(block: Any) -> None:
     for name, allowed in ranges(type(block)).items():
-        allowed.check(name, getattr(block, name))
+        value = getattr(block, name)
+        if value is None and allowed.optional:
+            continue
+        if allowed.kind == "flag":
+            flag(name, value)
+        elif allowed.kind == "word":
+            word(name, value, allowed.choices)
+        elif allowed.kind == "whole":
+            whole(name, value, int(allowed.low), _int(allowed.high))
+        else:
+            number(name, value, allowed.low, allowed.high)
 
 
-def _whole(
-    default: int | None, low: int, high: int | None = None, *, optional: bool = False, doc: str
-) -> Any:
-    allowed = Range("whole", low, high, optional=optional, doc=doc)
-    return field(default=default, metadata={"range": allowed})
-
-
-def _number(
-    default: float | None, low: float, high: float, *, optional: bool = False, doc: str
-) -> Any:
-    allowed = Range("number", low, high, optional=optional, doc=doc)
-    return field(default=default, metadata={"range": allowed})
+def _int(high: float | None) -> int | None:
+    return None if high is None else int(high)
 
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
     """The `threshold` policy: poor rounds shorten the draft, good ones lengthen it."""
 
-    min_draft_length: int = _whole(2, 1, doc="The smallest k; above k_max it is taken as k_max.")
-    max_draft_length: int = _whole(16, 1, doc="The largest k; above k_max it is taken as k_max.")
-    draft_acceptance_threshold: float = _number(
+    min_draft_length: int = whole_field(
+        2, 1, doc="The smallest k; above k_max it is taken as k_max."
+    )
+    max_draft_length: int = whole_field(
+        16, 1, doc="The largest k; above k_max it is taken as k_max."
+    )
+    draft_acceptance_threshold: float = number_field(
         0.6, 0, 1, doc="A round whose accepted / drafted is below it is poor."
     )
-    fallback_after_low_acceptance: int = _whole(
+    fallback_after_low_acceptance: int = whole_field(
         3, 1, doc="Poor rounds in a row after which k falls to 75 %."
     )
-    initial_draft_length: int = _whole(6, 1, doc="The first k; above k_max it is taken as k_max.")
+    initial_draft_length: int = whole_field(
+        6, 1, doc="The first k; above k_max it is taken as k_max."
+    )
 
     def __post_init__(self) -> None:
         _within_ranges(self)
@@ -169,29 +142,29 @@ class Threshold:
 class Goodput:
     """The `goodput` policy: the k of most committed tokens per second."""
 
-    min_draft_length: int = _whole(
+    min_draft_length: int = whole_field(
         0, 0, doc="The smallest k it may choose; 0 lets it choose target-only."
     )
-    max_draft_length: int | None = _whole(
+    max_draft_length: int | None = whole_field(
         None, 1, optional=True, doc="The largest k; none is k_max."
     )
-    margin: float = _number(
+    margin: float = number_field(
         0.015, 0, 0.5, doc="The least expected gain for which k moves, as a share."
     )
-    confidence: float = _number(
+    confidence: float = number_field(
         1.0, 0, 5, doc="Standard errors by which a gain must exceed the margin."
     )
-    dwell_s: float = _number(
+    dwell_s: float = number_field(
         0.25, 0, 60, doc="Seconds that a k stays at one batch size before the next change."
     )
-    explore: float = _number(
+    explore: float = number_field(
         0.01, 0, 0.2, doc="The share of the output that trying other k's may cost."
     )
-    probe_steps: int = _whole(8, 3, 64, doc="Steps that one try lasts.")
-    baseline_s: float = _number(
+    probe_steps: int = whole_field(8, 3, 64, doc="Steps that one try lasts.")
+    baseline_s: float = number_field(
         5.0, 0.5, 600, doc="Seconds of work between measurements of target-only."
     )
-    memory_steps: int = _whole(
+    memory_steps: int = whole_field(
         400,
         50,
         100_000,
@@ -214,21 +187,16 @@ AUTOMATIC = ("policy", "always", "never")
 class Breaker:
     """When speculation is bypassed, and how it comes back."""
 
-    automatic: str = field(
-        default="policy",
-        metadata={
-            "range": Range(
-                "word",
-                choices=AUTOMATIC,
-                doc="When it opens by itself: while a policy chooses k, always, or never.",
-            )
-        },
+    automatic: str = word_field(
+        "policy",
+        AUTOMATIC,
+        doc="When it opens by itself: while a policy chooses k, always, or never.",
     )
-    window_s: float = _number(1.0, 0.1, 3600, doc="Seconds of work that one verdict rests on.")
-    windows: int = _whole(
+    window_s: float = number_field(1.0, 0.1, 3600, doc="Seconds of work that one verdict rests on.")
+    windows: int = whole_field(
         3, 1, 1000, doc="Poor windows in a row that open it (fallback_after_low_acceptance)."
     )
-    acceptance_floor: float | None = _number(
+    acceptance_floor: float | None = number_field(
         0.2,
         0,
         1,
@@ -236,35 +204,35 @@ class Breaker:
         doc="A window whose accepted / drafted is below it is poor, unless speculation is measured "
         "to pay all the same (draft_acceptance_threshold); none leaves acceptance out.",
     )
-    loss: float = _number(
+    loss: float = number_field(
         0.03, 0, 1, doc="A window that loses more than this share against target-only is poor."
     )
-    gain: float = _number(
+    gain: float = number_field(
         0.03, -1, 10, doc="What a probe must gain against target-only for the breaker to close."
     )
-    good_probes: int = _whole(
+    good_probes: int = whole_field(
         2, 1, 1000, doc="Bursts of 10 speculating steps it takes at least to close from half-open."
     )
-    share: float = _number(
+    share: float = number_field(
         0.1, 0.01, 0.5, doc="The share of steps that speculate while it is half-open."
     )
-    cooldown_s: float = _number(
+    cooldown_s: float = number_field(
         2.0,
         0.1,
         86400,
         doc="Seconds open before the first probe; doubled by probes that fail, while they cost.",
     )
-    cooldown_max_s: float = _number(8.0, 0.1, 86400, doc="The longest time between probes.")
-    probe_cost: float = _number(
+    cooldown_max_s: float = number_field(8.0, 0.1, 86400, doc="The longest time between probes.")
+    probe_cost: float = number_field(
         0.02,
         0.0001,
         1,
         doc="The share of the time that probes may lose: cheaper ones are not put off for longer.",
     )
-    repetition: float = _number(
+    repetition: float = number_field(
         0.97, 0, 1, doc="Acceptance above which a stream is likely to repeat itself."
     )
-    repetition_windows: int = _whole(
+    repetition_windows: int = whole_field(
         10, 1, 100_000, doc="Windows in a row above it that raise the alarm."
     )
 
@@ -283,23 +251,19 @@ class Breaker:
 class Trial:
     """A change on trial: how long it is watched and what keeps it."""
 
-    baseline_s: float = _number(
+    baseline_s: float = number_field(
         20.0, 0.5, 3600, doc="Seconds of work that are measured before the change."
     )
-    seconds: float = _number(60.0, 0.5, 86400, doc="Seconds of work that are measured after it.")
-    block_s: float = _number(1.0, 0.05, 60, doc="Seconds of work of one measurement.")
-    settle_s: float = _number(
+    seconds: float = number_field(
+        60.0, 0.5, 86400, doc="Seconds of work that are measured after it."
+    )
+    block_s: float = number_field(1.0, 0.05, 60, doc="Seconds of work of one measurement.")
+    settle_s: float = number_field(
         1.0, 0, 600, doc="Seconds of work after the change that are not counted."
     )
-    confidence: float = _number(0.95, 0.5, 0.999, doc="Of the intervals.")
-    keep_inconclusive: bool = field(
-        default=False,
-        metadata={
-            "range": Range(
-                "flag",
-                doc="Keeps a change that is neither better nor worse; otherwise it is taken back.",
-            )
-        },
+    confidence: float = number_field(0.95, 0.5, 0.999, doc="Of the intervals.")
+    keep_inconclusive: bool = flag_field(
+        False, doc="Keeps a change that is neither better nor worse; otherwise it is taken back."
     )
 
     def __post_init__(self) -> None:
