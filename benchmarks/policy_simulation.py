@@ -229,19 +229,19 @@ def edge(pools: Pools, seed: int) -> None:
 
 
 def at_gain(pools: Pools, requests: int, k: int, gain: float, random: Random) -> Pools | None:
-    """One text, of stretches of the first and the last, at which `k` gains `gain` over k = 0."""
-    texts = list(dict.fromkeys(text for text, _ in pools))
-    good, bad = (pools[text, requests] for text in (texts[0], texts[-1]))
+    """One text, of stretches of the first and rejected ones, at which `k` gains `gain` over 0."""
+    good = pools[next(text for text, _ in pools), requests]
     cost = good.seconds[k] / good.seconds[0]
-    most, least = (cell.rate(requests, k) * cell.seconds[k] / requests for cell in (good, bad))
-    share = ((1 + gain) * cost - least) / (most - least)
+    most = good.rate(requests, k) * good.seconds[k] / requests
+    share = ((1 + gain) * cost - 1) / (most - 1)
     if not 0.001 < share < 0.999:
         return None
-    drafts: list[tuple[int, ...]] = []
+    tape, drafts = good.drafts[-1], []
     for _ in range(20_000 // STRETCH):
-        tape = (good if random.random() < share else bad).drafts[-1]
-        start = random.randrange(len(tape))
-        drafts += [tape[(start + i) % len(tape)][0] for i in range(STRETCH)]
+        start, kept = random.randrange(len(tape)), random.random() < share
+        for i in range(STRETCH):
+            accepted = tape[(start + i) % len(tape)][0]
+            drafts.append(accepted if kept else (0,) * len(accepted))
     return {("edge", requests): Cell(good.seconds, good.noise, drafts)}
 
 
