@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import contextlib
 import itertools
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -138,6 +139,7 @@ def main() -> None:
     for name in ("fcfs", "priority"):
         with engine(scheduling_policy=name) as served:
             rows.append([name, *asyncio.run(measured(served, options))])
+        print(rows[-1], file=sys.stderr, flush=True)
     head = ["scheduling", "p50 alone, ms", "p50 with check", "p95 alone, ms", "p95 with check",
             "p95 ratio (budget 1.10)", "prompts checked a minute", "gaps"]  # fmt: skip
     print(f"{options.streams} production streams, {options.rounds} windows of "
