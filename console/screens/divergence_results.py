@@ -110,6 +110,8 @@ class ResultsScreen(Writing, OverScreen):
             return
         footer = table.footer(table.RESULTS, self.console.settings.keymap, self.size.width)
         what = f"{self.below.wishes.replays} replays" if self.replay else "check"
+        if self.wanted is None:
+            what = "last results"
         with self.app.batch_update():
             self.query_one("#footer", Line).row = footer
             self.query_one("#identity", Line).row = split_view.identity(

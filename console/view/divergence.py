@@ -187,6 +187,8 @@ def findings(split: Split, *, key: str = "enter") -> tuple[Row, ...]:
 def _findings(split: Split, key: str) -> Iterator[Row]:
     if split.problem is not None:
         yield _said("cannot", "bad", split.problem)
+        if split.arms is None:
+            yield _said("or", "muted", "e names another engine to compare with")
     if split.note is not None:
         yield _said("wrote", "good", split.note)
     if split.recorded is not None:

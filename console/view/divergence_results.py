@@ -11,6 +11,7 @@ from specdeck.console.view.cell import Cell, Row, Tone, joined
 
 if TYPE_CHECKING:
     from specdeck.console.view.words import LocalTime
+    from specdeck.engine.divergence.earlier import Line
     from specdeck.engine.divergence.runner import Progress
     from specdeck.engine.store.checks import Run
 
@@ -199,46 +200,57 @@ def panes(shown: str, counts: Mapping[str, int | None]) -> Row:
 
 def earlier_heading() -> Row:
     """The columns of the table of earlier checks."""
-    columns = _columns("when", "k", "draft", "differ", "of", "floor")
+    columns = _columns("when", "method", "draft", "k", "differ", "of", "floor", "tok/s")
     return Row((Cell(f" {columns} verdict      grade fingerprint", "muted"),))
 
 
-def _columns(when: str, k: str, draft: str, differ: str, of: str, floor: str) -> str:
-    return f"{when:<12} {k:>2} {draft:<11.11} {differ:>7} {of:>5} {floor:>6}"
+def _columns(
+    when: str, method: str, draft: str, k: str, differ: str, of: str, floor: str, speed: str
+) -> str:
+    return f"{when:<12} {method:<6.6} {draft:<5.5} {k:>2} {differ:>7} {of:>5} {floor:>6} {speed:>9}"
 
 
 def earlier(runs: Sequence[Run], local: LocalTime, now: int | None = None) -> tuple[Row, ...]:
-    """The checks of this store, the newest first, whatever they drafted with."""
-    if not runs:
+    """The checks of this store, the newest first, whatever they drafted with.
+
+    Those with other prompts or settings than run `now`, or the newest, are muted: their
+    rates are no comparison.
+    """
+    from specdeck.engine.divergence.earlier import lines
+
+    told = [run for run in runs if run.summary is not None]
+    if not told:
         return (Row((Cell(" no check is finished yet: b starts one", "muted"),)),)
-    return tuple(_run(run, local, run.id == now) for run in runs if run.summary is not None)
-
-
-def _run(run: Run, local: LocalTime, marked: bool) -> Row:
-    data = run.summary or {}
-    serving, reference = data["arms"]["serving"], data["arms"]["reference"]
-    columns = _columns(
-        time.strftime("%d %b %H:%M", local(run.finished or run.t)),
-        "–" if serving["k"] is None else str(serving["k"]),
-        _draft(run),
-        percent(data["mismatch_rate"]),
-        str(data["prompts"]),
-        percent(data["noise_floor"]["rate"]),
+    this = next((run for run in told if run.id == now), told[0])
+    return tuple(
+        _run(line, local, run.id == now, _asked(run) == _asked(this))
+        for run, line in zip(told, lines(told), strict=True)
     )
-    mark = str(serving["fingerprint"] or serving["system_fingerprint"] or "–")
+
+
+def _asked(run: Run) -> tuple[Any, ...]:
+    return run.facts.get("prompts"), run.facts.get("settings")
+
+
+def _run(line: Line, local: LocalTime, marked: bool, comparable: bool) -> Row:
+    speeds = (line.serving_tokens_per_second, line.reference_tokens_per_second)
+    ours, theirs = ("–" if speed is None else f"{speed:.0f}" for speed in speeds)
+    columns = _columns(
+        time.strftime("%d %b %H:%M", local(line.t)),
+        (line.method or "–").removesuffix("_model"),
+        line.draft or "–",
+        "–" if line.k is None else str(line.k),
+        percent(line.mismatch_rate),
+        str(line.prompts),
+        percent(line.floor_rate),
+        f"{ours}/{theirs}",
+    )
     return Row((
         Cell("▸" if marked else " ", "accent"),
-        Cell(f"{columns} "),
-        Cell(f"{data['verdict']:<12} ", _VERDICTS[data["verdict"]]),
-        Cell(f"{reference['grade']:<5} {mark}", "muted"),
+        Cell(f"{columns} ", "plain" if comparable else "muted"),
+        Cell(f"{line.verdict:<12} ", _VERDICTS[line.verdict] if comparable else "muted"),
+        Cell(f"{line.grade:<5} {line.fingerprint or '–'}", "muted"),
     ))  # fmt: skip
-
-
-def _draft(run: Run) -> str:
-    facts = run.facts.get("serving", {}).get("facts", {})
-    details = facts.get("details") or {}
-    name = details.get("models.draft.name") or details.get("models.draft.model")
-    return str(name or facts.get("method") or "no draft").rpartition("/")[2]
 
 
 def empty(*, running: bool) -> tuple[Row, ...]:

@@ -11,6 +11,7 @@ from specdeck.console.bench import Results, Wishes
 from specdeck.engine.divergence.prompts import prompts
 
 if TYPE_CHECKING:
+    from tests.console.conftest import Kit
     from tests.console.divergence.conftest import Deck, Opens
     from textual.pilot import Pilot
 
@@ -55,7 +56,7 @@ def test_a_material_difference(
 
 @pytest.mark.parametrize("size", SIZES)
 def test_the_outcome_of_a_check(
-    size: tuple[int, int], deck: Opens, fakes: Any, snap_compare: Compare
+    size: tuple[int, int], deck: Opens, fakes: Any, kit: type[Kit], snap_compare: Compare
 ) -> None:
     one = made(deck, fakes)
 
@@ -65,6 +66,9 @@ def test_the_outcome_of_a_check(
         (url, found), *_ = one.bench.session.results.items()
         for arm in found.data["arms"].values():
             arm["tokens_per_second"] = 412.0  # the only figure that a clock made
+        with one.bench.checks() as checks:
+            (kept,) = checks.recent()
+            checks.finish(kept.id, kit.start, found.data)
         one.bench.session.results[url] = Results(found.data, found.prompts, found.wishes, False)
         await pilot.press("escape", "v", "tab", "down")
         await until(pilot, lambda: screen(pilot).case)

@@ -105,9 +105,12 @@ async def test_what_was_stopped_goes_on_where_it_was(deck: Opens, fakes: Any) ->
         assert screen.case is None
         seen: list[int] = []
         said = screen._said
-        screen._said = lambda event: (  # type: ignore[method-assign]  # listens in
-            seen.append(getattr(event, "done", -1)), said(event),
-        )[1]  # fmt: skip
+
+        def listened(event: Any) -> None:
+            seen.append(getattr(event, "done", -1))
+            said(event)
+
+        screen._said = listened  # type: ignore[method-assign]  # a test listens in
         await pilot.press("b")
         await until(pilot, lambda: seen)
         assert done <= seen[0] < 200
