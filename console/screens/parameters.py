@@ -72,7 +72,8 @@ class ParametersScreen(ModalScreen[None]):
             self.shown, at = found, listed.highlighted
             width = max(30, listed.size.width - 2)
             listed.clear_options()
-            listed.add_options([Option(view.label(one, width)) for one in found])
+            names = max((len(one.name) for one in found), default=0)
+            listed.add_options([Option(view.label(one, width, names)) for one in found])
             listed.highlighted = at if at is not None and at < len(found) else 0
         said = self.query_one("#refusal", Label)
         if not found:

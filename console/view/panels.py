@@ -162,14 +162,24 @@ def _mode(track: Track, state: EngineState) -> tuple[Line, ...]:
     wanted, policy = track.mode_wanted or state.mode, track.policy_wanted or state.policy
     tone: Tone = "accent" if wanted == "target-only" else "good"
     back = f"{state.fallback}, back to k {state.k_set}"
-    lease = state.lease
     return (
         (Cell(wanted, tone if wanted == state.mode else "warn"),),
         (Cell(back, "muted"),) if wanted == "target-only" else (),
         (Cell(f"policy {policy}", "plain" if policy == state.policy else "warn"),),
         (Cell(f"breaker {state.breaker}", "bad"),) if state.breaker != "closed" else (),
-        (Cell(f"lease {duration(lease.seconds_left)}", "warn"),) if lease is not None else (),
+        _borrowed(track, state),
     )
+
+
+def _borrowed(track: Track, state: EngineState) -> Line:
+    """The trial under way with its countdown, or the lease."""
+    trial = None if track.tuning is None else track.tuning.trial
+    if state.trial is not None:
+        left = None if trial is None or trial.over else trial.seconds_left
+        text = f"trial, {duration(left)} to go" if left is not None else "trial"
+        return (Cell(text, "accent"),)
+    lease = state.lease
+    return (Cell(f"lease {duration(lease.seconds_left)}", "warn"),) if lease is not None else ()
 
 
 def notice(track: Track, frozen_for: float | None, local: LocalTime) -> tuple[Row, ...]:

@@ -11,14 +11,14 @@ from specdeck.engine.control.tuning import Parameter
 _TRUTH = {"yes": True, "true": True, "on": True, "no": False, "false": False, "off": False}
 
 
-def label(parameter: Parameter, width: int) -> str:
-    """One line of the list.
+def label(parameter: Parameter, width: int, names: int = 0) -> str:
+    """One line of the list, where the longest name has `names` characters.
 
     >>> label(Parameter("goodput.margin", 0.03, 0.015, "number", doc="The least gain."), 60)
-    'goodput.margin                0.03 *  The least gain.'
+    'goodput.margin    0.03 *  The least gain.'
     """
     changed = "*" if parameter.value != parameter.default else " "
-    text = f"{parameter.name:<28}{value(parameter.value):>6} {changed}  {parameter.doc}"
+    text = f"{parameter.name:<{names}}  {value(parameter.value):>6} {changed}  {parameter.doc}"
     return text if len(text) <= width else text[: width - 1] + "…"
 
 

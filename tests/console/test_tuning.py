@@ -212,6 +212,29 @@ def test_an_older_plugin_leaves_what_the_counters_say(
     assert snap_compare(app, terminal_size=(80, 24), run_before=opened)
 
 
+@pytest.mark.parametrize(("key", "size"), [("T", (60, 20)), ("p", (80, 24))])
+def test_the_dialogs(
+    key: str, size: tuple[int, int], tuned: MakeTuned, snap_compare: Compare
+) -> None:
+    app, _, _ = tuned()
+
+    async def ask(pilot: Pilot[str]) -> None:
+        await opened(pilot)
+        await pilot.press(key)
+        await rest(pilot)
+
+    assert snap_compare(app, terminal_size=size, run_before=ask)
+
+
+async def test_the_live_screen_counts_a_trial_down(kit: type[Kit], tuned: MakeTuned) -> None:
+    state = replace(kit.state, trial="changed")
+    app, _, _ = tuned(replace(tuning(kit.start), trial=TRIAL), state)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await opened(pilot)
+        right = live(app).control.right
+    assert "trial, 41 s to go" in "".join(cell.text for cell in right)
+
+
 async def test_the_screen_says_why_and_when_the_breaker_is_tried_again(tuned: MakeTuned) -> None:
     app, _, _ = tuned()
     async with app.run_test(size=(120, 40)) as pilot:

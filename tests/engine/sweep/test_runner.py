@@ -154,7 +154,7 @@ async def test_only_the_first_change_turns_more_than_k(make: Make) -> None:
     await sweep.run()
     first, *others = (change for change in engine.changes if change.k is not None)
     assert (first.mode, first.policy) == ("speculate", "fixed")
-    assert all(change.mode is change.policy is None for change in others)
+    assert all(change.mode is None and change.policy is None for change in others)
     assert all(change.lease_s == sweep.plan.lease_s for change in (first, *others))
 
 
