@@ -11,6 +11,7 @@ from specdeck.engine.control.protocol import ORCHESTRATION_VARIABLE
 from specdeck.engine.control.protocol import Breaker as BreakerState
 from specdeck.engine.control.protocol import Policy as PolicyName
 from specdeck.engine.control.tuning import KChange
+from specdeck.engine.policy.acceptance import Acceptance
 from specdeck.engine.policy.breaker import Breaker
 from specdeck.engine.policy.catalogue import Catalogue
 from specdeck.engine.policy.curve import Curve
@@ -67,6 +68,10 @@ class Autopilot:
         """Lets a policy choose from now on, or the operator, with these parameters."""
         before, self._catalogue = self._catalogue, catalogue
         held, self._name = self._name, name
+        if before.goodput.memory_steps != catalogue.goodput.memory_steps:
+            # Windows of another length are filled anew within seconds.
+            known = self.experience
+            known.acceptance = Acceptance(known.k_max, catalogue.goodput.memory_steps)
         self.breaker.retune(catalogue.breaker)
         self.pilot.automatic = catalogue.breaker.automatic == "always" or (
             catalogue.breaker.automatic == "policy" and name != "fixed"

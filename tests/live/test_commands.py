@@ -73,9 +73,9 @@ async def test_without_traffic_nothing_is_observed(driver: Any, deck: Any, engin
     assert (outcome["applied"], outcome["observed_k"]) == ({"k": 2}, None)
 
 
-async def test_a_trial_takes_itself_back(driver: Any, deck: Any, engine: Any) -> None:
+async def test_a_lease_takes_itself_back(driver: Any, deck: Any, engine: Any) -> None:
     k_max = (await driver.state())["k_max"]
-    done = await asyncio.to_thread(deck, "set", engine.url, "k=1", "--trial", "4", "--json")
+    done = await asyncio.to_thread(deck, "set", engine.url, "k=1", "--lease", "4", "--json")
     assert done.returncode == 0, done.stderr
     assert (await driver.state())["k"] == 1
     await driver.until(lambda state: state["lease"] is None)

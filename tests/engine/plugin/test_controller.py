@@ -585,3 +585,31 @@ def test_an_engine_that_cannot_change_k_still_answers(clock: Clock) -> None:
         with pytest.raises(Refusal) as refusal:
             controller.change(change)
         assert refusal.value.status == 501
+
+
+def test_a_parameter_of_a_policy_in_force_keeps_its_k(
+    controller: Controller, engine: Engine
+) -> None:
+    controller.change(Change(policy="threshold"))
+    for step in range(3):
+        controller.seen(poor(step))
+    assert engine.k == 3
+    controller.change(Change(parameters={"threshold.draft_acceptance_threshold": 0.5}))
+    assert engine.k == 3
+    controller.change(Change(parameters={"threshold.max_draft_length": 2}))
+    assert engine.k == 2
+
+
+def test_the_moves_of_k_are_told_in_words(controller: Controller, engine: Engine) -> None:
+    controller.change(Change(k=3, who="ana", reason="trying"))
+    controller.change(Change(policy="threshold"))
+    for step in range(3):
+        controller.seen(poor(step))
+    moves = controller.tuning().changes
+    assert [(move.before, move.after, move.who) for move in moves] == [
+        (5, 3, "ana"),
+        (3, 4, "unknown"),
+        (4, 3, "policy"),
+    ]
+    assert moves[0].reason == "trying"
+    assert "k 4 → 3: 3 rounds in a row below the threshold" in moves[2].reason
