@@ -15,14 +15,15 @@ import click
 from specdeck.console.commandline.engines import Access, access, key_option
 from specdeck.console.commandline.fingerprint_book import Expected, webhook_option
 from specdeck.console.commandline.fingerprint_every import exports_options
+from specdeck.console.commandline.fingerprint_looks import looked, say_progress
 from specdeck.console.commandline.fingerprint_memory import moments, note_fingerprint
 from specdeck.console.commandline.fingerprint_words import compared_lines, told
-from specdeck.console.commandline.talk import emit, say, table
+from specdeck.console.commandline.talk import emit, table
 from specdeck.engine.errors import UsageError
 from specdeck.engine.locations import locations
 
 if TYPE_CHECKING:
-    from specdeck.engine.fingerprint.seen import Progress, Seen
+    from specdeck.engine.fingerprint.seen import Seen
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
 _MOMENT = re.compile(r"@(\d+)")
@@ -66,7 +67,7 @@ def show(
         emit(seen.as_json())
     else:
         click.echo("\n".join(told(seen, facts=True)))
-        _say_progress(seen)
+        say_progress(seen)
     return 0
 
 
@@ -196,24 +197,6 @@ def default_pin(url: str) -> Path:
     return default_place(locations(os.environ).pins, url)
 
 
-async def looked(to: Access, *, behaviour: bool, wait: bool = True) -> Seen:
-    """The fingerprint of an engine; `wait` is for weights that it still reads."""
-    from specdeck.engine.fingerprint.look import finished, look
-
-    client = to.client()
-    try:
-        seen = await finished(client, told=_say_reading()) if wait else await look(client)
-        if behaviour:
-            from dataclasses import replace
-
-            from specdeck.engine.fingerprint.probe import probed
-
-            seen = replace(seen, behaviour=await probed(client))
-        return seen
-    finally:
-        await client.close()
-
-
 def _compared(
     before: Seen, after: Seen, *, as_json: bool, pin: Path | None = None, full: bool = False
 ) -> int:
@@ -296,21 +279,3 @@ def _is_name(expect: str) -> bool:
     if "sd1:" in expect and not is_name(expect):
         raise UsageError(f"{expect!r} is no whole name", remedy="give all 16 digits of it")
     return is_name(expect)
-
-
-def _say_reading() -> Callable[[Progress], None]:
-    """Says each line of progress once."""
-    last = ""
-
-    def say_new(progress: Progress) -> None:
-        nonlocal last
-        if progress.line() != last:
-            last = progress.line()
-            say(f"specdeck: the engine is {last}")
-
-    return say_new
-
-
-def _say_progress(seen: Seen) -> None:
-    if not seen.progress.finished:
-        say(f"specdeck: the engine is {seen.progress.line()}: the names will move once")

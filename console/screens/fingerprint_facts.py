@@ -1,0 +1,295 @@
+"""Names, facts as a tree, and what differs: what the fingerprint screen shows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from textual import work
+from textual.app import ComposeResult
+from textual.events import Resize
+from textual.widgets import Input
+
+from specdeck.console import keys
+from specdeck.console.renderables.row import wrapped
+from specdeck.console.screens.over import OverScreen
+from specdeck.console.screens.steering import SteeringScreen
+from specdeck.console.view import fingerprint as view
+from specdeck.console.view.cell import Cell, Row, heading
+from specdeck.console.view.fingerprint import Against
+from specdeck.console.view.fingerprint_list import Listing
+from specdeck.console.view.fingerprint_tree import Node, Place, entries, opened, tree
+from specdeck.console.widgets.toned import Line, Notice, Rows
+from specdeck.engine.errors import SpecdeckError
+from specdeck.engine.fingerprint.book import Book
+from specdeck.engine.fingerprint.compare import Comparison, compared
+from specdeck.engine.fingerprint.seen import Seen
+
+POLL_S = 1.0
+"""Between two looks at an engine that reads its weights."""
+
+_MOVES = {"up": -1, "down": 1, "pageup": -10, "pagedown": 10, "home": -100_000, "end": 100_000}
+
+
+class FactsScreen(OverScreen):
+    """Follows one engine's fingerprint; what is done with it is a subclass's."""
+
+    CSS_PATH = "fingerprint.tcss"
+    AUTO_FOCUS = ""  # keys belong to the list until somebody searches
+    BINDINGS = [
+        *keys.bindings("Fingerprint"),
+        *((key, f"move({by})", "Move") for key, by in _MOVES.items()),
+        ("enter,space,left,right", "fold", "Fold"),
+    ]
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal")]
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium"), (34, "-tall")]
+
+    def __init__(self, live: SteeringScreen) -> None:
+        super().__init__(live)
+        self.flown = live.engine
+        self.seen: Seen | None = None
+        self.error: SpecdeckError | None = None
+        self.against: Against | None = None
+        self.comparison: Comparison | None = None
+        self.nodes: tuple[Node, ...] = ()
+        self.unfolded: frozenset[Place] = frozenset()
+        self.changes = False
+        self.listing = Listing()
+        self.asked: str | None = None
+        """The path's name at the last look."""
+        self.probe: tuple[int, int] | None = None
+        """Answers so far, and of how many, while the probe set is asked."""
+        self.said: tuple[Row, ...] = ()
+        """What the last key brought, until the next one."""
+
+    def compose(self) -> ComposeResult:
+        """Title, names, verdict, facts, search, keys."""
+        yield Line(id="title")
+        yield Rows(id="names")
+        yield Notice(id="said", classes="-empty")
+        yield Line(id="facts-heading")
+        yield Rows(id="facts")
+        yield Input(placeholder="part of a fact or of its value", id="search")
+        yield Line(id="footer")
+
+    def on_mount(self) -> None:
+        """Look at the engine and at its pin."""
+        self.query_one("#footer", Line).row = _footer(self.console.settings.keymap)
+        self.show()
+        self.begin()
+
+    def on_resize(self, event: Resize) -> None:
+        """Another number of facts fits."""
+        self.call_after_refresh(self.paint)
+
+    @property
+    def book(self) -> Book | None:
+        """Fingerprints and pins; None in a console that was given none."""
+        return self.live.desk.book
+
+    def show(self) -> None:
+        """Look again when the live screen's engine has another name."""
+        track = self.live.tracks[self.live.selected]
+        if track.up is False and track.reading is not None:
+            self.error = track.reading.error
+        elif self.asked is not None:
+            name = track.state.fingerprint if track.state is not None else self.asked
+            if name != self.asked or self.error is not None:
+                self.asked = name
+                self.look()
+        self.paint()
+
+    @work(group="fingerprint")
+    async def begin(self) -> None:
+        """The pin, then the engine."""
+        if self.book is None:
+            self.error = SpecdeckError("this console keeps no fingerprints")
+            self.paint()
+            return
+        try:
+            pinned = await self.book.pinned(self.flown.url)
+        except SpecdeckError as error:
+            self.say(error.line(), bad=True)
+        else:
+            self.against = None if pinned is None else Against("pin", pinned)
+        self.look()
+
+    @work(group="look", exclusive=True)
+    async def look(self) -> None:
+        """Ask the engine for its facts, again and again while it reads its weights."""
+        if self.book is None:
+            return
+        while True:
+            try:
+                seen = await self.book.look(self.flown.url, ask_own=self.seen is None)
+            except SpecdeckError as error:
+                self.error = error
+                self.asked = self.asked or ""
+                self.paint()
+                return
+            self.took(seen)
+            if seen.progress.finished:
+                return
+            await asyncio.sleep(POLL_S)
+
+    def took(self, seen: Seen) -> None:
+        """Show a newer look; what was not asked this time stays known."""
+        old = self.seen
+        if old is not None and old.path == seen.path and old.instance == seen.instance:
+            own = seen.system_fingerprint or old.system_fingerprint
+            behaviour = seen.behaviour or old.behaviour
+            seen = replace(seen, behaviour=behaviour, system_fingerprint=own)
+        self.seen, self.error, self.asked = seen, None, seen.path
+        self.compare()
+
+    def compare(self) -> None:
+        """The comparison anew; branches with a difference are unfolded."""
+        if self.seen is None:
+            return
+        ready = self.against is not None and self.seen.progress.finished
+        self.comparison = (
+            compared(self.against.seen, self.seen) if self.against is not None and ready else None
+        )
+        self.nodes = tree(self.seen.facts, self.comparison)
+        self.unfolded |= opened(self.nodes)
+        self.refill()
+
+    def refill(self) -> None:
+        """The list of facts anew, after another fold or search."""
+        found = entries(
+            self.nodes,
+            self.unfolded,
+            search=self.query_one("#search", Input).value.strip(),
+            changes=self.changes and self.comparison is not None,
+            quiet=self.comparison is not None,
+        )
+        self.listing = self.listing.refilled(found, self.height)
+        self.paint()
+
+    @property
+    def height(self) -> int:
+        """Facts that can be seen at once."""
+        return max(1, self.query_one("#facts").size.height)
+
+    def say(self, text: str, *, bad: bool = False) -> None:
+        """What a key brought, beneath the names."""
+        self.said = (Row((Cell(" "), Cell(text, "bad" if bad else "accent"))),)
+        self.paint()
+
+    def paint(self) -> None:
+        """Bring everything that is known onto the screen."""
+        if not self.is_mounted:
+            return
+        label = self.against.label if self.against is not None else ""
+        where = None
+        if label == "pin" and self.book is not None:
+            where = view.spelt(self.book.place(self.flown.url), Path.home())
+        with self.app.batch_update():
+            self.query_one("#title", Line).row = view.title(
+                self.flown.name, self.flown.url, self.against, where
+            )
+            self.query_one("#names", Rows).rows = view.names(self.seen, self.comparison, label)
+            self.query_one("#said", Notice).rows = self._verdict()
+            self.query_one("#facts-heading", Line).row = self._heading()
+            self.listing = self.listing.moved(0, self.height)
+            self.query_one("#facts", Rows).rows = self.listing.rows(self.height)
+
+    def _verdict(self) -> tuple[Row, ...]:
+        rows = list(self.said)
+        if self.probe is not None:
+            rows.append(view.probing(*self.probe))
+        if self.error is not None:
+            rows.append(view.trouble(self.error))
+        elif self.seen is None:
+            rows.append(Row((Cell(" asking the engine for its facts", "muted"),)))
+        elif not self.seen.progress.finished:
+            rows.append(view.reading(self.seen.progress))
+        whole = [row for row in rows if row.right]
+        text = [row for row in rows if not row.right]
+        text += [*view.verdict(self.comparison), *view.unknown(self.seen)]
+        most = max(2, self.size.height // 3)
+        return (*whole, *wrapped(text, max(20, self.size.width - 1)))[:most]
+
+    def _heading(self) -> Row:
+        facts = sum(node.facts for node in self.nodes)
+        differing = sum(node.differing for node in self.nodes)
+        cells = [Cell(f"{facts} facts", "muted")]
+        if self.comparison is not None:
+            cells.append(Cell(f" · {differing} differ", "warn" if differing else "muted"))
+        search = self.query_one("#search", Input).value.strip()
+        kind = "changes" if self.changes and self.comparison is not None else "facts"
+        return heading(f"{kind} with {search!r}" if search else kind, *cells)
+
+    def action_move(self, by: int) -> None:
+        """The cursor up or down."""
+        self.listing = self.listing.moved(by, self.height)
+        at = self.listing.at
+        # A value that the list cuts short is read here.
+        cut = at is not None and not at.branch and len(at.text) > self.size.width - 4
+        self.said = (Row((Cell(" "), Cell(at.text, "plain"))),) if cut and at else ()
+        self.paint()
+
+    def action_fold(self) -> None:
+        """Fold or unfold the branch under the cursor; from a fact, fold its branch."""
+        at = self.listing.at
+        if at is None:
+            return
+        place = at.place if at.branch else at.place[:-1]
+        self.unfolded ^= {place}
+        self.refill()
+        self.listing = self.listing.found(place, self.height)
+        self.paint()
+
+    def action_unfold(self) -> None:
+        """Everything unfolded, or everything folded."""
+        every = opened(self.nodes, everything=True)
+        self.unfolded = frozenset() if every <= self.unfolded else every
+        self.refill()
+
+    def action_changes(self) -> None:
+        """What differs alone, or every fact."""
+        if self.comparison is None:
+            self.say("nothing to compare with: g chooses, p pins")
+            return
+        self.changes = not self.changes
+        self.refill()
+
+    def action_search(self) -> None:
+        """Type what to look for."""
+        self.query_one("#search", Input).add_class("-open").focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Facts that match so far."""
+        event.stop()
+        self.refill()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Back to the list."""
+        event.stop()
+        self._leave_search()
+
+    def action_back(self) -> None:
+        """Out of a search, or back to the live screen."""
+        search = self.query_one("#search", Input)
+        if search.has_focus or search.value:
+            search.value = ""
+            self._leave_search()
+        else:
+            super().action_back()
+
+    def _leave_search(self) -> None:
+        search = self.query_one("#search", Input)
+        self.set_focus(None)
+        search.set_class(bool(search.value), "-open")
+        self.refill()
+
+
+def _footer(keymap: Mapping[str, str]) -> Row:
+    left: list[Cell] = []
+    for key in keys.KEYS:
+        if key.group == "Fingerprint":
+            first = keys.spelling(key, keymap).split()[0]
+            left += [Cell(f" {first} ", "key", f"screen.{key.action}"), Cell(key.label, "muted")]
+    return Row(tuple(left), (Cell(" esc ", "key", "screen.back"), Cell("back ", "muted")))
