@@ -24,6 +24,8 @@ _SHIFT_MORE = 3.0
 """Squared standard errors, over all positions, by which lately and before must differ to be two
 kinds of text; and what each position beyond the first adds to that."""
 _FEWEST = 5.0
+_ALIKE_DRAFTS = 10.0
+"""Drafts of a window from which the requests they come from are fewer than they."""
 _OVERDISPERSION = 2.0
 """Tokens of one request are alike, so a window says less than its number of drafts."""
 
@@ -135,6 +137,8 @@ def _age(window: list[float], share: float, counts: Sequence[float]) -> None:
 def _apart(short: Sequence[float], long: Sequence[float]) -> float:
     """By how many standard errors, squared, two windows disagree.
 
+    Many drafts at once come from few requests: their count overstates what they say.
+
     >>> _apart((12, 12), (400, 200)) > 16 > _apart((12, 8), (400, 200))
     True
     """
@@ -145,13 +149,4 @@ def _apart(short: Sequence[float], long: Sequence[float]) -> float:
     # An exponential window whose weights add up to n spreads like one of 2 n equal weights.
     chance = p * (1 - p) * (1 / (2 * drafts) + 1 / long[0])
     apart = accepted / drafts - p
-    return apart * apart / chance / _breadth(drafts) ** 2
-
-
-def _breadth(drafts: float) -> float:
-    """Many drafts at once come from few requests: their count overstates what they say.
-
-    >>> _breadth(10), round(_breadth(160), 2)
-    (1.0, 2.0)
-    """
-    return max(1.0, sqrt(sqrt(drafts / 10)))
+    return apart * apart / chance / (sqrt(drafts / _ALIKE_DRAFTS) if drafts > _ALIKE_DRAFTS else 1)

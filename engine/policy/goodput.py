@@ -129,14 +129,14 @@ class Goodput:
 
     def _rates(self, here: int) -> list[float] | None:
         """Expected tokens of a request per second, by k."""
-        times = self._experience.times
-        rates = []
-        for k, tokens in enumerate(self._experience.acceptance.expected):
-            seconds = times.seconds(here, k)
-            if seconds is None:
-                return None
-            rates.append(tokens / seconds)
-        return rates
+        known = self._experience
+        seconds = known.times.row(here, known.k_max)
+        if seconds is None:
+            return None
+        return [
+            tokens / spent
+            for tokens, spent in zip(known.acceptance.expected, seconds, strict=False)
+        ]
 
     def _error(self, here: int, k: int, other: int) -> float:
         """Relative standard error of the ratio of two k's."""

@@ -113,6 +113,10 @@ class StepTimes:
             return None
         return self._look(bucket, k)[0][k]
 
+    def row(self, bucket: int, deepest: int) -> list[float] | None:
+        """`seconds` for every k from 0 to `deepest` and maybe above; not to be changed."""
+        return None if self._level is None else self._look(bucket, deepest)[0]
+
     def error(self, bucket: int, k: int) -> float:
         """Relative standard error of `seconds`."""
         if self._level is None:
