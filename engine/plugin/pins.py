@@ -131,6 +131,8 @@ class Pins:
                 self.exact_requests += 1
 
     def _trim(self, *_: Any) -> None:
+        if not self._pinned:
+            return
         for request_id, k in list(self._pinned.items()):
             request = self._scheduler.requests.get(request_id)
             if request is None:

@@ -58,6 +58,8 @@ class Recorder:
         self._stats: Any = None
         """vLLM's own sums over this step's drafts, as far as they are made."""
         self._drafts = self._drafted = 0
+        if self._summed:
+            return
         self._by_length = [0] * (self._k_max + 1)
         """Drafts of this step by their length; `_by_accepted` by their accepted tokens."""
         self._by_accepted = [0] * (self._k_max + 1)
