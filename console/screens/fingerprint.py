@@ -40,7 +40,7 @@ class FingerprintScreen(FactsScreen):
         place = self.book.place(url)
         found = []
         if place.exists():
-            found.append(("pin ", f"the pin  {view.spelt(place, Path.home())}"))
+            found.append(("pin ", f"the pin  {place.name}"))
         for number, engine in enumerate(desk.engines):
             if engine.url != url:
                 found.append((f"desk {number}", f"{engine.name}  {engine.url}"))

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specdeck.engine.errors import SpecdeckError
-from specdeck.engine.fingerprint import look, pins
-from specdeck.engine.fingerprint.seen import Seen
 
+# What a look needs is imported by the first one: a console paints before it.
 if TYPE_CHECKING:
     from specdeck.engine.control.client import EngineClient
+    from specdeck.engine.fingerprint.seen import Seen
     from specdeck.engine.fingerprint.webhook import Webhook
     from specdeck.engine.store.fingerprints import Moment
 
@@ -45,8 +45,10 @@ class Book:
 
         `ask_own` is for vLLM's own, which costs a token where there is no plugin.
         """
+        from specdeck.engine.fingerprint.look import look
+
         async with self._client(engine) as client:
-            seen = await look.look(client, ask_own=ask_own)
+            seen = await look(client, ask_own=ask_own)
         await self._note(seen)
         return seen
 
@@ -54,29 +56,36 @@ class Book:
         self, seen: Seen, told: Callable[[int, int], None] = lambda done, of: None
     ) -> Seen:
         """`seen` as it is by now, with its behaviour; `told` hears how many probes are done."""
+        from specdeck.engine.fingerprint.look import look
         from specdeck.engine.fingerprint.probe import probed
 
         async with self._client(seen.url) as client:
             behaviour = await probed(client, told=told)
-            found = replace(await look.look(client), behaviour=behaviour)
+            found = replace(await look(client), behaviour=behaviour)
         await self._note(found)
         return found
 
     def place(self, url: str) -> Path:
         """Where the pin of the engine at `url` lies, or would."""
-        return self._given.get(url) or pins.default_place(self._pins, url)
+        from specdeck.engine.fingerprint.pins import default_place
+
+        return self._given.get(url) or default_place(self._pins, url)
 
     async def pinned(self, url: str) -> Seen | None:
         """The engine's pin; None where there is none. Raises UsageError for one that is none."""
+        from specdeck.engine.fingerprint.pins import read
+
         place = self.place(url)
         if url not in self._given and not place.exists():
             return None
-        return await asyncio.to_thread(pins.read, place)
+        return await asyncio.to_thread(read, place)
 
     async def pin(self, seen: Seen) -> Path:
         """Writes `seen` as the pin of its engine; raises SpecdeckError."""
+        from specdeck.engine.fingerprint.pins import write
+
         place = self.place(seen.url)
-        await asyncio.to_thread(pins.write, seen, place)
+        await asyncio.to_thread(write, seen, place)
         return place
 
     async def moments(self, url: str) -> tuple[Moment, ...]:
