@@ -28,6 +28,10 @@ BENCHMARKS = {
     "check_speed": "A check, and its requests from a plain client",
     "check_gentle": "Production's inter-token latency beside a gentle check",
     "check_memory": "What a check holds in memory",
+    "fingerprint_cost": "What a fingerprint costs",
+    "fingerprint_engines": "Names over restarts with no change",
+    "fingerprint_behaviour": "The behaviour probe, idle, under load and in another dtype",
+    "fingerprint_stamping": "Responses with the live name, and without",
 }
 HEAD = """# Results
 
