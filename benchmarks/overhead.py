@@ -89,12 +89,12 @@ async def compared(plain: Flown, flown: Flown, options: argparse.Namespace) -> N
     print(table(["with / without: lowest", "median", "highest"], rows))
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--policy", choices=["threshold", "goodput"])
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     pinned: dict[str, Any] = {}
     if options.policy:
         pinned["speculative_config"] = json.dumps(speculation(PINNED_K))

@@ -69,15 +69,17 @@ class Acceptance:
         slow, fast = exp(-steps / self._memory), exp(-steps / _FAST_STEPS)
         middle = exp(-steps / _MIDDLE_STEPS)
         neglected = exp(-steps * _NEGLECTED / self._memory)
-        for position, counts in enumerate(self._block):
-            long = self._slow[position]
-            if not counts[0]:
+        windows = ((self._slow, slow), (self._middle, middle), (self._fast, fast))
+        for position, (chances, accepted) in enumerate(self._block):
+            if not chances:
+                long = self._slow[position]
                 long[0] *= neglected
                 long[1] *= neglected
                 continue
-            _age(long, slow, counts)
-            _age(self._fast[position], fast, counts)
-            _age(self._middle[position], middle, counts)
+            for window, share in windows:
+                counts = window[position]
+                counts[0] = counts[0] * share + chances
+                counts[1] = counts[1] * share + accepted
         shifted = self._differs(self._fast) or self._differs(self._middle)
         if shifted:
             self._start_again()
@@ -104,8 +106,9 @@ class Acceptance:
         apart, limit = 0.0, _SHIFT - _SHIFT_MORE
         for counts, short, long in zip(self._block, window, self._slow, strict=True):
             if counts[0]:
-                apart += _apart(short, long)
                 limit += _SHIFT_MORE
+                if short[0] >= _FEWEST <= long[0]:
+                    apart += _apart(short, long)
         return apart > limit
 
     def _start_again(self) -> None:
@@ -128,12 +131,6 @@ class Acceptance:
             self.expected.append(tokens)
 
 
-def _age(window: list[float], share: float, counts: Sequence[float]) -> None:
-    """Leaves `share` of a window and adds `counts`."""
-    window[0] = window[0] * share + counts[0]
-    window[1] = window[1] * share + counts[1]
-
-
 def _apart(short: Sequence[float], long: Sequence[float]) -> float:
     """By how many standard errors, squared, two windows disagree.
 
@@ -143,8 +140,6 @@ def _apart(short: Sequence[float], long: Sequence[float]) -> float:
     True
     """
     drafts, accepted = short
-    if drafts < _FEWEST or long[0] < _FEWEST:
-        return 0.0
     p = (long[1] + 1) / (long[0] + 2)
     # An exponential window whose weights add up to n spreads like one of 2 n equal weights.
     chance = p * (1 - p) * (1 / (2 * drafts) + 1 / long[0])
