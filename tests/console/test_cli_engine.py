@@ -11,6 +11,7 @@ import pytest
 
 from specdeck.console.cli import outcome
 from specdeck.engine.control.protocol import PREFIX, TOKEN_HEADER, Capability, EngineState
+from specdeck.engine.control.tuning import BreakerTuning, TrialTuning, Tuning
 from specdeck.engine.store.store import Store
 
 Captured = pytest.CaptureFixture[str]
@@ -223,6 +224,29 @@ def test_parameters_and_the_breaker_are_sent_as_they_are_spelled(
     asked = json.loads(sent)
     assert asked["parameters"] == {"goodput.margin": 0.03, "breaker.acceptance_floor": "none"}
     assert asked["breaker"] == "open"
+
+
+def test_a_trial_stays_until_its_verdict_and_is_in_the_audit_log(
+    engine: Server, capsys: Captured, home: Path
+) -> None:
+    trial = TrialTuning(
+        "reverted", "ana", {"k": 5}, {"k": 3}, 30.0, 1.0, verdict="worse", reason="worse: -3 %",
+        number=1,
+    )  # fmt: skip
+    tuning = Tuning("one", 1, 0.0, "fixed", None, (), (), BreakerTuning("closed", False), trial)
+    engine.answers[f"{PREFIX}/tuning"] = (200, tuning.as_json())
+    assert outcome(["set", engine.url, "k=3", "--trial", "30", "--reason", "why", "--json"]) == 0
+    said = capsys.readouterr()
+    told = json.loads(said.out)
+    assert (told["requested"], told["applied"], told["before"]) == ({"k": 3}, {"k": 5}, {"k": 5})
+    assert (told["trial"]["state"], told["trial"]["verdict"]) == ("reverted", "worse")
+    assert "trial reverted: worse: -3 %" in said.err
+    sent = json.loads(next(body for path, _, body in engine.asked if path.endswith("/control")))
+    assert (sent["judge"], sent["trial_s"], sent["lease_s"]) == (True, 30.0, 10.0)
+    with Store(home / "data" / "specdeck.sqlite") as store:
+        action = store.last_action(engine.url)
+    assert action is not None
+    assert action.reason == "trial reverted: worse: -3 %"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from specdeck.engine.plugin import exact
 from specdeck.engine.plugin.exact import marked
 from specdeck.engine.plugin.pins import Pins
 
@@ -68,3 +69,25 @@ def test_exact_traffic_is_counted_apart() -> None:
     scheduler.requests.clear()
     assert (pins.exact_requests, pins.exact_running, pins.exact_tokens) == (3, 0, 21)
     assert len(pins) == 0
+
+
+async def test_where_the_name_is_checked_the_request_is_marked_or_refused() -> None:
+    class Serving:
+        models = SimpleNamespace(base_model_paths=[SimpleNamespace(name="tools")])
+
+        async def _check_model(self, request: Any) -> str | None:
+            return "no such model" if request.model == "nobody" else None
+
+        def create_error_response(self, message: str) -> str:
+            return f"400: {message}"
+
+    exact._check(Serving, NAMES)
+    serving = Serving()
+    good = ask("tools-exact")
+    assert await serving._check_model(good) is None
+    assert good.vllm_xargs == {"specdeck_k": 0, "specdeck_exact": 1}
+    refused = await serving._check_model(ask("tools-exact", specdeck_k=1))
+    assert refused is not None
+    assert refused.startswith("400: tools-exact is answered target-only")
+    assert await serving._check_model(ask("nobody")) == "no such model"
+    assert await serving._check_model(SimpleNamespace(model="tools-exact")) is None
