@@ -134,9 +134,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--streams", type=int, default=4)
+    parser.add_argument("--scheduling", nargs="+", default=["fcfs", "priority"])
     options = parser.parse_args()
     rows = []
-    for name in ("fcfs", "priority"):
+    for name in options.scheduling:
         with engine(scheduling_policy=name) as served:
             rows.append([name, *asyncio.run(measured(served, options))])
         print(rows[-1], file=sys.stderr, flush=True)

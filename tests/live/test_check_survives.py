@@ -171,11 +171,10 @@ def test_a_reference_with_another_tokenizer_is_refused(
 def test_a_killed_engine_is_gone_on_with_and_nothing_counts_twice(
     deck: Any, serving: Any, config: Path
 ) -> None:
-    words = (serving.url, "--limit", "120", "--max-tokens", "64", "--json")
+    words = (serving.url, "--limit", "60", "--max-tokens", "48", "--json")
     check = begun(deck, *words, "--patience", "1", "--fresh")
     try:
-        until(lambda: written(deck) >= 20, check)
-        httpx.get(f"{serving.url}/health", timeout=10)
+        until(lambda: written(deck) >= 10, check)
         for child in psutil.Process(serving.record["pid"]).children(recursive=True):
             child.kill()
         psutil.Process(serving.record["pid"]).kill()
@@ -184,17 +183,17 @@ def test_a_killed_engine_is_gone_on_with_and_nothing_counts_twice(
         check.kill()
     assert (check.returncode, said) == (3, ""), talk[-2000:]
     kept = written(deck)
-    assert 20 <= kept < 120
+    assert 10 <= kept < 60
     deck("stop", serving.url)
 
     anew = deck.start(config, port=int(serving.url.rsplit(":", 1)[1]))
     assert anew.url == serving.url
-    done = deck("check", *words, "--max-mismatch", "5%", timeout=2 * WAIT_S)
+    done = deck("check", *words, "--max-mismatch", "10%", timeout=2 * WAIT_S)
     assert done.returncode == 0, done.stderr[-2000:]
     assert f"goes on after {kept} prompts" in done.stderr
     data = json.loads(done.stdout)
-    assert (data["prompts"], data["noise_floor"]["pairs"], data["mismatches"]) == (120, 120, 0)
-    assert data["arms"]["serving"]["tokens"] <= 120 * 2 * 64
+    assert (data["prompts"], data["noise_floor"]["pairs"], data["mismatches"]) == (60, 60, 0)
+    assert data["arms"]["serving"]["tokens"] <= 60 * 2 * 48
 
 
 class Proxy(ThreadingHTTPServer):
