@@ -13,7 +13,7 @@ LEAST_S = 0.4
 """Measured in a visit at least."""
 LEAST_ROUNDS, MOST_ROUNDS = 3, 12
 """Fewer give no interval worth the name."""
-LEASE_S = 10.0
+LEASE_S = 8.0
 """Seconds after which the engine takes the sweep's k back when nobody renews it."""
 
 
