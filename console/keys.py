@@ -86,21 +86,6 @@ KEYS: tuple[Key, ...] = (
     Key("console.quit", ("q", "ctrl+q", "ctrl+c"), "app.quit", "quit",
         "Leave; an engine that was started here may go on.", "Console",
         shown="q ctrl+c", footer=True),
-    Key("fingerprint.against", ("g",), "against", "against",
-        "On the fingerprint screen: compare with the pin, another engine or an earlier moment.",
-        "Fingerprint"),
-    Key("fingerprint.pin", ("p",), "pin", "pin", "There: keep what is seen as the pin.",
-        "Fingerprint"),
-    Key("fingerprint.probe", ("b",), "probe", "probe",
-        "There: ask the behaviour probe, the third name.", "Fingerprint"),
-    Key("fingerprint.changes", ("v",), "changes", "changes",
-        "There: what differs alone, or every fact.", "Fingerprint"),
-    Key("fingerprint.unfold", ("e",), "unfold", "unfold", "There: unfold all, or fold all.",
-        "Fingerprint"),
-    Key("fingerprint.search", ("slash",), "search", "search",
-        "There: search facts and values.", "Fingerprint", shown="/"),
-    Key("fingerprint.save", ("w",), "save", "save", "There: save the diff as text.",
-        "Fingerprint"),
 )  # fmt: skip
 
 _BY_ID = {key.id: key for key in KEYS}

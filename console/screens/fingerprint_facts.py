@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +11,8 @@ from textual.app import ComposeResult
 from textual.events import Resize
 from textual.widgets import Input
 
-from specdeck.console import keys
 from specdeck.console.renderables.row import wrapped
+from specdeck.console.screens.fingerprint_keys import bindings, footer
 from specdeck.console.screens.over import OverScreen
 from specdeck.console.screens.steering import SteeringScreen
 from specdeck.console.view import fingerprint as view
@@ -30,19 +29,13 @@ from specdeck.engine.fingerprint.seen import Seen
 POLL_S = 1.0
 """Between two looks at an engine that reads its weights."""
 
-_MOVES = {"up": -1, "down": 1, "pageup": -10, "pagedown": 10, "home": -100_000, "end": 100_000}
-
 
 class FactsScreen(OverScreen):
     """Follows one engine's fingerprint; what is done with it is a subclass's."""
 
     CSS_PATH = "fingerprint.tcss"
     AUTO_FOCUS = ""  # keys belong to the list until somebody searches
-    BINDINGS = [
-        *keys.bindings("Fingerprint"),
-        *((key, f"move({by})", "Move") for key, by in _MOVES.items()),
-        ("enter,space,left,right", "fold", "Fold"),
-    ]
+    BINDINGS = [*bindings()]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium"), (34, "-tall")]
 
@@ -76,7 +69,7 @@ class FactsScreen(OverScreen):
 
     def on_mount(self) -> None:
         """Look at the engine and at its pin."""
-        self.query_one("#footer", Line).row = _footer(self.console.settings.keymap)
+        self.query_one("#footer", Line).row = footer()
         self.show()
         self.begin()
 
@@ -284,12 +277,3 @@ class FactsScreen(OverScreen):
         self.set_focus(None)
         search.set_class(bool(search.value), "-open")
         self.refill()
-
-
-def _footer(keymap: Mapping[str, str]) -> Row:
-    left: list[Cell] = []
-    for key in keys.KEYS:
-        if key.group == "Fingerprint":
-            first = keys.spelling(key, keymap).split()[0]
-            left += [Cell(f" {first} ", "key", f"screen.{key.action}"), Cell(key.label, "muted")]
-    return Row(tuple(left), (Cell(" esc ", "key", "screen.back"), Cell("back ", "muted")))
