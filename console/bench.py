@@ -35,6 +35,18 @@ class Wishes:
     threshold: float = 0.015
     gentle: bool = False
 
+    def plan(self) -> Plan:
+        """As a lab takes them."""
+        from specdeck.engine.divergence.lab import Plan
+        from specdeck.engine.divergence.request import Settings
+
+        return Plan(
+            settings=Settings(max_tokens=self.tokens),
+            threshold=self.threshold,
+            streams=self.streams,
+            gentle=self.gentle,
+        )
+
 
 @dataclass(slots=True)
 class Session:

@@ -22,14 +22,14 @@ from specdeck.console.widgets.candidates import Candidates
 from specdeck.console.widgets.flow import Flow
 from specdeck.console.widgets.passage import Passage
 from specdeck.console.widgets.toned import Line
-from specdeck.engine.divergence.prompts import Copies, PromptSet, named, prompts
+from specdeck.engine.divergence.prompts import Copies, PromptSet, copies, named, prompts
 from specdeck.engine.divergence.race import NAMES, Event, Judged, Parted, Said, race
 from specdeck.engine.divergence.report import case_line
 from specdeck.engine.divergence.resolution import Calibration
 from specdeck.engine.errors import SpecdeckError, Unsupported
 
 if TYPE_CHECKING:
-    from specdeck.engine.divergence.lab import Lab, Plan
+    from specdeck.engine.divergence.lab import Lab
 
 REDRAW_S = 0.1
 """Between two pictures of a stream: a link is slow, and so are eyes."""
@@ -39,7 +39,8 @@ class DivergenceScreen(Writing, OverScreen):
     """Asks both arms the same, and stops where they part."""
 
     CSS_PATH = "divergence.tcss"
-    BINDINGS = table.bindings(table.SPLIT)
+    TABLE = table.SPLIT
+    BINDINGS = table.bindings(TABLE)
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal"), (110, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium"), (34, "-tall")]
 
@@ -97,23 +98,10 @@ class DivergenceScreen(Writing, OverScreen):
         wanted = self.wishes.reference
         return None if wanted == self.live.engine.url else wanted
 
-    def plan(self) -> Plan:
-        """The wishes, as a lab takes them."""
-        from specdeck.engine.divergence.lab import Plan
-        from specdeck.engine.divergence.request import Settings
-
-        wishes = self.wishes
-        return Plan(
-            settings=Settings(max_tokens=wishes.tokens),
-            threshold=wishes.threshold,
-            streams=wishes.streams,
-            gentle=wishes.gentle,
-        )
-
     @asynccontextmanager
     async def lab(self) -> AsyncIterator[Lab]:
         """Both arms, with their facts on the screen."""
-        async with self.bench.labs(self.live.engine, self.reference, self.plan()) as lab:
+        async with self.bench.labs(self.live.engine, self.reference, self.wishes.plan()) as lab:
             self.split.arms, self.split.problem = lab.arms, None
             yield lab
 
@@ -146,7 +134,7 @@ class DivergenceScreen(Writing, OverScreen):
 
     def say(self, text: str, *, bad: bool = False) -> None:
         """One line below the arms."""
-        self.split.note = None if bad else text
+        self.split.note = None if bad else ("wrote", text)
         self.split.problem = text if bad else self.split.problem
         self.show()
 
@@ -207,18 +195,14 @@ class DivergenceScreen(Writing, OverScreen):
             self.show()
         elif isinstance(event, Judged):
             split.judged = event
-            self._keep(event)
-
-    def _keep(self, judged: Judged) -> None:
-        """So that bundle and report can be written of it."""
-        self.case = judged.outcome.as_json()
+            self.case = event.outcome.as_json()
 
     def action_stop(self) -> None:
         """Ask no further."""
         if self.split.running:
             self.workers.cancel_group(self, "race")
             self.split.running = False
-            self.split.problem = "stopped"
+            self.split.note = ("stopped", "enter asks both arms again")
             self.show()
 
     def action_next(self, by: int) -> None:
@@ -268,8 +252,6 @@ class DivergenceScreen(Writing, OverScreen):
 
     def action_replay(self) -> None:
         """The prompt of the screen, many times over."""
-        from specdeck.engine.divergence.prompts import copies
-
         if self.session.prompt is not None:
             self._results(copies(self.session.prompt, self.wishes.replays), replay=True)
 
@@ -309,17 +291,9 @@ class DivergenceScreen(Writing, OverScreen):
         """The prompt that was asked last, as a check of one."""
         if self.case is None or self.session.prompt is None:
             return None
-        from specdeck.engine.divergence.prompts import copies
-
         return Results(self.case, copies(self.session.prompt, 1), self.wishes, False)
 
     def chosen_case(self) -> Any:
         """The only case that there is."""
         cases = [] if self.case is None else self.case["cases"]
         return cases[0] if cases else None
-
-    def action_keys(self) -> None:
-        """The keys of this screen."""
-        from specdeck.console.screens.help import HelpScreen
-
-        self.app.push_screen(HelpScreen(table.SPLIT, self.console.settings.keymap))

@@ -30,13 +30,16 @@ if TYPE_CHECKING:
     from specdeck.engine.store.checks import Run
 
 PANES: Final = ("summary", "cases", "earlier")
+QUIET_S = 5.0
+"""A run that has told of nothing for so long waits for an engine that is down."""
 
 
 class ResultsScreen(Writing, OverScreen):
     """Runs a check while it is open; returns a prompt to see side by side, its case and its set."""
 
     CSS_PATH = "divergence_results.tcss"
-    BINDINGS = table.bindings(table.RESULTS)
+    TABLE = table.RESULTS
+    BINDINGS = table.bindings(TABLE)
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal"), (110, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium"), (30, "-tall")]
 
@@ -52,8 +55,8 @@ class ResultsScreen(Writing, OverScreen):
         self.note: str | None = None
         self.runs: tuple[Run, ...] = ()
         self.now: int | None = None
-        self.met = 0
-        """Cases that were met while it ran."""
+        self.heard = 0.0
+        """When the run last told of anything, Unix time in seconds."""
 
     def compose(self) -> ComposeResult:
         """Who is compared, how far, three panes, keys."""
@@ -127,7 +130,8 @@ class ResultsScreen(Writing, OverScreen):
             self.query_one("#problem", Line).row = view.remark(
                 self.problem or self._away(), self.note
             )
-            cases = self.met if self.case is None else len(self.case["cases"])
+            met = 0 if done is None else done.mismatches
+            cases = met if self.case is None else len(self.case["cases"])
             counts = {"summary": None, "cases": cases, "earlier": len(self.runs)}
             self.query_one("#panes", Line).row = view.panes(self.pane, counts)
             if self.case is None:
@@ -167,16 +171,17 @@ class ResultsScreen(Writing, OverScreen):
 
     def _away(self) -> str | None:
         """What a check waits for."""
-        if not self.running or self.live.tracks[self.live.selected].up is not False:
+        quiet = self.live.desk.clock() - self.heard > QUIET_S
+        if not (self.running and quiet) or self.live.tracks[self.live.selected].up is not False:
             return None
-        seconds = self.below.plan().patience_s
+        seconds = self.below.wishes.plan().patience_s
         return f"the engine does not answer: waiting for it up to {seconds:.0f} s, x stops"
 
     @work(group="check", exclusive=True)
     async def check(self) -> None:
         """Run it to its end, or until it is stopped; what was done is kept."""
         assert self.wanted is not None
-        self.case, self.progress, self.problem, self.met = None, None, None, 0
+        self.case, self.progress, self.problem, self.note = None, None, None, None
         self.running, self.stopped = True, False
         self.show()
         memory = self.bench.scratch if self.replay else self.bench.checks
@@ -199,11 +204,10 @@ class ResultsScreen(Writing, OverScreen):
         self.show()
 
     def _said(self, event: Progress | Found) -> None:
+        self.heard = self.live.desk.clock()
         if isinstance(event, Progress):
             self.progress = event
             self.show()
-            return
-        self.met += event.compared.pair == "cross"
 
     def _ended(self, data: dict[str, Any]) -> None:
         assert self.wanted is not None
@@ -234,9 +238,9 @@ class ResultsScreen(Writing, OverScreen):
         if self.running and self.progress is not None:
             done = f"{self.progress.done} of {self.progress.of}"
             kept = "forgotten" if self.replay else "kept: b goes on with it"
-            text = f"check stopped at {done}, {kept}"
-            self.below.split.problem = text
-            self.live.tell(text, "warn")
+            text = f"at {done}, {kept}"
+            self.below.split.note = ("stopped", text)
+            self.live.tell(f"check stopped {text}", "warn")
         self.workers.cancel_group(self, "check")
         self.dismiss(None)
 
@@ -277,12 +281,6 @@ class ResultsScreen(Writing, OverScreen):
         prompt = self.looked_up(results.prompts, case["prompt"])
         if prompt is not None:
             self.dismiss((prompt, case, results.prompts))
-
-    def action_keys(self) -> None:
-        """The keys of this screen."""
-        from specdeck.console.screens.help import HelpScreen
-
-        self.app.push_screen(HelpScreen(table.RESULTS, self.console.settings.keymap))
 
 
 def _statistics() -> None:

@@ -13,6 +13,7 @@ from specdeck.engine.errors import SpecdeckError
 
 if TYPE_CHECKING:
     from specdeck.console.bench import Bench, Results
+    from specdeck.console.keys import Key
     from specdeck.engine.divergence.prompts import Prompt, PromptSet
 
 
@@ -35,6 +36,17 @@ class Writing(Screen[Any]):
         """The case that a bundle is made of; None for none."""
         raise AssertionError("a screen that writes has a case")
 
+    TABLE: tuple[Key, ...] = ()
+    """The keys of the screen, for its help."""
+
+    def action_keys(self) -> None:
+        """The keys of this screen."""
+        from specdeck.console.app import Console
+        from specdeck.console.screens.help import HelpScreen
+
+        assert isinstance(self.app, Console)  # nothing else pushes these screens
+        self.app.push_screen(HelpScreen(self.TABLE, self.app.settings.keymap))
+
     def action_report(self) -> None:
         """Write the outcome down in Markdown, and say where it is."""
         from specdeck.engine.divergence.report import markdown
@@ -51,7 +63,10 @@ class Writing(Screen[Any]):
         from specdeck.engine.divergence.request import Settings
 
         results, case = self.results(), self.chosen_case()
-        if results is None or case is None:
+        if results is None:
+            self.say("nothing is measured yet, so there is no case to bundle", bad=True)
+            return
+        if case is None:
             self.say("nothing differs, so there is no case to bundle", bad=True)
             return
         prompt = self.looked_up(results.prompts, case["prompt"])

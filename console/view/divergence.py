@@ -45,8 +45,8 @@ class Split:
     judged: Judged | None = None
     recorded: str | None = None
     """The case of an earlier check that is being looked at again, on one line."""
-    note: str | None = None
-    """What was written where."""
+    note: tuple[str, str] | None = None
+    """A word and a line: what was written where, what was stopped."""
 
 
 def identity(name: str, split: Split, wanted: str | None) -> Row:
@@ -190,7 +190,7 @@ def _findings(split: Split, key: str) -> Iterator[Row]:
         if split.arms is None:
             yield _said("or", "muted", "e names another engine to compare with")
     if split.note is not None:
-        yield _said("wrote", "good", split.note)
+        yield _said(split.note[0], "accent", split.note[1])
     if split.recorded is not None:
         yield _said("in the check", "accent", split.recorded)
     if split.judged is not None:

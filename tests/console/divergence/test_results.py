@@ -125,8 +125,8 @@ async def test_escape_stops_a_check_and_says_what_is_kept(deck: Opens, fakes: An
         await pilot.press("escape")
         below = pilot.app.screen
         assert isinstance(below, DivergenceScreen)
-        assert below.split.problem is not None
-        assert "kept: b goes on" in below.split.problem
+        assert below.split.note is not None
+        assert "kept: b goes on" in below.split.note[1]
         with one.bench.checks() as checks:
             assert checks.recent() == ()
 
@@ -199,3 +199,16 @@ async def test_a_file_that_is_gone_is_one_line(deck: Opens, fakes: Any) -> None:
         assert "mine.jsonl" in str(screen.split.problem)
         await pilot.press("b")
         assert pilot.app.screen is screen
+
+
+async def test_a_replay_that_is_left_is_forgotten(deck: Opens, fakes: Any) -> None:
+    one = made(deck, fakes)
+    one.bench.session.wishes = Wishes(tokens=24, replays=500, streams=1)
+    async with one.app.run_test() as pilot:
+        screen = await results(pilot, "r")
+        await until(pilot, lambda: screen.progress is not None and screen.progress.done > 1)
+        await pilot.press("escape")
+        below = pilot.app.screen
+        assert isinstance(below, DivergenceScreen)
+        assert below.split.note is not None
+        assert "forgotten" in below.split.note[1]
