@@ -63,8 +63,8 @@ class Server(ThreadingHTTPServer):
             return {"choices": [{"prompt_logprobs": [thought] * len(body["prompt"])}]}
         if "n" in body:
             draw = Random(body["prompt"])  # the same of every arm
-            ids = ([5, draw.randrange(6, 9)] for _ in range(body["n"]))
-            return {"choices": [{"token_ids": one} for one in ids]}
+            drawn = ([5, draw.randrange(6, 9)] for _ in range(body["n"]))
+            return {"choices": [{"token_ids": one} for one in drawn]}
         pinned = "vllm_xargs" in body
         wrong = body["prompt"] in self.wrong and not pinned
         random = Random(body["prompt"])
