@@ -17,11 +17,12 @@ import gzip
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
-from math import exp
 from pathlib import Path
 from random import Random
 from statistics import fmean
 from typing import Any, NamedTuple
+
+from benchmarks.policy_synthetic import synthetic
 
 from specdeck.engine.policy.breaker import Breaker
 from specdeck.engine.policy.experience import Experience
@@ -33,22 +34,11 @@ from specdeck.engine.policy.parameters import Goodput as GoodputParameters
 from specdeck.engine.policy.parameters import Threshold as ThresholdParameters
 from specdeck.engine.policy.pilot import Pilot
 from specdeck.engine.policy.threshold import Threshold
-from specdeck.engine.tuning.cost import CostModel
 from specdeck.engine.tuning.simulation import Cell, Engine, Pools, rate, recorded
 
 RECORDED = sorted((Path(__file__).parent / "data").glob("steps*.jsonl.gz"))
-K_MAX = 5
-SYNTHETIC = {
-    "predictable": (0.90, 0.88, 0.86, 0.85, 0.85),
-    "middling": (0.65, 0.52, 0.60, 0.60, 0.60),
-    "hard": (0.12, 0.10, 0.10, 0.10, 0.10),
-}
-"""Conditional acceptance by position."""
-
-COST = CostModel(base=0.010, per_request=0.0002, per_k=0.0012, per_token=0.00015)
 STRETCH = 8
 """Steps in a row of one text, where two are mixed."""
-NOISE, HICCUP, HICCUP_TIMES = 0.08, 0.01, 3.0
 
 
 class Segment(NamedTuple):
@@ -57,34 +47,6 @@ class Segment(NamedTuple):
     text: str
     requests: int
     seconds: float
-
-
-def synthetic(random: Random, batches: Iterable[int], count: int = 4000) -> Pools:
-    """Pools from the model."""
-    return {
-        (text, requests): Cell(
-            [COST.seconds(requests, k) for k in range(K_MAX + 1)],
-            [_noise(random) for _ in range(count)],
-            [_accepted(random, shares, requests) for _ in range(count)],
-        )
-        for text, shares in SYNTHETIC.items()
-        for requests in batches
-    }
-
-
-def _noise(random: Random) -> float:
-    slow = HICCUP_TIMES if random.random() < HICCUP else 1.0
-    return exp(random.gauss(0, NOISE)) * slow
-
-
-def _accepted(random: Random, shares: tuple[float, ...], requests: int) -> list[int]:
-    accepted = [0] * K_MAX
-    for _ in range(requests):
-        for position in range(K_MAX):
-            if random.random() >= shares[position]:
-                break
-            accepted[position] += 1
-    return accepted
 
 
 def records(paths: Iterable[Path]) -> dict[str, list[dict[str, Any]]]:
