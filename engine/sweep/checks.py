@@ -56,6 +56,11 @@ def moved(state: EngineState) -> Conflict:
     )
 
 
+def kept(state: EngineState) -> Conflict:
+    """Somebody asked for what was in force anyway: no change, but it is to stay."""
+    return Conflict(f"somebody set k={state.k_set} for good in mid-sweep", remedy="sweep again")
+
+
 def max_num_seqs(facts: Mapping[str, Any]) -> int | None:
     """The largest batch of the engine; None where the facts do not say.
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from specdeck.engine.control.observe import STEPS_IN_FLIGHT
 from specdeck.engine.control.protocol import Applied, Change, EngineState, Step
 from specdeck.engine.errors import Conflict, EngineError, SpecdeckError, Unsupported, UsageError
-from specdeck.engine.sweep.checks import idle, moved, refuse
+from specdeck.engine.sweep.checks import idle, kept, moved, refuse
 from specdeck.engine.sweep.plan import Plan
 from specdeck.engine.tuning.stay import Stay
 from specdeck.engine.tuning.sweep import order
@@ -215,6 +215,10 @@ class Sweep:
         if state.version != self._version:
             self._ours = False
             raise moved(state)
+        lease = state.lease
+        if lease is None or (lease.k, lease.mode) != (self.found.k_set, self.found.mode):
+            self._ours = False
+            raise kept(state)
         if stay.visit() is None or stay.work.seconds < self.plan.measure_s / 4:
             raise idle(self.plan.measure_s + PATIENCE_S)
         if stay.obeyed < stay.steps / 2:

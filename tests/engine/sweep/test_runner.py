@@ -73,7 +73,8 @@ class SweptEngine:
 
     async def state(self) -> EngineState:
         self._expire()
-        left = None if self.ends is None else Lease(self.ends - self.now, 5, "speculate")
+        back = (self.first.k_set, self.first.mode)
+        left = None if self.ends is None else Lease(self.ends - self.now, *back)
         return replace(self.here, step=self.step, lease=left)
 
     async def facts(self) -> dict[str, Any]:
@@ -200,6 +201,20 @@ async def test_whoever_steers_meanwhile_is_named_and_left_alone(make: Make) -> N
     assert engine.here.k_set == 4
     assert not any(change.cancel for change in engine.changes)
     assert len(sweep.stays) == 2
+
+
+async def test_whoever_asks_for_the_k_of_the_moment_is_noticed_too(make: Make) -> None:
+    sweep, engine = make()
+
+    def bob() -> None:
+        if len(sweep.stays) == 2:
+            engine.ends = None  # nothing to turn, but nothing to give back either
+
+    engine.meanwhile = bob
+    with pytest.raises(Conflict, match=r"somebody set k=\d for good"):
+        await sweep.run()
+    assert len(sweep.stays) == 2
+    assert sum(change.k is not None for change in engine.changes) == 3
 
 
 async def test_an_engine_started_anew_is_not_touched_again(make: Make) -> None:
