@@ -24,13 +24,15 @@ def whisker(
     end = _cell(value, top, width)
     if low is None or high is None:
         return _runs("━" * end, "", width)
-    first, last = min(end, _cell(low, top, width)), max(end, _cell(high, top, width))
+    end = min(end, width - 1)
+    first = min(end, _cell(low, top, width))
+    last = min(width - 1, max(end, _cell(high, top, width)))
     if last - first < 2:
         return _runs("━" * first, "┃" if last > first else "", width)
     inside = ["─"] * (last - first + 1)
     inside[end - first] = "┼"
     inside[0], inside[-1] = "├", "┤"
-    return _runs("━" * first, "".join(inside)[: width - first], width)
+    return _runs("━" * first, "".join(inside), width)
 
 
 def _cell(value: float, top: float, width: int) -> int:

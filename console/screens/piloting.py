@@ -83,7 +83,7 @@ class PilotingScreen(SteeringScreen):
         """Open the breaker by hand, or reset it."""
         state = self.tracks[self.selected].known
         closed = state is None or state.breaker == "closed"
-        self.wish(Want(breaker="open" if closed else "closed"))
+        self.wish(Want(breaker="open" if closed else "closed", reason="from the console"))
 
     def action_undo(self) -> None:
         """Take a trial back, or else this console's last change."""

@@ -75,6 +75,9 @@ def _reason(track: Track, state: EngineState, t: float) -> Track:
     if said is not None and said.text is not None and t - said.t < REASONS_APART_S:
         return track
     track = replace(track, said=Said(t, state.policy_reason))
+    last = state.last_change
+    if last is not None and last.reason == state.policy_reason:
+        return track  # the change itself has been told
     return track.told(t, f"{state.policy}: {state.policy_reason}")
 
 

@@ -16,6 +16,8 @@ from specdeck.engine.metrics.reading import Reading
 POINTS: Final = 1200
 """Samples kept for the charts; wider terminals do not exist."""
 EVENTS: Final = 200
+KEY: Final = "key"
+"""The reason of a change that has no better one."""
 TRIAL_LEASE_S: Final = 15.0
 """A trial of a console that is gone ends after so long, seconds."""
 
@@ -54,7 +56,7 @@ class Want:
     k: int | None = None
     mode: Mode | None = None
     policy: Policy | None = None
-    reason: str = "key"
+    reason: str = KEY
     breaker: Literal["open", "closed"] | None = None
     parameters: tuple[tuple[str, Value], ...] = ()
     """By their dotted names."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from specdeck.console.view.cell import Cell, Line, Row, Tone
-from specdeck.console.view.track import Event, Track
+from specdeck.console.view.news import SWEEP
+from specdeck.console.view.track import KEY, Event, Track
 from specdeck.console.view.words import LocalTime, at, duration, number, oneline
 from specdeck.engine.control.tuning import (
     BreakerTuning,
@@ -38,7 +40,7 @@ def status(track: Track) -> tuple[Row, ...]:
     if tuning.trial is not None:
         rows.append(_said("trial", *trial(tuning.trial)))
     rows.append(_said("saved", *_ledger(tuning.ledger)))
-    if tuning.reason:
+    if tuning.reason and tuning.reason != KEY:
         rows.append(_said("why", oneline(tuning.reason)))
     if breaker.evidence:
         rows.append(_said("evidence", oneline(breaker.evidence)))
@@ -222,7 +224,7 @@ def value(found: object) -> str:
 
 def feed(track: Track, local: LocalTime, most: int = 40) -> tuple[Row, ...]:
     """What moved k and why, and what the operator was told; the newest first."""
-    changes = () if track.tuning is None else track.tuning.changes
+    changes = () if track.tuning is None else _gathered(track.tuning.changes)
     told = {oneline(change.reason) for change in changes}
     events = [event for event in track.events if not any(text in event.text for text in told)]
     every = [*map(_event, changes), *events]
@@ -232,8 +234,19 @@ def feed(track: Track, local: LocalTime, most: int = 40) -> tuple[Row, ...]:
     return tuple(_line(event, local) for event in every[:most])
 
 
+def _gathered(changes: tuple[KChange, ...]) -> tuple[KChange, ...]:
+    """The moves of k, those of one sweep as one."""
+    found: list[KChange] = []
+    for change in changes:
+        swept = change.reason.startswith(SWEEP)
+        if swept and found and found[-1].reason.startswith(SWEEP):
+            change = replace(change, before=found.pop().before)
+        found.append(change)
+    return tuple(found)
+
+
 def _event(change: KChange) -> Event:
-    reason = oneline(change.reason)
+    reason = oneline(change.reason).removesuffix(f": {KEY}")
     moved = f"k {change.before} → {change.after}"
     text = reason if reason.startswith("k ") or change.before == change.after else (
         f"{moved}: {reason}"

@@ -196,7 +196,7 @@ def _row(
 def _interval(measured: Measured | None) -> str:
     if measured is None or measured.low is None or measured.high is None:
         return DASH
-    return f"{number(measured.low)}–{number(measured.high)}"
+    return f"{number(max(0.0, measured.low))}–{number(measured.high)}"
 
 
 def _label(k: int, track: Track, swept: Swept | None) -> Cell:
