@@ -25,6 +25,8 @@ from specdeck.console.view.words import LocalTime
 if TYPE_CHECKING:
     from specdeck.console.bench import Bench
     from specdeck.console.load import Load
+    from specdeck.console.screens.startup import StartupScreen
+    from specdeck.engine.errors import SpecdeckError
     from specdeck.engine.fingerprint.book import Book
     from specdeck.engine.launch.attach import FlownEngine
     from specdeck.engine.launch.progress import Progress
@@ -65,8 +67,8 @@ class Console(App[str]):
         load: Load | None = None,
         who: str = "operator",
         on_change: Callable[[Action], None] = lambda action: None,
-        bench: Bench | None = None,
         book: Book | None = None,
+        bench: Bench | None = None,
         themes: Sequence[Path] = (),
         clock: Callable[[], float] = time.time,
         local: LocalTime = time.localtime,
@@ -87,6 +89,8 @@ class Console(App[str]):
         self.folders = folders or _folders
         self.owned = owned
         self.progress = progress
+        self.failure: SpecdeckError | None = None
+        """What the start raised."""
         self.keys = keys.available(engines=len(engines) > 1, load=load is not None)
         self.desk = Desk(
             tuple(engines),
@@ -95,13 +99,11 @@ class Console(App[str]):
             who=who,
             on_change=on_change,
             load=load,
-        self.failure: SpecdeckError | None = None
-        """What the start raised."""
             clock=clock,
             local=local,
             footer=keys.footer(self.keys, self.settings.keymap),
-            book=book,
             bench=bench,
+            book=book,
         )
         found = theme.load(theme.SHIPPED, *themes)
         self.theme_names = tuple(one.name for one in found.themes)
@@ -146,6 +148,10 @@ class Console(App[str]):
         """The engine answers: fly it."""
         self.push_screen(LiveScreen(self.desk))
 
+    def on_startup_screen_raised(self, message: StartupScreen.Raised) -> None:
+        """Keep the error for whoever opened the console."""
+        self.failure = message.error
+
     def use_theme(self, name: str) -> None:
         """Switch to a theme; an unknown one is named and the first shipped one taken."""
         if name not in self.available_themes:
@@ -156,10 +162,6 @@ class Console(App[str]):
         self.theme = name
 
     def action_next_theme(self) -> None:
-    def on_startup_screen_raised(self, message: StartupScreen.Raised) -> None:
-        """Keep the error for whoever opened the console."""
-        self.failure = message.error
-
         """The theme after this one."""
         names = self.theme_names
         now = names.index(self.theme) if self.theme in names else -1
