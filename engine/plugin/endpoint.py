@@ -68,6 +68,16 @@ class SpecdeckEndpoint:
             await self._take_hold(engine_client, args)
         except Exception:  # whatever it is, the engine must come up without us
             logger.exception("specdeck did not take hold; the engine serves without it")
+        # Last, and so around what stamps a response: the stamp names the k of the request.
+        self._keep_exact(exact.exact_models(os.environ))
+
+    def _keep_exact(self, names: tuple[str, ...]) -> None:
+        """Has requests under exact names answered target-only, or says loudly that they are not."""
+        if not names:
+            return
+        self._inexact = exact.install(frozenset(names))
+        if self._inexact is not None:
+            logger.error("exact_models are NOT answered target-only: %s", self._inexact)
 
     async def _take_hold(self, engine_client: Any, args: Any) -> None:
         logger.info(
@@ -75,10 +85,6 @@ class SpecdeckEndpoint:
         )
         config = engine_client.vllm_config
         self._system_fingerprint = system_fingerprint(config)
-        if names := exact.exact_models(os.environ):
-            self._inexact = exact.install(frozenset(names))
-            if self._inexact is not None:
-                logger.error("exact_models are NOT answered target-only: %s", self._inexact)
         guard(engine_client, getattr(config.speculative_config, "num_speculative_tokens", 0) or 0)
         try:
             state_now = await self._answer("state", None, patience_s=_FIRST_PATIENCE_S)

@@ -42,7 +42,10 @@ def exact_models(environment: Mapping[str, str]) -> tuple[str, ...]:
     >>> exact_models({})
     ()
     """
-    found = json.loads(environment.get(EXACT_VARIABLE) or "[]")
+    try:
+        found = json.loads(environment.get(EXACT_VARIABLE) or "[]")
+    except ValueError:
+        return ()
     return tuple(map(str, found)) if isinstance(found, list) else ()
 
 
