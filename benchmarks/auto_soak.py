@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
+import signal
 import sys
 import time
 from collections import Counter
@@ -26,7 +27,7 @@ from specdeck.engine.control.client import EngineClient
 from specdeck.engine.control.protocol import Change
 from specdeck.engine.errors import Conflict
 
-PROMPTS = 24
+PROMPTS = 16
 TOKENS = 128
 WHO = "soak"
 
@@ -158,6 +159,7 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the engine ends with us
     with engine() as flown:
         tally = asyncio.run(soaked(flown, options.seconds, options.streams, options.seed))
     rows = [
