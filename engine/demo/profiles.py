@@ -16,6 +16,8 @@ from specdeck.engine.demo import boilerplate, corpus
 Kind = Literal["predictable", "hard"]
 PROMPT_CHARACTERS = 360
 """About a hundred tokens of the demo's tokenizer."""
+_TOKENS = 2048
+"""Token ids that every model has: the demo's own vocabulary is as small as this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +73,12 @@ class Ask:
     max_tokens: int
     frequency_penalty: float = 0.0
     """What a token loses, in logits, for each time the answer already has it."""
+    allowed: tuple[int, ...] = ()
+    """The only tokens that the answer may have; empty for all."""
 
     def body(self, model: str) -> dict[str, Any]:
         """The JSON of a streamed /v1/completions request that reports its usage as it goes."""
-        return {
+        body = {
             "model": model,
             "prompt": self.prompt,
             "max_tokens": self.max_tokens,
@@ -83,6 +87,7 @@ class Ask:
             "stream": True,
             "stream_options": {"include_usage": True, "continuous_usage_stats": True},
         }
+        return {**body, "allowed_token_ids": list(self.allowed)} if self.allowed else body
 
 
 def ask(kind: Kind, seed: int, number: int) -> Ask:
@@ -102,15 +107,18 @@ def predictable(random: Random) -> Ask:
 
 
 def hard(random: Random) -> Ask:
-    """A place in the standard library, to be gone on with: code with names of its own.
+    """A place in the standard library, to be gone on with in an eighth of the vocabulary.
 
-    Greedy like the predictable kind, with a penalty on what was written before: a small model
-    left alone repeats itself whatever the prompt, and repetition is what the draft is best at.
+    As under a grammar, the draft does not know which tokens the target is confined to, and so
+    is mostly wrong. Greedy like the predictable kind, with a penalty on what was written before:
+    a small model left alone repeats itself, and repetition is what the draft is best at.
     """
     library = _library()
     text = random.choice(library)
     start = random.randrange(max(1, len(text) - PROMPT_CHARACTERS))
-    return Ask(text[start : start + PROMPT_CHARACTERS], max_tokens=64, frequency_penalty=0.5)
+    allowed = sorted(random.sample(range(_TOKENS), _TOKENS // 8))
+    prompt = text[start : start + PROMPT_CHARACTERS]
+    return Ask(prompt, max_tokens=64, frequency_penalty=1.0, allowed=tuple(allowed))
 
 
 ASKS: dict[Kind, Callable[[Random], Ask]] = {"predictable": predictable, "hard": hard}

@@ -29,6 +29,13 @@ def test_a_request_is_greedy_streamed_and_fits_the_context(kind: Kind) -> None:
         assert len(each.prompt.encode()) + each.max_tokens < 1024
 
 
+def test_only_hard_text_is_confined_to_tokens_that_the_draft_does_not_know_of() -> None:
+    assert "allowed_token_ids" not in ask("predictable", 0, 1).body("demo")
+    one, other = (ask("hard", 0, number).body("demo")["allowed_token_ids"] for number in (1, 2))
+    assert len(one) == len(other) == 256
+    assert one != other
+
+
 def test_each_profile_names_itself() -> None:
     assert list(PROFILES) == ["predictable", "hard", "mixed", "burst"]
     assert all(name == profile.name for name, profile in PROFILES.items())
