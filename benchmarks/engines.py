@@ -70,6 +70,8 @@ def engine(*, plugin: bool = True, path: Path = DEMO, **arguments: Any) -> Itera
             process = subprocess.Popen(
                 command, env=variables, stdout=log, stderr=log, start_new_session=True
             )
+            # A time limit that ends the benchmark must end its engine too.
+            signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
             try:
                 _ready(process, f"http://127.0.0.1:{port}", Path(log.name))
                 yield Flown(f"http://127.0.0.1:{port}", token_file)
