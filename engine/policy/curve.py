@@ -91,8 +91,8 @@ class Curve:
             seconds / steps,
             committed / seconds,
             1e3 * seconds * requests / committed,
-            interval and interval.low,
-            interval and interval.high,
+            None if interval is None else interval.low,
+            None if interval is None else interval.high,
             now - blocks[-1][0],
         )
 
