@@ -120,7 +120,5 @@ class Totals:
 
 
 _COUNTS = tuple(
-    one.name
-    for one in fields(Totals)
-    if one.name not in ("serving", "reference", "calibration")
+    one.name for one in fields(Totals) if one.name not in ("serving", "reference", "calibration")
 )

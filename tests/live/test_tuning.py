@@ -82,7 +82,7 @@ async def test_a_trial_judges_itself_and_greedy_outputs_stay(
     async with streams(driver, prompts) as done:
         await driver.put(k=1, judge=True, lease_s=60, trial_s=4)
         async with asyncio.timeout(60):
-            while (trial := (await tuning(driver)).trial) is not None and not trial.over:
+            while (trial := (await tuning(driver)).trial) is not None and not trial.over:  # noqa: ASYNC110  # it ends in another process
                 await asyncio.sleep(0.2)
         assert trial is not None
         assert trial.state in ("kept", "reverted")
@@ -99,7 +99,7 @@ async def test_a_killed_console_gives_the_engine_back_within_the_lease(
 ) -> None:
     before = await driver.state()
     async with streams(driver, prompts):
-        console = subprocess.Popen(
+        console = subprocess.Popen(  # noqa: ASYNC220  # its end is what is tested
             [sys.executable, "-m", "specdeck", "set", engine.url, knob, "--trial", "90"],
             env=deck.environment,
             stdout=subprocess.DEVNULL,
@@ -125,7 +125,7 @@ async def test_an_interrupted_trial_takes_its_change_back_at_once(
     driver: Any, deck: Any, engine: Any, prompts: Any
 ) -> None:
     async with streams(driver, prompts):
-        console = subprocess.Popen(
+        console = subprocess.Popen(  # noqa: ASYNC220  # its end is what is tested
             [sys.executable, "-m", "specdeck", "set", engine.url, "k=2", "--trial", "90"],
             env=deck.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
