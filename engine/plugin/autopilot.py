@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from specdeck.engine.control.protocol import ORCHESTRATION_VARIABLE
@@ -25,6 +27,8 @@ from specdeck.engine.policy.parameters import parameters
 from specdeck.engine.policy.pilot import Pilot, Policy
 from specdeck.engine.policy.threshold import Threshold
 from specdeck.engine.policy.trial import Work
+
+logger = logging.getLogger("vllm.specdeck")
 
 _CHANGES = 50
 
@@ -47,6 +51,7 @@ class Autopilot:
     ) -> None:
         """`zero` says whether the engine can skip a round."""
         self._catalogue = catalogue
+        self._zero = zero
         self._wall = wall
         self._name: PolicyName = "fixed"
         self._observer = Observer(settle=2 if asynchronous else 1)
@@ -166,7 +171,10 @@ class Autopilot:
     def _made(self, name: PolicyName, *, k: int, carry: bool) -> Policy:
         known, catalogue = self.experience, self._catalogue
         if name == "goodput":
-            return Goodput(catalogue.goodput, known, k=max(k, 1))
+            rates = catalogue.goodput
+            if not self._zero and rates.min_draft_length < 1:
+                rates = replace(rates, min_draft_length=1)
+            return Goodput(rates, known, k=max(k, 1))
         if name == "threshold":
             rule = catalogue.threshold
             if carry:  # it goes on from where it is
@@ -183,8 +191,12 @@ def orchestration(environment: Mapping[str, str]) -> dict[str, Any]:
 
     >>> orchestration({"SPECDECK_ORCHESTRATION": '{"min_draft_length": 2}'})
     {'min_draft_length': 2}
-    >>> orchestration({})
-    {}
+    >>> orchestration({}), orchestration({"SPECDECK_ORCHESTRATION": "{"})
+    ({}, {})
     """
-    found = json.loads(environment.get(ORCHESTRATION_VARIABLE) or "{}")
+    try:
+        found = json.loads(environment.get(ORCHESTRATION_VARIABLE) or "{}")
+    except ValueError:
+        logger.warning("%s is not JSON: every parameter has its default", ORCHESTRATION_VARIABLE)
+        return {}
     return found if isinstance(found, dict) else {}

@@ -20,7 +20,6 @@ from specdeck.engine.control.protocol import (
     EngineState,
     LastChange,
     Lease,
-    Policy,
 )
 from specdeck.engine.control.tuning import Exact, Tuning
 from specdeck.engine.plugin import tuning
@@ -28,7 +27,7 @@ from specdeck.engine.plugin.checks import Standing, check
 from specdeck.engine.plugin.fingerprint_identity import Identity
 from specdeck.engine.plugin.judging import Trials
 from specdeck.engine.plugin.knobs import Knobs
-from specdeck.engine.plugin.refusal import Refusal
+from specdeck.engine.plugin.refusal import Refusal, change_from
 from specdeck.engine.plugin.seam import Engine
 from specdeck.engine.plugin.steering import Steering
 
@@ -72,12 +71,15 @@ class Controller:
         self._begin(orchestration)
 
     def _begin(self, orchestration: Mapping[str, Any]) -> None:
-        """Starts the policy that the config asks for."""
+        """Starts the policy that the config asks for; says what of it makes no sense."""
+        for block, reason in self._steering.wrong.items():
+            logger.warning("specdeck goes by its own %s parameters: %s", block, reason)
         if not orchestration.get("adaptive_draft"):
             return
-        policy: Policy = orchestration.get("policy") or "goodput"
+        wanted = {"policy": orchestration.get("policy") or "goodput"}
+        reason = "orchestration.adaptive_draft"
         try:
-            self.change(Change(policy=policy, who="config", reason="orchestration.adaptive_draft"))
+            self.change(change_from({**wanted, "who": "config", "reason": reason}))
         except Refusal as refusal:
             logger.warning("specdeck leaves k alone: %s", refusal)
 

@@ -82,7 +82,9 @@ class Steering:
         try:
             notices = self._bring_about(knobs, before)
         except Exception:
-            self.knobs = before  # what could not be done is not claimed
+            self.knobs = before  # what could not be done is neither claimed nor left half done
+            self._follow(before)
+            self._tell()
             raise
         if knobs != before:
             self.name()

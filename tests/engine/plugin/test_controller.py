@@ -613,3 +613,52 @@ def test_the_moves_of_k_are_told_in_words(controller: Controller, engine: Engine
     ]
     assert moves[0].reason == "trying"
     assert "k 4 → 3: 3 rounds in a row below the threshold" in moves[2].reason
+
+
+STEP3P5 = replace(BUILD, draft_architecture="step3p5")
+
+
+def test_a_draft_that_cannot_skip_a_round_is_never_given_k_zero(clock: Clock) -> None:
+    engine = Engine(STEP3P5)
+    controller = control(engine, clock)
+    with pytest.raises(Refusal, match="cannot skip"):
+        controller.change(Change(k=0))
+    controller.change(Change(policy="goodput"))
+    seen = set()
+    for number in range(2000):
+        # Target-only would pay here: a draft costs three times a step and is never accepted.
+        controller.seen(good(number, engine.k, 1) | {"seconds": 0.01 + 0.02 * engine.k})
+        seen.add(engine.k)
+    assert engine.k == 1
+    assert 0 not in seen
+
+
+def test_a_config_that_makes_no_sense_leaves_the_engine_as_it_is(
+    engine: Engine, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    controller = Controller(
+        engine, Identity({}), instance="i", clock=clock, wall=clock,
+        orchestration={"adaptive_draft": True, "policy": "faster", "cooldown": 1,
+                       "draft_acceptance_threshold": 0.99},
+    )  # fmt: skip
+    assert controller.state().policy == "fixed"
+    assert "policy is one of fixed" in caplog.text
+    assert "its own breaker parameters: acceptance_floor=0.99" in caplog.text
+
+
+def test_a_change_that_fails_half_way_is_taken_back_whole(
+    controller: Controller, engine: Engine
+) -> None:
+    def fails(on: bool) -> None:
+        raise RuntimeError("a worker is gone")
+
+    engine.skip_drafter = fails  # type: ignore[method-assign]  # one seam of a fake
+    wanted = Change(
+        mode="target-only", fallback="cold", parameters={"goodput.margin": 0.1}, policy="goodput"
+    )
+    with pytest.raises(RuntimeError):
+        controller.change(wanted)
+    assert engine.k == 5
+    tuning = controller.tuning()
+    assert tuning.policy == "fixed"
+    assert {each.name: each.value for each in tuning.parameters}["goodput.margin"] == 0.015
