@@ -97,6 +97,14 @@ class Controller:
         if seen is not None:
             self._trials.step(seen)
 
+    def blinded(self) -> None:
+        """No step is seen any more: a trial ends, and k is the operator's again."""
+        why = "specdeck failed at watching the steps; the engine's log says why"
+        self._trials.cancel(why)
+        self._steering.blinded(why)
+        fixed = replace(self._steering.knobs, policy="fixed")
+        self._turn(fixed, who="specdeck", reason=why)
+
     @property
     def _version(self) -> int:
         return self._turns + self._trials.moves

@@ -30,6 +30,7 @@ class Control:
         if engine.recorder is not None:
             engine.recorder.before_step = controller.tick
             engine.recorder.after_step = controller.seen
+            engine.recorder.failed = controller.blinded
 
     @classmethod
     def over(cls, core: Any) -> Self:

@@ -58,13 +58,14 @@ def learn(identity: Identity, request: Mapping[str, Any], held_ms: float) -> Non
         result = read_beside(request, note)
     except (OSError, ValueError, EOFError) as error:
         reason = f"the reading process failed: {' '.join(str(error).split())[:120]}"
-        note({"finished": True})
         identity.complete({}, [{"fact": "model, runtime", "reason": reason}])
+        note({"finished": True})
         return
-    note({"finished": True, "bytes": result["bytes"], "total_bytes": result["bytes"]})
     identity.complete(
         {"model": result["model"], "runtime": result["runtime"]}, list(result["unread"])
     )
+    # Last: whoever is told that it is finished takes the names for what they stay.
+    note({"finished": True, "bytes": result["bytes"], "total_bytes": result["bytes"]})
 
 
 def read_beside(request: Mapping[str, Any], note: Say) -> dict[str, Any]:

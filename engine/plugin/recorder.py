@@ -33,6 +33,8 @@ class Recorder:
         """Called before every scheduling; set by whoever holds the control state."""
         self.after_step: Callable[[Record], None] = lambda record: None
         """Called with every step that was accounted for."""
+        self.failed: Callable[[], None] = lambda: None
+        """Called once when watching has failed: no step is seen any more."""
         self.ring: deque[Record] = deque(maxlen=_REMEMBERED_STEPS)
         self.scheduled = 0
         self.drafts = 0
@@ -42,7 +44,9 @@ class Recorder:
         self._k_max = k_max
         self._ended: float | None = None
         """When the step before ended; None when the engine had nothing to do after it."""
-        self._safely = Safely("watching and steering")
+        self._safely = Safely("watching and steering", otherwise=lambda: self.failed())
+        self._safely_before = Safely("taking back what runs out")
+        """Apart, since leases and trials must end when a policy has failed."""
         self._summed: bool | None = None
         """Whether this vLLM sums drafts up per step; None until the first one was seen."""
         self._clear()
@@ -83,7 +87,7 @@ class Recorder:
 
     def _schedule(self, schedule: Any) -> Any:
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            self._safely(self.before_step)
+            self._safely_before(self.before_step)
             output = schedule(*args, **kwargs)
             self.scheduled += 1
             if len(self._outstanding) > 64:  # steps that vLLM dropped without an update

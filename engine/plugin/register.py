@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from typing import Any
 
 logger = logging.getLogger("vllm.specdeck")
@@ -42,13 +43,22 @@ def _on_core(core: Any, command: str, payload: str) -> str:
 
         control = getattr(core, _CONTROL, None)
         if control is None:
-            control = Control.over(core)
-            setattr(core, _CONTROL, control)
+            control = _taken_hold(core, Control.over)
+        if isinstance(control, str):
+            raise RuntimeError(control)
         return json.dumps(control.answer(command, json.loads(payload)))
     except Exception as error:
         logger.exception("specdeck failed at %s; the engine goes on", command)
         message = f"specdeck failed in the engine: {type(error).__name__}: {error}"
         return json.dumps({"error": {"code": "failed", "message": message}, "status": 500})
+
+
+def _taken_hold(core: Any, over: Callable[[Any], Any]) -> Any:
+    """The control over `core`; tried once, since each try would wrap the scheduler again."""
+    setattr(core, _CONTROL, "it could not take hold; the engine's log says why")
+    control = over(core)
+    setattr(core, _CONTROL, control)
+    return control
 
 
 def _on_worker(worker: Any, command: str, *args: Any) -> Any:

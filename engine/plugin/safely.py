@@ -21,8 +21,10 @@ class Safely:
     >>> logger.disabled = False
     """
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, *, otherwise: Callable[[], object] = lambda: None) -> None:
+        """`otherwise` is called after the failure, once."""
         self._what = what
+        self._otherwise = otherwise
         self.failed = False
 
     def __call__(self, work: Callable[..., object], *args: Any) -> None:
@@ -33,3 +35,7 @@ class Safely:
         except Exception:
             self.failed = True
             logger.exception("specdeck gives up %s; the engine goes on", self._what)
+            try:
+                self._otherwise()
+            except Exception:
+                logger.exception("specdeck could not clean up; the engine goes on")

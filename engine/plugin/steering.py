@@ -6,6 +6,7 @@ The operator's k, the policy's table or the breaker's zero: one of them at a tim
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from specdeck.engine.control.protocol import Capability, Change
@@ -16,6 +17,10 @@ from specdeck.engine.plugin.knobs import Knobs
 from specdeck.engine.plugin.seam import Engine
 from specdeck.engine.policy.catalogue import Catalogue, configured
 from specdeck.engine.policy.observed import StepSeen
+
+
+_WATCHED = ("trial", "policy.threshold", "policy.goodput")
+"""What an engine can only do while its steps are seen."""
 
 
 class Steering:
@@ -74,6 +79,19 @@ class Steering:
             if pilot.breaker.state != was:
                 self.name()
         return seen
+
+    def blinded(self, why: str) -> None:
+        """Nothing that needs to see steps can be wanted any more; a held breaker stays open."""
+        self.capabilities = tuple(
+            replace(can, available=False, reason=why, remedy="start the engine anew")
+            if can.name in _WATCHED
+            else can
+            for can in self.capabilities
+        )
+        pilot = self.pilot
+        if pilot is not None and pilot.bypassed and not pilot.breaker.held:
+            pilot.reset()
+            self._tell()
 
     def turn(self, knobs: Knobs, *, why: str, who: str) -> tuple[str, ...]:
         """Makes `knobs` the engine's, in an order in which no step drafts without a drafter."""

@@ -662,3 +662,30 @@ def test_a_change_that_fails_half_way_is_taken_back_whole(
     tuning = controller.tuning()
     assert tuning.policy == "fixed"
     assert {each.name: each.value for each in tuning.parameters}["goodput.margin"] == 0.015
+
+
+def test_when_steps_are_seen_no_more_k_is_the_operators_again(
+    controller: Controller, engine: Engine
+) -> None:
+    controller.change(Change(policy="threshold"))
+    for step in range(3):
+        controller.seen(poor(step))
+    controller.change(Change(mode="target-only", judge=True, lease_s=60))
+    assert engine.k == 3
+    controller.blinded()
+    state, trial = controller.state(), controller.tuning().trial
+    assert (engine.k, state.policy, state.trial) == (5, "fixed", None)
+    assert trial is not None
+    assert trial.state == "abandoned"
+    with pytest.raises(Refusal, match="failed at watching"):
+        controller.change(Change(policy="goodput"))
+    controller.change(Change(k=2))
+    assert engine.k == 2
+
+
+def test_a_breaker_held_open_stays_so_when_steps_are_seen_no_more(
+    controller: Controller, engine: Engine
+) -> None:
+    controller.change(Change(breaker="open", who="ci"))
+    controller.blinded()
+    assert (engine.k, controller.state().breaker) == (0, "open")

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -139,6 +139,24 @@ def test_a_reading_process_that_dies_leaves_a_reason(monkeypatch: pytest.MonkeyP
     assert is_partial(reply["fingerprint"])
     assert "without a result" in reply["partial"][0]["reason"]
     assert reply["progress"]["finished"] is True
+
+
+def test_whoever_reads_that_it_is_finished_reads_the_names_that_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: dict[str, Any] = {"model": {"target": {}}, "runtime": {}, "unread": [], "bytes": 1}
+    monkeypatch.setattr(fingerprint_core, "read_beside", lambda request, note: read)
+    names: list[tuple[bool, str]] = []
+
+    class Watched(Identity):
+        def note(self, progress: Mapping[str, Any]) -> None:
+            super().note(progress)
+            names.append((self.as_json()["progress"]["finished"], self.as_json()["fingerprint"]))
+
+    identity = Watched({}, complete=False)
+    learn(identity, {}, 0.0)
+    assert names == [(True, identity.as_json()["fingerprint"])]
+    assert not is_partial(names[0][1])
 
 
 def test_backends_are_found_however_deep_the_runner_keeps_them() -> None:

@@ -91,3 +91,17 @@ def test_a_failure_of_ours_ends_our_part_and_not_the_engine(
         step(scheduler, (3, 1))
     assert len(calls) == 1
     assert "the engine goes on" in caplog.text
+
+
+def test_what_runs_out_is_still_taken_back_when_watching_has_failed(scheduler: Scheduler) -> None:
+    recorder, ticks, told = Recorder(scheduler, 3), [], []
+
+    def fails(record: Any) -> None:
+        raise RuntimeError("ours")
+
+    recorder.before_step = lambda: ticks.append(1)
+    recorder.after_step = fails
+    recorder.failed = lambda: told.append(1)
+    for _ in range(3):
+        step(scheduler, (3, 1))
+    assert (len(ticks), len(told)) == (3, 1)

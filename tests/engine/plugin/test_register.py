@@ -1,0 +1,28 @@
+"""How the plugin takes hold of an engine core."""
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from specdeck.engine.plugin import core as plugin_core
+from specdeck.engine.plugin import register
+
+
+def test_a_core_that_could_not_be_taken_hold_of_is_not_wrapped_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried = []
+
+    def over(core: Any) -> Any:
+        tried.append(core)
+        raise RuntimeError("a worker is gone")
+
+    monkeypatch.setattr(plugin_core.Control, "over", over)
+    engine = SimpleNamespace()
+    answers = [json.loads(register._on_core(engine, "state", "null")) for _ in range(3)]
+    assert len(tried) == 1
+    assert all(answer["status"] == 500 for answer in answers)
+    assert "a worker is gone" in answers[0]["error"]["message"]
+    assert "could not take hold" in answers[2]["error"]["message"]
