@@ -8,7 +8,7 @@ and how far the repetitions differ decides how coarsely log-probabilities are ta
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -195,6 +195,17 @@ def moved(before: Behaviour, after: Behaviour) -> tuple[Moved, ...]:
             if token is not None or apart > coarse:
                 found.append(Moved(arm, number, token, apart))
     return tuple(sorted(found, key=lambda one: (one.probe, one.arm)))
+
+
+def incomparable(before: Behaviour, after: Behaviour) -> Iterator[str]:
+    """Why two behaviours cannot be told to be the same, though no probe may have moved."""
+    if before.probe_set != after.probe_set:
+        yield f"behaviour: probe set {before.probe_set} was asked, and {after.probe_set} is"
+        return
+    if before.arms.keys() != after.arms.keys():
+        names = ", ".join(sorted(before.arms.keys() ^ after.arms.keys()))
+        why = "; ".join(dict.fromkeys((*before.missing, *after.missing)))
+        yield f"behaviour: one side alone was asked for {names}" + (f" ({why})" if why else "")
 
 
 def _first_difference(old: Sequence[int], new: Sequence[int]) -> int | None:

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from specdeck.engine.fingerprint.behaviour import Moved, moved
+from specdeck.engine.fingerprint.behaviour import Moved, incomparable, moved
+from specdeck.engine.fingerprint.digest import canonical
 from specdeck.engine.fingerprint.seen import Seen
 
 Kind = Literal["changed", "added", "removed"]
@@ -138,8 +139,13 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator
             yield Difference(fact, "added", None, new[fact])
         elif fact not in new:
             yield Difference(fact, "removed", old[fact], None)
-        elif old[fact] != new[fact]:
+        elif _spelt(old[fact]) != _spelt(new[fact]):
             yield Difference(fact, "changed", old[fact], new[fact])
+
+
+def _spelt(value: Any) -> bytes:
+    """As the names have it: to Python 1 is True and 1.0, to a name they are three values."""
+    return canonical({"": value})
 
 
 def _bare(tree: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
@@ -181,14 +187,23 @@ def _verdicts(
             yield kind, f"{WORDS[kind]}: {_listed(named)}"
     if probes and found:
         yield "behaviour", f"behaviour changed with it: {_probes(probes)}"
-    news = [one for one in after.unread if one not in before.unread]
-    if before.partial != after.partial or (news and after.partial):
-        side = after if after.partial else before
-        reasons = "; ".join(one.line() for one in (news or side.unread)[:3])
-        yield "unknown", f"{WORDS['unknown']}: {reasons}"
+    reasons = tuple(_unknown(before, after))
+    if reasons:
+        yield "unknown", f"{WORDS['unknown']}: {'; '.join(reasons[:3])}"
     elif not found and not probes:
         also = ", as far as it is known" if after.partial else ""
         yield "same", WORDS["same"] + also
+
+
+def _unknown(before: Seen, after: Seen) -> Iterator[str]:
+    """What stands in the way of saying that nothing else changed."""
+    apart = [one for one in after.unread if one not in before.unread]
+    apart += [one for one in before.unread if one not in after.unread]
+    yield from (one.line() for one in apart)
+    if before.partial != after.partial and not apart:
+        yield "one of the names is of facts that are not all known"
+    if before.behaviour is not None and after.behaviour is not None:
+        yield from incomparable(before.behaviour, after.behaviour)
 
 
 def _models(found: list[Difference]) -> Iterator[tuple[Verdict, str]]:

@@ -124,3 +124,43 @@ def test_behaviour_that_a_knob_explains_is_no_alarm(fingerprints: Any) -> None:
     after = replace(fingerprints.seen(config__model__dtype="float32"), behaviour=behaviour(token=8))
     kinds = [kind for kind, _ in compared(before, after).verdicts]
     assert kinds == ["knob", "behaviour"]
+
+
+def test_of_two_unread_facts_one_that_became_known_is_no_sameness(fingerprints: Any) -> None:
+    both = (Unread("model.draft.weights", "being read"), Unread("runtime", "being read"))
+    before = fingerprints.seen(unread=both, model__draft__weights={"model.safetensors": None})
+    after = fingerprints.seen(unread=both[1:])
+    found = compared(before, after)
+    assert not found.same
+    assert found.lines()[0] == "not every fact is known: model.draft.weights: being read"
+
+
+@pytest.mark.parametrize(("old", "new"), [(1, True), (1, 1.0), (0.0, -0.0), ([1], [True])])
+def test_values_that_python_alone_takes_for_equal_are_told_apart(
+    fingerprints: Any, old: object, new: object
+) -> None:
+    found = compared(fingerprints.seen(config__knob=old), fingerprints.seen(config__knob=new))
+    assert found.layers["build"]
+    assert (found.same, found.verdicts[0][0]) == (False, "knob")
+
+
+def test_a_value_that_is_no_number_is_equal_to_itself(fingerprints: Any) -> None:
+    one, other = (fingerprints.seen(config__knob=float("nan")) for _ in range(2))
+    assert compared(one, other).same
+
+
+def test_a_behaviour_of_one_arm_is_not_the_same_as_one_of_two(fingerprints: Any) -> None:
+    serving = behaviour()
+    both = replace(serving, arms={**serving.arms, "target-only": serving.arms["serving"]})
+    alone = replace(serving, missing=("target-only: too old",))
+    seen = fingerprints.seen()
+    found = compared(replace(seen, behaviour=both), replace(seen, behaviour=alone))
+    assert (found.same, found.verdicts[0][0]) == (False, "unknown")
+    assert "target-only: too old" in found.lines()[0]
+
+
+def test_a_behaviour_of_another_probe_set_is_not_the_same(fingerprints: Any) -> None:
+    seen, old = fingerprints.seen(), replace(behaviour(), probe_set=0)
+    found = compared(replace(seen, behaviour=old), replace(seen, behaviour=behaviour()))
+    assert found.layers["behaviour"] is None
+    assert (found.same, found.verdicts[0][0]) == (False, "unknown")
