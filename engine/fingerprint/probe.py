@@ -6,11 +6,13 @@ is measured is the engine and not its traffic.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from specdeck.engine.errors import EngineError, NotAnEngine, SpecdeckError, Unsupported
+from specdeck.engine.errors import BadPage, EngineError, NotAnEngine, SpecdeckError, Unsupported
 from specdeck.engine.fingerprint.behaviour import Answer, Behaviour, settled
+from specdeck.engine.metrics.page import parse
 
 if TYPE_CHECKING:
     from specdeck.engine.control.client import EngineClient
@@ -59,6 +61,7 @@ async def probed(
     """
     (model, *_) = await client.models() or ("",)
     before = await _state(client)
+    started = await _process_start(client) if before is None else None
     arms, missing = _arms(before)
     found: dict[str, list[list[Answer]]] = {arm: [] for arm in arms}
     done, of = 0, runs * len(arms) * len(PROBES)
@@ -71,7 +74,11 @@ async def probed(
                 told(done, of)
             found[arm].append(answers)
     after = await _state(client)
-    if before and (after is None or before.instance != after.instance):
+    if before is None:
+        another = started != await _process_start(client)
+    else:
+        another = after is None or before.instance != after.instance
+    if another:
         raise EngineError(f"{client.url} was started anew in mid-probe", remedy="probe it again")
     if before and after and before.fingerprint != after.fingerprint:
         raise EngineError(f"the path of {client.url} moved in mid-probe", remedy="probe it again")
@@ -97,6 +104,14 @@ async def _state(client: EngineClient) -> EngineState | None:
         return None
 
 
+async def _process_start(client: EngineClient) -> float | None:
+    """When the engine was started, by its metrics page; None where that does not tell."""
+    try:
+        return parse(await client.page(), t=0.0, at=0.0).process_start
+    except (NotAnEngine, BadPage):
+        return None
+
+
 async def _answer(
     client: EngineClient, model: str, prompt: str, tokens: int, more: dict[str, Any]
 ) -> Answer:
@@ -118,6 +133,9 @@ async def _answer(
     try:
         choice = reply["choices"][0]
         logprobs = tuple(float(x) for x in choice["logprobs"]["token_logprobs"])
-        return Answer(tuple(int(i) for i in choice["token_ids"]), logprobs)
+        found = Answer(tuple(int(i) for i in choice["token_ids"]), logprobs)
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise NotAnEngine(f"{client.url} answers a probe as no vLLM does") from error
+    if len(found.tokens) != len(logprobs) or not all(map(math.isfinite, logprobs)):
+        raise NotAnEngine(f"{client.url} answers a probe with log-probabilities that are none")
+    return found

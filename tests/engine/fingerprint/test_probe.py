@@ -14,6 +14,7 @@ from specdeck.engine.errors import EngineError
 from specdeck.engine.fingerprint.probe import PROBES, probed
 
 Respond = Callable[[httpx.Request], httpx.Response]
+_NO_PAGE = httpx.Response(404)
 
 
 class Engine:
@@ -22,6 +23,7 @@ class Engine:
     def __init__(self, *states: EngineState) -> None:
         self.states = list(states)
         self.asked: list[dict[str, Any]] = []
+        self.pages: list[str] = []
         self.logprob: Callable[[dict[str, Any]], float] = lambda body: -0.5
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
@@ -33,6 +35,8 @@ class Engine:
                 return httpx.Response(404)
             state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
             return httpx.Response(200, json=state.as_json())
+        if path == "/metrics":
+            return httpx.Response(200, text=self.pages.pop(0)) if self.pages else _NO_PAGE
         body = json.loads(request.content)
         self.asked.append(body)
         choice = {"token_ids": [1, 2], "logprobs": {"token_logprobs": [-0.1, self.logprob(body)]}}
@@ -105,3 +109,35 @@ async def test_a_defect_of_the_speculative_path_shows_in_its_arm_alone(able: Eng
     after = await probed(engine.client(), runs=1)
     assert before.arms["target-only"] == after.arms["target-only"]
     assert before.name != after.name
+
+
+def started(at: float) -> str:
+    gauges = (f'vllm:num_requests_{what}{{engine="0"}} 0.0\n' for what in ("running", "waiting"))
+    return f"process_start_time_seconds {at}\n" + "".join(gauges)
+
+
+async def test_without_the_plugin_a_restart_in_mid_probe_is_told_by_the_page() -> None:
+    engine = Engine()
+    engine.pages = [started(100.0), started(160.0)]
+    with pytest.raises(EngineError, match="was started anew in mid-probe"):
+        await probed(engine.client(), runs=1)
+    engine.pages = [started(100.0), started(100.0)]
+    assert (await probed(engine.client(), runs=1)).runs == 1
+
+
+@pytest.mark.parametrize("logprob", [float("nan"), float("-inf")])
+async def test_a_log_probability_that_is_none_is_no_answer(
+    able: EngineState, logprob: float
+) -> None:
+    engine = Engine(able)
+    spoilt = f'{{"choices": [{{"token_ids": [1], "logprobs": {{"token_logprobs": [{logprob}]}}}}]}}'
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        if request.method == "POST":
+            text = spoilt.replace("nan", "NaN").replace("-inf", "-Infinity")
+            return httpx.Response(200, text=text)
+        return engine(request)
+
+    asking = client("http://e:1", transport=httpx.MockTransport(respond))
+    with pytest.raises(EngineError, match="log-probabilities that are none"):
+        await probed(asking, runs=1)
