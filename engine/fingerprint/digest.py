@@ -25,10 +25,13 @@ _NAME = re.compile(rf"{SCHEMA}:([bpx])(~?)[0-9a-f]{{16}}")
 def canonical(facts: Mapping[str, Any]) -> bytes:
     """The one spelling of `facts`: sorted keys, no spaces, UTF-8.
 
+    What UTF-8 has no spelling for, half of a surrogate pair, is escaped as JSON does it.
+
     >>> canonical({"b": 1, "a": [2, None]})
     b'{"a":[2,null],"b":1}'
     """
-    return json.dumps(facts, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    text = json.dumps(facts, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return text.encode("utf-8", "backslashreplace")
 
 
 def fingerprint(layer: Layer, facts: Mapping[str, Any], *, partial: bool = False) -> str:

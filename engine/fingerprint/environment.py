@@ -44,7 +44,8 @@ _NOT_NUMERIC = frozenset(
 def numeric_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that may change what is computed, sorted.
 
-    Secrets never, and nothing that differs between two starts of the same engine.
+    Secrets never, and nothing that differs between two starts of the same engine. A value
+    of bytes that are no UTF-8 is spelt so that every reply can hold it.
 
     >>> numeric_variables({"VLLM_BATCH_INVARIANT": "1", "VLLM_API_KEY": "s", "VLLM_PORT": "1"})
     {'VLLM_BATCH_INVARIANT': '1'}
@@ -52,7 +53,7 @@ def numeric_variables(environment: Mapping[str, str]) -> dict[str, str]:
     {'OMP_NUM_THREADS': '2', 'VLLM_MAX_TOKENS_PER_EXPERT_FP4_MOE': '1'}
     """
     return {
-        name: value
+        name: value.encode("utf-8", "backslashreplace").decode("utf-8")
         for name, value in sorted(environment.items())
         if name.startswith(_PREFIXES) and name not in _NOT_NUMERIC and not withheld(name)
     }

@@ -51,10 +51,15 @@ def weights(where: Path) -> list[Path]:
     if where.is_file():
         return [where]
     for pattern in _FORMATS:
-        found = sorted(p for p in where.glob(pattern) if p.name not in _NO_WEIGHTS)
+        found = sorted(p for p in where.glob(pattern) if _is_weights(p))
         if found:
             return found
     return []
+
+
+def _is_weights(path: Path) -> bool:
+    """A link that leads nowhere is one: that it cannot be read has to be told."""
+    return path.name not in _NO_WEIGHTS and not path.is_dir()
 
 
 def shape(where: Path) -> str | None:

@@ -68,7 +68,7 @@ def read(path: Path) -> Seen:
         )
     try:
         seen = Seen.from_json(body)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise UsageError(f"{path} is a pin with a part missing: {error}") from error
     if body.get("checksum") != checksum(body) or not _follows(seen):
         raise UsageError(
@@ -99,8 +99,9 @@ def own_part(name: str) -> str:
     >>> own_part("vllm-0.32.0-09d54272-sd1:p0123456789abcdef")
     'sd1:p0123456789abcdef'
     """
-    head, mark, tail = name.partition("+k")[0].rpartition("-sd1:")
-    return f"sd1:{tail}" if mark and head else name
+    whole = name.partition("+k")[0]
+    head, mark, tail = whole.rpartition("-sd1:")
+    return f"sd1:{tail}" if mark and head else whole
 
 
 def _follows(seen: Seen) -> bool:
@@ -109,9 +110,11 @@ def _follows(seen: Seen) -> bool:
 
 def _body(path: Path) -> dict[str, Any]:
     try:
-        if path.stat().st_size > LARGEST:
+        with path.open("rb") as file:  # what a device would give has no size to ask for
+            text = file.read(LARGEST + 1)
+        if len(text) > LARGEST:
             raise UsageError(f"{path} is too large for a pin")
-        body = json.loads(path.read_text(encoding="utf-8"))
+        body = json.loads(text)
     except FileNotFoundError:
         raise UsageError(
             f"there is no pin at {path}", remedy="make one with `specdeck fingerprint pin`"

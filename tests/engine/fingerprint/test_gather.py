@@ -178,3 +178,9 @@ def test_progress_is_told_now_and_then(model: Path) -> None:
     gatherer = Gatherer(Digests(None), {}, said.append, clock=lambda: next(ticks))
     gatherer.gathered({"models": {"target": {"name": str(model)}}})
     assert said == [{"bytes": 3, "total_bytes": 6, "file": "model-1.safetensors"}]
+
+
+def test_a_folder_with_a_files_name_is_no_weights(tmp_path: Path) -> None:
+    (tmp_path / "cache.safetensors").mkdir()
+    (tmp_path / "model.bin").write_bytes(b"1")
+    assert [path.name for path in weights(tmp_path)] == ["model.bin"]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from specdeck.engine.errors import UsageError
+from specdeck.engine.fingerprint.environment import numeric_variables
 from specdeck.engine.fingerprint.pins import checksum, is_name, own_part, read, write
 
 
@@ -69,3 +70,21 @@ def test_a_name_is_told_from_a_file() -> None:
     assert is_name("vllm-0.32.0-09d54272-sd1:p0123456789abcdef")
     assert not is_name("sd1:p0123.json")
     assert own_part("sd1:b0123456789abcdef") == "sd1:b0123456789abcdef"
+
+
+def test_a_device_without_an_end_is_no_pin(tmp_path: Path) -> None:
+    endless = tmp_path / "pin.json"
+    endless.symlink_to("/dev/zero")
+    with pytest.raises(UsageError, match="too large for a pin"):
+        read(endless)
+
+
+def test_a_variable_that_is_no_utf_8_can_be_named_and_pinned(
+    tmp_path: Path, fingerprints: Any
+) -> None:
+    variables = numeric_variables({"VLLM_X": "a\udcff"})
+    assert variables == {"VLLM_X": "a\\udcff"}
+    seen = fingerprints.seen(environment=variables)
+    write(seen, tmp_path / "pin.json")
+    assert read(tmp_path / "pin.json").facts == seen.facts
+    assert fingerprints.seen(config__x="\udcff").build != fingerprints.seen(config__x="?").build
