@@ -146,6 +146,13 @@ class Autopilot:
         self._take_down(seen)
         return True
 
+    def look(self, t: float) -> None:
+        """Has time pass to `t`, for whoever wants to know how old things are."""
+        self.experience.look(t)
+        self.breaker.look(t)
+        self.curve.look(t)
+        self.work.look(t)
+
     def note(self, before: int, after: int, reason: str, who: str) -> None:
         """Remembers a move of k that somebody else made."""
         self.changes.append(KChange(self._wall(), before, after, reason, who))

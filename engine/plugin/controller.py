@@ -91,6 +91,11 @@ class Controller:
             self._turn(lease.back, who="specdeck", reason="the lease ran out")
         self._trials.tick()
 
+    def _look(self) -> None:
+        """Brings everything that goes by time up to this moment."""
+        self.tick()
+        self._steering.look(self._clock())
+
     def seen(self, record: Mapping[str, Any]) -> None:
         """Learns from a step; called after every one."""
         seen = self._steering.seen(record)
@@ -111,7 +116,7 @@ class Controller:
 
     def change(self, change: Change) -> Applied:
         """Applies `change` at once; raises Refusal and changes nothing otherwise."""
-        self.tick()
+        self._look()
         last, trial = self._last_change, self._trials.running
         standing = Standing(
             self._version,
@@ -209,7 +214,7 @@ class Controller:
 
     def state(self) -> EngineState:
         """Everything the plugin knows at this moment."""
-        self.tick()
+        self._look()
         build, tally, steering = self._engine.build, self._engine.tally(), self._steering
         running, waiting = self._engine.requests()
         knobs, pilot, trial = steering.knobs, steering.pilot, self._trials.running
@@ -251,7 +256,7 @@ class Controller:
 
     def tuning(self) -> Tuning:
         """What the policy, the breaker and the trial are at."""
-        self.tick()
+        self._look()
         tally = self._engine.tally()
         exact = Exact(self._exact, tally.exact_requests, tally.exact_tokens, tally.exact_running)
         return replace(

@@ -14,6 +14,7 @@ import zlib
 from pathlib import Path
 
 _FORM = struct.Struct("<8s16s32sI")
+_SIZE = _FORM.size
 _MAGIC = b"specdck1"
 _PATIENCE = 64
 """Looks at a record that is being written before the last good one is kept."""
@@ -33,7 +34,7 @@ class Board:
     def write(self, name: str) -> None:
         """Shows `name`; one slice is written, and its checksum tells a torn one."""
         body = _FORM.pack(_MAGIC, self._instance, name.encode(), 0)[:-4]
-        self._memory[: _FORM.size] = body + struct.pack("<I", zlib.crc32(body))
+        self._memory[:_SIZE] = body + struct.pack("<I", zlib.crc32(body))
 
 
 class Reader:
@@ -58,7 +59,7 @@ class Reader:
 
     def name(self) -> str | None:
         """The name on the board at this moment; None before the first."""
-        record = self._memory[: _FORM.size]
+        record = self._memory[:_SIZE]
         if record == self._seen:
             return self._name
         for _ in range(_PATIENCE):
@@ -67,5 +68,5 @@ class Reader:
                 if magic == _MAGIC and instance == self._instance:
                     self._seen, self._name = record, name.rstrip(b"\0").decode()
                 break
-            record = self._memory[: _FORM.size]
+            record = self._memory[:_SIZE]
         return self._name

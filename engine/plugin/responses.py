@@ -38,6 +38,8 @@ class Stamp:
 
     def __init__(self) -> None:
         self.name: Callable[[], str | None] = lambda: None
+        self._made: tuple[str, str, str] = ("", "", "")
+        """vLLM's own value, the path's name, and both together as they were last wanted."""
 
     def stamped(self, own: str | None) -> str | None:
         """vLLM's own value and the path's name.
@@ -46,10 +48,15 @@ class Stamp:
         """
         if own is None:
             return None
-        name, pin = self.name(), _pin.get()
+        name = self.name()
         if name is None:
             return own
-        return f"{own}-{name}" if pin is None else f"{own}-{name}+k{pin}"
+        known, of, both = self._made
+        if name != of or own != known:
+            both = f"{own}-{name}"
+            self._made = own, name, both
+        pin = _pin.get()
+        return both if pin is None else f"{both}+k{pin}"
 
 
 STAMP = Stamp()
@@ -81,8 +88,10 @@ def install(stamp: Stamp = STAMP) -> str | None:
 def carry(serving: type[Any], stamp: Stamp) -> None:
     """Gives objects of `serving` the property; what they set stays vLLM's own value."""
 
+    stamped = stamp.stamped
+
     def read(this: Any) -> str | None:
-        return stamp.stamped(this.__dict__.get(_ATTRIBUTE))
+        return stamped(this.__dict__.get(_ATTRIBUTE))
 
     def keep(this: Any, own: str | None) -> None:
         this.__dict__[_ATTRIBUTE] = own

@@ -18,7 +18,6 @@ from specdeck.engine.plugin.seam import Engine
 from specdeck.engine.policy.catalogue import Catalogue, configured
 from specdeck.engine.policy.observed import StepSeen
 
-
 _WATCHED = ("trial", "policy.threshold", "policy.goodput")
 """What an engine can only do while its steps are seen."""
 
@@ -92,6 +91,11 @@ class Steering:
         if pilot is not None and pilot.bypassed and not pilot.breaker.held:
             pilot.reset()
             self._tell()
+
+    def look(self, t: float) -> None:
+        """Has time pass to `t`, seconds of the clock of the steps: an idle engine makes none."""
+        if self.pilot is not None:
+            self.pilot.look(t)
 
     def turn(self, knobs: Knobs, *, why: str, who: str) -> tuple[str, ...]:
         """Makes `knobs` the engine's, in an order in which no step drafts without a drafter."""

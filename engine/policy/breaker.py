@@ -123,6 +123,10 @@ class Breaker:
         if self._meter.seconds >= self.parameters.window_s:
             self._close_window(automatic=automatic)
 
+    def look(self, t: float) -> None:
+        """Has time pass to `t` without a step; a cool-down that is over ends with the next one."""
+        self._elapsed.at(t)
+
     def trip(self, cause: Cause, reason: str, *, hold: bool) -> None:
         """Opens it from outside; `hold` keeps it open until it is reset.
 
@@ -157,6 +161,7 @@ class Breaker:
     def retune(self, parameters: Parameters) -> None:
         """Goes on by other parameters; what was counted so far stays."""
         self.parameters = parameters
+        self._elapsed.leap_s = parameters.cooldown_max_s
         self._cooldown = min(max(self._cooldown, parameters.cooldown_s), parameters.cooldown_max_s)
 
     def _close_window(self, *, automatic: bool) -> None:

@@ -63,6 +63,10 @@ class Curve:
             cell.seconds = 0.0
             cell.committed = cell.requests = cell.steps = 0
 
+    def look(self, t: float) -> None:
+        """Has time pass to `t` without a step."""
+        self._elapsed.at(t)
+
     def points(self) -> tuple[CurvePoint, ...]:
         """What was measured, by bucket and k."""
         found = (
@@ -95,7 +99,3 @@ class Curve:
             None if interval is None else interval.high,
             now - blocks[-1][0],
         )
-
-
-def _place(item: tuple[tuple[int, int], _Cell]) -> tuple[int, int]:
-    return item[0]

@@ -15,7 +15,7 @@ class Elapsed:
     """
 
     def __init__(self, leap_s: float) -> None:
-        self._leap = leap_s
+        self.leap_s = leap_s
         self._last: float | None = None
         self.seconds = 0.0
 
@@ -23,5 +23,5 @@ class Elapsed:
         """The seconds passed when the clock says `t`."""
         last, self._last = self._last, t
         if last is not None and t > last:
-            self.seconds += min(t - last, self._leap)
+            self.seconds += min(t - last, self.leap_s)
         return self.seconds

@@ -55,6 +55,10 @@ class Experience:
         if self._steps >= BLOCK_STEPS:
             self._close()
 
+    def look(self, t: float) -> None:
+        """Has time pass to `t` without a step."""
+        self._t, self.now = t, self._elapsed.at(t)
+
     def _close(self) -> None:
         if not self._steps:
             return

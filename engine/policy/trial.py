@@ -93,6 +93,10 @@ class Work:
         self._blocks.clear()
         self._clear()
 
+    def look(self, t: float) -> None:
+        """Has time pass to `t` without a step."""
+        self._elapsed.at(t)
+
     def add(self, seen: StepSeen) -> None:
         """Counts a step."""
         seconds = seen.seconds

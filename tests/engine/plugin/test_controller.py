@@ -421,10 +421,11 @@ def test_the_breaker_by_hand_holds_beside_a_fixed_k(controller: Controller, engi
 
 
 def test_a_breaker_that_probes_closes_by_itself_and_the_name_follows(
-    controller: Controller, engine: Engine
+    controller: Controller, engine: Engine, clock: Clock
 ) -> None:
     first = controller.state().fingerprint
     run(controller, engine, 200, by_k={5: 4})
+    clock.now = 100 + COUNT[0] * 0.02  # where the steps are
     controller.change(Change(breaker="open", probe=True))
     names = set()
     for _ in range(900):
@@ -689,3 +690,32 @@ def test_a_breaker_held_open_stays_so_when_steps_are_seen_no_more(
     controller.change(Change(breaker="open", who="ci"))
     controller.blinded()
     assert (engine.k, controller.state().breaker) == (0, "open")
+
+
+def test_time_passes_on_an_idle_engine(
+    controller: Controller, engine: Engine, clock: Clock
+) -> None:
+    for number in range(400):
+        clock.now = 100 + number * 0.02
+        controller.seen(good(number, engine.k) | {"t": clock.now})
+    controller.change(Change(breaker="open", probe=True))
+    waits = controller.tuning().breaker.next_probe_s
+    clock.now += 1.5
+    tuning = controller.tuning()
+    assert waits == 2.0
+    assert tuning.breaker.next_probe_s == pytest.approx(0.5)
+    assert tuning.breaker.since_s == pytest.approx(1.5)
+    assert tuning.curve[0].age_s == pytest.approx(1.5, abs=0.4)
+    clock.now += 1.0
+    assert controller.tuning().breaker.next_probe_s == 0.0
+
+
+def test_work_of_an_hour_ago_is_no_baseline(
+    controller: Controller, engine: Engine, clock: Clock
+) -> None:
+    for number in range(400):
+        clock.now = 100 + number * 0.02
+        controller.seen(good(number, engine.k) | {"t": clock.now})
+    clock.now += 3600
+    controller.change(Change(k=3, judge=True, trial_s=4.0, lease_s=60))
+    assert (engine.k, controller.state().trial) == (5, "baseline")
