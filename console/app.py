@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from textual import work
 from textual.app import App
@@ -16,10 +16,12 @@ from textual.driver import Driver
 from textual.screen import Screen
 
 from specdeck.console import keys, theme
+from specdeck.console.footer import footer
 from specdeck.console.screens.dialog import Choice, Dialog
 from specdeck.console.screens.live import LiveScreen
 from specdeck.console.screens.steering import Desk
 from specdeck.console.settings import Settings
+from specdeck.console.view.cell import Row
 from specdeck.console.view.words import LocalTime
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ class Console(App[str]):
     COMMANDS = {_commands}
     BINDINGS = [
         Binding("ctrl+q", "quit", show=False, priority=True),
-        *keys.bindings("Console"),
+        *keys.everywhere(),
     ]
 
     def __init__(
@@ -101,7 +103,7 @@ class Console(App[str]):
             load=load,
             clock=clock,
             local=local,
-            footer=keys.footer(self.keys, self.settings.keymap),
+            footer=lambda width, armed: self.footer("live", width, armed=armed),
             bench=bench,
             book=book,
         )
@@ -127,9 +129,8 @@ class Console(App[str]):
             return LiveScreen(self.desk)
         from specdeck.console.screens.startup import StartupScreen
 
-        console = tuple(key for key in self.keys if key.group == "Console")
-        footer = keys.footer(console, self.settings.keymap, steers=False)
-        return StartupScreen(self.desk.engines[0].name, self.progress, footer)
+        line = self.footer("start", self.size.width)
+        return StartupScreen(self.desk.engines[0].name, self.progress, line)
 
     def on_load(self) -> None:
         """Take the theme before there is anything to paint a second time."""
@@ -185,15 +186,24 @@ class Console(App[str]):
         signal.raise_signal(signal.SIGWINCH)
         self.screen.refresh(repaint=True, layout=True)
 
+    def footer(self, place: keys.Place, width: int, *, armed: bool = False) -> Row:
+        """The footer of a screen that is so wide."""
+        return footer(place, self.keys, self.settings.keymap, width, armed=armed)
+
+    def keys_on(self, screen: Screen[Any]) -> tuple[keys.Key, ...]:
+        """The keys that mean something on a screen."""
+        place: keys.Place = getattr(screen, "PLACE", "start")
+        return keys.of(place, self.keys)
+
     async def run_key(self, action: str) -> None:
         """Run an action of the key table."""
         await self.run_action(action, self.screen)
 
     def action_help(self) -> None:
-        """Every key."""
+        """Every key of the screen."""
         from specdeck.console.screens.help import HelpScreen
 
-        self.push_screen(HelpScreen(self.keys, self.settings.keymap))
+        self.push_screen(HelpScreen(self.keys_on(self.screen), self.settings.keymap))
 
     @work(exclusive=True, group="quit")
     async def leave(self) -> None:

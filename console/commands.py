@@ -24,7 +24,7 @@ class Command(NamedTuple):
 
 
 class Commands(Provider):
-    """Offers everything that has a key, and every theme by name."""
+    """Offers what has a key on the screen, and every theme by name."""
 
     @property
     def console(self) -> Console:
@@ -37,7 +37,9 @@ class Commands(Provider):
     def commands(self) -> Iterator[Command]:
         """All of them, in the order of the key table."""
         app = self.console
-        for key in app.keys:
+        for key in app.keys_on(self.screen):
+            if not key.searched:
+                continue
             for action in _actions(key):
                 digit = f" to {action[1]}" if action[1] else ""
                 name = f"{key.group}: {key.tooltip.split(';')[0].rstrip('.')}{digit}"

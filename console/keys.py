@@ -1,16 +1,29 @@
-"""Every key of the console, once: bindings, footer, help, palette and README read this table."""
+"""Every key of the console, once: bindings, footers, help, palette and README read this table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
 from textual.binding import Binding
 
-from specdeck.console.view.cell import Cell, Row
+Group = Literal["Speculation", "Tuning", "Check", "Results", "Prompt", "Fingerprint", "Screens",
+                "Back", "View", "Engines", "Console"]  # fmt: skip
 
-Group = Literal["Speculation", "Screens", "View", "Engines", "Console", "Check", "Fingerprint"]
+Place = Literal["start", "live", "tuning", "check", "results", "prompt", "fingerprint"]
+"""A screen with keys of its own."""
+
+GROUPS: Final[Mapping[Place, tuple[Group, ...]]] = {
+    "live": ("Speculation", "Screens", "View", "Engines", "Console"),
+    "tuning": ("Tuning", "Speculation", "Screens", "Back", "Engines", "Console"),
+    "check": ("Check", "Screens", "Back", "Console"),
+    "results": ("Results", "Screens", "Back", "Console"),
+    "fingerprint": ("Fingerprint", "Screens", "Back", "Console"),
+    "prompt": ("Prompt",),
+    "start": ("Console",),
+}
+"""What works where: a key means one thing on a screen, and may mean another on the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +43,12 @@ class Key:
     group: Group
     shown: str = ""
     """How help spells the keys; empty for the keys themselves."""
-    footer: bool = False
+    brief: str = ""
+    """The label where there is little room; empty for the label itself."""
     needs: Literal["", "engines", "load"] = ""
     """What must be there for the key to mean anything."""
+    searched: bool = True
+    """Whether the palette offers it; what only moves a cursor is no command."""
 
 
 KEYS: tuple[Key, ...] = (
@@ -44,9 +60,9 @@ KEYS: tuple[Key, ...] = (
         "Set k; 0 drafts nothing.", "Speculation", shown="0…9"),
     Key("mode.toggle", ("t",), "toggle_mode", "target-only",
         "Target-only, or speculation again; without a restart.",
-        "Speculation", footer=True),
+        "Speculation"),
     Key("policy.auto", ("a",), "toggle_policy", "auto",
-        "Let the goodput policy choose k, or take k back.", "Speculation", footer=True),
+        "Let the goodput policy choose k, or take k back.", "Speculation"),
     Key("breaker.toggle", ("b",), "breaker", "breaker",
         "Open the breaker by hand, or reset it.", "Speculation"),
     Key("trial.begin", ("T",), "trial", "trial",
@@ -56,50 +72,123 @@ KEYS: tuple[Key, ...] = (
     Key("parameters.edit", ("p",), "parameters", "parameters",
         "Edit the parameters of policies, breaker and trials.", "Speculation"),
     Key("change.undo", ("z", "ctrl+z"), "undo", "undo", "Take the last change back.",
-        "Speculation", footer=True),
+        "Speculation"),
     Key("control.arm", ("c",), "arm", "control",
         "Arm control: until then keys change nothing.",
-        "Speculation", footer=True),
+        "Speculation", brief="arm"),
+    Key("tuning.parameters", ("enter",), "parameters", "parameters",
+        "Edit the parameters, as with p.", "Tuning"),
+    Key("check.run", ("enter",), "race", "run", "Ask both arms and stop where they part.",
+        "Check"),
+    Key("check.prompt", ("p",), "prompt", "prompt", "Type a prompt, or choose one.", "Check"),
+    Key("check.replay", ("r",), "replay", "replay",
+        "Ask it again and again: how often do the arms differ, and each from itself?", "Check"),
+    Key("check.batch", ("b",), "batch", "batch",
+        "Check many prompts; goes on where it was stopped.", "Check"),
+    Key("check.edit", ("e",), "edit", "edit",
+        "Reference, tokens, replays, prompts, requests at once.", "Check"),
+    Key("check.results", ("v",), "results", "results",
+        "The last results, beside earlier checks.", "Check"),
+    Key("check.bundle", ("w",), "bundle", "bundle",
+        "Write this case down as a page that reproduces it.", "Check"),
+    Key("check.report", ("m",), "report", "report", "Write a Markdown report.", "Check"),
+    Key("check.next", ("right", "n"), "next(1)", "next", "The next prompt of the set.", "Check"),
+    Key("check.previous", ("left",), "next(-1)", "previous", "The prompt before it.", "Check"),
+    Key("check.stop", ("x",), "stop", "stop", "Stop what is running.", "Check"),
+    Key("results.open", ("enter",), "open", "open", "See a case with both arms side by side.",
+        "Results"),
+    Key("results.pane", ("tab",), "pane(1)", "pane", "Summary, cases, earlier checks.",
+        "Results"),
+    Key("results.pane.back", ("shift+tab",), "pane(-1)", "pane", "The pane before it.",
+        "Results"),
+    Key("results.stop", ("x",), "stop", "stop", "Stop; what was done is kept.", "Results"),
+    Key("results.again", ("b",), "again", "again", "Check again, or go on where it was stopped.",
+        "Results"),
+    Key("results.bundle", ("w",), "bundle", "bundle",
+        "Write the case down as a page that reproduces it.", "Results"),
+    Key("results.report", ("m",), "report", "report", "Write the outcome down in Markdown.",
+        "Results"),
+    Key("prompt.chat", ("ctrl+o",), "chat", "as chat",
+        "Take what is typed for a message of a chat, or for text to go on from.", "Prompt"),
+    Key("fingerprint.against", ("g",), "against", "against",
+        "Compare with the pin, another engine or an earlier moment.", "Fingerprint"),
+    Key("fingerprint.pin", ("p",), "pin", "pin", "Keep what is seen as the pin.", "Fingerprint"),
+    Key("fingerprint.probe", ("b",), "probe", "probe",
+        "Ask the behaviour probe, the third name.", "Fingerprint"),
+    Key("fingerprint.changes", ("v",), "changes", "changes",
+        "What differs alone, or every fact.", "Fingerprint"),
+    Key("fingerprint.unfold", ("e",), "unfold", "unfold", "Unfold all, or fold all.",
+        "Fingerprint"),
+    Key("fingerprint.search", ("slash",), "search", "search", "Search facts and values.",
+        "Fingerprint", shown="/"),
+    Key("fingerprint.save", ("w",), "save", "save", "Save the diff as text.", "Fingerprint"),
+    Key("fingerprint.fold", ("enter", "space", "left", "right"), "fold", "fold",
+        "Fold or unfold the branch under the cursor.", "Fingerprint", searched=False),
+    Key("fingerprint.move", ("up", "down", "pageup", "pagedown", "home", "end"), "move('{key}')",
+        "move", "Move through the facts.", "Fingerprint", searched=False),
     Key("screen.divergence", ("d",), "over('divergence')", "check",
         "Both arms side by side: does speculation say what the target says?", "Screens"),
     Key("screen.fingerprint", ("f",), "over('fingerprint')", "fingerprint",
-        "The fingerprint's facts, and what differs from a pin or another engine.", "Screens"),
+        "The fingerprint's facts, and what differs from a pin or another engine.", "Screens",
+        brief="facts"),
     Key("screen.tuning", ("u",), "over('tuning')", "tuning",
-        "Speed over k, the policy, its breaker and what speculation saved.", "Screens"),
+        "Speed over k, the policy, its breaker and what speculation saved.", "Screens",
+        brief="tune"),
+    Key("screen.back", ("escape",), "back", "back",
+        "Back to the screen before; a check that runs is stopped and kept.", "Back", shown="esc",
+        searched=False),
     Key("view.freeze", ("space",), "freeze", "freeze",
-        "Freeze the view; collection goes on.", "View", footer=True),
+        "Freeze the view; collection goes on.", "View"),
     Key("view.maximise", ("m",), "maximise", "one chart",
         "Show one chart across the screen, the other one, both.", "View"),
-    Key("view.theme", ("ctrl+t",), "app.next_theme", "theme", "Switch to the next theme.", "View"),
-    Key("view.redraw", ("ctrl+l",), "app.redraw", "redraw", "Draw the whole screen anew.", "View"),
-    Key("view.save", ("s",), "app.save", "save SVG", "Save the screen as an SVG picture.", "View"),
+    Key("view.theme", ("ctrl+t",), "app.next_theme", "theme", "Switch to the next theme.",
+        "Console"),
+    Key("view.redraw", ("ctrl+l",), "app.redraw", "redraw", "Draw the whole screen anew.",
+        "Console"),
+    Key("view.save", ("s",), "app.save", "save SVG", "Save the screen as an SVG picture.",
+        "Console"),
     Key("engine.next", ("tab", "right_square_bracket"), "step(1)", "next",
-        "Show the next engine.", "Engines", shown="tab ]", footer=True, needs="engines"),
+        "Show the next engine.", "Engines", shown="tab ]", needs="engines"),
     Key("engine.previous", ("shift+tab", "left_square_bracket"), "step(-1)", "previous",
         "Show the previous engine.", "Engines", shown="shift+tab [", needs="engines"),
     Key("load.next", ("l",), "next_load", "load", "Switch to the next load profile.",
-        "Engines", footer=True, needs="load"),
+        "Engines", needs="load"),
     Key("console.help", ("question_mark", "f1"), "app.help", "help", "Show every key.",
-        "Console", shown="? f1", footer=True),
+        "Console", shown="? f1"),
     Key("console.palette", ("ctrl+p", "colon"), "app.command_palette", "commands",
         "Search every command.", "Console", shown="ctrl+p :"),
     Key("console.quit", ("q", "ctrl+q", "ctrl+c"), "app.quit", "quit",
         "Leave; an engine that was started here may go on.", "Console",
-        shown="q ctrl+c", footer=True),
+        shown="q ctrl+c"),
 )  # fmt: skip
 
 _BY_ID = {key.id: key for key in KEYS}
 
 
 def bindings(*groups: Group) -> list[Binding]:
-    """Textual's bindings for the keys of these groups."""
-    return [binding for key in KEYS if key.group in groups for binding in _bindings(key)]
+    """Textual's bindings of a screen for the keys of these groups; the app's are its own."""
+    return [
+        binding
+        for key in KEYS
+        if key.group in groups and not key.action.startswith("app.")
+        for binding in _bindings(key)
+    ]
+
+
+def everywhere() -> list[Binding]:
+    """The bindings of the app: what works on every screen."""
+    return [b for key in KEYS if key.action.startswith("app.") for b in _bindings(key)]
+
+
+def only(name: str) -> list[Binding]:
+    """The bindings of one key, for a dialog that wants no more."""
+    return list(_bindings(_BY_ID[name]))
 
 
 def _bindings(key: Key) -> Iterator[Binding]:
     if "{key}" not in key.action:
         keys = ",".join(key.keys)
-        yield Binding(keys, key.action, key.label, tooltip=key.tooltip, id=key.id, show=key.footer)
+        yield Binding(keys, key.action, key.label, tooltip=key.tooltip, id=key.id, show=False)
         return
     for one in key.keys:
         action = key.action.format(key=one)
@@ -109,11 +198,10 @@ def _bindings(key: Key) -> Iterator[Binding]:
 def ids() -> frozenset[str]:
     """Every id that a keymap may name.
 
-    >>> {"k.more", "k.set.3"} <= ids()
+    >>> {"k.more", "k.set.3", "fingerprint.pin", "check.run"} <= ids()
     True
     """
-    every = bindings(*get_args(Group))
-    return frozenset(binding.id for binding in every if binding.id)
+    return frozenset(binding.id for key in KEYS for binding in _bindings(key) if binding.id)
 
 
 def spelling(key: Key, keymap: Mapping[str, str]) -> str:
@@ -127,30 +215,40 @@ def spelling(key: Key, keymap: Mapping[str, str]) -> str:
     return key.shown or " ".join(key.keys)
 
 
+def spelt(name: str, keymap: Mapping[str, str]) -> str:
+    """The first key of an action, for a hint.
+
+    >>> spelt("change.undo", {}), spelt("change.undo", {"change.undo": "f3,f4"})
+    ('z', 'f3')
+    """
+    return spelling(_BY_ID[name], keymap).split()[0]
+
+
 def available(*, engines: bool, load: bool) -> tuple[Key, ...]:
     """The keys that mean something in a session."""
     there = {"": True, "engines": engines, "load": load}
     return tuple(key for key in KEYS if there[key.needs])
 
 
+def of(place: Place, table: tuple[Key, ...] = KEYS) -> tuple[Key, ...]:
+    """The keys of one screen, group by group.
+
+    >>> [key.id for key in of("prompt")]
+    ['prompt.chat']
+    """
+    return tuple(key for group in GROUPS[place] for key in table if key.group == group)
+
+
 def markdown() -> str:
     """The table for README."""
-    lines = ["| key | what it does | id |", "|---|---|---|"]
-    for key in KEYS:
+    lines = ["| key | on | what it does | id |", "|---|---|---|---|"]
+    for key in (key for group in get_args(Group) for key in KEYS if key.group == group):
         spelt = " ".join(f"`{part}`" for part in spelling(key, {}).split())
-        lines.append(f"| {spelt} | {key.tooltip} | `{key.id}` |")
+        lines.append(f"| {spelt} | {_where(key.group)} | {key.tooltip} | `{key.id}` |")
     return "\n".join(lines)
 
 
-def footer(keys: tuple[Key, ...], keymap: Mapping[str, str], *, steers: bool = True) -> Row:
-    """The footer's keys; those that leave and explain keep their place on a narrow screen."""
-    left = [Cell(" +/- ", "key"), Cell("k", "muted")] if steers else []
-    right: list[Cell] = []
-    for key in keys:
-        if not key.footer:
-            continue
-        first = spelling(key, keymap).split()[0]
-        action = key.action if key.action.startswith("app.") else f"screen.{key.action}"
-        side = right if key.group == "Console" else left
-        side += [Cell(f"  {first} ", "key", action), Cell(key.label, "muted", action)]
-    return Row(tuple(left), (*right, Cell(" ")))
+def _where(group: Group) -> str:
+    if group == "Console":
+        return "every screen"
+    return ", ".join(place for place, groups in GROUPS.items() if group in groups)

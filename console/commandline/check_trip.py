@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from specdeck.console.commandline.engines import Access, access
 from specdeck.console.commandline.memory import note_outcome
@@ -11,7 +12,10 @@ from specdeck.console.commandline.set import applied
 from specdeck.console.commandline.talk import say
 from specdeck.engine.control.protocol import Change
 from specdeck.engine.control.refusals import TOKEN_REMEDY
-from specdeck.engine.errors import SpecdeckError, Unauthorized
+from specdeck.engine.errors import SpecdeckError, Unauthorized, UsageError
+
+if TYPE_CHECKING:
+    from specdeck.engine.control.observe import Outcome
 
 Options = dict[str, Any]
 
@@ -39,15 +43,22 @@ async def tripped(options: Options, data: dict[str, Any]) -> dict[str, Any] | No
         return None
     to = _access(options)
     reason = f"specdeck check: {data['reason']}"
-    change = Change(breaker="open", reason=reason, who=operator())
+    change = Change(breaker="open", cause="divergence", reason=reason, who=operator())
     try:
-        outcome = await applied(to, change)
+        outcome = await _opened(to, change)
     except SpecdeckError as error:
         say(f"specdeck: the breaker is NOT open: {error.line()}")
         return {"breaker": None, "undo": None, "error": error.line()}
     note_outcome(change, outcome, engine=to.record.name if to.record else to.url)
     say(f"specdeck: the breaker is open, the engine runs target-only: `{outcome.undo}` resets it")
     return {"breaker": outcome.applied.get("breaker"), "undo": outcome.undo, "error": None}
+
+
+async def _opened(to: Access, change: Change) -> Outcome:
+    try:
+        return await applied(to, change)
+    except UsageError:  # an older plugin knows no cause: open by hand is open as well
+        return await applied(to, replace(change, cause=None))
 
 
 def _access(options: Options) -> Access:

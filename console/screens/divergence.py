@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import work
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.timer import Timer
 
+from specdeck.console import keys
 from specdeck.console.bench import Bench, Results, Session, Wishes
-from specdeck.console.screens import divergence_keys as table
 from specdeck.console.screens.divergence_writing import Writing
 from specdeck.console.screens.over import OverScreen
 from specdeck.console.screens.steering import SteeringScreen
@@ -39,8 +39,8 @@ class DivergenceScreen(Writing, OverScreen):
     """Asks both arms the same, and stops where they part."""
 
     CSS_PATH = "divergence.tcss"
-    TABLE = table.SPLIT
-    BINDINGS = table.bindings(TABLE)
+    PLACE: ClassVar[keys.Place] = "check"
+    BINDINGS = [*keys.bindings(*keys.GROUPS[PLACE])]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal"), (110, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium"), (34, "-tall")]
 
@@ -114,7 +114,7 @@ class DivergenceScreen(Writing, OverScreen):
         count = found.count if found is not None and not session.typed else None
         source = "typed" if session.typed else session.source.rpartition("/")[2]
         name = self.live.engine.name
-        footer = table.footer(table.SPLIT, self.console.settings.keymap, self.size.width)
+        footer = self.console.footer("check", self.size.width)
         with self.app.batch_update():
             self.query_one("#footer", Line).row = footer
             self.query_one("#identity", Line).row = view.identity(name, split, self.reference)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from textual import on
@@ -12,6 +12,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList
 
+from specdeck.console import keys
 from specdeck.console.view.cell import Cell, Row, joined
 from specdeck.console.view.divergence import preview
 from specdeck.console.widgets.toned import Line
@@ -40,7 +41,7 @@ class Picker(ModalScreen[Picked | None]):
     BINDINGS = [
         Binding("escape", "dismiss(None)", "back", id="pick.back"),
         Binding("tab", "app.focus_next", "field or list", id="pick.focus"),
-        Binding("ctrl+o", "chat", "chat", id="pick.chat", priority=True),
+        *(replace(one, priority=True) for one in keys.bindings("Prompt")),
     ]
 
     def __init__(self, source: str) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from textual import on, work
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import OptionList
 
+from specdeck.console import keys
 from specdeck.console.bench import Bench, Results
-from specdeck.console.screens import divergence_keys as table
 from specdeck.console.screens.divergence_writing import Writing
 from specdeck.console.screens.over import OverScreen, screen
 from specdeck.console.view import divergence as split_view
@@ -38,8 +38,8 @@ class ResultsScreen(Writing, OverScreen):
     """Runs a check while it is open; returns a prompt to see side by side, its case and its set."""
 
     CSS_PATH = "divergence_results.tcss"
-    TABLE = table.RESULTS
-    BINDINGS = table.bindings(TABLE)
+    PLACE: ClassVar[keys.Place] = "results"
+    BINDINGS = [*keys.bindings(*keys.GROUPS[PLACE])]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal"), (110, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium"), (30, "-tall")]
 
@@ -111,7 +111,7 @@ class ResultsScreen(Writing, OverScreen):
         """Bring the state onto the screen."""
         if not self.query("#footer"):  # a worker's last word may come after the widgets have gone
             return
-        footer = table.footer(table.RESULTS, self.console.settings.keymap, self.size.width)
+        footer = self.console.footer("results", self.size.width)
         what = f"{self.below.wishes.replays} replays" if self.replay else "check"
         if self.wanted is None:
             what = "last results"

@@ -13,7 +13,6 @@ from specdeck.engine.errors import SpecdeckError
 
 if TYPE_CHECKING:
     from specdeck.console.bench import Bench, Results
-    from specdeck.console.keys import Key
     from specdeck.engine.divergence.prompts import Prompt, PromptSet
 
 
@@ -35,17 +34,6 @@ class Writing(Screen[Any]):
     def chosen_case(self) -> Any:
         """The case that a bundle is made of; None for none."""
         raise AssertionError("a screen that writes has a case")
-
-    TABLE: tuple[Key, ...] = ()
-    """The keys of the screen, for its help."""
-
-    def action_keys(self) -> None:
-        """The keys of this screen."""
-        from specdeck.console.app import Console
-        from specdeck.console.screens.help import HelpScreen
-
-        assert isinstance(self.app, Console)  # nothing else pushes these screens
-        self.app.push_screen(HelpScreen(self.TABLE, self.app.settings.keymap))
 
     def action_report(self) -> None:
         """Write the outcome down in Markdown, and say where it is."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 from textual import work
 from textual.app import ComposeResult
 from textual.events import Resize
 from textual.widgets import Input
 
+from specdeck.console import keys
 from specdeck.console.renderables.row import wrapped
-from specdeck.console.screens.fingerprint_keys import bindings, footer
 from specdeck.console.screens.over import OverScreen
 from specdeck.console.screens.steering import SteeringScreen
 from specdeck.console.view import fingerprint as view
@@ -35,7 +36,8 @@ class FactsScreen(OverScreen):
 
     CSS_PATH = "fingerprint.tcss"
     AUTO_FOCUS = ""  # keys belong to the list until somebody searches
-    BINDINGS = [*bindings()]
+    PLACE: ClassVar[keys.Place] = "fingerprint"
+    BINDINGS = [*keys.bindings(*keys.GROUPS[PLACE])]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium"), (34, "-tall")]
 
@@ -69,7 +71,6 @@ class FactsScreen(OverScreen):
 
     def on_mount(self) -> None:
         """Look at the engine and at its pin."""
-        self.query_one("#footer", Line).row = footer()
         self.show()
         self.begin()
 
@@ -180,6 +181,9 @@ class FactsScreen(OverScreen):
         if label == "pin" and self.book is not None:
             where = view.spelt(self.book.place(self.flown.url), Path.home())
         with self.app.batch_update():
+            self.query_one("#footer", Line).row = self.console.footer(
+                "fingerprint", self.size.width
+            )
             self.query_one("#title", Line).row = view.title(
                 self.flown.name, self.flown.url, self.against, where
             )
@@ -215,9 +219,9 @@ class FactsScreen(OverScreen):
         kind = "changes" if self.changes and self.comparison is not None else "facts"
         return heading(f"{kind} with {search!r}" if search else kind, *cells)
 
-    def action_move(self, by: int) -> None:
+    def action_move(self, key: str) -> None:
         """The cursor up or down."""
-        self.listing = self.listing.moved(by, self.height)
+        self.listing = self.listing.moved(_moves(self.height)[key], self.height)
         at = self.listing.at
         # A value that the list cuts short is read here.
         cut = at is not None and not at.branch and len(at.text) > self.size.width - 4
@@ -277,3 +281,8 @@ class FactsScreen(OverScreen):
         self.set_focus(None)
         search.set_class(bool(search.value), "-open")
         self.refill()
+
+
+def _moves(page: int) -> dict[str, int]:
+    every = 100_000
+    return {"up": -1, "down": 1, "pageup": -page, "pagedown": page, "home": -every, "end": every}

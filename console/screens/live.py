@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Final
+from typing import ClassVar, Final
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
@@ -29,7 +29,8 @@ _ONE_CHART: Final = ("", "-only-tokens", "-only-acceptance")
 class LiveScreen(PilotingScreen):
     """Watches and steers."""
 
-    BINDINGS = [*keys.bindings("Speculation", "Screens", "View", "Engines")]
+    PLACE: ClassVar[keys.Place] = "live"
+    BINDINGS = [*keys.bindings(*keys.GROUPS[PLACE])]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal"), (110, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium"), (34, "-tall")]
 
@@ -85,7 +86,6 @@ class LiveScreen(PilotingScreen):
         """Name the panels and follow every engine."""
         self.query_one("#spec-heading", Line).row = heading("speculation")
         self.query_one("#events-heading", Line).row = heading("events")
-        self.query_one("#footer", Line).row = self.desk.footer
         self.show()
         for index in range(len(self.tracks)):
             self.follow(index)
@@ -111,12 +111,17 @@ class LiveScreen(PilotingScreen):
             local=self.desk.local,
         )
         with self.app.batch_update():
+            self.query_one("#footer", Line).row = self.desk.footer(self.size.width, armed)
             self.set_class(track.up is False, "-down")
             self.set_class(len(view.positions) > 5, "-deep")
             for field in fields(Live):
                 setattr(self, field.name, getattr(view, field.name))
         if isinstance(self.app.screen, OverScreen):
             self.app.screen.show()
+
+    def on_resize(self) -> None:
+        """The footer names as many keys as there is room for."""
+        self.show()
 
     def action_over(self, name: str) -> None:
         """Open a screen over this one."""

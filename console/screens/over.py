@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from textual.screen import Screen
 
-from specdeck.console import keys
 from specdeck.console.screens.steering import SteeringScreen
 
 if TYPE_CHECKING:
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
 
 class OverScreen(Screen[None]):
     """Looks at the engine of the live screen in one particular way; escape goes back there."""
-
-    BINDINGS = [*keys.bindings("Screens"), ("escape", "back", "Back")]
 
     def __init__(self, live: SteeringScreen) -> None:
         super().__init__()

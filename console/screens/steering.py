@@ -50,7 +50,8 @@ class Desk:
     steady: Callable[[], float] = time.monotonic
     """Seconds of a clock that is never set."""
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    footer: Row = NOTHING
+    footer: Callable[[int, bool], Row] = lambda width, armed: NOTHING
+    """For so many cells, and whether control is armed."""
     bench: Bench | None = None
     """Lends both arms of an engine; None where there is no live engine to ask."""
     book: Book | None = None

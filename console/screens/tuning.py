@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 
@@ -10,7 +12,7 @@ from specdeck.console.screens.over import OverScreen
 from specdeck.console.screens.piloting import PilotingScreen
 from specdeck.console.screens.steering import SteeringScreen
 from specdeck.console.view import panels, sweeping, tuning
-from specdeck.console.view.cell import Cell, Row, heading
+from specdeck.console.view.cell import heading
 from specdeck.console.view.tuning_curve import curve
 from specdeck.console.widgets.curve import CurveBars
 from specdeck.console.widgets.toned import Feed, Line, Notice
@@ -18,18 +20,14 @@ from specdeck.console.widgets.toned import Feed, Line, Notice
 LOOK_S = 1.0
 _BELOW = 8
 """Lines for everything but the curve, at least."""
-_FOOTER = ("sweep.toggle", "trial.begin", "breaker.toggle", "parameters.edit", "policy.auto",
-           "change.undo")  # fmt: skip
 
 
 class TuningScreen(OverScreen):
     """Shows what k is worth and who chooses it; every steering key works here too."""
 
     CSS_PATH = "tuning.tcss"
-    BINDINGS = [
-        *keys.bindings("Speculation", "Engines"),
-        ("enter", "parameters", "parameters"),
-    ]
+    PLACE: ClassVar[keys.Place] = "tuning"
+    BINDINGS = [*keys.bindings(*keys.GROUPS[PLACE])]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal"), (110, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium"), (34, "-tall")]
 
@@ -58,7 +56,6 @@ class TuningScreen(OverScreen):
         """Name the panels, and look at the engine as long as this screen is open."""
         self.query_one("#status-heading", Line).row = heading("policy and breaker")
         self.query_one("#feed-heading", Line).row = heading("what moved k")
-        self.query_one("#footer", Line).row = self._footer()
         self.look()
         self.set_interval(LOOK_S, self.look)
         self.show()
@@ -80,7 +77,9 @@ class TuningScreen(OverScreen):
         track, local = live.tracks[live.selected], live.desk.local
         swept = sweeping.swept(live.runs.get(live.selected), local)
         bars = self.query_one(CurveBars)
+        footer = self.console.footer("tuning", self.size.width, armed=live.engine.armed)
         with self.app.batch_update():
+            self.query_one("#footer", Line).row = footer
             self.query_one("#identity", Line).row = panels.title(track, armed=live.engine.armed)
             self.query_one("#engines", Line).row = panels.strip(tuple(live.tracks), live.selected)
             self.query_one("#control", Line).row = (
@@ -91,20 +90,6 @@ class TuningScreen(OverScreen):
             bars.styles.height = max(3, min(bars.lines, self.size.height - _BELOW))
             self.query_one("#status", Feed).rows = tuning.status(track)
             self.query_one("#feed", Feed).rows = tuning.feed(track, local)
-
-    def _footer(self) -> Row:
-        """The keys of this screen."""
-        table = {key.id: key for key in self.console.keys}
-        keymap = self.console.settings.keymap
-        cells = [Cell(" +/- ", "key"), Cell("k", "muted")]
-        for name in _FOOTER:
-            key = table.get(name)
-            if key is not None:
-                action = f"screen.{key.action}"
-                spelt = keys.spelling(key, keymap).split()[0]
-                cells += [Cell(f"  {spelt} ", "key", action), Cell(key.label, "muted", action)]
-        back = (Cell(" esc ", "key", "screen.back"), Cell("back ", "muted", "screen.back"))
-        return Row(tuple(cells), back)
 
     # Whatever steers is the live screen's to do: its workers outlive this one.
 

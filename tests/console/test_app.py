@@ -420,7 +420,7 @@ async def test_a_keymap_moves_a_key_and_help_and_footer_show_it(
         await pilot.press("f2")
         await settled(pilot)
         assert len(engine.asked) == 1
-        assert any("f2" in cell.text for cell in app.desk.footer.left)
+        assert any("f2" in cell.text for cell in app.desk.footer(80, True).left)
         await pilot.press("question_mark")
         await settled(pilot)
         assert isinstance(app.screen, HelpScreen)

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from textual.binding import Binding
+from textual.screen import Screen
 
 from specdeck.console import keys, theme
+from specdeck.console.footer import footer
 from specdeck.console.settings import Settings, read
+from specdeck.console.view.cell import Row
 from specdeck.engine.errors import ConfigError
 
 
@@ -89,19 +94,89 @@ def test_only_themes_name_colours() -> None:
     assert [path.name for path in sheets if colour.search(path.read_text())] == []
 
 
-def test_no_key_is_bound_twice_and_each_has_an_action() -> None:
-    from specdeck.console.app import Console
+def screens() -> dict[keys.Place, type[Screen[Any]]]:
+    """Who has the keys of a place."""
+    from specdeck.console.screens.divergence import DivergenceScreen
+    from specdeck.console.screens.divergence_prompt import Picker
+    from specdeck.console.screens.divergence_results import ResultsScreen
+    from specdeck.console.screens.fingerprint import FingerprintScreen
     from specdeck.console.screens.live import LiveScreen
+    from specdeck.console.screens.startup import StartupScreen
+    from specdeck.console.screens.tuning import TuningScreen
 
-    spelt = [one for key in keys.KEYS for one in key.keys]
+    return {
+        "start": StartupScreen, "live": LiveScreen, "tuning": TuningScreen,
+        "check": DivergenceScreen, "results": ResultsScreen, "prompt": Picker,
+        "fingerprint": FingerprintScreen,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("place", keys.GROUPS)
+def test_no_key_is_bound_twice_on_a_screen_and_each_has_an_action(place: keys.Place) -> None:
+    from specdeck.console.app import Console
+
+    spelt = [one for key in keys.of(place) for one in key.keys]
     assert len(spelt) == len(set(spelt))
-    for key in keys.KEYS:
+    for key in keys.of(place):
         name = key.action.removeprefix("app.").split("(")[0]
-        owner = Console if key.action.startswith("app.") else LiveScreen
+        owner = Console if key.action.startswith("app.") else screens()[place]
         assert hasattr(owner, f"action_{name}")
+
+
+def test_every_binding_of_a_screen_with_keys_of_its_own_is_in_the_table() -> None:
+    for place, screen in screens().items():
+        own = {
+            one.id
+            for binding in screen.__dict__.get("BINDINGS", ())
+            if isinstance(one := binding, Binding)
+        }
+        loose = own - keys.ids() - {"pick.back", "pick.focus"}
+        assert (place, loose) == (place, set())
+        assert all(isinstance(one, Binding) for one in screen.__dict__.get("BINDINGS", ()))
+
+
+def test_every_key_is_on_some_screen_and_no_id_is_used_twice() -> None:
+    assert {key.id for place in keys.GROUPS for key in keys.of(place)} == {
+        key.id for key in keys.KEYS
+    }
+    assert len({key.id for key in keys.KEYS}) == len(keys.KEYS)
 
 
 def test_the_readme_table_has_a_line_for_every_key() -> None:
     lines = keys.markdown().splitlines()
     assert len(lines) == len(keys.KEYS) + 2
-    assert "| `+` | Draft one token more per round. | `k.more` |" in lines
+    assert "| `+` | live, tuning | Draft one token more per round. | `k.more` |" in lines
+    assert "| `p` | fingerprint | Keep what is seen as the pin. | `fingerprint.pin` |" in lines
+
+
+@pytest.mark.parametrize("armed", [False, True])
+def test_the_footer_at_80_columns_names_the_screens_and_what_steers(armed: bool) -> None:
+    table = keys.available(engines=False, load=armed)
+    shown = words(footer("live", table, {}, 80, armed=armed))
+    for one in ("+/- k", "t target-only", "a auto", "z undo", "d check", "f facts", "u tune",
+                "? help", "q quit"):  # fmt: skip
+        assert one in shown
+    assert ("c arm" in shown) is not armed
+    assert ("l load" in shown) is armed
+    assert len(shown) < 80
+
+
+def test_the_footer_at_120_columns_names_everything_in_full() -> None:
+    shown = words(footer("live", keys.available(engines=False, load=False), {}, 120))
+    for one in ("c control", "d check", "f fingerprint", "u tuning", "space freeze"):
+        assert one in shown
+
+
+@pytest.mark.parametrize("place", keys.GROUPS)
+@pytest.mark.parametrize("width", [0, 1, 20, 40, 60, 80, 120, 300])
+def test_a_footer_fits_and_what_leaves_stays(place: keys.Place, width: int) -> None:
+    row = footer(place, keys.KEYS, {}, width)
+    if width >= 40 and place != "prompt":
+        assert "?" in words(row)
+        assert ("esc" in words(row)) or ("q quit" in words(row))
+    assert len(words(row)) <= max(width, 17)
+
+
+def words(row: Row) -> str:
+    """What stands in it."""
+    return "".join(cell.text for cell in (*row.left, *row.right))

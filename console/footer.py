@@ -1,0 +1,95 @@
+"""The footer of each screen: as many of its keys as there is room for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from rich.cells import cell_len
+
+from specdeck.console.keys import Key, Place, of, spelling
+from specdeck.console.view.cell import Cell, Line, Row
+
+_K: Final = "k"
+"""Stands for both keys that step k."""
+
+_LEFT: Final[Mapping[Place, tuple[str, ...]]] = {
+    "live": (
+        _K, "mode.toggle", "policy.auto", "change.undo", "control.arm", "load.next",
+        "screen.divergence", "screen.fingerprint", "screen.tuning", "engine.next", "view.freeze",
+    ),
+    "tuning": (
+        _K, "sweep.toggle", "trial.begin", "breaker.toggle", "parameters.edit", "policy.auto",
+        "change.undo", "control.arm", "engine.next",
+    ),
+    "check": (
+        "check.run", "check.prompt", "check.replay", "check.batch", "check.edit", "check.results",
+        "check.bundle", "check.report",
+    ),
+    "results": (
+        "results.open", "results.pane", "results.stop", "results.again", "results.bundle",
+        "results.report",
+    ),
+    "fingerprint": (
+        "fingerprint.against", "fingerprint.pin", "fingerprint.probe", "fingerprint.changes",
+        "fingerprint.unfold", "fingerprint.search", "fingerprint.save",
+    ),
+}  # fmt: skip
+"""The first ones stay longest."""
+
+_AWAY: Final = ("console.help", "console.quit")
+_BACK: Final = ("console.help", "screen.back")
+"""What explains and what leaves keep their place."""
+
+
+def footer(
+    place: Place,
+    table: tuple[Key, ...],
+    keymap: Mapping[str, str],
+    width: int,
+    *,
+    armed: bool = False,
+) -> Row:
+    """The keys of a screen in `width` cells; of `table` those that mean something here.
+
+    Labels come closer together and get shorter before a key is left out. Once `armed`, the
+    key that arms has nothing to say.
+    """
+    known = {key.id: key for key in of(place, table)}
+    if armed:
+        known.pop("control.arm", None)
+    wanted = [name for name in _LEFT.get(place, ()) if name == _K or name in known]
+    away = [name for name in (_BACK if "screen.back" in known else _AWAY) if name in known]
+    for gap, brief in (("  ", False), (" ", False), (" ", True)):
+        left = [_entry(known, name, keymap, gap, brief=brief) for name in wanted]
+        right = [_entry(known, name, keymap, gap, brief=brief) for name in away]
+        right.append((Cell(" "),))
+        room = width - _length(right) - 1
+        if _length(left) <= room:
+            break
+    while left and _length(left) > room:
+        left.pop()
+    return Row(_joined(left), _joined(right))
+
+
+def _entry(
+    known: Mapping[str, Key], name: str, keymap: Mapping[str, str], gap: str, *, brief: bool
+) -> Line:
+    if name == _K:
+        more, less = (spelling(known[each], keymap).split()[0] for each in ("k.more", "k.less"))
+        return Cell(f" {more}/{less} ", "key"), Cell("k", "muted")
+    key = known[name]
+    action = key.action if key.action.startswith("app.") else f"screen.{key.action}"
+    label = key.brief if brief and key.brief else key.label
+    return (
+        Cell(f"{gap}{spelling(key, keymap).split()[0]} ", "key", action),
+        Cell(label, "muted", action),
+    )
+
+
+def _length(entries: list[Line]) -> int:
+    return sum(cell_len(cell.text) for cells in entries for cell in cells)
+
+
+def _joined(entries: list[Line]) -> Line:
+    return tuple(cell for cells in entries for cell in cells)
