@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from specdeck.engine.divergence.arms import moved
 from specdeck.engine.divergence.compare import CLASSES
 from specdeck.engine.divergence.statistics import Rate, above
 from specdeck.engine.errors import UsageError
+from specdeck.engine.metrics.exposition import Exposition
 from specdeck.engine.store.checks import Run
-
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
 
 Data = Mapping[str, Any]
 
@@ -76,13 +73,13 @@ def details(run: Run) -> dict[str, Any]:
     return {**named, **(facts.get("details") or {})}
 
 
-class Gauges:
+class Gauges(Exposition):
     """The last check as Prometheus gauges; None is no sample, not 0."""
 
     def __init__(self, engine: str) -> None:
-        from prometheus_client import CollectorRegistry, Gauge
+        from prometheus_client import Gauge
 
-        self.registry: CollectorRegistry = CollectorRegistry()
+        super().__init__()
         self._engine = engine
 
         def gauge(name: str, help_: str, *labels: str) -> Gauge:
@@ -116,27 +113,6 @@ class Gauges:
             self._cases.labels(name, kind).set(data["classes"][kind])
         for word in ("pass", "fail", "inconclusive"):
             self._verdict.labels(name, word).set(data["verdict"] == word)
-
-    def serve(self, port: int) -> None:
-        """Answers a Prometheus on `port`, on every address, for as long as the process runs."""
-        from prometheus_client import start_http_server
-
-        try:
-            start_http_server(port, registry=self.registry)
-        except OSError as error:
-            raise UsageError(
-                f"port {port} cannot be had: {error.strerror}", remedy="choose another"
-            ) from error
-
-    def write(self, path: Path) -> None:
-        """Writes them for node_exporter's textfile collector, at once or not at all."""
-        from prometheus_client import write_to_textfile
-
-        try:
-            write_to_textfile(str(path), self.registry)
-        except OSError as error:
-            why = (error.strerror or "cannot be written").lower()
-            raise UsageError(f"{path}: {why}", remedy="check --metrics-file") from error
 
 
 def seconds(text: str) -> float:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specdeck.engine.errors import UsageError
+from specdeck.engine.metrics.exposition import Exposition
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
-
     from specdeck.engine.fingerprint.compare import Comparison
 
 
-class Gauges:
+class Gauges(Exposition):
     """Of one engine, for one process."""
 
     def __init__(self, engine: str) -> None:
-        from prometheus_client import CollectorRegistry, Counter, Gauge
+        from prometheus_client import Counter, Gauge
 
-        self.registry: CollectorRegistry = CollectorRegistry()
+        super().__init__()
         self._engine = engine
 
         def gauge(name: str, help_: str, *labels: str) -> Gauge:
@@ -60,24 +57,3 @@ class Gauges:
         self._info.labels(name, *(value or "" for value in found.after.names.values())).set(1)
         if news and not found.same:
             self._drifts.labels(name).inc()
-
-    def serve(self, port: int) -> None:
-        """Answers a Prometheus on `port` for as long as the process runs; raises UsageError."""
-        from prometheus_client import start_http_server
-
-        try:
-            start_http_server(port, registry=self.registry)
-        except OSError as error:
-            raise UsageError(
-                f"port {port} cannot be had: {error.strerror}", remedy="choose another"
-            ) from error
-
-    def write(self, path: Path) -> None:
-        """Writes them for node_exporter's textfile collector; raises UsageError."""
-        from prometheus_client import write_to_textfile
-
-        try:
-            write_to_textfile(str(path), self.registry)
-        except OSError as error:
-            why = (error.strerror or "cannot be written").lower()
-            raise UsageError(f"{path}: {why}", remedy="check --metrics-file") from error

@@ -1,0 +1,47 @@
+"""Gauges of specdeck's own, where the rest of the house can read them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specdeck.engine.errors import UsageError
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+
+class Exposition:
+    """A registry of its own, served to a Prometheus or written for node_exporter."""
+
+    def __init__(self) -> None:
+        from prometheus_client import CollectorRegistry
+
+        self.registry: CollectorRegistry = CollectorRegistry()
+
+    def serve(self, port: int) -> None:
+        """Answers a Prometheus on `port`, on every address, for as long as the process runs.
+
+        Raises UsageError for a port that cannot be had.
+        """
+        from prometheus_client import start_http_server
+
+        try:
+            start_http_server(port, registry=self.registry)
+        except OSError as error:
+            raise UsageError(
+                f"port {port} cannot be had: {error.strerror}", remedy="choose another"
+            ) from error
+
+    def write(self, path: Path) -> None:
+        """Writes them for node_exporter's textfile collector, at once or not at all.
+
+        Raises UsageError where the file cannot be written.
+        """
+        from prometheus_client import write_to_textfile
+
+        try:
+            write_to_textfile(str(path), self.registry)
+        except OSError as error:
+            why = (error.strerror or "cannot be written").lower()
+            raise UsageError(f"{path}: {why}", remedy="check --metrics-file") from error
