@@ -214,6 +214,8 @@ class Change:
     """By hand: open is target-only until it is reset, closed resets it."""
     probe: bool = False
     """With breaker open: lets it come back by its own cool-down and probes, instead of holding."""
+    cause: Literal["divergence"] | None = None
+    """With breaker open: a check found a breach of divergence. Without it, it is by hand."""
     parameters: Mapping[str, Value] | None = None
     """Parameters by dotted name, such as `goodput.margin`; the string `none` unsets one that can
     be unset. All are checked before any takes effect."""

@@ -14,7 +14,7 @@ from specdeck.engine.control.protocol import Breaker as BreakerState
 from specdeck.engine.control.protocol import Policy as PolicyName
 from specdeck.engine.control.tuning import KChange
 from specdeck.engine.policy.acceptance import Acceptance
-from specdeck.engine.policy.breaker import Breaker
+from specdeck.engine.policy.breaker import Breaker, Cause
 from specdeck.engine.policy.catalogue import Catalogue
 from specdeck.engine.policy.curve import Curve
 from specdeck.engine.policy.decision import Decision
@@ -84,7 +84,7 @@ class Autopilot:
         same = name != "fixed" and name == held
         if not (same and getattr(before, name) == getattr(catalogue, name)):
             self.pilot.follow(self._made(name, k=self._present() if same else k, carry=same))
-        itself = self._state != "closed" and self.breaker.view().cause != "hand"
+        itself = self._state != "closed" and self.breaker.view().cause not in ("hand", "divergence")
         if itself and not self.pilot.automatic:
             self.breaker.reset()  # nobody wants any more that it opens by itself
             self.pilot.settle()
@@ -92,9 +92,9 @@ class Autopilot:
         self._why = self.pilot.policy.decision.reason
         self._chosen = self.pilot.policy.decision.table
 
-    def trip(self, reason: str, *, hold: bool) -> None:
+    def trip(self, cause: Cause, reason: str, *, hold: bool) -> None:
         """Opens the breaker from outside, at once."""
-        self.breaker.trip("hand", reason, hold=hold)
+        self.breaker.trip(cause, reason, hold=hold)
         self.pilot.settle()
         self._state = self.breaker.state
 

@@ -48,6 +48,7 @@ _CLOSED = {
     "fallback": FALLBACKS,
     "policy": POLICIES,
     "breaker": ("open", "closed"),
+    "cause": ("divergence",),
 }
 _MOST_PARAMETERS = 100
 _KNOWN = frozenset(Change.__dataclass_fields__)
@@ -104,8 +105,10 @@ def _sensible(change: Change) -> Change:
         raise nonsense("judge wants lease_s: what takes the change back when nobody renews it")
     if change.trial_s is not None and not change.judge:
         raise nonsense("trial_s goes with judge")
-    if change.probe and change.breaker != "open":
-        raise nonsense("probe goes with breaker open")
+    if (change.probe or change.cause) and change.breaker != "open":
+        raise nonsense("probe and cause go with breaker open")
+    if change.probe and change.cause:
+        raise nonsense("no probe can show that divergence is over: probe and cause exclude another")
     return change
 
 

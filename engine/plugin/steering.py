@@ -114,18 +114,20 @@ class Steering:
         return notices
 
     def hand(self, change: Change, *, who: str) -> None:
-        """Opens or resets the breaker by hand, at once."""
+        """Opens or resets the breaker from outside, at once."""
         pilot = self.pilot
         assert pilot is not None
         k = self.engine.scheduled_k()
         if change.breaker == "open":
-            pilot.trip(change.reason or f"opened by {who}", hold=not change.probe)
+            reason = change.reason or f"opened by {who}"
+            pilot.trip(change.cause or "hand", reason, hold=not change.probe)
         else:
             pilot.reset()
         self._tell()
         self.name()
         words = f": {change.reason}" if change.reason else ""
-        self._note(k, f"breaker {change.breaker} by hand{words}", who)
+        why = "for divergence" if change.cause else "by hand"
+        self._note(k, f"breaker {change.breaker} {why}{words}", who)
 
     def _note(self, before: int, why: str, who: str) -> None:
         if self.pilot is not None:

@@ -48,6 +48,7 @@ class Server(ThreadingHTTPServer):
         self.headers_seen: list[dict[str, str]] = []
         self.changes: list[tuple[dict[str, Any], str | None]] = []
         self.refuses = False
+        self.knows_causes = True
         self.answers_left: int | None = None
         """After so many, requests are kept waiting until `released`."""
         self.blocked = threading.Event()
@@ -111,6 +112,10 @@ class Handler(BaseHTTPRequestHandler):
         if self.server.refuses:
             refused = {"code": "conflict", "message": "no breaker here", "remedy": None}
             self._send(json.dumps({"error": refused}), 501)
+            return
+        if "cause" in body and not self.server.knows_causes:
+            refused = {"code": "invalid", "message": "unknown key 'cause'", "remedy": None}
+            self._send(json.dumps({"error": refused}), 400)
             return
         before, after = {"breaker": "closed"}, {"breaker": body["breaker"]}
         self._send(json.dumps({"before": before, "applied": after, "version": 1, "step": 1}))
@@ -246,7 +251,7 @@ def test_a_failed_check_trips_the_breaker_where_that_is_asked_for(
     assert engine.changes == []
     assert outcome([*words, "--trip"]) == 1
     (change, token) = engine.changes[0]
-    assert (change["breaker"], token) == ("open", TOKEN)
+    assert (change["breaker"], change["cause"], token) == ("open", "divergence", TOKEN)
     assert "1 material difference" in change["reason"]
     said = capsys.readouterr()
     passed, untold, failed = map(json.loads, said.out.splitlines())
@@ -255,6 +260,16 @@ def test_a_failed_check_trips_the_breaker_where_that_is_asked_for(
     assert failed["tripped"]["undo"].endswith("breaker=closed")
     assert "the breaker is open" in said.err
     assert TOKEN not in said.out + said.err
+
+
+def test_the_breaker_of_an_older_plugin_opens_as_well(
+    engine: Server, prompts: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECDECK_ADMIN_TOKEN", TOKEN)
+    engine.wrong, engine.knows_causes = {"prompt 17"}, False
+    words = ["--prompts", str(prompts), "--limit", "20", "--trip", "--json"]
+    assert outcome(["check", engine.url, *words]) == 1
+    assert json.loads(capsys.readouterr().out)["tripped"]["breaker"] == "open"
 
 
 def test_a_breaker_that_does_not_open_is_said(

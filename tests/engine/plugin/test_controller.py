@@ -719,3 +719,16 @@ def test_work_of_an_hour_ago_is_no_baseline(
     clock.now += 3600
     controller.change(Change(k=3, judge=True, trial_s=4.0, lease_s=60))
     assert (engine.k, controller.state().trial) == (5, "baseline")
+
+
+def test_a_breach_of_divergence_is_told_as_one_and_outlives_a_policy(
+    controller: Controller, engine: Engine
+) -> None:
+    found = Change(breaker="open", cause="divergence", reason="2 of 9 differ", who="ci")
+    controller.change(found)
+    tuning = controller.tuning()
+    assert (tuning.breaker.cause, tuning.breaker.held) == ("divergence", True)
+    assert tuning.changes[-1].reason == "breaker open for divergence: 2 of 9 differ"
+    controller.change(Change(policy="goodput"))
+    controller.change(Change(policy="fixed"))
+    assert (engine.k, controller.state().breaker) == (0, "open")
