@@ -33,7 +33,9 @@ WORDS: dict[str, tuple[str, ...]] = {
     "breaker": ("open", "closed"),
 }
 _BLOCKS = ("goodput", "threshold", "breaker", "trial")
-_NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
+_NUMBER = re.compile(r"-?\d{1,18}(\.\d{1,18})?([eE][-+]?\d{1,2})?")
+_MOST_DIGITS = 9
+"""Of a k: more than any engine's buffers, and fewer than Python refuses to read."""
 
 
 @click.command("set")
@@ -152,13 +154,15 @@ def _value(name: str, text: str) -> Value:
     if _NUMBER.fullmatch(text) and text.isascii():
         return int(text) if text.lstrip("-").isdecimal() else float(text)
     if not text.isalpha():
-        raise UsageError(f"{name}={text} is no value", remedy="give a number or a word")
+        raise UsageError(f"{name}={text[:40]} is no value", remedy="give a number or a word")
     return text
 
 
 def _k(value: str) -> int:
-    if not (value.isascii() and value.isdecimal()):
-        raise UsageError(f"k={value} is no number of tokens", remedy="give 0 or more, such as k=3")
+    if not (value.isascii() and value.isdecimal() and len(value) <= _MOST_DIGITS):
+        raise UsageError(
+            f"k={value[:40]} is no number of tokens", remedy="give 0 or more, such as k=3"
+        )
     return int(value)
 
 

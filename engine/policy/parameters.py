@@ -56,7 +56,11 @@ def number(name: str, value: object, low: float, high: float | None = None) -> N
     Traceback (most recent call last):
     specdeck.engine.policy.parameters.ParameterError: floor=1.2 is not between 0 and 1
     """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or (isinstance(value, float) and not math.isfinite(value))
+    ):
         raise ParameterError(f"{name}={value!r} is not a number")
     _within(name, value, low, high)
 

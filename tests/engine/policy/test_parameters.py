@@ -18,6 +18,7 @@ from specdeck.engine.policy import parameters as p
         (p.Threshold, {"draft_acceptance_threshold": 1.5}, "not between 0 and 1"),
         (p.Threshold, {"draft_acceptance_threshold": "high"}, "'high' is not a number"),
         (p.Threshold, {"draft_acceptance_threshold": float("nan")}, "nan is not a number"),
+        (p.Threshold, {"draft_acceptance_threshold": 10**400}, "not between 0 and 1"),
         (p.Threshold, {"fallback_after_low_acceptance": 0}, "less than 1"),
         (p.Threshold, {"min_draft_length": True}, "True is not a whole number"),
         (p.Threshold, {"speed": 1}, "no parameter 'speed': there are draft_acceptance"),
