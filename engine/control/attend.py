@@ -108,12 +108,12 @@ class _Watch:
                 return trial
             if trial.state == "changed":
                 await self._observe()
-            if self._clock() - renewed >= min(_RENEW_S, lease_s / 3):
-                with suppress(Conflict):  # it ended in between
-                    await self._client.put(Change(renew=True, lease_s=lease_s))
-                renewed = self._clock()
             await sleep(POLL_S)
             try:
+                if self._clock() - renewed >= min(_RENEW_S, lease_s / 3):
+                    with suppress(Conflict):  # it ended in between
+                        await self._client.put(Change(renew=True, lease_s=lease_s))
+                    renewed = self._clock()
                 found = await self._client.tuning()
                 heard = self._clock()
             except SpecdeckError:

@@ -27,12 +27,16 @@ class Engine:
     states: list[Any]
     instance: str = "one"
     now: float = 0.0
+    deaf_to_renewals: int = 0
     asked: list[dict[str, Any]] = field(default_factory=list)
     renewed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         if request.method == "PUT":
             self.asked.append(json.loads(request.content))
+            if self.asked[-1].get("renew") and self.deaf_to_renewals:
+                self.deaf_to_renewals -= 1
+                raise httpx.ConnectError("refused")
             if self.asked[-1].get("renew"):
                 self.renewed.set()
             return httpx.Response(
@@ -114,3 +118,11 @@ async def test_an_engine_that_is_silent_for_a_moment_is_waited_for() -> None:
     assert outcome.trial is not None
     with pytest.raises(Unreachable):
         await Engine(["changed", gone]).attended()
+
+
+async def test_a_renewal_that_does_not_get_through_is_tried_again() -> None:
+    engine = Engine(["baseline", *["changed"] * 9, "kept"], deaf_to_renewals=2)
+    outcome = await engine.attended()
+    assert outcome.trial is not None
+    assert outcome.trial["state"] == "kept"
+    assert sum("renew" in ask for ask in engine.asked) >= 4
