@@ -50,6 +50,8 @@ class DivergenceScreen(Writing, OverScreen):
         self.found: PromptSet | None = None
         """The set that the prompt is of."""
         self._ticking: Timer | None = None
+        self._alone = Session()
+        """For a console without a bench."""
 
     def compose(self) -> ComposeResult:
         """Who is compared, the prompt, the two arms, what was found, keys."""
@@ -77,7 +79,8 @@ class DivergenceScreen(Writing, OverScreen):
         """Where labs come from; raises Unsupported where there is none."""
         found = self.live.desk.bench
         if found is None:
-            why = f"{self.live.engine.name} is no live engine"
+            what = "a recording" if self.track.recorded else "no live engine"
+            why = f"{self.live.engine.name} is {what}: it cannot be asked"
             raise Unsupported(why, remedy="attach to one: `specdeck attach URL`")
         return found
 
@@ -85,7 +88,7 @@ class DivergenceScreen(Writing, OverScreen):
     def session(self) -> Session:
         """What was chosen in this session."""
         found = self.live.desk.bench
-        return Session() if found is None else found.session
+        return self._alone if found is None else found.session
 
     @property
     def wishes(self) -> Wishes:
@@ -126,7 +129,9 @@ class DivergenceScreen(Writing, OverScreen):
                 bars = self.query_one(f"#{arm}-candidates", Candidates)
                 bars.bars = view.candidates(split, arm)
                 bars.display = bool(bars.bars)
-            self.query_one("#findings", Flow).rows = view.findings(split)
+            self.query_one("#findings", Flow).rows = view.findings(
+                split, elsewhere=self.live.desk.bench is not None
+            )
 
     def on_resize(self) -> None:
         """The footer names as many keys as there is room for."""
@@ -134,8 +139,8 @@ class DivergenceScreen(Writing, OverScreen):
 
     def say(self, text: str, *, bad: bool = False) -> None:
         """One line below the arms."""
-        self.split.note = None if bad else ("wrote", text)
-        self.split.problem = text if bad else self.split.problem
+        # Why nothing can be compared outlives what a key could not do.
+        self.split.note = ("not done" if bad else "wrote", text)
         self.show()
 
     def _load(self, source: str) -> None:

@@ -21,6 +21,7 @@ class FingerprintScreen(FactsScreen):
     async def action_against(self) -> None:
         """Choose what to compare with."""
         if self.book is None:
+            self.say("nothing to compare: the engine's facts are not known", bad=True)
             return
         chosen = await self.app.push_screen_wait(AgainstScreen(await self._choices()))
         kind, _, value = (chosen or "").partition(" ")
@@ -94,7 +95,10 @@ class FingerprintScreen(FactsScreen):
     @work(group="probe")
     async def action_probe(self) -> None:
         """Ask the probe set; the answers are the third name."""
-        if self.book is None or self.seen is None or self.probe is not None:
+        if self.probe is not None:
+            return
+        if self.book is None or self.seen is None or self.error is not None:
+            self.say("nothing to probe: the engine's facts are not known", bad=True)
             return
         self.said, self.probe = (), (0, 1)
         try:

@@ -99,7 +99,7 @@ class FactsScreen(OverScreen):
     async def begin(self) -> None:
         """The pin, then the engine."""
         if self.book is None:
-            self.error = SpecdeckError("this console keeps no fingerprints")
+            self.error = self._nothing()
             self.paint()
             return
         try:
@@ -109,6 +109,13 @@ class FactsScreen(OverScreen):
         else:
             self.against = None if pinned is None else Against("pin", pinned)
         self.look()
+
+    def _nothing(self) -> SpecdeckError:
+        """Why no facts can be asked for."""
+        if self.track.recorded:
+            why = "this is a recording: it has the path's name and no facts"
+            return SpecdeckError(why, remedy="`specdeck attach URL` asks its engine")
+        return SpecdeckError("this console keeps no fingerprints")
 
     @work(group="look", exclusive=True)
     async def look(self) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from textual.screen import Screen
 
 from specdeck.console.screens.steering import SteeringScreen
+from specdeck.console.view.track import Track
 
 if TYPE_CHECKING:
     from specdeck.console.app import Console
@@ -32,6 +33,11 @@ class OverScreen(Screen[None]):
     def action_back(self) -> None:
         """The live screen again."""
         self.dismiss()
+
+    @property
+    def track(self) -> Track:
+        """The engine of the live screen over time."""
+        return self.live.tracks[self.live.selected]
 
     @property
     def console(self) -> Console:

@@ -82,7 +82,7 @@ class SteeringScreen(Screen[None]):
     def __init__(self, desk: Desk) -> None:
         super().__init__()
         self.desk = desk
-        self.tracks = [Track(engine.name, engine.url) for engine in desk.engines]
+        self.tracks = [Track(engine.name, engine.url, _recorded(engine)) for engine in desk.engines]
         self.selected = 0
         self.asking: set[int] = set()
         self.names: Names | None = None
@@ -97,7 +97,7 @@ class SteeringScreen(Screen[None]):
 
     @work(group="follow")
     async def follow(self, index: int) -> None:
-        """Take in one engine's readings for ever."""
+        """Take in one engine's readings: for ever, or to the end of a recording."""
         engine = self.desk.engines[index]
         async for reading in engine.readings(self.desk.interval):
             before = self.tracks[index]
@@ -106,6 +106,9 @@ class SteeringScreen(Screen[None]):
             self.heard(index, before, reading)
             if self.names is not None:
                 self.names.heard(index, reading)
+        track = self.tracks[index]
+        if track.recorded and track.reading is not None:
+            self.change(index, track.told(track.reading.t, "the recording ends here", "accent"))
 
     def heard(self, index: int, before: Track, reading: Reading) -> None:
         """A reading has been taken in; `before` is the track without it."""
@@ -239,6 +242,9 @@ class SteeringScreen(Screen[None]):
     async def action_arm(self) -> None:
         """Allow changes, after a question where specdeck did not start the engine."""
         engine = self.engine
+        if _recorded(engine):
+            self.wish(Want())
+            return
         if engine.armed:
             self.tell("control is armed already", "muted")
             return
@@ -250,6 +256,12 @@ class SteeringScreen(Screen[None]):
             self.refuse(Refusal(str(error), error.remedy))
             return
         self.tell("control armed: every change is recorded and can be undone", "accent")
+
+
+def _recorded(engine: FlownEngine) -> bool:
+    from specdeck.engine.launch.replay import Replayed
+
+    return isinstance(engine, Replayed)
 
 
 def _arm_dialog(engine: FlownEngine) -> Dialog:

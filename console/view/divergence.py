@@ -179,15 +179,18 @@ def candidates(split: Split, name: Name) -> tuple[Bar, ...]:
     )
 
 
-def findings(split: Split, *, key: str = "enter") -> tuple[Row, ...]:
-    """What is to be said below the arms, the gravest first."""
-    return tuple(_findings(split, key))
+def findings(split: Split, *, key: str = "enter", elsewhere: bool = True) -> tuple[Row, ...]:
+    """What is to be said below the arms, the gravest first.
+
+    `elsewhere` is whether another engine could take the reference's part.
+    """
+    return tuple(_findings(split, key, elsewhere=elsewhere))
 
 
-def _findings(split: Split, key: str) -> Iterator[Row]:
+def _findings(split: Split, key: str, *, elsewhere: bool) -> Iterator[Row]:
     if split.problem is not None:
         yield _said("cannot", "bad", split.problem)
-        if split.arms is None:
+        if split.arms is None and elsewhere:
             yield _said("or", "muted", "e names another engine to compare with")
     if split.note is not None:
         yield _said(split.note[0], "accent", split.note[1])

@@ -29,6 +29,8 @@ def refusal(track: Track, want: Want, *, armed: bool) -> Refusal | None:
     >>> refusal(Track("a", "http://a"), Want(k=3), armed=True)
     Refusal(reason='the engine has not answered yet', remedy=None)
     """
+    if track.recorded:
+        return Refusal("this is a recording: nothing runs that could be changed")
     reading = track.reading
     if reading is None:
         return Refusal("the engine has not answered yet")

@@ -124,6 +124,8 @@ class Track:
 
     name: str
     url: str
+    recorded: bool = False
+    """Whether it is a recording, in which nothing runs that could be asked."""
     reading: Reading | None = None
     """The latest one, whatever it says."""
     figures: Reading | None = None

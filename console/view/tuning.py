@@ -51,6 +51,8 @@ def status(track: Track) -> tuple[Row, ...]:
 
 def untold(track: Track) -> tuple[Row, ...]:
     """Why there is nothing to tell, and what to do about it."""
+    if track.recorded:
+        return (_row(Cell("this is a recording: nothing runs that could tell", "warn")),)
     error = track.untuned or (track.reading.control_error if track.reading else None)
     if error is None:
         return (_row(Cell("asking the engine", "muted")),)

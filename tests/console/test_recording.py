@@ -1,0 +1,130 @@
+"""What the console says where nothing can be asked: a recording, an engine without the plugin."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from specdeck.console.app import Console
+from specdeck.console.screens.live import LiveScreen
+from specdeck.console.widgets.toned import Feed, Rows
+from specdeck.engine.errors import Unsupported
+from specdeck.engine.launch.replay import Replayed
+from specdeck.engine.metrics.recording import recording
+from specdeck.engine.metrics.status import status
+
+if TYPE_CHECKING:
+    from tests.console.conftest import Kit, MakeConsole
+    from textual.pilot import Pilot
+
+BARE = Unsupported("the engine runs without the specdeck plugin", remedy="install specdeck there")
+
+
+async def instant(seconds: float) -> None:
+    """No pace at all."""
+
+
+@pytest.fixture
+def replayed(kit: type[Kit], console: MakeConsole, tmp_path: Path) -> Callable[..., Console]:
+    """A console on a recording of ten seconds."""
+    tape = tmp_path / "samples.jsonl"
+    tape.write_text("".join(json.dumps(status(one)) + "\n" for one in kit.run(10)))
+
+    def make(sleep: Callable[[float], Awaitable[None]] = instant) -> Console:
+        found = recording(tape)
+        engines = [Replayed(found, url, sleep=sleep) for url in found.engines]
+        return console(*engines)
+
+    return make
+
+
+def said(app: Console) -> list[str]:
+    """What the first engine's events say."""
+    live = next(screen for screen in app.screen_stack if isinstance(screen, LiveScreen))
+    return [event.text for event in live.tracks[0].events]
+
+
+def shown(app: Console) -> str:
+    """The words of the screen's lists."""
+    rows = [row for widget in app.screen.query(Rows) for row in widget.rows]
+    return "\n".join("".join(cell.text for cell in row.left) for row in rows)
+
+
+async def rest(pilot: Pilot[str]) -> None:
+    await pilot.pause()
+    await pilot.pause()
+
+
+@pytest.mark.parametrize("key", ["minus", "3", "t", "a", "b", "T", "w", "c"])
+async def test_what_would_change_a_recording_says_that_it_is_one(
+    key: str, replayed: Callable[..., Console]
+) -> None:
+    app = replayed()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await rest(pilot)
+        await pilot.press(key)
+        await rest(pilot)
+        assert said(app)[-1] == "this is a recording: nothing runs that could be changed"
+        assert isinstance(app.screen, LiveScreen)
+
+
+@pytest.mark.parametrize("key", ["d", "f", "u"])
+async def test_each_screen_on_a_recording_says_that_it_is_one(
+    key: str, replayed: Callable[..., Console]
+) -> None:
+    app = replayed()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await rest(pilot)
+        await pilot.press(key)
+        await rest(pilot)
+        assert "a recording" in shown(app)
+        assert "or" not in shown(app).split()
+        await pilot.press("enter", "p", "escape", "b", "g", "v", "r", "w", "m", "x", "n")
+        await rest(pilot)
+        assert "a recording" in shown(app)
+        await pilot.press("escape")
+        assert isinstance(app.screen, LiveScreen)
+
+
+async def test_the_end_of_a_recording_is_told_once_at_its_own_time(
+    kit: type[Kit], replayed: Callable[..., Console]
+) -> None:
+    app = replayed()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await rest(pilot)
+        assert said(app) == ["the recording ends here"]
+        assert isinstance(app.screen, LiveScreen)
+        assert app.screen.tracks[0].events[0].t == kit.start + 9
+
+
+@pytest.mark.parametrize("key", ["minus", "t", "a", "b", "T", "w"])
+async def test_without_the_plugin_a_key_says_why_and_what_helps(
+    key: str, kit: type[Kit], console: MakeConsole
+) -> None:
+    bare = [replace(one, state=None, control_error=BARE) for one in kit.run(3)]
+    app = console(kit.engine(bare))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await rest(pilot)
+        await pilot.press(key)
+        await rest(pilot)
+        assert said(app)[-1] == BARE.line()
+
+
+async def test_without_the_plugin_tuning_says_why_and_what_helps(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    bare = [replace(one, state=None, control_error=BARE) for one in kit.run(3)]
+    app = console(kit.engine(bare))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await rest(pilot)
+        await pilot.press("u")
+        await rest(pilot)
+        told = app.screen.query_one("#status", Feed).rows
+        text = "".join(cell.text for row in told for cell in row.left)
+        assert "without the specdeck plugin" in text
+        assert "install specdeck there" in text
