@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
-from specdeck.engine.divergence.answer import Answer, Piece, assembled
+from specdeck.engine.divergence.answer import Answer, Call, Piece, assembled
 from specdeck.engine.divergence.arms import Arm, Name
 from specdeck.engine.divergence.ask import Asker, Refused
 from specdeck.engine.divergence.compare import Divergence, divergence
@@ -31,7 +31,7 @@ class Said:
     arm: Name
     tokens: tuple[int, ...]
     text: str
-    """A call's name and arguments count as text."""
+    """A call of a tool reads `name(arguments)`, however it came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ async def race(
 
     Ends with Judged. Raises EngineError when an arm refuses, breaks off or stays away.
     """
-    heard = {name: _Heard() for name in NAMES}
+    heard = {name: Heard() for name in NAMES}
     queue: asyncio.Queue[_News] = asyncio.Queue()
     began, parted = clock(), False
     listeners = [
@@ -94,14 +94,12 @@ async def race(
             if isinstance(news, SpecdeckError):
                 raise news
             arm = heard[name]
-            if news is None:
-                arm.ended, arm.seconds = True, clock() - began
-            else:
-                arm.take(news)
+            text = arm.end(clock() - began) if news is None else arm.take(news)
             if parted:
                 continue
-            if news is not None and (said := _said(name, news)) is not None:
-                yield said
+            tokens = () if news is None else news.token_ids
+            if text or tokens:
+                yield Said(name, tokens, text)
             found = _first(heard["serving"], heard["reference"])
             if found is not None:
                 parted = True
@@ -118,17 +116,40 @@ _News = tuple[Name, Piece | SpecdeckError | None]
 
 
 @dataclass(slots=True)
-class _Heard:
+class Heard:
     """What one arm has said so far; None as news is its end."""
 
     pieces: list[Piece] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
+    calling: int | None = None
+    """The number of the call whose arguments are being told."""
     ended: bool = False
     seconds: float = 0.0
 
-    def take(self, piece: Piece) -> None:
+    def take(self, piece: Piece) -> str:
+        """Takes in a piece; what there is to read in it."""
         self.pieces.append(piece)
         self.tokens += piece.token_ids
+        text = self._closed() + piece.text if piece.text else ""
+        return text + "".join(self._told(number, call) for number, call in piece.calls)
+
+    def end(self, seconds: float) -> str:
+        """The arm has said all; what is left to read of it."""
+        self.ended, self.seconds = True, seconds
+        return self._closed()
+
+    def _told(self, number: int, call: Call) -> str:
+        """Part of a call: its name comes once, its arguments in as many parts as they like."""
+        head = ""
+        if number != self.calling:
+            between = "; " if self.calling is not None else ""
+            head = f"{self._closed()}{between}{call.name}("
+            self.calling = number
+        return head + call.arguments
+
+    def _closed(self) -> str:
+        open_, self.calling = self.calling is not None, None
+        return ")" if open_ else ""
 
     def answer(self) -> Answer:
         return assembled(self.pieces, self.seconds)
@@ -145,13 +166,7 @@ async def _listen(asker: Asker, prompt: Prompt, name: Name, queue: asyncio.Queue
         queue.put_nowait((name, None))
 
 
-def _said(name: Name, piece: Piece) -> Said | None:
-    calls = "".join(call.name + call.arguments for _, call in piece.calls)
-    text = piece.text + calls
-    return Said(name, piece.token_ids, text) if text or piece.token_ids else None
-
-
-def _first(ours: _Heard, theirs: _Heard) -> Divergence | None:
+def _first(ours: Heard, theirs: Heard) -> Divergence | None:
     """The first difference among the tokens that are there; None while there is none."""
     at = agreed(ours.tokens, theirs.tokens)
     lengths = len(ours.tokens), len(theirs.tokens)
@@ -164,7 +179,7 @@ def _first(ours: _Heard, theirs: _Heard) -> Divergence | None:
     return None if found is None else replace(found, structure=())
 
 
-async def _texts(asker: Asker, heard: _Heard, found: Divergence) -> Texts:
+async def _texts(asker: Asker, heard: Heard, found: Divergence) -> Texts:
     common = tuple(heard.tokens[: found.index])
     said = {found.serving_token, found.reference_token}
     listed = {token for token, _ in (*found.serving_top, *found.reference_top)}

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from specdeck.engine.divergence.answer import Call, Piece
 from specdeck.engine.divergence.lab import Lab, run
 from specdeck.engine.divergence.prompts import Prompt, copies, typed
-from specdeck.engine.divergence.race import Event, Judged, Parted, Said, race
+from specdeck.engine.divergence.race import Event, Heard, Judged, Parted, Said, race
 from specdeck.engine.divergence.resolution import Calibration
 from specdeck.engine.errors import ConfigError, EngineError, Unreachable
 
@@ -138,3 +139,36 @@ def test_what_is_typed_may_be_json_and_must_be_a_prompt() -> None:
 async def test_a_pinned_request_that_drafts_is_no_reference(bench: Bench) -> None:
     with pytest.raises(EngineError, match="drafts for requests that are pinned"):
         await raced(bench.lab(bench.engine(obeys_pins=False)))
+
+
+def test_parts_of_calls_are_put_together_as_they_come() -> None:
+    heard = Heard()
+    parts = [
+        Piece(calls=((0, Call("search_orders", "")),)),
+        Piece(calls=((0, Call("", '{"status"')),)),
+        Piece(calls=((0, Call("", ': "open"}')), (1, Call("refund", '{"n"')))),
+        Piece(calls=((1, Call("", ": 1}")),)),
+        Piece(token_ids=(7,)),
+    ]
+    said = "".join([*map(heard.take, parts), heard.end(1.0)])
+    assert said == 'search_orders({"status": "open"}); refund({"n": 1})'
+    assert [c.name for c in heard.answer().calls] == ["search_orders", "refund"]
+
+
+def test_calls_told_whole_and_between_text_read_the_same() -> None:
+    heard = Heard()
+    whole = Piece(text="I look: ", calls=((0, Call("a", "{}")), (1, Call("b", '{"x": 1}'))))
+    assert heard.take(whole) == 'I look: a({}); b({"x": 1}'
+    assert heard.take(Piece(text=" Done")) == ") Done"
+    assert heard.end(1.0) == ""
+
+
+async def test_a_raced_call_reads_as_a_call(bench: Bench) -> None:
+    engine = bench.engine(calls={"find": ('{"limit": 50}', '{"limit": 50}')})
+    prompt = Prompt(
+        1, 1, {"messages": [{"role": "user", "content": "find"}], "tools": [{"type": "function"}]}
+    )
+    events = await raced(bench.lab(engine), prompt)
+    for arm in ("serving", "reference"):
+        said = "".join(e.text for e in events if isinstance(e, Said) and e.arm == arm)
+        assert said == 'search({"limit": 50})'
