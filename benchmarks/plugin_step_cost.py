@@ -72,7 +72,11 @@ class Scheduler:
                     request_id=request,
                 )
             made.append(SimpleNamespace(new_token_ids=[1] * (1 + accepted)))
+        self.make_stats(stats)
         return {0: SimpleNamespace(outputs=made)}
+
+    def make_stats(self, spec_decoding_stats: Any) -> None:
+        """Once a step, with the sums over its drafts, as vLLM does."""
 
     def make_spec_decoding_stats(
         self,

@@ -6,6 +6,7 @@ import functools
 import inspect
 from collections import deque
 from collections.abc import Callable
+from operator import add
 from time import monotonic
 from typing import Any
 
@@ -52,11 +53,21 @@ class Recorder:
         self._clear()
         self._wrap("schedule", self._schedule)
         self._wrap("update_from_output", self._update_from_output)
-        self._wrap("make_spec_decoding_stats", self._make_spec_decoding_stats)
+        self._unwrap = self._wrap("make_spec_decoding_stats", self._make_spec_decoding_stats)
+        if hasattr(scheduler, "make_stats"):
+            self._wrap("make_stats", self._make_stats)
 
-    def _wrap(self, name: str, wrapper: Callable[[Any], Any]) -> None:
+    def _wrap(self, name: str, wrapper: Callable[[Any], Any]) -> Callable[[], None]:
+        """Puts `wrapper` around a method; what takes it away again, unless it is wrapped itself."""
         original = getattr(self._scheduler, name)
-        setattr(self._scheduler, name, functools.wraps(original)(wrapper(original)))
+        wrapped = functools.wraps(original)(wrapper(original))
+        setattr(self._scheduler, name, wrapped)
+
+        def unwrap() -> None:
+            if getattr(self._scheduler, name) is wrapped:
+                setattr(self._scheduler, name, original)
+
+        return unwrap
 
     def _clear(self) -> None:
         self._stats: Any = None
@@ -140,9 +151,9 @@ class Recorder:
         accepted = tuple(stats.num_accepted_tokens_per_pos[: self._k_max])
         self._drafts, self._drafted = stats.num_drafts, stats.num_draft_tokens
         self.drafts += stats.num_drafts
-        for position, had in enumerate(stats.num_draft_tokens_per_pos[: self._k_max]):
-            self.drafted[position] += had
-            self.accepted[position] += accepted[position]
+        # Both have a figure for each of k_max positions.
+        self.drafted = list(map(add, self.drafted, stats.num_draft_tokens_per_pos))
+        self.accepted = list(map(add, self.accepted, accepted))
         return accepted
 
     def _make_spec_decoding_stats(self, make: Any) -> Any:
@@ -156,6 +167,19 @@ class Recorder:
             if stats is None or not self._summed:
                 safely(self._bound, signature, args, kwargs)
             return stats
+
+        return wrapped
+
+    def _make_stats(self, make: Any) -> Any:
+        """vLLM hands the sums over once a step: seen to be so, it need not be watched per draft."""
+
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            stats = args[0] if args else kwargs.get("spec_decoding_stats")
+            if stats is not None and self._summed:
+                if stats is self._stats:
+                    self._unwrap()
+                self._stats = stats
+            return make(*args, **kwargs)
 
         return wrapped
 

@@ -105,3 +105,60 @@ def test_what_runs_out_is_still_taken_back_when_watching_has_failed(scheduler: S
     for _ in range(3):
         step(scheduler, (3, 1))
     assert (len(ticks), len(told)) == (3, 1)
+
+
+class Sums:
+    """vLLM's sums over the drafts of a step."""
+
+    def __init__(self) -> None:
+        self.num_drafts = self.num_draft_tokens = 0
+        self.num_draft_tokens_per_pos = [0] * 3
+        self.num_accepted_tokens_per_pos = [0] * 3
+
+
+class Summing(Scheduler):
+    """Sums drafts up and hands the sums over once a step, as vLLM does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.handed_over = True
+
+    def update_from_output(self, output: Any, result: Any) -> Any:
+        stats = None
+        for drafted, accepted in self.accepted:
+            stats = self.make_spec_decoding_stats(
+                stats, num_draft_tokens=drafted, num_accepted_tokens=accepted
+            )
+        if self.handed_over:
+            self.make_stats(stats)
+        return {0: SimpleNamespace(outputs=[])}
+
+    def make_stats(self, spec_decoding_stats: Any) -> None:
+        """Where vLLM makes its own figures of them."""
+
+    def make_spec_decoding_stats(
+        self, stats: Any, num_draft_tokens: int, num_accepted_tokens: int
+    ) -> Any:
+        stats = stats or Sums()
+        stats.num_drafts += 1
+        stats.num_draft_tokens += num_draft_tokens
+        for position in range(num_draft_tokens):
+            stats.num_draft_tokens_per_pos[position] += 1
+            stats.num_accepted_tokens_per_pos[position] += position < num_accepted_tokens
+        return stats
+
+
+@pytest.mark.parametrize("handed_over", [True, False])
+def test_sums_of_vllm_are_taken_once_a_step_where_it_hands_them_over(handed_over: bool) -> None:
+    scheduler = Summing()
+    scheduler.handed_over = handed_over
+    recorder = Recorder(scheduler, 3)
+    for drafts in ([(3, 2), (2, 0)], [], [(3, 3)], [(1, 1), (3, 0), (3, 1)]):
+        step(scheduler, *drafts)
+    assert [record["drafts"] for record in recorder.ring] == [2, 0, 1, 3]
+    assert [record["accepted_per_position"] for record in recorder.ring] == [
+        (1, 1, 0), (0, 0, 0), (1, 1, 1), (2, 0, 0),
+    ]  # fmt: skip
+    assert (recorder.drafts, recorder.drafted, recorder.accepted) == (6, [6, 5, 4], [4, 2, 1])
+    watched = not hasattr(scheduler.make_spec_decoding_stats, "__func__")
+    assert watched is not handed_over
