@@ -196,7 +196,8 @@ class Asker:
                 return await once()
             except _Again as again:
                 accidents += again.accident
-                wait = again.wait if again.wait is not None else min(0.25 * 2**tries, 10.0)
+                usual = min(0.25 * 2 ** min(tries, 6), 10.0)
+                wait = usual if again.wait is None else max(again.wait, 0.25)
                 if accidents >= _STUBBORN or self._clock() + wait > ends:
                     raise again.error from None
                 tries += 1

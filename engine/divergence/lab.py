@@ -120,6 +120,7 @@ class Lab:
         run = check.run.id
         if check.totals.refused and not check.totals.prompts:
             number, why = store.refused(run)[0]
+            store.forget(run)  # it would be found again, and nothing asked
             raise Unsupported(
                 f"every prompt was refused by an arm: prompt {number}: {why}",
                 remedy="give other prompts, or see to the engine's arguments",
@@ -127,7 +128,7 @@ class Lab:
         found = outcome(
             check.totals,
             self.arms,
-            cases=_cases(store, run, "cross"),
+            cases=_cases(store, run, "cross", told=None),
             floor_cases=_cases(store, run, "reference", told=False),
             told=(
                 *_cases(store, run, "reference", told=True),
@@ -152,7 +153,7 @@ class Lab:
             }
         )
         key = hashlib.sha256(wanted).hexdigest()[:32]
-        known = None if self.plan.fresh else store.unfinished(key)
+        known = None if self.plan.fresh else store.resumed(key)
         facts = {"serving": one.as_json(), "reference": other.as_json(), "settings": settings,
                  "prompts": prompts.digest}  # fmt: skip
         return known or store.begin(key, self._wall(), one.url, facts)
@@ -202,10 +203,10 @@ async def run(
     return await lab.finished(check, store)
 
 
-def _cases(store: Checks, run: int, pair: Pair, *, told: bool = False) -> Iterator[Case]:
-    """The cases of a pair; those whose tokens are the same only where `told` asks for them."""
+def _cases(store: Checks, run: int, pair: Pair, *, told: bool | None) -> Iterator[Case]:
+    """The cases of a pair: those whose tokens are the same, those whose are not, or all."""
     for row in store.diverged(run, pair):
         assert row.detail is not None
         found = Divergence.from_json(row.detail)
-        if found.stream_only == told:
+        if told is None or found.stream_only == told:
             yield Case(row.prompt, row.prompt_hash, found)

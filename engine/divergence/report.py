@@ -142,8 +142,7 @@ def case_line(case: Data) -> str:
     """One case on one line."""
     structure = "; ".join(change_line(change) for change in case["structure"])
     said = (
-        f"prompt {case['prompt']}, token {case['index']}: "
-        f"{_token(case['reference_token'])} → {_token(case['serving_token'])}, margins "
+        f"prompt {case['prompt']}, token {case['index']}: {_tokens(case)}margins "
         f"{_number(case['margin_reference'])} → {_number(case['margin_serving'])}, "
         f"{case['class'].replace('_', ' ')}"
     )
@@ -207,5 +206,10 @@ def _text(value: object) -> str:
     return "–" if value is None else str(value)
 
 
-def _token(token: int | None) -> str:
-    return "end" if token is None else str(token)
+def _tokens(case: Data) -> str:
+    """Both tokens; nothing where neither is kept, as an answer cannot end in both arms."""
+    both = case["reference_token"], case["serving_token"]
+    if both == (None, None):
+        return ""
+    old, new = ("end" if token is None else str(token) for token in both)
+    return f"{old} → {new}, "

@@ -26,6 +26,7 @@ RECHECKS = 200
 """The most in one run: an engine in which everything differs needs no more to be believed."""
 
 DISOBEYED = "the engine drafts for requests that are pinned to k = 0"
+UNTOLD = "the engine's reason is not kept"
 UPDATE = "update specdeck in the engine's environment"
 
 
@@ -182,7 +183,9 @@ class Check:
         if not isinstance(result, Four):
             prompt, refused = result
             self.totals.refused += 1
-            rows = [Compared(prompt.number, "cross", prompt.hash(), refused=refused.reason)]
+            # An engine's reasons may quote the prompt.
+            reason = UNTOLD if self.private else refused.reason
+            rows = [Compared(prompt.number, "cross", prompt.hash(), refused=reason)]
             self._store.add(self.run.id, rows, self.totals.as_json())
             return
         parted = result.parted

@@ -64,10 +64,28 @@ class Checks:
                 (key, t, url, json.dumps(facts)),
             )
             assert cursor.lastrowid is not None
+            self._store.claimed(cursor.lastrowid)
             return Run(cursor.lastrowid, key, t, url, None, facts, {}, None)
 
+    def resumed(self, key: str) -> Run | None:
+        """The run under `key` that was cut short, for this process alone to go on with.
+
+        None when there is none, or when another process works at it.
+        """
+        found = self.unfinished(key)
+        if found is None or not self._store.claimed(found.id):
+            return None
+        return self.unfinished(key)  # as the process that had it before has left it
+
+    def forget(self, run: int) -> None:
+        """Takes a run out that shows nothing."""
+        with self._store.transaction() as db:
+            db.execute("DELETE FROM check_cases WHERE check_id = ?", (run,))
+            db.execute("DELETE FROM checks WHERE id = ?", (run,))
+        self._store.claims.end(run)
+
     def unfinished(self, key: str) -> Run | None:
-        """The latest run under `key` that was cut short; None when there is none."""
+        """The latest run under `key` that is not at its end; None when there is none."""
         with self._store.transaction(write=False) as db:
             row = db.execute(
                 f"SELECT {_RUN} FROM checks WHERE key = ? ORDER BY t DESC, id DESC LIMIT 1", (key,)
@@ -146,6 +164,7 @@ class Checks:
                 "UPDATE checks SET finished = ?, summary = ? WHERE id = ?",
                 (t, json.dumps(summary), run),
             )
+        self._store.claims.end(run)
 
     def history(self, url: str, limit: int = 31, kind: str = GREEDY) -> tuple[Run, ...]:
         """The finished runs of a kind on an engine, the newest first."""

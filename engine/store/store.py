@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.locations import private
+from specdeck.engine.store.claim import Claims
 
 SCHEMA = 2
 """Raised when a table changes; a file with a higher one is left alone."""
@@ -78,6 +79,7 @@ class Store:
 
     def __init__(self, path: Path, *, patience_s: float = PATIENCE_S) -> None:
         self._path = path
+        self.claims = Claims(path)
         with self._translated():
             private(path.parent)
             # Created for its owner only; SQLite gives the same mode to what lies beside it.
@@ -146,6 +148,7 @@ class Store:
 
     def close(self) -> None:
         """Lets go of the file."""
+        self.claims.close()
         self._db.close()
 
     def __enter__(self) -> Self:
@@ -176,6 +179,11 @@ class Store:
             self._db.executescript(
                 f"BEGIN IMMEDIATE; {schema} PRAGMA user_version = {SCHEMA}; COMMIT;"
             )
+
+    def claimed(self, run: int) -> bool:
+        """Whether the check's `run` is this store's to go on with, until it is closed."""
+        with self._translated():
+            return self.claims.take(run)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

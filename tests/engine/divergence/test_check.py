@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import tracemalloc
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from specdeck.engine.divergence import report
+from specdeck.engine.divergence.arms import Arm, Facts
+from specdeck.engine.divergence.ask import Asker, http_client
 from specdeck.engine.divergence.lab import run
+from specdeck.engine.divergence.prompts import Prompt
+from specdeck.engine.divergence.request import Settings
 from specdeck.engine.divergence.runner import Found, Progress
 from specdeck.engine.divergence.summary import Outcome
 from specdeck.engine.errors import EngineError, Unreachable, Unsupported
+from specdeck.engine.store.checks import Checks
+from specdeck.engine.store.store import Store
 
 
 async def checked(bench: Any, lab: Any, prompts: Any, said: Any = lambda _: None) -> Outcome:
@@ -303,3 +312,66 @@ async def test_memory_does_not_grow_with_the_number_of_prompts(bench: Any) -> No
 
     await held(20)
     assert await held(300) < 1.25 * await held(50)
+
+
+async def test_two_checks_at_once_do_not_count_into_one_run(bench: Any, tmp_path: Path) -> None:
+    engine = bench.engine()
+    async with bench.lab(engine) as lab:
+        first = await lab.check(bench.many(6), bench.store)
+        events = first.events()
+        await anext(events)
+        with Store(tmp_path / "store.sqlite") as store:
+            async with bench.lab(engine) as second:
+                other = await run(second, bench.many(6), Checks(store), lambda _: None)
+            assert (other.totals.prompts, len(Checks(store).history(engine.url))) == (6, 1)
+        async for _ in events:
+            pass
+        found = await lab.finished(first, bench.store)
+    assert found.totals.prompts == 6
+    assert len(bench.store.history(engine.url)) == 2
+
+
+async def test_prompts_that_were_all_refused_are_asked_again(bench: Any) -> None:
+    engine = bench.engine(refuse={"prompt 1": (400, "no tool parser")})
+    with pytest.raises(Unsupported, match="no tool parser"):
+        await checked(bench, bench.lab(engine), bench.many(1))
+    engine.refuse.clear()
+    assert (await checked(bench, bench.lab(engine), bench.many(1))).totals.prompts == 1
+
+
+async def test_private_runs_keep_no_reason_that_may_quote_a_prompt(bench: Any) -> None:
+    engine = bench.engine(refuse={"prompt 2": (400, "cannot read 'my secret'")})
+    outcome = await checked(bench, bench.lab(engine, private=True), bench.many(3))
+    assert outcome.as_json()["refused"]["first"] == [
+        {"prompt": 2, "reason": "the engine's reason is not kept"}
+    ]
+    assert "secret" not in json.dumps([one.summary for one in bench.store.history(engine.url)])
+
+
+async def test_a_case_without_its_tokens_does_not_say_that_answers_ended(bench: Any) -> None:
+    engine = bench.engine(faults={"prompt 2": bench.fault(4, margin=0.0)})
+    found = await checked(bench, bench.lab(engine, private=True), bench.many(3))
+    (case,) = found.as_json()["cases"]
+    assert report.case_line(case).startswith("prompt 2, token 4: margins 0 → 0, near tie")
+
+
+async def test_an_engine_that_says_retry_at_once_is_not_hammered(bench: Any) -> None:
+    waits: list[float] = []
+    clock = iter(range(10_000))
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    def busy(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(429, headers={"Retry-After": "0"})
+
+    http = http_client("http://e", streams=1, transport=httpx.MockTransport(busy))
+    arm = Arm("serving", "http://e", "serving", Facts("demo"))
+    asker = Asker(
+        http, arm, Settings(), patience_s=2400.0, sleep=sleep, clock=lambda: float(next(clock))
+    )
+    async with http:
+        with pytest.raises(Unreachable, match="429"):
+            await asker.answer(Prompt(1, 1, {"prompt": "a"}))
+    assert len(waits) > 1100  # and an engine that is away for so long breaks no arithmetic
+    assert min(waits) == 0.25

@@ -65,3 +65,28 @@ def test_a_finished_run_keeps_its_divergences_only(checks: Checks) -> None:
     assert [case.prompt for case in checks.diverged(run.id, "serving")] == [1]
     assert checks.refused(run.id) == ((2, "too long"),)
     assert not checks.has(run.id, 3)
+
+
+def test_a_run_that_another_process_is_at_is_not_gone_on_with(tmp_path: Path) -> None:
+    place = tmp_path / "shared.sqlite"
+    with Store(place) as one:
+        run = Checks(one).begin("key", 1.0, "http://e", {})
+        with Store(place) as other:
+            assert Checks(other).resumed("key") is None
+    with Store(place) as later:
+        found = Checks(later).resumed("key")
+        assert found is not None
+        assert found.id == run.id
+        Checks(later).finish(run.id, 2.0, {})
+        assert Checks(later).resumed("key") is None
+    assert not list(tmp_path.glob("*.lock"))
+
+
+def test_a_run_that_shows_nothing_is_forgotten_whole(tmp_path: Path) -> None:
+    with Store(tmp_path / "one.sqlite") as store:
+        checks = Checks(store)
+        run = checks.begin("key", 1.0, "http://e", {})
+        checks.add(run.id, [Compared(1, "cross", "h", refused="no")], {})
+        checks.forget(run.id)
+        assert checks.unfinished("key") is None
+        assert not checks.has(run.id, 1)
