@@ -74,6 +74,9 @@ def prompts(source: str | Path, limit: int | None = None) -> PromptSet:
     for a file without any.
     """
     path = bundled(source) if source in BUNDLED else Path(source)
+    if path.is_fifo() or path.is_char_device():
+        remedy = "write it into one: prompts are read more than once, so that none need be kept"
+        raise ConfigError(f"{path}: is no file", remedy=remedy)
     count, digest = 0, hashlib.sha256()
     for prompt in islice(_read(path), limit):
         count += 1
@@ -161,12 +164,21 @@ def _body(where: str, text: str) -> dict[str, Any]:
     if not text.startswith("{"):
         return {"prompt": text}
     try:
-        body = json.loads(text)
-    except ValueError as error:
-        why = getattr(error, "msg", "cannot be read")
+        body = _DECODER.decode(text)
+        _ENCODER.encode(body).encode()  # what UTF-8 cannot say, no request can
+    except (ValueError, RecursionError) as error:
+        why = getattr(error, "msg", None) or getattr(error, "reason", "it is nested too deep")
         raise ConfigError(f"{where}: no JSON: {why}", remedy="put one object on a line") from None
     _check(where, body)
     return {key: value for key, value in body.items() if key != "id"}
+
+
+def _no_number(name: str) -> None:
+    raise json.JSONDecodeError(f"{name} is no number", name, 0)
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_number)
+_ENCODER = json.JSONEncoder(ensure_ascii=False)
 
 
 def _check(where: str, body: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
@@ -192,6 +193,9 @@ def test_plain_text_is_a_prompt_a_line(tmp_path: Path) -> None:
         ('{"messages": "hi"}\n', "b.jsonl:1: the prompt is empty or of another type"),
         ('{"prompt": "a", "temperature": 1}\n', "b.jsonl:1: temperature is no part"),
         ('{"prompt": "a", "max_tokens": 0}\n', "b.jsonl:1: max_tokens"),
+        ('{"prompt": "a"}\n{"prompt": "\\ud800"}\n', "b.jsonl:2: no JSON: surrogates"),
+        ('{"prompt": "a", "max_tokens": NaN}\n', "b.jsonl:1: no JSON: NaN is no number"),
+        ('{"prompt": ' + "[" * 100_000, "b.jsonl:1: no JSON: it is nested too deep"),
     ],
 )
 def test_a_line_that_is_no_prompt_is_named(text: str, said: str, tmp_path: Path) -> None:
@@ -199,6 +203,12 @@ def test_a_line_that_is_no_prompt_is_named(text: str, said: str, tmp_path: Path)
     path.write_text(text)
     with pytest.raises(ConfigError, match=said):
         prompts(path)
+
+
+def test_prompts_that_can_be_read_once_only_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match="is no file"):
+        prompts(tmp_path / "pipe")
 
 
 def test_a_missing_or_binary_file_is_one_line(tmp_path: Path) -> None:
