@@ -31,6 +31,9 @@ FEW = 4
 ALPHA = 0.01
 """The chance of accusing an honest engine in one run."""
 
+_HELD = 4_000_000
+"""Figures of the deals that are held at a time: 16 MB, however many prompts and draws."""
+
 Draws = Sequence[tuple[int, ...]]
 
 
@@ -186,23 +189,32 @@ async def _gently(asker: Asker, prompt: Prompt, sampling: Sampling, pace: Pacer)
     return drawn
 
 
-def gs(one: Draws, other: Draws, rounds: int, random: np.random.Generator) -> np.ndarray:
+def gs(
+    one: Draws, other: Draws, rounds: int, random: np.random.Generator, *, held: int = _HELD
+) -> np.ndarray:
     """G of the draws as they came, then of `rounds` ways of dealing them out at random.
 
     The sum over the places of a continuation; whole continuations are dealt, so that
-    what hangs together within one stays together.
+    what hangs together within one stays together. At most `held` figures are held at a time.
     """
     import numpy as np
 
     everything = [*one, *other]
-    deal = np.zeros((rounds + 1, len(everything)), dtype=np.float32)
-    deal[:, : len(one)] = 1
-    deal[1:] = random.permuted(deal[1:], axis=1)
+    places = [
+        np.unique([draw[place] for draw in everything], return_inverse=True)[1]
+        for place in range(1, min(map(len, everything)))
+    ]
     total = np.zeros(rounds + 1)
-    for place in range(1, min(map(len, everything))):
-        _, codes = np.unique([draw[place] for draw in everything], return_inverse=True)
-        ours = deal @ np.eye(codes.max() + 1, dtype=np.float32)[codes]
-        total += _g(ours, np.bincount(codes) - ours, len(one) / len(everything))
+    step = max(1, held // len(everything))
+    for at in range(0, rounds + 1, step):
+        deal = np.zeros((min(step, rounds + 1 - at), len(everything)), dtype=np.float32)
+        deal[:, : len(one)] = 1
+        first = int(at == 0)  # the draws as they came
+        deal[first:] = random.permuted(deal[first:], axis=1)
+        for codes in places:
+            ours = deal @ np.eye(codes.max() + 1, dtype=np.float32)[codes]
+            share = len(one) / len(everything)
+            total[at : at + step] += _g(ours, np.bincount(codes) - ours, share)
     return total
 
 

@@ -34,7 +34,7 @@ def markdown(data: Data) -> str:
         for c in _worst(data)
     )
     titles = "| prompt | p | corrected | control |\n|---|---|---|---|\n"
-    return f"{head}| | |\n|---|---|\n{rows}\n## Prompts\n\n{titles}{table}"
+    return f"{head}{rows}\n## Prompts\n\n{titles}{table}"
 
 
 def junit(data: Data) -> str:

@@ -18,7 +18,7 @@ from specdeck.engine.divergence.sampled import (
     p_value,
 )
 from specdeck.engine.divergence.sampled_memory import kept
-from specdeck.engine.divergence.sampled_report import text, written
+from specdeck.engine.divergence.sampled_report import markdown, text, written
 
 
 def draws(seed: int, biased: float = 0.0, count: int = 128) -> list[tuple[int, ...]]:
@@ -114,3 +114,17 @@ async def test_the_reports_name_the_prompts_whose_draws_differ(bench: Any, tmp_p
     assert "| 2 | " in (tmp_path / "a.md").read_text()
     assert json.loads((tmp_path / "a.json").read_text()) == data
     assert text(data).startswith("verdict    fail: ")
+
+
+async def test_the_page_has_one_head_for_its_table(bench: Any) -> None:
+    async with bench.lab(bench.engine()) as lab:
+        found = await distributions(lab, bench.many(2), Sampling(samples=16))
+    page = markdown(found.as_json())
+    assert page.count("| | |\n|---|---|\n") == 1
+    assert "|---|---|\n| verdict | " in page
+
+
+def test_dealing_in_parts_is_dealing_at_once() -> None:
+    at_once = gs(draws(1), draws(2), 999, np.random.default_rng(0))
+    in_parts = gs(draws(1), draws(2), 999, np.random.default_rng(0), held=10_000)
+    assert np.array_equal(at_once, in_parts)
