@@ -131,7 +131,7 @@ class Controller:
         if change.judge:
             touched = self._steering.touched(change)
             was = self._steering.picked(touched)
-            notices = self._trials.begin(change)
+            notices = self._trials.begin(change) + self._in_the_way(change)
             return Applied(was, self._steering.picked(touched), self._version, step, notices)
         who = change.who or "unknown"
         notices = self._trials.cancel(f"{who} changed the engine")
@@ -169,9 +169,7 @@ class Controller:
         """Opens or resets the breaker by hand; says so where it is in the way."""
         steering = self._steering
         if change.breaker is None:
-            if change.k is None or not steering.bypassed:
-                return ()
-            return ("the breaker is open: k takes effect when it is reset (breaker=closed)",)
+            return self._in_the_way(change)
         steering.hand(change, who=who)
         self._by = who
         self._turns += 1
@@ -181,6 +179,14 @@ class Controller:
         if change.breaker == "open" and steering.knobs.mode == "target-only":
             return ("mode is target-only already: the breaker stays open when that ends",)
         return ()
+
+    def _in_the_way(self, change: Change) -> tuple[str, ...]:
+        """Says so where the breaker keeps a k from taking effect."""
+        pilot = self._steering.pilot
+        if change.k is None or pilot is None or not pilot.bypassed:
+            return ()
+        state = pilot.breaker.state
+        return (f"the breaker is {state}: k takes effect when it is reset (breaker=closed)",)
 
     def _lend(self, change: Change, before: Knobs) -> tuple[str, ...]:
         """Begins a lease, or carries on the one in force beside a change that is to stay."""

@@ -29,6 +29,11 @@ def refuse(state: EngineState, plan: Plan) -> None:
         raise Conflict(
             f"a trial or another sweep is on, by {who}", remedy="wait for its end, or take it back"
         )
+    if state.breaker != "closed" and state.policy == "fixed":  # one of a policy ends with it
+        why = f": {state.policy_reason}" if state.policy_reason else ""
+        raise Conflict(
+            f"the breaker is {state.breaker}{why}", remedy="reset it first with breaker=closed"
+        )
 
 
 def idle(seconds: float) -> EngineError:

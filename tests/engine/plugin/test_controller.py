@@ -732,3 +732,12 @@ def test_a_breach_of_divergence_is_told_as_one_and_outlives_a_policy(
     controller.change(Change(policy="goodput"))
     controller.change(Change(policy="fixed"))
     assert (engine.k, controller.state().breaker) == (0, "open")
+
+
+def test_a_trial_of_k_behind_an_open_breaker_says_that_it_has_no_effect(
+    controller: Controller, engine: Engine
+) -> None:
+    run(controller, engine, 300, by_k={5: 4})
+    controller.change(Change(breaker="open"))
+    applied = controller.change(Change(k=3, judge=True, trial_s=4.0, lease_s=60))
+    assert "the breaker is open: k takes effect" in applied.notices[-1]

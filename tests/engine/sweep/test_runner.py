@@ -322,3 +322,13 @@ def test_rounds_share_the_time() -> None:
     planned = plan((0, 3, 5), seconds=30.0, rounds=4)
     assert (planned.rounds, planned.visits) == (4, 12)
     assert planned.seconds == pytest.approx(30.0, rel=0.01)
+
+
+async def test_an_engine_whose_breaker_is_open_is_not_turned_at_all(make: Make) -> None:
+    sweep, engine = make(breaker="open", policy_reason="2 of 9 differ")
+    with pytest.raises(Conflict, match="breaker is open: 2 of 9 differ"):
+        await sweep.run()
+    assert engine.changes == []
+    sweep, engine = make(breaker="open", policy="goodput")
+    await sweep.run()
+    assert sweep.restored
