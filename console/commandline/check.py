@@ -119,8 +119,8 @@ def command(**options: Any) -> int:
         from specdeck.console.commandline.check_history import shown
 
         return shown(options)
-    usual = _PROMPTS_SAMPLED if options["sampled"] else _PROMPTS
-    found = prompts(options["source"], options["limit"] or usual)
+    options["limit"] = options["limit"] or (_PROMPTS_SAMPLED if options["sampled"] else _PROMPTS)
+    found = prompts(options["source"], options["limit"])
     work = checking.sampled if options["sampled"] else checking.once
     if options["every"] is not None:
         work = checking.repeated

@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ from specdeck.engine.divergence import canary, earlier, report
 from specdeck.engine.divergence.bundle import bundle, chosen
 from specdeck.engine.divergence.lab import Engine, Lab, Plan, run
 from specdeck.engine.divergence.request import Settings
-from specdeck.engine.errors import EngineError, SpecdeckError, UsageError
+from specdeck.engine.errors import ConfigError, EngineError, SpecdeckError, UsageError
 from specdeck.engine.locations import locations
 from specdeck.engine.store.checks import Checks
 
@@ -47,7 +46,10 @@ async def once(options: Options, prompts: PromptSet) -> int:
 
 
 async def repeated(options: Options, prompts: PromptSet) -> int:
-    """A check every so often, until a signal comes; one that cannot be done does not end it."""
+    """A check every so often, until a signal comes; one that cannot be done does not end it.
+
+    Each reads the prompts anew: the file may be another one by then.
+    """
     every, gauges = canary.seconds(options["every"]), _gauges(options)
     await armed(options)
     while True:
@@ -55,12 +57,23 @@ async def repeated(options: Options, prompts: PromptSet) -> int:
         try:
             # Each check stands for its day; only what was cut short within it goes on.
             _told(options, await _compared(options, prompts), prompts, gauges)
-        except EngineError as error:
+        except (EngineError, ConfigError) as error:
             say(f"specdeck: {error.line()}")
             if gauges is not None:
                 gauges.failed()
                 _write(options, gauges)
         await asyncio.sleep(max(0.0, every - (time.monotonic() - began)))
+        prompts = read_again(options, prompts)
+
+
+def read_again(options: Options, known: PromptSet) -> PromptSet:
+    """The prompts as they are by now; those that are known where they cannot be read."""
+    from specdeck.engine.divergence.prompts import prompts
+
+    try:
+        return prompts(options["source"], options["limit"])
+    except ConfigError:
+        return known  # the check that reads it says what is wrong
 
 
 async def sampled(options: Options, prompts: PromptSet) -> int:
@@ -162,12 +175,15 @@ def _told(
 
 def _bundled(options: Options, data: dict[str, Any], prompts: PromptSet) -> None:
     case = chosen(data, options["case"])
-    prompt = None if case is None else prompts.find(case["prompt"])
-    if case is None or prompt is None:
+    if case is None:
         say("specdeck: nothing differs, so there is no case to bundle")
         return
-    settings = replace(plan(options).settings)
-    keyed = bool(options["api_key_env"])
+    prompt = prompts.find(case["prompt"])
+    if prompt is None or prompt.hash() != case["prompt_hash"]:
+        say(f"specdeck: {prompts.path} was edited, so there is no prompt to bundle")
+        return
+    keyed = bool(options["api_key_env"] or options["reference_api_key_env"])
+    settings = plan(options).settings
     report.save(options["bundle"], bundle(data, case, prompt, settings, keyed=keyed))
 
 
@@ -208,6 +224,10 @@ def refuse_nonsense(options: Options) -> None:
         raise UsageError(f"--sampled has no --{word}", remedy="use --json or --report")
     if options["every"] is not None:
         canary.seconds(options["every"])
+    elif options["metrics_port"] is not None:
+        raise UsageError("--metrics-port answers while --every runs", remedy="give --every as well")
+    if options["private"] and options["bundle"]:
+        raise UsageError("--bundle holds a prompt, --private keeps none", remedy="give one of them")
     for path in options["reports"]:
         report.form_of(path)
 

@@ -129,7 +129,8 @@ def verify(
 ) -> int:
     """Compare an engine with its pin; exits with 1 when it is not what is expected.
 
-    With --every it goes on until it is interrupted; a drift is told to a webhook as well.
+    A drift is posted to the webhook, if one is set. With --every it goes on until it is
+    interrupted.
     """
     from specdeck.console.commandline.fingerprint_every import (
         Exports,
@@ -140,14 +141,17 @@ def verify(
     )
     from specdeck.engine.fingerprint.drift import Judge
 
-    refuse_nonsense(every, metrics_port, expect)
+    by_name = expect is not None and _is_name(expect)
+    exported = metrics_file is not None or webhook_env is not None
+    refuse_nonsense(every, metrics_port, by_name=by_name, exported=exported)
     pause_s = seconds(every)
     to = access(engine, api_key_env=api_key_env)
-    if expect is not None and _is_name(expect):
+    if expect is not None and by_name:
         return _verified_name(to, expect, as_json=as_json)
+    hook = Expected(webhook_env=webhook_env).hook()
     pinned, place = _pinned(to, expect)
     probe = pinned.behaviour is not None if behaviour is None else behaviour
-    if every is None and metrics_file is None and webhook_env is None:
+    if every is None and metrics_file is None and hook is None:
         seen = asyncio.run(looked(to, behaviour=probe))
         note_fingerprint(seen)
         return _compared(pinned, seen, as_json=as_json, pin=place)
@@ -157,7 +161,6 @@ def verify(
         note_fingerprint(found)
         return found
 
-    hook = Expected(webhook_env=webhook_env).hook()
     rounds = Round(look, Judge(pinned, place), Exports(metrics_port, metrics_file, hook), to.url)
     return asyncio.run(again(rounds, pause_s, as_json=as_json))
 

@@ -53,7 +53,7 @@ class Round:
         self._exports = exports
         self._gauges = exports.gauges(url)
 
-    async def once(self, *, as_json: bool) -> bool | None:
+    async def once(self, *, as_json: bool, dated: bool = True) -> bool | None:
         """Looks, compares and tells; whether all is as pinned, None where nobody answered."""
         try:
             seen = await self._look()
@@ -68,15 +68,17 @@ class Round:
         if self._gauges is not None:
             self._gauges.show(sight.comparison, seen.t, news=sight.drift is not None)
         self._write()
-        self._told(sight, as_json=as_json)
+        self._told(sight, as_json=as_json, dated=dated)
         await self._post(sight)
         return sight.comparison.same
 
-    def _told(self, sight: Sight, *, as_json: bool) -> None:
+    def _told(self, sight: Sight, *, as_json: bool, dated: bool) -> None:
         found = sight.comparison
         assert found is not None
         if as_json:
             emit({**found.as_json(), "pin": str(self._judge.place)})
+        elif not dated:
+            click.echo("\n".join(compared_lines(found, full=False)))
         else:
             clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(sight.seen.t))
             click.echo(f"{clock}  {'; '.join(compared_lines(found, full=False))}")
@@ -102,7 +104,7 @@ async def again(
 ) -> int:
     """One verification, or one every `every_s` seconds for ever; the exit code."""
     while True:
-        same = await rounds.once(as_json=as_json)
+        same = await rounds.once(as_json=as_json, dated=every_s is not None)
         if every_s is None:
             return EngineError.exit_code if same is None else int(not same)
         await sleep(every_s)
@@ -130,9 +132,10 @@ def exports_options(command: Any) -> Any:
     return command
 
 
-def refuse_nonsense(every: str | None, port: int | None, expect: str | None) -> None:
+def refuse_nonsense(every: str | None, port: int | None, *, by_name: bool, exported: bool) -> None:
     """UsageError for options that make no sense together."""
     if port is not None and every is None:
         raise UsageError("--metrics-port answers while --every runs", remedy="give --every as well")
-    if every is not None and expect is not None and expect.startswith(("sd1:", "vllm-")):
-        raise UsageError("--every wants facts to compare with", remedy="give a pin's file")
+    if by_name and (every is not None or exported):
+        what = "--every" if every is not None else "--metrics-file or --webhook-env"
+        raise UsageError(f"{what} wants facts to compare with", remedy="give a pin's file")

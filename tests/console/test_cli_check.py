@@ -367,6 +367,8 @@ def _lower(headers: dict[str, str]) -> dict[str, str]:
         (["--every", "soon"], 2, "no time between checks"),
         (["--case", "3"], 2, "--bundle"),
         (["--sampled", "--bundle", "a.md"], 2, "--sampled has no --bundle"),
+        (["--private", "--bundle", "a.md"], 2, "--private keeps none"),
+        (["--metrics-port", "9123"], 2, "while --every runs"),
     ],
 )
 def test_an_error_is_one_line_with_its_code(
@@ -385,3 +387,19 @@ def test_an_error_is_one_line_with_its_code(
 def test_an_engine_that_is_away_is_code_3(capsys: Captured) -> None:
     assert outcome(["check", "127.0.0.1:9"]) == 3
     assert "refuses connections" in capsys.readouterr().err
+
+
+def test_a_canary_reads_its_prompts_anew_for_each_check(tmp_path: Path) -> None:
+    from specdeck.console.commandline.checking import read_again
+    from specdeck.engine.divergence.prompts import prompts
+
+    path = tmp_path / "mine.txt"
+    path.write_text("one\n")
+    options: dict[str, Any] = {"source": str(path), "limit": 200}
+    known = prompts(path)
+    path.write_text("one\ntwo\n")
+    again = read_again(options, known)
+    assert again.count == 2
+    assert again.digest != known.digest
+    path.unlink()
+    assert read_again(options, again) == again

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import pytest
 from specdeck.console.cli import outcome
 from specdeck.engine.control.protocol import PREFIX
 from specdeck.engine.fingerprint.seen import names_of
+from specdeck.engine.fingerprint.webhook import Webhook
 
 Captured = pytest.CaptureFixture[str]
 
@@ -227,12 +228,36 @@ def test_verify_leaves_its_outcome_as_gauges(
     assert f'specdeck_fingerprint_up{{engine="{engine.url}"}} 1.0' in text
 
 
+def test_one_verification_posts_its_drift_wherever_the_webhook_is_named(
+    engine: Server, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    posted: list[Any] = []
+
+    async def post(self: Webhook, body: Mapping[str, Any]) -> None:
+        posted.append(body)
+
+    monkeypatch.setattr(Webhook, "post", post)
+    monkeypatch.setenv("SPECDECK_WEBHOOK", "https://hooks.example/secret")
+    assert deck("pin", engine.url) == 0
+    assert deck("verify", engine.url) == 0
+    assert posted == []
+    turn(engine, 5)
+    capsys.readouterr()
+    assert deck("verify", engine.url) == 1
+    assert [body["event"] for body in posted] == ["fingerprint.drift"]
+    said = capsys.readouterr()
+    assert said.out.startswith("knob changed: k 6 → 5\n")
+    assert "secret" not in said.out + said.err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("--every", "soon"), "is no time"),
         (("--metrics-port", "9123"), "while --every runs"),
         (("--webhook-env", "NOT_SET_HERE", "--every", "5s"), "NOT_SET_HERE is not set"),
+        (("--metrics-file", "a.prom", "--expect", "sd1:p0123456789abcdef"), "give a pin's file"),
+        (("--every", "5s", "--expect", "vllm-0-sd1:p0123456789abcdef"), "give a pin's file"),
     ],
 )
 def test_verifying_on_and_on_refuses_nonsense(
