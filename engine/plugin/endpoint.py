@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 from specdeck.engine.control.protocol import PREFIX, TOKEN_HEADER
@@ -85,7 +86,8 @@ class SpecdeckEndpoint:
         )
         config = engine_client.vllm_config
         self._system_fingerprint = system_fingerprint(config)
-        guard(engine_client, getattr(config.speculative_config, "num_speculative_tokens", 0) or 0)
+        k_max = getattr(config.speculative_config, "num_speculative_tokens", 0) or 0
+        guard(engine_client, k_max, _exact_seen(config))
         try:
             state_now = await self._answer("state", None, patience_s=_FIRST_PATIENCE_S)
         except Refusal as refusal:
@@ -175,6 +177,15 @@ class SpecdeckEndpoint:
             ) from None
         first: dict[str, Any] = json.loads(answers[0])
         return first
+
+
+def _exact_seen(config: Any) -> Callable[[], None]:
+    """What counts a request under an exact name; nothing where there are no such names."""
+    if not exact.exact_models(os.environ):
+        return lambda: None
+    from specdeck.engine.plugin import stats
+
+    return stats.exact_requests(str(config.model_config.served_model_name))
 
 
 def _json(body: bytes) -> Any:

@@ -8,7 +8,7 @@ the request; the drafter still runs its row, so that its KV cache stays in step.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -38,8 +38,10 @@ def pinned_k(extra_args: Mapping[str, Any] | None, k_max: int) -> int | None:
     return k
 
 
-def guard(engine_client: Any, k_max: int) -> None:
+def guard(engine_client: Any, k_max: int, exact_seen: Callable[[], None] = lambda: None) -> None:
     """Has the API server's process refuse requests with a k that cannot be.
+
+    `exact_seen` is called for every request under an exact name.
 
     vLLM ignores keys of vllm_xargs that it does not know, and a pin that was silently
     ignored would be worse than none.
@@ -51,10 +53,13 @@ def guard(engine_client: Any, k_max: int) -> None:
 
     @functools.wraps(process)
     def checked(request_id: Any, prompt: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
+        extra = getattr(params, "extra_args", None)
         try:
-            pinned_k(getattr(params, "extra_args", None), k_max)
+            pinned_k(extra, k_max)
         except ValueError as error:
             raise refused(str(error)) from None
+        if extra and EXACT in extra:
+            exact_seen()
         return process(request_id, prompt, params, *args, **kwargs)
 
     processor.process_inputs = checked
@@ -118,6 +123,7 @@ class Pins:
         setattr(self._scheduler, name, wrapped)
 
     def _added(self, request: Any, *_: Any) -> None:
+        self._trim()  # with k = 0 for all, vLLM has no drafts to hand over for long
         params = getattr(request, "sampling_params", None)
         # Refused by the API server; one that came past it must not end the engine.
         with suppress(ValueError):

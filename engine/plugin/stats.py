@@ -1,14 +1,16 @@
-"""vLLM's stat logger plugin: one more counter on its /metrics page.
+"""vLLM's stat logger plugin and a counter of our own: what vLLM's /metrics page lacks.
 
 vLLM counts accepted tokens per position but not how many drafts *had* that position, so
 with k moving the page alone understates deep positions. The figure exists inside vLLM
-(SpecDecodingStats.num_draft_tokens_per_pos); this publishes it.
+(SpecDecodingStats.num_draft_tokens_per_pos); this publishes it. Requests under exact names
+are pinned in the same process, and counted there.
 
 Imported by vLLM's API server process only.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from prometheus_client import Counter
@@ -16,7 +18,8 @@ from vllm.v1.metrics.loggers import StatLoggerBase
 
 _NAME = "specdeck:draft_tokens_per_position"
 _counter: Any = None
-"""One for the process: Prometheus refuses a second counter of the same name."""
+_exact: Any = None
+"""One of each for the process: Prometheus refuses a second counter of the same name."""
 
 
 class DraftedPerPosition(StatLoggerBase):  # type: ignore[misc]  # vLLM is untyped here
@@ -61,3 +64,14 @@ def _shared_counter() -> Any:
             ["model_name", "engine", "position"],
         )
     return _counter
+
+
+def exact_requests(model: str) -> Callable[[], None]:
+    """Counts a request under an exact name of the engine that serves `model`."""
+    global _exact
+    if _exact is None:
+        _exact = Counter(
+            "specdeck:exact_requests", "Requests under exact names: target-only.", ["model_name"]
+        )
+    count: Callable[[], None] = _exact.labels(model).inc
+    return count

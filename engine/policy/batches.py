@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
 
 BOUNDS = (
     1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048
@@ -33,12 +32,3 @@ def span(number: int) -> str:
     if number == BUCKETS - 1:
         return f"above {first - 1}"
     return str(first) if first == BOUNDS[number] else f"{first}-{BOUNDS[number]}"
-
-
-def lookup(table: Sequence[int], entries: int) -> list[int]:
-    """k by batch size, as vLLM's scheduler reads it: `entries` values, for sizes from 0.
-
-    >>> lookup([5, 4, 3, 3] + [1] * 18, 8)
-    [5, 5, 4, 3, 3, 1, 1, 1]
-    """
-    return [table[bucket(size)] for size in range(entries)]

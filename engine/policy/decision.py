@@ -58,7 +58,7 @@ class Decision:
     """
 
     table: tuple[int, ...]
-    """k for each of `batches.BUCKETS`; see `batches.lookup`."""
+    """k for each of `batches.BUCKETS`."""
     probing: bool = False
     """Whether the table is a short try, not the policy's choice."""
     reason: str | None = None

@@ -8,7 +8,6 @@ and is measured regularly, so speculation that does not pay is left.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import log, sqrt
 
 from specdeck.engine.policy.batches import BUCKETS, bucket, span
@@ -26,24 +25,6 @@ _BASELINE_SHARE = 0.3
 _TIMED_STEPS = 8
 _SETTLED_STEPS = 24.0
 """Steps at a batch size before target-only is measured there."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outlook:
-    """What one k is expected to do at one batch size."""
-
-    k: int
-    tokens: float
-    """Committed tokens of a request in a step."""
-    seconds: float | None
-    """Of a step; None before any was timed."""
-    timed_steps: float
-    """Steps that `seconds` rests on; 0 when it is derived from other k's or batch sizes."""
-
-    @property
-    def rate(self) -> float | None:
-        """Committed tokens per second of a request."""
-        return self.tokens / self.seconds if self.seconds else None
 
 
 class Goodput:
@@ -118,14 +99,6 @@ class Goodput:
     def bypasses(self, requests: int) -> bool:
         """Whether k = 0 is its choice."""
         return not self._chosen[bucket(requests)]
-
-    def outlook(self, requests: int) -> tuple[Outlook, ...]:
-        """What every k is expected to do at a batch size, from k = 0."""
-        here, known = bucket(requests), self._experience
-        return tuple(
-            Outlook(k, tokens, known.times.seconds(here, k), known.times.measured(here, k))
-            for k, tokens in enumerate(known.acceptance.expected)
-        )
 
     def _rates(self, here: int) -> list[float] | None:
         """Expected tokens of a request per second, by k."""

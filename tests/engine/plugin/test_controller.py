@@ -741,3 +741,17 @@ def test_a_trial_of_k_behind_an_open_breaker_says_that_it_has_no_effect(
     controller.change(Change(breaker="open"))
     applied = controller.change(Change(k=3, judge=True, trial_s=4.0, lease_s=60))
     assert "the breaker is open: k takes effect" in applied.notices[-1]
+
+
+def test_the_outlook_tells_measured_from_guessed(controller: Controller, engine: Engine) -> None:
+    assert controller.tuning().outlook == ()
+    seen = Tally(7, 9, (9, 9, 9, 0, 0), (9, 9, 9, 0, 0))
+    engine.tally = lambda: seen  # type: ignore[method-assign]  # one seam of a fake
+    engine.requests = lambda: (1, 0)  # type: ignore[method-assign]  # the same
+    controller.change(Change(k=3))
+    run(controller, engine, 300, by_k={3: 3})
+    outlook = controller.tuning().outlook
+    assert [each.k for each in outlook if each.timed] == [3]
+    assert [each.k for each in outlook if each.extrapolated] == [4, 5]
+    assert outlook[3].tokens_per_step > outlook[1].tokens_per_step > 1
+    assert all(each.tokens_per_second for each in outlook)

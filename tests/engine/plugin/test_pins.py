@@ -98,9 +98,30 @@ def test_the_api_server_refuses_before_the_request_is_taken() -> None:
         return "taken"
 
     processor = SimpleNamespace(process_inputs=process)
-    guard(SimpleNamespace(input_processor=processor), 5)
+    exact: list[int] = []
+    guard(SimpleNamespace(input_processor=processor), 5, lambda: exact.append(1))
     good, bad = (SimpleNamespace(extra_args={"specdeck_k": k}) for k in (5, 6))
     assert processor.process_inputs("id", "prompt", good) == "taken"
     with pytest.raises(Exception, match="not 6"):
         processor.process_inputs("id", "prompt", bad)
     assert taken == ["id"]
+    assert exact == []
+    marked = SimpleNamespace(extra_args={"specdeck_k": 0, "specdeck_exact": 1})
+    processor.process_inputs("id", "prompt", marked)
+    assert exact == [1]
+
+
+def test_finished_requests_are_let_go_of_without_a_single_draft() -> None:
+    scheduler = Scheduler()
+    pins = Pins(scheduler, 5)
+    for number in range(50):
+        extra = {"specdeck_k": 0, "specdeck_exact": 1}
+        scheduler.add_request(
+            SimpleNamespace(
+                request_id=str(number), sampling_params=SimpleNamespace(extra_args=extra),
+                spec_token_ids=[], num_output_tokens=2,
+            )
+        )  # fmt: skip
+        del scheduler.requests[str(number)]
+    assert len(pins._pinned) == len(pins._exact) == 1
+    assert (pins.exact_requests, pins.exact_tokens) == (50, 100)

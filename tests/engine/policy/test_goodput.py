@@ -124,17 +124,6 @@ def test_the_same_steps_give_the_same_choices(engine: Any) -> None:
     assert runs[0] == runs[1]
 
 
-def test_the_outlook_tells_measured_from_derived(engine: Any) -> None:
-    pilot, policy = auto()
-    assert policy.outlook(8)[0].seconds is None
-    engine.drive(pilot, "predictable", 8, 10)
-    outlook = policy.outlook(8)
-    assert [o.k for o in outlook] == [0, 1, 2, 3, 4, 5]
-    assert outlook[5].timed_steps > 100
-    assert outlook[1].timed_steps == 0
-    assert outlook[1].rate is not None
-
-
 def test_an_engine_without_drafts_is_refused() -> None:
     with pytest.raises(ParameterError, match="nothing to choose"):
         Goodput(Parameters(), Experience(0), k=0)

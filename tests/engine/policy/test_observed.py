@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdeck.engine.policy.batches import BOUNDS, BUCKETS, bucket, lookup
+from specdeck.engine.policy.batches import BOUNDS, BUCKETS, bucket
 from specdeck.engine.policy.elapsed import Elapsed
 from specdeck.engine.policy.observed import Observer
 
@@ -57,13 +57,6 @@ def test_a_batch_size_lies_in_the_bucket_that_bounds_it(size: int) -> None:
     number = bucket(size)
     assert number == BUCKETS - 1 or size <= BOUNDS[number]
     assert number == 0 or size > BOUNDS[number - 1]
-
-
-@given(st.integers(1, 300))
-def test_a_lookup_has_an_entry_for_every_batch_size(entries: int) -> None:
-    table = lookup(range(BUCKETS), entries)
-    assert len(table) == entries
-    assert table == sorted(table)
 
 
 @given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=50))
