@@ -137,7 +137,11 @@ class Trials:
         words = judged.trial.reason
         if action == "apply":
             reason = f"on trial: {judged.why}" if judged.why else "on trial"
-            return self._turn(judged.wanted, who=judged.who, reason=reason, by="trial")
+            try:
+                return self._turn(judged.wanted, who=judged.who, reason=reason, by="trial")
+            except Exception:
+                judged.trial.cancel("the change could not be made")
+                raise
         self.moves += 1
         if action == "revert":
             return self._turn(judged.back, who="specdeck", reason=words, by="trial")

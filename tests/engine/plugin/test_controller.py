@@ -755,3 +755,20 @@ def test_the_outlook_tells_measured_from_guessed(controller: Controller, engine:
     assert [each.k for each in outlook if each.extrapolated] == [4, 5]
     assert outlook[3].tokens_per_step > outlook[1].tokens_per_step > 1
     assert all(each.tokens_per_second for each in outlook)
+
+
+def test_a_trial_whose_change_cannot_be_made_is_over(
+    controller: Controller, engine: Engine
+) -> None:
+    def fails(on: bool) -> None:
+        raise RuntimeError("a worker is gone")
+
+    run(controller, engine, 300, by_k={5: 4})
+    engine.skip_drafter = fails  # type: ignore[method-assign]  # one seam of a fake
+    wanted = Change(mode="target-only", fallback="cold", judge=True, trial_s=4.0, lease_s=60)
+    with pytest.raises(RuntimeError):
+        controller.change(wanted)
+    trial = controller.tuning().trial
+    assert (engine.k, controller.state().trial) == (5, None)
+    assert trial is not None
+    assert trial.reason == "the change could not be made"
