@@ -12,6 +12,7 @@ from rich.style import Style
 from textual.strip import Strip
 
 from specdeck.console.view.cell import Cell, Line, Row, Tone
+from specdeck.console.view.words import printable
 
 StyleOf = Callable[[Tone], Style]
 """What a tone looks like in the widget that draws."""
@@ -61,6 +62,8 @@ def _segments(line: Line, width: int, style_of: StyleOf) -> tuple[list[Segment],
     segments: list[Segment] = []
     used = 0
     for cell in line:
+        # The last gate before the terminal: names and reasons come from elsewhere.
+        cell = replace(cell, text=printable(cell.text)) if not cell.text.isprintable() else cell
         style = style_of(cell.tone)
         if cell.action is not None:
             style += Style.from_meta({"@click": cell.action})

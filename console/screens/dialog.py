@@ -11,6 +11,8 @@ from textual.screen import ModalScreen
 from textual.widgets import Label, OptionList
 from textual.widgets.option_list import Option
 
+from specdeck.console.view.words import printable
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -36,7 +38,7 @@ class Dialog(ModalScreen[str]):
     def compose(self) -> ComposeResult:
         """The question, what it means, the answers."""
         with Vertical(id="dialog"):
-            yield Label(self.question, id="question", markup=False)
+            yield Label(printable(self.question), id="question", markup=False)
             yield Label(self.explanation, id="explanation", markup=False)
             yield OptionList(*(Option(self._prompt(choice)) for choice in self.choices))
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import work
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
-from textual.timer import Timer
 
 from specdeck.console import keys
-from specdeck.console.bench import Bench, Results, Session, Wishes
+from specdeck.console.bench import Results
+from specdeck.console.screens.divergence_race import RacingScreen
 from specdeck.console.screens.divergence_writing import Writing
-from specdeck.console.screens.over import OverScreen
 from specdeck.console.screens.steering import SteeringScreen
 from specdeck.console.view import divergence as view
 from specdeck.console.view.divergence import Split
@@ -23,19 +20,15 @@ from specdeck.console.widgets.flow import Flow
 from specdeck.console.widgets.passage import Passage
 from specdeck.console.widgets.toned import Line
 from specdeck.engine.divergence.prompts import Copies, PromptSet, copies, named, prompts
-from specdeck.engine.divergence.race import NAMES, Event, Judged, Parted, Said, race
+from specdeck.engine.divergence.race import NAMES
 from specdeck.engine.divergence.report import case_line
-from specdeck.engine.divergence.resolution import Calibration
-from specdeck.engine.errors import SpecdeckError, Unsupported
+from specdeck.engine.errors import SpecdeckError
 
 if TYPE_CHECKING:
-    from specdeck.engine.divergence.lab import Lab
-
-REDRAW_S = 0.1
-"""Between two pictures of a stream: a link is slow, and so are eyes."""
+    pass
 
 
-class DivergenceScreen(Writing, OverScreen):
+class DivergenceScreen(RacingScreen, Writing):
     """Asks both arms the same, and stops where they part."""
 
     CSS_PATH = "divergence.tcss"
@@ -46,12 +39,8 @@ class DivergenceScreen(Writing, OverScreen):
 
     def __init__(self, live: SteeringScreen) -> None:
         super().__init__(live)
-        self.split = Split()
         self.found: PromptSet | None = None
         """The set that the prompt is of."""
-        self._ticking: Timer | None = None
-        self._alone = Session()
-        """For a console without a bench."""
 
     def compose(self) -> ComposeResult:
         """Who is compared, the prompt, the two arms, what was found, keys."""
@@ -69,44 +58,10 @@ class DivergenceScreen(Writing, OverScreen):
 
     def on_mount(self) -> None:
         """Find out what can be compared with what."""
-        self._ticking = self.set_interval(REDRAW_S, self.show, pause=True)
+        self.ready()
         self._load(self.session.source)
         self.show()
         self.describe()
-
-    @property
-    def bench(self) -> Bench:
-        """Where labs come from; raises Unsupported where there is none."""
-        found = self.live.desk.bench
-        if found is None:
-            what = "a recording" if self.track.recorded else "no live engine"
-            why = f"{self.live.engine.name} is {what}: it cannot be asked"
-            raise Unsupported(why, remedy="attach to one: `specdeck attach URL`")
-        return found
-
-    @property
-    def session(self) -> Session:
-        """What was chosen in this session."""
-        found = self.live.desk.bench
-        return self._alone if found is None else found.session
-
-    @property
-    def wishes(self) -> Wishes:
-        """What the operator set."""
-        return self.session.wishes
-
-    @property
-    def reference(self) -> str | None:
-        """The other engine; None where the reference would be the engine itself."""
-        wanted = self.wishes.reference
-        return None if wanted == self.live.engine.url else wanted
-
-    @asynccontextmanager
-    async def lab(self) -> AsyncIterator[Lab]:
-        """Both arms, with their facts on the screen."""
-        async with self.bench.labs(self.live.engine, self.reference, self.wishes.plan()) as lab:
-            self.split.arms, self.split.problem = lab.arms, None
-            yield lab
 
     def show(self) -> None:
         """Bring the state onto the screen."""
@@ -153,63 +108,6 @@ class DivergenceScreen(Writing, OverScreen):
         if self.session.prompt is None:
             self.session.prompt = self.found.find(1)
 
-    @work(group="describe", exclusive=True)
-    async def describe(self) -> None:
-        """Say who is compared with whom before anything is asked."""
-        await self._with_lab(None)
-
-    @work(group="race", exclusive=True)
-    async def action_race(self) -> None:
-        """Ask both arms, and show what they say as they say it."""
-        prompt = self.session.prompt
-        if prompt is None:
-            return
-        recorded, arms = self.split.recorded, self.split.arms
-        self.split = Split(arms=arms, running=True, recorded=recorded)
-        await self._with_lab(prompt)
-
-    async def _with_lab(self, prompt: Any) -> None:
-        assert self._ticking is not None
-        try:
-            async with self.lab() as lab:
-                if prompt is not None:
-                    self._ticking.resume()
-                    async with aclosing(race(lab.askers, prompt, self._ruler(lab))) as events:
-                        async for event in events:
-                            self._take(event)
-        except SpecdeckError as error:
-            self.split.problem = error.line()
-        finally:
-            self.split.running = False
-            self._ticking.pause()
-        self.show()
-
-    def _ruler(self, lab: Lab) -> Calibration:
-        """What is known of the margins of these very arms."""
-        key = "\n".join(str(arm.identity()) for arm in lab.arms)
-        return self.session.rulers.setdefault(key, Calibration())
-
-    def _take(self, event: Event) -> None:
-        split = self.split
-        if isinstance(event, Said):
-            side = split.sides[event.arm]
-            side.text += event.text
-            side.tokens += len(event.tokens)
-        elif isinstance(event, Parted):
-            split.parted = event
-            self.show()
-        elif isinstance(event, Judged):
-            split.judged = event
-            self.case = event.outcome.as_json()
-
-    def action_stop(self) -> None:
-        """Ask no further."""
-        if self.split.running:
-            self.workers.cancel_group(self, "race")
-            self.split.running = False
-            self.split.note = ("stopped", "enter asks both arms again")
-            self.show()
-
     def action_next(self, by: int) -> None:
         """Another prompt of the set."""
         if self.found is None or self.session.prompt is None:
@@ -250,6 +148,7 @@ class DivergenceScreen(Writing, OverScreen):
         if wishes is None:
             return
         if wishes.reference != self.wishes.reference:
+            self.workers.cancel_group(self, "race")
             self.split = Split()
         self.session.wishes = wishes
         self.show()

@@ -78,6 +78,9 @@ class Picker(ModalScreen[Picked | None]):
         except SpecdeckError as error:
             self._problem(error.line())
             return False
+        except OSError as error:  # a name that no file can have
+            self._problem(f"{source[:40]}…: {error.strerror or error}")
+            return False
         self.source = source
         if source not in self.sources:
             self.sources = (*BUNDLED, source)
@@ -136,7 +139,7 @@ class Picker(ModalScreen[Picked | None]):
         text = event.value.strip()
         if not text:
             return
-        path = Path(text).expanduser()
+        path = _expanded(text)
         if _is_path(text, path):
             if self._take(str(path)):
                 self.query_one("#prompts").focus()
@@ -147,6 +150,14 @@ class Picker(ModalScreen[Picked | None]):
             self._problem(error.line())
             return
         self.dismiss(Picked(prompt))
+
+
+def _expanded(text: str) -> Path:
+    """The path that a text would be; one of a user who is not there stays as it is."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        return Path(text)
 
 
 def _is_path(text: str, path: Path) -> bool:

@@ -55,6 +55,8 @@ class ResultsScreen(Writing, OverScreen):
         self.note: str | None = None
         self.runs: tuple[Run, ...] = ()
         self.now: int | None = None
+        self.trip = 0
+        """Which run this is: one that was stopped may end after the next has begun."""
         self.heard = 0.0
         """When the run last told of anything, Unix time in seconds."""
 
@@ -183,6 +185,8 @@ class ResultsScreen(Writing, OverScreen):
         assert self.wanted is not None
         self.case, self.progress, self.problem, self.note = None, None, None, None
         self.running, self.stopped = True, False
+        self.trip += 1
+        trip = self.trip
         self.show()
         memory = self.bench.scratch if self.replay else self.bench.checks
         try:
@@ -200,7 +204,7 @@ class ResultsScreen(Writing, OverScreen):
         except SpecdeckError as error:
             self.problem, self.stopped = error.line(), self.progress is not None
         finally:
-            self.running = False
+            self.running = self.running and self.trip != trip
         self.show()
 
     def _said(self, event: Progress | Found) -> None:

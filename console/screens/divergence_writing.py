@@ -80,7 +80,7 @@ class Writing(Screen[Any]):
 
         def write(folder: Path) -> str:
             path = folder / f"specdeck-{kind}-{stamp}.md"
-            with path.open("x", encoding="utf-8") as file:
+            with path.open("x", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(content)
             return str(path)
 

@@ -129,7 +129,7 @@ class FingerprintScreen(FactsScreen):
         name = f"specdeck-fingerprint-{label}-{int(self.live.desk.clock())}.diff".replace(":", "-")
 
         def write(folder: Path) -> str:
-            (folder / name).write_text(text, encoding="utf-8")
+            (folder / name).write_text(text, encoding="utf-8", errors="backslashreplace")
             return str(folder / name)
 
         try:

@@ -8,6 +8,8 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Label, OptionList
 from textual.widgets.option_list import Option
 
+from specdeck.console.view.words import printable
+
 
 class AgainstScreen(ModalScreen[str]):
     """Returns the value of what was chosen or the address that was typed; empty for neither."""
@@ -25,7 +27,10 @@ class AgainstScreen(ModalScreen[str]):
         with Vertical(id="against"):
             yield Label("Compare with", id="question")
             # Option takes markup; a name from outside is none.
-            options = (Option(label.replace("[", r"\["), id=value) for value, label in self.choices)
+            options = (
+                Option(printable(label).replace("[", r"\["), id=value)
+                for value, label in self.choices
+            )
             yield OptionList(*options)
             yield Input(placeholder="another engine: URL, port, or a name from ps", id="address")
 

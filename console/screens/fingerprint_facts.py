@@ -11,6 +11,7 @@ from textual import work
 from textual.app import ComposeResult
 from textual.events import Resize
 from textual.widgets import Input
+from textual.worker import Worker
 
 from specdeck.console import keys
 from specdeck.console.renderables.row import wrapped
@@ -54,6 +55,9 @@ class FactsScreen(OverScreen):
         self.listing = Listing()
         self.asked: str | None = None
         """The path's name at the last look."""
+        self.tried = 0
+        """Readings of the engine when a look that had failed was last begun anew."""
+        self.looker: Worker[None] | None = None
         self.probe: tuple[int, int] | None = None
         """Answers so far, and of how many, while the probe set is asked."""
         self.said: tuple[Row, ...] = ()
@@ -90,9 +94,11 @@ class FactsScreen(OverScreen):
             self.error = track.reading.error
         elif self.asked is not None:
             name = track.state.fingerprint if track.state is not None else self.asked
-            if name != self.asked or self.error is not None:
-                self.asked = name
-                self.look()
+            # Every engine's reading comes by here: a look that is on its way is let be.
+            again = self.error is not None and track.total != self.tried
+            if name != self.asked or (again and (self.looker is None or self.looker.is_finished)):
+                self.asked, self.tried = name, track.total
+                self.looker = self.look()
         self.paint()
 
     @work(group="fingerprint")

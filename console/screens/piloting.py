@@ -106,6 +106,8 @@ class PilotingScreen(SteeringScreen):
             self.refuse(refusal)
             return
         await self.looked(index)
+        if self.selected != index:  # another engine is on the screen by now
+            return
         want = await self.app.push_screen_wait(TrialDialog(self.tracks[index]))
         if want is not None and self.selected == index:
             self.wish(want)
@@ -154,7 +156,9 @@ class PilotingScreen(SteeringScreen):
         """Sweep k on the live traffic, or stop the sweep under way."""
         index = self.selected
         if index in self.sweepers:
-            self.sweepers[index].cancel()
+            # A second cancellation would end what gives the knobs back.
+            if not self.sweepers[index].is_cancelled:
+                self.sweepers[index].cancel()
             return
         client = self.client(index)
         refusal = steering.refusal(self.tracks[index], Want(k=0), armed=self.engine.armed)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from specdeck.console.view.cell import Bar, Cell, Row, Tone, heading
+from specdeck.console.view.words import printable
 
 if TYPE_CHECKING:
     from specdeck.engine.divergence.arms import Arm, Name
@@ -87,11 +88,6 @@ def preview(prompt: Prompt, width: int = 160) -> str:
         words = body["prompt"] if isinstance(body["prompt"], str) else f"tokens {body['prompt']}"
     text = " ↵ ".join(part.strip() for part in words.splitlines() if part.strip())
     return printable(text[:width] + ("…" if len(text) > width else ""))
-
-
-def printable(text: str) -> str:
-    """`text` without what would move a terminal's cursor."""
-    return "".join(c if c.isprintable() else "·" for c in text)
 
 
 def visible(text: str) -> str:

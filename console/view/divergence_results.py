@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from specdeck.console.view.cell import Cell, Row, Tone, joined
+from specdeck.console.view.words import printable
 
 if TYPE_CHECKING:
     from specdeck.console.view.words import LocalTime
@@ -185,7 +186,7 @@ def case_row(case: Data) -> str:
 
     named = str(case["class"]).replace("_", " ")
     said = case_line(case).replace(f", {named}", "", 1)
-    return f"{named:<12} {said}"
+    return printable(f"{named:<12} {said}")
 
 
 def panes(shown: str, counts: Mapping[str, int | None]) -> Row:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from specdeck.console.view.tuning import value
+from specdeck.console.view.words import printable
 from specdeck.engine.control.protocol import Value
 from specdeck.engine.control.tuning import Parameter
 
@@ -19,6 +20,7 @@ def label(parameter: Parameter, width: int, names: int = 0) -> str:
     """
     changed = "*" if parameter.value != parameter.default else " "
     text = f"{parameter.name:<{names}}  {value(parameter.value):>6} {changed}  {parameter.doc}"
+    text = printable(text)
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
@@ -82,7 +84,7 @@ def _value(parameter: Parameter, words: str) -> Value | None:
 def _within(parameter: Parameter, found: Value) -> bool:
     if isinstance(found, str | bool):
         return True
-    if not math.isfinite(found):
+    if isinstance(found, float) and not math.isfinite(found):
         return False
     low = parameter.low if parameter.low is not None else -math.inf
     high = parameter.high if parameter.high is not None else math.inf

@@ -127,7 +127,16 @@ def shortened(text: str | None, width: int) -> str:
 def oneline(text: str) -> str:
     """A message on one line, whatever it brings along.
 
-    >>> oneline("a\\n  b")
-    'a b'
+    >>> oneline("a\\n  b"), oneline("\\x1b[2J")
+    ('a b', '·[2J')
     """
-    return " ".join(text.split())
+    return printable(" ".join(text.split()))
+
+
+def printable(text: str) -> str:
+    """`text` without what would move a terminal's cursor, or could not be sent to it.
+
+    >>> printable("a\\x9b\\u202eb\\ud800")
+    'a··b·'
+    """
+    return text if text.isprintable() else "".join(c if c.isprintable() else "·" for c in text)

@@ -430,3 +430,33 @@ async def test_a_pin_that_was_edited_is_said_and_not_used(bench: Bench) -> None:
         await pilot.press("f")
         await rest(pilot)
         assert "was edited by hand" in shown(app)
+
+
+async def test_readings_of_other_engines_do_not_begin_a_look_anew(
+    bench: Bench, kit: type[Kit]
+) -> None:
+    app = bench.app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await rest(pilot)
+        bench.served.away = True
+        await pilot.press("f")
+        await rest(pilot)
+        screen = app.screen
+        assert isinstance(screen, FingerprintScreen)
+        assert screen.error is not None
+        looks = 0
+        look = screen.look
+
+        def counted() -> object:
+            nonlocal looks
+            looks += 1
+            return look()
+
+        screen.look = counted  # type: ignore[method-assign,assignment]  # counts the questions
+        for _ in range(5):  # what every engine's reading does
+            live(app).show()
+        assert looks <= 1
+        await rest(pilot)
+        bench.served.away = False
+        await bench.turn(pilot, 5, n=20)
+        assert screen.error is None

@@ -14,6 +14,7 @@ from specdeck.console.screens.live import LiveScreen
 from specdeck.console.screens.parameters import ParametersScreen
 from specdeck.console.screens.trial import TrialDialog
 from specdeck.console.screens.tuning import TuningScreen
+from specdeck.console.view.parameters import parsed
 from specdeck.console.widgets.curve import CurveBars
 from specdeck.console.widgets.toned import Feed
 from specdeck.engine.control.protocol import Applied, Capability, Change, EngineState, Lease, Step
@@ -459,3 +460,44 @@ async def test_a_sweep_that_another_console_disturbs_stops_and_says_so(tuned: Ma
         await pilot.press("w")
         await rest(pilot)
         assert said(app)[-1].startswith("sweep stopped: somebody else steers the engine")
+
+
+async def test_a_third_press_does_not_end_what_gives_k_back(tuned: MakeTuned) -> None:
+    app, asked, _ = tuned()
+    cancelled = 0
+    async with app.run_test(size=(80, 24)) as pilot:
+        await rest(pilot)
+        asked.held.clear()
+        await pilot.press("w")
+        await rest(pilot)
+        worker = live(app).sweepers[0]
+        cancel = worker.cancel
+
+        def counted() -> None:
+            nonlocal cancelled
+            cancelled += 1
+            worker._cancelled = True
+
+        worker.cancel = counted  # type: ignore[method-assign]  # one that takes its time to end
+        await pilot.press("w", "w")
+        assert cancelled == 1
+        cancel()
+        await rest(pilot)
+
+
+async def test_a_console_that_is_left_during_a_sweep_leaves_quietly(tuned: MakeTuned) -> None:
+    app, asked, _ = tuned()
+    asked.held.clear()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await rest(pilot)
+        await pilot.press("w")
+        await rest(pilot)
+        await pilot.press("q")
+        await pilot.pause()
+    assert app.return_code == 0
+
+
+def test_a_number_beyond_every_float_is_refused_and_does_not_break() -> None:
+    whole = Parameter("a.b", 1, 1, "whole", 1.0, 5.0)
+    with pytest.raises(ValueError, match="is not a whole number"):
+        parsed(whole, "1" * 400)

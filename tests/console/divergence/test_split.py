@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 
 from specdeck.console.screens.divergence import DivergenceScreen
 from specdeck.console.screens.divergence_form import Form
 from specdeck.console.screens.divergence_prompt import Picker
+from specdeck.console.settings import Settings
 from specdeck.engine.divergence.prompts import prompts
 from specdeck.engine.errors import Unreachable, Unsupported
 
@@ -231,3 +234,87 @@ async def test_help_has_the_keys_of_the_screen(deck: Opens) -> None:
         rows: Any = pilot.app.screen.query_one("#keys")
         text = "".join(cell.text for row in rows.rows for cell in row.left)
         assert "Ask both arms" in text
+
+
+async def test_enter_while_a_race_runs_begins_it_anew_and_x_stops_that_one(
+    deck: Opens, fakes: Any
+) -> None:
+    one, gate = held(fakes, deck)
+    async with one.app.run_test() as pilot:
+        screen = await opened(pilot)
+        await pilot.press("enter", "enter")
+        await pilot.pause(0.05)
+        assert screen.split.running
+        await pilot.press("x")
+        assert not screen.split.running
+        assert "stopped" in words(screen)
+        gate.set()
+
+
+async def test_a_look_at_the_arms_that_ends_late_does_not_end_the_race(
+    deck: Opens, fakes: Any
+) -> None:
+    one, gate = held(fakes, deck)
+    async with one.app.run_test() as pilot:
+        screen = await opened(pilot)
+        await pilot.press("enter")
+        await pilot.pause()
+        screen.describe()
+        await until(pilot, lambda: len(one.asked) >= 3)
+        await pilot.pause(0.05)
+        assert screen.split.running
+        gate.set()
+        await until(pilot, lambda: screen.split.judged)
+
+
+def held(fakes: Any, deck: Opens) -> tuple[Deck, asyncio.Event]:
+    """A console whose engine answers no prompt until the gate opens."""
+    gate = asyncio.Event()
+
+    class Slow(fakes.FakeEngine):  # type: ignore[misc]  # a module found by path
+        async def __call__(self, request: httpx.Request) -> httpx.Response:
+            if request.url.path.startswith("/v1/completions"):
+                await gate.wait()
+            found: httpx.Response = await super().__call__(request)
+            return found
+
+    return deck(Slow()), gate
+
+
+@pytest.mark.parametrize(
+    "text", ["~nosuchuser/prompts.jsonl", "x" * 5000 + ".txt", "/dev/null", "/"]
+)
+async def test_a_path_that_can_be_none_is_one_line(text: str, deck: Opens) -> None:
+    async with deck().app.run_test() as pilot:
+        await opened(pilot)
+        await pilot.press("p", "tab")
+        field: Any = pilot.app.screen.query_one("#typed")
+        field.value = text
+        await pilot.press("enter")
+        problem: Any = pilot.app.screen.query_one("#pick-problem")
+        assert len(problem.row.left[0].text) > 5
+
+
+async def test_keys_of_the_screen_can_be_moved_and_its_footer_and_help_say_so(deck: Opens) -> None:
+    one = deck(settings=Settings(keymap={"check.run": "f5", "prompt.chat": "f6"}))
+    async with one.app.run_test(size=(120, 40)) as pilot:
+        screen = await opened(pilot)
+        await pilot.press("enter")
+        assert not screen.split.running
+        row: Any = screen.query_one("#footer")
+        assert "f5 run" in "".join(cell.text for cell in row.row.left)
+        await pilot.press("f5")
+        await until(pilot, lambda: screen.split.judged)
+        await pilot.press("p", "f6")
+        assert isinstance(pilot.app.screen, Picker)
+        assert pilot.app.screen.chat
+
+
+async def test_the_palette_offers_what_the_screen_can_do(deck: Opens) -> None:
+    from specdeck.console.commands import Commands
+
+    async with deck().app.run_test() as pilot:
+        await opened(pilot)
+        names = {command.name for command in Commands(pilot.app.screen).commands()}
+        assert "Check: Ask both arms and stop where they part" in names
+        assert not any(name.startswith("Speculation:") for name in names)
