@@ -94,8 +94,11 @@ class DivergenceScreen(RacingScreen, Writing):
 
     def say(self, text: str, *, bad: bool = False) -> None:
         """One line below the arms."""
-        # Why nothing can be compared outlives what a key could not do.
-        self.split.note = ("not done" if bad else "wrote", text)
+        split = self.split
+        if bad and (split.arms is not None or split.problem is None):
+            split.note, split.problem = None, text
+        else:  # why nothing can be compared outlives what a key could not do
+            split.note = ("not done" if bad else "wrote", text)
         self.show()
 
     def _load(self, source: str) -> None:
