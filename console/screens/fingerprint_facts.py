@@ -20,7 +20,7 @@ from specdeck.console.screens.steering import SteeringScreen
 from specdeck.console.view import fingerprint as view
 from specdeck.console.view.cell import Cell, Row, heading
 from specdeck.console.view.fingerprint import Against
-from specdeck.console.view.fingerprint_list import Listing
+from specdeck.console.view.fingerprint_list import Listing, moves
 from specdeck.console.view.fingerprint_tree import Node, Place, entries, opened, tree
 from specdeck.console.widgets.toned import Line, Notice, Rows
 from specdeck.engine.errors import SpecdeckError
@@ -234,7 +234,7 @@ class FactsScreen(OverScreen):
 
     def action_move(self, key: str) -> None:
         """The cursor up or down."""
-        self.listing = self.listing.moved(_moves(self.height)[key], self.height)
+        self.listing = self.listing.moved(moves(self.height)[key], self.height)
         at = self.listing.at
         # A value that the list cuts short is read here.
         cut = at is not None and not at.branch and len(at.text) > self.size.width - 4
@@ -294,8 +294,3 @@ class FactsScreen(OverScreen):
         self.set_focus(None)
         search.set_class(bool(search.value), "-open")
         self.refill()
-
-
-def _moves(page: int) -> dict[str, int]:
-    every = 100_000
-    return {"up": -1, "down": 1, "pageup": -page, "pagedown": page, "home": -every, "end": every}

@@ -53,3 +53,13 @@ def _marked(row: Row) -> Row:
     first, *rest = row.left
     # Unchanged lines begin with a blank; a sign keeps its place beside the cursor.
     return replace(row, left=(Cell("›", "accent"), replace(first, text=first.text[1:]), *rest))
+
+
+def moves(page: int) -> dict[str, int]:
+    """How far each key goes in a list that shows `page` entries.
+
+    >>> moves(20)["pageup"], moves(20)["down"]
+    (-20, 1)
+    """
+    every = 100_000
+    return {"up": -1, "down": 1, "pageup": -page, "pagedown": page, "home": -every, "end": every}
