@@ -155,6 +155,15 @@ async def rest(pilot: Pilot[str]) -> None:
     await pilot.pause()
 
 
+async def until(pilot: Pilot[str], done: Callable[[], object]) -> None:
+    """Wait for what a worker brings."""
+    for _ in range(1500):
+        if done():
+            return
+        await pilot.pause(0.01)
+    raise AssertionError("it does not come")
+
+
 def shown(app: App[str]) -> str:
     """The words on the fingerprint screen."""
     screen = app.screen
@@ -219,8 +228,9 @@ def test_the_live_screen_has_a_badge_while_a_name_differs(
 ) -> None:
     async def look(pilot: Pilot[str]) -> None:
         await bench.pin()
-        await rest(pilot)
+        await until(pilot, lambda: live(pilot.app).tracks[0].named)
         await bench.turn(pilot, 4)
+        await until(pilot, lambda: events(pilot.app))
 
     assert snap_compare(bench.app(), terminal_size=(80, 24), run_before=look)
 
@@ -229,9 +239,10 @@ async def test_a_drift_is_an_event_once_and_so_is_its_end(bench: Bench) -> None:
     await bench.pin()
     app = bench.app()
     async with app.run_test(size=(120, 40)) as pilot:
-        await rest(pilot)
+        await until(pilot, lambda: live(app).tracks[0].named)
         assert events(app) == []
         await bench.turn(pilot, 4, 10)
+        await until(pilot, lambda: events(app))
         await bench.turn(pilot, 3, 20)
         told = [text for text in events(app) if text.startswith(("drift", "as pinned"))]
         assert told == [
@@ -239,6 +250,7 @@ async def test_a_drift_is_an_event_once_and_so_is_its_end(bench: Bench) -> None:
             " vLLM's own fingerprint did not move"
         ]
         await bench.turn(pilot, 5, 30)
+        await until(pilot, lambda: not events(app)[-1].startswith("drift"))
         assert events(app)[-1] == "as pinned again: http-127.0.0.1-8000.json"
 
 

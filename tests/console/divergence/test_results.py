@@ -26,10 +26,10 @@ async def until(pilot: Pilot[str], done: Callable[[], object]) -> None:
     raise AssertionError("it does not come to an end")
 
 
-def made(deck: Opens, fakes: Any, **faults: Any) -> Deck:
-    """Prompts by number, as `p3`, with their faults."""
+def made(deck: Opens, fakes: Any, *, pause: float = 0.0, **faults: Any) -> Deck:
+    """Prompts by number, as `p3`, with their faults; `pause` in seconds before each answer."""
     found = {SET[int(name[1:]) - 1].body["prompt"]: fault for name, fault in faults.items()}
-    one = deck(fakes.FakeEngine(faults=found))
+    one = deck(fakes.FakeEngine(faults=found, pause=pause))
     one.bench.session.wishes = WISHES
     return one
 
@@ -93,7 +93,7 @@ async def test_a_case_opens_side_by_side_with_what_the_check_saw(deck: Opens, fa
 
 
 async def test_what_was_stopped_goes_on_where_it_was(deck: Opens, fakes: Any) -> None:
-    one = made(deck, fakes)
+    one = made(deck, fakes, pause=0.01)
     one.bench.session.wishes = Wishes(tokens=24, prompts=200, streams=1)
     async with one.app.run_test() as pilot:
         screen = await results(pilot, "b")
@@ -117,7 +117,7 @@ async def test_what_was_stopped_goes_on_where_it_was(deck: Opens, fakes: Any) ->
 
 
 async def test_escape_stops_a_check_and_says_what_is_kept(deck: Opens, fakes: Any) -> None:
-    one = made(deck, fakes)
+    one = made(deck, fakes, pause=0.01)
     one.bench.session.wishes = Wishes(tokens=24, prompts=300, streams=1)
     async with one.app.run_test() as pilot:
         screen = await results(pilot, "b")
@@ -196,6 +196,7 @@ async def test_a_file_that_is_gone_is_one_line(deck: Opens, fakes: Any) -> None:
         assert isinstance(screen, DivergenceScreen)
         path.unlink()
         await pilot.press("right")
+        await until(pilot, lambda: screen.split.problem)
         assert "mine.jsonl" in str(screen.split.problem)
         await pilot.press("b")
         assert pilot.app.screen is screen

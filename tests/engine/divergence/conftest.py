@@ -61,6 +61,8 @@ class FakeEngine:
     stream_loses: frozenset[str] = frozenset()
     asked: list[dict[str, Any]] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
+    pause: float = 0.0
+    """Seconds that an answer takes."""
     busy: int = 0
     busiest: int = 0
 
@@ -81,7 +83,7 @@ class FakeEngine:
         self.asked.append(body)
         self.busy += 1
         self.busiest = max(self.busiest, self.busy)
-        await asyncio.sleep(0)
+        await asyncio.sleep(self.pause)
         self.busy -= 1
         return self._answer(body)
 
