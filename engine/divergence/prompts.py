@@ -74,7 +74,11 @@ def prompts(source: str | Path, limit: int | None = None) -> PromptSet:
     for a file without any.
     """
     path = bundled(source) if source in BUNDLED else Path(source)
-    if path.is_fifo() or path.is_char_device():
+    try:
+        stream = path.is_fifo() or path.is_char_device()
+    except OSError as error:  # such as a name that is too long
+        raise ConfigError(f"{source}: {error.strerror or error}") from None
+    if stream:
         remedy = "write it into one: prompts are read more than once, so that none need be kept"
         raise ConfigError(f"{path}: is no file", remedy=remedy)
     count, digest = 0, hashlib.sha256()

@@ -133,7 +133,9 @@ class Bench:
     async def turn(self, pilot: Pilot[str], k: int, n: int = 10) -> None:
         """The engine drafts another number of tokens, and a reading says so."""
         self.served.k = k
-        await self.engine.more.put(self.kit.reading(n, self.served.state()))
+        reading = self.kit.reading(n, self.served.state())
+        await self.engine.more.put(reading)
+        await until(pilot, lambda: taken(pilot.app) == reading.t)
         await rest(pilot)
 
     async def pin(self) -> Path:
@@ -155,13 +157,20 @@ async def rest(pilot: Pilot[str]) -> None:
     await pilot.pause()
 
 
+def taken(app: App[str]) -> float | None:
+    """The time of the reading that the live screen took in last."""
+    reading = live(app).tracks[0].reading
+    return None if reading is None else reading.t
+
+
 async def until(pilot: Pilot[str], done: Callable[[], object]) -> None:
     """Wait for what a worker brings."""
     for _ in range(1500):
         if done():
             return
         await pilot.pause(0.01)
-    raise AssertionError("it does not come")
+    track = live(pilot.app).tracks[0]
+    raise AssertionError(f"it does not come: {track.named}, {track.events}")
 
 
 def shown(app: App[str]) -> str:

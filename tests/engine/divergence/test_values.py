@@ -211,6 +211,11 @@ def test_prompts_that_can_be_read_once_only_are_refused(tmp_path: Path) -> None:
         prompts(tmp_path / "pipe")
 
 
+def test_a_name_that_no_file_can_have_is_one_line() -> None:
+    with pytest.raises(ConfigError, match="too long"):
+        prompts("x" * 300 + ".jsonl")
+
+
 def test_a_missing_or_binary_file_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such file"):
         prompts(tmp_path / "none")
