@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -235,8 +236,9 @@ def test_weights_that_are_being_read(bench: Bench, snap_compare: Compare) -> Non
 def test_the_live_screen_has_a_badge_while_a_name_differs(
     bench: Bench, snap_compare: Compare
 ) -> None:
+    asyncio.run(bench.pin())  # the console looks for its pin once, when it begins
+
     async def look(pilot: Pilot[str]) -> None:
-        await bench.pin()
         await until(pilot, lambda: live(pilot.app).tracks[0].named)
         await bench.turn(pilot, 4)
         await until(pilot, lambda: events(pilot.app))
