@@ -4,6 +4,7 @@ One on the CPU serves a whole session; a test that asks for none starts none.
 """
 
 import asyncio
+import contextlib
 import fcntl
 import json
 import os
@@ -121,6 +122,7 @@ class Driver:
                 state = await self.state()
                 if wanted(state):
                     return state
+                await asyncio.sleep(0.1)  # the engine is busy enough
 
     async def put(self, **change: Any) -> dict[str, Any]:
         reply = await self.client.put(
@@ -164,6 +166,25 @@ class Driver:
     async def batch(self, prompts: Sequence[Sequence[int]], tokens: int = 96) -> list[Tokens]:
         """Greedy continuations of all prompts at once."""
         return list(await asyncio.gather(*(self.complete(p, tokens) for p in prompts)))
+
+    @contextlib.asynccontextmanager
+    async def streams(
+        self, prompts: Sequence[Sequence[int]], tokens: int = 192
+    ) -> AsyncIterator[list[tuple[int, Tokens]]]:
+        """Greedy continuations over and over while the block runs: prompt numbers and outputs."""
+        done: list[tuple[int, Tokens]] = []
+        stop = asyncio.Event()
+
+        async def stream(number: int) -> None:
+            while not stop.is_set():
+                done.append((number, await self.complete(prompts[number], tokens)))
+
+        tasks = [asyncio.create_task(stream(number)) for number in range(len(prompts))]
+        try:
+            yield done
+        finally:
+            stop.set()
+            await asyncio.gather(*tasks)
 
 
 @pytest.fixture(scope="session")

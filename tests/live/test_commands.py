@@ -17,11 +17,10 @@ SAMPLE_KEYS = [
 
 
 async def test_watch_prints_samples(driver: Any, deck: Any, engine: Any, prompts: Any) -> None:
-    traffic = asyncio.create_task(driver.batch(prompts, tokens=700))
-    watched = await asyncio.to_thread(
-        deck, "watch", engine.url, "--json", "--interval", "0.5", "--count", "4"
-    )
-    await traffic
+    async with driver.streams(prompts):
+        watched = await asyncio.to_thread(
+            deck, "watch", engine.url, "--json", "--interval", "0.5", "--count", "4"
+        )
     assert watched.returncode == 0, watched.stderr
     lines = [json.loads(line) for line in watched.stdout.splitlines()]
     assert [sorted(line) for line in lines] == [sorted(SAMPLE_KEYS)] * 4
@@ -50,9 +49,10 @@ async def test_vllms_own_fingerprint_is_the_head_of_what_its_responses_carry(
 
 
 async def test_set_proves_what_it_did(driver: Any, deck: Any, engine: Any, prompts: Any) -> None:
-    traffic = asyncio.create_task(driver.batch(prompts, tokens=700))
-    done = await asyncio.to_thread(deck, "set", engine.url, "k=3", "--reason", "test", "--json")
-    await traffic
+    async with driver.streams(prompts):
+        done = await asyncio.to_thread(
+            deck, "set", engine.url, "k=3", "--reason", "test", "--json"
+        )
     assert done.returncode == 0, done.stderr
     outcome = json.loads(done.stdout)
     k_max = (await driver.state())["k_max"]

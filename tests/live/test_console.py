@@ -11,16 +11,8 @@ import pytest
 @pytest.fixture
 async def traffic(driver: Any, prompts: Any) -> AsyncIterator[None]:
     """Four endless streams."""
-
-    async def stream(index: int) -> None:
-        while True:
-            await driver.complete(prompts[index], 256)
-
-    streams = [asyncio.create_task(stream(index)) for index in range(4)]
-    yield
-    for one in streams:
-        one.cancel()
-    await asyncio.gather(*streams, return_exceptions=True)
+    async with driver.streams(prompts[:4]):
+        yield
 
 
 async def on_screen(terminal: Any, pattern: str, timeout: float = 30) -> str:

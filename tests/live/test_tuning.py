@@ -1,14 +1,12 @@
 """Breaker, trials, parameters and exact names on a real engine."""
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -23,22 +21,12 @@ async def tuning(driver: Any) -> Tuning:
     return Tuning.from_json(reply.json())
 
 
-@contextlib.asynccontextmanager
-async def streams(driver: Any, prompts: Any) -> AsyncIterator[list[Any]]:
-    """Greedy completions over and over while the block runs; their outputs."""
-    done: list[Any] = []
-    stop = asyncio.Event()
-
-    async def stream(number: int) -> None:
-        while not stop.is_set():
-            done.append((number, await driver.complete(prompts[number], 192)))
-
-    tasks = [asyncio.create_task(stream(number)) for number in range(len(prompts))]
-    try:
-        yield done
-    finally:
-        stop.set()
-        await asyncio.gather(*tasks)
+async def changed(driver: Any, console: "subprocess.Popen[Any]") -> None:
+    """Returns once the trial that `console` asked for has made its change."""
+    state = await driver.until(
+        lambda state: state["trial"] == "changed" or console.poll() is not None, timeout=120
+    )
+    assert state["trial"] == "changed", (await tuning(driver)).trial
 
 
 @pytest.fixture
@@ -53,7 +41,7 @@ async def test_the_breaker_opens_by_hand_while_streams_run(
     driver: Any, prompts: Any, reference: Any
 ) -> None:
     name = (await driver.state())["fingerprint"]
-    async with streams(driver, prompts) as done:
+    async with driver.streams(prompts) as done:
         await driver.put(breaker="open", reason="a check found a breach")
         state = await driver.state()
         assert (state["breaker"], state["k"]) == ("open", 0)
@@ -79,7 +67,7 @@ async def test_the_breaker_opens_by_hand_while_streams_run(
 async def test_a_trial_judges_itself_and_greedy_outputs_stay(
     driver: Any, prompts: Any, reference: Any
 ) -> None:
-    async with streams(driver, prompts) as done:
+    async with driver.streams(prompts) as done:
         await driver.put(k=1, judge=True, lease_s=60, trial_s=4)
         async with asyncio.timeout(60):
             while (trial := (await tuning(driver)).trial) is not None and not trial.over:  # noqa: ASYNC110  # it ends in another process
@@ -98,7 +86,7 @@ async def test_a_killed_console_gives_the_engine_back_within_the_lease(
     driver: Any, deck: Any, engine: Any, prompts: Any, knob: str
 ) -> None:
     before = await driver.state()
-    async with streams(driver, prompts):
+    async with driver.streams(prompts):
         console = subprocess.Popen(  # noqa: ASYNC220  # its end is what is tested
             [sys.executable, "-m", "specdeck", "set", engine.url, knob, "--trial", "90"],
             env=deck.environment,
@@ -106,7 +94,7 @@ async def test_a_killed_console_gives_the_engine_back_within_the_lease(
             stderr=subprocess.DEVNULL,
         )
         try:
-            await driver.until(lambda state: state["trial"] == "changed", timeout=60)
+            await changed(driver, console)
         finally:
             os.kill(console.pid, signal.SIGKILL)
             console.wait()
@@ -124,12 +112,12 @@ async def test_a_killed_console_gives_the_engine_back_within_the_lease(
 async def test_an_interrupted_trial_takes_its_change_back_at_once(
     driver: Any, deck: Any, engine: Any, prompts: Any
 ) -> None:
-    async with streams(driver, prompts):
+    async with driver.streams(prompts):
         console = subprocess.Popen(  # noqa: ASYNC220  # its end is what is tested
             [sys.executable, "-m", "specdeck", "set", engine.url, "k=2", "--trial", "90"],
             env=deck.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-        await driver.until(lambda state: state["trial"] == "changed", timeout=60)
+        await changed(driver, console)
         console.send_signal(signal.SIGINT)
         _, said = await asyncio.to_thread(console.communicate, timeout=15)
         assert console.returncode == 130, said
