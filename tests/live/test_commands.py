@@ -50,9 +50,7 @@ async def test_vllms_own_fingerprint_is_the_head_of_what_its_responses_carry(
 
 async def test_set_proves_what_it_did(driver: Any, deck: Any, engine: Any, prompts: Any) -> None:
     async with driver.streams(prompts):
-        done = await asyncio.to_thread(
-            deck, "set", engine.url, "k=3", "--reason", "test", "--json"
-        )
+        done = await asyncio.to_thread(deck, "set", engine.url, "k=3", "--reason", "test", "--json")
     assert done.returncode == 0, done.stderr
     outcome = json.loads(done.stdout)
     k_max = (await driver.state())["k_max"]
