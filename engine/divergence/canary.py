@@ -47,8 +47,7 @@ class History:
 
 def history(runs: Sequence[Run]) -> History:
     """Compares the first of `runs`, which come the newest first, with the others like it."""
-    now, *earlier = runs
-    like = [run for run in earlier if _kind(run) == _kind(now) and run.summary][:30]
+    now, like = runs[0], alike(runs)
     if not like:
         return History(0, None, None, ())
     past = Rate(
@@ -59,6 +58,12 @@ def history(runs: Sequence[Run]) -> History:
     present = Rate(int(summary["mismatches"]), int(summary["prompts"]))
     changed = moved(details(like[0]), details(now))
     return History(len(like), past.rate, above(present, past), changed)
+
+
+def alike(runs: Sequence[Run]) -> list[Run]:
+    """The 30 latest before the first of `runs` with its prompts, settings and kind of reference."""
+    now, *earlier = runs
+    return [run for run in earlier if _kind(run) == _kind(now) and run.summary][:30]
 
 
 def _kind(run: Run) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from specdeck.engine.divergence.arms import moved
-from specdeck.engine.divergence.canary import details
+from specdeck.engine.divergence.canary import alike, details
 from specdeck.engine.fingerprint.digest import canonical
 from specdeck.engine.store.checks import SAMPLED, Checks, Run
 
@@ -63,8 +63,7 @@ def kept(lab: Lab, data: Data, prompts: PromptSet, store: Checks, t: float) -> S
 
 def history(runs: Sequence[Run]) -> SampledHistory:
     """Compares the first of `runs`, which come the newest first, with the others like it."""
-    now, *earlier = runs
-    like = [run for run in earlier if _kind(run) == _kind(now) and run.summary][:30]
+    like = alike(runs)
     if not like:
         return SampledHistory(0, 0, 0, ())
     words = [run.summary["verdict"] for run in like if run.summary]
@@ -72,10 +71,5 @@ def history(runs: Sequence[Run]) -> SampledHistory:
         len(like),
         words.count("fail"),
         words.count("inconclusive"),
-        moved(details(like[0]), details(now)),
+        moved(details(like[0]), details(runs[0])),
     )
-
-
-def _kind(run: Run) -> tuple[Any, ...]:
-    reference = run.facts.get("reference", {})
-    return run.facts.get("prompts"), run.facts.get("settings"), reference.get("grade")
