@@ -15,11 +15,11 @@ from specdeck.engine.control.protocol import (
     Change,
     EngineState,
     Step,
-    known,
 )
 from specdeck.engine.control.refusals import TOKEN_REMEDY, no_answer, refusal, silence
 from specdeck.engine.control.token import TokenSource, no_token
 from specdeck.engine.control.tuning import Tuning
+from specdeck.engine.control.wire import every
 from specdeck.engine.errors import NotAnEngine, Unauthorized, Unreachable, Unsupported
 
 TIMEOUT_S = 5.0
@@ -95,7 +95,7 @@ class EngineClient:
         """The scheduler's steps after number `since` that the plugin still remembers."""
         data = await self._control("/steps", {"since": since})
         try:
-            return tuple(known(Step, step) for step in data["steps"])
+            return every(Step, data["steps"])
         except (KeyError, TypeError, AttributeError) as error:
             raise self._strange("steps") from error
 

@@ -17,8 +17,10 @@ A refusal is `{"error": {"code", "message", "remedy"}}` with status 400 (nonsens
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, Self, TypeVar, get_args
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self, get_args
+
+from specdeck.engine.control.wire import every, known
 
 PROTOCOL = 1
 """Raised when a reply changes its meaning; a client refuses a newer one."""
@@ -56,14 +58,6 @@ Value = float | int | str | bool
 MODES: tuple[Mode, ...] = get_args(Mode)
 FALLBACKS: tuple[Fallback, ...] = get_args(Fallback)
 POLICIES: tuple[Policy, ...] = get_args(Policy)
-
-_T = TypeVar("_T")
-
-
-def known(cls: type[_T], data: dict[str, Any]) -> _T:
-    """`cls` from the keys of `data` that it knows, so that a newer plugin can say more."""
-    names = {field.name for field in fields(cls)}  # type: ignore[arg-type]  # every caller is a dataclass
-    return cls(**{key: value for key, value in data.items() if key in names})
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +189,7 @@ class EngineState:
                 **data,
                 "drafted_per_position": tuple(data["drafted_per_position"]),
                 "accepted_per_position": tuple(data["accepted_per_position"]),
-                "capabilities": tuple(known(Capability, c) for c in data.get("capabilities", ())),
+                "capabilities": every(Capability, data.get("capabilities", ())),
                 "lease": known(Lease, lease) if lease else None,
                 "last_change": known(LastChange, change) if change else None,
             },

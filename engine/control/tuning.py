@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self
 
-from specdeck.engine.control.protocol import Breaker, Policy, known
+from specdeck.engine.control.protocol import Breaker, Policy
+from specdeck.engine.control.wire import every, known
 
 Value = float | int | str | bool | None
 Phase = Literal["baseline", "changed", "kept", "reverted", "abandoned"]
 """baseline: measuring before the change; changed: measuring after it. The others are ends:
 reverted took the change back, abandoned never made it."""
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ class BreakerTuning:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """The breaker a plugin sent."""
-        return known(cls, dict(data))
+        return known(cls, data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,29 +271,25 @@ class Tuning:
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """The reply a plugin sent; raises KeyError, TypeError or ValueError on nonsense."""
         trial, acceptance = data.get("trial"), data.get("acceptance")
-        exact = dict(data.get("exact") or {})
+        exact = data.get("exact") or {}
         ledger = data.get("ledger") or {}
         return known(
             cls,
             {
                 **data,
                 "k": tuple((int(first), int(last), int(k)) for first, last, k in data["k"]),
-                "parameters": tuple(Parameter.from_json(each) for each in data["parameters"]),
+                "parameters": tuple(map(Parameter.from_json, data["parameters"])),
                 "breaker": BreakerTuning.from_json(data["breaker"]),
                 "trial": TrialTuning.from_json(trial) if trial else None,
                 "ledger": Ledger(_saved(ledger.get("hour")), _saved(ledger.get("day"))),
                 "exact": known(Exact, {**exact, "models": tuple(exact.get("models", ()))}),
-                "curve": _each(CurvePoint, data.get("curve")),
-                "outlook": _each(Outlook, data.get("outlook")),
+                "curve": every(CurvePoint, data.get("curve") or ()),
+                "outlook": every(Outlook, data.get("outlook") or ()),
                 "acceptance": None if acceptance is None else tuple(acceptance),
-                "changes": _each(KChange, data.get("changes")),
+                "changes": every(KChange, data.get("changes") or ()),
             },
         )
 
 
-def _each(cls: type[_T], found: Any) -> tuple[_T, ...]:
-    return tuple(known(cls, dict(one)) for one in found or ())
-
-
 def _saved(found: Any) -> Saved | None:
-    return known(Saved, dict(found)) if found else None
+    return known(Saved, found) if found else None
