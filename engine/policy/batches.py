@@ -22,13 +22,22 @@ def bucket(size: int) -> int:
     return _BY_SIZE[size] if size < 2049 else BUCKETS - 1
 
 
+def first(number: int) -> int:
+    """The smallest batch size of a bucket.
+
+    >>> first(0), first(4), first(21)
+    (1, 5, 1537)
+    """
+    return BOUNDS[number - 1] + 1 if number else 1
+
+
 def span(number: int) -> str:
     """The batch sizes of a bucket, in words.
 
     >>> span(0), span(4), span(21)
     ('1', '5-6', 'above 1536')
     """
-    first = BOUNDS[number - 1] + 1 if number else 1
+    low, high = first(number), BOUNDS[number]
     if number == BUCKETS - 1:
-        return f"above {first - 1}"
-    return str(first) if first == BOUNDS[number] else f"{first}-{BOUNDS[number]}"
+        return f"above {low - 1}"
+    return str(low) if low == high else f"{low}-{high}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from specdeck.engine.control.tuning import CurvePoint
-from specdeck.engine.policy.batches import BOUNDS
+from specdeck.engine.policy.batches import BOUNDS, first
 from specdeck.engine.policy.elapsed import Elapsed
 from specdeck.engine.policy.observed import StepSeen
 from specdeck.engine.tuning.intervals import mean
@@ -87,7 +87,7 @@ class Curve:
             return None
         interval = mean([block[2] / block[1] for block in blocks])
         return CurvePoint(
-            BOUNDS[bucket - 1] + 1 if bucket else 1,
+            first(bucket),
             BOUNDS[bucket],
             requests,
             k,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import exp, log, sqrt
 
-from specdeck.engine.policy.batches import BOUNDS
+from specdeck.engine.policy.batches import BOUNDS, first
 from specdeck.engine.tuning.cost import Cell, CostModel, fit
 
 _LEVEL_GAIN = 0.05
@@ -201,8 +201,7 @@ def _median(values: Sequence[float]) -> float:
 
 def _middle(bucket: int) -> float:
     """The middle batch size of a bucket."""
-    low = BOUNDS[bucket - 1] + 1 if bucket else 1
-    return (low + BOUNDS[bucket]) / 2
+    return (first(bucket) + BOUNDS[bucket]) / 2
 
 
 _MIDDLE = tuple(map(_middle, range(len(BOUNDS))))

@@ -6,16 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from specdeck.engine.policy.batches import BOUNDS, BUCKETS, span
+from specdeck.engine.policy.batches import BOUNDS, span
 from specdeck.engine.sweep.checks import max_num_seqs
 from specdeck.engine.sweep.runner import Sweep
 from specdeck.engine.tuning import schedule
 from specdeck.engine.tuning.intervals import Change, Mean
 from specdeck.engine.tuning.stay import Stay, best_by_batch, starts
 from specdeck.engine.tuning.sweep import Optimum, Point, Visit, curve, optimum
-
-FIRST = tuple(1 if n == 0 else BOUNDS[n - 1] + 1 for n in range(BUCKETS))
-"""The smallest batch size of each bucket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +34,7 @@ class Outcome:
 
     def schedule(self, largest: int) -> list[list[int]] | None:
         """k by batch size up to `largest`; None when no batch size was measured."""
-        return schedule.tiers(starts(self.best, FIRST), largest) if self.best else None
+        return schedule.tiers(starts(self.best), largest) if self.best else None
 
 
 def outcome(stays: Iterable[Stay], ks: tuple[int, ...]) -> Outcome:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from specdeck.engine.control.protocol import Step
-from specdeck.engine.policy.batches import bucket
+from specdeck.engine.policy.batches import bucket, first
 from specdeck.engine.tuning.sweep import Visit, optimum
 
 LEAST_S = 0.15
@@ -112,10 +112,10 @@ def best_by_batch(stays: Iterable[Stay], ks: Sequence[int]) -> dict[int, int]:
     return best
 
 
-def starts(best: Mapping[int, int], first: Sequence[int]) -> dict[int, int]:
-    """`best` by the smallest batch size of each bucket, which `first` has.
+def starts(best: Mapping[int, int]) -> dict[int, int]:
+    """`best` by the smallest batch size of each bucket.
 
-    >>> starts({0: 5, 4: 3}, [1, 2, 3, 4, 5])
+    >>> starts({0: 5, 4: 3})
     {1: 5, 5: 3}
     """
-    return {first[number]: k for number, k in best.items()}
+    return {first(number): k for number, k in best.items()}
