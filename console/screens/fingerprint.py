@@ -6,6 +6,7 @@ from pathlib import Path
 
 from textual import work
 
+from specdeck.console import pictures
 from specdeck.console.screens.dialog import Choice, Dialog
 from specdeck.console.screens.fingerprint_against import AgainstScreen
 from specdeck.console.screens.fingerprint_facts import FactsScreen
@@ -90,7 +91,7 @@ class FingerprintScreen(FactsScreen):
             self.live.names.pinned(seen, place)
         self.against = Against("pin", seen)
         self.compare()
-        self.say(f"pinned {seen.path} in {view.spelt(place, Path.home())}")
+        self.say(f"pinned {seen.path} in {pictures.spelt(place, Path.home())}")
 
     @work(group="probe")
     async def action_probe(self) -> None:
@@ -119,8 +120,6 @@ class FingerprintScreen(FactsScreen):
 
     def action_save(self) -> None:
         """Save the diff as text."""
-        from specdeck.console import pictures
-
         found = self.comparison
         if found is None or self.against is None:
             self.say("nothing to save: g chooses what to compare with")
@@ -143,7 +142,7 @@ class FingerprintScreen(FactsScreen):
 def _overwrite(place: Path) -> Dialog:
     return Dialog(
         "Overwrite the pin?",
-        f"{view.spelt(place, Path.home())} holds what was expected so far. "
+        f"{pictures.spelt(place, Path.home())} holds what was expected so far. "
         "What is seen now takes its place.",
         (Choice("pin", "p", "Pin what is seen now"), Choice("", "escape", "Keep the pin")),
     )

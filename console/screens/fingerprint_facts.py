@@ -13,7 +13,7 @@ from textual.events import Resize
 from textual.widgets import Input
 from textual.worker import Worker
 
-from specdeck.console import keys
+from specdeck.console import keys, pictures
 from specdeck.console.renderables.row import wrapped
 from specdeck.console.screens.over import OverScreen
 from specdeck.console.screens.steering import SteeringScreen
@@ -192,7 +192,7 @@ class FactsScreen(OverScreen):
         label = self.against.label if self.against is not None else ""
         where = None
         if label == "pin" and self.book is not None:
-            where = view.spelt(self.book.place(self.flown.url), Path.home())
+            where = pictures.spelt(self.book.place(self.flown.url), Path.home())
         with self.app.batch_update():
             self.query_one("#footer", Line).row = self.console.footer(
                 "fingerprint", self.size.width

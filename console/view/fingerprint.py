@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from specdeck.console.view.cell import BLANK, Cell, Line, Row, Tone, joined
 from specdeck.console.view.words import LocalTime, at, oneline, percent
@@ -183,12 +182,3 @@ def diff(found: Comparison, label: str) -> str:
 
 def _text(value: object) -> str:
     return "–" if value is None else oneline(str(value))
-
-
-def spelt(path: Path, home: Path) -> str:
-    """A path as short as it can be said.
-
-    >>> spelt(Path("/home/ann/pins/a.json"), Path("/home/ann"))
-    '~/pins/a.json'
-    """
-    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
