@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from textual import work
 from textual.app import ComposeResult
@@ -23,9 +23,6 @@ from specdeck.engine.divergence.prompts import Copies, PromptSet, copies, named,
 from specdeck.engine.divergence.race import NAMES
 from specdeck.engine.divergence.report import case_line
 from specdeck.engine.errors import SpecdeckError
-
-if TYPE_CHECKING:
-    pass
 
 
 class DivergenceScreen(RacingScreen, Writing):
