@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from specdeck.engine.control.protocol import Applied, Change, EngineState
+from specdeck.engine.control.protocol import KNOBS, Applied, Change, EngineState
 from specdeck.engine.errors import EngineError, SpecdeckError
 from specdeck.engine.metrics.page import parse
 from specdeck.engine.metrics.sample import Sample
@@ -31,7 +31,6 @@ SETTLED_S = 1.0
 NO_DRAFT = "not observed: no draft was verified in time after the change"
 NO_TRAFFIC = "not observed: the engine generated nothing after the change"
 LATER = "k takes effect when speculation is back on"
-_ORDER = ("k", "mode", "fallback", "policy", "breaker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ def undo(url: str, before: dict[str, Any]) -> str:
     >>> undo("http://gpu-1:8000", {"goodput.max_draft_length": None, "breaker": "closed"})
     'specdeck set http://gpu-1:8000 breaker=closed goodput.max_draft_length=none'
     """
-    names = sorted(before, key=lambda name: (_ORDER.index(name) if name in _ORDER else 9, name))
+    names = sorted(before, key=lambda name: (KNOBS.index(name) if name in KNOBS else 9, name))
     return " ".join(["specdeck set", url, *(f"{name}={spelled(before[name])}" for name in names)])
 
 

@@ -59,6 +59,9 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 FALLBACKS: tuple[Fallback, ...] = get_args(Fallback)
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 
+KNOBS = ("k", "mode", "fallback", "policy", "breaker")
+"""What a change turns beside parameters, in the order in which they are told."""
+
 
 @dataclass(frozen=True, slots=True)
 class Capability:
@@ -235,10 +238,8 @@ class Change:
         >>> Change(k=3, parameters={"goodput.margin": 0.03}, reason="trying").asked()
         {'k': 3, 'goodput.margin': 0.03}
         """
-        names = ("k", "mode", "fallback", "policy", "breaker")
-        knobs = {name: getattr(self, name) for name in names}
-        found = {name: value for name, value in knobs.items() if value is not None}
-        return {**found, **(self.parameters or {})}
+        knobs = {name: value for name in KNOBS if (value := getattr(self, name)) is not None}
+        return {**knobs, **(self.parameters or {})}
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, without what was not asked.

@@ -8,6 +8,8 @@ from typing import Any, Self
 
 from specdeck.engine.control.protocol import Change, Fallback, Mode, Policy, Value
 
+_OWN = ("k", "mode", "fallback", "policy")
+
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
@@ -24,11 +26,7 @@ class Knobs:
 
     def turned(self, change: Change) -> Self:
         """These with what `change` asks for; a k without a policy ends the policy."""
-        asked = {
-            name: value
-            for name in ("k", "mode", "fallback", "policy")
-            if (value := getattr(change, name)) is not None
-        }
+        asked = {name: value for name in _OWN if (value := getattr(change, name)) is not None}
         if change.k is not None and change.policy is None:
             asked["policy"] = "fixed"
         parameters = {**self.parameters, **(change.parameters or {})}
@@ -60,5 +58,5 @@ class Knobs:
 
     def spelled(self) -> dict[str, Any]:
         """Every knob by its name."""
-        own = {name: getattr(self, name) for name in ("k", "mode", "fallback", "policy")}
+        own = {name: getattr(self, name) for name in _OWN}
         return {**own, **self.parameters}
