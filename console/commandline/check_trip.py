@@ -49,7 +49,7 @@ async def tripped(options: Options, data: dict[str, Any]) -> dict[str, Any] | No
     except SpecdeckError as error:
         say(f"specdeck: the breaker is NOT open: {error.line()}")
         return {"breaker": None, "undo": None, "error": error.line()}
-    note_outcome(change, outcome, engine=to.record.name if to.record else to.url)
+    note_outcome(change, outcome, engine=to.name)
     say(f"specdeck: the breaker is open, the engine runs target-only: `{outcome.undo}` resets it")
     return {"breaker": outcome.applied.get("breaker"), "undo": outcome.undo, "error": None}
 

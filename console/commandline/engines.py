@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from specdeck.engine.errors import UsageError
+from specdeck.engine.errors import Unsupported, UsageError
 from specdeck.engine.launch.registry import Record, Registry
 from specdeck.engine.locations import locations
 
@@ -36,6 +37,11 @@ class Access:
 
     def __repr__(self) -> str:
         return f"Access({self.url})"
+
+    @property
+    def name(self) -> str:
+        """What the audit log calls it: its name from `ps`, or its URL."""
+        return self.record.name if self.record else self.url
 
     def client(self) -> EngineClient:
         """A client of it, to be closed by the caller."""
@@ -70,6 +76,19 @@ def access(
     if is_name(engine):
         raise UsageError(f"no engine called {engine}", remedy="see `specdeck ps`")
     return Access(engine_url(engine), None, key, token_file)
+
+
+@asynccontextmanager
+async def told_apart(client: EngineClient) -> AsyncIterator[None]:
+    """Turns an Unsupported of the plugin's routes into NotAnEngine where there is no vLLM at all.
+
+    Any server lacks those routes; only vLLM tells its version.
+    """
+    try:
+        yield
+    except Unsupported:
+        await client.version()
+        raise
 
 
 def is_name(engine: str) -> bool:

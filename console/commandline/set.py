@@ -14,13 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from specdeck.console.commandline.engines import Access, access, key_option, token_option
+from specdeck.console.commandline.engines import (
+    Access,
+    access,
+    key_option,
+    token_option,
+    told_apart,
+)
 from specdeck.console.commandline.memory import note_outcome, note_trial
 from specdeck.console.commandline.numbers import Finite
 from specdeck.console.commandline.operator import operator
 from specdeck.console.commandline.talk import emit, say
 from specdeck.engine.control.protocol import FALLBACKS, MODES, POLICIES, Change, Value
-from specdeck.engine.errors import Unsupported, UsageError
+from specdeck.engine.errors import UsageError
 
 if TYPE_CHECKING:
     from specdeck.engine.control.observe import Outcome
@@ -80,16 +86,15 @@ def command(
     change = replace(asked(assignments), lease_s=lease, reason=reason, who=operator())
     change = _tried(change, trial, detach=detach)
     to = access(engine, api_key_env=api_key_env, token_file=token_file)
-    name = to.record.name if to.record else to.url
     if not change.judge:
         outcome = asyncio.run(applied(to, change))
     elif detach:
         outcome = asyncio.run(_with_client(to, _begun(change)))
     else:
-        outcome = _interruptible(_with_client(to, _attended(change, to.url, name)))
+        outcome = _interruptible(_with_client(to, _attended(change, to)))
     if (ended := outcome.trial) is not None:
         change = replace(change, reason=f"trial {ended['state']}: {ended['reason'] or 'begun'}")
-    note_outcome(change, outcome, engine=name)
+    note_outcome(change, outcome, engine=to.name)
     if as_json:
         emit(outcome.as_json())
     else:
@@ -187,11 +192,8 @@ async def applied(to: Access, change: Change) -> Outcome:
 async def _with_client(to: Access, ask: _Ask) -> Outcome:
     client = to.client()
     try:
-        return await ask(client)
-    except Unsupported:
-        # Any server lacks the plugin's routes: NotAnEngine where it is no vLLM at all.
-        await client.version()
-        raise
+        async with told_apart(client):
+            return await ask(client)
     finally:
         await client.close()
 
@@ -202,11 +204,11 @@ def _begun(change: Change) -> _Ask:
     return lambda client: begun(client, change)
 
 
-def _attended(change: Change, url: str, engine: str) -> _Ask:
+def _attended(change: Change, to: Access) -> _Ask:
     from specdeck.engine.control.attend import attend
 
     def begun(trial: TrialTuning) -> None:
-        note_trial(change, trial, url=url, engine=engine)
+        note_trial(change, trial, url=to.url, engine=to.name)
 
     return lambda client: attend(client, change, _Progress(begun))
 

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specdeck.console.commandline import sweep_words as words
-from specdeck.console.commandline.engines import Access, access, key_option, token_option
+from specdeck.console.commandline.engines import (
+    Access,
+    access,
+    key_option,
+    token_option,
+    told_apart,
+)
 from specdeck.console.commandline.headless import until_signal
 from specdeck.console.commandline.memory import note_change
 from specdeck.console.commandline.numbers import Finite
@@ -145,12 +151,8 @@ async def swept(to: Access, asked: Asked) -> int:
 
 async def _every(client: EngineClient) -> tuple[int, ...]:
     """Every k that the engine can draft."""
-    try:
+    async with told_apart(client):
         state = await client.state()
-    except Unsupported:
-        # Any server lacks the plugin's routes: NotAnEngine where it is no vLLM at all.
-        await client.version()
-        raise
     if state.k_max < 1:
         raise Unsupported(
             "the engine does not speculate", remedy="start it with a speculative_config"
@@ -276,9 +278,8 @@ class Log:
 
         assert sweep.found is not None
         back = undo(self._to.url, dict(sweep.before or {}))
-        name = self._to.record.name if self._to.record else self._to.url
         action = Action(
-            time.time(), sweep.who, self._to.url, name, dict(before), after, back,
+            time.time(), sweep.who, self._to.url, self._to.name, dict(before), after, back,
             sweep.found.instance, reason,
         )  # fmt: skip
         try:
