@@ -37,7 +37,7 @@ max_draft_length, min_draft_length
     return cls(**{**held, **given})
 
 
-def whole(name: str, value: object, low: int, high: int | None = None) -> None:
+def whole(name: str, value: object, low: float, high: float | None = None) -> None:
     """ParameterError unless `value` is an integer of `low` to `high`.
 
     >>> whole("k", 2.5, 0)
@@ -106,13 +106,9 @@ def _within_ranges(block: Any) -> None:
         elif allowed.kind == "word":
             word(name, value, allowed.choices)
         elif allowed.kind == "whole":
-            whole(name, value, int(allowed.low), _int(allowed.high))
+            whole(name, value, allowed.low, allowed.high)
         else:
             number(name, value, allowed.low, allowed.high)
-
-
-def _int(high: float | None) -> int | None:
-    return None if high is None else int(high)
 
 
 @dataclass(frozen=True, slots=True)
