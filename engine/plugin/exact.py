@@ -75,16 +75,13 @@ def marked(request: Any, names: Collection[str], default: str | None) -> str | N
 
 def install(names: Collection[str]) -> str | None:
     """Has this process mark requests under `names`; why not, where it cannot be."""
-    checked = False
     for module, name in _BASES:
         try:
-            serving = getattr(import_module(module), name)
-            _check(serving, names)
+            _check(getattr(import_module(module), name), names)
         except (ImportError, AttributeError):
             continue
-        checked = True
         break
-    if not checked:
+    else:
         return "this vLLM checks model names where specdeck does not know it"
     for module, name, method in _ENTRIES:
         try:
