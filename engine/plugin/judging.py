@@ -118,8 +118,7 @@ class Trials:
 
     def step(self, seen: StepSeen) -> None:
         """Counts a step."""
-        judged = self.last
-        if judged is not None and not judged.trial.over:
+        if (judged := self.running) is not None:
             self._act(judged, judged.trial.step(seen))
 
     def cancel(self, reason: str) -> tuple[str, ...]:
