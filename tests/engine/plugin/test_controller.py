@@ -69,14 +69,28 @@ class Clock:
 
 
 def control(engine: Engine, clock: Callable[[], float]) -> Controller:
+    return configured(engine, clock, {"min_draft_length": 1, "initial_draft_length": 4})
+
+
+def configured(
+    engine: Engine,
+    clock: Callable[[], float],
+    orchestration: dict[str, Any],
+    exact: tuple[str, ...] = (),
+) -> Controller:
     return Controller(
         engine,
         Identity({"vllm": "0.32.0"}),
         instance="i",
-        orchestration={"min_draft_length": 1, "initial_draft_length": 4},
+        orchestration=orchestration,
         clock=clock,
         wall=clock,
+        exact=exact,
     )
+
+
+def fails(on: bool) -> None:
+    raise RuntimeError("a worker is gone")
 
 
 @pytest.fixture
@@ -205,9 +219,6 @@ def test_a_trial_is_not_made_permanent_by_a_change_of_something_else(
 
 
 def test_what_could_not_be_done_is_not_claimed(controller: Controller, engine: Engine) -> None:
-    def fails(on: bool) -> None:
-        raise RuntimeError("a worker is gone")
-
     engine.skip_drafter = fails  # type: ignore[method-assign]  # one seam of a fake
     with pytest.raises(RuntimeError):
         controller.change(Change(mode="target-only", fallback="cold"))
@@ -354,14 +365,7 @@ def test_a_policy_on_lease_gives_k_back(
 def test_parameters_that_make_no_sense_are_refused_and_change_nothing(
     engine: Engine, clock: Clock
 ) -> None:
-    odd = Controller(
-        engine,
-        Identity({}),
-        instance="i",
-        orchestration={"min_draft_length": 9, "max_draft_length": 2},
-        clock=clock,
-        wall=clock,
-    )
+    odd = configured(engine, clock, {"min_draft_length": 9, "max_draft_length": 2})
     engine.told.clear()
     with pytest.raises(Refusal, match="more than"):
         odd.change(Change(policy="threshold"))
@@ -390,11 +394,17 @@ def run(controller: Controller, engine: Engine, steps: int, *, by_k: dict[int, i
 COUNT = [0]
 
 
+def work(controller: Controller, engine: Engine, clock: Clock) -> None:
+    """Eight seconds of steps, with the clock of the controller at the last one."""
+    for number in range(400):
+        clock.now = 100 + number * 0.02
+        controller.seen(good(number, engine.k) | {"t": clock.now})
+
+
 def test_an_exact_engine_of_the_config_starts_its_policy(engine: Engine, clock: Clock) -> None:
-    controller = Controller(
-        engine, Identity({}), instance="i", clock=clock, wall=clock,
-        orchestration={"adaptive_draft": True, "policy": "threshold"}, exact=("tools",),
-    )  # fmt: skip
+    controller = configured(
+        engine, clock, {"adaptive_draft": True, "policy": "threshold"}, ("tools",)
+    )
     state, tuning = controller.state(), controller.tuning()
     assert state.policy == "threshold"
     assert state.last_change is not None
@@ -442,9 +452,7 @@ def test_with_a_fixed_k_the_breaker_opens_by_itself_only_where_it_is_asked_to(
 ) -> None:
     for automatic, state in ((None, "closed"), ("always", "open")):
         found = {} if automatic is None else {"breaker": automatic}
-        controller = Controller(
-            engine, Identity({}), instance="i", clock=clock, wall=clock, orchestration=found
-        )
+        controller = configured(engine, clock, found)
         seen = set()
         for number in range(900):
             controller.tick()
@@ -637,11 +645,8 @@ def test_a_draft_that_cannot_skip_a_round_is_never_given_k_zero(clock: Clock) ->
 def test_a_config_that_makes_no_sense_leaves_the_engine_as_it_is(
     engine: Engine, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    controller = Controller(
-        engine, Identity({}), instance="i", clock=clock, wall=clock,
-        orchestration={"adaptive_draft": True, "policy": "faster", "cooldown": 1,
-                       "draft_acceptance_threshold": 0.99},
-    )  # fmt: skip
+    nonsense = {"policy": "faster", "cooldown": 1, "draft_acceptance_threshold": 0.99}
+    controller = configured(engine, clock, {"adaptive_draft": True, **nonsense})
     assert controller.state().policy == "fixed"
     assert "policy is one of fixed" in caplog.text
     assert "its own breaker parameters: acceptance_floor=0.99" in caplog.text
@@ -650,9 +655,6 @@ def test_a_config_that_makes_no_sense_leaves_the_engine_as_it_is(
 def test_a_change_that_fails_half_way_is_taken_back_whole(
     controller: Controller, engine: Engine
 ) -> None:
-    def fails(on: bool) -> None:
-        raise RuntimeError("a worker is gone")
-
     engine.skip_drafter = fails  # type: ignore[method-assign]  # one seam of a fake
     wanted = Change(
         mode="target-only", fallback="cold", parameters={"goodput.margin": 0.1}, policy="goodput"
@@ -695,9 +697,7 @@ def test_a_breaker_held_open_stays_so_when_steps_are_seen_no_more(
 def test_time_passes_on_an_idle_engine(
     controller: Controller, engine: Engine, clock: Clock
 ) -> None:
-    for number in range(400):
-        clock.now = 100 + number * 0.02
-        controller.seen(good(number, engine.k) | {"t": clock.now})
+    work(controller, engine, clock)
     controller.change(Change(breaker="open", probe=True))
     waits = controller.tuning().breaker.next_probe_s
     clock.now += 1.5
@@ -713,9 +713,7 @@ def test_time_passes_on_an_idle_engine(
 def test_work_of_an_hour_ago_is_no_baseline(
     controller: Controller, engine: Engine, clock: Clock
 ) -> None:
-    for number in range(400):
-        clock.now = 100 + number * 0.02
-        controller.seen(good(number, engine.k) | {"t": clock.now})
+    work(controller, engine, clock)
     clock.now += 3600
     controller.change(Change(k=3, judge=True, trial_s=4.0, lease_s=60))
     assert (engine.k, controller.state().trial) == (5, "baseline")
@@ -760,9 +758,6 @@ def test_the_outlook_tells_measured_from_guessed(controller: Controller, engine:
 def test_a_trial_whose_change_cannot_be_made_is_over(
     controller: Controller, engine: Engine
 ) -> None:
-    def fails(on: bool) -> None:
-        raise RuntimeError("a worker is gone")
-
     run(controller, engine, 300, by_k={5: 4})
     engine.skip_drafter = fails  # type: ignore[method-assign]  # one seam of a fake
     wanted = Change(mode="target-only", fallback="cold", judge=True, trial_s=4.0, lease_s=60)
