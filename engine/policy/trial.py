@@ -75,7 +75,7 @@ class Work:
     >>> work = Work()
     >>> for step in range(40):
     ...     work.add(StepSeen(step * 0.1, 2, 3, 3, True, 0.1, 4, 2, 6, (2, 0, 0), 0))
-    >>> round(work.seconds, 1)
+    >>> round(sum(block.seconds for block in work.latest(60.0)), 1)
     4.0
     """
 
@@ -109,11 +109,6 @@ class Work:
             block = _Block(self._busy, self._waited, self._committed)
             self._blocks.append((self._elapsed.at(seen.t), block))
             self._clear()
-
-    @property
-    def seconds(self) -> float:
-        """Seconds of work that are remembered and fresh."""
-        return sum(block.seconds for block in self.latest(_FRESH_S))
 
     def latest(self, seconds: float) -> list[_Block]:
         """The last `seconds` of work, oldest first, of the last few minutes."""
