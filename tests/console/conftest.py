@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,6 +18,9 @@ from specdeck.engine.errors import EngineError, Unreachable
 from specdeck.engine.metrics.reading import Gpu, Reading
 from specdeck.engine.metrics.sample import Histogram, Sample
 from specdeck.engine.metrics.window import Window
+
+if TYPE_CHECKING:
+    from textual.pilot import Pilot
 
 URL = "http://127.0.0.1:8000"
 START = 1_795_236_000.0
@@ -152,3 +156,20 @@ class Kit:
 def kit() -> type[Kit]:
     """Engines, readings and states."""
     return Kit
+
+
+Until = Callable[["Pilot[str]", Callable[[], object]], Awaitable[None]]
+
+
+@pytest.fixture
+def until() -> Until:
+    """Waits for what a worker brings."""
+
+    async def wait(pilot: Pilot[str], done: Callable[[], object]) -> None:
+        for _ in range(1500):
+            if done():
+                return
+            await pilot.pause(0.01)
+        raise AssertionError(f"it does not come to an end on {pilot.app.screen}")
+
+    return wait

@@ -23,7 +23,7 @@ from specdeck.engine.fingerprint.seen import names_of
 from specdeck.engine.fingerprint.webhook import Webhook
 
 if TYPE_CHECKING:
-    from tests.console.conftest import Kit, MakeConsole
+    from tests.console.conftest import Kit, MakeConsole, Until
     from textual.app import App
     from textual.pilot import Pilot
 
@@ -106,8 +106,8 @@ class Served:
 class Bench:
     """A console on one served engine, with pins and a history in a folder of its own."""
 
-    def __init__(self, kit: type[Kit], console: MakeConsole, folder: Path) -> None:
-        self.kit, self.console, self.folder = kit, console, folder
+    def __init__(self, kit: type[Kit], console: MakeConsole, until: Until, folder: Path) -> None:
+        self.kit, self.console, self.until, self.folder = kit, console, until, folder
         self.served = Served(kit.state)
         self.others: dict[str, Served] = {}
         self.posted: list[dict[str, Any]] = []
@@ -136,7 +136,7 @@ class Bench:
         self.served.k = k
         reading = self.kit.reading(n, self.served.state())
         await self.engine.more.put(reading)
-        await until(pilot, lambda: taken(pilot.app) == reading.t)
+        await self.until(pilot, lambda: taken(pilot.app) == reading.t)
         await rest(pilot)
 
     async def pin(self) -> Path:
@@ -144,8 +144,8 @@ class Bench:
 
 
 @pytest.fixture
-def bench(kit: type[Kit], console: MakeConsole, tmp_path: Path) -> Bench:
-    return Bench(kit, console, tmp_path)
+def bench(kit: type[Kit], console: MakeConsole, until: Until, tmp_path: Path) -> Bench:
+    return Bench(kit, console, until, tmp_path)
 
 
 async def rest(pilot: Pilot[str]) -> None:
@@ -162,16 +162,6 @@ def taken(app: App[str]) -> float | None:
     """The time of the reading that the live screen took in last."""
     reading = live(app).tracks[0].reading
     return None if reading is None else reading.t
-
-
-async def until(pilot: Pilot[str], done: Callable[[], object]) -> None:
-    """Wait for what a worker brings."""
-    for _ in range(1500):
-        if done():
-            return
-        await pilot.pause(0.01)
-    track = live(pilot.app).tracks[0]
-    raise AssertionError(f"it does not come: {track.named}, {track.events}")
 
 
 def shown(app: App[str]) -> str:
@@ -234,7 +224,7 @@ def test_weights_that_are_being_read(bench: Bench, snap_compare: Compare) -> Non
 
 
 def test_the_live_screen_has_a_badge_while_a_name_differs(
-    bench: Bench, snap_compare: Compare
+    bench: Bench, snap_compare: Compare, until: Until
 ) -> None:
     asyncio.run(bench.pin())  # the console looks for its pin once, when it begins
 
@@ -246,7 +236,7 @@ def test_the_live_screen_has_a_badge_while_a_name_differs(
     assert snap_compare(bench.app(), terminal_size=(80, 24), run_before=look)
 
 
-async def test_a_drift_is_an_event_once_and_so_is_its_end(bench: Bench) -> None:
+async def test_a_drift_is_an_event_once_and_so_is_its_end(bench: Bench, until: Until) -> None:
     await bench.pin()
     app = bench.app()
     async with app.run_test(size=(120, 40)) as pilot:

@@ -11,7 +11,7 @@ from specdeck.console.bench import Results, Wishes
 from specdeck.engine.divergence.prompts import prompts
 
 if TYPE_CHECKING:
-    from tests.console.conftest import Kit
+    from tests.console.conftest import Kit, Until
     from tests.console.divergence.conftest import Deck, Opens
     from textual.pilot import Pilot
 
@@ -30,39 +30,37 @@ def made(deck: Opens, fakes: Any) -> Deck:
     return one
 
 
-async def until(pilot: Pilot[str], done: Callable[[], object]) -> None:
-    for _ in range(1500):
-        if done():
-            await pilot.pause()
-            return
-        await pilot.pause(0.01)
-    raise AssertionError("it does not come to an end")
-
-
 def screen(pilot: Pilot[str]) -> Any:
     return pilot.app.screen
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_a_material_difference(
-    size: tuple[int, int], deck: Opens, fakes: Any, snap_compare: Compare
+    size: tuple[int, int], deck: Opens, fakes: Any, snap_compare: Compare, until: Until
 ) -> None:
     async def play(pilot: Pilot[str]) -> None:
         await pilot.press("d", "enter")
         await until(pilot, lambda: screen(pilot).split.judged)
+        await pilot.pause()
 
     assert snap_compare(made(deck, fakes).app, terminal_size=size, run_before=play)
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_the_outcome_of_a_check(
-    size: tuple[int, int], deck: Opens, fakes: Any, kit: type[Kit], snap_compare: Compare
+    size: tuple[int, int],
+    deck: Opens,
+    fakes: Any,
+    kit: type[Kit],
+    snap_compare: Compare,
+    until: Until,
 ) -> None:
     one = made(deck, fakes)
 
     async def play(pilot: Pilot[str]) -> None:
         await pilot.press("d", "b")
         await until(pilot, lambda: screen(pilot).case)
+        await pilot.pause()
         (url, found), *_ = one.bench.session.results.items()
         for arm in found.data["arms"].values():
             arm["tokens_per_second"] = 412.0  # the only figure that a clock made
@@ -72,6 +70,7 @@ def test_the_outcome_of_a_check(
         one.bench.session.results[url] = Results(found.data, found.prompts, found.wishes, False)
         await pilot.press("escape", "v", "tab", "down")
         await until(pilot, lambda: screen(pilot).case)
+        await pilot.pause()
 
     assert snap_compare(one.app, terminal_size=size, run_before=play)
 
@@ -84,10 +83,13 @@ def test_choosing_a_prompt(deck: Opens, fakes: Any, snap_compare: Compare) -> No
     assert snap_compare(made(deck, fakes).app, terminal_size=(80, 24), run_before=play)
 
 
-def test_an_engine_without_the_plugin(deck: Opens, fakes: Any, snap_compare: Compare) -> None:
+def test_an_engine_without_the_plugin(
+    deck: Opens, fakes: Any, snap_compare: Compare, until: Until
+) -> None:
     async def play(pilot: Pilot[str]) -> None:
         await pilot.press("d")
         await until(pilot, lambda: screen(pilot).split.problem)
+        await pilot.pause()
 
     app = deck(fakes.FakeEngine(pins=False)).app
     assert snap_compare(app, terminal_size=(80, 24), run_before=play)

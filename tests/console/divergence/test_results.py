@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from specdeck.console.bench import Wishes
 from specdeck.console.screens.divergence import DivergenceScreen
@@ -11,19 +13,12 @@ from specdeck.console.screens.divergence_results import ResultsScreen
 from specdeck.engine.divergence.prompts import prompts
 
 if TYPE_CHECKING:
+    from tests.console.conftest import Until
     from tests.console.divergence.conftest import Deck, Opens
     from textual.pilot import Pilot
 
 SET = tuple(prompts("code", 12))
 WISHES = Wishes(tokens=24, replays=6, prompts=12)
-
-
-async def until(pilot: Pilot[str], done: Callable[[], object]) -> None:
-    for _ in range(1500):
-        if done():
-            return
-        await pilot.pause(0.01)
-    raise AssertionError("it does not come to an end")
 
 
 def made(deck: Opens, fakes: Any, *, pause: float = 0.0, **faults: Any) -> Deck:
@@ -34,12 +29,19 @@ def made(deck: Opens, fakes: Any, *, pause: float = 0.0, **faults: Any) -> Deck:
     return one
 
 
-async def results(pilot: Pilot[str], key: str) -> ResultsScreen:
-    await pilot.press("d", key)
-    await until(pilot, lambda: isinstance(pilot.app.screen, ResultsScreen))
-    screen = pilot.app.screen
-    assert isinstance(screen, ResultsScreen)
-    return screen
+Opened = Callable[["Pilot[str]", str], Awaitable[ResultsScreen]]
+
+
+@pytest.fixture
+def results(until: Until) -> Opened:
+    async def press(pilot: Pilot[str], key: str) -> ResultsScreen:
+        await pilot.press("d", key)
+        await until(pilot, lambda: isinstance(pilot.app.screen, ResultsScreen))
+        screen = pilot.app.screen
+        assert isinstance(screen, ResultsScreen)
+        return screen
+
+    return press
 
 
 def figures(screen: ResultsScreen) -> str:
@@ -47,7 +49,9 @@ def figures(screen: ResultsScreen) -> str:
     return "\n".join("".join(cell.text for cell in row.left) for row in rows.rows)
 
 
-async def test_replays_count_what_differs_with_their_floor(deck: Opens, fakes: Any) -> None:
+async def test_replays_count_what_differs_with_their_floor(
+    deck: Opens, fakes: Any, results: Opened, until: Until
+) -> None:
     one = made(deck, fakes, p1=fakes.Fault(9, 3.2))
     async with one.app.run_test() as pilot:
         screen = await results(pilot, "r")
@@ -61,7 +65,9 @@ async def test_replays_count_what_differs_with_their_floor(deck: Opens, fakes: A
             assert checks.recent() == ()
 
 
-async def test_a_batch_has_verdict_interval_and_history(deck: Opens, fakes: Any) -> None:
+async def test_a_batch_has_verdict_interval_and_history(
+    deck: Opens, fakes: Any, results: Opened, until: Until
+) -> None:
     one = made(deck, fakes, p2=fakes.Fault(9, 3.2), p5=fakes.Fault(4, fakes.STEP))
     async with one.app.run_test() as pilot:
         screen = await results(pilot, "b")
@@ -77,7 +83,9 @@ async def test_a_batch_has_verdict_interval_and_history(deck: Opens, fakes: Any)
         assert "16.67%" in "".join(cell.text for cell in rows.rows[1].left)
 
 
-async def test_a_case_opens_side_by_side_with_what_the_check_saw(deck: Opens, fakes: Any) -> None:
+async def test_a_case_opens_side_by_side_with_what_the_check_saw(
+    deck: Opens, fakes: Any, results: Opened, until: Until
+) -> None:
     one = made(deck, fakes, p2=fakes.Fault(9, 3.2), p5=fakes.Fault(4, fakes.STEP))
     async with one.app.run_test() as pilot:
         screen = await results(pilot, "b")
@@ -92,7 +100,9 @@ async def test_a_case_opens_side_by_side_with_what_the_check_saw(deck: Opens, fa
         assert "token 4" in split.split.recorded
 
 
-async def test_what_was_stopped_goes_on_where_it_was(deck: Opens, fakes: Any) -> None:
+async def test_what_was_stopped_goes_on_where_it_was(
+    deck: Opens, fakes: Any, results: Opened, until: Until
+) -> None:
     one = made(deck, fakes, pause=0.01)
     one.bench.session.wishes = Wishes(tokens=24, prompts=200, streams=1)
     async with one.app.run_test() as pilot:
@@ -116,7 +126,9 @@ async def test_what_was_stopped_goes_on_where_it_was(deck: Opens, fakes: Any) ->
         assert done <= seen[0] < 200
 
 
-async def test_escape_stops_a_check_and_says_what_is_kept(deck: Opens, fakes: Any) -> None:
+async def test_escape_stops_a_check_and_says_what_is_kept(
+    deck: Opens, fakes: Any, results: Opened, until: Until
+) -> None:
     one = made(deck, fakes, pause=0.01)
     one.bench.session.wishes = Wishes(tokens=24, prompts=300, streams=1)
     async with one.app.run_test() as pilot:
@@ -131,7 +143,9 @@ async def test_escape_stops_a_check_and_says_what_is_kept(deck: Opens, fakes: An
             assert checks.recent() == ()
 
 
-async def test_an_engine_that_dies_in_the_middle_is_one_line(deck: Opens, fakes: Any) -> None:
+async def test_an_engine_that_dies_in_the_middle_is_one_line(
+    deck: Opens, fakes: Any, results: Opened, until: Until
+) -> None:
     one = made(deck, fakes)
     one.serving.statuses = [401] * 5
     async with one.app.run_test() as pilot:
@@ -142,7 +156,9 @@ async def test_an_engine_that_dies_in_the_middle_is_one_line(deck: Opens, fakes:
         assert not screen.running
 
 
-async def test_the_last_outcome_is_kept_for_the_session(deck: Opens, fakes: Any) -> None:
+async def test_the_last_outcome_is_kept_for_the_session(
+    deck: Opens, fakes: Any, results: Opened, until: Until
+) -> None:
     one = made(deck, fakes, p2=fakes.Fault(9, 3.2))
     async with one.app.run_test() as pilot:
         screen = await results(pilot, "b")
@@ -161,7 +177,9 @@ def row_of(screen: ResultsScreen) -> Any:
     return found.row
 
 
-async def test_another_screen_takes_the_place_of_both(deck: Opens, fakes: Any) -> None:
+async def test_another_screen_takes_the_place_of_both(
+    deck: Opens, fakes: Any, results: Opened, until: Until
+) -> None:
     from specdeck.console.screens.fingerprint import FingerprintScreen
 
     one = made(deck, fakes)
@@ -173,7 +191,9 @@ async def test_another_screen_takes_the_place_of_both(deck: Opens, fakes: Any) -
         assert not isinstance(pilot.app.screen, DivergenceScreen)
 
 
-async def test_a_replay_that_is_opened_is_the_prompt_itself(deck: Opens, fakes: Any) -> None:
+async def test_a_replay_that_is_opened_is_the_prompt_itself(
+    deck: Opens, fakes: Any, results: Opened, until: Until
+) -> None:
     one = made(deck, fakes, p1=fakes.Fault(9, 3.2))
     async with one.app.run_test() as pilot:
         screen = await results(pilot, "r")
@@ -185,7 +205,7 @@ async def test_a_replay_that_is_opened_is_the_prompt_itself(deck: Opens, fakes: 
         assert split.session.prompt == SET[0]
 
 
-async def test_a_file_that_is_gone_is_one_line(deck: Opens, fakes: Any) -> None:
+async def test_a_file_that_is_gone_is_one_line(deck: Opens, fakes: Any, until: Until) -> None:
     one = made(deck, fakes)
     path = one.folder / "mine.jsonl"
     path.write_text('{"prompt": "one"}\n{"prompt": "two"}\n')
@@ -202,7 +222,9 @@ async def test_a_file_that_is_gone_is_one_line(deck: Opens, fakes: Any) -> None:
         assert pilot.app.screen is screen
 
 
-async def test_a_replay_that_is_left_is_forgotten(deck: Opens, fakes: Any) -> None:
+async def test_a_replay_that_is_left_is_forgotten(
+    deck: Opens, fakes: Any, results: Opened, until: Until
+) -> None:
     one = made(deck, fakes)
     one.bench.session.wishes = Wishes(tokens=24, replays=500, streams=1)
     async with one.app.run_test() as pilot:

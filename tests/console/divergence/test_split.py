@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -16,8 +17,7 @@ from specdeck.engine.divergence.prompts import prompts
 from specdeck.engine.errors import Unreachable, Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from tests.console.conftest import Until
     from tests.console.divergence.conftest import Deck, Opens
     from textual.pilot import Pilot
 
@@ -26,20 +26,19 @@ assert FIRST is not None
 TEXT = FIRST.body["prompt"]
 
 
-async def opened(pilot: Pilot[str]) -> DivergenceScreen:
-    await pilot.press("d")
-    screen = pilot.app.screen
-    assert isinstance(screen, DivergenceScreen)
-    await until(pilot, lambda: screen.split.arms is not None or screen.split.problem is not None)
-    return screen
+Opened = Callable[["Pilot[str]"], Awaitable[DivergenceScreen]]
 
 
-async def until(pilot: Pilot[str], done: Callable[[], object]) -> None:
-    for _ in range(500):
-        if done():
-            return
-        await pilot.pause(0.01)
-    raise AssertionError("it does not come to an end")
+@pytest.fixture
+def opened(until: Until) -> Opened:
+    async def press(pilot: Pilot[str]) -> DivergenceScreen:
+        await pilot.press("d")
+        screen = pilot.app.screen
+        assert isinstance(screen, DivergenceScreen)
+        await until(pilot, lambda: screen.split.arms or screen.split.problem)
+        return screen
+
+    return press
 
 
 def words(screen: DivergenceScreen) -> str:
@@ -47,7 +46,7 @@ def words(screen: DivergenceScreen) -> str:
     return "\n".join("".join(cell.text for cell in row.left) for row in rows.rows)
 
 
-async def test_the_grade_is_shown_before_anything_is_asked(deck: Opens) -> None:
+async def test_the_grade_is_shown_before_anything_is_asked(deck: Opens, opened: Opened) -> None:
     one = deck()
     async with one.app.run_test() as pilot:
         screen = await opened(pilot)
@@ -56,7 +55,9 @@ async def test_the_grade_is_shown_before_anything_is_asked(deck: Opens) -> None:
         assert not one.serving.asked
 
 
-async def test_enter_runs_to_the_end_of_equal_answers(deck: Opens) -> None:
+async def test_enter_runs_to_the_end_of_equal_answers(
+    deck: Opens, opened: Opened, until: Until
+) -> None:
     async with deck().app.run_test() as pilot:
         screen = await opened(pilot)
         await pilot.press("enter")
@@ -64,7 +65,9 @@ async def test_enter_runs_to_the_end_of_equal_answers(deck: Opens) -> None:
         assert "to the end: 128 tokens" in words(screen)
 
 
-async def test_it_stops_at_the_first_token_that_differs(deck: Opens, fakes: Any) -> None:
+async def test_it_stops_at_the_first_token_that_differs(
+    deck: Opens, fakes: Any, opened: Opened, until: Until
+) -> None:
     serving = fakes.FakeEngine(faults={TEXT: fakes.Fault(17, 3.2)})
     async with deck(serving).app.run_test() as pilot:
         screen = await opened(pilot)
@@ -78,7 +81,7 @@ async def test_it_stops_at_the_first_token_that_differs(deck: Opens, fakes: Any)
         assert "rank 2): confirmed" in words(screen)
 
 
-async def test_another_engine_is_a_hard_reference(deck: Opens, fakes: Any) -> None:
+async def test_another_engine_is_a_hard_reference(deck: Opens, fakes: Any, opened: Opened) -> None:
     one = deck(reference=fakes.FakeEngine(url="http://other"))
     async with one.app.run_test() as pilot:
         screen = await opened(pilot)
@@ -87,14 +90,16 @@ async def test_another_engine_is_a_hard_reference(deck: Opens, fakes: Any) -> No
         assert "hard" in "".join(cell.text for cell in row.row.right)
 
 
-async def test_an_engine_that_cannot_pin_names_the_remedy(deck: Opens, fakes: Any) -> None:
+async def test_an_engine_that_cannot_pin_names_the_remedy(
+    deck: Opens, fakes: Any, opened: Opened
+) -> None:
     async with deck(fakes.FakeEngine(pins=False)).app.run_test() as pilot:
         screen = await opened(pilot)
         assert "it is too old" in words(screen)
         assert "--reference URL" in words(screen)
 
 
-async def test_a_console_without_a_live_engine_says_so(deck: Opens) -> None:
+async def test_a_console_without_a_live_engine_says_so(deck: Opens, opened: Opened) -> None:
     one = deck()
     object.__setattr__(one.app.desk, "bench", None)
     async with one.app.run_test() as pilot:
@@ -107,7 +112,9 @@ async def test_a_console_without_a_live_engine_says_so(deck: Opens) -> None:
 @pytest.mark.parametrize(
     "error", [Unreachable("no answer"), Unsupported("too old", remedy="update it")]
 )
-async def test_an_engine_that_dies_is_one_line(deck: Opens, error: Any) -> None:
+async def test_an_engine_that_dies_is_one_line(
+    deck: Opens, error: Any, opened: Opened, until: Until
+) -> None:
     one = deck()
     async with one.app.run_test() as pilot:
         screen = await opened(pilot)
@@ -121,7 +128,9 @@ async def test_an_engine_that_dies_is_one_line(deck: Opens, error: Any) -> None:
         assert error.line() not in words(screen)
 
 
-async def test_typing_triggers_no_key_and_is_remembered(deck: Opens) -> None:
+async def test_typing_triggers_no_key_and_is_remembered(
+    deck: Opens, opened: Opened, until: Until
+) -> None:
     one = deck()
     async with one.app.run_test() as pilot:
         screen = await opened(pilot)
@@ -140,7 +149,7 @@ def shown(pilot: Pilot[str]) -> DivergenceScreen:
     return pilot.app.screen
 
 
-async def test_text_can_be_a_message_of_a_chat(deck: Opens) -> None:
+async def test_text_can_be_a_message_of_a_chat(deck: Opens, opened: Opened, until: Until) -> None:
     one = deck()
     async with one.app.run_test() as pilot:
         screen = await opened(pilot)
@@ -150,7 +159,9 @@ async def test_text_can_be_a_message_of_a_chat(deck: Opens) -> None:
         assert one.bench.session.prompt.chat
 
 
-async def test_a_path_lists_the_prompts_of_the_file(deck: Opens) -> None:
+async def test_a_path_lists_the_prompts_of_the_file(
+    deck: Opens, opened: Opened, until: Until
+) -> None:
     one = deck()
     path = one.folder / "mine.jsonl"
     path.write_text('{"prompt": "one"}\n{"prompt": "two"}\n')
@@ -165,7 +176,7 @@ async def test_a_path_lists_the_prompts_of_the_file(deck: Opens) -> None:
         assert one.bench.session.prompt.body == {"prompt": "two"}
 
 
-async def test_a_broken_line_of_a_file_is_named(deck: Opens) -> None:
+async def test_a_broken_line_of_a_file_is_named(deck: Opens, opened: Opened) -> None:
     one = deck()
     path = one.folder / "bad.jsonl"
     path.write_text('{"prompt": "one"}\n{"prompt": \n')
@@ -178,7 +189,9 @@ async def test_a_broken_line_of_a_file_is_named(deck: Opens) -> None:
         assert isinstance(pilot.app.screen, DivergenceScreen)
 
 
-async def test_arrows_go_through_the_set_and_the_sets(deck: Opens) -> None:
+async def test_arrows_go_through_the_set_and_the_sets(
+    deck: Opens, opened: Opened, until: Until
+) -> None:
     one = deck()
     async with one.app.run_test() as pilot:
         screen = await opened(pilot)
@@ -190,7 +203,9 @@ async def test_arrows_go_through_the_set_and_the_sets(deck: Opens) -> None:
         assert (screen.session.source, screen.session.prompt.number) == ("chat", 2)
 
 
-async def test_the_form_takes_numbers_and_refuses_nonsense(deck: Opens) -> None:
+async def test_the_form_takes_numbers_and_refuses_nonsense(
+    deck: Opens, opened: Opened, until: Until
+) -> None:
     one = deck()
     async with one.app.run_test() as pilot:
         screen = await opened(pilot)
@@ -205,7 +220,9 @@ async def test_the_form_takes_numbers_and_refuses_nonsense(deck: Opens) -> None:
         assert "to the end: 16 tokens" in words(screen)
 
 
-async def test_a_case_is_written_and_its_place_said(deck: Opens, fakes: Any) -> None:
+async def test_a_case_is_written_and_its_place_said(
+    deck: Opens, fakes: Any, opened: Opened, until: Until
+) -> None:
     one: Deck = deck(fakes.FakeEngine(faults={TEXT: fakes.Fault(17, 3.2)}))
     async with one.app.run_test() as pilot:
         screen = await opened(pilot)
@@ -220,14 +237,14 @@ async def test_a_case_is_written_and_its_place_said(deck: Opens, fakes: Any) -> 
         assert report.name in words(screen)
 
 
-async def test_escape_leaves_a_race_and_asks_nothing(deck: Opens) -> None:
+async def test_escape_leaves_a_race_and_asks_nothing(deck: Opens, opened: Opened) -> None:
     async with deck().app.run_test() as pilot:
         await opened(pilot)
         await pilot.press("enter", "escape")
         assert not isinstance(pilot.app.screen, DivergenceScreen)
 
 
-async def test_help_has_the_keys_of_the_screen(deck: Opens) -> None:
+async def test_help_has_the_keys_of_the_screen(deck: Opens, opened: Opened) -> None:
     async with deck().app.run_test() as pilot:
         await opened(pilot)
         await pilot.press("question_mark")
@@ -237,7 +254,7 @@ async def test_help_has_the_keys_of_the_screen(deck: Opens) -> None:
 
 
 async def test_enter_while_a_race_runs_begins_it_anew_and_x_stops_that_one(
-    deck: Opens, fakes: Any
+    deck: Opens, fakes: Any, opened: Opened
 ) -> None:
     one, gate = held(fakes, deck)
     async with one.app.run_test() as pilot:
@@ -252,7 +269,7 @@ async def test_enter_while_a_race_runs_begins_it_anew_and_x_stops_that_one(
 
 
 async def test_a_look_at_the_arms_that_ends_late_does_not_end_the_race(
-    deck: Opens, fakes: Any
+    deck: Opens, fakes: Any, opened: Opened, until: Until
 ) -> None:
     one, gate = held(fakes, deck)
     async with one.app.run_test() as pilot:
@@ -284,7 +301,7 @@ def held(fakes: Any, deck: Opens) -> tuple[Deck, asyncio.Event]:
 @pytest.mark.parametrize(
     "text", ["~nosuchuser/prompts.jsonl", "x" * 5000 + ".txt", "/dev/null", "/"]
 )
-async def test_a_path_that_can_be_none_is_one_line(text: str, deck: Opens) -> None:
+async def test_a_path_that_can_be_none_is_one_line(text: str, deck: Opens, opened: Opened) -> None:
     async with deck().app.run_test() as pilot:
         await opened(pilot)
         await pilot.press("p", "tab")
@@ -295,7 +312,9 @@ async def test_a_path_that_can_be_none_is_one_line(text: str, deck: Opens) -> No
         assert len(problem.row.left[0].text) > 5
 
 
-async def test_keys_of_the_screen_can_be_moved_and_its_footer_and_help_say_so(deck: Opens) -> None:
+async def test_keys_of_the_screen_can_be_moved_and_its_footer_and_help_say_so(
+    deck: Opens, opened: Opened, until: Until
+) -> None:
     one = deck(settings=Settings(keymap={"check.run": "f5", "prompt.chat": "f6"}))
     async with one.app.run_test(size=(120, 40)) as pilot:
         screen = await opened(pilot)
@@ -310,7 +329,7 @@ async def test_keys_of_the_screen_can_be_moved_and_its_footer_and_help_say_so(de
         assert pilot.app.screen.chat
 
 
-async def test_the_palette_offers_what_the_screen_can_do(deck: Opens) -> None:
+async def test_the_palette_offers_what_the_screen_can_do(deck: Opens, opened: Opened) -> None:
     from specdeck.console.commands import Commands
 
     async with deck().app.run_test() as pilot:
