@@ -205,10 +205,8 @@ async def _judged(
     again = [_whole(asker, await asker.answer(prompt)) for asker in askers]
     if reference.arm.pin == 0 and any(answer.drafted for answer in (theirs, again[1])):
         raise Unsupported(DISOBEYED, remedy=UPDATE)
-    for one, arm in ((ours, "serving"), (theirs, "reference")):
-        ruler.see(arm, one)
-    for one, other in ((ours, theirs), (ours, again[0]), (theirs, again[1])):
-        ruler.compare(one, other, agreed(one.token_ids, other.token_ids))
+    totals = Totals(calibration=ruler, seconds=max(ours.seconds, theirs.seconds))
+    totals.measure((ours, again[0]), (theirs, again[1]))
     cross = divergence(ours, theirs)
     sure = cross is None or (ruler.sound and cross.tied(ruler.near_tie()))
     if cross is not None and not cross.stream_only and not sure:
@@ -219,12 +217,7 @@ async def _judged(
         "serving": divergence(ours, again[0]),
         "reference": divergence(theirs, again[1]),
     }
-    totals = Totals(calibration=ruler, seconds=max(ours.seconds, theirs.seconds))
     totals.take(parted, has_tools=prompt.has_tools)
-    for answer in (ours, again[0]):
-        totals.serving.see(answer)
-    for answer in (theirs, again[1]):
-        totals.reference.see(answer)
     return _told(prompt, (serving.arm, reference.arm), totals, parted, ours, theirs)
 
 

@@ -14,7 +14,6 @@ from specdeck.engine.divergence.ask import PROBE, Asker, Refused
 from specdeck.engine.divergence.compare import Divergence, divergence
 from specdeck.engine.divergence.prompts import Prompt, PromptSet
 from specdeck.engine.divergence.recheck import recheck
-from specdeck.engine.divergence.resolution import agreed
 from specdeck.engine.divergence.totals import Totals
 from specdeck.engine.errors import EngineError, Unsupported
 from specdeck.engine.store.checks import Checks, Compared, Pair, Run
@@ -190,7 +189,9 @@ class Check:
             return
         parted = result.parted
         self.totals.take(parted, has_tools=result.prompt.has_tools)
-        self._measure(result)
+        self.totals.measure(result.serving, result.reference)
+        if self.reference.arm.pin == 0 and self.totals.reference.drafted:
+            raise Unsupported(DISOBEYED, remedy=UPDATE)
         number, named = result.prompt.number, result.prompt.hash()
         rows = [Compared(number, pair, named, detail=self._kept(d)) for pair, d in parted.items()]
         self._store.add(self.run.id, rows, self.totals.as_json())
@@ -200,21 +201,6 @@ class Check:
 
     def _kept(self, found: Divergence | None) -> dict[str, Any] | None:
         return None if found is None else found.as_json(private=self.private)
-
-    def _measure(self, four: Four) -> None:
-        totals, calibration = self.totals, self.totals.calibration
-        for name, answers, sums in (
-            ("serving", four.serving, totals.serving),
-            ("reference", four.reference, totals.reference),
-        ):
-            calibration.see(name, answers[0])
-            for answer in answers:
-                sums.see(answer)
-        if self.reference.arm.pin == 0 and totals.reference.drafted:
-            raise Unsupported(DISOBEYED, remedy=UPDATE)
-        (s1, s2), (r1, r2) = four.serving, four.reference
-        for one, other in ((s1, r1), (s1, s2), (r1, r2)):
-            calibration.compare(one, other, agreed(one.token_ids, other.token_ids))
 
     async def _same_tokenizer(self) -> None:
         if self.serving.arm.url == self.reference.arm.url:

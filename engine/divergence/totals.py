@@ -8,7 +8,7 @@ from typing import Any
 
 from specdeck.engine.divergence.answer import Answer
 from specdeck.engine.divergence.compare import Divergence
-from specdeck.engine.divergence.resolution import Calibration
+from specdeck.engine.divergence.resolution import Calibration, agreed
 from specdeck.engine.divergence.statistics import Rate
 from specdeck.engine.store.checks import Pair
 
@@ -74,6 +74,19 @@ class Totals:
         self.serving_pairs += 1
         self.serving_mismatches += twice is not None and not twice.stream_only
         self.stream_only += sum(bool(one and one.stream_only) for one in (again, twice))
+
+    def measure(self, serving: tuple[Answer, Answer], reference: tuple[Answer, Answer]) -> None:
+        """Takes in what both arms answered to one prompt, and how far their margins lie apart."""
+        for name, answers, sums in (
+            ("serving", serving, self.serving),
+            ("reference", reference, self.reference),
+        ):
+            self.calibration.see(name, answers[0])
+            for answer in answers:
+                sums.see(answer)
+        (s1, s2), (r1, r2) = serving, reference
+        for one, other in ((s1, r1), (s1, s2), (r1, r2)):
+            self.calibration.compare(one, other, agreed(one.token_ids, other.token_ids))
 
     @property
     def cross(self) -> Rate:
