@@ -82,7 +82,7 @@ class Checks:
         with self._store.transaction() as db:
             db.execute("DELETE FROM check_cases WHERE check_id = ?", (run,))
             db.execute("DELETE FROM checks WHERE id = ?", (run,))
-        self._store.claims.end(run)
+        self._store.released(run)
 
     def unfinished(self, key: str) -> Run | None:
         """The latest run under `key` that is not at its end; None when there is none."""
@@ -164,7 +164,7 @@ class Checks:
                 "UPDATE checks SET finished = ?, summary = ? WHERE id = ?",
                 (t, json.dumps(summary), run),
             )
-        self._store.claims.end(run)
+        self._store.released(run)
 
     def history(self, url: str, limit: int = 31, kind: str = GREEDY) -> tuple[Run, ...]:
         """The finished runs of a kind on an engine, the newest first."""

@@ -79,7 +79,7 @@ class Store:
 
     def __init__(self, path: Path, *, patience_s: float = PATIENCE_S) -> None:
         self._path = path
-        self.claims = Claims(path)
+        self._claims = Claims(path)
         with self._translated():
             private(path.parent)
             # Created for its owner only; SQLite gives the same mode to what lies beside it.
@@ -148,7 +148,7 @@ class Store:
 
     def close(self) -> None:
         """Lets go of the file."""
-        self.claims.close()
+        self._claims.close()
         self._db.close()
 
     def __enter__(self) -> Self:
@@ -183,7 +183,12 @@ class Store:
     def claimed(self, run: int) -> bool:
         """Whether the check's `run` is this store's to go on with, until it is closed."""
         with self._translated():
-            return self.claims.take(run)
+            return self._claims.take(run)
+
+    def released(self, run: int) -> None:
+        """Lets go of a run that is at its end."""
+        with self._translated():
+            self._claims.end(run)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
