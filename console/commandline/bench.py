@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -12,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from specdeck.console.bench import Bench
 from specdeck.console.commandline.engines import access
+from specdeck.console.commandline.memory import user_store
 from specdeck.engine.errors import Unsupported
-from specdeck.engine.locations import locations
 
 if TYPE_CHECKING:
     from specdeck.engine.divergence.lab import Lab, Plan
@@ -52,9 +51,8 @@ def bench(keys: Mapping[str, str | None], *, reference: str | None = None) -> Be
 @contextmanager
 def _store() -> Iterator[Checks]:
     from specdeck.engine.store.checks import Checks
-    from specdeck.engine.store.store import Store
 
-    with Store(locations(os.environ).store) as store:
+    with user_store() as store:
         yield Checks(store)
 
 

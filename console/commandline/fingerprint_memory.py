@@ -5,12 +5,11 @@ A store that cannot be used is a notice; it stops no verification.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
+from specdeck.console.commandline.memory import user_store
 from specdeck.console.commandline.talk import say
 from specdeck.engine.errors import SpecdeckError
-from specdeck.engine.locations import locations
 
 if TYPE_CHECKING:
     from specdeck.engine.fingerprint.seen import Seen
@@ -20,10 +19,9 @@ if TYPE_CHECKING:
 def note_fingerprint(seen: Seen) -> None:
     """Writes what was seen into the history, or says why it is not there."""
     from specdeck.engine.store.fingerprints import add
-    from specdeck.engine.store.store import Store
 
     try:
-        with Store(locations(os.environ).store) as store:
+        with user_store() as store:
             add(store, seen)
     except SpecdeckError as error:
         say(f"specdeck: not noted in the history: {error.line()}")
@@ -32,7 +30,6 @@ def note_fingerprint(seen: Seen) -> None:
 def moments(*, url: str | None = None, number: int | None = None) -> tuple[Moment, ...]:
     """What was noted, the newest first; raises SpecdeckError when it cannot be read."""
     from specdeck.engine.store.fingerprints import moments
-    from specdeck.engine.store.store import Store
 
-    with Store(locations(os.environ).store) as store:
+    with user_store() as store:
         return moments(store, url=url, number=number)

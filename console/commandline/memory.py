@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def last_start(config: Path) -> float | None:
     """Seconds that the last start from this config took; None when there was none."""
-    with suppress(SpecdeckError), _store() as store:
+    with suppress(SpecdeckError), user_store() as store:
         from specdeck.engine.store.store import config_key
 
         last = store.last_start(config_key(config))
@@ -36,7 +36,7 @@ def last_start(config: Path) -> float | None:
 
 def note_start(config: Path, seconds: float) -> None:
     """Remembers how long a start took."""
-    with suppress(SpecdeckError), _store() as store:
+    with suppress(SpecdeckError), user_store() as store:
         from specdeck.engine.store.store import Start, config_key
 
         store.add_start(Start(time.time(), config_key(config), seconds))
@@ -44,7 +44,7 @@ def note_start(config: Path, seconds: float) -> None:
 
 def note_change(action: Action) -> None:
     """Writes a change into the audit log; raises SpecdeckError when it cannot."""
-    with _store() as store:
+    with user_store() as store:
         store.add_action(action)
 
 
@@ -73,7 +73,7 @@ def past_checks(url: str, limit: int) -> tuple[Run, ...]:
     """The finished checks of an engine, the newest first; raises SpecdeckError without a store."""
     from specdeck.engine.store.checks import Checks
 
-    with _store() as store:
+    with user_store() as store:
         return Checks(store).history(url, limit)
 
 
@@ -100,7 +100,8 @@ def note_trial(change: Change, trial: TrialTuning, *, url: str, engine: str) -> 
 
 
 @contextmanager
-def _store() -> Iterator[Store]:
+def user_store() -> Iterator[Store]:
+    """The user's store; raises SpecdeckError when it cannot be used."""
     from specdeck.engine.store.store import Store
 
     with Store(locations(os.environ).store) as store:
