@@ -13,7 +13,7 @@ from specdeck.engine.divergence.arms import Arm, Name
 from specdeck.engine.divergence.ask import Asker, Refused
 from specdeck.engine.divergence.compare import Divergence, divergence
 from specdeck.engine.divergence.prompts import Prompt
-from specdeck.engine.divergence.recheck import recheck
+from specdeck.engine.divergence.recheck import rechecked
 from specdeck.engine.divergence.resolution import Calibration, agreed
 from specdeck.engine.divergence.runner import DISOBEYED, UPDATE
 from specdeck.engine.divergence.summary import Case, Outcome, outcome
@@ -210,8 +210,7 @@ async def _judged(
     cross = divergence(ours, theirs)
     sure = cross is None or (ruler.sound and cross.tied(ruler.near_tie()))
     if cross is not None and not cross.stream_only and not sure:
-        seen = await recheck(cross, prompt, serving=ours, reference=reference)
-        cross = replace(cross, recheck=seen)
+        cross = await rechecked(cross, prompt, serving=ours, reference=reference)
     parted: dict[Pair, Divergence | None] = {
         "cross": cross,
         "serving": divergence(ours, again[0]),

@@ -7,12 +7,23 @@ arms had it right, and whatever way of decoding made it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from specdeck.engine.divergence.answer import Answer
 from specdeck.engine.divergence.ask import Asker, Refused
 from specdeck.engine.divergence.compare import Divergence, Recheck
 from specdeck.engine.divergence.prompts import Prompt
+
+
+async def rechecked(
+    found: Divergence, prompt: Prompt, *, serving: Answer, reference: Asker
+) -> Divergence:
+    """`found` with the target's own view; a reference's margin that is but a bound gives way."""
+    seen = await recheck(found, prompt, serving=serving, reference=reference)
+    if seen is not None and seen.gap is not None and found.bounded:
+        found = replace(found, margin_reference=seen.gap)
+    return replace(found, recheck=seen)
 
 
 async def recheck(

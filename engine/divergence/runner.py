@@ -6,14 +6,14 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from specdeck.engine.divergence.answer import Answer
 from specdeck.engine.divergence.ask import PROBE, Asker, Refused
 from specdeck.engine.divergence.compare import Divergence, divergence
 from specdeck.engine.divergence.prompts import Prompt, PromptSet
-from specdeck.engine.divergence.recheck import recheck
+from specdeck.engine.divergence.recheck import rechecked
 from specdeck.engine.divergence.totals import Totals
 from specdeck.engine.errors import EngineError, Unsupported
 from specdeck.engine.store.checks import Checks, Compared, Pair, Run
@@ -167,10 +167,7 @@ class Check:
             return found
         self._rechecks += 1
         async with self._gates["reference"]:
-            seen = await recheck(found, prompt, serving=serving, reference=self.reference)
-        if seen is not None and seen.gap is not None and found.bounded:
-            found = replace(found, margin_reference=seen.gap)
-        return replace(found, recheck=seen)
+            return await rechecked(found, prompt, serving=serving, reference=self.reference)
 
     async def _one(self, asker: Asker, prompt: Prompt, *, stream: bool) -> Answer | Refused:
         turn = self._pace.turn(self._clock) if self._pace else nullcontext()
