@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -100,7 +100,9 @@ async def flown(wanted: Wanted) -> int:
     """
     from specdeck.console.commandline.flight import shown
 
-    engines = opened(wanted)
+    ours = [_access(name, wanted) for name in wanted.engines]
+    reference = None if wanted.reference is None else _access(wanted.reference, wanted)
+    engines = opened(ours, reference, control=wanted.control)
     if len(engines) == 1:
         await engines[0].client.version()
     from specdeck.console.app import Console
@@ -117,9 +119,12 @@ async def flown(wanted: Wanted) -> int:
         settings=chosen,
         who=operator(),
         on_change=note_change,
-        bench=bench(_keys(wanted), reference=_url(wanted.reference, wanted)),
+        bench=bench(
+            {to.url: to.api_key for to in (*ours, *([reference] if reference else []))},
+            reference=reference.url if reference else None,
+        ),
         book=book(
-            [_access(name, wanted).url for name in wanted.engines],
+            [to.url for to in ours],
             wanted.expected,
             api_key_env=wanted.api_key_env,
             token_file=wanted.token_file,
@@ -129,24 +134,16 @@ async def flown(wanted: Wanted) -> int:
     return await shown(app, engines)
 
 
-def opened(wanted: Wanted) -> Sequence[Attached]:
+def opened(
+    ours: Iterable[Access], reference: Access | None, *, control: bool
+) -> Sequence[Attached]:
     """The engines, the reference last; nothing is asked of them yet."""
     from specdeck.console.commandline.flight import attached
 
-    found = [attached(_access(name, wanted), control=wanted.control) for name in wanted.engines]
-    if wanted.reference is not None:
-        to = _access(wanted.reference, wanted)
-        found.append(attached(to, control=False, name="reference"))
+    found = [attached(to, control=control) for to in ours]
+    if reference is not None:
+        found.append(attached(reference, control=False, name="reference"))
     return found
-
-
-def _keys(wanted: Wanted) -> dict[str, str | None]:
-    names = [*wanted.engines, *([wanted.reference] if wanted.reference else [])]
-    return {to.url: to.api_key for to in (_access(name, wanted) for name in names)}
-
-
-def _url(engine: str | None, wanted: Wanted) -> str | None:
-    return None if engine is None else _access(engine, wanted).url
 
 
 def _access(engine: str, wanted: Wanted) -> Access:
