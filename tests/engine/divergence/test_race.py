@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from specdeck.engine.divergence.answer import Call, Piece
+from specdeck.engine.divergence.answer import Answer, Call, Piece
+from specdeck.engine.divergence.compare import divergence
 from specdeck.engine.divergence.lab import Lab, run
 from specdeck.engine.divergence.prompts import Prompt, copies, typed
 from specdeck.engine.divergence.race import Event, Heard, Judged, Parted, Said, race
+from specdeck.engine.divergence.recheck import rechecked
 from specdeck.engine.divergence.resolution import Calibration
 from specdeck.engine.errors import ConfigError, EngineError, Unreachable
 
@@ -57,6 +60,23 @@ async def test_a_confident_token_is_looked_at_a_third_time(bench: Bench) -> None
     case = judged.outcome.as_json()["cases"][0]
     assert (case["class"], case["recheck"]["confirmed"]) == ("material", True)
     assert case["recheck"]["gap"] == pytest.approx(3.2)
+
+
+async def test_a_bound_gives_way_to_the_targets_own_gap(bench: Bench) -> None:
+    engine = bench.engine(faults={"prompt 1": bench.fault(index=17, margin=3.2)})
+    async with bench.lab(engine) as lab:
+        serving, reference = lab.askers
+        ours, theirs = await serving.answer(PROMPT), await reference.answer(PROMPT)
+        assert isinstance(ours, Answer)
+        assert isinstance(theirs, Answer)
+        known = divergence(ours, theirs)
+        assert known is not None
+        for bounded, margin in ((True, 3.2), (False, 1.0)):
+            found = replace(known, bounded=bounded, margin_reference=1.0)
+            seen = await rechecked(found, PROMPT, serving=ours, reference=reference)
+            assert seen.margin_reference == pytest.approx(margin)
+            assert seen.recheck is not None
+            assert seen.recheck.gap == pytest.approx(3.2)
 
 
 async def test_a_tie_is_near(bench: Bench) -> None:
