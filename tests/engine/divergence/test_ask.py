@@ -33,7 +33,7 @@ GOOD = {
 class Patience:
     """An asker whose waits are written down and not waited for."""
 
-    def __init__(self, *replies: Callable[[], httpx.Response]) -> None:
+    def __init__(self, *replies: Callable[[], httpx.Response], patience_s: float = 60.0) -> None:
         self.waits: list[float] = []
         self.now = 0.0
         left = list(replies)
@@ -44,7 +44,7 @@ class Patience:
         http = httpx.AsyncClient(base_url="http://e", transport=httpx.MockTransport(reply))
         arm = Arm("serving", "http://e", "serving", Facts("demo"))
         self.asker = Asker(
-            http, arm, Settings(), patience_s=60.0, sleep=self._sleep, clock=lambda: self.now
+            http, arm, Settings(), patience_s=patience_s, sleep=self._sleep, clock=lambda: self.now
         )
 
     async def _sleep(self, seconds: float) -> None:
@@ -71,6 +71,14 @@ async def test_patience_ends() -> None:
     with pytest.raises(Unreachable, match="answers 503"):
         await patience.asker.answer(PROMPT)
     assert patience.now <= 60.0
+
+
+async def test_an_engine_that_says_retry_at_once_is_not_hammered() -> None:
+    patience = Patience(status(429, **{"Retry-After": "0"}), patience_s=2400.0)
+    with pytest.raises(Unreachable, match="429"):
+        await patience.asker.answer(PROMPT)
+    assert len(patience.waits) > 1100  # and one that is away for so long breaks no arithmetic
+    assert min(patience.waits) == 0.25
 
 
 async def test_an_accident_that_repeats_itself_is_none() -> None:

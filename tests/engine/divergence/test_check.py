@@ -15,11 +15,7 @@ import httpx
 import pytest
 
 from specdeck.engine.divergence import report
-from specdeck.engine.divergence.arms import Arm, Facts
-from specdeck.engine.divergence.ask import Asker, http_client
 from specdeck.engine.divergence.lab import run
-from specdeck.engine.divergence.prompts import Prompt
-from specdeck.engine.divergence.request import Settings
 from specdeck.engine.divergence.runner import Found, Progress
 from specdeck.engine.divergence.summary import Outcome
 from specdeck.engine.errors import EngineError, Unreachable, Unsupported
@@ -353,25 +349,3 @@ async def test_a_case_without_its_tokens_does_not_say_that_answers_ended(bench: 
     found = await checked(bench, bench.lab(engine, private=True), bench.many(3))
     (case,) = found.as_json()["cases"]
     assert report.case_line(case).startswith("prompt 2, token 4: margins 0 → 0, near tie")
-
-
-async def test_an_engine_that_says_retry_at_once_is_not_hammered(bench: Any) -> None:
-    waits: list[float] = []
-    clock = iter(range(10_000))
-
-    async def sleep(seconds: float) -> None:
-        waits.append(seconds)
-
-    def busy(request: httpx.Request) -> httpx.Response:
-        return httpx.Response(429, headers={"Retry-After": "0"})
-
-    http = http_client("http://e", streams=1, transport=httpx.MockTransport(busy))
-    arm = Arm("serving", "http://e", "serving", Facts("demo"))
-    asker = Asker(
-        http, arm, Settings(), patience_s=2400.0, sleep=sleep, clock=lambda: float(next(clock))
-    )
-    async with http:
-        with pytest.raises(Unreachable, match="429"):
-            await asker.answer(Prompt(1, 1, {"prompt": "a"}))
-    assert len(waits) > 1100  # and an engine that is away for so long breaks no arithmetic
-    assert min(waits) == 0.25
