@@ -104,6 +104,7 @@ class Console(App[str]):
             clock=clock,
             local=local,
             footer=lambda width, armed: self.footer("live", width, armed=armed),
+            keymap=self.settings.keymap,
             bench=bench,
             book=book,
         )

@@ -73,7 +73,7 @@ class DivergenceScreen(RacingScreen, Writing):
         with self.app.batch_update():
             self.query_one("#footer", Line).row = footer
             self.query_one("#identity", Line).row = view.identity(name, split, self.reference)
-            self.query_one("#asked", Line).row = view.prompt_row(prompt, source, count)
+            self.query_one("#asked", Line).row = view.prompt_row(prompt, source, count, self.spelt)
             for arm in NAMES:
                 self.query_one(f"#{arm}-heading", Line).row = view.arm_heading(split, arm)
                 self.query_one(f"#{arm}-says", Passage).cells = view.passage(split, arm)
@@ -82,7 +82,7 @@ class DivergenceScreen(RacingScreen, Writing):
                 bars.bars = view.candidates(split, arm)
                 bars.display = bool(bars.bars)
             self.query_one("#findings", Flow).rows = view.findings(
-                split, elsewhere=self.live.desk.bench is not None
+                split, self.spelt, elsewhere=self.live.desk.bench is not None
             )
 
     def on_resize(self) -> None:
@@ -131,7 +131,9 @@ class DivergenceScreen(RacingScreen, Writing):
         """Type a prompt, or choose one."""
         from specdeck.console.screens.divergence_prompt import Picker
 
-        picked = await self.app.push_screen_wait(Picker(self.session.source))
+        picked = await self.app.push_screen_wait(
+            Picker(self.session.source, self.spelt("prompt.chat"))
+        )
         if picked is None:
             return
         if picked.source is not None:

@@ -44,8 +44,10 @@ class Picker(ModalScreen[Picked | None]):
         *(replace(one, priority=True) for one in keys.bindings("Prompt")),
     ]
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, chat_key: str) -> None:
+        """`chat_key` is the key that turns what is typed into a message, for the hint."""
         super().__init__()
+        self.chat_key = chat_key
         self.source = source
         self.found: PromptSet | None = None
         self.listed: tuple[Prompt, ...] = ()
@@ -106,7 +108,8 @@ class Picker(ModalScreen[Picked | None]):
         kind = "chat" if self.chat else "completion"
         self.query_one("#pick-keys", Line).row = Row(
             (Cell("enter ", "key"), Cell("take  ", "muted"), Cell("tab ", "key"),
-             Cell("type  ", "muted"), Cell("ctrl+o ", "key"), Cell(f"as {kind}", "muted")),
+             Cell("type  ", "muted"), Cell(f"{self.chat_key} ", "key"),
+             Cell(f"as {kind}", "muted")),
             (Cell("esc ", "key"), Cell("back", "muted")),
         )  # fmt: skip
 

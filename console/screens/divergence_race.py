@@ -131,5 +131,5 @@ class RacingScreen(OverScreen):
         if self.split.running:
             self.workers.cancel_group(self, "race")
             self.split.running = False
-            self.split.note = ("stopped", "enter asks both arms again")
+            self.split.note = ("stopped", f"{self.spelt('check.run')} asks both arms again")
             self.show()

@@ -123,7 +123,11 @@ class ResultsScreen(Writing, OverScreen):
                 self.live.engine.name, self.below.split, self.below.reference
             )
             self.query_one("#progress", Line).row = view.progress_row(
-                self.progress, running=self.running, stopped=self.stopped, what=what
+                self.progress,
+                running=self.running,
+                stopped=self.stopped,
+                what=what,
+                spelt=self.spelt,
             )
             done = self.progress
             self.query_one("#bar", ProgressBar).share = (
@@ -137,7 +141,7 @@ class ResultsScreen(Writing, OverScreen):
             counts = {"summary": None, "cases": cases, "earlier": len(self.runs)}
             self.query_one("#panes", Line).row = view.panes(self.pane, counts)
             if self.case is None:
-                self.query_one("#figures", Flow).rows = view.empty(running=self.running)
+                self.query_one("#figures", Flow).rows = view.empty(self.spelt, running=self.running)
 
     def _fill(self, results: Results) -> None:
         """An outcome with its cases."""
@@ -158,7 +162,7 @@ class ResultsScreen(Writing, OverScreen):
         except SpecdeckError as error:
             self.problem = error.line()
         local = self.live.desk.local
-        rows = (view.earlier_heading(), *view.earlier(self.runs, local, self.now))
+        rows = (view.earlier_heading(), *view.earlier(self.runs, local, self.spelt, self.now))
         self.query_one("#runs", Rows).rows = rows
         self.query_one("#runs").styles.height = len(rows)
 
@@ -177,7 +181,8 @@ class ResultsScreen(Writing, OverScreen):
         if not (self.running and quiet) or self.live.tracks[self.live.selected].up is not False:
             return None
         seconds = self.below.wishes.plan().patience_s
-        return f"the engine does not answer: waiting for it up to {seconds:.0f} s, x stops"
+        key = self.spelt("results.stop")
+        return f"the engine does not answer: waiting for it up to {seconds:.0f} s, {key} stops"
 
     @work(group="check", exclusive=True)
     async def check(self) -> None:
@@ -241,7 +246,9 @@ class ResultsScreen(Writing, OverScreen):
         """Both arms again; a check that runs is stopped, and that is said."""
         if self.running and self.progress is not None:
             done = f"{self.progress.done} of {self.progress.of}"
-            kept = "forgotten" if self.replay else "kept: b goes on with it"
+            kept = (
+                "forgotten" if self.replay else f"kept: {self.spelt('check.batch')} goes on with it"
+            )
             text = f"at {done}, {kept}"
             self.below.split.note = ("stopped", text)
             self.live.tell(f"check stopped {text}", "warn")

@@ -122,7 +122,9 @@ class FingerprintScreen(FactsScreen):
         """Save the diff as text."""
         found = self.comparison
         if found is None or self.against is None:
-            self.say("nothing to save: g chooses what to compare with")
+            self.say(
+                f"nothing to save: {self.spelt('fingerprint.against')} chooses what to compare with"
+            )
             return
         text, label = view.diff(found, self.against.label), self.flown.name.replace("/", "-")
         name = f"specdeck-fingerprint-{label}-{int(self.live.desk.clock())}.diff".replace(":", "-")

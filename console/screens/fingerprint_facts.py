@@ -198,9 +198,11 @@ class FactsScreen(OverScreen):
                 "fingerprint", self.size.width
             )
             self.query_one("#title", Line).row = view.title(
-                self.flown.name, self.flown.url, self.against, where
+                self.flown.name, self.flown.url, self.against, where, self.spelt
             )
-            self.query_one("#names", Rows).rows = view.names(self.seen, self.comparison, label)
+            self.query_one("#names", Rows).rows = view.names(
+                self.seen, self.comparison, label, self.spelt
+            )
             self.query_one("#said", Notice).rows = self._verdict()
             self.query_one("#facts-heading", Line).row = self._heading()
             self.listing = self.listing.moved(0, self.height)
@@ -261,7 +263,8 @@ class FactsScreen(OverScreen):
     def action_changes(self) -> None:
         """What differs alone, or every fact."""
         if self.comparison is None:
-            self.say("nothing to compare with: g chooses, p pins")
+            chooses, pins = self.spelt("fingerprint.against"), self.spelt("fingerprint.pin")
+            self.say(f"nothing to compare with: {chooses} chooses, {pins} pins")
             return
         self.changes = not self.changes
         self.refill()

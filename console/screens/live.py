@@ -109,6 +109,7 @@ class LiveScreen(PilotingScreen):
             armed=armed,
             frozen_for=frozen_for,
             local=self.desk.local,
+            spelt=self.desk.spelt,
         )
         with self.app.batch_update():
             self.query_one("#footer", Line).row = self.desk.footer(self.size.width, armed)

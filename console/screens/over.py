@@ -34,6 +34,10 @@ class OverScreen(Screen[None]):
         """The live screen again."""
         self.dismiss()
 
+    def spelt(self, name: str) -> str:
+        """The key of an action, for a hint."""
+        return self.live.desk.spelt(name)
+
     @property
     def track(self) -> Track:
         """The engine of the live screen over time."""

@@ -9,7 +9,7 @@ from textual import work
 from textual.worker import Worker
 
 from specdeck.console.screens.steering import Desk, SteeringScreen
-from specdeck.console.view import steering, sweeping
+from specdeck.console.view import sweeping
 from specdeck.console.view import tuning as view
 from specdeck.console.view.steering import Refusal
 from specdeck.console.view.sweeping import Run
@@ -99,9 +99,7 @@ class PilotingScreen(SteeringScreen):
         from specdeck.console.screens.trial import TrialDialog
 
         index = self.selected
-        refusal = steering.refusal(
-            self.tracks[index], Want(k=0, trial_s=1.0), armed=self.engine.armed
-        )
+        refusal = self.refusal(index, Want(k=0, trial_s=1.0))
         if refusal is not None:
             self.refuse(refusal)
             return
@@ -161,7 +159,7 @@ class PilotingScreen(SteeringScreen):
                 self.sweepers[index].cancel()
             return
         client = self.client(index)
-        refusal = steering.refusal(self.tracks[index], Want(k=0), armed=self.engine.armed)
+        refusal = self.refusal(index, Want(k=0))
         if refusal is None and client is None:
             refusal = Refusal("a recording cannot be swept")
         if refusal is not None or client is None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from textual import work
 from textual.message import Message
 from textual.screen import Screen
 
+from specdeck.console import keys
 from specdeck.console.screens.dialog import Choice, Dialog
 from specdeck.console.view import steering, words
 from specdeck.console.view.cell import NOTHING, Row, Tone
@@ -52,10 +53,16 @@ class Desk:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     footer: Callable[[int, bool], Row] = lambda width, armed: NOTHING
     """For so many cells, and whether control is armed."""
+    keymap: Mapping[str, str] = field(default_factory=dict)
+    """The keys that the user has moved, by the ids of their actions."""
     bench: Bench | None = None
     """Lends both arms of an engine; None where there is no live engine to ask."""
     book: Book | None = None
     """Fingerprints and pins; None leaves names at what readings tell."""
+
+    def spelt(self, name: str) -> str:
+        """The key of an action, for a hint."""
+        return keys.spelt(name, self.keymap)
 
 
 class SteeringScreen(Screen[None]):
@@ -130,13 +137,18 @@ class SteeringScreen(Screen[None]):
     def wish(self, want: Want) -> bool:
         """Ask for a change unless it is known to be refused; presses add up."""
         index = self.selected
-        refusal = steering.refusal(self.tracks[index], want, armed=self.engine.armed)
+        refusal = self.refusal(index, want)
         if refusal is not None:
             self.refuse(refusal)
             return False
         self.change(index, steering.wished(self.tracks[index], want))
         self.ask(index)
         return True
+
+    def refusal(self, index: int, want: Want) -> Refusal | None:
+        """Why an engine would not do it; None where it might."""
+        armed = self.desk.engines[index].armed
+        return steering.refusal(self.tracks[index], want, armed=armed, spelt=self.desk.spelt)
 
     def refuse(self, refusal: Refusal) -> None:
         """Say why a key does nothing."""
@@ -248,7 +260,9 @@ class SteeringScreen(Screen[None]):
         if engine.armed:
             self.tell("control is armed already", "muted")
             return
-        if not self.desk.owned and not await self.app.push_screen_wait(_arm_dialog(engine)):
+        if not self.desk.owned and not await self.app.push_screen_wait(
+            _arm_dialog(engine, self.desk.spelt("change.undo"))
+        ):
             return
         try:
             engine.arm()
@@ -264,10 +278,10 @@ def _recorded(engine: FlownEngine) -> bool:
     return isinstance(engine, Replayed)
 
 
-def _arm_dialog(engine: FlownEngine) -> Dialog:
+def _arm_dialog(engine: FlownEngine, undo: str) -> Dialog:
     return Dialog(
         f"Arm control of {engine.name}?",
         "This console did not start the engine, and others may rely on it. "
-        "Changes act at once on live traffic, are recorded, and can be undone with z.",
+        f"Changes act at once on live traffic, are recorded, and can be undone with {undo}.",
         (Choice("arm", "a", "Arm control"), Choice("", "escape", "Stay read-only")),
     )

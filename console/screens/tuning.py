@@ -75,20 +75,22 @@ class TuningScreen(OverScreen):
             return
         live = self.pilot
         track, local = live.tracks[live.selected], live.desk.local
-        swept = sweeping.swept(live.runs.get(live.selected), local)
+        swept = sweeping.swept(live.runs.get(live.selected), local, self.spelt)
         bars = self.query_one(CurveBars)
         footer = self.console.footer("tuning", self.size.width, armed=live.engine.armed)
         with self.app.batch_update():
             self.query_one("#footer", Line).row = footer
             self.query_one("#identity", Line).row = panels.title(track, armed=live.engine.armed)
-            self.query_one("#engines", Line).row = panels.strip(tuple(live.tracks), live.selected)
+            self.query_one("#engines", Line).row = panels.strip(
+                tuple(live.tracks), live.selected, self.spelt
+            )
             self.query_one("#control", Line).row = (
                 panels.brief_control(track) if self.has_class("-narrow") else panels.control(track)
             )
-            self.query_one("#notice", Notice).rows = panels.notice(track, None, local)
-            bars.curve = curve(track, swept)
+            self.query_one("#notice", Notice).rows = panels.notice(track, None, local, self.spelt)
+            bars.curve = curve(track, swept, self.spelt)
             bars.styles.height = max(3, min(bars.lines, self.size.height - _BELOW))
-            self.query_one("#status", Feed).rows = tuning.status(track)
+            self.query_one("#status", Feed).rows = tuning.status(track, self.spelt)
             self.query_one("#feed", Feed).rows = tuning.feed(track, local)
 
     # Whatever steers is the live screen's to do: its workers outlive this one.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from specdeck.console.view.cell import Bar, Cell, Row, Tone, heading
-from specdeck.console.view.words import printable
+from specdeck.console.view.words import Spelt, printable
 
 if TYPE_CHECKING:
     from specdeck.engine.divergence.arms import Arm, Name
@@ -65,10 +65,10 @@ def identity(name: str, split: Split, wanted: str | None) -> Row:
     )
 
 
-def prompt_row(prompt: Prompt | None, source: str, count: int | None) -> Row:
+def prompt_row(prompt: Prompt | None, source: str, count: int | None, spelt: Spelt) -> Row:
     """Which prompt is asked."""
     if prompt is None:
-        return Row((Cell(" no prompt: press p", "warn"),))
+        return Row((Cell(f" no prompt: press {spelt('check.prompt')}", "warn"),))
     place = f" {source} {prompt.number}" + (f" of {count}" if count else "")
     return Row((Cell(f"{place} ", "accent"), Cell(f" {preview(prompt)}", "muted")))
 
@@ -175,19 +175,20 @@ def candidates(split: Split, name: Name) -> tuple[Bar, ...]:
     )
 
 
-def findings(split: Split, *, key: str = "enter", elsewhere: bool = True) -> tuple[Row, ...]:
+def findings(split: Split, spelt: Spelt, *, elsewhere: bool = True) -> tuple[Row, ...]:
     """What is to be said below the arms, the gravest first.
 
     `elsewhere` is whether another engine could take the reference's part.
     """
-    return tuple(_findings(split, key, elsewhere=elsewhere))
+    return tuple(_findings(split, spelt, elsewhere=elsewhere))
 
 
-def _findings(split: Split, key: str, *, elsewhere: bool) -> Iterator[Row]:
+def _findings(split: Split, spelt: Spelt, *, elsewhere: bool) -> Iterator[Row]:
     if split.problem is not None:
         yield _said("cannot", "bad", split.problem)
         if split.arms is None and elsewhere:
-            yield _said("or", "muted", "e names another engine to compare with")
+            key = spelt("check.edit")
+            yield _said("or", "muted", f"{key} names another engine to compare with")
     if split.note is not None:
         yield _said(split.note[0], "accent", split.note[1])
     if split.recorded is not None:
@@ -200,7 +201,8 @@ def _findings(split: Split, key: str, *, elsewhere: bool) -> Iterator[Row]:
         agreed = min(side.tokens for side in split.sides.values())
         yield _said("equal", "muted", f"so far, {agreed} tokens")
     elif split.problem is None and split.arms is not None:
-        yield _said("ready", "muted", f"{key} asks both arms, p chooses a prompt")
+        asks, chooses = spelt("check.run"), spelt("check.prompt")
+        yield _said("ready", "muted", f"{asks} asks both arms, {chooses} chooses a prompt")
 
 
 def _judged(judged: Judged) -> Iterator[Row]:

@@ -11,7 +11,7 @@ from specdeck.console.view.cell import Cell, Row, Tone, joined
 from specdeck.console.view.words import printable
 
 if TYPE_CHECKING:
-    from specdeck.console.view.words import LocalTime
+    from specdeck.console.view.words import LocalTime, Spelt
     from specdeck.engine.divergence.earlier import Line
     from specdeck.engine.divergence.runner import Progress
     from specdeck.engine.store.checks import Run
@@ -54,7 +54,9 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-def progress_row(progress: Progress | None, *, running: bool, stopped: bool, what: str) -> Row:
+def progress_row(
+    progress: Progress | None, *, running: bool, stopped: bool, what: str, spelt: Spelt
+) -> Row:
     """How far a run is."""
     if progress is None:
         return Row((Cell(f" {what} ", "strong"), Cell("starting …" if running else "", "muted")))
@@ -69,7 +71,7 @@ def progress_row(progress: Progress | None, *, running: bool, stopped: bool, wha
     if running and progress.seconds_left is not None:
         right.append(Cell(f"{duration(progress.seconds_left)} left ", "plain"))
     if stopped:
-        right.append(Cell("stopped; b goes on ", "warn"))
+        right.append(Cell(f"stopped; {spelt('results.again')} goes on ", "warn"))
     return Row((Cell(f" {what} ", "strong"), *joined(tuple(words))), joined(tuple(right)))
 
 
@@ -211,7 +213,9 @@ def _columns(
     return f"{when:<12} {method:<6.6} {draft:<5.5} {k:>2} {differ:>7} {of:>5} {floor:>6} {speed:>9}"
 
 
-def earlier(runs: Sequence[Run], local: LocalTime, now: int | None = None) -> tuple[Row, ...]:
+def earlier(
+    runs: Sequence[Run], local: LocalTime, spelt: Spelt, now: int | None = None
+) -> tuple[Row, ...]:
     """The checks of this store, the newest first, whatever they drafted with.
 
     Those with other prompts or settings than run `now`, or the newest, are muted: their
@@ -221,7 +225,8 @@ def earlier(runs: Sequence[Run], local: LocalTime, now: int | None = None) -> tu
 
     told = [run for run in runs if run.summary is not None]
     if not told:
-        return (Row((Cell(" no check is finished yet: b starts one", "muted"),)),)
+        text = f" no check is finished yet: {spelt('results.again')} starts one"
+        return (Row((Cell(text, "muted"),)),)
     this = next((run for run in told if run.id == now), told[0])
     return tuple(
         _run(line, local, run.id == now, _asked(run) == _asked(this))
@@ -254,9 +259,10 @@ def _run(line: Line, local: LocalTime, marked: bool, comparable: bool) -> Row:
     ))  # fmt: skip
 
 
-def empty(*, running: bool) -> tuple[Row, ...]:
+def empty(spelt: Spelt, *, running: bool) -> tuple[Row, ...]:
     """A summary of nothing."""
-    text = "figures come at the end" if running else "nothing is measured yet: b starts a check"
+    idle = f"nothing is measured yet: {spelt('results.again')} starts a check"
+    text = "figures come at the end" if running else idle
     return (Row((Cell(f" {text}", "muted"),)),)
 
 

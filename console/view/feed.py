@@ -5,7 +5,7 @@ from __future__ import annotations
 from specdeck.console.view import figures, panels
 from specdeck.console.view.cell import Cell, Row, fact, faded_row
 from specdeck.console.view.track import Track
-from specdeck.console.view.words import LocalTime, at
+from specdeck.console.view.words import LocalTime, Spelt, at
 
 
 def events(track: Track, local: LocalTime, most: int = 40) -> tuple[Row, ...]:
@@ -19,7 +19,7 @@ def events(track: Track, local: LocalTime, most: int = 40) -> tuple[Row, ...]:
     )
 
 
-def compact(track: Track, local: LocalTime) -> tuple[Row, ...]:
+def compact(track: Track, local: LocalTime, spelt: Spelt) -> tuple[Row, ...]:
     """The figures that matter most, in eight short lines."""
     serve, length = figures.traffic(track), figures.speculation(track)[0]
     charted = (
@@ -28,7 +28,7 @@ def compact(track: Track, local: LocalTime) -> tuple[Row, ...]:
         length,
     )
     body = (*charted, serve[0], serve[2], serve[3])
-    trouble = panels.notice(track, None, local)
+    trouble = panels.notice(track, None, local, spelt)
     if track.up is False:
         return (*trouble, *(_indented(faded_row(row)) for row in body))
     return (panels.brief_control(track), *trouble[:1], *map(_indented, body))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from specdeck.console.view.cell import BLANK, Cell, Line, Row, Tone, joined
-from specdeck.console.view.words import LocalTime, at, oneline, percent
+from specdeck.console.view.words import LocalTime, Spelt, at, oneline, percent
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.fingerprint.compare import OWN_STOOD_STILL, Comparison, Verdict
 from specdeck.engine.fingerprint.seen import Progress, Seen
@@ -32,20 +32,22 @@ class Against:
     seen: Seen
 
 
-def title(name: str, url: str, against: Against | None, where: str | None) -> Row:
+def title(name: str, url: str, against: Against | None, where: str | None, spelt: Spelt) -> Row:
     """Which engine, and what it is compared with."""
     address = url.removeprefix("http://")
     engine = (Cell(name, "strong"), *((Cell(address, "muted"),) if address != name else ()))
     left = (Cell(" fingerprint  ", "accent"), *joined(engine))
     if against is None:
-        return Row(left, (Cell("no pin: p pins it, g compares ", "muted"),), shorter=((),))
+        pins, compares = spelt("fingerprint.pin"), spelt("fingerprint.against")
+        hint = Cell(f"no pin: {pins} pins it, {compares} compares ", "muted")
+        return Row(left, (hint,), shorter=((),))
     label = Cell(against.label, "strong")
     right = (Cell("against ", "muted"), label, Cell(" "))
     longer = (*right[:2], Cell(f" {where} ", "muted")) if where else right
     return Row(left, longer, shorter=(right, (label, Cell(" "))))
 
 
-def names(seen: Seen | None, found: Comparison | None, label: str) -> tuple[Row, ...]:
+def names(seen: Seen | None, found: Comparison | None, label: str, spelt: Spelt) -> tuple[Row, ...]:
     """Build, path, behaviour and vLLM's own, each with what it covers."""
     if seen is None:
         return tuple(
@@ -54,7 +56,8 @@ def names(seen: Seen | None, found: Comparison | None, label: str) -> tuple[Row,
         )
     moved = {} if found is None else found.layers
     own = None if found is None else found.own_moved
-    covered = {"build": _BUILD, "path": f"the build and {_live(seen)}", "behaviour": _tried(seen)}
+    tried = _tried(seen, spelt("fingerprint.probe"))
+    covered = {"build": _BUILD, "path": f"the build and {_live(seen)}", "behaviour": tried}
     if "outside" in seen.facts:
         covered |= {"build": _OUTSIDE, "path": "the build; what is live is unknown"}
     rows = [
@@ -87,10 +90,10 @@ def _live(seen: Seen) -> str:
     return ", ".join(shown) or "what is live"
 
 
-def _tried(seen: Seen) -> str:
+def _tried(seen: Seen, key: str) -> str:
     behaviour = seen.behaviour
     if behaviour is None:
-        return "not tried; b asks 16 probes, greedy, on both arms"
+        return f"not tried; {key} asks 16 probes, greedy, on both arms"
     agree = f"{percent(behaviour.agreement, 1)} agree over {behaviour.runs} runs"
     return f"{agree}, step {behaviour.step:g} nats"
 

@@ -8,7 +8,7 @@ from specdeck.console.view import feed, figures, panels, series
 from specdeck.console.view.cell import NOTHING, Bar, Row, faded_row
 from specdeck.console.view.series import EMPTY, Series
 from specdeck.console.view.track import Track
-from specdeck.console.view.words import LocalTime
+from specdeck.console.view.words import LocalTime, Spelt
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,7 @@ def live(
     armed: bool,
     frozen_for: float | None,
     local: LocalTime,
+    spelt: Spelt,
 ) -> Live:
     """What to show of `track`, which is the selected one or an older state of it."""
     spec, serve = figures.speculation(track), figures.traffic(track)
@@ -44,9 +45,9 @@ def live(
         spec, serve = tuple(map(faded_row, spec)), tuple(map(faded_row, serve))
     return Live(
         identity=panels.title(track, armed=armed),
-        engines=panels.strip(tracks, selected),
+        engines=panels.strip(tracks, selected, spelt),
         control=panels.control(track),
-        notice=panels.notice(track, frozen_for, local),
+        notice=panels.notice(track, frozen_for, local, spelt),
         tokens=series.tokens(track),
         acceptance=series.acceptance(track),
         positions=figures.positions(track),
@@ -54,5 +55,5 @@ def live(
         traffic=serve,
         gpu=figures.gpus(track.reading),
         events=feed.events(track, local),
-        compact=feed.compact(track, local),
+        compact=feed.compact(track, local, spelt),
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from specdeck.console.view.cell import BLANK, Cell, Line, Row, Tone, faded, faded_row, joined
 from specdeck.console.view.fingerprint_badge import badge
 from specdeck.console.view.track import Track
-from specdeck.console.view.words import LocalTime, at, duration, oneline
+from specdeck.console.view.words import LocalTime, Spelt, at, duration, oneline
 from specdeck.engine.control.protocol import EngineState
 from specdeck.engine.metrics.reading import Reading
 
@@ -48,7 +48,7 @@ def _identity(track: Track) -> Line:
     return joined(tuple(cells))
 
 
-def strip(tracks: tuple[Track, ...], selected: int) -> Row:
+def strip(tracks: tuple[Track, ...], selected: int, spelt: Spelt) -> Row:
     """All engines on one line, each with its state; empty when there is one only."""
     if len(tracks) < 2:
         return Row()
@@ -60,7 +60,7 @@ def strip(tracks: tuple[Track, ...], selected: int) -> Row:
         cells += [Cell(light.text[0], light.tone), Cell(name, tone, f"screen.select({index})")]
         drifted = track.named is not None and track.named.differs is not None
         cells.append(Cell("≠ ", "bad") if drifted else Cell(" "))
-    return Row(tuple(cells), (Cell("tab next ", "muted"),))
+    return Row(tuple(cells), (Cell(f"{spelt('engine.next')} next ", "muted"),))
 
 
 def control(track: Track) -> Row:
@@ -182,11 +182,14 @@ def _borrowed(track: Track, state: EngineState) -> Line:
     return (Cell(f"lease {duration(lease.seconds_left)}", "warn"),) if lease is not None else ()
 
 
-def notice(track: Track, frozen_for: float | None, local: LocalTime) -> tuple[Row, ...]:
+def notice(
+    track: Track, frozen_for: float | None, local: LocalTime, spelt: Spelt
+) -> tuple[Row, ...]:
     """What is out of order, and what to do about it; no row when all is well."""
     if frozen_for is not None:
         frozen = Cell(f" frozen {duration(frozen_for)}", "accent")
-        return (Row((frozen, Cell("  collection goes on; space thaws the view", "muted"))),)
+        hint = f"  collection goes on; {spelt('view.freeze')} thaws the view"
+        return (Row((frozen, Cell(hint, "muted"))),)
     reading = track.reading
     if reading is None:
         return (Row((Cell(" waiting for the first answer", "muted"),)),)

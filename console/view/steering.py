@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from specdeck.console.view.news import short
 from specdeck.console.view.track import Track, Want
+from specdeck.console.view.words import Spelt
 from specdeck.engine.control.protocol import Applied, Change, EngineState
 from specdeck.engine.errors import Conflict, SpecdeckError
 from specdeck.engine.metrics.reading import Reading
@@ -23,10 +24,10 @@ class Refusal:
         return f"{self.reason}: {self.remedy}" if self.remedy else self.reason
 
 
-def refusal(track: Track, want: Want, *, armed: bool) -> Refusal | None:
+def refusal(track: Track, want: Want, *, armed: bool, spelt: Spelt) -> Refusal | None:
     """Why the engine cannot be asked for this; None when it can.
 
-    >>> refusal(Track("a", "http://a"), Want(k=3), armed=True)
+    >>> refusal(Track("a", "http://a"), Want(k=3), armed=True, spelt=str)
     Refusal(reason='the engine has not answered yet', remedy=None)
     """
     if track.recorded:
@@ -42,8 +43,8 @@ def refusal(track: Track, want: Want, *, armed: bool) -> Refusal | None:
             return Refusal("the engine runs without the specdeck plugin")
         return Refusal(str(error), error.remedy)
     if not armed:
-        return Refusal("control is read-only", "press c to arm it")
-    busy = _busy(track, reading.state, want)
+        return Refusal("control is read-only", f"press {spelt('control.arm')} to arm it")
+    busy = _busy(track, reading.state, want, spelt)
     if busy is not None:
         return busy
     for name in _needed(want):
@@ -53,15 +54,15 @@ def refusal(track: Track, want: Want, *, armed: bool) -> Refusal | None:
     return _beyond(reading.state, want)
 
 
-def _busy(track: Track, state: EngineState, want: Want) -> Refusal | None:
+def _busy(track: Track, state: EngineState, want: Want, spelt: Spelt) -> Refusal | None:
     if track.sweeping:
-        return Refusal("a sweep turns k", "w stops it and gives k back")
+        return Refusal("a sweep turns k", f"{spelt('sweep.toggle')} stops it and gives k back")
     if want.cancel and state.trial is None and state.lease is None:
         return Refusal("there is nothing on trial")
     if want.trial_s is None:
         return None
     if state.trial is not None or state.lease is not None:
-        return Refusal("a trial is on already", "z takes it back")
+        return Refusal("a trial is on already", f"{spelt('change.undo')} takes it back")
     if track.want is not None:
         return Refusal("a change is on its way", "try again when it is there")
     return None

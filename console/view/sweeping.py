@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from specdeck.console.view.cell import Cell, Row
 from specdeck.console.view.tuning_curve import Measured, Swept
-from specdeck.console.view.words import LocalTime, at, duration
+from specdeck.console.view.words import LocalTime, Spelt, at, duration
 from specdeck.engine.tuning.schedule import line
 
 if TYPE_CHECKING:  # what a sweep needs is not for the first paint
@@ -30,7 +30,7 @@ class Run:
     """k by batch size, when it has ended."""
 
 
-def swept(run: Run | None, local: LocalTime) -> Swept | None:
+def swept(run: Run | None, local: LocalTime, spelt: Spelt) -> Swept | None:
     """What the curve shows of it; None where it measured nothing and has ended."""
     if run is None or (run.ended is not None and not run.outcome.curve):
         return None
@@ -49,14 +49,16 @@ def swept(run: Run | None, local: LocalTime) -> Swept | None:
         best.k if best else None,
         best.tied if best else (),
         title,
-        words(run),
+        words(run, stop=spelt("sweep.toggle")),
     )
 
 
-def words(run: Run) -> Row:
-    """How far it is, or the verdict."""
+def words(run: Run, *, stop: str) -> Row:
+    """How far it is and the key that stops it, or the verdict."""
     if run.ended is None:
-        return Row((Cell(f" {status(run.progress)}", "accent"),), (Cell("w stops it ", "muted"),))
+        return Row(
+            (Cell(f" {status(run.progress)}", "accent"),), (Cell(f"{stop} stops it ", "muted"),)
+        )
     if run.stopped is not None:
         return Row((Cell(f" sweep stopped: {run.stopped}", "warn"),))
     return Row((Cell(f" {verdict(run.outcome)}", "good"),))

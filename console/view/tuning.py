@@ -8,7 +8,7 @@ from dataclasses import replace
 from specdeck.console.view.cell import Cell, Line, Row, Tone
 from specdeck.console.view.news import SWEEP
 from specdeck.console.view.track import KEY, Event, Track
-from specdeck.console.view.words import LocalTime, at, duration, number, oneline
+from specdeck.console.view.words import LocalTime, Spelt, at, duration, number, oneline
 from specdeck.engine.control.tuning import (
     BreakerTuning,
     Comparison,
@@ -28,13 +28,14 @@ _OLD = "this engine's plugin does not tell its tuning"
 _OLD_REMEDY = "update specdeck where the engine runs, and start it anew"
 
 
-def status(track: Track) -> tuple[Row, ...]:
+def status(track: Track, spelt: Spelt) -> tuple[Row, ...]:
     """Policy, breaker, trial, ledger, exact traffic, and what was set; one thing a row."""
     tuning = track.tuning
     if tuning is None:
         return untold(track)
     breaker = tuning.breaker
-    rows = [_policy(tuning), _said("breaker", breaker_line(breaker), _TONES[breaker.state])]
+    told = breaker_line(breaker, reset=spelt("breaker.toggle"))
+    rows = [_policy(tuning), _said("breaker", told, _TONES[breaker.state])]
     if breaker.alarm:
         rows.append(_said("alarm", oneline(breaker.alarm), "bad"))
     if tuning.trial is not None:
@@ -81,14 +82,16 @@ def _policy(tuning: Tuning) -> Row:
     return _said("policy", f"{tuning.policy}: {chosen}" if chosen else tuning.policy)
 
 
-def breaker_line(breaker: BreakerTuning) -> str:
-    """The breaker on one line.
+def breaker_line(breaker: BreakerTuning, *, reset: str) -> str:
+    """The breaker on one line; `reset` is the key that resets it.
 
-    >>> breaker_line(BreakerTuning("open", True, "loses 8 %", since_s=12.0, next_probe_s=3.4))
+    >>> lost = BreakerTuning("open", True, "loses 8 %", since_s=12.0, next_probe_s=3.4)
+    >>> breaker_line(lost, reset="b")
     'open for 12 s: loses 8 %; next probe in 3 s'
-    >>> breaker_line(BreakerTuning("open", True, "by hand", held=True, by="ann", since_s=70.0))
+    >>> held = BreakerTuning("open", True, "by hand", held=True, by="ann", since_s=70.0)
+    >>> breaker_line(held, reset="b")
     'open for 1 min 10 s: by hand; held by ann until it is reset (b)'
-    >>> breaker_line(BreakerTuning("closed", False))
+    >>> breaker_line(BreakerTuning("closed", False), reset="b")
     'closed; opens by hand only'
     """
     parts: list[str] = [breaker.state]
@@ -97,7 +100,8 @@ def breaker_line(breaker: BreakerTuning) -> str:
         if breaker.reason:
             parts[0] += f": {oneline(breaker.reason)}"
     if breaker.held:
-        parts.append(f"held{f' by {breaker.by}' if breaker.by else ''} until it is reset (b)")
+        by = f" by {breaker.by}" if breaker.by else ""
+        parts.append(f"held{by} until it is reset ({reset})")
     elif breaker.next_probe_s is not None:
         parts.append(f"next probe in {duration(breaker.next_probe_s)}")
     if breaker.state == "closed":

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from specdeck.console.view.cell import NOTHING, Cell, Line, Row, Tone, heading
 from specdeck.console.view.track import Track
-from specdeck.console.view.words import DASH, number, percent
+from specdeck.console.view.words import DASH, Spelt, number, percent
 from specdeck.engine.control.tuning import CurvePoint, Outlook, Tuning
 from specdeck.engine.tuning.counterfactual import tokens_by_k
 
@@ -70,7 +70,7 @@ _CHOICES = ((0, 1, 2, 3, 4, 5), (0, 2, 3, 4, 5), (0, 2, 4, 5), (0, 2, 4), (0, 2)
 """Which columns are shown, as the width allows."""
 
 
-def curve(track: Track, swept: Swept | None) -> Curve:
+def curve(track: Track, swept: Swept | None, spelt: Spelt) -> Curve:
     """The curve at the present batch size."""
     state, tuning = track.known, track.tuning
     if state is None:
@@ -93,13 +93,14 @@ def curve(track: Track, swept: Swept | None) -> Curve:
         head=tuple((Cell("".join(heads[i] for i in choice), "muted"),) for choice in _CHOICES),
         rows=rows,
         top=max(highest, default=1.0),
-        note=swept.words if swept is not None else _hint(measured),
+        note=swept.words if swept is not None else _hint(measured, spelt("sweep.toggle")),
         focus=swept.best if swept and swept.best is not None else state.k,
     )
 
 
-def _hint(measured: Mapping[int, Measured]) -> Row:
-    text = "w sweeps k on the live traffic" if measured else "nothing measured yet: w sweeps k"
+def _hint(measured: Mapping[int, Measured], key: str) -> Row:
+    known = f"{key} sweeps k on the live traffic"
+    text = known if measured else f"nothing measured yet: {key} sweeps k"
     return Row((Cell(f" {text}", "muted"),))
 
 

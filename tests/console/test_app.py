@@ -17,6 +17,7 @@ from specdeck.console.screens.help import HelpScreen
 from specdeck.console.screens.live import LiveScreen
 from specdeck.console.settings import Settings
 from specdeck.console.widgets.chart import Chart
+from specdeck.console.widgets.curve import CurveBars
 from specdeck.console.widgets.toned import Rows
 from specdeck.engine.control.protocol import Applied, Capability, Change, LastChange
 from specdeck.engine.errors import Conflict, SpecdeckError, UsageError
@@ -424,6 +425,21 @@ async def test_a_keymap_moves_a_key_and_help_and_footer_show_it(
         await pilot.press("question_mark")
         await settled(pilot)
         assert isinstance(app.screen, HelpScreen)
+
+
+async def test_a_hint_names_the_key_that_was_moved(kit: type[Kit], console: MakeConsole) -> None:
+    engine = kit.engine(kit.run(3), armed=False)
+    keymap = {"control.arm": "f2", "view.freeze": "f3", "sweep.toggle": "f4"}
+    app = console(engine, settings=Settings(keymap=keymap))
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        await pilot.press("minus")
+        assert said(app)[-1] == "control is read-only: press f2 to arm it"
+        await pilot.press("f3")
+        assert "f3 thaws the view" in "".join(c.text for row in live(app).notice for c in row.left)
+        await pilot.press("u")
+        note = app.screen.query_one(CurveBars).curve.note
+        assert "f4 sweeps k" in "".join(cell.text for cell in note.left)
 
 
 async def test_a_start_is_followed_to_the_live_screen(kit: type[Kit], console: MakeConsole) -> None:

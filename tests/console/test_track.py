@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.style import Style
 
+from specdeck.console import keys
 from specdeck.console.renderables import row as draw
 from specdeck.console.view import figures, panels, series, steering
 from specdeck.console.view.cell import Cell, Row
@@ -113,6 +114,10 @@ def test_a_conflict_forgets_the_wish_and_asks_with_what_is_read_next(kit: type[K
     assert found.version == 9
 
 
+def spelt(name: str) -> str:
+    return keys.spelt(name, {})
+
+
 def test_every_refusal_names_reason_and_remedy(kit: type[Kit]) -> None:
     unable = replace(
         kit.state, capabilities=(Capability("live_k", False, "suffix asserts", "use ngram"),)
@@ -129,10 +134,10 @@ def test_every_refusal_names_reason_and_remedy(kit: type[Kit]) -> None:
         (track([kit.down(0)]), Want(k=3), True, "down"),
     ]
     for found, want, armed, said in cases:
-        refusal = steering.refusal(found, want, armed=armed)
+        refusal = steering.refusal(found, want, armed=armed, spelt=spelt)
         assert refusal is not None
         assert said in refusal.line()
-    assert steering.refusal(track([kit.reading(0)]), Want(k=3), armed=True) is None
+    assert steering.refusal(track([kit.reading(0)]), Want(k=3), armed=True, spelt=spelt) is None
 
 
 def test_positions_beyond_the_live_k_are_dimmed(kit: type[Kit]) -> None:

@@ -322,11 +322,14 @@ async def test_keys_of_the_screen_can_be_moved_and_its_footer_and_help_say_so(
         assert not screen.split.running
         row: Any = screen.query_one("#footer")
         assert "f5 run" in "".join(cell.text for cell in row.row.left)
+        assert "f5 asks both arms" in words(screen)
         await pilot.press("f5")
         await until(pilot, lambda: screen.split.judged)
         await pilot.press("p", "f6")
         assert isinstance(pilot.app.screen, Picker)
         assert pilot.app.screen.chat
+        hint: Any = pilot.app.screen.query_one("#pick-keys")
+        assert "f6 as chat" in "".join(cell.text for cell in hint.row.left)
 
 
 async def test_the_palette_offers_what_the_screen_can_do(deck: Opens, opened: Opened) -> None:
