@@ -254,7 +254,7 @@ class SteeringScreen(Screen[None]):
     async def action_arm(self) -> None:
         """Allow changes, after a question where specdeck did not start the engine."""
         engine = self.engine
-        if _recorded(engine):
+        if self.tracks[self.selected].recorded:
             self.wish(Want())
             return
         if engine.armed:
