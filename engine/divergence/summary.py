@@ -175,6 +175,12 @@ def _notices(arms: tuple[Arm, Arm], totals: Totals, classes: Classes) -> Iterabl
         yield "the reference is soft: the same engine without drafts, not another program"
     if reference.pin is None and reference.facts.method and (reference.facts.k or 0) > 0:
         yield f"the reference drafts too (k={reference.facts.k})"
+    for arm, sums in zip(arms, (totals.serving, totals.reference), strict=True):
+        if len(sums.names) > 1 and arm.pin is None:
+            yield (
+                f"the {arm.name} path changed while it was checked: {len(sums.names)} fingerprints,"
+                f" {sums.names[0]} first; the verdict is of all of them together"
+            )
     if totals.serving.drafted is None:
         yield "the engine does not say how many tokens it drafted: that it did is not proven"
     if not totals.calibration.sound:

@@ -10,7 +10,11 @@ from specdeck.engine.divergence.answer import Answer
 from specdeck.engine.divergence.compare import Divergence
 from specdeck.engine.divergence.resolution import Calibration, agreed
 from specdeck.engine.divergence.statistics import Rate
+from specdeck.engine.fingerprint.pins import own_part
 from specdeck.engine.store.checks import Pair
+
+_MOST_NAMES = 20
+"""Of one arm: under a policy every k has its own."""
 
 
 @dataclass(slots=True)
@@ -23,6 +27,8 @@ class ArmTotals:
     """Of its requests, added up: more than the clock shows when several run at once."""
     drafted: int | None = None
     """None where the engine does not say."""
+    names: list[str] = field(default_factory=list)
+    """The fingerprints that its answers carried, in the order in which they were met."""
 
     def see(self, answer: Answer) -> None:
         """Takes in one answer."""
@@ -31,6 +37,10 @@ class ArmTotals:
         self.seconds += answer.seconds
         if answer.drafted is not None:
             self.drafted = (self.drafted or 0) + answer.drafted
+        if (whole := answer.system_fingerprint) and len(self.names) < _MOST_NAMES:
+            name = own_part(whole)
+            if name not in self.names:
+                self.names.append(name)
 
     @property
     def tokens_per_second(self) -> float | None:

@@ -59,6 +59,8 @@ class FakeEngine:
     pages: list[str] = field(default_factory=list)
     """Answers of /metrics, the last one for ever."""
     stream_loses: frozenset[str] = frozenset()
+    named: list[str] = field(default_factory=list)
+    """The system_fingerprint of the next answers, the last one for ever."""
     asked: list[dict[str, Any]] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     pause: float = 0.0
@@ -140,6 +142,9 @@ class FakeEngine:
             "finish_reason": "length"
         }
         reply = {"choices": [choice], "metrics": _metrics(drafted)}
+        if self.named:
+            name = self.named.pop(0) if self.named[1:] else self.named[0]
+            reply["system_fingerprint"] = name + "+k0" * pinned
         return httpx.Response(200, json=_with_prompt(body, reply, self._ids(text)))
 
     def _said(

@@ -39,6 +39,23 @@ async def test_an_honest_engine_passes_with_its_floor_shown(bench: Any) -> None:
     assert data["near_tie"]["resolution"] == bench.step
 
 
+async def test_a_path_that_moves_during_a_check_is_a_notice(bench: Any) -> None:
+    engine = bench.engine(named=["vllm-0.32.0-ab-sd1:p01"] * 9 + ["vllm-0.32.0-ab-sd1:p02"])
+    outcome = await checked(bench, bench.lab(engine), bench.many(20))
+    (moved,) = [n for n in outcome.as_json()["notices"] if "path changed" in n]
+    assert moved == (
+        "the serving path changed while it was checked: 2 fingerprints, sd1:p01 first;"
+        " the verdict is of all of them together"
+    )
+
+
+async def test_a_path_that_stays_is_none(bench: Any) -> None:
+    engine = bench.engine(named=["vllm-0.32.0-ab-sd1:p01"])
+    outcome = await checked(bench, bench.lab(engine), bench.many(20))
+    assert outcome.totals.serving.names == ["sd1:p01"]
+    assert not [n for n in outcome.as_json()["notices"] if "path changed" in n]
+
+
 async def test_both_arms_get_the_identical_request_but_for_the_pin(bench: Any) -> None:
     engine = bench.engine()
     await checked(bench, bench.lab(engine), bench.many(3))
