@@ -71,12 +71,13 @@ def engine(*, plugin: bool = True, path: Path = DEMO, **arguments: Any) -> Itera
                 command, env=variables, stdout=log, stderr=log, start_new_session=True
             )
             # A time limit that ends the benchmark must end its engine too.
-            signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+            before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
             try:
                 _ready(process, f"http://127.0.0.1:{port}", Path(log.name))
                 yield Flown(f"http://127.0.0.1:{port}", token_file)
             finally:
                 _end(process)
+                signal.signal(signal.SIGTERM, before)
 
 
 def _ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:

@@ -30,6 +30,7 @@ from specdeck.engine.errors import SpecdeckError, Unsupported, UsageError
 
 if TYPE_CHECKING:
     from specdeck.engine.control.client import EngineClient
+    from specdeck.engine.control.protocol import EngineState
     from specdeck.engine.sweep.runner import Progress, Sweep
 
 USUAL_S = 60.0
@@ -114,14 +115,14 @@ def numbers(text: str) -> tuple[int, ...]:
 
 async def swept(to: Access, asked: Asked) -> int:
     """Runs the sweep and prints what came of it, whole or not; the exit code."""
-    from specdeck.engine.sweep.plan import plan
+    from specdeck.engine.sweep.plan import every_k, plan
     from specdeck.engine.sweep.report import as_json
     from specdeck.engine.sweep.runner import Sweep
 
     client = to.client()
     try:
-        ks = asked.ks or await _every(client)
-        planned = plan(ks, seconds=asked.seconds, rounds=asked.rounds)
+        state = await _speculating(client)
+        planned = plan(asked.ks or every_k(state), seconds=asked.seconds, rounds=asked.rounds)
         sweep = Sweep(client, planned, who=operator(), reason=asked.reason)
         screen, log = Screen(lambda: as_json(sweep, to.url)), Log(to)
 
@@ -149,16 +150,15 @@ async def swept(to: Access, asked: Asked) -> int:
     return 0
 
 
-async def _every(client: EngineClient) -> tuple[int, ...]:
-    """Every k that the engine can draft."""
+async def _speculating(client: EngineClient) -> EngineState:
+    """What the engine says; raises Unsupported where it has no k to sweep over."""
     async with told_apart(client):
         state = await client.state()
     if state.k_max < 1:
         raise Unsupported(
             "the engine does not speculate", remedy="start it with a speculative_config"
         )
-    first = 0 if state.can("target_only").available else 1
-    return tuple(range(first, state.k_max + 1))
+    return state
 
 
 def _announcement(visits: int, seconds: float, asked: Asked) -> str:

@@ -170,13 +170,12 @@ class PilotingScreen(SteeringScreen):
     @work(group="sweep")
     async def sweep(self, index: int, client: EngineClient) -> None:
         """Run one sweep over every k."""
-        from specdeck.engine.sweep.plan import plan
+        from specdeck.engine.sweep.plan import every_k, plan
         from specdeck.engine.sweep.runner import Sweep
 
         state = self.tracks[index].known
         assert state is not None  # refused otherwise
-        first = 0 if state.can("target_only").available else 1
-        planned = plan(range(first, state.k_max + 1), seconds=SWEEP_S)
+        planned = plan(every_k(state), seconds=SWEEP_S)
         sweep = Sweep(client, planned, who=self.desk.who, clock=self.desk.steady,
                       sleep=self.desk.sleep)  # fmt: skip
         sweep.heard = lambda progress: self.swept(index, _run(sweep, progress))

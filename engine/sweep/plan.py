@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from specdeck.engine.control.protocol import EngineState
 
 SETTLE_S = 0.25
 """After a change, before anything is counted: drafts of before are verified, batches refill."""
@@ -37,6 +41,11 @@ class Plan:
     def seconds(self) -> float:
         """How long it takes while the engine has work all the time."""
         return self.visits * (self.settle_s + self.measure_s)
+
+
+def every_k(state: EngineState) -> range:
+    """The k's that an engine can draft, 0 among them where it can skip a round."""
+    return range(0 if state.can("target_only").available else 1, state.k_max + 1)
 
 
 def plan(ks: Sequence[int], *, seconds: float, rounds: int | None = None) -> Plan:
