@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specdeck.engine.control.protocol import Change
+from specdeck.engine.plugin.knobs import Knobs
 from specdeck.engine.plugin.refusal import Refusal, conflict, unsupported
 from specdeck.engine.plugin.steering import Steering
 from specdeck.engine.policy.parameters import ParameterError
@@ -19,7 +20,10 @@ class Standing:
     version: int
     last: str | None
     """Who changed the engine last."""
-    leased: bool
+    now: Knobs
+    """In force, or in force again once a change has ended the trial under way."""
+    later: Knobs | None
+    """What a lease goes back to; None without one."""
     trying: str | None
     """Whose trial is under way."""
 
@@ -43,7 +47,7 @@ def check(change: Change, steering: Steering, standing: Standing) -> None:
             f"k={change.k} is above k_max={k_max}: the engine's buffers are sized by it",
             f"start the engine with num_speculative_tokens: {change.k}",
         )
-    _sensible(change, steering)
+    _sensible(change, steering, standing)
 
 
 def _in_time(change: Change, standing: Standing) -> None:
@@ -51,7 +55,7 @@ def _in_time(change: Change, standing: Standing) -> None:
     version = standing.version
     if change.expect_version is not None and change.expect_version != version:
         raise conflict(version, standing.last or "specdeck")
-    held = standing.leased or standing.trying is not None
+    held = standing.later is not None or standing.trying is not None
     if (change.renew or change.cancel) and not held:
         raise conflict(version, "specdeck (the lease has run out)")
     if change.judge and held:
@@ -73,12 +77,16 @@ def _needed(change: Change) -> list[str]:
     return names
 
 
-def _sensible(change: Change, steering: Steering) -> None:
-    """Refuses parameters that make no sense beside those in force."""
+def _sensible(change: Change, steering: Steering, standing: Standing) -> None:
+    """Refuses parameters that make no sense beside those in force, now or when a lease ends."""
+    configured, later = steering.configured, standing.later
+    when = ""
     try:
-        wanted = {**steering.knobs.parameters, **(change.parameters or {})}
-        found = steering.configured.with_values(wanted)
+        found = configured.with_values(standing.now.turned(change).parameters)
         if change.judge and change.trial_s is not None:
             found.trial.lasting(change.trial_s)
+        if later is not None and not change.lease_s:
+            when = "when the lease ends, "
+            configured.with_values(later.turned(change).parameters)
     except ParameterError as error:
-        raise Refusal(400, "parameter", str(error), "nothing was changed") from None
+        raise Refusal(400, "parameter", f"{when}{error}", "nothing was changed") from None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from specdeck import __version__
@@ -27,17 +27,12 @@ from specdeck.engine.plugin.checks import Standing, check
 from specdeck.engine.plugin.fingerprint_identity import Identity
 from specdeck.engine.plugin.judging import Trials
 from specdeck.engine.plugin.knobs import Knobs
+from specdeck.engine.plugin.leased import Leased
 from specdeck.engine.plugin.refusal import Refusal, change_from
 from specdeck.engine.plugin.seam import Engine
 from specdeck.engine.plugin.steering import Steering
 
 logger = logging.getLogger("vllm.specdeck")
-
-
-@dataclass(frozen=True, slots=True)
-class _Lease:
-    ends: float
-    back: Knobs
 
 
 class Controller:
@@ -63,7 +58,7 @@ class Controller:
         self._started = wall()
         self._steering = Steering(engine, identity, orchestration=orchestration, wall=wall)
         self._turns = 0
-        self._lease: _Lease | None = None
+        self._lease: Leased | None = None
         self._trials = Trials(self._steering, self._turn, clock=clock, wall=wall)
         self._by: str | None = None
         """Who opened or reset the breaker by hand last."""
@@ -87,8 +82,9 @@ class Controller:
         """Takes back what has run out; called before every step and every answer."""
         lease = self._lease
         if lease is not None and self._clock() >= lease.ends:
-            self._lease = None
+            self._lease = lease.tried(self._clock())
             self._turn(lease.back, who="specdeck", reason="the lease ran out")
+            self._lease = None
         self._trials.tick()
 
     def _look(self) -> None:
@@ -121,7 +117,8 @@ class Controller:
         standing = Standing(
             self._version,
             last.who if last else None,
-            self._lease is not None,
+            trial.back if trial else self._steering.knobs,
+            self._lease.back if self._lease else None,
             trial.who if trial else None,
         )
         check(change, self._steering, standing)
@@ -192,7 +189,7 @@ class Controller:
         """Begins a lease, or carries on the one in force beside a change that is to stay."""
         lease, now = self._lease, self._clock()
         if change.lease_s:
-            self._lease = _Lease(now + change.lease_s, lease.back if lease else before)
+            self._lease = Leased(now + change.lease_s, lease.back if lease else before)
         elif lease is not None:
             back = lease.back.turned(change)
             self._lease = None if back == self._steering.knobs else replace(lease, back=back)

@@ -10,7 +10,7 @@ from operator import add
 from time import monotonic
 from typing import Any
 
-from specdeck.engine.plugin.safely import Safely
+from specdeck.engine.plugin.safely import Persistently, Safely
 
 _REMEMBERED_STEPS = 4096
 
@@ -28,7 +28,10 @@ Record = dict[str, Any]
 class Recorder:
     """Wraps one scheduler's methods once and counts what passes through them."""
 
-    def __init__(self, scheduler: Any, k_max: int) -> None:
+    def __init__(
+        self, scheduler: Any, k_max: int, *, clock: Callable[[], float] = monotonic
+    ) -> None:
+        """`clock` times the pause after a failure, in seconds."""
         self._scheduler = scheduler
         self.before_step: Callable[[], None] = lambda: None
         """Called before every scheduling; set by whoever holds the control state."""
@@ -46,8 +49,8 @@ class Recorder:
         self._ended: float | None = None
         """When the step before ended; None when the engine had nothing to do after it."""
         self._safely = Safely("watching and steering", otherwise=lambda: self.failed())
-        self._safely_before = Safely("taking back what runs out")
-        """Apart, since leases and trials must end when a policy has failed."""
+        self._safely_before = Persistently("taking back what runs out", clock=clock)
+        """Apart, since leases and trials must end when a policy has failed, or one of them."""
         self._summed: bool | None = None
         """Whether this vLLM sums drafts up per step; None until the first one was seen."""
         self._clear()

@@ -1,5 +1,6 @@
 """The control state: what is applied, refused and taken back."""
 
+import contextlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -216,6 +217,47 @@ def test_a_trial_is_not_made_permanent_by_a_change_of_something_else(
     clock.now += 9
     state = controller.state()
     assert (state.mode, state.k, state.lease) == ("speculate", 3, None)
+
+
+def test_what_makes_no_sense_once_a_lease_ends_is_refused_at_once(
+    controller: Controller, clock: Clock
+) -> None:
+    controller.change(Change(parameters={"threshold.max_draft_length": 20}, lease_s=30))
+    lower = Change(parameters={"threshold.min_draft_length": 18}, who="bo")
+    with pytest.raises(Refusal, match="when the lease ends, threshold: min_draft_length=18") as no:
+        controller.change(lower)
+    assert no.value.status == 400
+    assert controller.change(replace(lower, lease_s=30)).applied == lower.parameters
+    clock.now += 31
+    controller.tick()
+    found = {each.name: each.value for each in controller.tuning().parameters}
+    assert controller.state().lease is None
+    assert (found["threshold.max_draft_length"], found["threshold.min_draft_length"]) == (16, 1)
+
+
+def test_a_lease_that_cannot_be_taken_back_is_tried_again_and_given_up(
+    controller: Controller, engine: Engine, clock: Clock
+) -> None:
+    tries, works = [], engine.skip_drafter
+
+    def counted(on: bool) -> None:
+        tries.append(on)
+        fails(on)
+
+    cold = Change(mode="target-only", fallback="cold", lease_s=5)
+    for broken, left in ((1, "speculate"), (9, "target-only")):
+        controller.change(cold)
+        engine.skip_drafter = counted  # type: ignore[method-assign]  # one seam of a fake
+        tries.clear()
+        clock.now += 5
+        for _ in range(9):
+            with contextlib.suppress(RuntimeError):
+                controller.tick()
+            if len(tries) == broken:
+                engine.skip_drafter = works  # type: ignore[method-assign]  # the same
+            clock.now += 0.5
+        assert controller.state().lease is None
+        assert (controller.state().mode, len(tries)) == (left, min(broken, 3))
 
 
 def test_what_could_not_be_done_is_not_claimed(controller: Controller, engine: Engine) -> None:
@@ -521,6 +563,20 @@ def test_an_operators_change_ends_a_trial_and_stands(
     applied = controller.change(Change(fallback="cold", who="bo"))
     assert "ended: bo changed the engine" in applied.notices[0]
     assert (engine.k, controller.state().fallback) == (5, "cold")
+
+
+def test_a_change_that_is_refused_leaves_a_trial_under_way(
+    controller: Controller, engine: Engine
+) -> None:
+    wider = {"threshold.max_draft_length": 20}
+    controller.change(Change(parameters=wider, judge=True, trial_s=4.0, lease_s=60))
+    run(controller, engine, 230, by_k={5: 4})
+    assert controller.state().trial == "changed"
+    before = controller.state().version
+    with pytest.raises(Refusal, match="min_draft_length=18") as refusal:
+        controller.change(Change(parameters={"threshold.min_draft_length": 18}, who="bo"))
+    assert refusal.value.status == 400
+    assert (controller.state().trial, controller.state().version) == ("changed", before)
 
 
 def test_there_is_one_trial_at_a_time_and_it_can_be_cancelled(controller: Controller) -> None:

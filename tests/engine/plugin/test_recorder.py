@@ -107,6 +107,25 @@ def test_what_runs_out_is_still_taken_back_when_watching_has_failed(scheduler: S
     assert (len(ticks), len(told)) == (3, 1)
 
 
+def test_taking_back_what_runs_out_is_tried_again_after_a_failure(
+    scheduler: Scheduler, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorder, now, ticks = Recorder(scheduler, 3, clock=lambda: now[0]), [0.0], []
+
+    def fails_at_first() -> None:
+        ticks.append(now[0])
+        if len(ticks) < 3:
+            raise RuntimeError("ours")
+
+    recorder.before_step = fails_at_first
+    for _ in range(40):
+        step(scheduler)
+        now[0] += 0.25
+    assert ticks[:4] == [0.0, 1.0, 2.0, 2.25]
+    assert len(ticks) == 34
+    assert caplog.text.count("Traceback") == 1
+
+
 class Sums:
     """vLLM's sums over the drafts of a step."""
 
