@@ -84,8 +84,8 @@ class Autopilot:
         same = name != "fixed" and name == held
         if not (same and getattr(before, name) == getattr(catalogue, name)):
             self.pilot.follow(self._made(name, k=self._present() if same else k, carry=same))
-        itself = self._state != "closed" and self.breaker.view().cause not in ("hand", "divergence")
-        if itself and not self.pilot.automatic:
+        by_hand = self.breaker.view().cause in ("hand", "divergence")
+        if self.bypassed and not by_hand and not self.pilot.automatic:
             self.breaker.reset()  # nobody wants any more that it opens by itself
             self.pilot.settle()
         self._state = self.breaker.state
@@ -133,7 +133,7 @@ class Autopilot:
         return seen
 
     def step(self, seen: StepSeen, *, steering: bool) -> bool:
-        """Learns from a step; whether the k's for the next one are others than before."""
+        """Learns from a step; whether the k's for the next one, or whose they are, changed."""
         pilot = self.pilot
         before = pilot.decision
         if steering:
@@ -141,7 +141,7 @@ class Autopilot:
         else:
             pilot.watch(seen)
         self.curve.add(self.experience.bucket, seen)
-        if pilot.decision is before:
+        if pilot.decision is before and self.breaker.state == self._state:
             return False
         self._take_down(seen)
         return True

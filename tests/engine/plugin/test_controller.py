@@ -680,6 +680,40 @@ def test_the_moves_of_k_are_told_in_words(controller: Controller, engine: Engine
     assert "k 4 → 3: 3 rounds in a row below the threshold" in moves[2].reason
 
 
+def test_a_breaker_that_opens_while_target_only_is_measured_is_told_and_can_be_reset(
+    controller: Controller, engine: Engine
+) -> None:
+    controller.change(Change(policy="threshold"))
+    pilot, name = controller._steering.pilot, controller.state().fingerprint
+    assert pilot is not None
+    for _ in range(900):
+        run(controller, engine, 1, by_k=dict.fromkeys(range(6), 2))
+        if engine.k == 0:
+            break
+    assert (engine.k, pilot.breaker.state) == (0, "closed")
+
+    def opens(*args: Any, **kwargs: Any) -> None:
+        pilot.breaker.trip("loss", "it lost", hold=False)
+
+    pilot.breaker.step = opens  # type: ignore[method-assign]  # whatever its windows say
+    run(controller, engine, 1, by_k={0: 1})
+    assert controller.tuning().changes[-1].reason == "breaker opened: it lost"
+    assert controller._identity.as_json()["fingerprint"] != name
+    controller.change(Change(k=3, policy="fixed"))
+    assert (engine.k, controller.state().breaker) == (3, "closed")
+
+
+def test_a_policy_that_follows_another_resets_what_opened_unseen(
+    controller: Controller, engine: Engine
+) -> None:
+    controller.change(Change(policy="threshold"))
+    pilot = controller._steering.pilot
+    assert pilot is not None
+    pilot.breaker.trip("loss", "it lost", hold=False)
+    controller.change(Change(k=3, policy="fixed"))
+    assert (engine.k, controller.state().breaker) == (3, "closed")
+
+
 STEP3P5 = replace(BUILD, draft_architecture="step3p5")
 
 
@@ -823,3 +857,34 @@ def test_a_trial_whose_change_cannot_be_made_is_over(
     assert (engine.k, controller.state().trial) == (5, None)
     assert trial is not None
     assert trial.reason == "the change could not be made"
+
+
+def test_a_replaced_trial_renews_and_cancels_nothing_of_its_successors(
+    controller: Controller, engine: Engine, clock: Clock
+) -> None:
+    tried = controller.change(Change(k=3, judge=True, lease_s=10, trial_s=5, who="ana"))
+    assert tried.trial == 1
+    controller.change(Change(k=2, lease_s=3600, who="bob"))
+    for stale in (Change(renew=True, lease_s=10, trial=1), Change(cancel=True, trial=1)):
+        with pytest.raises(Refusal, match="trial 1 has ended") as caught:
+            controller.change(stale)
+        assert caught.value.status == 409
+    clock.now += 11
+    state = controller.state()
+    assert (engine.k, state.lease.seconds_left if state.lease else None) == (2, 3589)
+    controller.change(Change(cancel=True))
+    assert controller.change(Change(k=4, judge=True, lease_s=10, trial_s=5)).trial == 2
+    with pytest.raises(Refusal, match="trial 1 has ended"):
+        controller.change(Change(cancel=True, trial=1))
+
+
+def test_a_trial_is_renewed_by_its_number_whatever_moved_meanwhile(
+    controller: Controller, clock: Clock
+) -> None:
+    controller.change(Change(policy="threshold", judge=True, lease_s=10, trial_s=5, who="ana"))
+    clock.now += 9
+    controller.change(Change(renew=True, lease_s=10, trial=1))
+    clock.now += 9
+    assert controller.state().trial == "baseline"
+    controller.change(Change(cancel=True, trial=1))
+    assert controller.state().trial is None
