@@ -66,6 +66,8 @@ def _in_time(change: Change, standing: Standing) -> None:
 def _needed(change: Change) -> list[str]:
     """The capabilities that `change` wants."""
     names = [_NEEDS[knob] for knob in change.asked() if knob in _NEEDS]
+    if change.parameters:  # of what moves k, or has it moved on trial
+        names.append("live_k")
     if change.k == 0:  # the same to the drafter as target-only
         names.append("target_only")
     if change.judge:

@@ -289,6 +289,9 @@ def test_setting_what_is_set_is_no_change(controller: Controller) -> None:
     assert controller.state().version == 0
 
 
+MARGIN = {"goodput.margin": 0.2}
+
+
 @pytest.mark.parametrize(
     ("build", "change", "reason"),
     [
@@ -301,6 +304,7 @@ def test_setting_what_is_set_is_no_change(controller: Controller) -> None:
         (replace(BUILD, draft_architecture="step3p5"), Change(mode="target-only"), "cannot skip"),
         (replace(BUILD, can_skip_drafter=False), Change(fallback="cold"), "cannot be left out"),
         (replace(BUILD, method="suffix"), Change(policy="goodput"), "accepts only k = 5"),
+        (replace(BUILD, method="suffix"), Change(parameters=MARGIN), "accepts only k = 5"),
         (BUILD, Change(k=6), "above k_max=5"),
     ],
 )
