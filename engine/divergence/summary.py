@@ -162,6 +162,7 @@ def outcome(
         floor_material=floor.counts["material"],
         stream_only=totals.stream_only,
         drafted=totals.serving.drafted,
+        idle=None if _by_text(arms[0]) else totals.serving.idle,
     )
     return Outcome(
         verdict(evidence, threshold), threshold, totals, classes, arms, floor, refused, calls,
@@ -176,13 +177,18 @@ def _notices(arms: tuple[Arm, Arm], totals: Totals, classes: Classes) -> Iterabl
     if reference.pin is None and reference.facts.method and (reference.facts.k or 0) > 0:
         yield f"the reference drafts too (k={reference.facts.k})"
     for arm, sums in zip(arms, (totals.serving, totals.reference), strict=True):
-        if len(sums.names) > 1 and arm.pin is None:
+        if len(sums.paths) > 1 and arm.pin is None:
             yield (
-                f"the {arm.name} path changed while it was checked: {len(sums.names)} fingerprints,"
-                f" {sums.names[0]} first; the verdict is of all of them together"
+                f"the {arm.name} path changed while it was checked: {len(sums.paths)} fingerprints,"
+                f" {sums.paths[0]} first; the verdict is of all of them together"
             )
     if totals.serving.drafted is None:
         yield "the engine does not say how many tokens it drafted: that it did is not proven"
+    if totals.serving.undrafted:
+        yield (
+            f"nothing was drafted for {totals.serving.undrafted} of {totals.serving.due}"
+            " serving answers"
+        )
     if not totals.calibration.sound:
         yield "too few tokens to measure the resolution: bfloat16's is taken for near ties"
     if totals.refused:
@@ -191,6 +197,11 @@ def _notices(arms: tuple[Arm, Arm], totals: Totals, classes: Classes) -> Iterabl
         yield f"{classes.material_unconfirmed} material cases were not looked at a third time"
     if totals.serving_floor.count and not totals.floor.count:
         yield "the serving arm does not repeat itself, the reference does"
+
+
+def _by_text(arm: Arm) -> bool:
+    """Whether the drafter finds something in some texts only, so that none is no stop."""
+    return (arm.facts.method or "").startswith(("ngram", "suffix"))
 
 
 def _arm(arm: Arm, totals: ArmTotals) -> dict[str, Any]:

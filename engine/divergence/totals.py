@@ -10,11 +10,14 @@ from specdeck.engine.divergence.answer import Answer
 from specdeck.engine.divergence.compare import Divergence
 from specdeck.engine.divergence.resolution import Calibration, agreed
 from specdeck.engine.divergence.statistics import Rate
+from specdeck.engine.fingerprint.digest import is_partial
 from specdeck.engine.fingerprint.pins import own_part
 from specdeck.engine.store.checks import Pair
 
 _MOST_NAMES = 20
 """Of one arm: under a policy every k has its own."""
+_DUE = 4
+"""Tokens: a longer answer gives a drafter more than one occasion."""
 
 
 @dataclass(slots=True)
@@ -29,6 +32,10 @@ class ArmTotals:
     """None where the engine does not say."""
     names: list[str] = field(default_factory=list)
     """The fingerprints that its answers carried, in the order in which they were met."""
+    due: int = 0
+    """Answers long enough for drafts, of which the engine says how many there were."""
+    undrafted: int = 0
+    """Those of them for which nothing was drafted."""
 
     def see(self, answer: Answer) -> None:
         """Takes in one answer."""
@@ -37,10 +44,27 @@ class ArmTotals:
         self.seconds += answer.seconds
         if answer.drafted is not None:
             self.drafted = (self.drafted or 0) + answer.drafted
+            if len(answer.token_ids) > _DUE:
+                self.due += 1
+                self.undrafted += answer.drafted == 0
         if (whole := answer.system_fingerprint) and len(self.names) < _MOST_NAMES:
             name = own_part(whole)
             if name not in self.names:
                 self.names.append(name)
+
+    @property
+    def paths(self) -> list[str]:
+        """The names met that stand for all facts: while some are gathered, a name is no path yet.
+
+        >>> ArmTotals(names=["sd1:p~0123456789abcdef", "sd1:p0123456789abcdef"]).paths
+        ['sd1:p0123456789abcdef']
+        """
+        return [name for name in self.names if not is_partial(name)]
+
+    @property
+    def idle(self) -> Rate:
+        """Answers without any draft, of those that were long enough for some."""
+        return Rate(self.undrafted, self.due)
 
     @property
     def tokens_per_second(self) -> float | None:

@@ -9,6 +9,8 @@ from specdeck.engine.divergence.statistics import Rate, above, prompts_wanted
 
 Word = Literal["pass", "fail", "inconclusive"]
 SIGNIFICANT = 0.05
+_IDLE = 0.1
+"""The share of answers without drafts up to which a check is one of speculation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,8 @@ class Evidence:
     stream_only: int = 0
     drafted: int | None = None
     """Tokens drafted for the serving arm's answers; None where the engine does not say."""
+    idle: Rate | None = None
+    """Serving answers without any draft, of those that were long enough; None: of no meaning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,7 @@ def verdict(found: Evidence, threshold: float) -> Verdict:
     """Weighs the rate against the threshold *and* the floor, and a defect above both."""
     if not found.mismatches.of:
         return Verdict("inconclusive", "no prompt was answered by both arms")
-    return _defect(found) or _idle(found) or _rate(found, threshold)
+    return _defect(found) or _idle(found) or _doubted(found, _rate(found, threshold))
 
 
 def _defect(found: Evidence) -> Verdict | None:
@@ -67,6 +71,18 @@ def _idle(found: Evidence) -> Verdict | None:
             "inconclusive", "the serving arm drafted nothing, so speculation was not tried"
         )
     return None
+
+
+def _doubted(found: Evidence, weighed: Verdict) -> Verdict:
+    """What was `weighed`, unless a pass rests on answers in which speculation had no part."""
+    idle = found.idle
+    if weighed.word == "pass" and idle is not None and (idle.rate or 0.0) > _IDLE:
+        text = (
+            f"nothing was drafted for {idle.count} of {idle.of} serving answers,"
+            " so speculation was not tried in them"
+        )
+        return Verdict("inconclusive", text)
+    return weighed
 
 
 def _rate(found: Evidence, threshold: float) -> Verdict:

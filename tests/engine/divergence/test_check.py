@@ -49,6 +49,14 @@ async def test_a_path_that_moves_during_a_check_is_a_notice(bench: Any) -> None:
     )
 
 
+async def test_a_name_that_was_not_whole_yet_is_no_other_path(bench: Any) -> None:
+    known, whole = "sd1:p~0123456789abcdef", "sd1:p0123456789abcdef"
+    engine = bench.engine(named=[f"vllm-0.32.0-ab-{known}"] * 9 + [f"vllm-0.32.0-ab-{whole}"])
+    outcome = await checked(bench, bench.lab(engine), bench.many(20))
+    assert outcome.totals.serving.names == [known, whole]
+    assert not [n for n in outcome.as_json()["notices"] if "path changed" in n]
+
+
 async def test_a_path_that_stays_is_none(bench: Any) -> None:
     engine = bench.engine(named=["vllm-0.32.0-ab-sd1:p01"])
     outcome = await checked(bench, bench.lab(engine), bench.many(20))
@@ -142,6 +150,37 @@ async def test_an_arm_that_drafts_nothing_was_not_tried(bench: Any) -> None:
     outcome = await checked(bench, bench.lab(Idle()), bench.many(200))
     assert outcome.verdict.word == "inconclusive"
     assert "drafted nothing" in outcome.verdict.reason
+
+
+async def stopped(bench: Any, after: int, method: str = "draft_model") -> Outcome:
+    """The check of 200 prompts on an engine that stops drafting `after` so many answers."""
+
+    class Stopped(bench.engine):  # type: ignore[misc]  # the fixture's class
+        def state(self) -> Any:
+            return replace(super().state(), method=method)
+
+        def _greedy(self, body: dict[str, Any], text: str) -> Any:
+            off = {"vllm_xargs": {"specdeck_k": 0}} if len(self.asked) > after else {}
+            return super()._greedy({**body, **off}, text)
+
+    return await checked(bench, bench.lab(Stopped()), bench.many(200))
+
+
+async def test_a_pass_after_drafting_stopped_is_none(bench: Any) -> None:
+    outcome = await stopped(bench, after=600)
+    assert outcome.verdict.word == "inconclusive"
+    assert "of 400 serving answers" in outcome.verdict.reason
+
+
+async def test_a_few_answers_without_drafts_are_a_notice(bench: Any) -> None:
+    outcome = await stopped(bench, after=760)
+    assert outcome.verdict.word == "pass"
+    (said,) = [n for n in outcome.as_json()["notices"] if "nothing was drafted" in n]
+    assert said.endswith("of 400 serving answers")
+
+
+async def test_a_drafter_that_looks_things_up_may_find_nothing(bench: Any) -> None:
+    assert (await stopped(bench, after=400, method="ngram")).verdict.word == "pass"
 
 
 async def test_a_changed_tool_argument_is_named_by_path(bench: Any) -> None:
