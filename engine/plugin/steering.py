@@ -88,7 +88,10 @@ class Steering:
             for can in self.capabilities
         )
         pilot = self.pilot
-        if pilot is not None and pilot.bypassed and not pilot.breaker.held:
+        if pilot is None:
+            return
+        pilot.breaker.silence()
+        if pilot.bypassed and not pilot.breaker.held:
             pilot.reset()
             self._tell()
 
@@ -139,6 +142,8 @@ class Steering:
         if knobs != before and self.pilot is not None:
             self._follow(knobs)
             self._tell()
+            if knobs.mode == "target-only":
+                self.pilot.breaker.silence()
             if before.scheduled and not knobs.scheduled:
                 notices += ("the configured k by batch size is replaced until the next start",)
         if knobs.cold != before.cold:

@@ -164,10 +164,16 @@ class Breaker:
         self._elapsed.leap_s = parameters.cooldown_max_s
         self._cooldown = min(max(self._cooldown, parameters.cooldown_s), parameters.cooldown_max_s)
 
+    def silence(self) -> None:
+        """Takes the alarm back: what repeats itself shows in drafts only, and there are none."""
+        self._high, self.alarm = 0, None
+
     def _close_window(self, *, automatic: bool) -> None:
         """Judges a window of the closed breaker."""
         evidence = self._meter.evidence()
         bypassed = self._bypassed >= _BYPASSED * evidence.steps
+        if not self._speculated:
+            self.silence()
         if self._speculated < _WINDOW_STEPS and not bypassed:
             if evidence.steps > 10 * _WINDOW_STEPS:
                 self._begin_window()
@@ -248,6 +254,7 @@ class Breaker:
         self._poor = self._probes = self._cycle = 0
         self._cycle_steps = _BURST_STEPS / self.parameters.share
         self._run = None
+        self.silence()
         self._begin_window()
 
     def _begin_window(self) -> None:

@@ -718,6 +718,20 @@ def test_a_policy_that_follows_another_resets_what_opened_unseen(
     assert (engine.k, controller.state().breaker) == (3, "closed")
 
 
+@pytest.mark.parametrize("end", [Change(mode="target-only"), None])
+def test_an_alarm_of_repetition_ends_where_no_step_drafts_or_is_seen(
+    controller: Controller, engine: Engine, end: Change | None
+) -> None:
+    for number in range(900):
+        controller.seen(good(number, 5, 6))
+    assert controller.state().alarm is not None
+    if end is None:
+        controller.blinded()
+    else:
+        controller.change(end)
+    assert controller.state().alarm is None
+
+
 STEP3P5 = replace(BUILD, draft_architecture="step3p5")
 
 

@@ -146,6 +146,41 @@ def test_output_that_repeats_itself_raises_an_alarm_that_ends(engine: Any) -> No
     assert breaker.alarm is None
 
 
+@pytest.fixture
+def alarmed(engine: Any) -> tuple[Pilot, Breaker]:
+    pilot, breaker = guarded(5)
+    engine.drive(pilot, "loop", 4, 15)
+    assert breaker.alarm is not None
+    return pilot, breaker
+
+
+def test_the_alarm_ends_when_nothing_is_drafted_any_more(
+    engine: Any, alarmed: tuple[Pilot, Breaker]
+) -> None:
+    pilot, breaker = alarmed
+    pilot.follow(Fixed(0, k_max=5))
+    engine.drive(pilot, "loop", 4, 5)
+    assert breaker.alarm is None
+
+
+def test_a_policy_that_bypasses_ends_the_alarm(engine: Any, alarmed: tuple[Pilot, Breaker]) -> None:
+    _, breaker = alarmed
+    for _ in range(300):
+        breaker.step(engine.step("loop", 4, 0), bypassed=True, automatic=False)
+    assert breaker.alarm is None
+
+
+def test_an_open_breaker_raises_no_alarm_of_repetition(
+    engine: Any, alarmed: tuple[Pilot, Breaker]
+) -> None:
+    pilot, breaker = alarmed
+    breaker.trip("hand", "somebody did", hold=True)
+    assert breaker.alarm is None
+    breaker.reset()
+    engine.drive(pilot, "loop", 4, 5)
+    assert breaker.alarm is None  # it takes as many windows again
+
+
 @pytest.mark.parametrize("jump", [-1e6, 1e6])
 def test_a_clock_that_jumps_ends_one_wait_at_most(jump: float, engine: Any) -> None:
     pilot, breaker = guarded(5)
