@@ -19,6 +19,7 @@ from specdeck.engine.errors import Conflict, SpecdeckError
 
 if TYPE_CHECKING:
     from specdeck.engine.control.client import EngineClient
+    from specdeck.engine.control.tuning import Tuning
     from specdeck.engine.metrics.reading import Reading
     from specdeck.engine.sweep.runner import Progress, Sweep
 
@@ -42,8 +43,8 @@ class PilotingScreen(SteeringScreen):
         self.runs: dict[int, Run] = {}
         """The latest sweep of each engine."""
         self.sweepers: dict[int, Worker[None]] = {}
-        self.trying: set[int] = set()
-        """Engines on which a trial of this console is under way."""
+        self.trying: set[tuple[int, int | None]] = set()
+        """Engines with a trial of this console under way, and the number that they gave it."""
 
     def client(self, index: int) -> EngineClient | None:
         """Asks the engine at `index`; None where nothing can be asked."""
@@ -123,32 +124,36 @@ class PilotingScreen(SteeringScreen):
 
         The base class hears of the answer as well, and shows and records it.
         """
-        if message.asked.trial_s is not None and message.index not in self.trying:
-            self.trying.add(message.index)
-            self.renew(message.index)
+        trial = (message.index, message.applied.trial)
+        if message.asked.trial_s is not None and trial not in self.trying:
+            self.trying.add(trial)
+            self.renew(*trial)
         if message.change.parameters or message.change.breaker or message.asked.cancel:
             self.look(message.index)
 
     @work(group="trial")
-    async def renew(self, index: int) -> None:
-        """Keep a trial's lease alive as long as this console is."""
+    async def renew(self, index: int, number: int | None) -> None:
+        """Keep a trial's lease alive as long as this console is; `number` is the engine's."""
         engine, who = self.desk.engines[index], self.desk.who
+        renewal = Change(renew=True, lease_s=TRIAL_LEASE_S, trial=number, who=who)
+        first: Tuning | None = None
         try:
             while True:
                 await self.looked(index)
                 tuning = self.tracks[index].tuning
-                if tuning is not None and (tuning.trial is None or tuning.trial.over):
+                first = first or tuning
+                if tuning is not None and first is not None and _ended(tuning, first, number):
                     return
                 await self.desk.sleep(TRIAL_LEASE_S / 5)
                 try:
-                    await engine.change(Change(renew=True, lease_s=TRIAL_LEASE_S, who=who))
+                    await engine.change(renewal)
                 except Conflict:
                     await self.looked(index)
                     return
                 except SpecdeckError:
                     continue  # a poor link is what the lease is there for
         finally:
-            self.trying.discard(index)
+            self.trying.discard((index, number))
 
     def action_sweep(self) -> None:
         """Sweep k on the live traffic, or stop the sweep under way."""
@@ -216,6 +221,17 @@ class PilotingScreen(SteeringScreen):
             self.record(
                 index, change, Applied(dict(sweep.before), {"k": ks, **(sweep.after or {})}, 0, 0)
             )
+
+
+def _ended(tuning: Tuning, first: Tuning, number: int | None) -> bool:
+    """Whether the trial that `first` showed, or that was given `number`, is under way no more.
+
+    An older plugin gives no number: the first trial that is seen is taken for the one begun.
+    """
+    trial, begun = tuning.trial, first.trial
+    if trial is None or begun is None or trial.over or tuning.instance != first.instance:
+        return True
+    return trial.number != (begun.number if number is None else number)
 
 
 def _run(sweep: Sweep, progress: Progress | None) -> Run:

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from specdeck.engine.control.observe import Outcome
-from specdeck.engine.control.protocol import Change
+from specdeck.engine.control.protocol import Applied, Change
 from specdeck.engine.control.tuning import TrialTuning, Tuning
 from specdeck.engine.errors import Conflict, EngineError, SpecdeckError
 from specdeck.engine.metrics.page import parse
@@ -25,6 +25,7 @@ LEASE_S = 10.0
 POLL_S = 0.5
 _RENEW_S = 3.0
 
+Answered = Callable[[Applied], None]
 Told = Callable[[TrialTuning], None]
 
 
@@ -33,22 +34,26 @@ async def attend(
     change: Change,
     told: Told = lambda _: None,
     *,
+    answered: Answered = lambda _: None,
+    stopped: Callable[[str], None] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Outcome:
     """Begins the judged `change`, keeps it alive until it ends, and says what became of it.
 
-    `told` hears of the trial twice a second. Cancelled, it takes the change back first.
+    `answered` hears the engine's word at once, `told` of the trial twice a second.
+    Cancelled, it takes the change back first; `stopped` hears in words what became of that.
     Raises SpecdeckError when the engine refuses, goes away or is started anew.
     """
     asked_at = clock()
     applied = await client.put(change)
+    answered(applied)
     ack_ms = (clock() - asked_at) * 1e3
-    watch = _Watch(client, asked_at, clock)
+    watch = _Watch(client, applied.trial, asked_at, clock)
     try:
         trial = await watch.until_over(told, change.lease_s or LEASE_S, sleep)
     except asyncio.CancelledError:
-        await asyncio.shield(_take_back(client, change.who))
+        stopped(await asyncio.shield(watch.take_back(change.who, change.lease_s or LEASE_S)))
         raise
     kept = trial.state == "kept"
     return Outcome(
@@ -65,29 +70,44 @@ async def attend(
 
 
 async def begun(
-    client: EngineClient, change: Change, *, clock: Callable[[], float] = time.monotonic
+    client: EngineClient,
+    change: Change,
+    *,
+    answered: Answered = lambda _: None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Outcome:
-    """Begins the judged `change` and leaves it to the engine."""
+    """Begins the judged `change` and leaves it to the engine; `answered` hears its word at once."""
     asked_at = clock()
     applied = await client.put(change)
+    answered(applied)
     ack_ms = (clock() - asked_at) * 1e3
-    trial = (await client.tuning()).trial
+    trial, notices = None, applied.notices
+    try:
+        trial = (await client.tuning()).trial
+        if trial is not None and applied.trial not in (None, trial.number):
+            trial = None  # another one by now
+    except SpecdeckError as error:
+        notices += (f"the trial is begun, and not seen yet: {error.line()}",)
     return Outcome(
         client.url, change.asked(), applied.applied, applied.before, ack_ms, None, None,
-        applied.notices, None if trial is None else asdict(trial),
+        notices, None if trial is None else asdict(trial),
     )  # fmt: skip
-
-
-async def _take_back(client: EngineClient, who: str | None) -> None:
-    with suppress(SpecdeckError):  # its lease does the same a little later
-        await client.put(Change(cancel=True, who=who, reason="interrupted"))
 
 
 class _Watch:
     """Looks at one trial, and at what k the counters show once it is applied."""
 
-    def __init__(self, client: EngineClient, asked_at: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        client: EngineClient,
+        number: int | None,
+        asked_at: float,
+        clock: Callable[[], float],
+    ) -> None:
+        """`number` is the trial's as the engine named it; an older plugin names none."""
         self._client = client
+        self._named = number
+        self._begun: Tuning | None = None
         self._asked_at = asked_at
         self._clock = clock
         self._first: Sample | None = None
@@ -98,11 +118,10 @@ class _Watch:
     async def until_over(
         self, told: Told, lease_s: float, sleep: Callable[[float], Awaitable[None]]
     ) -> TrialTuning:
-        first = await self._client.tuning()
+        found = await self._client.tuning()
         renewed = heard = self._clock()
-        found: Tuning = first
         while True:
-            trial = self._same(first, found)
+            trial = self._same(found)
             told(trial)
             if trial.over:
                 return trial
@@ -112,7 +131,9 @@ class _Watch:
             try:
                 if self._clock() - renewed >= min(_RENEW_S, lease_s / 3):
                     with suppress(Conflict):  # it ended in between
-                        await self._client.put(Change(renew=True, lease_s=lease_s))
+                        await self._client.put(
+                            Change(renew=True, lease_s=lease_s, trial=self._named)
+                        )
                     renewed = self._clock()
                 found = await self._client.tuning()
                 heard = self._clock()
@@ -120,14 +141,41 @@ class _Watch:
                 if self._clock() - heard >= lease_s:
                     raise
 
-    def _same(self, first: Tuning, found: Tuning) -> TrialTuning:
+    async def take_back(self, who: str | None, lease_s: float) -> str:
+        """Has the engine take the trial back, unless it is over; what became of it, in words."""
+        later = f"the engine takes the change back within {lease_s:g} s"
+        if self._named is None and self._begun is None:
+            return later  # whose trial is under way cannot be told
+        try:
+            found = await self._client.tuning()
+        except SpecdeckError:
+            return later
+        try:
+            trial = self._same(found)
+        except EngineError as error:
+            return str(error)
+        if trial.over:
+            return f"the trial had ended: {trial.state}"
+        version = found.version if self._named is None else None
+        cancel = Change(
+            cancel=True, trial=self._named, expect_version=version, who=who, reason="interrupted"
+        )
+        try:
+            await self._client.put(cancel)
+        except SpecdeckError:
+            return later
+        return "the change is taken back"
+
+    def _same(self, found: Tuning) -> TrialTuning:
+        """The trial that was begun; raises EngineError where another one is in its place."""
+        first = self._begun = self._begun or found
         begun, trial = first.trial, found.trial
         if found.instance != first.instance or begun is None or trial is None:
             raise EngineError(
                 "the engine was started anew in mid-trial: the trial ended with it",
                 remedy="it serves as its config says; set k again if that is not it",
             )
-        if trial.number != begun.number:
+        if trial.number != (self._named or begun.number):
             raise EngineError("another trial took its place", remedy="see the engine's changes")
         return trial
 

@@ -69,11 +69,9 @@ class Capability:
 
     name: str
     """`live_k`, `target_only`, `cold`, `policy.threshold`, …"""
-
     available: bool
     reason: str | None = None
     """Why not, in plain words; None when available."""
-
     remedy: str | None = None
     """What would make it available."""
 
@@ -227,6 +225,8 @@ class Change:
     """Extends the lease in force by `lease_s` from this moment; nothing else may be asked."""
     cancel: bool = False
     """Takes back what is leased or on trial, now; nothing else may be asked."""
+    trial: int | None = None
+    """With renew or cancel: the `number` of the trial that is meant, and no other nor a lease."""
     reason: str | None = None
     who: str | None = None
     expect_version: int | None = None
@@ -268,6 +268,8 @@ class Applied:
     """The last scheduler step before the change: every later one obeys it."""
     notices: tuple[str, ...] = ()
     """What an operator should know, such as the price of a resync."""
+    trial: int | None = None
+    """The `number` of the trial that this change began; None of a plugin that names none."""
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:

@@ -28,7 +28,7 @@ from specdeck.engine.plugin.fingerprint_identity import Identity
 from specdeck.engine.plugin.judging import Trials
 from specdeck.engine.plugin.knobs import Knobs
 from specdeck.engine.plugin.leased import Leased
-from specdeck.engine.plugin.refusal import Refusal, change_from
+from specdeck.engine.plugin.refusal import Refusal, change_from, conflict
 from specdeck.engine.plugin.seam import Engine
 from specdeck.engine.plugin.steering import Steering
 
@@ -129,7 +129,8 @@ class Controller:
             touched = self._steering.touched(change)
             was = self._steering.picked(touched)
             notices = self._trials.begin(change) + self._in_the_way(change)
-            return Applied(was, self._steering.picked(touched), self._version, step, notices)
+            found, number = self._steering.picked(touched), self._trials.number
+            return Applied(was, found, self._version, step, notices, number)
         who = change.who or "unknown"
         notices = self._trials.cancel(f"{who} changed the engine")
         before = self._steering.knobs
@@ -146,6 +147,8 @@ class Controller:
     def _hold(self, change: Change, step: int) -> Applied:
         """Renews or takes back what is leased or on trial."""
         now, lease, trial = self._clock(), self._lease, self._trials.running
+        if change.trial is not None and (trial is None or trial.number != change.trial):
+            raise conflict(self._version, f"specdeck (trial {change.trial} has ended)")
         who = change.who or "unknown"
         before = self._steering.knobs.spelled()
         if trial is not None and change.cancel:

@@ -84,6 +84,11 @@ class Trials:
         last = self.last
         return None if last is None or last.trial.over else last
 
+    @property
+    def number(self) -> int:
+        """Of the last trial; 0 before any."""
+        return self.last.number if self.last else 0
+
     def begin(self, change: Change) -> tuple[str, ...]:
         """Begins a trial: at once where the time before it is measured already."""
         steering = self._steering
@@ -101,7 +106,7 @@ class Trials:
             after={**change.asked(), **({"policy": wanted.policy} if "policy" in was else {})},
             who=change.who or "unknown",
             t=self._wall(),
-            number=1 + (self.last.number if self.last else 0),
+            number=1 + self.number,
             why=change.reason,
         )
         self.moves += 1

@@ -68,7 +68,7 @@ def change_from(body: Any) -> Change:
     unknown = sorted(set(body) - _KNOWN)
     if unknown:
         raise nonsense(f"unknown key {unknown[0]!r}; known are {', '.join(sorted(_KNOWN))}")
-    for key in ("k", "expect_version"):
+    for key in ("k", "expect_version", "trial"):
         if not _whole(body.get(key)):
             raise nonsense(f"{key} wants a whole number from 0 up, not {body[key]!r}")
     for key, choices in _CLOSED.items():
@@ -97,6 +97,8 @@ def _sensible(change: Change) -> Change:
         raise nonsense("renew takes lease_s and no knob")
     if change.cancel and (change.asked() or change.renew or change.judge or change.lease_s):
         raise nonsense("cancel takes nothing else")
+    if change.trial is not None and not held:
+        raise nonsense("trial goes with renew and cancel")
     if not held and not change.asked():
         raise nonsense("nothing to change: give k, mode, fallback, policy, breaker or parameters")
     if change.breaker and (change.judge or change.lease_s):

@@ -357,6 +357,40 @@ async def test_a_trial_that_is_over_is_no_longer_renewed(kit: type[Kit], tuned: 
     assert [change.judge for change in changes] == [True]
 
 
+@pytest.mark.parametrize("number", [1, None])
+async def test_a_trial_that_was_replaced_is_no_longer_renewed(
+    kit: type[Kit], tuned: MakeTuned, number: int | None
+) -> None:
+    app, asked, changes = tuned(replace(tuning(kit.start), trial=TRIAL))
+    slept: asyncio.Queue[None] = asyncio.Queue()
+
+    async def sleep(seconds: float) -> None:
+        await slept.get()
+
+    async with app.run_test(size=(80, 24)) as pilot:
+        await rest(pilot)
+        engine = live(app).desk.engines[0]
+        turn = engine.change
+
+        async def numbered(change: Change) -> Applied:
+            return replace(await turn(change), trial=number if change.judge else None)
+
+        engine.change = numbered  # type: ignore[method-assign]  # names a trial as the plugin does
+        live(app).desk = replace(live(app).desk, sleep=sleep)
+        await pilot.press("T")
+        await rest(pilot)
+        await pilot.press("enter")
+        await rest(pilot)
+        assert live(app).trying == {(0, number)}
+        asked.told = replace(tuning(kit.start), trial=replace(TRIAL, who="bob", number=2))
+        slept.put_nowait(None)
+        slept.put_nowait(None)
+        await rest(pilot)
+        assert live(app).trying == set()
+    renewals = [change for change in changes if change.renew]
+    assert [change.trial for change in renewals] == [number]
+
+
 async def test_z_takes_a_trial_back(kit: type[Kit], tuned: MakeTuned) -> None:
     app, _, changes = tuned(state=replace(kit.state, trial="changed"))
     async with app.run_test(size=(80, 24)) as pilot:

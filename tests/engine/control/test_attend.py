@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 import pytest
 
-from specdeck.engine.control.attend import attend
+from specdeck.engine.control.attend import attend, begun
 from specdeck.engine.control.client import EngineClient
-from specdeck.engine.control.protocol import Change
+from specdeck.engine.control.protocol import Applied, Change
 from specdeck.engine.control.tuning import BreakerTuning, TrialTuning, Tuning
 from specdeck.engine.errors import EngineError, Unreachable
 
@@ -28,6 +29,11 @@ class Engine:
     instance: str = "one"
     now: float = 0.0
     deaf_to_renewals: int = 0
+    deaf_to_cancels: bool = False
+    named: int | None = None
+    """The trial's number in the answer to a change; an older plugin names none."""
+    number: int = 1
+    """Of the trial under way."""
     asked: list[dict[str, Any]] = field(default_factory=list)
     renewed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -39,9 +45,10 @@ class Engine:
                 raise httpx.ConnectError("refused")
             if self.asked[-1].get("renew"):
                 self.renewed.set()
-            return httpx.Response(
-                200, json={"before": {"k": 5}, "applied": {"k": 3}, "version": 1, "step": 7}
-            )
+            if self.asked[-1].get("cancel") and self.deaf_to_cancels:
+                raise httpx.ConnectError("refused")
+            knobs = {"before": {"k": 5}, "applied": {"k": 3}}
+            return httpx.Response(200, json={**knobs, "version": 1, "step": 7, "trial": self.named})
         if request.url.path == "/metrics":
             return httpx.Response(200, text="")
         state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
@@ -50,9 +57,10 @@ class Engine:
         return httpx.Response(200, json=self.tuning(state).as_json())
 
     def tuning(self, state: Any) -> Tuning:
-        over = state not in ("baseline", "changed")
+        over = state not in ("baseline", "changed", "replaced")
+        state = "changed" if state == "replaced" else state
         trial = TrialTuning(
-            state, "ana", {"k": 5}, {"k": 3}, 60.0, 1.0, number=1,
+            state, "ana", {"k": 5}, {"k": 3}, 60.0, 1.0, number=self.number,
             reason="better" if over else None, seconds_left=None if over else 30.0,
         )  # fmt: skip
         return Tuning(
@@ -126,3 +134,83 @@ async def test_a_renewal_that_does_not_get_through_is_tried_again() -> None:
     assert outcome.trial is not None
     assert outcome.trial["state"] == "kept"
     assert sum("renew" in ask for ask in engine.asked) >= 4
+
+
+async def stopped(engine: Engine) -> tuple[str, list[dict[str, Any]]]:
+    """What is said of a trial whose watcher is stopped, and what is asked from then on."""
+    words: list[str] = []
+    told, at_work = asyncio.Event(), asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        told.set()
+        await at_work.wait()
+
+    task = asyncio.ensure_future(
+        attend(engine.client(), CHANGE, clock=lambda: 0.0, sleep=sleep, stopped=words.append)
+    )
+    await told.wait()
+    before = len(engine.asked)
+    if engine.states[0] == "replaced":
+        engine.states, engine.number = ["changed"], 2
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    (said,) = words
+    return said, engine.asked[before:]
+
+
+async def test_renewals_name_the_trial_that_was_begun() -> None:
+    engine = Engine(["baseline", *["changed"] * 9, "kept"], named=1)
+    await engine.attended()
+    renewals = [ask for ask in engine.asked if ask.get("renew")]
+    assert renewals == [{"renew": True, "lease_s": 10, "trial": 1}] * 3
+
+
+async def test_a_trial_that_took_the_place_of_ours_is_not_taken_for_it() -> None:
+    engine = Engine(["changed"], named=1, number=2)
+    with pytest.raises(EngineError, match="another trial took its place"):
+        await engine.attended()
+    assert len(engine.asked) == 1
+
+
+@pytest.mark.parametrize(("named", "how"), [(1, ("trial", 1)), (None, ("expect_version", 1))])
+async def test_what_is_taken_back_is_the_trial_that_was_begun(
+    named: int | None, how: tuple[str, int]
+) -> None:
+    said, asked = await stopped(Engine(["changed"], named=named))
+    assert said == "the change is taken back"
+    assert asked == [{"cancel": True, "who": "ana", "reason": "interrupted", how[0]: how[1]}]
+
+
+@pytest.mark.parametrize("named", [1, None])
+async def test_a_stopped_watcher_leaves_alone_what_is_not_its_own(named: int | None) -> None:
+    said, asked = await stopped(Engine(["replaced"], named=named))
+    assert (said, asked) == ("another trial took its place", [])
+
+
+async def test_a_trial_that_was_kept_is_not_said_to_be_taken_back() -> None:
+    said, asked = await stopped(Engine(["changed", "kept"], named=1))
+    assert (said, asked) == ("the trial had ended: kept", [])
+
+
+async def test_a_take_back_that_does_not_get_through_is_left_to_the_lease() -> None:
+    said, _ = await stopped(Engine(["changed"], named=1, deaf_to_cancels=True))
+    assert said == "the engine takes the change back within 10 s"
+    said, asked = await stopped(Engine(["changed", httpx.ConnectError("refused")], named=1))
+    assert (said, asked) == ("the engine takes the change back within 10 s", [])
+
+
+@pytest.mark.parametrize("ask", [attend, begun])
+async def test_the_engines_word_is_passed_on_before_anything_else_is_asked(ask: Any) -> None:
+    engine, heard = Engine([httpx.ConnectError("refused")], named=1), list[Applied]()
+    with suppress(Unreachable):
+        await ask(engine.client(), CHANGE, answered=heard.append, clock=lambda: 0.0)
+    assert [(word.before, word.trial) for word in heard] == [({"k": 5}, 1)]
+
+
+async def test_a_trial_left_to_an_engine_that_cannot_be_asked_is_begun_all_the_same() -> None:
+    outcome = await begun(Engine([httpx.ConnectError("refused")]).client(), CHANGE)
+    assert (outcome.before, outcome.trial) == ({"k": 5}, None)
+    assert "not seen yet" in outcome.notices[-1]
+    outcome = await begun(Engine(["baseline"], named=1, number=2).client(), CHANGE)
+    assert outcome.trial is None

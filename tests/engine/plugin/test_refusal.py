@@ -53,6 +53,8 @@ KEYS = st.sampled_from([*Change.__dataclass_fields__, "K", ""])
         {"judge": True, "lease_s": 5},
         {"cancel": True, "k": 3},
         {"cancel": 1},
+        {"k": 3, "trial": 1},
+        {"cancel": True, "trial": "1"},
         {"parameters": {}},
         {"parameters": [1]},
         {"parameters": {"goodput.margin": [1]}},
