@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from specdeck.engine.fingerprint.secrecy import redacted, secret
+
 _PREFIXES = ("VLLM_", "TORCH", "PYTORCH_", "CUDA_", "CUBLAS", "CUDNN_", "NCCL_", "OMP_", "MKL_",
              "KMP_", "GOMP_", "OPENBLAS_", "DNNL_", "ONEDNN_", "NVIDIA_TF32", "ATEN_", "TRITON_",
              "FLASHINFER_", "FLASH_ATTN", "HIP_", "ROCBLAS_", "HSA_", "AITER_", "PYTHONHASHSEED",
              "GLIBC_TUNABLES")  # fmt: skip
-
-_SECRET = re.compile(
-    r"(^|_)(KEY|TOKEN(?!_THRESHOLD)|SECRET|PASSWORD|PASSWD|CREDENTIALS?|AUTH|COOKIE|BEARER)(_|$)"
-)
 
 _ELSEWHERE = re.compile(
     r"""(^|_)(PORT|HOST|IPS?|URL|URI|ADDR|ADDRESS|IFNAME|HCA|DIR|PATH|ROOT|HOME|FILE|FILENAME
@@ -53,7 +51,7 @@ def numeric_variables(environment: Mapping[str, str]) -> dict[str, str]:
     {'OMP_NUM_THREADS': '2', 'VLLM_MAX_TOKENS_PER_EXPERT_FP4_MOE': '1'}
     """
     return {
-        name: value.encode("utf-8", "backslashreplace").decode("utf-8")
+        name: redacted(value.encode("utf-8", "backslashreplace").decode("utf-8"))
         for name, value in sorted(environment.items())
         if name.startswith(_PREFIXES) and name not in _NOT_NUMERIC and not withheld(name)
     }
@@ -65,4 +63,4 @@ def withheld(name: str) -> bool:
     >>> withheld("VLLM_ADMIN_TOKEN"), withheld("VLLM_CACHE_ROOT"), withheld("VLLM_USE_V2")
     (True, True, False)
     """
-    return bool(_SECRET.search(name) or _ELSEWHERE.search(name))
+    return secret(name) or bool(_ELSEWHERE.search(name))

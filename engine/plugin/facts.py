@@ -17,7 +17,8 @@ from importlib import import_module
 from typing import Any
 
 from specdeck import __version__
-from specdeck.engine.fingerprint.environment import numeric_variables, withheld
+from specdeck.engine.fingerprint.environment import numeric_variables
+from specdeck.engine.fingerprint.secrecy import redacted, secret
 from specdeck.engine.plugin.seam import Build
 
 _SECTIONS = ("model", "cache", "parallel", "scheduler", "load", "offload", "attention", "mamba",
@@ -121,19 +122,23 @@ def system_fingerprint(config: Any) -> str | None:
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """`value` as JSON has it; objects that hold more than settings come to None.
+    """`value` as JSON has it, without secrets; what lies too deep comes to None.
 
-    >>> plain({"a": (1, None), "api_key": "s"})
-    {'a': [1, None]}
+    >>> plain({"a": (1, None), "api_key": "s", "url": "redis://user:pw@cache"})
+    {'a': [1, None], 'url': 'redis://***@cache'}
     """
     if isinstance(value, Enum):  # some of vLLM's are numbers as well
         return value.name
-    if value is None or isinstance(value, bool | int | float | str):
+    if isinstance(value, str):
+        return redacted(value)
+    if value is None or isinstance(value, bool | int | float):
         return value
     if depth >= _DEEPEST:
         return None
     if isinstance(value, Mapping):
-        return {str(k): plain(v, depth + 1) for k, v in value.items() if not _hidden(str(k))}
+        return {
+            redacted(str(k)): plain(v, depth + 1) for k, v in value.items() if not secret(str(k))
+        }
     if isinstance(value, set | frozenset):
         return sorted(str(plain(item, depth + 1)) for item in value)
     if isinstance(value, list | tuple):
@@ -142,7 +147,7 @@ def plain(value: Any, depth: int = 0) -> Any:
         return _section(value, depth + 1)
     if isinstance(value, type) or callable(value):
         return f"{value.__module__}.{getattr(value, '__qualname__', type(value).__name__)}"
-    text = str(value).removeprefix("torch.")  # a dtype, a device
+    text = redacted(str(value)).removeprefix("torch.")  # a dtype, a device
     return text if " at 0x" not in text and len(text) < 200 else type(value).__name__
 
 
@@ -153,20 +158,12 @@ def _section(config: Any, depth: int = 0) -> dict[str, Any] | None:
     found = {}
     for field in dataclasses.fields(config):
         name = field.name
-        if name.startswith("_") or name in _ELSEWHERE or _hidden(name):
+        if name.startswith("_") or name in _ELSEWHERE or secret(name):
             continue
         value = plain(getattr(config, name, None), depth)
         if value is not None:
             found[name] = value
     return found
-
-
-def _hidden(name: str) -> bool:
-    """Secrets, wherever they stand; a setting that counts tokens is none."""
-    upper = name.upper()
-    return withheld(upper) and any(
-        word in upper for word in ("KEY", "SECRET", "PASSWORD", "CREDENTIAL", "AUTH", "_TOKEN")
-    )
 
 
 def _commit() -> str | None:

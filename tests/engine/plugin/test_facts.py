@@ -114,6 +114,35 @@ def test_what_is_no_setting_has_a_steady_spelling() -> None:
     assert plain({3, 1, 2}) == ["1", "2", "3"]
 
 
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"token": "s3cr3t"},
+        {"apiKey": "s3cr3t", "accessToken": "s3cr3t"},
+        {"store": {"passwd": "s3cr3t", "headers": {"Authorization": "Bearer s3cr3t-text"}}},
+        {"bearer": "s3cr3t"},
+        {"url": "redis://user:s3cr3t@cache:6379"},
+        {"urls": ["redis://user:s3cr3t@a", ("redis://user:s3cr3t@b",)]},
+        {"urls": {"redis://user:s3cr3t@a"}},
+        {"redis://user:s3cr3t@a": 1},
+        {"headers": ["Authorization: Bearer s3cr3t-text"]},
+    ],
+)
+def test_no_credential_of_a_connector_is_a_fact(extra: dict[str, Any]) -> None:
+    found = facts(SimpleNamespace(**vars(config()), additional_config=extra), BUILD)
+    assert "s3cr3t" not in str(found)
+
+
+def test_settings_that_only_sound_secret_are_facts() -> None:
+    extra = {"max_tokens": 5, "tokens_per_block": 16, "num_key_value_heads": 4, "tokenizer": "t"}
+    found = facts(SimpleNamespace(**vars(config()), additional_config=extra), BUILD)
+    assert found["config"]["additional_config"] == extra
+
+
+def test_an_url_without_its_credentials_is_a_fact() -> None:
+    assert plain({"url": "redis://user:s3cr3t@cache:6379"}) == {"url": "redis://***@cache:6379"}
+
+
 def test_the_sources_are_target_draft_and_their_tokenizers() -> None:
     found = sources(config())
     assert {role: model["name"] for role, model in found["models"].items()} == {

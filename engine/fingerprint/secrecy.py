@@ -1,0 +1,123 @@
+"""What is secret, by its name or within a value: the one rule for facts and variables.
+
+A name that may be a credential's is one, unless the words beside it say that it counts,
+or is part of a computation: a setting that is withheld costs a fact, a shown key more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+SHOWN = "***"
+"""Stands where a credential stood."""
+
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_JOINED = re.compile(
+    r"(api|access|secret|private|auth|admin|refresh|session|hf|ssh|ssl|tls|user|db|redis|root|key)"
+    r"(keys?|tokens?|pass)"
+)
+_ALWAYS = re.compile(
+    r"secret|passw(or)?d|passphrase|passcode|credential|authoriz|authentic|bearer|cookie"
+    r"|^(o?auth\d?|creds?|pwd|jwt)$"
+)
+_QUALIFIED = _set(
+    "api access admin auth private secret refresh session encryption signing master hf hub ssh"
+    " ssl tls"
+)
+"""Before a key or a token these leave no doubt, whatever follows."""
+
+_COUNTING = _set("max min num n total count size per avg")
+_TOKEN_BEFORE = _COUNTING | _set(
+    "bos eos pad unk sep cls mask eod eoi boi boa eoa image video audio vision start end begin"
+    " first last next special stop ignore suppress noise draft drafting drafted speculative"
+    " spec bad multi single input output prompt prefill decode encoder decoder batched scheduled"
+    " queued lookahead alignment block chunk padding placeholder reasoning thinking think"
+    " register soft blank cross inter intra budget cached computed added act class embed"
+    " visual"
+)
+_TOKEN_AFTER = _COUNTING | _set(
+    "id ids index indices threshold prob probs probability budget budgets tree type types limit"
+    " length len delta dim embed dropout fraction ratio classification pooling parallel wise tensor"
+    " mask block group granularity bias quant counts window"
+)
+_KEY_BEFORE = _set(
+    "num max per quant cache sort query kv value att attn attention mm dict state tensor weight"
+    " param lookup partition linear"
+)
+_KEY_AFTER = _set(
+    "value values cache head heads dim dtype scale scales norm proj projection state states size"
+    " bias multiplier query mask padding length len layout block quant quantization rotation group"
+    " groups num prefix"
+)
+_PASSES = _set(
+    "pre post grad custom graph fx fusion inductor lowering forward backward prefill decode cat"
+    " splits gemm pm normalization one two single multi first second"
+)
+"""Steps of a compilation or a model, beside which a pass is no password."""
+
+_USERINFO = re.compile(r"(?<=://)(?:[^\s/?#]*|[^\s/:@]*:(?!\d+(?:[/?#]|$))\S*)@")
+"""Also with a slash in the password, which a URL must not hold and some do."""
+
+_BEARER = re.compile(r"\b(bearer\s+)[^\s\"',;]{6,}", re.IGNORECASE)
+_NAMED = re.compile(r"([A-Za-z0-9_.\-]+)[\"']?\s*[=:](?!//)\s*[\"']?")
+_BARE = re.compile(r"(?:(?:bearer|basic|token)\s+)?[^\s&;,\"'}\]]*", re.IGNORECASE)
+_QUOTED = re.compile(r"[^\"']*")
+
+
+def secret(name: str) -> bool:
+    """Whether what bears this name is a credential, in whatever case it is spelt.
+
+    >>> [secret(name) for name in ("VLLM_API_KEYS", "accessToken", "passwd", "authorization")]
+    [True, True, True, True]
+    >>> [secret(name) for name in ("max_tokens", "tokensPerBlock", "num_key_value_heads")]
+    [False, False, False]
+    """
+    words = tuple(_words(name))
+    return any(_is_secret(words, at) for at in range(len(words)))
+
+
+def redacted(text: str) -> str:
+    """`text` without the credentials in it: of a URL, after a name, of a header.
+
+    >>> redacted("redis://user:pw@cache:6379"), redacted("max_tokens=5")
+    ('redis://***@cache:6379', 'max_tokens=5')
+    >>> redacted("https://hub/x?api_key=s&k=5")
+    'https://hub/x?api_key=***&k=5'
+    """
+    text = _BEARER.sub(rf"\1{SHOWN}", _USERINFO.sub(f"{SHOWN}@", text))
+    parts, at = [], 0
+    for named in _NAMED.finditer(text):
+        if named.start() >= at and secret(named[1]):
+            value = (_QUOTED if named[0][-1] in "\"'" else _BARE).match(text, named.end())
+            if value and value[0]:
+                parts += [text[at : named.end()], SHOWN]
+                at = value.end()
+    return "".join((*parts, text[at:]))
+
+
+def _words(name: str) -> Iterator[str]:
+    for part in re.split(r"[^A-Za-z0-9]+", _CAMEL.sub("_", name)):
+        joined = _JOINED.fullmatch(part.lower())
+        yield from joined.groups() if joined else (part.lower(),) if part else ()
+
+
+def _is_secret(words: tuple[str, ...], at: int) -> bool:
+    word = words[at]
+    before = words[at - 1] if at else ""
+    after = words[at + 1] if at + 1 < len(words) else ""
+    if word == "pass":
+        return after in ("", "file", "env", "value") and not _PASSES.intersection(words)
+    if word in ("key", "keys"):
+        known = before in _KEY_BEFORE or after in _KEY_AFTER
+    elif word in ("token", "tokens"):
+        counted = word == "tokens" and bool(_COUNTING.intersection(words))
+        known = counted or before in _TOKEN_BEFORE or after in _TOKEN_AFTER
+    else:
+        return bool(_ALWAYS.search(word))
+    return before in _QUALIFIED or not known
