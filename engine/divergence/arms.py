@@ -56,6 +56,11 @@ class Arm:
         """The name that requests use."""
         return self.facts.model
 
+    @property
+    def drafts_by_text(self) -> bool:
+        """Whether its drafter finds something in some texts only: no draft is no standstill."""
+        return (self.facts.method or "").startswith(("ngram", "suffix"))
+
     def identity(self) -> dict[str, Any]:
         """What makes two runs comparable: they may be one run only where all of it is the same."""
         facts = self.facts

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from specdeck.engine.divergence.arms import Arm
 from specdeck.engine.divergence.ask import Asker, Refused
 from specdeck.engine.divergence.prompts import Prompt, PromptSet
+from specdeck.engine.divergence.sampled_verdict import ALPHA, Shown, doubted, judged
 from specdeck.engine.divergence.statistics import holm
 from specdeck.engine.divergence.verdict import Verdict
 from specdeck.engine.errors import Unsupported
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 
 FEW = 4
 """Continuations at once beside production that must not feel it."""
-ALPHA = 0.01
-"""The chance of accusing an honest engine in one run."""
-
 _HELD = 4_000_000
 """Figures of the deals that are held at a time: 16 MB, however many prompts and draws."""
 
@@ -130,7 +128,7 @@ async def distributions(
     rounds = max(1999, int(2 / ALPHA) * (prompts.count + 1))
     sums, controls = np.zeros(rounds + 1), np.zeros(rounds + 1)
     tested: list[Tested] = []
-    refused, why = 0, ""
+    refused, why, shown = 0, "", Shown(drafted=await lab.drafted())
     for number, prompt in enumerate(prompts):
         said(number)
         drawn = await _drawn(lab, prompt, sampling, pace)
@@ -138,6 +136,7 @@ async def distributions(
             refused, why = refused + 1, drawn.reason
             continue
         serving, reference, again = drawn
+        shown.count(await lab.drafted(), [*serving, *reference])
         one, other = gs(serving, reference, rounds, random), gs(again, reference, rounds, random)
         sums += one
         controls += other
@@ -148,6 +147,7 @@ async def distributions(
     word = judged(
         corrected(tested, pooled, control=False), corrected(tested, control, control=True)
     )
+    word = doubted(word, shown, sampling.samples, len(tested), by_text=lab.arms[0].drafts_by_text)
     return Distributions(
         word, sampling, tuple(tested), pooled, control, refused, lab.arms, clock() - began
     )
@@ -237,13 +237,3 @@ def p_value(statistics: np.ndarray) -> float:
 def corrected(tested: Iterable[Tested], pooled: float, *, control: bool) -> tuple[float, ...]:
     """The p-values of the prompts and, last, of all together, after Holm's correction."""
     return holm([*(one.control if control else one.p for one in tested), pooled])
-
-
-def judged(p_values: Iterable[float], controls: Iterable[float]) -> Verdict:
-    """Fails where a corrected p-value is low, and none of the control's is."""
-    lowest, control = min(p_values), min(controls)
-    if lowest >= ALPHA:
-        return Verdict("pass", f"no difference was seen (p = {lowest:.2g})")
-    if control < ALPHA:
-        return Verdict("inconclusive", "the reference's draws differ from its own as well")
-    return Verdict("fail", f"the arms draw from different distributions (p = {lowest:.2g})")

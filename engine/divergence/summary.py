@@ -162,7 +162,7 @@ def outcome(
         floor_material=floor.counts["material"],
         stream_only=totals.stream_only,
         drafted=totals.serving.drafted,
-        idle=None if _by_text(arms[0]) else totals.serving.idle,
+        idle=None if arms[0].drafts_by_text else totals.serving.idle,
     )
     return Outcome(
         verdict(evidence, threshold), threshold, totals, classes, arms, floor, refused, calls,
@@ -197,11 +197,6 @@ def _notices(arms: tuple[Arm, Arm], totals: Totals, classes: Classes) -> Iterabl
         yield f"{classes.material_unconfirmed} material cases were not looked at a third time"
     if totals.serving_floor.count and not totals.floor.count:
         yield "the serving arm does not repeat itself, the reference does"
-
-
-def _by_text(arm: Arm) -> bool:
-    """Whether the drafter finds something in some texts only, so that none is no stop."""
-    return (arm.facts.method or "").startswith(("ngram", "suffix"))
 
 
 def _arm(arm: Arm, totals: ArmTotals) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from specdeck.engine.divergence.statistics import Rate, above, prompts_wanted
 
 Word = Literal["pass", "fail", "inconclusive"]
 SIGNIFICANT = 0.05
-_IDLE = 0.1
+IDLE = 0.1
 """The share of answers without drafts up to which a check is one of speculation."""
 
 
@@ -76,7 +76,7 @@ def _idle(found: Evidence) -> Verdict | None:
 def _doubted(found: Evidence, weighed: Verdict) -> Verdict:
     """What was `weighed`, unless a pass rests on answers in which speculation had no part."""
     idle = found.idle
-    if weighed.word == "pass" and idle is not None and (idle.rate or 0.0) > _IDLE:
+    if weighed.word == "pass" and idle is not None and (idle.rate or 0.0) > IDLE:
         text = (
             f"nothing was drafted for {idle.count} of {idle.of} serving answers,"
             " so speculation was not tried in them"

@@ -7,18 +7,12 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import numpy as np
+import pytest
 
-from specdeck.engine.divergence.sampled import (
-    ALPHA,
-    Distributions,
-    Sampling,
-    distributions,
-    gs,
-    judged,
-    p_value,
-)
+from specdeck.engine.divergence.sampled import Distributions, Sampling, distributions, gs, p_value
 from specdeck.engine.divergence.sampled_memory import kept
 from specdeck.engine.divergence.sampled_report import markdown, text, written
+from specdeck.engine.divergence.sampled_verdict import ALPHA, judged, samples_wanted
 
 
 def draws(seed: int, biased: float = 0.0, count: int = 128) -> list[tuple[int, ...]]:
@@ -78,6 +72,69 @@ async def test_a_biased_arm_is_found_and_its_control_is_clean(bench: Any) -> Non
     assert data["control"]["p_lowest"] > ALPHA
     lowest = sorted(data["cases"], key=lambda case: case["p"])[:2]
     assert {case["prompt"] for case in lowest} == {2, 5}
+
+
+def page(drafted: int | None) -> str:
+    """A metrics page after so many drafted tokens; None for an engine without a drafter."""
+    known = "" if drafted is None else f"vllm:spec_decode_num_draft_tokens_total {drafted}\n"
+    return f"vllm:generation_tokens_total 5\nvllm:num_requests_running 0\n{known}"
+
+
+async def test_draws_that_were_drafted_for_say_so_by_a_pass(bench: Any) -> None:
+    engine = bench.engine(pages=[page(100 * n) for n in range(20)])
+    found = await sampled(bench, engine, 8)
+    assert found.verdict.word == "pass"
+    assert "draft" not in found.verdict.reason
+
+
+@pytest.mark.parametrize("drafted", [700, None])
+async def test_draws_without_drafts_are_no_pass(bench: Any, drafted: int | None) -> None:
+    found = await sampled(bench, bench.engine(pages=[page(drafted)]), 8)
+    assert found.verdict.word == "inconclusive"
+    assert "drafted nothing" in found.verdict.reason
+
+
+async def test_draws_after_drafting_stopped_are_no_pass(bench: Any) -> None:
+    engine = bench.engine(pages=[page(100 * n) for n in range(6)])
+    found = await sampled(bench, engine, 8)
+    assert found.verdict.word == "inconclusive"
+    assert "nothing was drafted during 3 of 8 prompts" in found.verdict.reason
+
+
+async def test_an_engine_that_keeps_its_counters_to_itself_passes_with_that_said(
+    bench: Any,
+) -> None:
+    found = await sampled(bench, bench.engine(), 4)
+    assert found.verdict.word == "pass"
+    assert "does not say whether it drafted" in found.verdict.reason
+
+
+async def test_a_difference_without_drafts_is_still_one(bench: Any) -> None:
+    faults = {f"prompt {n}": bench.fault(1, margin=1.0) for n in (2, 5)}
+    found = await sampled(bench, bench.engine(faults=faults, pages=[page(7)]), 8)
+    assert found.verdict.word == "fail"
+
+
+async def test_first_tokens_alone_are_nothing_compared(bench: Any) -> None:
+    async with bench.lab(bench.engine()) as lab:
+        found = await distributions(lab, bench.many(4), Sampling(tokens=1))
+    assert found.verdict.word == "inconclusive"
+    assert "nothing was compared" in found.verdict.reason
+
+
+async def test_too_few_draws_to_accuse_anybody_say_how_many_would_do(bench: Any) -> None:
+    async with bench.lab(bench.engine()) as lab:
+        found = await distributions(lab, bench.many(1), Sampling(samples=4, tokens=2))
+    assert found.verdict.word == "inconclusive"
+    assert f"at least {samples_wanted(1)}" in found.verdict.reason
+
+
+def test_the_draws_wanted_can_tell_even_what_never_agrees() -> None:
+    count = samples_wanted(1)
+    random = np.random.default_rng(1)
+    for n, reached in ((count, True), (count - 1, False)):
+        lowest = p_value(gs([(1, 2)] * n, [(1, 3)] * n, 9999, random))
+        assert (2 * lowest < ALPHA) == reached
 
 
 async def test_a_run_is_kept_apart_from_greedy_ones_and_compared_with_its_own(bench: Any) -> None:
