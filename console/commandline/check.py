@@ -121,6 +121,7 @@ def command(**options: Any) -> int:
         return shown(options)
     options["limit"] = options["limit"] or (_PROMPTS_SAMPLED if options["sampled"] else _PROMPTS)
     found = prompts(options["source"], options["limit"])
+    checking.refuse_case(options, found)
     work = checking.sampled if options["sampled"] else checking.once
     if options["every"] is not None:
         work = checking.repeated

@@ -8,17 +8,18 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from specdeck.console.commandline.check_files import refuse_places, tried, written
 from specdeck.console.commandline.check_trip import armed, tripped
 from specdeck.console.commandline.engines import Access, access
 from specdeck.console.commandline.talk import emit, say
 from specdeck.console.commandline.ticker import Ticker
 from specdeck.engine.divergence import canary, earlier, report
-from specdeck.engine.divergence.bundle import bundle, chosen
 from specdeck.engine.divergence.lab import Engine, Lab, Plan, run
 from specdeck.engine.divergence.request import Settings
 from specdeck.engine.errors import ConfigError, EngineError, SpecdeckError, UsageError
@@ -41,8 +42,8 @@ async def once(options: Options, prompts: PromptSet) -> int:
     gauges = _gauges(options)
     await armed(options)
     data = await _compared(options, prompts)
-    _told(options, data, prompts, gauges)
-    return CODES[data["verdict"]]
+    unwritten = _told(options, data, prompts, gauges)
+    return CODES[data["verdict"]] or unwritten
 
 
 async def repeated(options: Options, prompts: PromptSet) -> int:
@@ -56,12 +57,14 @@ async def repeated(options: Options, prompts: PromptSet) -> int:
         began = time.monotonic()
         try:
             # Each check stands for its day; only what was cut short within it goes on.
-            _told(options, await _compared(options, prompts), prompts, gauges)
+            data = await _compared(options, prompts)
         except (EngineError, ConfigError) as error:
             say(f"specdeck: {error.line()}")
             if gauges is not None:
                 gauges.failed()
-                _write(options, gauges)
+                tried(partial(_write, options, gauges))
+        else:
+            _told(options, data, prompts, gauges)
         await asyncio.sleep(max(0.0, every - (time.monotonic() - began)))
         prompts = read_again(options, prompts)
 
@@ -90,13 +93,12 @@ async def sampled(options: Options, prompts: PromptSet) -> int:
             data = found.as_json()
             past = kept(lab, data, prompts, Checks(store), time.time())
     data = {**data, "history": past.as_json(), "tripped": await tripped(options, data)}
-    for path in options["reports"]:
-        sampled_report.written(data, path)
-    if options["as_json"]:
-        emit(data)
-    else:
-        click.echo(sampled_report.text(data))
-    return CODES[data["verdict"]]
+    try:
+        _shown(options, data, sampled_report.text)
+    finally:
+        settings = plan(options).settings
+        unwritten = written(options, data, prompts, settings, form=sampled_report.written)
+    return CODES[data["verdict"]] or unwritten
 
 
 def _drawing(prompts: PromptSet) -> Callable[[int], None]:
@@ -158,33 +160,28 @@ async def _compared(options: Options, prompts: PromptSet) -> dict[str, Any]:
 
 def _told(
     options: Options, data: dict[str, Any], prompts: PromptSet, gauges: canary.Gauges | None
-) -> None:
-    """Writes a check down wherever that was asked for."""
-    for path in options["reports"]:
-        report.written(data, path)
-    if options["bundle"]:
-        _bundled(options, data, prompts)
+) -> int:
+    """Prints a check, then writes it down wherever that was asked for.
+
+    0, or the code of what could not be written: that costs neither the figures nor other
+    files, and a reader who has gone costs no file.
+    """
+    try:
+        _shown(options, data, report.text)
+    finally:
+        shown = 0
+        if gauges is not None:
+            gauges.show(data, time.time())
+            shown = tried(partial(_write, options, gauges))
+        unwritten = written(options, data, prompts, plan(options).settings)
+    return shown or unwritten
+
+
+def _shown(options: Options, data: dict[str, Any], text: Callable[[dict[str, Any]], str]) -> None:
     if options["as_json"]:
         emit(data)
     else:
-        click.echo(report.text(data))
-    if gauges is not None:
-        gauges.show(data, time.time())
-        _write(options, gauges)
-
-
-def _bundled(options: Options, data: dict[str, Any], prompts: PromptSet) -> None:
-    case = chosen(data, options["case"])
-    if case is None:
-        say("specdeck: nothing differs, so there is no case to bundle")
-        return
-    prompt = prompts.find(case["prompt"])
-    if prompt is None or prompt.hash() != case["prompt_hash"]:
-        say(f"specdeck: {prompts.path} was edited, so there is no prompt to bundle")
-        return
-    keyed = bool(options["api_key_env"] or options["reference_api_key_env"])
-    settings = plan(options).settings
-    report.save(options["bundle"], bundle(data, case, prompt, settings, keyed=keyed))
+        click.echo(text(data))
 
 
 def _gauges(options: Options) -> canary.Gauges | None:
@@ -212,6 +209,14 @@ async def _reference(options: Options, ours: Access, stack: AsyncExitStack) -> A
     return None
 
 
+def refuse_case(options: Options, prompts: PromptSet) -> None:
+    """UsageError for a --case that the prompts do not have."""
+    case = options["case"]
+    if case is not None and case > prompts.count:
+        remedy = f"there are {prompts.count}: give one of them, or --limit"
+        raise UsageError(f"--case: there is no prompt {case}", remedy=remedy)
+
+
 def refuse_nonsense(options: Options) -> None:
     """UsageError for options that make no sense together."""
     if options["hard"] and options["reference"]:
@@ -228,8 +233,7 @@ def refuse_nonsense(options: Options) -> None:
         raise UsageError("--metrics-port answers while --every runs", remedy="give --every as well")
     if options["private"] and options["bundle"]:
         raise UsageError("--bundle holds a prompt, --private keeps none", remedy="give one of them")
-    for path in options["reports"]:
-        report.form_of(path)
+    refuse_places(options)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,20 @@ def save(path: Path, content: str) -> None:
     except OSError as error:
         why = (error.strerror or "cannot be written").lower()
         raise UsageError(f"{path}: {why}", remedy="give another file") from error
+
+
+def place(path: Path) -> None:
+    """Raises UsageError where a file of this name can be seen to be impossible to write."""
+    folder, there = path.parent, os.path.exists(path)
+    if there and path.is_dir():
+        why = "is a folder"
+    elif not there and not os.path.isdir(folder):
+        why = "no such folder"
+    elif not os.access(path if there else folder, os.W_OK):
+        why = "permission denied"
+    else:
+        return
+    raise UsageError(f"{path}: {why}", remedy="give another file")
 
 
 def form_of(path: Path) -> str:

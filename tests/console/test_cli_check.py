@@ -18,6 +18,7 @@ import pytest
 
 from specdeck.console.cli import outcome
 from specdeck.engine.control.protocol import PREFIX, TOKEN_HEADER, Capability, EngineState
+from specdeck.engine.errors import UsageError
 
 Captured = pytest.CaptureFixture[str]
 KEY = "the-api-key"
@@ -369,6 +370,11 @@ def _lower(headers: dict[str, str]) -> dict[str, str]:
         (["--sampled", "--bundle", "a.md"], 2, "--sampled has no --bundle"),
         (["--private", "--bundle", "a.md"], 2, "--private keeps none"),
         (["--metrics-port", "9123"], 2, "while --every runs"),
+        (["--report", "no/such/a.json"], 2, "no/such/a.json: no such folder"),
+        (["--sampled", "--report", "no/such/a.json"], 2, "no/such/a.json: no such folder"),
+        (["--bundle", "no/such/a.md"], 2, "no/such/a.md: no such folder"),
+        (["--metrics-file", "no/such/a.prom"], 2, "no/such/a.prom: no such folder"),
+        (["--bundle", "a.md", "--case", "9000"], 2, "no prompt 9000"),
     ],
 )
 def test_an_error_is_one_line_with_its_code(
@@ -382,6 +388,85 @@ def test_an_error_is_one_line_with_its_code(
     assert said.out == ""
     assert said.err.count("\n") == 1
     assert expected in said.err
+    assert [body for body in engine.asked if "max_tokens" in body] == []
+
+
+def test_a_case_that_did_not_differ_costs_neither_the_outcome_nor_its_code(
+    engine: Server, prompts: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    page = tmp_path / "bundle.md"
+    words = ["--prompts", str(prompts), "--bundle", str(page), "--case", "17", "--json"]
+    assert outcome(["check", engine.url, *words]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["verdict"] == "pass"
+    assert "prompt 17 is no case" in said.err
+    assert not page.exists()
+
+
+@pytest.mark.parametrize("more", [[], ["--sampled", "--samples", "16"]])
+def test_a_report_that_cannot_be_written_costs_no_other_and_is_no_pass(
+    more: list[str], engine: Server, prompts: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    good, bad = tmp_path / "good.md", tmp_path / f"{'a' * 300}.md"
+    files = ["--report", str(bad), "--report", str(good)]
+    words = ["--prompts", str(prompts), "--limit", "3", "--max-mismatch", "90%", *more, *files]
+    assert outcome(["check", engine.url, *words, "--json"]) == 2
+    said = capsys.readouterr()
+    assert json.loads(said.out)["verdict"] == "pass"
+    assert "file name too long" in said.err
+    assert "pass" in good.read_text()
+
+
+def test_the_code_of_a_failed_check_stays_where_its_report_cannot_be_written(
+    engine: Server, prompts: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    engine.wrong = {"prompt 2"}
+    words = ["--prompts", str(prompts), "--limit", "3", "--report", f"{tmp_path}/{'a' * 300}.md"]
+    assert outcome(["check", engine.url, *words]) == 1
+    assert "verdict" in capsys.readouterr().out
+
+
+def test_a_report_is_written_though_nobody_hears(
+    engine: Server, prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from specdeck.console.commandline import checking
+
+    def gone(data: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checking, "emit", gone)
+    page = tmp_path / "a.md"
+    words = ["--prompts", str(prompts), "--limit", "3", "--report", str(page), "--json"]
+    outcome(["check", engine.url, *words])
+    assert "specdeck check" in page.read_text()
+
+
+def test_a_canary_goes_on_where_a_report_cannot_be_written(
+    engine: Server,
+    prompts: Path,
+    tmp_path: Path,
+    capsys: Captured,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from specdeck.console.commandline import checking
+
+    words = ["check", engine.url, "--prompts", str(prompts), "--limit", "3", "--json"]
+    assert outcome(words) == 1
+    found, rounds = json.loads(capsys.readouterr().out), iter(range(2))
+
+    async def compared(options: object, prompts: object) -> dict[str, Any]:
+        if next(rounds, None) is None:
+            raise UsageError("that is enough")
+        return {**found, "verdict": "pass"}
+
+    monkeypatch.setattr(checking, "_compared", compared)
+    gauges = tmp_path / "a.prom"
+    files = ["--report", f"{tmp_path}/{'a' * 300}.md", "--metrics-file", str(gauges)]
+    assert outcome([*words, "--every", "0.01s", *files]) == 2
+    said = capsys.readouterr()
+    assert len(said.out.splitlines()) == 2
+    assert said.err.count("file name too long") == 2
+    assert f'specdeck_check_up{{engine="{engine.url}"}} 1.0' in gauges.read_text()
 
 
 def test_an_engine_that_is_away_is_code_3(capsys: Captured) -> None:
