@@ -26,6 +26,7 @@ from specdeck.engine.config.schema import Block, Settings
 from specdeck.engine.config.secrets import check_environment
 from specdeck.engine.config.spellings import GONE, MOVED, REFUSED, SECRET, SPECULATIVE
 from specdeck.engine.config.translate import translated
+from specdeck.engine.config.tuned import check_tuned
 
 _OWN = frozenset(Settings.model_fields)
 _PHRASES = {
@@ -70,6 +71,7 @@ def checked(document: Document, arguments: Arguments) -> Config:
         raise document.error((), "no `model` to serve", "add `model: …`, or `attach:` with a `url`")
     _check_sampling(document, settings, engine_args)
     notices += _bounds(document, settings, engine_args)
+    check_tuned(document, settings.orchestration)
     resolved_args, added = with_exact(
         document, settings.exact_models, resolved(engine_args, document.path.parent)
     )

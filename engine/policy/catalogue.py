@@ -117,23 +117,42 @@ breaker.loss?
 
 
 def configured(orchestration: Mapping[str, Any]) -> tuple[Catalogue, dict[str, str]]:
-    """What a config's `orchestration` makes of them, and the blocks that it makes no sense of.
+    """What a config's `orchestration` makes of them, and the blocks that it makes no whole of.
 
-    Such a block has its defaults, and the reason is there for whoever wants to use it.
+    The values at odds with the others are left out, and the reasons are there for whoever
+    wants to use the block.
 
     >>> found, wrong = configured({"max_draft_length": 4, "min_draft_length": 5})
     >>> found.goodput.max_draft_length, wrong
     (4, {'threshold': 'min_draft_length=5 is more than max_draft_length=4'})
     """
     found, wrong = Catalogue(), {}
-    for block, cls in BLOCKS.items():
-        names = _SPELLED[block]
-        given = {names[key]: value for key, value in orchestration.items() if key in names}
-        try:
-            found = replace(found, **{block: parameters(cls, given)})
-        except ParameterError as error:
-            wrong[block] = str(error)
+    for block in BLOCKS:
+        made, refused = block_of(block, orchestration)
+        found = replace(found, **{block: made})
+        if refused:
+            wrong[block] = ", ".join(refused.values())
     return found, wrong
+
+
+def block_of(block: str, orchestration: Mapping[str, Any]) -> tuple[Any, dict[str, str]]:
+    """What a config's `orchestration` makes of one block, and why not of which of its keys.
+
+    >>> block_of("breaker", {"breaker": "never", "draft_acceptance_threshold": 0.98})[1]
+    {'draft_acceptance_threshold': 'acceptance_floor=0.98 is more than repetition=0.97'}
+    """
+    cls, names = BLOCKS[block], _SPELLED[block]
+    given = {key: value for key, value in orchestration.items() if key in names}
+    try:
+        return parameters(cls, {names[key]: value for key, value in given.items()}), {}
+    except ParameterError:
+        made, refused = cls(), {}
+    for key, value in given.items():
+        try:
+            made = parameters(cls, {names[key]: value}, made)
+        except ParameterError as error:
+            refused[key] = str(error)
+    return made, refused
 
 
 def _unset(block: str, own: str, value: Value) -> Value:

@@ -106,6 +106,17 @@ def test_vllm_arguments_pass_through_as_given(loaded: Loaded) -> None:
         ),
         ("attach:\n  url: host\n", "c.yaml:1: 'host' is not a URL such as http://127.0.0.1:8000"),
         (
+            "model: a/b\norchestration:\n  breaker: never\n  draft_acceptance_threshold: 98%\n",
+            "c.yaml:4: `draft_acceptance_threshold` makes no sense for the breaker: "
+            "acceptance_floor=0.98 is more than repetition=0.97: change it or leave it out",
+        ),
+        (
+            "model: a/b\norchestration:\n  adaptive_draft: true\n  policy: threshold\n"
+            "  max_draft_length: 1\n",
+            "c.yaml:5: `max_draft_length` makes no sense for the threshold policy: "
+            "min_draft_length=2 is more than max_draft_length=1: change it or leave it out",
+        ),
+        (
             "model: a/b\nuds: /tmp/s\n",
             "c.yaml:2: `uds` is not for a config: leave it out: specdeck talks HTTP on a port",
         ),
@@ -113,6 +124,14 @@ def test_vllm_arguments_pass_through_as_given(loaded: Loaded) -> None:
 )
 def test_what_is_wrong_is_one_line_with_its_place(refused: Refused, text: str, line: str) -> None:
     assert refused(text) == line
+
+
+@pytest.mark.parametrize("policy", ["", "  adaptive_draft: true\n", "  policy: threshold\n"])
+def test_bounds_that_only_another_policy_could_not_go_by_are_taken(
+    loaded: Loaded, policy: str
+) -> None:
+    config = loaded(f"model: a/b\norchestration:\n  max_draft_length: 1\n{policy}")
+    assert config.orchestration.max_draft_length == 1
 
 
 def test_a_secret_is_never_repeated_in_its_error(refused: Refused) -> None:

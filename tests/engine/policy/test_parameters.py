@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from specdeck.engine.policy import parameters as p
+from specdeck.engine.policy.catalogue import configured
 
 
 @pytest.mark.parametrize(
@@ -39,3 +40,24 @@ def test_nonsense_is_refused_with_the_reason(cls: type, given: dict[str, Any], r
 def test_what_is_not_given_stays_as_it_was() -> None:
     base = p.Threshold(min_draft_length=3)
     assert p.parameters(p.Threshold, {"max_draft_length": 4}, base) == p.Threshold(3, 4)
+
+
+def test_a_value_that_makes_no_sense_does_not_take_the_others_of_its_block_along() -> None:
+    found, wrong = configured(
+        {
+            "draft_acceptance_threshold": 0.98,
+            "breaker": "never",
+            "fallback_after_low_acceptance": 2000,
+        }
+    )
+    assert found.breaker == p.Breaker(automatic="never")
+    assert list(wrong) == ["breaker"]
+    assert wrong["breaker"].startswith("acceptance_floor=0.98 is more than repetition=0.97")
+    assert "windows=2000" in wrong["breaker"]
+
+
+def test_values_that_make_sense_together_are_taken_whatever_their_order() -> None:
+    for given in ({"min_draft_length": 20, "max_draft_length": 24}, {"max_draft_length": 1}):
+        found, wrong = configured(given)
+        assert found.goodput.max_draft_length == given["max_draft_length"]
+        assert ("threshold" in wrong) == (len(given) == 1)
