@@ -21,9 +21,16 @@ _NO_WEIGHTS = frozenset({"training_args.bin", "optimizer.bin", "scheduler.bin", 
 _NAMELESS = ("_name_or_path", "transformers_version")
 """Keys of a config.json that say where it came from and not what it is."""
 
-_RULES = ("normalizer", "pre_tokenizer", "post_processor", "decoder", "added_tokens")
+_FORMAT = frozenset({"version"})
+"""What in a tokenizer.json says how it is written and not what it does."""
+
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token", "add_bos_token", "add_eos_token",
-            "tokenizer_class")  # fmt: skip
+            "tokenizer_class", "additional_special_tokens", "added_tokens_decoder", "legacy",
+            "add_prefix_space", "split_special_tokens", "clean_up_tokenization_spaces",
+            "do_lower_case", "truncation_side")  # fmt: skip
+_SLOW = (("vocab", "vocab.json"), ("merges", "merges.txt"))
+_BESIDE = (("model", "tokenizer.model"), ("tekken", "tekken.json"))
+"""Read by some of vLLM's tokenizer modes although there is a tokenizer.json."""
 
 
 def folder(model: str, revision: str | None, environment: Mapping[str, str]) -> Path | None:
@@ -88,17 +95,26 @@ def tokenizer(where: Path) -> dict[str, str | None]:
     }
     fast = _json(where / "tokenizer.json")
     if fast is not None:
-        model = fast.get("model") or {}
-        found["vocab"] = _digest({"vocab": model.get("vocab")})
-        found["merges"] = _digest({"merges": model.get("merges")})
-        found["rules"] = _digest({key: fast.get(key) for key in _RULES})
-        return found
-    for part, name in (("vocab", "vocab.json"), ("merges", "merges.txt"),
-                       ("model", "tokenizer.model"), ("tekken", "tekken.json")):  # fmt: skip
+        found |= _fast(fast)
+    for part, name in _BESIDE if fast is not None else (*_SLOW, *_BESIDE):
         path = where / name
         if path.is_file():
             found[part] = hashlib.sha256(path.read_bytes()).hexdigest()
     return found
+
+
+def _fast(document: Mapping[str, Any]) -> dict[str, str | None]:
+    """A tokenizer.json in three parts, which together are the whole of it."""
+    model = document.get("model")
+    parts = model if isinstance(model, dict) else {}
+    rest = {key: value for key, value in document.items() if key not in _FORMAT}
+    if parts:
+        rest["model"] = {k: v for k, v in parts.items() if k not in ("vocab", "merges")}
+    return {
+        "vocab": _digest({"vocab": parts.get("vocab")}),
+        "merges": _digest({"merges": parts.get("merges")}),
+        "rules": _digest(rest),
+    }
 
 
 def _template(where: Path, settings: Mapping[str, Any]) -> str | None:

@@ -90,6 +90,72 @@ def test_a_merge_moves_the_merges_alone(model: Path) -> None:
     assert {name for name in before if before[name] != after[name]} == {"merges"}
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": {"type": "WordPiece"}},
+        {"model": {"ignore_merges": True}},
+        {"model": {"byte_fallback": True}},
+        {"model": {"unheard_of": 1}},
+        {"pre_tokenizer": {"type": "ByteLevel"}},
+        {"truncation": {"max_length": 8}},
+        {"unheard_of": 1},
+    ],
+)
+def test_every_other_part_of_a_tokenizer_moves_its_rules(
+    model: Path, change: dict[str, Any]
+) -> None:
+    def parts(change: dict[str, Any]) -> dict[str, str]:
+        bpe = {"type": "BPE", "vocab": {"a": 0}, "merges": [], "ignore_merges": False}
+        whole = {"added_tokens": [], **change, "model": {**bpe, **change.get("model", {})}}
+        (model / "tokenizer.json").write_text(json.dumps(whole))
+        found: dict[str, str] = gathered(target=model)["model"]["tokenizer"]
+        return found
+
+    before, after = parts({}), parts(change)
+    assert {name for name in before if before[name] != after[name]} == {"rules"}
+
+
+def test_the_format_of_a_tokenizers_file_moves_nothing(model: Path) -> None:
+    before = gathered(target=model)["model"]["tokenizer"]
+    same = {"version": "1.0", **json.loads((model / "tokenizer.json").read_text())}
+    (model / "tokenizer.json").write_text(json.dumps(same, indent=4, sort_keys=True))
+    assert gathered(target=model)["model"]["tokenizer"] == before
+
+
+@pytest.mark.parametrize("name", ["tekken.json", "tokenizer.model"])
+def test_a_second_tokenizer_beside_the_first_is_digested_too(model: Path, name: str) -> None:
+    first = gathered(target=model)["model"]["tokenizer"]
+    (model / name).write_text("one")
+    one = gathered(target=model)["model"]["tokenizer"]
+    (model / name).write_text("two")
+    two = gathered(target=model)["model"]["tokenizer"]
+    (part,) = one.keys() - first.keys()
+    assert one[part] != two[part]
+    assert {key: one[key] for key in first} == {key: two[key] for key in first} == first
+
+
+@pytest.mark.parametrize("content", ["[]", '{"model": [1]}', '{"model": null}'])
+def test_a_tokenizer_of_an_odd_form_ends_no_reading(model: Path, content: str) -> None:
+    (model / "tokenizer.json").write_text(content)
+    found = gathered(target=model)
+    assert found["model"]["target"]["weights"]
+    assert found["model"]["tokenizer"] or found["unread"][0]["fact"] == "model.tokenizer"
+
+
+@pytest.mark.parametrize(
+    "setting", [{"add_prefix_space": True}, {"split_special_tokens": True}, {"eos_token": "</s>"}]
+)
+def test_a_setting_of_the_tokenizer_moves_what_is_special(
+    model: Path, setting: dict[str, Any]
+) -> None:
+    before = gathered(target=model)["model"]["tokenizer"]
+    settings = {**json.loads((model / "tokenizer_config.json").read_text()), **setting}
+    (model / "tokenizer_config.json").write_text(json.dumps(settings))
+    after = gathered(target=model)["model"]["tokenizer"]
+    assert {name for name in before if before[name] != after[name]} == {"special"}
+
+
 def test_another_driver_moves_the_runtime_alone(model: Path) -> None:
     before, after = gathered(target=model), gathered(target=model, driver="575.2")
     assert before["model"] == after["model"]
