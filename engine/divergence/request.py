@@ -13,6 +13,10 @@ PIN = "specdeck_k"
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 
+_UNPENALISED = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+"""vLLM chooses a token after penalties and tells its log-probability before them: a server's
+default penalty would part what is said from the margin that judges it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -40,6 +44,8 @@ def body(
 ) -> dict[str, Any]:
     """A greedy request that asks for token ids and for the likeliest candidates at each.
 
+    Without penalties, whatever the server's defaults are.
+
     >>> b = body(Prompt(1, 1, {"prompt": "a"}), Settings(), model="m", pin=0)
     >>> b["temperature"], b["logprobs"], b["vllm_xargs"]
     (0.0, 2, {'specdeck_k': 0})
@@ -49,6 +55,7 @@ def body(
         **prompt.body,
         "max_tokens": prompt.body.get("max_tokens", settings.max_tokens),
         "temperature": 0.0,
+        **_UNPENALISED,
         "return_token_ids": True,
         "return_tokens_as_token_ids": True,
         **_logprobs(prompt, settings.candidates),
