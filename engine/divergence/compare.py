@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -77,7 +78,8 @@ class Divergence:
             for name in ("serving_top", "reference_top"):
                 data[name] = []
             data["structure"] = [
-                {**change, "reference": None, "serving": None} for change in data["structure"]
+                {**change, "path": _depth(change["path"]), "reference": None, "serving": None}
+                for change in data["structure"]
             ]
         return data
 
@@ -94,6 +96,15 @@ class Divergence:
                 "recheck": Recheck(**recheck) if recheck else None,
             }
         )
+
+
+def _depth(path: str) -> str:
+    """A path without the names in it, which an answer may have made up.
+
+    >>> _depth("$"), _depth("limit"), _depth("calls[1].limit")
+    ('depth 0', 'depth 1', 'depth 3')
+    """
+    return f"depth {0 if path == '$' else len(re.split('[.[]', path))}"
 
 
 def divergence(serving: Answer, reference: Answer) -> Divergence | None:
