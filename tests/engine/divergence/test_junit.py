@@ -1,0 +1,39 @@
+"""A check as CI systems show it."""
+
+from __future__ import annotations
+
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from specdeck.engine.divergence.junit import junit
+
+CASE = {
+    "prompt": 7, "index": 1, "serving_token": 50, "reference_token": 2, "margin_serving": 0.05,
+    "margin_reference": 0.06, "class": "structural", "recheck": None,
+    "structure": [{"path": "limit", "kind": "value", "reference": 50, "serving": 500}],
+}  # fmt: skip
+
+
+def suite(verdict: str, *cases: dict[str, Any]) -> ET.Element:
+    return ET.fromstring(
+        junit({"verdict": verdict, "reason": "why", "seconds": 1.0, "cases": cases})
+    )
+
+
+@pytest.mark.parametrize("verdict", ["pass", "inconclusive"])
+def test_only_a_fail_has_failures(verdict: str) -> None:
+    found = suite(verdict, CASE)
+    assert (found.get("tests"), found.get("failures")) == ("2", "0")
+    assert found.find(".//failure") is None
+    told = found.findtext("testcase[@name='prompt 7 token 1']/system-out")
+    assert told is not None
+    assert "limit: 50 → 500" in told
+
+
+def test_a_fail_names_every_case_that_is_no_near_tie() -> None:
+    found = suite("fail", CASE, {**CASE, "prompt": 8, "class": "near_tie"})
+    assert (found.get("tests"), found.get("failures")) == ("2", "2")
+    assert len(found.findall(".//failure")) == 2
+    assert found.find(".//system-out") is None
