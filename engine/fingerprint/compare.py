@@ -82,8 +82,7 @@ class Comparison:
     @property
     def own_moved(self) -> bool | None:
         """Whether vLLM's own fingerprint moved; None when one side does not know it."""
-        old, new = self.before.system_fingerprint, self.after.system_fingerprint
-        return None if old is None or new is None else old != new
+        return _own_moved(self.before, self.after)
 
     @property
     def _tried(self) -> bool:
@@ -174,7 +173,8 @@ def leaves(tree: Mapping[str, Any], under: str = "") -> Iterator[tuple[str, Any]
 def _verdicts(
     before: Seen, after: Seen, found: tuple[Difference, ...], probes: tuple[Moved, ...]
 ) -> Iterator[tuple[Verdict, str]]:
-    if probes and not found:
+    stray = _stray(before, after, found)
+    if probes and not found and not stray:
         yield "behaviour", f"{WORDS['behaviour']}: {_probes(probes)}"
     known = [d for d in found if not _unread(d.fact, before, after)]
     upgraded = any(d.fact == "engine.vllm" for d in known)
@@ -185,14 +185,32 @@ def _verdicts(
         named = [d for d in known if _kind(d, upgraded=upgraded) == kind]
         if named:
             yield kind, f"{WORDS[kind]}: {_listed(named)}"
-    if probes and found:
+    if stray:
+        yield "runtime", stray
+    if probes and (found or stray):
         yield "behaviour", f"behaviour changed with it: {_probes(probes)}"
     reasons = tuple(_unknown(before, after))
     if reasons:
         yield "unknown", f"{WORDS['unknown']}: {'; '.join(reasons[:3])}"
-    elif not found and not probes:
+    elif not found and not probes and not stray:
         also = ", as far as it is known" if after.partial else ""
         yield "same", WORDS["same"] + also
+
+
+def _own_moved(before: Seen, after: Seen) -> bool | None:
+    old, new = before.system_fingerprint, after.system_fingerprint
+    return None if old is None or new is None else old != new
+
+
+def _stray(before: Seen, after: Seen, found: tuple[Difference, ...]) -> str | None:
+    """vLLM's own fingerprint, where it alone tells of a change among unknown facts.
+
+    Where every fact is known it moves with what is no change, such as a model's place.
+    """
+    if found or not after.partial or not _own_moved(before, after):
+        return None
+    old, new = before.system_fingerprint, after.system_fingerprint
+    return f"vLLM's own fingerprint moved: {old} → {new}"
 
 
 def _unknown(before: Seen, after: Seen) -> Iterator[str]:

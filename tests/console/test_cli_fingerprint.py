@@ -31,6 +31,7 @@ class Server(ThreadingHTTPServer):
             "model": {"draft": {"weights": {"model.safetensors": "a" * 64}}},
             "live": {"k": 6},
         }
+        self.own = "vllm-0.32.0-09d54272"
         self.partial: list[dict[str, str]] = []
         self.readings: list[dict[str, Any]] = []
         """What is said of the reading of weights before it is finished."""
@@ -51,7 +52,7 @@ class Server(ThreadingHTTPServer):
             "fingerprint": path,
             "partial": partial,
             "progress": progress,
-            "system_fingerprint": "vllm-0.32.0-09d54272",
+            "system_fingerprint": self.own,
             "responses": {"stamped": True, "reason": None},
             "instance": "i",
         }
@@ -68,7 +69,7 @@ class Handler(BaseHTTPRequestHandler):
             "/version": {"version": "0.32.0"},
             "/v1/models": {"data": [{"id": "demo"}]},
             "/metrics": PAGE,
-            "/v1/completions": {"system_fingerprint": "vllm-0.32.0-09d54272"},
+            "/v1/completions": {"system_fingerprint": self.server.own},
         }
         if self.server.facts is not None:
             answers[f"{PREFIX}/facts"] = self.server.reply()
@@ -182,6 +183,19 @@ def test_an_engine_without_the_plugin_is_partial_and_never_equal(
     assert found["facts"]["outside"]["served"] == ["demo"]
     assert deck("verify", engine.url) == 1
     assert "not every fact is known" in capsys.readouterr().out
+
+
+def test_without_the_plugin_vllms_own_that_moved_is_a_change(
+    engine: Server, capsys: Captured
+) -> None:
+    engine.facts = None
+    assert deck("pin", engine.url) == 0
+    assert deck("verify", engine.url) == 0
+    assert "nothing changed, as far as it is known" in capsys.readouterr().out
+    engine.own = "vllm-0.32.0-11111111"
+    assert deck("verify", engine.url) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert said == ["vLLM's own fingerprint moved: vllm-0.32.0-09d54272 → vllm-0.32.0-11111111"]
 
 
 def test_a_fact_that_cannot_be_read_is_named(engine: Server, capsys: Captured) -> None:

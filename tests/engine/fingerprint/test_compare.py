@@ -164,3 +164,38 @@ def test_a_behaviour_of_another_probe_set_is_not_the_same(fingerprints: Any) -> 
     found = compared(replace(seen, behaviour=old), replace(seen, behaviour=behaviour()))
     assert found.layers["behaviour"] is None
     assert (found.same, found.verdicts[0][0]) == (False, "unknown")
+
+
+OUTSIDE = (Unread("model", "only the specdeck plugin can tell"),)
+
+
+def test_vllms_own_that_moved_is_a_change_where_the_facts_are_not_all_known(
+    fingerprints: Any,
+) -> None:
+    before = fingerprints.seen(unread=OUTSIDE, own="vllm-0.32.0-0")
+    found = compared(before, fingerprints.seen(unread=OUTSIDE, own="vllm-0.32.0-1"))
+    line = "vLLM's own fingerprint moved: vllm-0.32.0-0 → vllm-0.32.0-1"
+    assert found.verdicts == (("runtime", line),)
+    assert (found.same, found.lines(), found.own_moved) == (False, [line], True)
+
+
+def test_behaviour_that_moved_with_vllms_own_moved_with_something(fingerprints: Any) -> None:
+    before = replace(fingerprints.seen(unread=OUTSIDE, own="a"), behaviour=behaviour())
+    after = replace(fingerprints.seen(unread=OUTSIDE, own="b"), behaviour=behaviour(-0.75))
+    verdicts = compared(before, after).verdicts
+    assert [kind for kind, _ in verdicts] == ["runtime", "behaviour"]
+    assert verdicts[1][1].startswith("behaviour changed with it: ")
+
+
+@pytest.mark.parametrize("own", ["vllm-0.32.0-0", None])
+def test_vllms_own_that_stands_still_or_is_unknown_is_no_change(
+    fingerprints: Any, own: str | None
+) -> None:
+    before = fingerprints.seen(unread=OUTSIDE, own="vllm-0.32.0-0")
+    found = compared(before, fingerprints.seen(unread=OUTSIDE, own=own))
+    assert found.lines() == ["nothing changed, as far as it is known"]
+
+
+def test_vllms_own_that_moved_with_a_models_place_changes_nothing(fingerprints: Any) -> None:
+    found = compared(fingerprints.seen(own="a"), fingerprints.seen(own="b"))
+    assert (found.same, found.lines()) == (True, ["nothing changed"])
