@@ -13,7 +13,6 @@ from specdeck.engine.tuning.intervals import mean
 _BLOCK_STEPS = 16
 _BLOCKS = 40
 _FORGET_S = 600.0
-_LEAP_S = 300.0
 
 
 class _Cell:
@@ -40,7 +39,7 @@ class Curve:
 
     def __init__(self) -> None:
         self._cells: dict[tuple[int, int], _Cell] = {}
-        self._elapsed = Elapsed(_LEAP_S)
+        self._elapsed = Elapsed()
         self._at = (-1, -1)
         self._cell = _Cell()
 

@@ -11,8 +11,6 @@ from specdeck.engine.policy.step_times import StepTimes
 BLOCK_STEPS = 8
 """Steps that are taken in together, so that a step itself costs next to nothing."""
 
-_LEAP_S = 300.0
-
 
 class Experience:
     """Shared by the policy and the breaker of one engine; outlives a change of policy."""
@@ -29,7 +27,7 @@ class Experience:
         """Whether the text turned out to have changed in that block."""
         self.bucket = 0
         """Of the last step's batch size."""
-        self._elapsed = Elapsed(_LEAP_S)
+        self._elapsed = Elapsed()
         self._k = -1
         self._steps = 0
         self._sizes = 0

@@ -21,7 +21,6 @@ from specdeck.engine.tuning.intervals import Change, change
 State = Literal["baseline", "changed", "kept", "reverted", "abandoned"]
 Action = Literal["apply", "keep", "revert", "abandon"]
 
-_LEAP_S = 300.0
 _PATIENCE = 1.5
 _PATIENCE_S = 10.0
 """A trial may take so many times its seconds, and so many more, before it gives up for want
@@ -80,7 +79,7 @@ class Work:
     """
 
     def __init__(self) -> None:
-        self._elapsed = Elapsed(_LEAP_S)
+        self._elapsed = Elapsed()
         self._blocks: deque[tuple[float, _Block]] = deque(maxlen=_REMEMBERED)
         self._clear()
 
@@ -166,7 +165,7 @@ class Trial:
         self.state: State = "baseline"
         self.comparison: Comparison | None = None
         self.reason: str | None = None
-        self._elapsed = Elapsed(_LEAP_S)
+        self._elapsed = Elapsed()
         self._elapsed.at(t)
         self._before = _Blocks(parameters.block_s)
         for block in work.latest(parameters.baseline_s) if work is not None else ():

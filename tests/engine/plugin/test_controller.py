@@ -818,6 +818,29 @@ def test_time_passes_on_an_idle_engine(
     assert controller.tuning().breaker.next_probe_s == 0.0
 
 
+def test_an_idle_night_that_nobody_watched_is_as_long_as_it_was(
+    controller: Controller, engine: Engine, clock: Clock
+) -> None:
+    for k in (0, 3):
+        controller.change(Change(k=k))
+        work(controller, engine, clock)
+        clock.now += 1
+    found = controller.tuning()
+    assert found.ledger is not None
+    assert found.ledger.hour is not None
+    assert found.curve
+    clock.now += 9 * 3600
+    found = controller.tuning()
+    assert found.ledger is not None
+    assert found.ledger.hour is None
+    assert found.ledger.day is not None
+    assert found.curve == ()
+    clock.now += 20 * 3600
+    found = controller.tuning()
+    assert found.ledger is not None
+    assert found.ledger.day is None
+
+
 def test_work_of_an_hour_ago_is_no_baseline(
     controller: Controller, engine: Engine, clock: Clock
 ) -> None:

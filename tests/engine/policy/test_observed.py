@@ -3,6 +3,7 @@
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,3 +66,10 @@ def test_elapsed_time_never_falls_or_leaps(clock: list[float]) -> None:
     readings = [elapsed.at(t) for t in clock]
     assert readings == sorted(readings)
     assert all(b - a <= 10 + 1e-6 for a, b in pairwise(readings))
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=2, max_size=50))
+def test_age_takes_every_stretch_forward_in_full(clock: list[float]) -> None:
+    elapsed = Elapsed()
+    readings = [elapsed.at(t) for t in clock]
+    assert readings[-1] == pytest.approx(sum(max(0.0, b - a) for a, b in pairwise(clock)))

@@ -79,6 +79,12 @@ def test_a_lease_ends_without_any_traffic() -> None:
     assert trial.tick(99.0) is None
 
 
+def test_a_long_lease_ends_on_an_engine_that_nobody_looked_at() -> None:
+    trial = Trial(Parameters(seconds=7200.0), t=0.0, lease_s=3600.0)
+    assert trial.tick(3599.0) is None
+    assert Trial(Parameters(seconds=7200.0), t=0.0, lease_s=3600.0).tick(3600.0) == "abandon"
+
+
 def test_a_renewed_lease_lets_it_finish(engine: Any) -> None:
     trial = Trial(SHORT, t=engine.t, lease_s=8.0)
     k, actions = 1, []
