@@ -14,6 +14,7 @@ from specdeck.engine.divergence.ask import PROBE, Asker, Refused
 from specdeck.engine.divergence.compare import Divergence, divergence
 from specdeck.engine.divergence.prompts import Prompt, PromptSet
 from specdeck.engine.divergence.recheck import rechecked
+from specdeck.engine.divergence.resolution import LEAST
 from specdeck.engine.divergence.totals import Totals
 from specdeck.engine.errors import EngineError, Unsupported
 from specdeck.engine.store.checks import Checks, Compared, Pair, Run
@@ -154,7 +155,9 @@ class Check:
         self._same_prompt(prompt, s1, r1)
         cross = divergence(s1, r1)
         ruler = self.totals.calibration
-        if cross is not None and not (ruler.sound and cross.tied(ruler.near_tie())):
+        # By the least threshold: what noise has added to it by now may yet be taken off.
+        least = LEAST * ruler.resolution()
+        if cross is not None and not (ruler.sound and cross.tied(least)):
             cross = await self._again(prompt, cross, s1)
         parted: dict[Pair, Divergence | None] = {
             "cross": cross, "reference": divergence(r2, r1), "serving": divergence(s2, s1),

@@ -15,6 +15,8 @@ from specdeck.engine.divergence.verdict import Evidence, Verdict, verdict
 
 LISTED = 1000
 """The most cases that a report lists; the counts are of all."""
+CLEAR = 2.0
+"""Margins of so many near-tie thresholds, on both arms, are no accident."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +53,23 @@ class Classes:
     near_tie: float
     counts: dict[Class, int]
     material_unconfirmed: int
+    """Not looked at a third time."""
+    material_doubtful: int
+    """Those of them whose margins alone prove nothing."""
     indexes: list[int]
     listed: list[Case]
 
     @classmethod
     def of(cls, cases: Iterable[Case], near_tie: float) -> Classes:
         """Counts every case and keeps the first of them, those that matter before others."""
-        found = cls(near_tie, dict.fromkeys(CLASSES, 0), 0, [], [])
+        found = cls(near_tie, dict.fromkeys(CLASSES, 0), 0, 0, [], [])
         ties: list[Case] = []
         for case in cases:
             kind = case.divergence.kind(near_tie)
             found.counts[kind] += 1
-            found.material_unconfirmed += kind == "material" and case.divergence.recheck is None
+            if kind == "material" and case.divergence.recheck is None:
+                found.material_unconfirmed += 1
+                found.material_doubtful += not _clear(case.divergence, near_tie)
             if len(found.indexes) < 10 * LISTED:
                 found.indexes.append(case.divergence.index)
             keep = ties if kind == "near_tie" else found.listed
@@ -160,6 +167,7 @@ def outcome(
         floor=totals.floor,
         material=classes.counts["material"],
         floor_material=floor.counts["material"],
+        unconfirmed=classes.material_doubtful,
         stream_only=totals.stream_only,
         drafted=totals.serving.drafted,
         idle=None if arms[0].drafts_by_text else totals.serving.idle,
@@ -197,6 +205,14 @@ def _notices(arms: tuple[Arm, Arm], totals: Totals, classes: Classes) -> Iterabl
         yield f"{classes.material_unconfirmed} material cases were not looked at a third time"
     if totals.serving_floor.count and not totals.floor.count:
         yield "the serving arm does not repeat itself, the reference does"
+
+
+def _clear(found: Divergence, near_tie: float) -> bool:
+    """Whether both arms were so sure that nobody need look again; an ended answer has no say."""
+    margins = (found.margin_serving, found.margin_reference)
+    known = [abs(margin) for margin in margins if margin is not None]
+    wanted = 1 if None in (found.serving_token, found.reference_token) else 2
+    return len(known) >= wanted and min(known) > CLEAR * near_tie
 
 
 def _arm(arm: Arm, totals: ArmTotals) -> dict[str, Any]:

@@ -25,6 +25,8 @@ class Evidence:
     """Mismatches in which a confident token was replaced."""
     floor_material: int
     """The same of the reference against itself."""
+    unconfirmed: int = 0
+    """Those of the material ones that nobody looked at again, and whose margins prove nothing."""
     stream_only: int = 0
     drafted: int | None = None
     """Tokens drafted for the serving arm's answers; None where the engine does not say."""
@@ -53,9 +55,10 @@ def _defect(found: Evidence) -> Verdict | None:
     if found.stream_only:
         text = f"{_times(found.stream_only, 'answer')} streamed otherwise than told in one piece"
         return Verdict("fail", text)
-    if not found.material:
+    proven = found.material - found.unconfirmed
+    if not proven:
         return None
-    said = f"{_times(found.material, 'material difference')}: a confident token was replaced"
+    said = f"{_times(proven, 'material difference')}: a confident token was replaced"
     if found.floor_material:
         mine = Rate(found.material, found.mismatches.of)
         p = above(mine, Rate(found.floor_material, found.floor.of))
@@ -74,7 +77,12 @@ def _idle(found: Evidence) -> Verdict | None:
 
 
 def _doubted(found: Evidence, weighed: Verdict) -> Verdict:
-    """What was `weighed`, unless a pass rests on answers in which speculation had no part."""
+    """What was `weighed`, unless there may be a defect, or a pass rests on idle answers."""
+    if weighed.word != "fail" and found.unconfirmed:
+        cases = _times(found.unconfirmed, "material difference")
+        were = "was" if found.unconfirmed == 1 else "were"
+        text = f"{cases} {were} not looked at a third time, and margins so small prove nothing"
+        return Verdict("inconclusive", text)
     idle = found.idle
     if weighed.word == "pass" and idle is not None and (idle.rate or 0.0) > IDLE:
         text = (

@@ -94,6 +94,19 @@ async def test_a_confident_token_that_was_replaced_is_material_and_confirmed(ben
     assert case["margin_serving"] == -3.0
 
 
+async def test_what_only_the_noise_so_far_makes_a_tie_is_looked_at_again(bench: Any) -> None:
+    engine = bench.engine(faults={"prompt 1": bench.fault(1, margin=4 * bench.step)})
+    async with bench.lab(engine) as lab:
+        check = await lab.check(bench.many(1), bench.store)
+        loud = check.totals.calibration
+        loud.margins = {"serving": [1000, 0, 0, 0] + [1000] * 8}
+        loud.noise = {0: 1000}
+        assert loud.near_tie() == 8 * bench.step
+        async for _ in check.events():
+            pass
+    assert sum("prompt_logprobs" in body for body in engine.asked) == 1
+
+
 async def test_a_defect_in_2_of_100_outputs_is_found_with_500_prompts(bench: Any) -> None:
     faults = {
         f"prompt {n}": bench.fault(5, margin=0.25 + n / 50, honest=False)

@@ -14,11 +14,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from specdeck.engine.divergence.answer import Answer, Call, Piece, assembled, piece
+from specdeck.engine.divergence.arms import Arm, Facts
 from specdeck.engine.divergence.compare import Divergence, Recheck, divergence
 from specdeck.engine.divergence.prompts import BUNDLED, prompts
 from specdeck.engine.divergence.resolution import FINE, MOST, Calibration
 from specdeck.engine.divergence.statistics import Rate, holm, prompts_wanted, wilson
 from specdeck.engine.divergence.structure import differences
+from specdeck.engine.divergence.summary import Case, Outcome, outcome
+from specdeck.engine.divergence.totals import Totals
 from specdeck.engine.divergence.verdict import Evidence, verdict
 from specdeck.engine.errors import ConfigError, NotAnEngine, Unsupported
 
@@ -224,12 +227,71 @@ def test_a_missing_or_binary_file_is_one_line(tmp_path: Path) -> None:
         prompts(tmp_path / "bin")
 
 
+def weighed(*cases: Divergence, mismatches: int = 1, prompts: int = 400) -> Outcome:
+    """The outcome of a check in which `cases` differ, where margins up to 0.125 are ties."""
+    facts = Facts("demo", k=5)
+    arms = (
+        Arm("serving", "http://e", "serving", facts),
+        Arm("reference", "http://e", "soft", facts, 0),
+    )
+    totals = Totals(
+        prompts=prompts, mismatches=mismatches, reference_pairs=prompts, serving_pairs=prompts,
+        calibration=calibrated(1 / 16),
+    )  # fmt: skip
+    found = [Case(n, "abc", case) for n, case in enumerate(cases, 1)]
+    return outcome(totals, arms, cases=found, floor_cases=[], threshold=0.015)
+
+
+def parted(serving: tuple[int, float], reference: tuple[int, float]) -> Divergence:
+    """Each arm's token and its margin over the next one."""
+    (ours, mine), (theirs, yours) = serving, reference
+    found = divergence(answer([ours], [mine]), answer([theirs], [yours]))
+    assert found is not None
+    return found
+
+
+def test_ties_that_nobody_looked_at_again_are_no_defect_and_no_pass() -> None:
+    bounded = parted((50, 0.0625), (1, 0.0625))
+    found = weighed(bounded, bounded, mismatches=2)
+    assert found.classes.counts["material"] == 2
+    assert found.verdict.word == "inconclusive"
+    assert "2 material differences were not looked at a third time" in found.verdict.reason
+
+
+def test_margins_shortly_above_the_threshold_are_no_proof_either() -> None:
+    assert weighed(parted((2, 0.1875), (1, 0.1875))).verdict.word == "inconclusive"
+
+
+def test_a_confirmed_defect_fails_beside_others_that_are_not() -> None:
+    bounded = parted((50, 0.0625), (1, 0.0625))
+    confirmed = replace(bounded, recheck=Recheck(3.0, 2, 3.0))
+    found = weighed(confirmed, bounded, mismatches=2)
+    assert found.verdict.word == "fail"
+    assert found.verdict.reason.startswith("1 material difference:")
+
+
+@pytest.mark.parametrize("case", [parted((50, 2.0), (1, 2.0)), parted((2, 2.0), (1, 2.0))])
+def test_confident_margins_on_both_arms_need_no_third_look(case: Divergence) -> None:
+    assert weighed(case).verdict.word == "fail"
+
+
+def test_an_answer_that_ends_where_the_other_is_sure_to_go_on_needs_no_third_look() -> None:
+    case = divergence(answer([1]), answer([1, 2], [1.0, 2.0]))
+    assert case is not None
+    private = Divergence.from_json(case.as_json(private=True))
+    assert weighed(case).verdict.word == weighed(private).verdict.word == "fail"
+
+
+def test_too_many_unconfirmed_cases_fail_by_their_rate() -> None:
+    bounded = parted((50, 0.0625), (1, 0.0625))
+    found = weighed(*[bounded] * 40, mismatches=40)
+    assert found.verdict.word == "fail"
+    assert "at least" in found.verdict.reason
+
+
 def test_the_reports_say_the_same() -> None:
-    from specdeck.engine.divergence.arms import Arm, Facts
     from specdeck.engine.divergence.junit import junit
     from specdeck.engine.divergence.report import markdown, text
-    from specdeck.engine.divergence.summary import Case, outcome
-    from specdeck.engine.divergence.totals import Totals
 
     found = divergence(answer([1, 50], [1.0, 2.0]), answer([1, 2], [1.0, 2.0]))
     assert found is not None
