@@ -49,7 +49,8 @@ def judged(
     """Gap and rank of the divergent token, and the worst gap before it.
 
     Under a grammar the target's argmax may be forbidden, so the token that the
-    reference chose is what its preference is measured against.
+    reference chose is what its preference is measured against; None where the target
+    does not list it, as what it would prefer among the allowed ones is not known then.
     """
     at = thoughts[found.index]
     own = None if at is None else at.get(str(found.serving_token))
@@ -58,7 +59,9 @@ def judged(
     best = max(float(one["logprob"]) for one in at.values())
     if constrained:
         chosen = at.get(str(found.reference_token))
-        best = best if chosen is None else float(chosen["logprob"])
+        if chosen is None:
+            return None
+        best = float(chosen["logprob"])
     gaps = (
         []
         if constrained

@@ -17,6 +17,7 @@ from specdeck.engine.divergence.answer import Answer, Call, Piece, assembled, pi
 from specdeck.engine.divergence.arms import Arm, Facts
 from specdeck.engine.divergence.compare import Divergence, Recheck, divergence
 from specdeck.engine.divergence.prompts import BUNDLED, prompts
+from specdeck.engine.divergence.recheck import judged
 from specdeck.engine.divergence.resolution import FINE, MOST, Calibration
 from specdeck.engine.divergence.statistics import Rate, holm, prompts_wanted, wilson
 from specdeck.engine.divergence.structure import differences
@@ -57,6 +58,19 @@ def test_a_third_token_that_no_arm_lists_is_no_tie_without_a_closer_look() -> No
     assert found.bounded
     assert found.kind(0.125) == "material"
     assert replace(found, recheck=Recheck(0.06, 3, 0.06)).kind(0.125) == "near_tie"
+
+
+@pytest.mark.parametrize(
+    ("listed", "gap"), [({50: -4.0, 1: -3.5}, 0.5), ({50: -4.0}, None), ({}, None)]
+)
+def test_under_a_grammar_a_forbidden_token_is_no_measure(
+    listed: dict[int, float], gap: float | None
+) -> None:
+    found = divergence(answer([50], [0.0]), answer([1], [0.0]))
+    assert found is not None
+    thought = {"9": {"logprob": -0.1}} | {str(t): {"logprob": p} for t, p in listed.items()}
+    seen = judged(found, (50,), (thought,), constrained=True)
+    assert (None if seen is None else seen.gap) == gap
 
 
 def test_a_call_that_was_cut_short_may_be_told_in_parts() -> None:
