@@ -103,6 +103,8 @@ class Controller:
         why = "specdeck failed at watching the steps; the engine's log says why"
         self._trials.cancel(why)
         self._steering.blinded(why)
+        if (lease := self._lease) is not None:
+            self._lease = replace(lease, back=replace(lease.back, policy="fixed"))
         fixed = replace(self._steering.knobs, policy="fixed")
         self._turn(fixed, who="specdeck", reason=why)
 

@@ -794,6 +794,17 @@ def test_when_steps_are_seen_no_more_k_is_the_operators_again(
     assert engine.k == 2
 
 
+def test_a_lease_brings_no_policy_back_when_steps_are_seen_no_more(
+    controller: Controller, engine: Engine, clock: Clock
+) -> None:
+    controller.change(Change(policy="goodput"))
+    controller.change(Change(k=3, lease_s=30))
+    controller.blinded()
+    assert engine.k == 3
+    clock.now += 31
+    assert (controller.state().policy, engine.k) == ("fixed", 5)
+
+
 def test_a_breaker_held_open_stays_so_when_steps_are_seen_no_more(
     controller: Controller, engine: Engine
 ) -> None:
