@@ -128,6 +128,7 @@ class ResultsScreen(Writing, OverScreen):
                 stopped=self.stopped,
                 what=what,
                 spelt=self.spelt,
+                kept=not self.replay,
             )
             done = self.progress
             self.query_one("#bar", ProgressBar).share = (
@@ -233,10 +234,10 @@ class ResultsScreen(Writing, OverScreen):
             self.show()
 
     def action_again(self) -> None:
-        """Go on, or begin anew."""
+        """Go on, or begin anew; after a replay that was finished, check the set."""
         if self.running:
             return
-        if self.wanted is None or self.replay:
+        if self.wanted is None or (self.replay and self.case is not None):
             self.dismiss(None)
             self.below.call_later(self.below.action_batch)
             return

@@ -55,9 +55,15 @@ def duration(seconds: float) -> str:
 
 
 def progress_row(
-    progress: Progress | None, *, running: bool, stopped: bool, what: str, spelt: Spelt
+    progress: Progress | None,
+    *,
+    running: bool,
+    stopped: bool,
+    what: str,
+    spelt: Spelt,
+    kept: bool = True,
 ) -> Row:
-    """How far a run is."""
+    """How far a run is; one that is not `kept` begins again after a stop."""
     if progress is None:
         return Row((Cell(f" {what} ", "strong"), Cell("starting …" if running else "", "muted")))
     words = [Cell(f"{progress.done} of {progress.of}", "plain")]
@@ -71,7 +77,8 @@ def progress_row(
     if running and progress.seconds_left is not None:
         right.append(Cell(f"{duration(progress.seconds_left)} left ", "plain"))
     if stopped:
-        right.append(Cell(f"stopped; {spelt('results.again')} goes on ", "warn"))
+        then = "goes on" if kept else "begins again"
+        right.append(Cell(f"stopped; {spelt('results.again')} {then} ", "warn"))
     return Row((Cell(f" {what} ", "strong"), *joined(tuple(words))), joined(tuple(right)))
 
 

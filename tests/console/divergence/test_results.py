@@ -235,3 +235,40 @@ async def test_a_replay_that_is_left_is_forgotten(
         assert isinstance(below, DivergenceScreen)
         assert below.split.note is not None
         assert "forgotten" in below.split.note[1]
+
+
+async def test_a_replay_that_was_stopped_begins_again_and_says_so(
+    deck: Opens, fakes: Any, results: Opened, until: Until
+) -> None:
+    one = made(deck, fakes, pause=0.01)
+    one.bench.session.wishes = Wishes(tokens=24, replays=500, streams=1)
+    async with one.app.run_test() as pilot:
+        screen = await results(pilot, "r")
+        await until(pilot, lambda: screen.progress is not None and screen.progress.done > 1)
+        await pilot.press("x")
+        await until(pilot, lambda: not screen.running)
+        row: Any = screen.query_one("#progress")
+        assert "stopped; b begins again" in "".join(cell.text for cell in row.row.right)
+        await pilot.press("b")
+        assert pilot.app.screen is screen
+        await until(pilot, lambda: screen.progress is not None and screen.running)
+        assert screen.replay
+        assert screen.progress is not None
+        assert screen.progress.of == 500
+        with one.bench.checks() as checks:
+            assert checks.recent() == ()
+
+
+async def test_after_a_replay_comes_the_set(
+    deck: Opens, fakes: Any, results: Opened, until: Until
+) -> None:
+    one = made(deck, fakes)
+    async with one.app.run_test() as pilot:
+        screen = await results(pilot, "r")
+        await until(pilot, lambda: screen.case)
+        await pilot.press("b")
+        await until(pilot, lambda: pilot.app.screen is not screen)
+        await until(pilot, lambda: getattr(pilot.app.screen, "case", None))
+        batch = pilot.app.screen
+        assert isinstance(batch, ResultsScreen)
+        assert not batch.replay
