@@ -15,6 +15,7 @@ import click
 from specdeck.console.commandline.engines import Access, access, key_option
 from specdeck.console.commandline.fingerprint_book import Expected, webhook_option
 from specdeck.console.commandline.fingerprint_every import exports_options
+from specdeck.console.commandline.fingerprint_expect import expect_option, is_name, named
 from specdeck.console.commandline.fingerprint_looks import looked, say_progress
 from specdeck.console.commandline.fingerprint_memory import moments, note_fingerprint
 from specdeck.console.commandline.fingerprint_words import compared_lines, told
@@ -29,9 +30,6 @@ _Command = TypeVar("_Command", bound=Callable[..., object])
 _MOMENT = re.compile(r"@(\d+)")
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-expect_option = click.option(
-    "--expect", metavar="F", help="A pin's file, or a name such as sd1:p0f3a….; default: the pin."
-)
 behaviour_option = click.option(
     "--behaviour/--no-behaviour",
     default=None,
@@ -80,6 +78,7 @@ def show(
     "output",
     metavar="F",
     type=click.Path(path_type=Path, dir_okay=False),
+    callback=named,
     help="The file to write, such as one beside an eval suite; default: specdeck's own folder.",
 )
 @json_option
@@ -141,7 +140,7 @@ def verify(
     )
     from specdeck.engine.fingerprint.drift import Judge
 
-    by_name = expect is not None and _is_name(expect)
+    by_name = expect is not None and is_name(expect)
     exported = metrics_file is not None or webhook_env is not None
     refuse_nonsense(every, metrics_port, by_name=by_name, exported=exported)
     pause_s = seconds(every)
@@ -186,7 +185,7 @@ def diff(
     """
     if other is not None and expect is not None:
         raise UsageError("--expect stands for the second side", remedy="give one of them")
-    second = other or expect
+    second = expect if other is None else other
     if second is None:
         second, one = one, str(default_pin(access(one, api_key_env=api_key_env).url))
     sides = [_side(side, bool(behaviour), api_key_env) for side in (one, second)]
@@ -221,7 +220,7 @@ def _verified_name(to: Access, expect: str, *, as_json: bool) -> int:
     wanted = own_part(expect)
     layer = layer_of(wanted)
     assert layer is not None
-    seen = asyncio.run(looked(to, behaviour=layer == "behaviour"))
+    seen = asyncio.run(looked(to, behaviour=False))
     note_fingerprint(seen)
     found = seen.names[layer]
     same = found == wanted
@@ -272,13 +271,5 @@ def _history(to: Access, *, as_json: bool) -> int:
 def _pinned(to: Access, expect: str | None) -> tuple[Seen, Path]:
     from specdeck.engine.fingerprint.pins import read
 
-    place = Path(expect) if expect else default_pin(to.url)
+    place = default_pin(to.url) if expect is None else Path(expect)
     return read(place), place
-
-
-def _is_name(expect: str) -> bool:
-    from specdeck.engine.fingerprint.pins import is_name
-
-    if "sd1:" in expect and not is_name(expect):
-        raise UsageError(f"{expect!r} is no whole name", remedy="give all 16 digits of it")
-    return is_name(expect)

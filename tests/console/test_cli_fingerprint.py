@@ -151,6 +151,40 @@ def test_what_cannot_be_expected_is_wrong_usage(
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    "expect",
+    ["sd1:x0123456789abcdef", "sd1:x~0123456789abcdef", "vllm-0.32.0-0-sd1:x0123456789abcdef"],
+)
+def test_the_name_of_a_behaviour_cannot_be_expected(
+    engine: Server, capsys: Captured, expect: str
+) -> None:
+    assert deck("pin", engine.url) == 0
+    capsys.readouterr()
+    assert deck("verify", engine.url, "--expect", expect, "--json") == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "rounded" in said.err
+    assert "give a pin's file" in said.err
+    assert len(said.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", [("verify",), ("diff",), ("pin",)])
+def test_an_empty_expectation_is_not_the_default_pin(
+    engine: Server, capsys: Captured, words: tuple[str, ...]
+) -> None:
+    assert deck("pin", engine.url) == 0
+    capsys.readouterr()
+    assert deck(*words, engine.url, "--expect", "") == 2
+    said = capsys.readouterr()
+    assert (said.out, len(said.err.splitlines())) == ("", 1)
+    assert "--expect" in said.err
+
+
+def test_an_empty_second_side_is_not_the_default_pin(engine: Server) -> None:
+    assert deck("pin", engine.url) == 0
+    assert deck("diff", engine.url, "") == 2
+
+
 def test_without_a_pin_the_way_to_one_is_said(engine: Server, capsys: Captured) -> None:
     assert deck("verify", engine.url) == 2
     assert "specdeck fingerprint pin" in capsys.readouterr().err

@@ -36,6 +36,16 @@ def test_a_trembling_engine_never_moves_beyond_its_step(noise: float) -> None:
     assert [moved(behaviours[0], one) for one in behaviours[1:]] == [()] * 19
 
 
+def test_a_name_is_rounded_and_a_comparison_is_not() -> None:
+    one, other = (
+        Behaviour({"serving": (Answer((1,), (logprob,)),)}, 3, 1.0, 0.0)
+        for logprob in (-0.500049, -0.500051)
+    )
+    assert one.step == other.step == 1e-4
+    assert one.name != other.name
+    assert moved(one, other) == moved(other, one) == ()
+
+
 def test_a_shift_of_every_probability_is_seen_and_measured() -> None:
     found = moved(runs(0.0, 1), runs(0.0, 1, shift=0.03125))
     assert len(found) == 16
