@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from specdeck.engine.errors import EngineError, Unsupported
+from specdeck.engine.fingerprint.digest import is_partial
 
 if TYPE_CHECKING:
     from specdeck.engine.control.client import EngineClient
@@ -38,6 +39,8 @@ class Facts:
     system_fingerprint: str | None = None
     details: Mapping[str, Any] | None = None
     """The facts behind the fingerprint, flattened: what moved can be named later."""
+    started: float | None = None
+    """Unix time of the process, which stands for the engine where no fingerprint does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,17 @@ class Arm:
             "url": self.url, "grade": self.grade, "model": facts.model, "pin": self.pin,
             "k": facts.k, "mode": facts.mode, "fingerprint": facts.fingerprint,
             "system_fingerprint": facts.system_fingerprint,
+            "vllm": facts.vllm, "started": facts.started,
         }  # fmt: skip
+
+    def key(self) -> dict[str, Any]:
+        """What a run goes on by; a hard reference with a fingerprint may listen elsewhere by then.
+
+        Under a random port, each `--hard` starts its engine anew.
+        """
+        whole = self.facts.fingerprint is not None and not is_partial(self.facts.fingerprint)
+        moves = self.grade == "hard" and whole
+        return {**self.identity(), "url": None} if moves else self.identity()
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, for the store."""
@@ -118,7 +131,8 @@ async def described(client: EngineClient, model: str | None) -> tuple[Facts, Cap
         details = await _details(client)
         state = await client.state()
     except Unsupported:
-        return Facts(name, vllm=await client.version()), None
+        version = await client.version()
+        return Facts(name, vllm=version, started=await _started(client)), None
     return (
         Facts(
             model=name,
@@ -130,9 +144,20 @@ async def described(client: EngineClient, model: str | None) -> tuple[Facts, Cap
             fingerprint=state.fingerprint,
             system_fingerprint=state.system_fingerprint,
             details=details,
+            started=state.started if state.fingerprint is None else None,
         ),
         state.can("request_k"),
     )
+
+
+async def _started(client: EngineClient) -> float | None:
+    """When the engine's process began, as its metrics have it; None where they do not."""
+    from specdeck.engine.metrics.page import parse
+
+    try:
+        return parse(await client.page(), t=0.0, at=0.0).process_start
+    except EngineError:
+        return None
 
 
 async def _details(client: EngineClient, sleep: Sleep = asyncio.sleep) -> dict[str, Any] | None:

@@ -146,10 +146,13 @@ class Lab:
         settings = replace(self.plan.settings, priority=0).as_json()
         wanted = canonical(
             {
-                "arms": [one.identity(), other.identity()],
+                "arms": [one.key(), other.key()],
                 "prompts": [prompts.digest, prompts.count],
                 "settings": settings,
                 "private": self.plan.private,
+                # Company in the batch moves what a token is decided by.
+                "streams": 1 if self.plan.gentle else self.plan.streams,
+                "gentle": self.plan.gentle,
             }
         )
         key = hashlib.sha256(wanted).hexdigest()[:32]

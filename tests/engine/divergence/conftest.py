@@ -50,6 +50,9 @@ class FakeEngine:
     refuse: dict[str, tuple[int, str]] = field(default_factory=dict)
     statuses: list[int] = field(default_factory=list)
     """Answers in store for the next requests; 0 is a connection that breaks."""
+    plugin: bool = True
+    version: str = "0.32.0"
+    models: tuple[str, ...] = ("demo",)
     pins: bool = True
     obeys_pins: bool = True
     drafts: bool = True
@@ -91,14 +94,14 @@ class FakeEngine:
 
     def _get(self, path: str) -> httpx.Response:
         if path == "/v1/models":
-            return httpx.Response(200, json={"data": [{"id": "demo"}]})
+            return httpx.Response(200, json={"data": [{"id": one} for one in self.models]})
         if path == "/metrics" and self.pages:
             return httpx.Response(200, text=self.pages.pop(0) if self.pages[1:] else self.pages[0])
         if path == "/version":
-            return httpx.Response(200, json={"version": "0.32.0"})
-        if path == f"{PREFIX}/state":
+            return httpx.Response(200, json={"version": self.version})
+        if path == f"{PREFIX}/state" and self.plugin:
             return httpx.Response(200, json=self.state().as_json())
-        if path == f"{PREFIX}/facts":
+        if path == f"{PREFIX}/facts" and self.plugin:
             return httpx.Response(200, json={"facts": self.facts})
         return httpx.Response(404, json={})
 

@@ -7,6 +7,7 @@ import gc
 import json
 import tracemalloc
 from collections import Counter
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -283,6 +284,53 @@ async def test_a_run_that_was_cancelled_can_be_resumed_or_begun_anew(bench: Any)
     anew = bench.lab(engine, fresh=True)
     assert (await checked(bench, anew, prompts)).totals.prompts == 12
     assert anew.resumed == 0
+
+
+async def cut_short(bench: Any, lab: Any, prompts: Any) -> int:
+    """A run that is left after 5 prompts or more; how many of it an earlier one had done."""
+    async with lab:
+        check = await lab.check(prompts, bench.store)
+        async with aclosing(check.events()) as events:
+            async for event in events:
+                if isinstance(event, Progress) and event.done >= lab.resumed + 5:
+                    break
+        return int(lab.resumed)
+
+
+def started(t: float) -> list[str]:
+    return [f"vllm:num_requests_running 0\nprocess_start_time_seconds {t}\n"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"pages": started(2000.0)}, {"pages": started(1000.0), "version": "0.33.0"}],
+    ids=["restarted", "updated"],
+)
+async def test_a_reference_without_a_name_is_known_by_its_process(
+    bench: Any, other: dict[str, Any]
+) -> None:
+    prompts, serving = bench.many(20), bench.engine()
+    plain = {"url": "http://b", "plugin": False}
+    first = bench.engine(**plain, pages=started(1000.0))
+    assert await cut_short(bench, bench.lab(serving, first), prompts) == 0
+    assert await cut_short(bench, bench.lab(serving, bench.engine(**plain, **other)), prompts) == 0
+    assert await cut_short(bench, bench.lab(serving, first), prompts) >= 5
+
+
+async def test_a_reference_with_a_name_may_come_back_at_another_port(bench: Any) -> None:
+    prompts, serving = bench.many(20), bench.engine()
+    for number, port in enumerate((8001, 8002)):
+        lab = bench.lab(serving, bench.engine(url=f"http://b:{port}"))
+        assert (await cut_short(bench, lab, prompts) >= 5) == bool(number)
+
+
+@pytest.mark.parametrize("changed", [{"streams": 2}, {"gentle": True}])
+async def test_a_run_goes_on_only_as_it_began(bench: Any, changed: dict[str, Any]) -> None:
+    prompts, engine = bench.many(20), bench.engine()
+    await cut_short(bench, bench.lab(engine), prompts)
+    async with bench.lab(engine, **changed) as lab:
+        await lab.check(prompts, bench.store)
+        assert lab.resumed == 0
 
 
 async def test_a_finished_run_is_not_resumed(bench: Any) -> None:
