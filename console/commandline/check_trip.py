@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from specdeck.console.commandline.engines import Access, access
-from specdeck.console.commandline.memory import note_outcome
 from specdeck.console.commandline.operator import operator
-from specdeck.console.commandline.set import applied
+from specdeck.console.commandline.set_asking import Record, applied
 from specdeck.console.commandline.talk import say
-from specdeck.engine.control.protocol import Change
+from specdeck.engine.control.protocol import Applied, Change
 from specdeck.engine.control.refusals import TOKEN_REMEDY
 from specdeck.engine.errors import SpecdeckError, Unauthorized, UsageError
 
@@ -41,24 +41,33 @@ async def tripped(options: Options, data: dict[str, Any]) -> dict[str, Any] | No
     """
     if not options["trip"] or data["verdict"] != "fail":
         return None
+    from specdeck.engine.control.observe import undo
+
     to = _access(options)
     reason = f"specdeck check: {data['reason']}"
     change = Change(breaker="open", cause="divergence", reason=reason, who=operator())
+    record = Record(change, to)
+    # Not what was before: an open breaker is reset all the same.
+    reset = undo(to.url, {"breaker": "closed"})
+
+    def answered(applied: Applied) -> None:
+        record.answered(applied)
+        say(f"specdeck: the breaker is open, the engine runs target-only: `{reset}` resets it")
+
     try:
-        outcome = await _opened(to, change)
+        outcome = await _opened(to, change, answered)
     except SpecdeckError as error:
         say(f"specdeck: the breaker is NOT open: {error.line()}")
         return {"breaker": None, "undo": None, "error": error.line()}
-    note_outcome(change, outcome, engine=to.name)
-    say(f"specdeck: the breaker is open, the engine runs target-only: `{outcome.undo}` resets it")
-    return {"breaker": outcome.applied.get("breaker"), "undo": outcome.undo, "error": None}
+    record.observed(outcome)
+    return {"breaker": outcome.applied.get("breaker"), "undo": reset, "error": None}
 
 
-async def _opened(to: Access, change: Change) -> Outcome:
+async def _opened(to: Access, change: Change, answered: Callable[[Applied], None]) -> Outcome:
     try:
-        return await applied(to, change)
+        return await applied(to, change, answered)
     except UsageError:  # an older plugin knows no cause: open by hand is open as well
-        return await applied(to, replace(change, cause=None))
+        return await applied(to, replace(change, cause=None), answered)
 
 
 def _access(options: Options) -> Access:

@@ -18,8 +18,7 @@ from specdeck.engine.locations import locations
 
 if TYPE_CHECKING:
     from specdeck.engine.control.observe import Outcome
-    from specdeck.engine.control.protocol import Change
-    from specdeck.engine.control.tuning import TrialTuning
+    from specdeck.engine.control.protocol import Applied, Change
     from specdeck.engine.store.checks import Run
     from specdeck.engine.store.store import Action, Store
 
@@ -49,7 +48,7 @@ def note_change(action: Action) -> None:
 
 
 def note_outcome(change: Change, outcome: Outcome, *, engine: str) -> None:
-    """Writes a change of the command line into the audit log, or says why it is not there."""
+    """Writes how a trial has ended into the audit log, or says why it is not there."""
     from specdeck.engine.store.store import Action
 
     action = Action(
@@ -77,26 +76,40 @@ def past_checks(url: str, limit: int) -> tuple[Run, ...]:
         return Checks(store).history(url, limit)
 
 
-def note_trial(change: Change, trial: TrialTuning, *, url: str, engine: str) -> None:
-    """Writes a trial that begins into the audit log, or says why it is not there."""
+def note_applied(change: Change, applied: Applied, *, url: str, engine: str) -> int | None:
+    """Writes a change that the engine has just made, or the trial of one, into the audit log.
+
+    Its entry there, for `note_observed`; None where it is not there, which is said.
+    """
     from specdeck.engine.control.observe import undo
     from specdeck.engine.store.store import Action
 
+    on_trial = "on trial" + (f": {change.reason}" if change.reason else "")
+    # A trial changes nothing yet; what it turns unasked is the policy that a k ends.
+    tried = {name: change.asked().get(name, "fixed") for name in applied.before}
     action = Action(
         t=time.time(),
         who=change.who or "",
         url=url,
         engine=engine,
-        before=trial.before,
-        after=trial.after,
-        undo=undo(url, trial.before),
-        reason="on trial" + (f": {change.reason}" if change.reason else ""),
-        observed=None,
+        before=applied.before,
+        after=tried if change.judge else applied.applied,
+        undo=undo(url, applied.before),
+        reason=on_trial if change.judge else change.reason,
     )
     try:
-        note_change(action)
+        with user_store() as store:
+            return store.add_action(action)
     except SpecdeckError as error:
-        say(f"specdeck: the trial is begun, the audit log is not: {error.line()}")
+        made = "trial is begun" if change.judge else "change is made"
+        say(f"specdeck: the {made}, the audit log is not: {error.line()}")
+    return None
+
+
+def note_observed(entry: int, observed_k: float) -> None:
+    """Adds what the counters showed of the change; what fails has been said at the change."""
+    with suppress(SpecdeckError), user_store() as store:
+        store.observed(entry, observed_k)
 
 
 @contextmanager

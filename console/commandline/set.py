@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import difflib
 import re
-import signal
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from specdeck.console.commandline.engines import (
-    Access,
-    access,
-    key_option,
-    token_option,
-    told_apart,
-)
-from specdeck.console.commandline.memory import note_outcome, note_trial
+from specdeck.console.commandline.engines import access, key_option, token_option
 from specdeck.console.commandline.numbers import Finite
 from specdeck.console.commandline.operator import operator
+from specdeck.console.commandline.set_asking import attended, begun, made
 from specdeck.console.commandline.talk import emit, say
 from specdeck.engine.control.protocol import FALLBACKS, MODES, POLICIES, Change, Value
 from specdeck.engine.errors import UsageError
-
-if TYPE_CHECKING:
-    from specdeck.engine.control.observe import Outcome
-    from specdeck.engine.control.tuning import TrialTuning
 
 WORDS: dict[str, tuple[str, ...]] = {
     "mode": MODES,
@@ -86,15 +73,8 @@ def command(
     change = replace(asked(assignments), lease_s=lease, reason=reason, who=operator())
     change = _tried(change, trial, detach=detach)
     to = access(engine, api_key_env=api_key_env, token_file=token_file)
-    if not change.judge:
-        outcome = asyncio.run(applied(to, change))
-    elif detach:
-        outcome = asyncio.run(_with_client(to, _begun(change)))
-    else:
-        outcome = _interruptible(_with_client(to, _attended(change, to)))
-    if (ended := outcome.trial) is not None:
-        change = replace(change, reason=f"trial {ended['state']}: {ended['reason'] or 'begun'}")
-    note_outcome(change, outcome, engine=to.name)
+    ask = made if not change.judge else begun if detach else attended
+    outcome = ask(to, change)
     if as_json:
         emit(outcome.as_json())
     else:
@@ -177,80 +157,6 @@ def _word(name: str, value: str) -> str:
     near = difflib.get_close_matches(value, WORDS[name], n=1)
     remedy = f"did you mean {name}={near[0]}?" if near else f"give {' or '.join(WORDS[name])}"
     raise UsageError(f"there is no {name} {value!r}", remedy=remedy)
-
-
-_Ask = Callable[[Any], Coroutine[Any, Any, "Outcome"]]
-
-
-async def applied(to: Access, change: Change) -> Outcome:
-    """Asks for the change and watches for it in the counters."""
-    from specdeck.engine.control.observe import apply
-
-    return await _with_client(to, lambda client: apply(client, change))
-
-
-async def _with_client(to: Access, ask: _Ask) -> Outcome:
-    client = to.client()
-    try:
-        async with told_apart(client):
-            return await ask(client)
-    finally:
-        await client.close()
-
-
-def _begun(change: Change) -> _Ask:
-    from specdeck.engine.control.attend import begun
-
-    return lambda client: begun(client, change)
-
-
-def _attended(change: Change, to: Access) -> _Ask:
-    from specdeck.engine.control.attend import attend
-
-    def begun(trial: TrialTuning) -> None:
-        note_trial(change, trial, url=to.url, engine=to.name)
-
-    return lambda client: attend(client, change, _Progress(begun))
-
-
-def _interruptible(work: Coroutine[Any, Any, Outcome]) -> Outcome:
-    """Runs `work`; Ctrl-C, a SIGTERM and a closed terminal have it take the change back first."""
-
-    async def run() -> Outcome:
-        task = asyncio.ensure_future(work)
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, task.cancel)
-        return await task
-
-    with suppress(asyncio.CancelledError):
-        return asyncio.run(run())
-    say("specdeck: interrupted: the change is taken back")
-    raise KeyboardInterrupt
-
-
-class _Progress:
-    """Says what a trial does, once for each of its phases and every ten seconds of work."""
-
-    def __init__(self, begun: Callable[[TrialTuning], None]) -> None:
-        self._said: tuple[str, int] | None = None
-        self._begun = begun
-
-    def __call__(self, trial: TrialTuning) -> None:
-        if self._said is None:
-            self._begun(trial)  # what is killed from here on is in the audit log
-        left = trial.seconds_left
-        mark = (trial.state, -1 if left is None else int(left // 10))
-        if mark == self._said:
-            return
-        self._said = mark
-        if trial.over:
-            say(f"specdeck: trial {trial.state}: {trial.reason}")
-        else:
-            say(f"specdeck: trial: {_PHASES[trial.state]}, {left or 0:.0f} s of work left")
-
-
-_PHASES = {"baseline": "measuring as it was", "changed": "measuring the change"}
 
 
 def told(outcome: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from specdeck.engine.control.observe import Outcome
+from specdeck.engine.control.observe import Outcome, undo
 from specdeck.engine.control.protocol import Applied, Change
 from specdeck.engine.control.tuning import TrialTuning, Tuning
 from specdeck.engine.errors import Conflict, EngineError, SpecdeckError
@@ -155,7 +155,8 @@ class _Watch:
         except EngineError as error:
             return str(error)
         if trial.over:
-            return f"the trial had ended: {trial.state}"
+            kept = f"; undo: {undo(self._client.url, trial.before)}"
+            return f"the trial had ended: {trial.state}{kept if trial.state == 'kept' else ''}"
         version = found.version if self._named is None else None
         cancel = Change(
             cancel=True, trial=self._named, expect_version=version, who=who, reason="interrupted"

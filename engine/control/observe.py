@@ -99,19 +99,22 @@ async def apply(
     client: EngineClient,
     change: Change,
     *,
+    answered: Callable[[Applied], None] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     timeout: float = 5.0,
 ) -> Outcome:
     """Asks for `change` and watches the counters until they show it, `timeout` s at most.
 
-    Raises SpecdeckError when the engine refuses the change or cannot be asked. Once it
-    is applied nothing raises: what keeps it from being observed is a notice.
+    `answered` hears the engine's word at once: the watching may be cut short. Raises
+    SpecdeckError when the engine refuses the change or cannot be asked. Once it is applied
+    nothing raises: what keeps it from being observed is a notice.
     """
     state = await client.state()
     asked_at = clock()
     applied = await client.put(change)
     acknowledged_at = clock()
+    answered(applied)
     watch = _Watch(client, applied, expected=_expected(state, applied), clock=clock)
     notices = applied.notices
     if applied.applied.get("k") is not None and _mode(state, applied) == "target-only":

@@ -92,14 +92,22 @@ class Store:
             self._db.close()
             raise
 
-    def add_action(self, action: Action) -> None:
-        """Writes a change into the audit log."""
+    def add_action(self, action: Action) -> int:
+        """Writes a change into the audit log; its entry there, for `observed`."""
         with self._translated():
             knobs = {"before": json.dumps(action.before), "after": json.dumps(action.after)}
-            self._db.execute(
+            written = self._db.execute(
                 f"INSERT INTO actions ({', '.join(_ACTION)})"
                 f" VALUES ({', '.join(f':{column}' for column in _ACTION)})",
                 {**asdict(action), **knobs},
+            )
+        return int(written.lastrowid or 0)
+
+    def observed(self, entry: int, draft_tokens_per_draft: float) -> None:
+        """Adds to a change in the audit log what was observed of it later."""
+        with self._translated():
+            self._db.execute(
+                "UPDATE actions SET observed = ? WHERE id = ?", (draft_tokens_per_draft, entry)
             )
 
     def actions(self, url: str | None = None, limit: int = 100) -> tuple[Action, ...]:

@@ -1,8 +1,13 @@
 """The command line against a small server that answers as an engine does."""
 
+import asyncio
 import json
+import os
+import re
+import signal
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -10,6 +15,7 @@ from typing import Any
 import pytest
 
 from specdeck.console.cli import outcome
+from specdeck.console.commandline.check_trip import tripped
 from specdeck.engine.control.protocol import PREFIX, TOKEN_HEADER, Capability, EngineState
 from specdeck.engine.control.tuning import BreakerTuning, TrialTuning, Tuning
 from specdeck.engine.store.store import Store
@@ -247,6 +253,116 @@ def test_a_trial_stays_until_its_verdict_and_is_in_the_audit_log(
         action = store.last_action(engine.url)
     assert action is not None
     assert action.reason == "trial reverted: worse: -3 %"
+
+
+def stopped_at(
+    engine: Server, monkeypatch: pytest.MonkeyPatch, path: str, number: signal.Signals
+) -> None:
+    """Sends a signal to this process once `path` is asked for after a change, and never answers."""
+    turned = Handler.do_GET
+    sent: list[bytes] = []
+
+    def signalled(self: Handler) -> None:
+        changed = any(path.endswith("/control") for path, _, _ in engine.asked)
+        if sent or not changed or self.path != path:
+            turned(self)
+            return
+        sent.append(b"")
+        os.kill(os.getpid(), number)
+        self.connection.recv(1)  # until the client lets go
+        self.close_connection = True
+
+    monkeypatch.setattr(Handler, "do_GET", signalled)
+
+
+def audited(home: Path, engine: Server) -> list[tuple[object, ...]]:
+    with Store(home / "data" / "specdeck.sqlite") as store:
+        found = store.actions(engine.url)
+    return [(one.before, one.after, one.undo, one.reason) for one in found]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_change_that_is_no_longer_watched_is_in_the_audit_log_and_its_undo_is_told(
+    engine: Server, capsys: Captured, home: Path, monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+) -> None:  # fmt: skip
+    stopped_at(engine, monkeypatch, "/metrics", number)
+    assert outcome(["set", engine.url, "k=3", "--reason", "try"]) == 130
+    undo = f"specdeck set {engine.url} k=5"
+    assert f"specdeck: interrupted: the change is made: `{undo}`" in capsys.readouterr().err
+    assert audited(home, engine) == [({"k": 5}, {"k": 3}, undo, "try")]
+
+
+def test_what_is_observed_of_a_change_is_in_the_audit_log_with_it(
+    engine: Server, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    after = re.sub(
+        r"(?m)^(vllm:(?:generation_tokens|spec_decode_num_draft\w*)_total\{[^}]*\}) (\S+)$",
+        lambda found: f"{found[1]} {float(found[2]) + (3 if 'draft_tokens' in found[1] else 1)}",
+        PAGE,
+    )
+    pages, get = iter([PAGE]), Handler.do_GET
+
+    def moving(self: Handler) -> None:
+        if self.path == "/metrics":
+            engine.answers[self.path] = (200, next(pages, after))
+        get(self)
+
+    monkeypatch.setattr(Handler, "do_GET", moving)
+    engine.answers[f"{PREFIX}/state"] = (200, replace(STATE, step=200).as_json())
+    assert outcome(["set", engine.url, "k=3"]) == 0
+    with Store(home / "data" / "specdeck.sqlite") as store:
+        assert [action.observed for action in store.actions()] == [3.0]
+
+
+def test_a_trip_of_an_open_breaker_names_what_resets_it(
+    engine: Server, capsys: Captured, home: Path
+) -> None:
+    knobs = {"before": {"breaker": "open"}, "applied": {"breaker": "open"}}
+    engine.answers[f"{PREFIX}/control"] = (200, {**knobs, "version": 1, "step": 1})
+    options = {"trip": True, "engine": engine.url, "api_key_env": None, "token_file": None}
+    found = asyncio.run(tripped(options, {"verdict": "fail", "reason": "2 of 9 differ"}))
+    reset = f"specdeck set {engine.url} breaker=closed"
+    assert found == {"breaker": "open", "undo": reset, "error": None}
+    assert f"`{reset}` resets it" in capsys.readouterr().err
+    assert [reason for _, _, _, reason in audited(home, engine)] == [
+        "specdeck check: 2 of 9 differ"
+    ]
+
+
+def test_a_detached_trial_that_is_not_seen_is_begun_and_in_the_audit_log(
+    engine: Server, capsys: Captured, home: Path
+) -> None:
+    engine.answers[f"{PREFIX}/tuning"] = (503, "busy")
+    assert outcome(["set", engine.url, "k=3", "--trial", "30", "--detach", "--reason", "why"]) == 0
+    assert "the trial is begun, and not seen yet" in capsys.readouterr().err
+    undo = f"specdeck set {engine.url} k=5"
+    assert audited(home, engine) == [({"k": 5}, {"k": 3}, undo, "on trial: why")]
+
+
+def test_an_attended_trial_whose_take_back_fails_is_not_said_to_be_taken_back(
+    engine: Server, capsys: Captured, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.answers[f"{PREFIX}/tuning"] = (503, "busy")
+    engine.answers[f"{PREFIX}/control"] = (
+        200, {"before": {"k": 5}, "applied": {"k": 5}, "version": 1, "step": 1, "trial": 1},
+    )  # fmt: skip
+    stopped_at(engine, monkeypatch, f"{PREFIX}/tuning", signal.SIGTERM)
+    assert outcome(["set", engine.url, "k=3", "--trial", "30"]) == 130
+    said = capsys.readouterr().err
+    assert "interrupted: the engine takes the change back within 10 s" in said
+    assert [after for _, after, _, _ in audited(home, engine)] == [{"k": 3}]
+
+
+def test_a_change_that_is_cut_short_before_the_engines_word_is_not_said_to_be_made(
+    engine: Server, capsys: Captured, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.asked.append(("/control", {}, b""))  # so that the first look is cut short
+    stopped_at(engine, monkeypatch, f"{PREFIX}/state", signal.SIGINT)
+    assert outcome(["set", engine.url, "k=3"]) == 130
+    said = capsys.readouterr().err
+    assert "interrupted: no word of the engine yet: `specdeck watch" in said
+    assert audited(home, engine) == []
 
 
 @pytest.mark.parametrize(

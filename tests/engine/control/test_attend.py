@@ -190,7 +190,7 @@ async def test_a_stopped_watcher_leaves_alone_what_is_not_its_own(named: int | N
 
 async def test_a_trial_that_was_kept_is_not_said_to_be_taken_back() -> None:
     said, asked = await stopped(Engine(["changed", "kept"], named=1))
-    assert (said, asked) == ("the trial had ended: kept", [])
+    assert (said, asked) == ("the trial had ended: kept; undo: specdeck set http://engine k=5", [])
 
 
 async def test_a_take_back_that_does_not_get_through_is_left_to_the_lease() -> None:

@@ -54,6 +54,14 @@ def test_actions_are_of_one_engine_and_the_newest_first(store: Store) -> None:
     assert store.last_action("http://nowhere") is None
 
 
+def test_what_is_observed_of_a_change_later_is_added_to_it_alone(store: Store) -> None:
+    first = replace(ACTION, observed=None)
+    entry = store.add_action(first)
+    store.add_action(replace(first, t=2000.0))
+    store.observed(entry, 2.5)
+    assert [action.observed for action in store.actions()] == [None, 2.5]
+
+
 def test_the_last_start_of_a_config_is_remembered(store: Store, tmp_path: Path) -> None:
     key = config_key(tmp_path / "demo.yaml")
     store.add_start(Start(1000.0, key, 31.0))
