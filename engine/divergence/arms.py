@@ -108,9 +108,10 @@ async def soft(client: EngineClient, model: str | None = None) -> tuple[Arm, Arm
 async def hard(
     serving: EngineClient, reference: EngineClient, model: str | None = None
 ) -> tuple[Arm, Arm]:
-    """Two engines, each as it serves."""
+    """Two engines, each as it serves; the second may have another name for the model."""
     ours, _ = await described(serving, model)
-    theirs, _ = await described(reference, None)
+    same = ours.model if ours.model in await reference.models() else None
+    theirs, _ = await described(reference, same)
     return (
         Arm("serving", serving.url, "serving", ours),
         Arm("reference", reference.url, "hard", theirs),

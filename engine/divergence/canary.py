@@ -61,14 +61,30 @@ def history(runs: Sequence[Run]) -> History:
 
 
 def alike(runs: Sequence[Run]) -> list[Run]:
-    """The 30 latest before the first of `runs` with its prompts, settings and kind of reference."""
+    """The 30 latest before the first of `runs` with its prompts, settings and kind of reference.
+
+    And with its models: a run that has not kept them may be of any.
+    """
     now, *earlier = runs
-    return [run for run in earlier if _kind(run) == _kind(now) and run.summary][:30]
+    return [run for run in earlier if _same_kind(run, now) and run.summary][:30]
+
+
+def _same_kind(run: Run, other: Run) -> bool:
+    if _kind(run) != _kind(other):
+        return False
+    models = zip(_models(run), _models(other), strict=True)
+    return all(one == two or None in (one, two) for one, two in models)
 
 
 def _kind(run: Run) -> tuple[Any, ...]:
     reference = run.facts.get("reference", {})
     return run.facts.get("prompts"), run.facts.get("settings"), reference.get("grade")
+
+
+def _models(run: Run) -> tuple[str | None, ...]:
+    """The names that both arms were asked by; None where a run has not kept them."""
+    arms = (run.facts.get(name, {}).get("facts") or {} for name in ("serving", "reference"))
+    return tuple(facts.get("model") for facts in arms)
 
 
 def details(run: Run) -> dict[str, Any]:

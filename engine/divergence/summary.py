@@ -179,7 +179,9 @@ def outcome(
 
 
 def _notices(arms: tuple[Arm, Arm], totals: Totals, classes: Classes) -> Iterable[str]:
-    _, reference = arms
+    serving, reference = arms
+    if serving.model != reference.model:
+        yield f"the arms are asked by different names: {serving.model} and {reference.model}"
     if reference.grade == "soft":
         yield "the reference is soft: the same engine without drafts, not another program"
     if reference.pin is None and reference.facts.method and (reference.facts.k or 0) > 0:

@@ -6,17 +6,19 @@ from typing import Any
 import pytest
 
 from specdeck.engine.divergence.bundle import bundle, chosen
-from specdeck.engine.divergence.canary import Gauges, History, history, seconds
+from specdeck.engine.divergence.canary import Gauges, History, alike, history, seconds
 from specdeck.engine.divergence.lab import run
 from specdeck.engine.divergence.request import Settings
 from specdeck.engine.errors import UsageError
 from specdeck.engine.store.checks import Run
 
 
-def past(number: int, mismatches: int, vllm: str = "0.31.0", grade: str = "soft") -> Run:
+def past(
+    number: int, mismatches: int, vllm: str = "0.31.0", grade: str = "soft", **named: Any
+) -> Run:
     facts = {
-        "prompts": "abc", "settings": {}, "reference": {"grade": grade},
-        "serving": {"facts": {"vllm": vllm, "details": {"model.dtype": "bfloat16"}}},
+        "prompts": "abc", "settings": {}, "reference": {"grade": grade, "facts": {**named}},
+        "serving": {"facts": {"vllm": vllm, "details": {"model.dtype": "bfloat16"}, **named}},
     }  # fmt: skip
     summary = {"mismatches": mismatches, "prompts": 500}
     return Run(number, "key", number, "http://e", number, facts, {}, summary)
@@ -29,6 +31,12 @@ def test_a_check_is_compared_with_its_own_kind() -> None:
     assert found.p is not None
     assert 0.001 < found.p < 0.2
     assert found.line(0.024) == ("2.40%, was 1.20% for 2 runs; the fingerprint changed in: vllm")
+
+
+def test_another_model_is_another_kind_and_an_unnamed_one_is_not() -> None:
+    same, other, unnamed = past(3, 6, model="a"), past(2, 400, model="b"), past(1, 8)
+    assert alike([past(4, 6, model="a"), same, other, unnamed]) == [same, unnamed]
+    assert alike([past(4, 6), same, unnamed]) == [same, unnamed]
 
 
 def test_the_first_check_has_no_history() -> None:

@@ -371,6 +371,21 @@ async def test_another_url_is_a_hard_reference(bench: Any) -> None:
     assert not any("vllm_xargs" in body for body in other.asked)
 
 
+@pytest.mark.parametrize(
+    ("served", "asked"), [(("base", "demo"), "demo"), (("base", "other"), "base")]
+)
+async def test_a_hard_reference_is_asked_for_the_same_model(
+    bench: Any, served: tuple[str, ...], asked: str
+) -> None:
+    ours = bench.engine(models=("first", "demo"))
+    other = bench.engine(url="http://other", models=served)
+    async with bench.lab(ours, other, model="demo") as lab:
+        assert [arm.model for arm in lab.arms] == ["demo", asked]
+        found = await run(lab, bench.many(2), bench.store, lambda _: None)
+    told = "the arms are asked by different names: demo and base"
+    assert (told in found.notices) == (asked == "base")
+
+
 async def test_an_engine_that_cannot_pin_is_refused_with_a_remedy(bench: Any) -> None:
     with pytest.raises(Unsupported, match="too old") as raised:
         await checked(bench, bench.lab(bench.engine(pins=False)), bench.many(3))
