@@ -23,7 +23,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "mode": MODES,
     "policy": POLICIES,
     "fallback": FALLBACKS,
-    "breaker": ("open", "closed"),
+    "breaker": ("open", "closed", "probe"),
 }
 _BLOCKS = ("goodput", "threshold", "breaker", "trial")
 _NUMBER = re.compile(r"-?\d{1,18}(\.\d{1,18})?([eE][-+]?\d{1,2})?")
@@ -67,6 +67,7 @@ def command(
 ) -> None:
     """Change k, mode, policy, breaker or parameters of a running engine, without a restart.
 
+    breaker=open is target-only until breaker=closed, breaker=probe until probes show a gain.
     Parameters have dotted names, such as goodput.margin=0.02. Prints what was requested,
     what the engine says, and what its counters show.
     """
@@ -125,6 +126,8 @@ def asked(assignments: Sequence[str]) -> Change:
             parameters[name] = _value(name, value)
         else:
             found[name] = _k(value) if name == "k" else _word(name, value)
+    if found.get("breaker") == "probe":
+        found.update(breaker="open", probe=True)
     return Change(**found, parameters=parameters or None)
 
 

@@ -156,7 +156,7 @@ def _back(track: Track, applied: Applied) -> Want:
     )
     return Want(
         before.get("k"), before.get("mode"), policy, "undo",
-        None if breaker is None else "open" if breaker == "open" else "closed", parameters,
+        breaker if breaker in (None, "open", "probe") else "closed", parameters,
     )  # fmt: skip
 
 

@@ -57,7 +57,7 @@ class Want:
     mode: Mode | None = None
     policy: Policy | None = None
     reason: str = KEY
-    breaker: Literal["open", "closed"] | None = None
+    breaker: Literal["open", "closed", "probe"] | None = None
     parameters: tuple[tuple[str, Value], ...] = ()
     """By their dotted names."""
     trial_s: float | None = None
@@ -71,7 +71,8 @@ class Want:
         parameters = tuple((change.parameters or {}).items())
         trial_s = change.trial_s if change.judge else None
         return cls(
-            change.k, change.mode, change.policy, change.reason or "", change.breaker,
+            change.k, change.mode, change.policy, change.reason or "",
+            "probe" if change.probe else change.breaker,
             parameters, trial_s, change.cancel,
         )  # fmt: skip
 
@@ -98,7 +99,8 @@ class Want:
             k=self.k,
             mode=self.mode,
             policy=self.policy,
-            breaker=self.breaker,
+            breaker="open" if self.breaker == "probe" else self.breaker,
+            probe=self.breaker == "probe",
             parameters=dict(self.parameters) or None,
             lease_s=None if self.trial_s is None else TRIAL_LEASE_S,
             judge=self.trial_s is not None,

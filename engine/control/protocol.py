@@ -239,7 +239,7 @@ class Change:
         {'k': 3, 'goodput.margin': 0.03}
         """
         knobs = {name: value for name in KNOBS if (value := getattr(self, name)) is not None}
-        return {**knobs, **(self.parameters or {})}
+        return {**knobs, **({"breaker": "probe"} if self.probe else {}), **(self.parameters or {})}
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, without what was not asked.
@@ -260,7 +260,7 @@ class Applied:
     """The engine's word on a change."""
 
     before: dict[str, Any]
-    """The knobs that were asked for, as they were."""
+    """What takes it back: the knobs as they were; a breaker that was open, not held, is `probe`."""
     applied: dict[str, Any]
     """The same knobs, as they are."""
     version: int

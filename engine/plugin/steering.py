@@ -196,6 +196,18 @@ class Steering:
                 found[name] = getattr(self.knobs, name)
         return found
 
+    def undoing(self, change: Change) -> dict[str, str]:
+        """The word that takes `change` of the breaker back, as `specdeck set` spells it.
+
+        Opened, it is to be reset, whatever it was: opening it once more would hold it for ever.
+        """
+        if change.breaker is None:
+            return {}
+        pilot = self.pilot
+        if pilot is None or not pilot.bypassed or (change.breaker == "open" and not change.probe):
+            return {"breaker": "closed"}
+        return {"breaker": "open" if pilot.breaker.held else "probe"}
+
     def name(self) -> str:
         """The path's name with what is in force at this moment."""
         breaker = self.pilot.breaker.state if self.pilot else "closed"

@@ -255,6 +255,17 @@ def test_a_trial_stays_until_its_verdict_and_is_in_the_audit_log(
     assert action.reason == "trial reverted: worse: -3 %"
 
 
+def test_a_breaker_that_is_to_come_back_by_itself_is_a_word(
+    engine: Server, capsys: Captured
+) -> None:
+    knobs = {"before": {"breaker": "closed"}, "applied": {"breaker": "open"}}
+    engine.answers[f"{PREFIX}/control"] = (200, {**knobs, "version": 1, "step": 1})
+    assert outcome(["set", engine.url, "breaker=probe", "--json"]) == 0
+    sent = json.loads(next(body for path, _, body in engine.asked if path.endswith("/control")))
+    assert (sent["breaker"], sent["probe"]) == ("open", True)
+    assert json.loads(capsys.readouterr().out)["requested"] == {"breaker": "probe"}
+
+
 def stopped_at(
     engine: Server, monkeypatch: pytest.MonkeyPatch, path: str, number: signal.Signals
 ) -> None:

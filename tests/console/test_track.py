@@ -235,6 +235,18 @@ def test_a_breaker_that_opens_is_told_with_its_reason_and_marked(kit: type[Kit])
     ]
 
 
+def test_undoing_a_reset_has_the_breaker_recover_by_itself_again(kit: type[Kit]) -> None:
+    reset = Want(breaker="closed")
+    applied = Applied({"breaker": "probe"}, {"breaker": "closed"}, 1, 7)
+    found = steering.answered(track([flown(kit, 0, None, 0)]), reset, applied, kit.start, 0.01)
+    back = steering.undo(found)
+    assert back is not None
+    assert back == Want(breaker="probe", reason="undo")
+    change = back.change("ana", 1)
+    assert (change.breaker, change.probe, change.asked()) == ("open", True, {"breaker": "probe"})
+    assert Want.of(change) == back
+
+
 def test_undoing_a_k_gives_a_policy_its_k_back(kit: type[Kit]) -> None:
     found = steering.wished(track([flown(kit, 0, None)]), Want(k=2))
     found = steering.answered(found, Want(k=2), Applied({"k": 5}, {"k": 2}, 3, 9), 0.0, 0.01)

@@ -940,3 +940,27 @@ def test_a_trial_is_renewed_by_its_number_whatever_moved_meanwhile(
     assert controller.state().trial == "baseline"
     controller.change(Change(cancel=True, trial=1))
     assert controller.state().trial is None
+
+
+def test_undoing_a_reset_brings_back_a_breaker_that_recovers_by_itself(
+    controller: Controller,
+) -> None:
+    controller.change(Change(breaker="open", probe=True))
+    reset = controller.change(Change(breaker="closed"))
+    assert (reset.before, reset.applied) == ({"breaker": "probe"}, {"breaker": "closed"})
+    back = controller.change(Change(breaker="open", probe=True))
+    assert (back.before, back.applied) == ({"breaker": "closed"}, {"breaker": "open"})
+    assert not controller.tuning().breaker.held
+    controller.change(Change(breaker="open"))
+    assert controller.change(Change(breaker="open", probe=True)).before == {"breaker": "open"}
+    controller.change(Change(breaker="open", who="ci"))
+    assert controller.change(Change(breaker="closed")).before == {"breaker": "open"}
+
+
+def test_what_takes_an_opened_breaker_back_is_a_reset_even_where_it_was_open(
+    controller: Controller,
+) -> None:
+    controller.change(Change(breaker="open", probe=True))
+    tripped = controller.change(Change(breaker="open", cause="divergence", who="ci"))
+    assert tripped.before == {"breaker": "closed"}
+    assert controller.change(Change(breaker="open")).before == {"breaker": "closed"}
