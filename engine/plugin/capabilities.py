@@ -6,7 +6,9 @@ asserts that k equals num_speculative_tokens would end the engine, so they are r
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
+from typing import Any
 
 from specdeck.engine.control.protocol import Capability
 from specdeck.engine.plugin.seam import Build
@@ -16,6 +18,13 @@ _ASSERTS_ON_V1 = frozenset({"suffix", "ngram_gpu", "extract_hidden_states", "med
 
 _NO_DRAFTS = "the engine runs without speculative decoding"
 _START_WITH_DRAFTS = "start it with a speculative_config"
+
+_SEVERAL = Capability(
+    "live_k", False, "data-parallel ranks with different k could deadlock",
+    "run one engine per rank, without data_parallel_size",
+)  # fmt: skip
+_EACH_ITS_OWN = ("request_k", "policy.fixed")
+"""What is the same on every rank, whatever the others do."""
 
 _NO_ZERO_ON_V1 = frozenset({"step3p5", "step3p5_mtp"})
 """Drafts whose V1 proposer has no branch for k = 0."""
@@ -35,6 +44,32 @@ def capabilities(build: Build) -> tuple[Capability, ...]:
         _policy("threshold", live_k),
         _policy("goodput", live_k),
     )
+
+
+def of_several_ranks() -> Capability:
+    """Why k cannot be changed where there are several data-parallel ranks.
+
+    The ranks of a dense model do not know of each other: each would judge trials, and move k
+    by a policy, on its own. So it is the API server, which does know, that refuses.
+    """
+    return _SEVERAL
+
+
+def among_ranks(told: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The capabilities that one of several data-parallel ranks told, without what all share.
+
+    >>> among_ranks([{"name": "request_k", "available": True, "reason": None, "remedy": None}])
+    [{'name': 'request_k', 'available': True, 'reason': None, 'remedy': None}]
+    >>> among_ranks([{"name": "cold", "available": True, "reason": None, "remedy": None}])[0][
+    ...     "reason"]
+    'data-parallel ranks with different k could deadlock'
+    """
+    return [
+        {**asdict(_SEVERAL), "name": one["name"]}
+        if one["available"] and one["name"] not in _EACH_ITS_OWN
+        else dict(one)
+        for one in told
+    ]
 
 
 def _live_k(build: Build) -> Capability:

@@ -13,10 +13,11 @@ from typing import Any
 from specdeck.engine.control.protocol import PREFIX, TOKEN_HEADER
 from specdeck.engine.plugin import exact, responses
 from specdeck.engine.plugin.admin_token import accepted, ensure_token_file
+from specdeck.engine.plugin.capabilities import among_ranks, of_several_ranks
 from specdeck.engine.plugin.facts import system_fingerprint
 from specdeck.engine.plugin.fingerprint_board import Reader
 from specdeck.engine.plugin.pins import guard
-from specdeck.engine.plugin.refusal import Refusal, change_from, nonsense
+from specdeck.engine.plugin.refusal import Refusal, change_from, nonsense, unsupported
 
 logger = logging.getLogger("vllm.specdeck")
 
@@ -39,6 +40,8 @@ class SpecdeckEndpoint:
 
     def __init__(self) -> None:
         self._client: Any = None
+        self._several = False
+        """Whether there are several data-parallel ranks, of which one answers for all."""
         self._system_fingerprint: str | None = None
         self._unstamped: str | None = "not asked yet"
         """Why responses do not carry the live fingerprint; None when they do."""
@@ -65,6 +68,8 @@ class SpecdeckEndpoint:
     async def init_state(self, engine_client: Any, state: Any, args: Any) -> None:
         """Takes hold of the engine before the first request can be scheduled."""
         self._client = engine_client
+        parallel = getattr(getattr(engine_client, "vllm_config", None), "parallel_config", None)
+        self._several = getattr(parallel, "data_parallel_size", 1) > 1
         try:
             await self._take_hold(engine_client, args)
         except Exception:  # whatever it is, the engine must come up without us
@@ -96,7 +101,24 @@ class SpecdeckEndpoint:
         if "error" in state_now:
             logger.warning("specdeck did not take hold: %s", state_now["error"]["message"])
             return
+        if self._several:
+            await self._steady(state_now)
         self._unstamped = await self._stamp(state_now["instance"])
+
+    async def _steady(self, state_now: dict[str, Any]) -> None:
+        """Ends what the config has every data-parallel rank begin on its own."""
+        able = {one["name"]: one["available"] for one in state_now["capabilities"]}
+        if not able.get("live_k"):
+            return  # no rank begins anything
+        reason = of_several_ranks().reason
+        logger.warning("specdeck leaves k alone: %s", reason)
+        change = {"parameters": {"breaker.automatic": "never"}, "who": "specdeck", "reason": reason}
+        if state_now["policy"] != "fixed":
+            change["policy"] = "fixed"
+        payload = {"change": change, "until": time.time() + _FIRST_PATIENCE_S}
+        answer = await self._answer("change", payload, patience_s=_FIRST_PATIENCE_S)
+        if "error" in answer:
+            logger.error("a rank chooses its own k: %s", answer["error"]["message"])
 
     async def _stamp(self, instance: str) -> str | None:
         """Has this process's responses carry the live fingerprint; why not, otherwise."""
@@ -140,6 +162,8 @@ class SpecdeckEndpoint:
                     "use the token file that `specdeck run` wrote on the engine's machine",
                 )
             change = change_from(_json(body))
+            if self._several:
+                raise unsupported(of_several_ranks())
         except Refusal as refusal:
             return JSONResponse(refusal.as_json(), status_code=refusal.status)
         # Nothing may change after the client was told that there was no answer.
@@ -153,13 +177,15 @@ class SpecdeckEndpoint:
             answer = {**await self._answer(command, payload), **known_here}
         except Refusal as refusal:
             answer = {**refusal.as_json(), "status": refusal.status}
+        if self._several and "capabilities" in answer:
+            answer["capabilities"] = among_ranks(answer["capabilities"])
         return JSONResponse(answer, status_code=answer.pop("status", 200))
 
     async def _answer(
         self, command: str, payload: Any, *, patience_s: float = _PATIENCE_S
     ) -> dict[str, Any]:
         core = getattr(self._client, "engine_core", None)
-        # Every data-parallel engine must get a change, and the first one speaks for all.
+        # Every data-parallel engine is asked, and the first one speaks for all that agree.
         call = getattr(core, "call_utility_all_async", None)
         if call is None:
             raise Refusal(
@@ -175,8 +201,8 @@ class SpecdeckEndpoint:
             raise Refusal(
                 503, "stalled", f"the engine core has not answered for {patience_s:.0f} s"
             ) from None
-        first: dict[str, Any] = json.loads(answers[0])
-        return first
+        found: list[dict[str, Any]] = [json.loads(answer) for answer in answers]
+        return next((answer for answer in found if "error" in answer), found[0])
 
 
 def _exact_seen(config: Any) -> Callable[[], None]:
