@@ -150,9 +150,6 @@ class Lab:
                 "prompts": [prompts.digest, prompts.count],
                 "settings": settings,
                 "private": self.plan.private,
-                # Company in the batch moves what a token is decided by.
-                "streams": 1 if self.plan.gentle else self.plan.streams,
-                "gentle": self.plan.gentle,
             }
         )
         key = hashlib.sha256(wanted).hexdigest()[:32]

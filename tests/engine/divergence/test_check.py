@@ -324,15 +324,6 @@ async def test_a_reference_with_a_name_may_come_back_at_another_port(bench: Any)
         assert (await cut_short(bench, lab, prompts) >= 5) == bool(number)
 
 
-@pytest.mark.parametrize("changed", [{"streams": 2}, {"gentle": True}])
-async def test_a_run_goes_on_only_as_it_began(bench: Any, changed: dict[str, Any]) -> None:
-    prompts, engine = bench.many(20), bench.engine()
-    await cut_short(bench, bench.lab(engine), prompts)
-    async with bench.lab(engine, **changed) as lab:
-        await lab.check(prompts, bench.store)
-        assert lab.resumed == 0
-
-
 async def test_a_finished_run_is_not_resumed(bench: Any) -> None:
     engine, prompts = bench.engine(), bench.many(4)
     await checked(bench, bench.lab(engine), prompts)
