@@ -30,6 +30,8 @@ class Experience:
         self._elapsed = Elapsed()
         self._k = -1
         self._steps = 0
+        self._unmerged = 0
+        """Steps whose acceptance is still to be taken in: it belongs to no k in particular."""
         self._sizes = 0
         self._seconds: list[float] = []
         self._t = 0.0
@@ -60,11 +62,14 @@ class Experience:
     def _close(self) -> None:
         if not self._steps:
             return
+        self._unmerged += self._steps
         self._steps = 0
         self.now = self._elapsed.at(self._t)
         if timed := len(self._seconds):
             mean = self._sizes / timed
             self.times.add(self.bucket, mean, self._k, self._seconds, self.now)
             self._seconds, self._sizes = [], 0
-        self.shifted = self.acceptance.merge() or self.shifted
+        if self._unmerged >= BLOCK_STEPS:
+            self._unmerged = 0
+            self.shifted = self.acceptance.merge()
         self.closed = True

@@ -140,7 +140,7 @@ class Meter:
         self._steps += 1
         if seen.prefill or not (seen.k or seen.verified):
             return
-        if self._version != self._times.version:
+        if not self._block[0] and self._version != self._times.version:
             self._version = self._times.version
             self._target_only = [None] * BUCKETS
         here = self._experience.bucket
