@@ -87,7 +87,8 @@ def report(visits: Iterable[Visit], *, missing: int) -> str:
 
 def _speeds(cell: tuple[str, int], rounds: Rounds, arms: Sequence[str]) -> list[str]:
     zero = rounds.get("k=0", {})
-    row = [cell[0], str(cell[1] or "1 to 16"), str(len(zero)), f"{fmean(zero.values()):.0f}"]
+    speed = f"{fmean(zero.values()):.0f}" if zero else "–"
+    row = [cell[0], str(cell[1] or "1 to 16"), str(len(zero)), speed]
     ratios = (_ratio(rounds, arm, "k=0") for arm in arms[1:])
     return row + ["–" if not ratio else f"{_centre(ratio):.2f}" for ratio in ratios]
 

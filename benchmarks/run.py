@@ -75,7 +75,7 @@ def section(name: str) -> str:
 def sections(text: str) -> dict[str, str]:
     """The sections of a RESULTS.md by the benchmark that wrote them."""
     found = re.split(r"^(?=## )", text, flags=re.MULTILINE)[1:]
-    named = ((re.search(r"`python -m benchmarks\.(\w+)`", part), part) for part in found)
+    named = ((re.search(r"`python -m benchmarks\.(\w+)", part), part) for part in found)
     return {match[1]: part for match, part in named if match}
 
 
