@@ -26,6 +26,7 @@ from typing import Any
 import httpx
 import pyte
 import pytest
+from hypothesis import HealthCheck, settings
 
 from specdeck.engine.control.protocol import PREFIX, TOKEN_HEADER
 
@@ -35,6 +36,10 @@ START_S = 300
 """A cold start on two busy cores; a warm one takes half a minute."""
 
 Tokens = tuple[int, ...]
+
+# How fast a shared machine answers is no property of what is tested.
+settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
