@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import fields
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -126,7 +126,6 @@ def test_a_page_cut_between_two_lines_tells_nothing_wrong(
 
 
 @given(share=st.floats(0, 1), name=st.sampled_from(RECORDED), doubled=st.booleans())
-@settings(deadline=None)
 def test_a_page_cut_anywhere_tells_nothing_wrong(
     page: Pages, two_engines: Pages, share: float, name: str, doubled: bool
 ) -> None:
@@ -135,7 +134,6 @@ def test_a_page_cut_anywhere_tells_nothing_wrong(
 
 
 @given(start=st.floats(0, 1), junk=st.text(max_size=40), name=st.sampled_from(RECORDED))
-@settings(deadline=None)
 def test_garbage_inside_a_page_is_a_bad_page_or_none_at_all(
     page: Pages, start: float, junk: str, name: str
 ) -> None:
