@@ -61,12 +61,13 @@ class Divergence:
 
     def tied(self, near_tie: float) -> bool:
         """Whether noise may have chosen between the two tokens."""
-        if self.recheck is not None and self.recheck.gap is not None:
-            # A third look decides: whoever generates one token at a time agrees or does not.
-            return self.recheck.gap <= near_tie
         margins = (self.margin_serving, self.margin_reference)
         known = [abs(margin) for margin in margins if margin is not None]
-        return len(known) == 2 and not self.bounded and max(known) <= near_tie
+        if len(known) == 2 and not self.bounded and max(known) <= near_tie:
+            return True
+        # A third look decides: whoever generates one token at a time agrees or does not.
+        gap = None if self.recheck is None else self.recheck.gap
+        return gap is not None and gap <= near_tie
 
     def as_json(self, *, private: bool = False) -> dict[str, Any]:
         """Plain values; without anything that was said when `private`."""

@@ -73,6 +73,15 @@ def test_under_a_grammar_a_forbidden_token_is_no_measure(
     assert (None if seen is None else seen.gap) == gap
 
 
+def test_two_arms_that_waver_both_are_tied_whatever_a_third_look_says() -> None:
+    found = divergence(answer([1]), answer([2]))
+    assert found is not None
+    wavering = replace(found, margin_serving=0.19, margin_reference=0.19, bounded=False)
+    assert replace(wavering, recheck=Recheck(0.28, 2, 0.28)).kind(0.25) == "near_tie"
+    sure = replace(wavering, margin_reference=0.5)
+    assert replace(sure, recheck=Recheck(0.28, 2, 0.28)).kind(0.25) == "material"
+
+
 def test_a_call_that_was_cut_short_may_be_told_in_parts() -> None:
     whole = replace(answer([1]), finish="stop", calls=(Call("search", "{}"),))
     assert divergence(replace(whole, calls=()), whole) is not None
