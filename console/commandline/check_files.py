@@ -24,9 +24,11 @@ def refuse_places(options: Options) -> None:
     """UsageError for a file that could not be written, before anything is asked for it."""
     for path in options["reports"]:
         report.form_of(path)
-    for path in (*options["reports"], options["bundle"], options["metrics_file"]):
+    for path in (*options["reports"], options["bundle"]):
         if path is not None:
             report.place(path)
+    if options["metrics_file"] is not None:
+        report.place(options["metrics_file"], replaced=True)
 
 
 def written(

@@ -76,14 +76,17 @@ def save(path: Path, content: str) -> None:
         raise UsageError(f"{path}: {why}", remedy="give another file") from error
 
 
-def place(path: Path) -> None:
-    """Raises UsageError where a file of this name can be seen to be impossible to write."""
+def place(path: Path, *, replaced: bool = False) -> None:
+    """Raises UsageError where a file of this name can be seen to be impossible to write.
+
+    One that is `replaced`, by another beside it, wants no leave to write but its folder's.
+    """
     folder, there = path.parent, os.path.exists(path)
     if there and path.is_dir():
         why = "is a folder"
     elif not there and not os.path.isdir(folder):
         why = "no such folder"
-    elif not os.access(path if there else folder, os.W_OK):
+    elif not os.access(path if there and not replaced else folder, os.W_OK):
         why = "permission denied"
     else:
         return

@@ -65,7 +65,7 @@ _USERINFO = re.compile(r"(?<=://)(?:[^\s/?#]*|[^\s/:@]*:(?!\d+(?:[/?#]|$))\S*)@"
 """Also with a slash in the password, which a URL must not hold and some do."""
 
 _BEARER = re.compile(r"\b(bearer\s+)[^\s\"',;]{6,}", re.IGNORECASE)
-_NAMED = re.compile(r"([A-Za-z0-9_.\-]+)[\"']?\s*[=:](?!//)\s*[\"']?")
+_NAMED = re.compile(r"(?<![A-Za-z0-9_.\-])([A-Za-z0-9_.\-]+)[\"']?\s*[=:](?!//)\s*[\"']?")
 _BARE = re.compile(r"(?:(?:bearer|basic|token)\s+)?[^\s&;,\"'}\]]*", re.IGNORECASE)
 _QUOTED = re.compile(r"[^\"']*")
 

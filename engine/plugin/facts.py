@@ -147,8 +147,8 @@ def plain(value: Any, depth: int = 0) -> Any:
         return _section(value, depth + 1)
     if isinstance(value, type) or callable(value):
         return f"{value.__module__}.{getattr(value, '__qualname__', type(value).__name__)}"
-    text = redacted(str(value)).removeprefix("torch.")  # a dtype, a device
-    return text if " at 0x" not in text and len(text) < 200 else type(value).__name__
+    text = str(value).removeprefix("torch.")  # a dtype, a device
+    return redacted(text) if " at 0x" not in text and len(text) < 200 else type(value).__name__
 
 
 def _section(config: Any, depth: int = 0) -> dict[str, Any] | None:
