@@ -94,7 +94,7 @@ def note_applied(change: Change, applied: Applied, *, url: str, engine: str) -> 
         engine=engine,
         before=applied.before,
         after=tried if change.judge else applied.applied,
-        undo=undo(url, applied.before),
+        undo=undo(url, applied.undo or applied.before),
         reason=on_trial if change.judge else change.reason,
     )
     try:

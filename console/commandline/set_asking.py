@@ -65,7 +65,8 @@ class Record:
         if attended:
             return f"the change is asked for{back}"
         taken = "the trial is begun" if self.change.judge else "the change is made"
-        return f"{taken}: `{undo(self._to.url, self._applied.before)}` takes it back{back}"
+        words = undo(self._to.url, self._applied.undo or self._applied.before)
+        return f"{taken}: `{words}` takes it back{back}"
 
 
 async def applied(to: Access, change: Change, answered: Callable[[Applied], None]) -> Outcome:

@@ -203,7 +203,7 @@ class SteeringScreen(Screen[None]):
             track.name,
             applied.before,
             applied.applied,
-            undo(track.url, applied.before),
+            undo(track.url, applied.undo or applied.before),
             track.state.instance if track.state else None,
             change.reason,
         )

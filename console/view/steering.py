@@ -147,7 +147,8 @@ def _value(value: object) -> str:
 
 def _back(track: Track, applied: Applied) -> Want:
     """What takes a change back; a k of one's own has ended the policy of before."""
-    before, policy = applied.before, applied.before.get("policy")
+    before = applied.undo or applied.before
+    policy = before.get("policy")
     if policy is None and "k" in before and track.known is not None:
         policy = track.known.policy if track.known.policy != "fixed" else None
     breaker = before.get("breaker")

@@ -51,11 +51,13 @@ class Outcome:
     notices: tuple[str, ...] = ()
     trial: dict[str, Any] | None = None
     """What became of a judged trial; None where none was asked for."""
+    back: dict[str, Any] | None = None
+    """What takes it back, where that is not `before`."""
 
     @property
     def undo(self) -> str:
         """The command that takes the change back."""
-        return undo(self.url, self.before)
+        return undo(self.url, self.before if self.back is None else self.back)
 
     def as_json(self) -> dict[str, Any]:
         """The keys of `set --json`."""
@@ -135,6 +137,7 @@ async def apply(
         observed_k=watch.observed,
         observed_after_ms=None if seen_at is None else (seen_at - asked_at) * 1e3,
         notices=notices,
+        back=applied.undo,
     )
 
 

@@ -260,7 +260,7 @@ class Applied:
     """The engine's word on a change."""
 
     before: dict[str, Any]
-    """What takes it back: the knobs as they were; a breaker that was open, not held, is `probe`."""
+    """The knobs as they were."""
     applied: dict[str, Any]
     """The same knobs, as they are."""
     version: int
@@ -270,6 +270,8 @@ class Applied:
     """What an operator should know, such as the price of a resync."""
     trial: int | None = None
     """The `number` of the trial that this change began; None of a plugin that names none."""
+    undo: dict[str, Any] | None = None
+    """What takes it back, where that is not `before`: a breaker's word is another then."""
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:

@@ -138,14 +138,15 @@ class Controller:
         before = self._steering.knobs
         touched = self._steering.touched(change)
         was = self._steering.picked(touched)
-        back = {**was, **self._steering.undoing(change)}
+        undoing = self._steering.undoing(change)
         wanted = before.turned(change)
         if wanted.policy != before.policy and change.policy is None:
             notices += (f"policy {before.policy} → fixed: k is yours again",)
         notices += self._turn(wanted, who=who, reason=change.reason)
         notices += self._lend(change, before)
         notices += self._break(change, was, who)
-        return Applied(back, self._steering.picked(touched), self._version, step, notices)
+        found, undo = self._steering.picked(touched), {**was, **undoing} if undoing else None
+        return Applied(was, found, self._version, step, notices, undo=undo)
 
     def _hold(self, change: Change, step: int) -> Applied:
         """Renews or takes back what is leased or on trial."""

@@ -237,7 +237,7 @@ def test_a_breaker_that_opens_is_told_with_its_reason_and_marked(kit: type[Kit])
 
 def test_undoing_a_reset_has_the_breaker_recover_by_itself_again(kit: type[Kit]) -> None:
     reset = Want(breaker="closed")
-    applied = Applied({"breaker": "probe"}, {"breaker": "closed"}, 1, 7)
+    applied = Applied({"breaker": "open"}, {"breaker": "closed"}, 1, 7, undo={"breaker": "probe"})
     found = steering.answered(track([flown(kit, 0, None, 0)]), reset, applied, kit.start, 0.01)
     back = steering.undo(found)
     assert back is not None

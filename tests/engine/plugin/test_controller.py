@@ -947,14 +947,16 @@ def test_undoing_a_reset_brings_back_a_breaker_that_recovers_by_itself(
 ) -> None:
     controller.change(Change(breaker="open", probe=True))
     reset = controller.change(Change(breaker="closed"))
-    assert (reset.before, reset.applied) == ({"breaker": "probe"}, {"breaker": "closed"})
+    assert (reset.before, reset.applied) == ({"breaker": "open"}, {"breaker": "closed"})
+    assert reset.undo == {"breaker": "probe"}
     back = controller.change(Change(breaker="open", probe=True))
     assert (back.before, back.applied) == ({"breaker": "closed"}, {"breaker": "open"})
+    assert back.undo == {"breaker": "closed"}
     assert not controller.tuning().breaker.held
     controller.change(Change(breaker="open"))
-    assert controller.change(Change(breaker="open", probe=True)).before == {"breaker": "open"}
+    assert controller.change(Change(breaker="open", probe=True)).undo == {"breaker": "open"}
     controller.change(Change(breaker="open", who="ci"))
-    assert controller.change(Change(breaker="closed")).before == {"breaker": "open"}
+    assert controller.change(Change(breaker="closed")).undo == {"breaker": "open"}
 
 
 def test_what_takes_an_opened_breaker_back_is_a_reset_even_where_it_was_open(
@@ -962,5 +964,5 @@ def test_what_takes_an_opened_breaker_back_is_a_reset_even_where_it_was_open(
 ) -> None:
     controller.change(Change(breaker="open", probe=True))
     tripped = controller.change(Change(breaker="open", cause="divergence", who="ci"))
-    assert tripped.before == {"breaker": "closed"}
-    assert controller.change(Change(breaker="open")).before == {"breaker": "closed"}
+    assert (tripped.before, tripped.undo) == ({"breaker": "open"}, {"breaker": "closed"})
+    assert controller.change(Change(breaker="open")).undo == {"breaker": "closed"}
