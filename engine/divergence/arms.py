@@ -13,6 +13,7 @@ from specdeck.engine.fingerprint.digest import is_partial
 if TYPE_CHECKING:
     from specdeck.engine.control.client import EngineClient
     from specdeck.engine.control.protocol import Capability
+    from specdeck.engine.metrics.sample import Sample
 
 Sleep = Callable[[float], Awaitable[None]]
 Name = Literal["serving", "reference"]
@@ -133,7 +134,8 @@ async def described(client: EngineClient, model: str | None) -> tuple[Facts, Cap
         state = await client.state()
     except Unsupported:
         version = await client.version()
-        return Facts(name, vllm=version, started=await _started(client)), None
+        seen = await counters(client)
+        return Facts(name, vllm=version, started=seen.process_start if seen else None), None
     return (
         Facts(
             model=name,
@@ -151,12 +153,12 @@ async def described(client: EngineClient, model: str | None) -> tuple[Facts, Cap
     )
 
 
-async def _started(client: EngineClient) -> float | None:
-    """When the engine's process began, as its metrics have it; None where they do not."""
+async def counters(client: EngineClient) -> Sample | None:
+    """What the engine's metrics say at this moment; None where there are none to be read."""
     from specdeck.engine.metrics.page import parse
 
     try:
-        return parse(await client.page(), t=0.0, at=0.0).process_start
+        return parse(await client.page(), t=0.0, at=0.0)
     except EngineError:
         return None
 

@@ -18,7 +18,7 @@ from specdeck.engine.divergence.pace import Pacer
 from specdeck.engine.divergence.request import Settings
 from specdeck.engine.divergence.runner import Check, Found, Progress
 from specdeck.engine.divergence.summary import Case, Outcome, outcome
-from specdeck.engine.errors import EngineError, Unsupported
+from specdeck.engine.errors import Unsupported
 from specdeck.engine.fingerprint.digest import canonical
 from specdeck.engine.store.checks import Checks, Pair, Run
 
@@ -177,11 +177,8 @@ class Lab:
 
     async def drafted(self) -> float | None:
         """Tokens that the serving engine has drafted for anybody; None where it does not say."""
-        from specdeck.engine.metrics.page import parse
-
-        try:
-            seen = parse(await self._engines[0].client.page(), t=0.0, at=0.0)
-        except EngineError:
+        seen = await arms_of.counters(self._engines[0].client)
+        if seen is None:
             return None
         # An engine without a drafter has no counter of drafts, only those of everything else.
         return 0.0 if seen.drafted is None and seen.generated is not None else seen.drafted

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from specdeck.engine.errors import EngineError
+from specdeck.engine.divergence.arms import counters
 from specdeck.engine.metrics.quantile import quantile
 from specdeck.engine.metrics.sample import Histogram
 
@@ -75,12 +75,8 @@ class Pacer:
         self.rest = min(_MOST, max(_LEAST, self.rest * factor))
 
     async def _itl(self) -> Histogram | None:
-        from specdeck.engine.metrics.page import parse
-
-        try:
-            return parse(await self._client.page(), t=0.0, at=0.0).itl
-        except EngineError:
-            return None
+        seen = await counters(self._client)
+        return None if seen is None else seen.itl
 
 
 def _between(older: Histogram | None, newer: Histogram | None) -> Histogram | None:
