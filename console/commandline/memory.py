@@ -81,7 +81,7 @@ def note_applied(change: Change, applied: Applied, *, url: str, engine: str) -> 
 
     Its entry there, for `note_observed`; None where it is not there, which is said.
     """
-    from specdeck.engine.control.observe import undo
+    from specdeck.engine.control.observe import back, undo
     from specdeck.engine.store.store import Action
 
     on_trial = "on trial" + (f": {change.reason}" if change.reason else "")
@@ -94,7 +94,7 @@ def note_applied(change: Change, applied: Applied, *, url: str, engine: str) -> 
         engine=engine,
         before=applied.before,
         after=tried if change.judge else applied.applied,
-        undo=undo(url, applied.undo or applied.before),
+        undo=undo(url, back(applied)),
         reason=on_trial if change.judge else change.reason,
     )
     try:

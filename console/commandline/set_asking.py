@@ -53,20 +53,19 @@ class Record:
 
     def interrupted(self, *, attended: bool) -> str:
         """How things stand after a signal, and what to do."""
-        from specdeck.engine.control.observe import undo
+        from specdeck.engine.control.observe import back, undo
 
         if self._stopped is not None:
             return self._stopped
         lease = self.change.lease_s
-        back = "" if lease is None else f"; the engine takes it back within {lease:g} s"
+        later = "" if lease is None else f"; the engine takes it back within {lease:g} s"
         if self._applied is None:
             look = f"`specdeck watch {self._to.url} --count 1` shows what is in force"
-            return f"no word of the engine yet: {look}{back}"
+            return f"no word of the engine yet: {look}{later}"
         if attended:
-            return f"the change is asked for{back}"
+            return f"the change is asked for{later}"
         taken = "the trial is begun" if self.change.judge else "the change is made"
-        words = undo(self._to.url, self._applied.undo or self._applied.before)
-        return f"{taken}: `{words}` takes it back{back}"
+        return f"{taken}: `{undo(self._to.url, back(self._applied))}` takes it back{later}"
 
 
 async def applied(to: Access, change: Change, answered: Callable[[Applied], None]) -> Outcome:

@@ -192,7 +192,7 @@ class SteeringScreen(Screen[None]):
 
     def record(self, index: int, change: Change, applied: Applied) -> None:
         """Hand a change over to the audit log; what cannot be written is said."""
-        from specdeck.engine.control.observe import undo
+        from specdeck.engine.control.observe import back, undo
         from specdeck.engine.store.store import Action
 
         track = self.tracks[index]
@@ -203,7 +203,7 @@ class SteeringScreen(Screen[None]):
             track.name,
             applied.before,
             applied.applied,
-            undo(track.url, applied.undo or applied.before),
+            undo(track.url, back(applied)),
             track.state.instance if track.state else None,
             change.reason,
         )

@@ -147,7 +147,9 @@ def _value(value: object) -> str:
 
 def _back(track: Track, applied: Applied) -> Want:
     """What takes a change back; a k of one's own has ended the policy of before."""
-    before = applied.undo or applied.before
+    from specdeck.engine.control.observe import back
+
+    before = back(applied)
     policy = before.get("policy")
     if policy is None and "k" in before and track.known is not None:
         policy = track.known.policy if track.known.policy != "fixed" else None

@@ -74,6 +74,11 @@ class Outcome:
         return found if self.trial is None else {**found, "trial": self.trial}
 
 
+def back(applied: Applied) -> dict[str, Any]:
+    """What takes a change back: the engine's own word for it, or the knobs as they were."""
+    return applied.before if applied.undo is None else applied.undo
+
+
 def undo(url: str, before: dict[str, Any]) -> str:
     """The command that brings the knobs in `before` back.
 
@@ -137,7 +142,7 @@ async def apply(
         observed_k=watch.observed,
         observed_after_ms=None if seen_at is None else (seen_at - asked_at) * 1e3,
         notices=notices,
-        back=applied.undo,
+        back=back(applied),
     )
 
 
