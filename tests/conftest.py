@@ -34,6 +34,8 @@ ROOT = Path(__file__).parents[1]
 CONFIG = ROOT / "sample_configs" / "demo.yaml"
 START_S = 300
 """A cold start on two busy cores; a warm one takes half a minute."""
+PATIENCE_S = 300
+"""For a command beside a loaded engine: only one that hangs takes so long."""
 
 Tokens = tuple[int, ...]
 
@@ -59,7 +61,9 @@ class Deck:
     def environment(self) -> dict[str, str]:
         return {**os.environ, "SPECDECK_HOME": str(self.home)}
 
-    def __call__(self, *arguments: str, timeout: float = 60) -> "subprocess.CompletedProcess[str]":
+    def __call__(
+        self, *arguments: str, timeout: float = PATIENCE_S
+    ) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
             [sys.executable, "-m", "specdeck", *arguments],
             env=self.environment,

@@ -21,7 +21,7 @@ from benchmarks import check_planted
 
 from specdeck.engine.locations import locations
 
-WAIT_S = 120
+WAIT_S = 300
 
 
 @pytest.fixture(scope="module")
