@@ -146,7 +146,7 @@ def _outlook(track: Track) -> dict[int, Outlook]:
     drafted, accepted = window.drafted_per_position, window.accepted_per_position or ()
     if len(accepted) != len(drafted):
         return {}
-    found = tokens_by_k([int(n) for n in drafted], [int(n) for n in accepted], state.k_max)
+    found = tokens_by_k(drafted, accepted, state.k_max)
     return {
         each.k: Outlook(each.k, each.value, None, False, each.extrapolated) for each in found or ()
     }

@@ -18,16 +18,19 @@ class Tokens:
 
 
 def tokens_by_k(
-    drafted: Sequence[int], accepted: Sequence[int], k_max: int
+    drafted: Sequence[float], accepted: Sequence[float], k_max: int
 ) -> tuple[Tokens, ...] | None:
     """Expected tokens for k = 0…k_max; None when nothing was drafted.
 
     `drafted[i]` counts drafts that had position i, `accepted[i]` those whose token there was
-    accepted. Positions that no draft had are taken to be accepted, given the one before, as
-    often as the last observed one was: a guess, and marked so.
+    accepted; both may be scaled alike, as shares are. Positions that no draft had are taken to
+    be accepted, given the one before, as often as the last observed one was: a guess, and
+    marked so.
 
     >>> [(t.k, round(t.value, 2), t.extrapolated) for t in tokens_by_k([100, 100], [80, 60], 3)]
     [(0, 1.0, False), (1, 1.8, False), (2, 2.4, False), (3, 2.85, True)]
+    >>> [round(t.value, 2) for t in tokens_by_k([1.0, 1.0], [0.8, 0.6], 2)]
+    [1.0, 1.8, 2.4]
     >>> tokens_by_k([0, 0], [0, 0], 2) is None
     True
     """

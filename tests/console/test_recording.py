@@ -12,6 +12,7 @@ import pytest
 
 from specdeck.console.app import Console
 from specdeck.console.screens.live import LiveScreen
+from specdeck.console.widgets.curve import CurveBars
 from specdeck.console.widgets.toned import Feed, Rows
 from specdeck.engine.errors import Unsupported
 from specdeck.engine.launch.replay import Replayed
@@ -89,6 +90,25 @@ async def test_each_screen_on_a_recording_says_that_it_is_one(
         assert "a recording" in shown(app)
         await pilot.press("escape")
         assert isinstance(app.screen, LiveScreen)
+
+
+async def test_what_each_k_would_give_is_told_of_a_recording_too(
+    kit: type[Kit], replayed: Callable[..., Console]
+) -> None:
+    app = replayed()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await rest(pilot)
+        await pilot.press("u")
+        await rest(pilot)
+        curve = app.screen.query_one(CurveBars).curve
+    per_step = [row.right[0][4].text.strip() for row in curve.rows]
+    window = kit.run(10)[-1].window
+    assert window is not None
+    shares = window.acceptance_per_position
+    assert shares
+    expected = [1 + sum(share or 0.0 for share in shares[:k]) for k in range(len(shares) + 1)]
+    assert per_step[: len(expected)] == [f"{value:.2f}" for value in expected]
+    assert expected[-1] > 1.5
 
 
 async def test_the_end_of_a_recording_is_told_once_at_its_own_time(
