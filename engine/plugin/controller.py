@@ -59,7 +59,7 @@ class Controller:
         self._steering = Steering(engine, identity, orchestration=orchestration, wall=wall)
         self._turns = 0
         self._lease: Leased | None = None
-        self._trials = Trials(self._steering, self._turn, clock=clock, wall=wall)
+        self._trials = Trials(self._steering, self._turn, self._take_back, clock=clock, wall=wall)
         self._by: str | None = None
         """Who opened or reset the breaker by hand last."""
         self._last_change: LastChange | None = None
@@ -82,9 +82,7 @@ class Controller:
         """Takes back what has run out; called before every step and every answer."""
         lease = self._lease
         if lease is not None and self._clock() >= lease.ends:
-            self._lease = lease.tried(self._clock())
-            self._turn(lease.back, who="specdeck", reason="the lease ran out")
-            self._lease = None
+            self._take_back(lease.back, who="specdeck", reason="the lease ran out")
         self._trials.tick()
 
     def _look(self) -> None:
@@ -160,8 +158,7 @@ class Controller:
         elif trial is not None:
             trial.trial.renew(now, change.lease_s or 0.0)
         elif lease is not None and change.cancel:
-            self._lease = None
-            self._turn(lease.back, who=who, reason=change.reason)
+            self._take_back(lease.back, who=who, reason=change.reason)
         elif lease is not None:
             self._lease = replace(lease, ends=now + (change.lease_s or 0.0))
         present = self._steering.knobs.spelled()
@@ -215,6 +212,16 @@ class Controller:
             self._turns += 1
             was, present = before.spelled(), knobs.spelled()
             self._last_change = LastChange(self._wall(), who, reason, was, present)
+        return notices
+
+    def _take_back(
+        self, knobs: Knobs, *, who: str, reason: str | None, by: str | None = None
+    ) -> tuple[str, ...]:
+        """Turns to `knobs`, which a lease or a trial holds; tried again should that fail."""
+        now = self._clock()
+        self._lease = (self._lease or Leased(now, knobs)).tried(now)
+        notices = self._turn(knobs, who=who, reason=reason, by=by)
+        self._lease = None
         return notices
 
     def facts(self) -> dict[str, Any]:

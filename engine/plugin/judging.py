@@ -65,12 +65,13 @@ class Trials:
     """One trial at a time: turns its knobs and ends it as it judges."""
 
     def __init__(
-        self, steering: Steering, turn: Turn, *, clock: Callable[[], float],
+        self, steering: Steering, turn: Turn, take_back: Turn, *, clock: Callable[[], float],
         wall: Callable[[], float],
     ) -> None:  # fmt: skip
-        """`turn` makes knobs the engine's and remembers who did."""
+        """`turn` makes knobs the engine's and remembers who did; `take_back` sees to it."""
         self._steering = steering
         self._turn = turn
+        self._take_back = take_back
         self._clock = clock
         self._wall = wall
         self.last: Judged | None = None
@@ -148,7 +149,7 @@ class Trials:
                 raise
         self.moves += 1
         if action == "revert":
-            return self._turn(judged.back, who="specdeck", reason=words, by="trial")
+            return self._take_back(judged.back, who="specdeck", reason=words, by="trial")
         pilot = self._steering.pilot
         if action == "keep" and pilot is not None:
             k = self._steering.engine.scheduled_k()

@@ -235,6 +235,26 @@ def test_what_makes_no_sense_once_a_lease_ends_is_refused_at_once(
     assert (found["threshold.max_draft_length"], found["threshold.min_draft_length"]) == (16, 1)
 
 
+def test_what_cannot_be_taken_back_at_once_is_taken_back_a_little_later(
+    controller: Controller, engine: Engine, clock: Clock
+) -> None:
+    works = engine.skip_drafter
+    cold = Change(mode="target-only", fallback="cold", lease_s=60)
+    for change in (cold, replace(cold, judge=True, trial_s=4.0)):
+        controller.change(change)
+        if change.judge:
+            run(controller, engine, 230, by_k={5: 4, 0: 1})
+        assert controller.state().mode == "target-only"
+        engine.skip_drafter = fails  # type: ignore[method-assign]  # one seam of a fake
+        with pytest.raises(RuntimeError):
+            controller.change(Change(cancel=True))
+        engine.skip_drafter = works  # type: ignore[method-assign]  # the same
+        assert controller.state().mode == "target-only"
+        clock.now += 1
+        state = controller.state()
+        assert (state.mode, state.fallback, state.lease) == ("speculate", "warm", None)
+
+
 def test_a_lease_that_cannot_be_taken_back_is_tried_again_and_given_up(
     controller: Controller, engine: Engine, clock: Clock
 ) -> None:
