@@ -132,7 +132,10 @@ class Asker:
             ) from None
 
     async def forced(self, tokens: tuple[int, ...]) -> list[dict[str, Any] | None] | Refused:
-        """What the arm thinks of each of `tokens`, by token id; None for the first."""
+        """What the arm thinks of each of `tokens`, by token id; None for the first.
+
+        A server that keeps it to itself, as one that is told to, counts as refusing.
+        """
         wanted = request.forced(tokens, self.settings, model=self.arm.model, pin=self.arm.pin)
 
         async def once() -> list[dict[str, Any] | None]:
@@ -140,7 +143,7 @@ class Asker:
             try:
                 return list(reply["choices"][0]["prompt_logprobs"])
             except (KeyError, IndexError, TypeError) as error:
-                raise NotAnEngine(f"{self.arm.url} gives no prompt_logprobs") from error
+                raise _Refusal(f"{self.arm.url} gives no prompt_logprobs") from error
 
         try:
             return await self._patiently(once)
