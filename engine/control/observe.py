@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from specdeck.engine.control.client import EngineClient
 
 POLL_S = 0.1
+PATIENCE_S = 20.0
+"""How long a busy engine may take to show a change: one that is short of time needs seconds
+for a step."""
 IDLE_S = 1.0
 """How long an engine without a single request is watched before that is said."""
 
@@ -109,7 +112,7 @@ async def apply(
     answered: Callable[[Applied], None] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    timeout: float = 5.0,
+    timeout: float = PATIENCE_S,
 ) -> Outcome:
     """Asks for `change` and watches the counters until they show it, `timeout` s at most.
 
