@@ -116,14 +116,23 @@ class Driver:
         self.client = client
         self._token = token
 
+    async def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
+        """The plugin's answer; an engine that is too short of time for one is asked again."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                reply = await self.client.request(method, f"{PREFIX}/{path}", **more)
+                if reply.status_code != 503:
+                    return reply
+                await asyncio.sleep(0.5)
+
     async def state(self) -> dict[str, Any]:
-        reply = await self.client.get(f"{PREFIX}/state")
+        reply = await self.ask("GET", "state")
         reply.raise_for_status()
         state: dict[str, Any] = reply.json()
         return state
 
     async def until(
-        self, wanted: Callable[[dict[str, Any]], bool], timeout: float = 30
+        self, wanted: Callable[[dict[str, Any]], bool], timeout: float = PATIENCE_S
     ) -> dict[str, Any]:
         """The state as soon as it is as wanted."""
         async with asyncio.timeout(timeout):
@@ -134,9 +143,7 @@ class Driver:
                 await asyncio.sleep(0.1)  # the engine is busy enough
 
     async def put(self, **change: Any) -> dict[str, Any]:
-        reply = await self.client.put(
-            f"{PREFIX}/control", json=change, headers={TOKEN_HEADER: self._token}
-        )
+        reply = await self.ask("PUT", "control", json=change, headers={TOKEN_HEADER: self._token})
         assert reply.status_code == 200, reply.text
         applied: dict[str, Any] = reply.json()
         return applied
@@ -258,7 +265,7 @@ class Terminal:
     def text(self) -> str:
         return "\n".join(self._screen.display)
 
-    def until(self, found: Callable[[str], object], timeout: float = 30) -> str:
+    def until(self, found: Callable[[str], object], timeout: float = PATIENCE_S) -> str:
         """The screen as soon as `found` is true of it."""
         ends = time.monotonic() + timeout
         while True:
@@ -279,7 +286,7 @@ class Terminal:
             self.raw += data
             self._stream.feed(data)
 
-    def wait(self, timeout: float = 20) -> int:
+    def wait(self, timeout: float = PATIENCE_S) -> int:
         """The program's exit code."""
         ends = time.monotonic() + timeout
         while self.process.poll() is None and time.monotonic() < ends:

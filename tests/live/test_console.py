@@ -15,11 +15,9 @@ async def traffic(driver: Any, prompts: Any) -> AsyncIterator[None]:
         yield
 
 
-async def on_screen(terminal: Any, pattern: str, timeout: float = 30) -> str:
+async def on_screen(terminal: Any, pattern: str) -> str:
     """The screen once `pattern` is on it, while the test's own streams go on."""
-    found: str = await asyncio.to_thread(
-        terminal.until, lambda text: re.search(pattern, text), timeout
-    )
+    found: str = await asyncio.to_thread(terminal.until, lambda text: re.search(pattern, text))
     return found
 
 

@@ -19,7 +19,7 @@ WAIT_S = 300
 
 
 async def tuning(driver: Any) -> Tuning:
-    reply = await driver.client.get(f"{PREFIX}/tuning")
+    reply = await driver.ask("GET", "tuning")
     assert reply.status_code == 200, reply.text
     return Tuning.from_json(reply.json())
 
@@ -27,7 +27,7 @@ async def tuning(driver: Any) -> Tuning:
 async def changed(driver: Any, console: "subprocess.Popen[Any]") -> None:
     """Returns once the trial that `console` asked for has made its change."""
     state = await driver.until(
-        lambda state: state["trial"] == "changed" or console.poll() is not None, timeout=WAIT_S
+        lambda state: state["trial"] == "changed" or console.poll() is not None
     )
     assert state["trial"] == "changed", (await tuning(driver)).trial
 
@@ -91,7 +91,7 @@ async def test_a_killed_console_gives_the_engine_back_within_the_lease(
     before = await driver.state()
     async with driver.streams(prompts[:2]):
         console = subprocess.Popen(  # noqa: ASYNC220  # its end is what is tested
-            [sys.executable, "-m", "specdeck", "set", engine.url, knob, "--trial", "90"],
+            [sys.executable, "-m", "specdeck", "set", engine.url, knob, "--trial", "30"],
             env=deck.environment,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -101,9 +101,9 @@ async def test_a_killed_console_gives_the_engine_back_within_the_lease(
         finally:
             os.kill(console.pid, signal.SIGKILL)
             console.wait()
-        killed = time.monotonic()
+        killed = time.time()
         state = await driver.until(lambda state: state["trial"] is None)
-        assert time.monotonic() - killed < 11.0
+        assert state["last_change"]["t"] - killed < 11.0  # the engine's own time
         assert [state[name] for name in ("k", "mode", "policy")] == [
             before[name] for name in ("k", "mode", "policy")
         ]
@@ -117,7 +117,7 @@ async def test_an_interrupted_trial_takes_its_change_back_at_once(
 ) -> None:
     async with driver.streams(prompts[:2]):
         console = subprocess.Popen(  # noqa: ASYNC220  # its end is what is tested
-            [sys.executable, "-m", "specdeck", "set", engine.url, "k=2", "--trial", "90"],
+            [sys.executable, "-m", "specdeck", "set", engine.url, "k=2", "--trial", "30"],
             env=deck.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         await changed(driver, console)
