@@ -17,6 +17,7 @@ from specdeck.engine.control.protocol import (
     Step,
 )
 from specdeck.engine.control.refusals import TOKEN_REMEDY, no_answer, refusal, silence
+from specdeck.engine.control.tls import verification
 from specdeck.engine.control.token import TokenSource, no_token
 from specdeck.engine.control.tuning import Tuning
 from specdeck.engine.control.wire import every
@@ -47,6 +48,8 @@ def client(
         timeout=httpx.Timeout(TIMEOUT_S, connect=CONNECT_S),
         limits=limits,
         transport=transport,
+        verify=verification(url),
+        trust_env=False,  # an engine is asked directly: no proxy has its tokens
     )
     return EngineClient(http, url=url, token=token)
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 import httpx
 
+from specdeck.engine.control.tls import verification
 from specdeck.engine.demo.completion import served_model, tokens
 from specdeck.engine.demo.profiles import PROFILES, Profile, ask
 from specdeck.engine.errors import EngineError, UsageError
@@ -191,8 +192,9 @@ async def serve(load: Load, url: str, *, headers: dict[str, str], stdin: bool) -
         watch_stdin(loop, lambda text: follow(load, text), stop.set)
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(
-        base_url=url, headers=headers, timeout=PATIENCE, limits=limits, trust_env=False
-    ) as client:
+        base_url=url, headers=headers, timeout=PATIENCE, limits=limits,
+        verify=verification(url), trust_env=False,
+    ) as client:  # fmt: skip
         working = [
             asyncio.create_task(run(load, client)),
             asyncio.create_task(report(load, write=print_line)),

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import httpx
 
 from specdeck.engine.control.refusals import refusal, silence
+from specdeck.engine.control.tls import verification
 from specdeck.engine.divergence import request
 from specdeck.engine.divergence.answer import Answer, Piece, assembled, piece
 from specdeck.engine.divergence.arms import Arm
@@ -69,6 +70,7 @@ def http_client(
         timeout=httpx.Timeout(TIMEOUT_S, connect=5.0),
         limits=httpx.Limits(max_connections=streams + 2, max_keepalive_connections=streams + 2),
         transport=transport,
+        verify=verification(url),
         trust_env=False,
     )
 
