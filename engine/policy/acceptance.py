@@ -8,7 +8,7 @@ smaller ones included, at no cost.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import exp, sqrt
 
 _FAST_STEPS = 12
@@ -51,9 +51,12 @@ class Acceptance:
         """Expected committed tokens of a request in one step, for k = 0…k_max."""
         self._estimate()
 
-    def add(self, chances: int, verified: int, accepted: Sequence[int]) -> None:
-        """Counts a step: `chances` requests that could have had a draft of `verified` tokens."""
-        self._steps += 1
+    def add(self, chances: int, verified: int, accepted: Iterable[int], *, steps: int = 1) -> None:
+        """Counts steps: `chances` requests that could have had a draft of `verified` tokens.
+
+        `accepted` has how many did accept each position, both summed over the `steps`.
+        """
+        self._steps += steps
         before: float = chances
         for counts, here in zip(self._block[:verified], accepted, strict=False):
             counts[0] += before
@@ -67,20 +70,27 @@ class Acceptance:
         if not steps:
             return False
         slow, fast = exp(-steps / self._memory), exp(-steps / _FAST_STEPS)
-        middle = exp(-steps / _MIDDLE_STEPS)
+        medium = exp(-steps / _MIDDLE_STEPS)
         neglected = exp(-steps * _NEGLECTED / self._memory)
-        windows = ((self._slow, slow), (self._middle, middle), (self._fast, fast))
-        for position, (chances, accepted) in enumerate(self._block):
+        for (chances, accepted), long, middle, short in zip(
+            self._block, self._slow, self._middle, self._fast, strict=True
+        ):
             if not chances:
-                long = self._slow[position]
                 long[0] *= neglected
                 long[1] *= neglected
                 continue
-            for window, share in windows:
-                counts = window[position]
-                counts[0] = counts[0] * share + chances
-                counts[1] = counts[1] * share + accepted
-        shifted = self._differs(self._fast) or self._differs(self._middle)
+            long[0] = long[0] * slow + chances
+            long[1] = long[1] * slow + accepted
+            middle[0] = middle[0] * medium + chances
+            middle[1] = middle[1] * medium + accepted
+            short[0] = short[0] * fast + chances
+            short[1] = short[1] * fast + accepted
+        drafted = sum([counts[0] > 0 for counts in self._block])
+        limit = _SHIFT + _SHIFT_MORE * (drafted - 1)
+        shifted = (
+            _apart(self._fast[:drafted], self._slow) > limit
+            or _apart(self._middle[:drafted], self._slow) > limit
+        )
         if shifted:
             self._start_again()
         for counts in self._block:
@@ -101,16 +111,6 @@ class Acceptance:
         drafts = self.drafts(low + 1) + _PRIOR_DRAFTS
         return sqrt(_OVERDISPERSION * (high - low) * max(added, 0.02) / drafts)
 
-    def _differs(self, window: list[list[float]]) -> bool:
-        """Whether a shorter window is of another text, by the positions of the present block."""
-        apart, limit = 0.0, _SHIFT - _SHIFT_MORE
-        for counts, short, long in zip(self._block, window, self._slow, strict=True):
-            if counts[0]:
-                limit += _SHIFT_MORE
-                if short[0] >= _FEWEST <= long[0]:
-                    apart += _apart(short, long)
-        return apart > limit
-
     def _start_again(self) -> None:
         for counts, short, middle, long in zip(
             self._block, self._fast, self._middle, self._slow, strict=True
@@ -122,26 +122,31 @@ class Acceptance:
     def _estimate(self) -> None:
         """A position never seen is taken to be accepted like the one before it."""
         share, reached, tokens = _PRIOR, 1.0, 1.0
-        self.survival, self.expected = [], [1.0]
+        survival, expected = [], [1.0]
         for chances, accepted in self._slow:
             share = (accepted + _PRIOR_DRAFTS * share) / (chances + _PRIOR_DRAFTS)
             reached *= share
             tokens += reached
-            self.survival.append(reached)
-            self.expected.append(tokens)
+            survival.append(reached)
+            expected.append(tokens)
+        self.survival, self.expected = survival, expected
 
 
-def _apart(short: Sequence[float], long: Sequence[float]) -> float:
-    """By how many standard errors, squared, two windows disagree.
+def _apart(shorter: Sequence[Sequence[float]], longer: Sequence[Sequence[float]]) -> float:
+    """By how many standard errors, squared, two windows disagree over the positions of both.
 
     Many drafts at once come from few requests: their count overstates what they say.
 
-    >>> _apart((12, 12), (400, 200)) > 16 > _apart((12, 8), (400, 200))
+    >>> _apart([(12, 12)], [(400, 200)]) > 16 > _apart([(12, 8)], [(400, 200)])
     True
     """
-    drafts, accepted = short
-    p = (long[1] + 1) / (long[0] + 2)
-    # An exponential window whose weights add up to n spreads like one of 2 n equal weights.
-    chance = p * (1 - p) * (1 / (2 * drafts) + 1 / long[0])
-    apart = accepted / drafts - p
-    return apart * apart / chance / (sqrt(drafts / _ALIKE_DRAFTS) if drafts > _ALIKE_DRAFTS else 1)
+    total = 0.0
+    for (drafts, accepted), (known, kept) in zip(shorter, longer, strict=False):
+        if drafts >= _FEWEST <= known:
+            p = (kept + 1) / (known + 2)
+            # An exponential window whose weights add up to n spreads like one of 2 n equal ones.
+            chance = p * (1 - p) * (1 / (2 * drafts) + 1 / known)
+            apart = accepted / drafts - p
+            apart = apart * apart / chance
+            total += apart / sqrt(drafts / _ALIKE_DRAFTS) if drafts > _ALIKE_DRAFTS else apart
+    return total

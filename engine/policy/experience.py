@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
+from operator import attrgetter
+
 from specdeck.engine.policy.acceptance import Acceptance
 from specdeck.engine.policy.batches import bucket
 from specdeck.engine.policy.elapsed import Elapsed
@@ -10,6 +14,8 @@ from specdeck.engine.policy.step_times import StepTimes
 
 BLOCK_STEPS = 8
 """Steps that are taken in together, so that a step itself costs next to nothing."""
+
+_verified = attrgetter("verified")
 
 
 class Experience:
@@ -29,11 +35,10 @@ class Experience:
         """Of the last step's batch size."""
         self._elapsed = Elapsed()
         self._k = -1
-        self._steps = 0
+        self._block: list[StepSeen] = []
+        """Steps of one bucket and one k that are still to be taken in."""
         self._unmerged = 0
         """Steps whose acceptance is still to be taken in: it belongs to no k in particular."""
-        self._sizes = 0
-        self._seconds: list[float] = []
         self._t = 0.0
 
     def add(self, seen: StepSeen) -> None:
@@ -43,16 +48,9 @@ class Experience:
         if here != self.bucket or k != self._k:
             self._close()
             self.bucket, self._k = here, k
-        verified = seen.verified
-        if verified:
-            chances = seen.drafts if seen.prefill else seen.requests
-            self.acceptance.add(chances, min(verified, self.k_max), seen.accepted)
-        if seen.settled and not seen.prefill and seen.seconds is not None:
-            self._seconds.append(seen.seconds)
-            self._sizes += seen.requests
-        self._steps += 1
+        self._block.append(seen)
         self._t = seen.t
-        if self._steps >= BLOCK_STEPS:
+        if len(self._block) >= BLOCK_STEPS:
             self._close()
 
     def look(self, t: float) -> None:
@@ -60,16 +58,31 @@ class Experience:
         self._t, self.now = t, self._elapsed.at(t)
 
     def _close(self) -> None:
-        if not self._steps:
+        if not self._block:
             return
-        self._unmerged += self._steps
-        self._steps = 0
+        block, self._block = self._block, []
         self.now = self._elapsed.at(self._t)
-        if timed := len(self._seconds):
-            mean = self._sizes / timed
-            self.times.add(self.bucket, mean, self._k, self._seconds, self.now)
-            self._seconds, self._sizes = [], 0
+        timed = [
+            (seen.seconds, seen.requests)
+            for seen in block
+            if seen.settled and not seen.prefill and seen.seconds is not None
+        ]
+        if timed:
+            seconds, sizes = zip(*timed, strict=True)
+            self.times.add(self.bucket, sum(sizes) / len(sizes), self._k, seconds, self.now)
+        self._count(block)
+        self._unmerged += len(block)
         if self._unmerged >= BLOCK_STEPS:
             self._unmerged = 0
             self.shifted = self.acceptance.merge()
         self.closed = True
+
+    def _count(self, block: Sequence[StepSeen]) -> None:
+        """Has the drafts of a block counted, those of one length together."""
+        for verified, run in groupby(block, _verified):
+            if verified:
+                steps = list(run)
+                chances = sum([seen.drafts if seen.prefill else seen.requests for seen in steps])
+                columns = zip(*[seen.accepted for seen in steps], strict=False)
+                deepest = min(verified, self.k_max)
+                self.acceptance.add(chances, deepest, map(sum, columns), steps=len(steps))
