@@ -29,5 +29,6 @@ class Elapsed:
         """The seconds passed when the clock says `t`."""
         last, self._last = self._last, t
         if last is not None and t > last:
-            self.seconds += min(t - last, self.leap_s)
+            passed = t - last
+            self.seconds += passed if passed < self.leap_s else self.leap_s
         return self.seconds

@@ -22,9 +22,10 @@ _CLIP = 4.0
 _REFIT_BLOCKS = 64
 _GUESS_ERROR = 0.10
 """Relative error of a step time that was never measured."""
-_LEAST_ERROR = 0.002
-_SURE = 0.02
-"""Relative error from which what was measured needs no model beside it."""
+_GUESS_ERROR2 = _GUESS_ERROR**2
+_LEAST_ERROR2 = 0.002**2
+_SURE2 = 0.02**2
+"""Squared relative error from which what was measured needs no model beside it."""
 _MODEL_STEPS = 2.0
 """The weight of the model as it stands, beside the steps that may shift it."""
 
@@ -59,6 +60,7 @@ class StepTimes:
         self._blocks_to_refit = 0
         self._deepest = 0
         self._found: tuple[list[float], list[float]] = ([], [])
+        """By k: seconds, and their squared relative standard errors."""
         self._looked_at = (-1, -1)
         self._model_logs: dict[int, list[float]] = {}
         self.version = 0
@@ -121,7 +123,7 @@ class StepTimes:
         """Relative standard error of `seconds`."""
         if self._level is None:
             return _GUESS_ERROR
-        return self._look(bucket, k)[1][k]
+        return sqrt(self._look(bucket, k)[1][k])
 
     def _cell(self, bucket: int, k: int) -> _Times | None:
         cells = self._cells.get(bucket)
@@ -141,7 +143,7 @@ class StepTimes:
         return self._model
 
     def _look(self, bucket: int, k: int) -> tuple[list[float], list[float]]:
-        """Seconds and errors by k, at least up to `k`."""
+        """Seconds and squared errors by k, at least up to `k`."""
         if self._looked_at != (bucket, self.version) or k >= len(self._found[0]):
             self._deepest = max(self._deepest, k)
             self._found = self._derived(bucket)
@@ -151,28 +153,27 @@ class StepTimes:
     def _derived(self, bucket: int) -> tuple[list[float], list[float]]:
         """By the model, by how far the bucket is off it, and by what was measured."""
         level, cells, logs = self._level or 0.0, self._cells.get(bucket, {}), self._logs(bucket)
-        steps = sum(cell.steps for cell in cells.values())
-        off = sum(cell.steps * (cell.log - logs[k]) for k, cell in cells.items())
-        block2, least2, guess2 = (1.25 * self._noise) ** 2, _LEAST_ERROR**2, _GUESS_ERROR**2
-        seconds, errors = [], []
+        steps = sum([cell.steps for cell in cells.values()])
+        off = sum([cell.steps * (cell.log - logs[k]) for k, cell in cells.items()])
+        block2 = (1.25 * self._noise) ** 2
+        seconds, errors2 = [], []
         for k, guess in enumerate(logs):
             cell = cells.get(k)
             if cell is None:
-                seconds.append(exp(guess + (off + level * steps) / (steps + _MODEL_STEPS)))
-                errors.append(_GUESS_ERROR)
-                continue
-            error2 = block2 / (cell.steps / 8 + 0.2) + least2
-            found = cell.log + level
-            if error2 > _SURE**2:
-                others = max(0.0, steps - cell.steps)
-                their_off = off - cell.steps * (cell.log - guess)
-                guess += (their_off + level * others) / (others + _MODEL_STEPS)
-                share = error2 / (error2 + guess2)
-                found += share * (guess - found)
-                error2 *= 1 - share
+                found = guess + (off + level * steps) / (steps + _MODEL_STEPS)
+                error2 = _GUESS_ERROR2
+            else:
+                own = cell.steps
+                found, error2 = cell.log + level, block2 / (own / 8 + 0.2) + _LEAST_ERROR2
+                if error2 > _SURE2:
+                    others, their_off = steps - own, off - own * (cell.log - guess)
+                    derived = guess + (their_off + level * others) / (others + _MODEL_STEPS)
+                    share = error2 / (error2 + _GUESS_ERROR2)
+                    found += share * (derived - found)
+                    error2 *= 1 - share
             seconds.append(exp(found))
-            errors.append(sqrt(error2))
-        return seconds, errors
+            errors2.append(error2)
+        return seconds, errors2
 
     def _logs(self, bucket: int) -> list[float]:
         """The logarithm of what the model has for every k at the middle of a bucket."""
