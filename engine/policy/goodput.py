@@ -90,15 +90,15 @@ class Goodput:
         lowest = max(1, self._low)
         if rates is None:
             return max(lowest, self._chosen[here])
-        return max(range(lowest, self._high + 1), key=rates.__getitem__)
+        return _best(rates, lowest, self._high)
 
     def chosen(self, requests: int) -> int:
         """The choice for a batch size, whatever is being tried."""
         return self._chosen[bucket(requests)]
 
-    def bypasses(self, requests: int) -> bool:
-        """Whether k = 0 is its choice."""
-        return not self._chosen[bucket(requests)]
+    def bypasses(self, here: int) -> bool:
+        """Whether k = 0 is its choice for the bucket `here`."""
+        return not self._chosen[here]
 
     def _rates(self, here: int) -> list[float] | None:
         """Expected tokens of a request per second, by k."""
@@ -130,7 +130,7 @@ class Goodput:
         """Moves the choice if enough is expected of it; whether it moved."""
         now, parameters = self._experience.now, self.parameters
         present = self._chosen[here]
-        best = max(range(self._low, self._high + 1), key=rates.__getitem__)
+        best = _best(rates, self._low, self._high)
         fresh = not self._visited[here]
         self._visited[here] = True
         if best == present:
@@ -151,6 +151,8 @@ class Goodput:
     def _try(self, here: int, rates: list[float]) -> int | None:
         """The k to try next, or None."""
         present = self._chosen[here]
+        if not self._prober.affords(1 - max(rates) / rates[present]):
+            return None  # nor could any other k be paid
         wanted = self._due(here, rates)
         if wanted is None:
             wanted = self._promising(here, rates)
@@ -164,7 +166,7 @@ class Goodput:
         times, now = self._experience.times, self._experience.now
         present = self._chosen[here]
         lowest = max(1, self._low)
-        other = max(range(lowest, self._high + 1), key=rates.__getitem__) if not present else 0
+        other = 0 if present else _best(rates, lowest, self._high)
         if other < self._low:
             return None
         last = times.last(here, other)
@@ -185,9 +187,10 @@ class Goodput:
             if k == present or (k < present and self._probing):
                 continue  # a shorter draft has just been timed, and teaches nothing else
             doubt = self._unknown(here, k, present)
-            hope = log(rates[k] / rates[present]) + _OPTIMISM * doubt
-            if hope > most and doubt > self.parameters.margin / 2:
-                found, most = k, hope
+            if doubt > self.parameters.margin / 2:
+                hope = log(rates[k] / rates[present]) + _OPTIMISM * doubt
+                if hope > most:
+                    found, most = k, hope
         return found
 
     def _explain(self, here: int, before: int, after: int, rates: list[float]) -> None:
@@ -207,6 +210,15 @@ class Goodput:
             rates[after] / rates[before] - 1,
             known.times.measured(here, after) < _TIMED_STEPS,
         )
+
+
+def _best(rates: list[float], low: int, high: int) -> int:
+    """The k of `low` to `high` with the highest rate, the smallest of equals.
+
+    >>> _best([9.0, 3.0, 5.0, 5.0], 1, 3)
+    2
+    """
+    return rates.index(max(rates[low : high + 1]), low)
 
 
 def _rounded(drafts: float) -> int:

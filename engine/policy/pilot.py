@@ -33,8 +33,8 @@ class Policy(Protocol):
     def speculating(self, requests: int) -> int:
         """The k to try where target-only is in force."""
 
-    def bypasses(self, requests: int) -> bool:
-        """Whether it found that no k pays."""
+    def bypasses(self, here: int) -> bool:
+        """Whether it found that no k pays at the batch sizes of the bucket `here`."""
 
 
 class Pilot:
@@ -85,7 +85,7 @@ class Pilot:
         if breaker is None:
             self.decision = chosen
             return chosen
-        bypassed = self.policy.bypasses(seen.requests)
+        bypassed = self.policy.bypasses(self.experience.bucket)
         breaker.step(seen, bypassed=bypassed, automatic=self.automatic)
         if breaker.state != "closed":
             self._audit_left = 0

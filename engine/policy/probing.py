@@ -49,12 +49,18 @@ class Prober:
         """
         if self._probe is not None or not self._share:
             return False
-        cost = self._steps * max(0.0, loss + _SWITCH)
-        if cost and self._budget <= 0:
+        if not self.affords(loss):
             return False
-        self._budget -= cost
+        self._budget -= self._cost(loss)
         self._probe, self._left = Probe(bucket, k), self._steps
         return True
+
+    def affords(self, loss: float) -> bool:
+        """Whether a try that loses `loss` of a step's output in each step can be paid."""
+        return self._budget > 0 or not self._cost(loss)
+
+    def _cost(self, loss: float) -> float:
+        return self._steps * max(0.0, loss + _SWITCH)
 
     def running(self, bucket: int, steps: int) -> Probe | None:
         """The try under way after `steps` more; one ends early when the batch moves away."""

@@ -58,7 +58,7 @@ class Threshold:
         """The k to try where target-only is in force."""
         return self._k
 
-    def bypasses(self, requests: int) -> bool:
+    def bypasses(self, here: int) -> bool:
         """Never: the rule knows no cost."""
         return False
 
