@@ -37,8 +37,8 @@ class Experience:
         self._k = -1
         self._block: list[StepSeen] = []
         """Steps of one bucket and one k that are still to be taken in."""
-        self._unmerged = 0
-        """Steps whose acceptance is still to be taken in: it belongs to no k in particular."""
+        self._unmerged: list[StepSeen] = []
+        """Those whose acceptance is still to be taken in: it belongs to no k in particular."""
         self._t = 0.0
 
     def add(self, seen: StepSeen) -> None:
@@ -70,18 +70,18 @@ class Experience:
         if timed:
             seconds, sizes = zip(*timed, strict=True)
             self.times.add(self.bucket, sum(sizes) / len(sizes), self._k, seconds, self.now)
-        self._count(block)
-        self._unmerged += len(block)
-        if self._unmerged >= BLOCK_STEPS:
-            self._unmerged = 0
+        self._unmerged += block
+        if len(self._unmerged) >= BLOCK_STEPS:
+            self._count(self._unmerged)
+            self._unmerged = []
             self.shifted = self.acceptance.merge()
         self.closed = True
 
-    def _count(self, block: Sequence[StepSeen]) -> None:
-        """Has the drafts of a block counted, those of one length together."""
-        for verified, run in groupby(block, _verified):
+    def _count(self, unmerged: Sequence[StepSeen]) -> None:
+        """Has the drafts of steps counted, those of one length together."""
+        for verified, alike in groupby(sorted(unmerged, key=_verified), _verified):
             if verified:
-                steps = list(run)
+                steps = list(alike)
                 chances = sum([seen.drafts if seen.prefill else seen.requests for seen in steps])
                 columns = zip(*[seen.accepted for seen in steps], strict=False)
                 deepest = min(verified, self.k_max)
