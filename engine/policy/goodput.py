@@ -111,20 +111,12 @@ class Goodput:
             for tokens, spent in zip(known.acceptance.expected, seconds, strict=False)
         ]
 
-    def _error(self, here: int, k: int, other: int) -> float:
-        """Relative standard error of the ratio of two k's."""
-        known = self._experience
+    def _error(self, errors: list[float], k: int, other: int) -> float:
+        """Relative standard error of the ratio of two k's, given those of their times."""
+        acceptance = self._experience.acceptance
         low, high = min(k, other), max(k, other)
-        tokens = known.acceptance.error(low, high) / known.acceptance.expected[high]
-        return sqrt(
-            tokens**2 + known.times.error(here, k) ** 2 + known.times.error(here, other) ** 2
-        )
-
-    def _unknown(self, here: int, k: int, present: int) -> float:
-        """The part of the error that trying `k` would reduce: its time, and what is deeper."""
-        if k > present:
-            return self._error(here, k, present)
-        return self._experience.times.error(here, k)
+        tokens = acceptance.error(low, high) / acceptance.expected[high]
+        return sqrt(tokens**2 + errors[k] ** 2 + errors[other] ** 2)
 
     def _choose(self, here: int, rates: list[float]) -> bool:
         """Moves the choice if enough is expected of it; whether it moved."""
@@ -136,7 +128,8 @@ class Goodput:
         if best == present:
             return False
         gain = log(rates[best] / rates[present])
-        doubt = parameters.confidence * self._error(here, best, present)
+        errors = self._experience.times.errors(here, self._high)
+        doubt = parameters.confidence * self._error(errors, best, present)
         waited = now - self._changed[here] >= parameters.dwell_s
         if not (fresh or waited) or gain < parameters.margin + doubt * (not fresh):
             return False
@@ -182,11 +175,13 @@ class Goodput:
     def _promising(self, here: int, rates: list[float]) -> int | None:
         """The other k that could be best, given what is not known of it."""
         present = self._chosen[here]
+        errors = self._experience.times.errors(here, self._high)
         found, most = None, self.parameters.margin
         for k in range(self._low, self._high + 1):
             if k == present or (k < present and self._probing):
                 continue  # a shorter draft has just been timed, and teaches nothing else
-            doubt = self._unknown(here, k, present)
+            # What trying it would teach: its time, and how often what is deeper is accepted.
+            doubt = self._error(errors, k, present) if k > present else errors[k]
             if doubt > self.parameters.margin / 2:
                 hope = log(rates[k] / rates[present]) + _OPTIMISM * doubt
                 if hope > most:

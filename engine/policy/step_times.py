@@ -125,6 +125,12 @@ class StepTimes:
             return _GUESS_ERROR
         return sqrt(self._look(bucket, k)[1][k])
 
+    def errors(self, bucket: int, deepest: int) -> list[float]:
+        """`error` for every k from 0 to `deepest` and maybe above."""
+        if self._level is None:
+            return [_GUESS_ERROR] * (deepest + 1)
+        return list(map(sqrt, self._look(bucket, deepest)[1]))
+
     def _cell(self, bucket: int, k: int) -> _Times | None:
         cells = self._cells.get(bucket)
         return cells.get(k) if cells else None
