@@ -140,7 +140,8 @@ class Meter:
         self._steps += 1
         if seen.prefill or not (seen.k or seen.verified):
             return
-        if not self._block[0] and self._version != self._times.version:
+        steps, spent, gained = self._block
+        if not steps and self._version != self._times.version:
             self._version = self._times.version
             self._target_only = [None] * BUCKETS
         here = self._experience.bucket
@@ -152,7 +153,6 @@ class Meter:
             self._speculating += seconds
             self._worth += worth
             self._compared += 1
-            steps, spent, gained = self._block
             steps, spent, gained = self._block = steps + 1, spent + seconds, gained + worth
             if steps == _BLOCK_STEPS:
                 self._close_block(spent, gained)

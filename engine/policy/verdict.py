@@ -41,17 +41,18 @@ def judged(evidence: Evidence, parameters: Parameters, *, bypassed: bool) -> Ver
     0
     """
     gain, acceptance = evidence.gain, evidence.acceptance
-    accepted = _accepted(evidence)
     if gain is not None and gain < -parameters.loss and not bypassed:
         weight = 2 if gain < -_SEVERE * max(parameters.loss, 0.01) else 1
-        return Verdict(weight, "loss", f"{-gain * 100:.0f} % slower than target-only, {accepted}")
+        slower = f"{-gain * 100:.0f} % slower than target-only, {_accepted(evidence)}"
+        return Verdict(weight, "loss", slower)
     floor = parameters.acceptance_floor
     pays = gain is not None and gain > parameters.loss
     if floor is not None and acceptance is not None and acceptance < floor and not pays:
         weight = 2 if acceptance < floor / _SEVERE else 1
-        return Verdict(weight, "acceptance", f"{accepted}, below the floor of {floor * 100:.0f} %")
+        low = f"{_accepted(evidence)}, below the floor of {floor * 100:.0f} %"
+        return Verdict(weight, "acceptance", low)
     if bypassed:
-        return Verdict(1, "policy", f"the policy found no k that pays: {accepted}")
+        return Verdict(1, "policy", f"the policy found no k that pays: {_accepted(evidence)}")
     return Verdict(0, None, "")
 
 
