@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.policy_synthetic import synthetic
 
+from specdeck.engine.policy.batches import bucket
 from specdeck.engine.policy.breaker import Breaker
 from specdeck.engine.policy.experience import Experience
 from specdeck.engine.policy.fixed import Fixed
@@ -102,9 +103,9 @@ def run(
     for text, requests, seconds in load:
         if steps == most:
             break
-        began, end = engine.t, engine.t + seconds
+        began, end, here = engine.t, engine.t + seconds, bucket(requests)
         while engine.t < end and (most is None or steps < most):
-            seen = engine.step(text, requests, auto.decision.k(requests))
+            seen = engine.step(text, requests, auto.decision.table[here])
             auto.step(seen)
             tokens += seen.committed
             steps += 1
