@@ -76,6 +76,12 @@ def past_checks(url: str, limit: int) -> tuple[Run, ...]:
         return Checks(store).history(url, limit)
 
 
+def past_changes(url: str, limit: int) -> tuple[Action, ...]:
+    """The changes of an engine, the newest first; raises SpecdeckError without a store."""
+    with user_store() as store:
+        return store.actions(url, limit)
+
+
 def note_applied(change: Change, applied: Applied, *, url: str, engine: str) -> int | None:
     """Writes a change that the engine has just made, or the trial of one, into the audit log.
 

@@ -33,7 +33,7 @@ _MOST_DIGITS = 9
 
 @click.command("set")
 @click.argument("engine", metavar="URL")
-@click.argument("assignments", metavar="k=N|mode=M|policy=P|breaker=B…", nargs=-1, required=True)
+@click.argument("assignments", metavar="k=N|mode=M|policy=P|breaker=B…", nargs=-1)
 @click.option(
     "--trial",
     type=Finite(min=1.0),
@@ -51,7 +51,10 @@ _MOST_DIGITS = 9
     help="The engine takes the change back by itself after S seconds, whatever it did.",
 )
 @click.option("--reason", metavar="T", help="Kept in the audit log.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option(
+    "--history", is_flag=True, help="Show the audit log of this engine: what was changed from here."
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object; with --history a list.")
 @key_option
 @token_option
 def command(
@@ -61,16 +64,21 @@ def command(
     detach: bool,
     lease: float | None,
     reason: str | None,
+    history: bool,
     as_json: bool,
     api_key_env: str | None,
     token_file: Path | None,
-) -> None:
+) -> int:
     """Change k, mode, policy, breaker or parameters of a running engine, without a restart.
 
     breaker=open is target-only until breaker=closed, breaker=probe until probes show a gain.
     Parameters have dotted names, such as goodput.margin=0.02. Prints what was requested,
     what the engine says, and what its counters show.
     """
+    if history:
+        return _past(engine, assignments, as_json=as_json)
+    if not assignments:
+        raise click.UsageError("give what to set, such as k=3, or --history")
     change = replace(asked(assignments), lease_s=lease, reason=reason, who=operator())
     change = _tried(change, trial, detach=detach)
     to = access(engine, api_key_env=api_key_env, token_file=token_file)
@@ -84,6 +92,16 @@ def command(
         say(f"specdeck: {notice}")
     if lease is not None:
         say(f"specdeck: the engine takes this back by itself in {lease:g} s")
+    return 0
+
+
+def _past(engine: str, assignments: Sequence[str], *, as_json: bool) -> int:
+    """Shows what was changed before; raises UsageError when something is to be set as well."""
+    if assignments:
+        raise UsageError("--history changes nothing", remedy=f"leave out {assignments[0]}")
+    from specdeck.console.commandline import set_history
+
+    return set_history.shown(engine, as_json=as_json)
 
 
 def _tried(change: Change, trial: float | None, *, detach: bool) -> Change:

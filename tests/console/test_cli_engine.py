@@ -212,6 +212,38 @@ def test_set_shows_requested_applied_and_observed(
     assert (action.before, action.after, action.reason) == ({"k": 5}, {"k": 3}, "try")
 
 
+def test_what_was_changed_is_read_back_the_newest_first(
+    engine: Server, capsys: Captured, home: Path
+) -> None:
+    assert outcome(["set", engine.url, "--history"]) == 0
+    assert "no change of" in capsys.readouterr().err
+    for value, reason in (("k=3", "try"), ("mode=target-only", "night")):
+        assert outcome(["set", engine.url, value, "--reason", reason]) == 0
+    with Store(home / "data" / "specdeck.sqlite") as store:
+        store.observed(1, 3.0)
+    capsys.readouterr()
+    asked = len(engine.asked)
+    assert outcome(["set", engine.url, "--history"]) == 0
+    head, night, first = capsys.readouterr().out.splitlines()
+    assert head.split() == ["TIME", "(UTC)", "WHO", "CHANGE", "OBSERVED", "REASON", "UNDO"]
+    assert "night" in night
+    assert "k 5 → 3" in first
+    assert "3.00" in first
+    assert first.endswith(f"specdeck set {engine.url} k=5")
+    assert outcome(["set", engine.url, "--history", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [(one["before"], one["reason"], one["observed_k"]) for one in told[1:]] == [
+        ({"k": 5}, "try", 3.0)
+    ]
+    assert len(engine.asked) == asked  # it need not run
+
+
+@pytest.mark.parametrize("words", [[], ["k=3", "--history"]])
+def test_set_wants_something_to_set_or_to_show(engine: Server, words: list[str]) -> None:
+    assert outcome(["set", engine.url, *words]) == 2
+    assert engine.asked == []
+
+
 def test_a_lease_is_said_to_end(engine: Server, capsys: Captured) -> None:
     assert outcome(["set", engine.url, "k=3", "--lease", "30"]) == 0
     said = capsys.readouterr()
