@@ -85,6 +85,8 @@ def cells(line: Line) -> tuple[str, ...]:
 
 
 _ASKED = ("prompts", "settings")
+_DRAFT = "model.draft."
+"""Facts of its content; they hold no path, so the digest follows a draft wherever it lies."""
 
 
 def _line(run: Run, summary: Mapping[str, Any]) -> Line:
@@ -113,7 +115,7 @@ def _line(run: Run, summary: Mapping[str, Any]) -> Line:
 
 
 def _draft(details: Mapping[str, Any]) -> str | None:
-    known = {name: value for name, value in details.items() if name.startswith("draft.")}
+    known = {name: value for name, value in details.items() if name.startswith(_DRAFT)}
     return hashlib.sha256(canonical(known)).hexdigest()[:8] if known else None
 
 
