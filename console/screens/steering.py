@@ -14,7 +14,7 @@ from textual.screen import Screen
 
 from specdeck.console import keys
 from specdeck.console.screens.dialog import Choice, Dialog
-from specdeck.console.view import steering, words
+from specdeck.console.view import steering, undoing, words
 from specdeck.console.view.cell import NOTHING, Row, Tone
 from specdeck.console.view.folding import after
 from specdeck.console.view.steering import Refusal
@@ -239,11 +239,24 @@ class SteeringScreen(Screen[None]):
 
     def action_undo(self) -> None:
         """Take this console's last change back."""
-        want = steering.undo(self.tracks[self.selected])
+        index = self.selected
+        track = undoing.ready(self.tracks[index])
+        want = undoing.latest(track)
         if want is None:
-            self.tell("nothing to undo: this console has changed nothing", "muted")
-        elif self.wish(want):
-            self.change(self.selected, steering.popped(self.tracks[self.selected]))
+            self.change(index, track)
+            self.tell(undoing.nothing(track), "muted")
+            return
+        refusal = self.refusal(index, want)
+        if refusal is not None:
+            self.refuse(refusal)
+            return
+        said = undoing.doubt(track, self.desk.spelt)
+        if said is None:
+            self.change(index, undoing.taking(track))
+            self.wish(want)
+        else:
+            self.change(index, undoing.doubted(track))
+            self.tell(said, "warn")
 
     def action_next_load(self) -> None:
         """The next load profile."""

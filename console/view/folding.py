@@ -45,8 +45,9 @@ def _presence(before: Track, track: Track, reading: Reading) -> Track:
     if reading.restarted:
         # What was changed, or asked for, in its former life says nothing about this one.
         track = replace(
-            track, version=None, want=None, undos=(), known=None, lost=None, said=None
-        ).marked("restart")
+            track, version=None, want=None, undos=(), undoing=(), steered=False, known=None,
+            lost=None, said=None,
+        ).marked("restart")  # fmt: skip
         return track.told(reading.t, "the engine was started anew", "warn")
     if before.up is reading.up:
         return track

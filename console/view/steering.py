@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from specdeck.console.view import undoing
 from specdeck.console.view.news import short
 from specdeck.console.view.track import Track, Want
 from specdeck.console.view.words import Spelt
@@ -115,9 +116,8 @@ def answered(track: Track, asked: Want, applied: Applied, t: float, seconds: flo
     judged = asked.trial_s is not None
     if applied.applied != applied.before and not judged:
         track = _marks(track, applied)
-    if asked.reason != "undo" and not asked.cancel:
-        track = replace(track, undos=(*track.undos, _back(track, applied))[-50:])
     track = replace(track, want=None if track.want == asked else track.want)
+    track = undoing.noted(track, asked, applied)
     if judged or asked.cancel:  # what is in force by now is for the next reading to say
         return replace(track, version=applied.version)
     return replace(
@@ -145,24 +145,6 @@ def _value(value: object) -> str:
     return "none" if value is None else str(value)
 
 
-def _back(track: Track, applied: Applied) -> Want:
-    """What takes a change back; a k of one's own has ended the policy of before."""
-    from specdeck.engine.control.observe import back
-
-    before = back(applied)
-    policy = before.get("policy")
-    if policy is None and "k" in before and track.known is not None:
-        policy = track.known.policy if track.known.policy != "fixed" else None
-    breaker = before.get("breaker")
-    parameters = tuple(
-        (name, "none" if value is None else value) for name, value in before.items() if "." in name
-    )
-    return Want(
-        before.get("k"), before.get("mode"), policy, "undo",
-        breaker if breaker in (None, "open", "probe") else "closed", parameters,
-    )  # fmt: skip
-
-
 def _marks(track: Track, applied: Applied) -> Track:
     mode, k = applied.applied.get("mode"), applied.applied.get("k")
     if "policy" in applied.applied:
@@ -186,7 +168,7 @@ def _turned(state: EngineState, applied: Applied) -> EngineState:
     chosen = k_set if policy == "fixed" else state.k
     state = replace(
         state, k=0 if mode == "target-only" else chosen, k_set=k_set, mode=mode, policy=policy,
-        version=applied.version,
+        version=applied.version, last_change=None,  # the next reading brings this one
     )  # fmt: skip
     if "breaker" in knobs:
         return replace(state, breaker=knobs["breaker"])
@@ -196,18 +178,9 @@ def _turned(state: EngineState, applied: Applied) -> EngineState:
 
 def refused(track: Track, error: SpecdeckError, t: float) -> Track:
     """The track after a wish that the engine would not fulfil; nothing stays pending."""
+    track = undoing.restored(track)
     if isinstance(error, Conflict):
         # The next reading says who it was and brings the version to ask with.
         track = track.told(t, f"not changed: {error.line()}", "warn")
         return replace(track, want=None, version=None)
     return replace(track.told(t, f"not changed: {error.line()}", "bad"), want=None)
-
-
-def undo(track: Track) -> Want | None:
-    """The wish that takes this console's last change back; None without one."""
-    return track.undos[-1] if track.undos else None
-
-
-def popped(track: Track) -> Track:
-    """The track without the change that is being taken back."""
-    return replace(track, undos=track.undos[:-1])

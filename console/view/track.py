@@ -113,6 +113,22 @@ class Want:
 
 
 @dataclass(frozen=True, slots=True)
+class Undo:
+    """One change of this console, and what takes it back."""
+
+    want: Want
+    left: tuple[tuple[str, str], ...]
+    """The knobs as the change has left them, spelt as `specdeck set` takes them."""
+    version: int
+    """The control version that the change made."""
+    trial: bool = False
+    """Whether it was on trial, which may have taken it back."""
+    doubted: tuple[tuple[str, str, str], ...] = ()
+    """Who presses undo has been told that these are no longer as they were left: name, as it
+    was left, as it is."""
+
+
+@dataclass(frozen=True, slots=True)
 class Said:
     """The latest reason of a policy that was told."""
 
@@ -155,8 +171,12 @@ class Track:
     want: Want | None = None
     version: int | None = None
     """The control version that the next change may expect."""
-    undos: tuple[Want, ...] = ()
+    undos: tuple[Undo, ...] = ()
     """What takes this console's changes back, the latest last."""
+    undoing: tuple[Undo, ...] = ()
+    """Those that the engine has been asked for and has not answered."""
+    steered: bool = False
+    """Whether this console has changed anything in this life of the engine."""
 
     @property
     def up(self) -> bool | None:

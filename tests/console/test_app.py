@@ -25,7 +25,7 @@ from specdeck.engine.launch.progress import Progress
 from specdeck.engine.store.store import Action
 
 if TYPE_CHECKING:
-    from tests.console.conftest import Kit, MakeConsole
+    from tests.console.conftest import Kit, ListedEngine, MakeConsole
     from textual.app import App
     from textual.pilot import Pilot
 
@@ -107,11 +107,108 @@ async def test_undo_takes_the_last_change_back_once(kit: type[Kit], console: Mak
     app = console(engine)
     async with app.run_test() as pilot:
         await settled(pilot)
+        await pilot.press("z")
+        assert said(app)[-1] == "nothing to undo: this console has changed nothing"
         for key in ("2", "z", "z"):
             await pilot.press(key)
             await settled(pilot)
-        assert said(app)[-1].startswith("nothing to undo")
+        assert said(app)[-1] == "nothing left to undo"
     assert [change.k for change in engine.asked] == [2, 5]
+
+
+async def bob_takes(
+    k: int, kit: type[Kit], engine: ListedEngine, pilot: Pilot[str], n: int = 4
+) -> None:
+    """Somebody else sets k, and the console reads of it."""
+    before, version = engine.state.k_set, engine.state.version + 1
+    change = LastChange(0.0, "bob", None, {"k": before}, {"k": k})
+    engine.state = replace(engine.state, k=k, k_set=k, version=version, last_change=change)
+    engine.more.put_nowait(kit.reading(n, engine.state))
+    await settled(pilot)
+
+
+async def test_undo_leaves_what_somebody_else_has_changed_since(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    engine = kit.engine(kit.run(3))
+    app = console(engine)
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        await pilot.press("3")
+        await settled(pilot)
+        await bob_takes(2, kit, engine, pilot)
+        await pilot.press("z")
+        await settled(pilot)
+        assert said(app)[-1] == (
+            "not undone: bob changed k 3 → 2 since: 0…9 sets k; z again sets k 5"
+        )
+        assert [change.k for change in engine.asked] == [3]
+        await bob_takes(1, kit, engine, pilot, 5)
+        await pilot.press("z")
+        await settled(pilot)
+        assert said(app)[-1].startswith("not undone: bob changed k 3 → 1 since")
+        await pilot.press("z")
+        await settled(pilot)
+        assert said(app)[-1].startswith("undone, k 1 → 5")
+    assert [(change.k, change.expect_version) for change in engine.asked] == [(3, 1), (5, 4)]
+
+
+async def test_undo_has_nothing_to_do_where_somebody_else_has_done_it(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    engine = kit.engine(kit.run(3))
+    app = console(engine)
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        await pilot.press("3")
+        await settled(pilot)
+        await bob_takes(5, kit, engine, pilot)
+        await pilot.press("z")
+        await settled(pilot)
+        assert said(app)[-1] == (
+            "nothing to take back: bob changed k 3 → 5 since, which is what it was before"
+        )
+        await pilot.press("z")
+        await settled(pilot)
+        assert said(app)[-1] == "nothing left to undo"
+    assert [change.k for change in engine.asked] == [3]
+
+
+async def test_an_undo_that_is_refused_can_be_asked_for_again(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    engine = kit.engine(kit.run(3))
+    app = console(engine)
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        await pilot.press("3")
+        await settled(pilot)
+        engine.refuse_with = Conflict("the engine is at version 9, changed by bob")
+        await pilot.press("z")
+        await settled(pilot)
+        assert said(app)[-1].startswith("not changed: the engine is at version 9")
+        engine.refuse_with = None
+        await pilot.press("z")
+        await settled(pilot)
+        assert said(app)[-1].startswith("undone, k 3 → 5")
+    assert [change.k for change in engine.asked] == [3, 5, 5]
+
+
+async def test_fast_undos_take_one_change_after_the_other_back(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    engine = kit.engine(kit.run(3))
+    app = console(engine)
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        for key in ("3", "2"):
+            await pilot.press(key)
+            await settled(pilot)
+        await pilot.press("z", "z")
+        await settled(pilot)
+        await settled(pilot)
+        assert said(app)[-1].startswith("undone, k 3 → 5")
+    assert [change.k for change in engine.asked] == [3, 2, 3, 5]
 
 
 async def test_a_lets_the_policy_choose_and_takes_k_back(

@@ -10,7 +10,7 @@ from rich.style import Style
 
 from specdeck.console import keys
 from specdeck.console.renderables import row as draw
-from specdeck.console.view import figures, panels, series, steering
+from specdeck.console.view import figures, panels, series, steering, undoing
 from specdeck.console.view.cell import Cell, Row
 from specdeck.console.view.folding import after
 from specdeck.console.view.track import Track, Want
@@ -239,7 +239,7 @@ def test_undoing_a_reset_has_the_breaker_recover_by_itself_again(kit: type[Kit])
     reset = Want(breaker="closed")
     applied = Applied({"breaker": "open"}, {"breaker": "closed"}, 1, 7, undo={"breaker": "probe"})
     found = steering.answered(track([flown(kit, 0, None, 0)]), reset, applied, kit.start, 0.01)
-    back = steering.undo(found)
+    back = undoing.latest(found)
     assert back is not None
     assert back == Want(breaker="probe", reason="undo")
     change = back.change("ana", 1)
@@ -252,7 +252,31 @@ def test_undoing_a_k_gives_a_policy_its_k_back(kit: type[Kit]) -> None:
     found = steering.answered(found, Want(k=2), Applied({"k": 5}, {"k": 2}, 3, 9), 0.0, 0.01)
     assert found.state is not None
     assert (found.state.policy, found.state.k) == ("fixed", 2)
-    assert steering.undo(found) == Want(5, None, "goodput", "undo")
+    assert undoing.latest(found) == Want(5, None, "goodput", "undo")
+
+
+def test_a_trial_that_took_itself_back_is_not_what_undo_takes_back(kit: type[Kit]) -> None:
+    found = track(kit.run(2))
+    found = steering.answered(found, Want(k=4), Applied({"k": 5}, {"k": 4}, 2, 9), 0.0, 0.01)
+    tried = Want(k=3, trial_s=9.0)
+    found = steering.answered(found, tried, Applied({"k": 4}, {"k": 3}, 3, 9), 0.0, 0.01)
+    four = replace(kit.state, k=4, k_set=4, version=4)
+    found = undoing.ready(after(found, kit.reading(3, four)))
+    assert undoing.latest(found) == Want(5, reason="undo")
+    assert undoing.doubt(found, spelt) is None
+
+
+def test_undo_leaves_a_policy_that_somebody_has_given_k_to(kit: type[Kit]) -> None:
+    found = steering.answered(
+        track(kit.run(2)), Want(k=4), Applied({"k": 5}, {"k": 4}, 2, 9), 0.0, 0.01
+    )
+    theirs = replace(kit.state, k=4, k_set=4, version=3, policy="goodput")
+    found = undoing.ready(after(found, kit.reading(3, theirs)))
+    assert undoing.doubt(found, spelt) == (
+        "not undone: somebody changed policy fixed → goodput since: a sets policy; "
+        "z again sets k 5"
+    )
+    assert undoing.doubt(undoing.doubted(found), spelt) is None
 
 
 @pytest.mark.parametrize("width", [72, 80, 100, 160])
