@@ -8,7 +8,7 @@ from specdeck.engine.control.tuning import CurvePoint
 from specdeck.engine.policy.batches import BOUNDS, first
 from specdeck.engine.policy.elapsed import Elapsed
 from specdeck.engine.policy.observed import StepSeen
-from specdeck.engine.tuning.intervals import mean
+from specdeck.engine.tuning.intervals import ratio
 
 _BLOCK_STEPS = 16
 _BLOCKS = 40
@@ -84,7 +84,7 @@ class Curve:
         requests = sum(block[3] for block in blocks) / steps
         if not committed:
             return None
-        interval = mean([block[2] / block[1] for block in blocks])
+        interval = ratio([block[2] for block in blocks], [block[1] for block in blocks])
         return CurvePoint(
             first(bucket),
             BOUNDS[bucket],

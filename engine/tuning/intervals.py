@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import sqrt
+from math import exp, log, sqrt
 from statistics import NormalDist, fmean, variance
+
+Work = tuple[float, float]
+"""What was done and in how long: the two parts of a rate."""
+
+_MOST_LOG = 20.0
+"""Half of an interval on the log scale at most: beyond a factor of 10⁸ nothing is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,67 @@ def mean(blocks: Sequence[float], *, confidence: float = 0.95) -> Mean | None:
     return Mean(value, value - half, value + half, len(blocks))
 
 
+def ratio(
+    tops: Sequence[float], bottoms: Sequence[float], *, confidence: float = 0.95
+) -> Mean | None:
+    """The sum of `tops` over that of `bottoms`, such as tokens per second; None of fewer than two.
+
+    The standard error is that of the ratio's first-order (Taylor) expansion: of the residuals
+    top - ratio · bottom, over the mean of `bottoms` (Cochran, Sampling Techniques, 3rd ed.,
+    section 6.4; Särndal, Swensson and Wretman, Model Assisted Survey Sampling, section 5.5).
+    So the interval is of the value itself and holds it; nothing here can be below 0.
+
+    >>> slow, fast = (10.0, 1.0), (90.0, 1.5)
+    >>> found = ratio(*zip(slow, fast, slow, fast, strict=True))
+    >>> found.value, found.low < found.value < found.high
+    (40.0, True)
+    """
+    below = sum(bottoms)
+    if len(tops) < 2 or below <= 0:
+        return None
+    value = sum(tops) / below
+    left = [top - value * bottom for top, bottom in zip(tops, bottoms, strict=True)]
+    half = _t(confidence, len(tops) - 1) * sqrt(_error2(left)) * len(tops) / below
+    return Mean(value, max(0.0, value - half), value + half, len(tops))
+
+
+def gain(
+    before: Mapping[int, Work], after: Mapping[int, Work], *, confidence: float = 0.95
+) -> Change | None:
+    """What `after`'s ratio of sums is above `before`'s; None of fewer than two rounds of either.
+
+    Both are by round. The interval is that of the ratio's logarithm, to which each round adds
+    the difference of its two linearised residuals (see `ratio`): what a round does to both
+    sides cancels out, and no end is below -100 %.
+
+    >>> base = {0: (100.0, 1.0), 1: (140.0, 1.0), 2: (70.0, 1.0)}
+    >>> found = gain(base, {0: (150.0, 1.0), 1: (209.0, 1.0), 2: (106.0, 1.0)})
+    >>> round(found.value, 3), found.sign
+    (0.5, 1)
+    """
+    fewest = min(len(before), len(after))
+    if fewest < 2 or min(sum(w[i] for w in side.values())
+                         for side in (before, after) for i in (0, 1)) <= 0:  # fmt: skip
+        return None
+    old, new = _shares(before), _shares(after)
+    rounds = sorted(old.keys() | new.keys())
+    moved = [(new.get(number, 0.0) - old.get(number, 0.0)) * len(rounds) for number in rounds]
+    half = min(_t(confidence, fewest - 1) * sqrt(_error2(moved)), _MOST_LOG)
+    middle = log(_rate(after) / _rate(before))
+    low, value, high = (exp(middle + side) - 1 for side in (-half, 0.0, half))
+    return Change(value, low, high)
+
+
+def _rate(work: Mapping[int, Work]) -> float:
+    return sum(top for top, _ in work.values()) / sum(bottom for _, bottom in work.values())
+
+
+def _shares(work: Mapping[int, Work]) -> dict[int, float]:
+    """What each round moves the logarithm of the ratio of sums, to the first order."""
+    rate, whole = _rate(work), sum(top for top, _ in work.values())
+    return {number: (top - rate * bottom) / whole for number, (top, bottom) in work.items()}
+
+
 def change(
     before: Sequence[float], after: Sequence[float], *, confidence: float = 0.95
 ) -> Change | None:
@@ -86,7 +153,7 @@ def change(
     freedom = total**2 / (left**2 / (len(before) - 1) + right**2 / (len(after) - 1))
     half = _t(confidence, freedom) * sqrt(total) / base
     value = fmean(after) / base - 1
-    return Change(value, value - half, value + half)
+    return Change(value, max(min(-1.0, value), value - half), value + half)
 
 
 def _error2(blocks: Sequence[float]) -> float:
