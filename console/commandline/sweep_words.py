@@ -10,6 +10,8 @@ from specdeck.console.renderables.whisker import whisker
 _FIGURES = 42
 """Columns of a line before its bar."""
 _LEAST_BAR = 8
+_MOST_PERCENT = 1000
+"""Digits of an upper end beyond this one would promise knowledge."""
 
 
 def curve(document: Mapping[str, Any], width: int) -> list[str]:
@@ -90,9 +92,12 @@ def percent(gain: Mapping[str, Any]) -> str:
 
     >>> percent({"value": 0.071, "ci95": [0.02, 0.12]})
     '+7.1 % (+2.0 to +12.0)'
+    >>> percent({"value": 2.2, "ci95": [-0.6, 24.6]})
+    '+220.0 % (-60.0 to more than +1000)'
     """
     low, high = (each * 100 for each in gain["ci95"])
-    return f"{gain['value'] * 100:+.1f} % ({low:+.1f} to {high:+.1f})"
+    most = f"{high:+.1f}" if high <= _MOST_PERCENT else f"more than +{_MOST_PERCENT}"
+    return f"{gain['value'] * 100:+.1f} % ({low:+.1f} to {most})"
 
 
 def _measured(document: Mapping[str, Any]) -> str:

@@ -39,6 +39,7 @@ class Work:
             self.waited / self.committed,
             round,
             self.waited / self.seconds,
+            self.seconds,
         )
 
 

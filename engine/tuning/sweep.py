@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from specdeck.engine.tuning.intervals import Change, Mean, change, mean
+from specdeck.engine.tuning.intervals import Change, Mean, Work, gain, ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,18 @@ class Visit:
     round: int
     batch: float | None = None
     """Mean number of running requests."""
+    seconds: float = 1.0
+    """Of work measured: what a visit counts for among others."""
+
+    @property
+    def tokens(self) -> float:
+        """What was generated."""
+        return self.tokens_per_second * self.seconds
+
+    @property
+    def waited(self) -> float:
+        """Seconds times the requests that waited for the tokens."""
+        return self.seconds_per_token * self.tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,20 +79,26 @@ def order(ks: Sequence[int], rounds: int, random: Random) -> Iterator[tuple[int,
 
 
 def curve(visits: Iterable[Visit], *, confidence: float = 0.95) -> tuple[Point, ...]:
-    """The points of every k that was visited at least twice, by k."""
+    """The points of every k that was visited at least twice, by k.
+
+    A rate is all tokens over all seconds: a short visit weighs less than a long one.
+    """
     points = []
-    for k, stays in sorted(_by_k(visits).items()):
-        rate = mean([v.tokens_per_second for v in stays.values()], confidence=confidence)
-        wait = mean([v.seconds_per_token for v in stays.values()], confidence=confidence)
+    for k, by_round in sorted(_by_k(visits).items()):
+        stays = by_round.values()
+        tokens, seconds = [v.tokens for v in stays], [v.seconds for v in stays]
+        rate = ratio(tokens, seconds, confidence=confidence)
+        wait = ratio([v.waited for v in stays], tokens, confidence=confidence)
         if rate and wait:
             points.append(Point(k, rate, wait))
     return tuple(points)
 
 
 def optimum(visits: Iterable[Visit], *, confidence: float = 0.95) -> Optimum | None:
-    """The best k; None until two rounds are complete for some k.
+    """The best k by the rates of `curve`; None until two rounds are complete for some k.
 
-    k's are compared round by round, so that what the load did meanwhile cancels out.
+    Gains are those between these rates; their noise is taken round by round, so that what
+    the load did meanwhile cancels out.
 
     >>> stays = [Visit(k, rate + wave, 1 / rate, round)
     ...          for round, wave in enumerate((0, 40, -30, 10))
@@ -92,13 +110,12 @@ def optimum(visits: Iterable[Visit], *, confidence: float = 0.95) -> Optimum | N
     stays = {k: by_round for k, by_round in _by_k(visits).items() if len(by_round) >= 2}
     if not stays:
         return None
-    means = {
-        k: sum(v.tokens_per_second for v in by_round.values()) / len(by_round)
-        for k, by_round in stays.items()
-    }
-    ranked = sorted(means, key=lambda k: (-means[k], k))
+    rates = {k: _rate(by_round.values()) for k, by_round in stays.items()}
+    ranked = sorted(rates, key=lambda k: (-rates[k], k))
     best = ranked[0]
-    against = {k: paired(stays[k], stays[best], confidence=confidence) for k in ranked[1:]}
+    against = {
+        k: gain(_work(stays[k]), _work(stays[best]), confidence=confidence) for k in ranked[1:]
+    }
     tied = tuple(sorted(k for k, gain in against.items() if gain is None or gain.sign <= 0))
     following = ranked[1] if len(ranked) > 1 else None
     return Optimum(
@@ -110,21 +127,14 @@ def optimum(visits: Iterable[Visit], *, confidence: float = 0.95) -> Optimum | N
     )
 
 
-def paired(
-    before: Mapping[int, Visit], after: Mapping[int, Visit], *, confidence: float
-) -> Change | None:
-    """The gain of one k over another, from the rounds that visited both."""
-    both = sorted(before.keys() & after.keys())
-    ratios = [
-        after[number].tokens_per_second / before[number].tokens_per_second
-        for number in both
-        if before[number].tokens_per_second > 0
-    ]
-    if len(ratios) < 2:
-        rates = [[v.tokens_per_second for v in side.values()] for side in (before, after)]
-        return change(rates[0], rates[1], confidence=confidence)
-    found = mean(ratios, confidence=confidence)
-    return Change(found.value - 1, found.low - 1, found.high - 1) if found else None
+def _rate(stays: Iterable[Visit]) -> float:
+    """Tokens per second over all of `stays`."""
+    every = tuple(stays)
+    return sum(visit.tokens for visit in every) / sum(visit.seconds for visit in every)
+
+
+def _work(by_round: Mapping[int, Visit]) -> dict[int, Work]:
+    return {number: (visit.tokens, visit.seconds) for number, visit in by_round.items()}
 
 
 def _by_k(visits: Iterable[Visit]) -> dict[int, dict[int, Visit]]:

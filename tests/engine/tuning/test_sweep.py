@@ -3,6 +3,7 @@
 from collections import Counter
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -58,3 +59,42 @@ def test_a_sweep_cut_short_uses_what_it_has() -> None:
     assert best.k == 2
     assert [point.k for point in curve(found)] == [0, 1, 2]
     assert all(point.tokens_per_second.low < point.tokens_per_second.high for point in curve(found))
+
+
+NOISY = {
+    0: ((20.0, 1.0), (180.0, 1.0), (21.0, 4.9)),
+    4: ((340.0, 1.0), (50.0, 1.0), (30.0, 4.8)),
+    8: ((500.0, 1.0), (160.0, 1.0), (50.0, 1.1)),
+}
+"""(tokens, seconds) of three rounds on a machine that others use as well."""
+
+
+def noisy() -> list[Visit]:
+    return [
+        Visit(k, tokens / seconds, 4 * seconds / tokens, number, 4.0, seconds)
+        for k, stays in NOISY.items()
+        for number, (tokens, seconds) in enumerate(stays)
+    ]
+
+
+def test_gains_on_a_noisy_machine_are_those_of_the_curve() -> None:
+    found, points = optimum(noisy()), {point.k: point.tokens_per_second for point in curve(noisy())}
+    assert found is not None
+    assert found.over_target_only is not None
+    assert found.k == 8
+    assert found.over_target_only.value == pytest.approx(points[8].value / points[0].value - 1)
+    assert found.over_target_only.low > -1
+    assert found.tied == (0, 4)
+    for k, stays in NOISY.items():
+        tokens, seconds = (sum(part) for part in zip(*stays, strict=True))
+        assert points[k].value == pytest.approx(tokens / seconds)
+        assert 0 <= points[k].low <= points[k].value <= points[k].high
+
+
+def test_a_round_cut_short_still_counts_in_rates_and_gains() -> None:
+    cut = visits({0: 100, 2: 150}, 5, noise=0.01, drift=0.0)[:-1]
+    found, points = optimum(cut), {point.k: point.tokens_per_second.value for point in curve(cut)}
+    assert found is not None
+    assert found.over_target_only is not None
+    assert found.over_target_only.value == pytest.approx(points[2] / points[0] - 1)
+    assert found.over_target_only.sign == 1
