@@ -5,6 +5,7 @@
     ├── ConfigError           a config that cannot be used: file:line, remedy    exit 2
     └── EngineError           the engine cannot be reached or cannot do it      exit 3
         ├── Unreachable       no answer: refused, reset, timed out
+        │   └── Stalled       the server answers, and its engine core does not
         ├── NotAnEngine       an answer, but not from a vLLM server
         ├── Unauthorized      401 or 403: names the key or token that is missing
         ├── BadPage           /metrics answered with something that is not its format
@@ -58,6 +59,10 @@ class EngineError(SpecdeckError):
 
 class Unreachable(EngineError):
     """No answer: refused, reset or timed out."""
+
+
+class Stalled(Unreachable):
+    """The server answers and its engine core does not: a pause, so far."""
 
 
 class NotAnEngine(EngineError):

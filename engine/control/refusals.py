@@ -15,6 +15,7 @@ from specdeck.engine.errors import (
     EngineError,
     NotAnEngine,
     SpecdeckError,
+    Stalled,
     Unauthorized,
     Unreachable,
     Unsupported,
@@ -85,7 +86,7 @@ def refusal(url: str, response: httpx.Response, *, control: bool, keyed: bool) -
     if control and status == 404:
         return Unsupported(NO_PLUGIN, remedy=NO_PLUGIN_REMEDY)
     if control and body is not None and status in _BY_STATUS:
-        kind = _BY_STATUS[status]
+        kind = Stalled if body["code"] == "stalled" else _BY_STATUS[status]
         return kind(_line(body["message"]), remedy=_line(body.get("remedy")) or None)
     if status in (502, 503, 504):
         return Unreachable(f"{url} answers {status}", remedy="see its log")

@@ -11,12 +11,13 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 from specdeck.engine.control.observe import STEPS_IN_FLIGHT
-from specdeck.engine.control.protocol import Applied, Change, EngineState, Step
+from specdeck.engine.control.protocol import Applied, Change, EngineState
 from specdeck.engine.errors import Conflict, EngineError, SpecdeckError, Unsupported, UsageError
 from specdeck.engine.sweep.checks import idle, kept, moved, refuse
+from specdeck.engine.sweep.patient import PAUSED, Patient, Steered
 from specdeck.engine.sweep.plan import Plan
 from specdeck.engine.tuning.stay import Stay
 from specdeck.engine.tuning.sweep import order
@@ -30,22 +31,6 @@ _RELEASE_S = 0.001
 _TICKS = 20
 
 Knobs = dict[str, int | str]
-
-
-class Steered(Protocol):
-    """What a sweep asks of an engine; a control client is one."""
-
-    async def state(self) -> EngineState:
-        """The plugin's word."""
-
-    async def steps(self, since: int) -> tuple[Step, ...]:
-        """The steps after number `since`."""
-
-    async def facts(self) -> dict[str, Any]:
-        """The facts behind the fingerprint."""
-
-    async def put(self, change: Change) -> Applied:
-        """The engine's word on `change`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +71,8 @@ class Sweep:
         self.after: Knobs | None = None
         """Its knobs after all; None where they could not be read."""
         self.notices: list[str] = []
-        self._engine = engine
+        self._engine = Patient(engine, self._until, paused=lambda: self._notice(PAUSED),
+                               clock=clock, sleep=sleep)  # fmt: skip
         self.who = who
         self.reason = reason
         self.heard = heard
@@ -139,6 +125,14 @@ class Sweep:
         first, self._told = not self._told, True
         self.heard(Progress(len(self.stays), self.plan.visits, k, left * each, first))
 
+    def _notice(self, text: str) -> None:
+        if text not in self.notices:
+            self.notices.append(text)
+
+    def _until(self) -> float:
+        """How long a pausing engine is asked: then it has taken k back, if it was turned."""
+        return (self._renewed if self._ours else self._clock()) + self.plan.lease_s
+
     async def _traffic(self, state: EngineState) -> None:
         """Waits for the first token, before anything is changed."""
         since, began = state.step, self._clock()
@@ -158,7 +152,8 @@ class Sweep:
 
     async def _stay(self, k: int, round: int) -> Stay:
         applied = await self._turn(k)
-        self.notices += [text for text in applied.notices if text not in self.notices]
+        for text in applied.notices:
+            self._notice(text)
         await self._sleep(self.plan.settle_s)
         since = applied.step + STEPS_IN_FLIGHT
         since = max((step.step for step in await self._engine.steps(since)), default=since)

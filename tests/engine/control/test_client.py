@@ -18,6 +18,7 @@ from specdeck.engine.errors import (
     EngineError,
     NotAnEngine,
     SpecdeckError,
+    Stalled,
     Unauthorized,
     Unreachable,
     Unsupported,
@@ -213,7 +214,7 @@ async def test_a_newer_protocol_is_not_guessed_at(state: State) -> None:
         (400, refused("invalid", "k wants a number"), UsageError, "k wants a number"),
         (409, refused("version", "at 4", "try again"), Conflict, "at 4: try again"),
         (501, refused("k_max", "above\nk_max=5", "restart"), Unsupported, "above k_max=5: restart"),
-        (503, refused("stalled", "stalled"), Unreachable, "stalled"),
+        (503, refused("stalled", "stalled"), Stalled, "stalled"),
         (
             401,
             refused("admin_token"),

@@ -19,7 +19,15 @@ from specdeck.engine.control.protocol import (
     Lease,
     Step,
 )
-from specdeck.engine.errors import Conflict, EngineError, Unreachable, Unsupported, UsageError
+from specdeck.engine.errors import (
+    Conflict,
+    EngineError,
+    Stalled,
+    Unreachable,
+    Unsupported,
+    UsageError,
+)
+from specdeck.engine.sweep.patient import PAUSED
 from specdeck.engine.sweep.plan import plan
 from specdeck.engine.sweep.report import as_json
 from specdeck.engine.sweep.runner import PATIENCE_S, Progress, Sweep
@@ -332,3 +340,41 @@ async def test_an_engine_whose_breaker_is_open_is_not_turned_at_all(make: Make) 
     sweep, engine = make(breaker="open", policy="goodput")
     await sweep.run()
     assert sweep.restored
+
+
+def pausing(engine: SweptEngine, sweep: Sweep, name: str, answers_s: float, pause_s: float) -> None:
+    """Has the call `name` wait `answers_s` for nothing while a pause of `pause_s` lasts."""
+    ask = getattr(engine, name)
+    ends: list[float] = []
+
+    async def stalled(*arguments: Any) -> Any:
+        if len(sweep.stays) == 2 and not ends:
+            ends.append(engine.now + pause_s)
+        if ends and engine.now < ends[0]:
+            engine.now += answers_s  # the core stands still, and so does its lease
+            raise Stalled("the engine core has not answered for 4 s")
+        return await ask(*arguments)
+
+    setattr(engine, name, stalled)
+
+
+@pytest.mark.parametrize("name", ["state", "steps", "put"])
+async def test_a_pause_of_the_engine_core_is_waited_for(name: str, make: Make) -> None:
+    sweep, engine = make()
+    pausing(engine, sweep, name, 4.0, 3.5)
+    await sweep.run()
+    assert as_json(sweep, "http://engine")["complete"]
+    assert sweep.restored
+    assert sweep.notices == [PAUSED]
+
+
+async def test_a_pause_longer_than_the_lease_ends_the_sweep(make: Make) -> None:
+    sweep, engine = make()
+    pausing(engine, sweep, "steps", 4.0, 600.0)
+    began: list[float] = []
+    engine.meanwhile = lambda: began.append(engine.now)
+    with pytest.raises(Stalled, match="has not answered"):
+        await sweep.run()
+    assert len(sweep.stays) == 2
+    assert engine.now - began[-1] <= 2 * sweep.plan.lease_s
+    assert engine.here.k_set == 5
