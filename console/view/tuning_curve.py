@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from specdeck.console.view.cell import NOTHING, Cell, Line, Row, Tone, heading
 from specdeck.console.view.track import Track
 from specdeck.console.view.words import DASH, Spelt, number, percent
 from specdeck.engine.control.tuning import CurvePoint, Outlook, Tuning
 from specdeck.engine.tuning.counterfactual import tokens_by_k
+
+OLD_S: Final = 30.0
+"""Seconds after which a measurement says little of the load of this moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,13 @@ class Measured:
     ms_per_token: float
     low: float | None = None
     high: float | None = None
+    age_s: float | None = None
+    """Seconds since it was last measured; None where that is not told."""
+
+    @property
+    def old(self) -> bool:
+        """Whether the load may be another one by now."""
+        return self.age_s is not None and self.age_s > OLD_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +57,7 @@ class CurveRow:
     low: float | None
     high: float | None
     expected: bool
-    """Whether the bar is a forecast."""
+    """Whether the bar is a forecast, or an old measurement where there is none."""
     right: tuple[Line, ...]
     """The figures, the most of them first."""
 
@@ -64,7 +75,8 @@ class Curve:
     """The row that is shown where not all of them fit."""
 
 
-_COLUMNS = (9, 10, 9, 9, 9, 9)
+_COLUMNS = (9, 11, 9, 9, 9, 9)
+"""Cells; the second one has the age of an old measurement in it as well."""
 _HEADS = ("tokens/s", "95 %", "ms/token", "accepted", "tok/step", "expected")
 _CHOICES = ((0, 1, 2, 3, 4, 5), (0, 2, 3, 4, 5), (0, 2, 4, 5), (0, 2, 4), (0, 2), (0,))
 """Which columns are shown, as the width allows."""
@@ -82,10 +94,13 @@ def curve(track: Track, swept: Swept | None, spelt: Spelt) -> Curve:
     rows = tuple(
         _row(k, track, measured.get(k), outlook.get(k), swept) for k in range(state.k_max + 1)
     )
+    # What was measured under another load must not make the others' bars small.
+    old = {k for k, each in measured.items() if each.old and not _timed(outlook.get(k))}
+    drawn = [(k, row) for k, row in enumerate(rows) if row.value is not None]
     highest = [
         max(value for value in (row.value, row.high) if value is not None)
-        for row in rows
-        if row.value is not None
+        for k, row in drawn
+        if k not in old or all(other in old for other, _ in drawn)
     ]
     heads = tuple(f"{name:>{width}}" for name, width in zip(_HEADS, _COLUMNS, strict=True))
     return Curve(
@@ -121,7 +136,35 @@ def _measured(track: Track, tuning: Tuning | None) -> tuple[dict[int, Measured],
     one = here[0]
     sizes = str(one.first) if one.first == one.last else f"{one.first}-{one.last}"
     noun = "request" if sizes == "1" else "requests"
-    return {point.k: _of(point) for point in here}, f"{sizes} {noun} · as it served lately"
+    found = {point.k: _of(point) for point in here}
+    return found, f"{sizes} {noun} · {ages(found)}"
+
+
+def ages(measured: Mapping[int, Measured]) -> str:
+    """How old the measurements are.
+
+    >>> ages({0: Measured(9.0, 1.0, age_s=2.0)}), ages({0: Measured(9.0, 1.0)})
+    ('of the last 30 s', 'as it served lately')
+    >>> ages({0: Measured(9.0, 1.0, age_s=41.0), 1: Measured(9.0, 1.0, age_s=745.0)})
+    'dimmed: 41 s to 12 min old'
+    """
+    old = sorted(each.age_s for each in measured.values() if each.age_s is not None and each.old)
+    if not old:
+        unknown = any(each.age_s is None for each in measured.values())
+        return "as it served lately" if unknown else f"of the last {OLD_S:.0f} s"
+    first, last = age(old[0]), age(old[-1])
+    return f"dimmed: {last} old" if first == last else f"dimmed: {first} to {last} old"
+
+
+def age(seconds: float) -> str:
+    """An age in its largest unit.
+
+    >>> age(41.4), age(119.0), age(745.0), age(9000.0)
+    ('41 s', '119 s', '12 min', '2 h')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds // 60:.0f} min" if seconds < 6000 else f"{seconds // 3600:.0f} h"
 
 
 def _away(point: CurvePoint, running: int) -> float:
@@ -131,7 +174,7 @@ def _away(point: CurvePoint, running: int) -> float:
 def _of(point: CurvePoint) -> Measured:
     return Measured(
         point.tokens_per_second, point.ms_per_token,
-        point.tokens_per_second_low, point.tokens_per_second_high,
+        point.tokens_per_second_low, point.tokens_per_second_high, point.age_s,
     )  # fmt: skip
 
 
@@ -179,22 +222,35 @@ def _row(
         f"{beyond}{outlook.tokens_per_step:.2f}" if outlook else DASH,
         DASH if expected is None else f"{guess}{number(expected)}",
     )
+    old = measured is not None and measured.old
     tones: tuple[Tone, ...] = ("strong", "muted", "plain", "muted", "plain", "plain")
+    if old:
+        tones = ("muted", "muted", "muted", *tones[3:])
     cells = tuple(
         Cell(f"{text:>{width}}", "muted" if text == DASH else tone)
         for text, width, tone in zip(texts, _COLUMNS, tones, strict=True)
     )
+    forecast = measured is None or (old and _timed(outlook))
+    sure = None if old else measured
     return CurveRow(
         _label(k, track, swept),
-        measured.tokens_per_second if measured else expected,
-        measured.low if measured else None,
-        measured.high if measured else None,
-        measured is None,
+        expected if measured is None or forecast else measured.tokens_per_second,
+        sure.low if sure else None,
+        sure.high if sure else None,
+        measured is None or old,
         tuple(tuple(cells[i] for i in choice) for choice in _CHOICES),
     )
 
 
+def _timed(outlook: Outlook | None) -> bool:
+    """Whether there is a forecast of tokens per second."""
+    return outlook is not None and outlook.tokens_per_second is not None
+
+
 def _interval(measured: Measured | None) -> str:
+    """How sure it is, or how old."""
+    if measured is not None and measured.old and measured.age_s is not None:
+        return f"{age(measured.age_s)} old"
     if measured is None or measured.low is None or measured.high is None:
         return DASH
     return f"{number(max(0.0, measured.low))}–{number(measured.high)}"

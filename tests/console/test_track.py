@@ -273,8 +273,7 @@ def test_undo_leaves_a_policy_that_somebody_has_given_k_to(kit: type[Kit]) -> No
     theirs = replace(kit.state, k=4, k_set=4, version=3, policy="goodput")
     found = undoing.ready(after(found, kit.reading(3, theirs)))
     assert undoing.doubt(found, spelt) == (
-        "not undone: somebody changed policy fixed → goodput since: a sets policy; "
-        "z again sets k 5"
+        "not undone: somebody changed policy fixed → goodput since: a sets policy; z again sets k 5"
     )
     assert undoing.doubt(undoing.doubted(found), spelt) is None
 

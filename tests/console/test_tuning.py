@@ -258,6 +258,53 @@ async def test_k_without_a_measurement_is_a_forecast(tuned: MakeTuned) -> None:
     assert "~3.00" in "".join(cell.text for cell in curve.rows[5].right[0])
 
 
+def aged(found: Tuning) -> Tuning:
+    """The load has turned hard: k 3 to 5 were measured before, and far more is told of them."""
+    old = {3: 45.0, 4: 400.0, 5: 400.0}
+    curve = tuple(
+        replace(point, age_s=old[point.k], tokens_per_second=4 * point.tokens_per_second,
+                tokens_per_second_high=4 * point.tokens_per_second + 30)
+        if point.k in old else point for point in found.curve
+    )  # fmt: skip
+    return replace(found, curve=curve)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (60, 20)])
+def test_the_tuning_screen_with_old_measurements(
+    size: tuple[int, int], kit: type[Kit], tuned: MakeTuned, snap_compare: Compare
+) -> None:
+    app, _, _ = tuned(aged(tuning(kit.start)))
+    assert snap_compare(app, terminal_size=size, run_before=opened)
+
+
+async def test_old_measurements_are_dimmed_and_lead_no_scale(
+    kit: type[Kit], tuned: MakeTuned
+) -> None:
+    app, _, _ = tuned(aged(tuning(kit.start)))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await opened(pilot)
+        curve = app.screen.query_one(CurveBars).curve
+    assert "".join(cell.text for cell in curve.title.right) == (
+        " 3-4 requests · dimmed: 45 s to 6 min old"
+    )
+    assert [row.right[0][0].tone for row in curve.rows[2:]] == ["strong", *["muted"] * 3]
+    assert curve.rows[5].right[0][1].text.strip() == "6 min old"
+    assert curve.rows[5].value == RATES[5] * 0.98
+    assert all(row.expected and row.high is None for row in curve.rows[3:])
+    assert curve.top < 1.1 * max(RATES)
+
+
+async def test_an_old_measurement_without_a_forecast_leads_no_scale_either(
+    kit: type[Kit], tuned: MakeTuned
+) -> None:
+    app, _, _ = tuned(replace(aged(tuning(kit.start)), outlook=()))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await opened(pilot)
+        curve = app.screen.query_one(CurveBars).curve
+    assert curve.rows[5].value == 4 * RATES[5]
+    assert curve.top == RATES[2] + 25
+
+
 async def test_steering_keys_work_on_the_tuning_screen(tuned: MakeTuned) -> None:
     app, _, changes = tuned()
     async with app.run_test(size=(80, 24)) as pilot:
