@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from specdeck.engine.sweep.runner import Progress, Sweep
 
 USUAL_S = 60.0
+_INTERRUPTED = "interrupted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,7 @@ async def swept(to: Access, asked: Asked) -> int:
             screen(progress)
 
         sweep.heard = heard
-        stopped: str | None = "interrupted"
+        stopped: str | None = _INTERRUPTED
         try:
             await sweep.run()
             stopped = None
@@ -169,7 +170,8 @@ def _announcement(visits: int, seconds: float, asked: Asked) -> str:
 
 
 def _printed(document: dict[str, Any], asked: Asked) -> None:
-    if not document["visits"]:
+    # A script that interrupts a sweep is told what it came to, also when that is nothing yet.
+    if not document["visits"] and not (asked.as_json and document["stopped"] == _INTERRUPTED):
         return
     if asked.as_json:
         emit(document)

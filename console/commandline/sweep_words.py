@@ -62,6 +62,8 @@ def _row(k: int, point: Mapping[str, Any] | None, top: float, width: int, best: 
 def verdict(document: Mapping[str, Any]) -> list[str]:
     """The optimum, what it rests on, the schedule and how the engine was left."""
     lines = [*_best(document["optimum"]), _measured(document)]
+    if document["stopped"]:
+        lines.append(f"stopped    {document['stopped']}: {_visits(document)}")
     if document["schedule"]:
         lines += _schedule(document)
     before = document["before"]
@@ -105,6 +107,10 @@ def _measured(document: Mapping[str, Any]) -> str:
     at = "" if batch is None else f", {batch:.1f} requests in a step on average"
     seconds = sum(visit["seconds"] for visit in document["visits"])
     return f"measured   {len(document['visits'])} visits, {seconds:.0f} s of work{at}"
+
+
+def _visits(document: Mapping[str, Any]) -> str:
+    return f"{len(document['visits'])} of {len(document['k']) * document['rounds']} visits are made"
 
 
 def _schedule(document: Mapping[str, Any]) -> list[str]:

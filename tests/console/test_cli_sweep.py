@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+import json
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from specdeck.console.cli import outcome
 from specdeck.console.commandline import sweep_words as words
-from specdeck.console.commandline.sweep import Screen
+from specdeck.console.commandline.engines import Access
+from specdeck.console.commandline.headless import INTERRUPTED, until_signal
+from specdeck.console.commandline.sweep import Asked, Screen, swept
+from specdeck.engine.control.protocol import Applied, Capability, Change, LastChange, Lease, Step
 from specdeck.engine.sweep.runner import Progress
+
+if TYPE_CHECKING:
+    from tests.console.conftest import Kit
+
+    from specdeck.engine.control.client import EngineClient
+    from specdeck.engine.control.protocol import EngineState
 
 
 @pytest.mark.parametrize(
@@ -40,6 +55,8 @@ def document() -> dict[str, Any]:
     """What a sweep over three k's came to."""
     return {
         "k": [0, 3, 4],
+        "rounds": 1,
+        "stopped": None,
         "visits": [{"k": k, "seconds": 1.5, "tokens_per_second": 1.0} for k in (0, 3, 4)],
         "curve": [
             {
@@ -81,6 +98,71 @@ def test_the_verdict_names_what_is_tied_and_how_the_engine_was_left() -> None:
 def test_an_engine_that_is_not_as_it_was_found_is_named() -> None:
     left = {**document(), "restored": False, "after": {"k": 2}}
     assert words.verdict(left)[-1].startswith("engine     k=2; it was found with k=5")
+
+
+def test_a_sweep_that_is_not_whole_says_so() -> None:
+    cut = {**document(), "rounds": 3, "stopped": "interrupted"}
+    assert "stopped    interrupted: 3 of 9 visits are made" in words.verdict(cut)
+
+
+class InterruptedEngine:
+    """Makes 100 steps at every look, and is the end of the sweep at look number `last`."""
+
+    url = "http://e:1"
+
+    def __init__(self, state: EngineState, last: int) -> None:
+        able = (Capability("live_k", True), Capability("target_only", True))
+        self.now, self.first = replace(state, capabilities=able), state
+        self.looks, self.last = 0, last
+
+    async def state(self) -> EngineState:
+        return self.now
+
+    async def facts(self) -> dict[str, Any]:
+        return {}
+
+    async def steps(self, since: int) -> tuple[Step, ...]:
+        self.looks += 1
+        if self.looks == self.last:
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.Event().wait()
+        k = self.now.k
+        return tuple(
+            Step(n, 0.0, 1, 1 + k, k, 1, k, k, seconds=0.1, committed=1 + k)
+            for n in range(since + 1, since + 101)
+        )
+
+    async def put(self, change: Change) -> Applied:
+        if change.cancel:
+            self.now = replace(self.now, lease=None)
+        elif change.k is not None:
+            last = LastChange(0.0, change.who or "", change.reason or "", {}, {})
+            lease = Lease(8.0, self.first.k_set, self.first.mode)
+            self.now = replace(self.now, k=change.k, k_set=change.k, lease=lease,
+                               version=self.now.version + 1, last_change=last)  # fmt: skip
+        return Applied({}, {}, self.now.version, 0)
+
+    async def close(self) -> None:
+        return
+
+
+@pytest.mark.parametrize(("last", "visits"), [(1, 0), (6, 2)])
+async def test_an_interrupted_sweep_prints_what_it_found_as_json(
+    last: int,
+    visits: int,
+    kit: type[Kit],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("SPECDECK_HOME", str(tmp_path))
+    engine = InterruptedEngine(replace(kit.state, lease=None, trial=None), last)
+    monkeypatch.setattr(Access, "client", lambda self: cast("EngineClient", engine))
+    asked = Asked((0, 1), 1.0, 3, "sweep", as_json=True)
+    assert await until_signal(swept(Access(engine.url), asked)) == INTERRUPTED
+    found = json.loads(capsys.readouterr().out)
+    assert (found["stopped"], found["complete"]) == ("interrupted", False)
+    assert len(found["visits"]) == visits
 
 
 def test_a_log_has_a_line_for_each_round(capsys: pytest.CaptureFixture[str]) -> None:
