@@ -191,23 +191,43 @@ def told(outcome: dict[str, Any]) -> str:
     observed   3.00 draft tokens per draft, after 340 ms
     undo       specdeck set URL k=5
     """
-    lines = [
-        f"requested  {_pairs(outcome['requested'])}",
-        f"applied    {_pairs(outcome['applied'])} (was {_pairs(outcome['before'])})"
-        f", after {outcome['ack_ms']:.0f} ms",
-    ]
+    trial = outcome.get("trial") or {}
+    lines = [f"requested  {_pairs(outcome['requested'])}", _made(outcome, trial)]
     observed, after = outcome.get("observed_k"), outcome.get("observed_after_ms")
     if observed is None:
         lines.append("observed   –")
     else:
         when = "" if after is None else f", after {after:.0f} ms"
-        lines.append(f"observed   {observed:.2f} draft tokens per draft{when}")
-    if trial := outcome.get("trial"):
+        while_tried = " while on trial" if trial.get("state") == "reverted" else ""
+        lines.append(f"observed   {observed:.2f} draft tokens per draft{while_tried}{when}")
+    if trial:
         reason = f": {trial['reason']}" if trial.get("reason") else ""
         lines.append(f"trial      {trial['state']}{reason}")
-    if outcome.get("undo"):
+    if outcome.get("undo") and trial.get("state") not in ("reverted", "abandoned"):
         lines.append(f"undo       {outcome['undo']}")
     return "\n".join(lines)
+
+
+def _made(outcome: dict[str, Any], trial: dict[str, Any]) -> str:
+    """What the engine did: made the change, or tried it.
+
+    >>> tried = {"state": "reverted", "before": {"k": 2}, "after": {"k": 8}}
+    >>> _made({}, tried), _made({}, {**tried, "state": "abandoned"})
+    ('on trial   k=8, taken back: k=2 is in force again', 'on trial   k=8, never made: k=2 stayed')
+    """
+    state = trial.get("state")
+    if state in (None, "kept", "changed"):
+        return (
+            f"applied    {_pairs(outcome['applied'])} (was {_pairs(outcome['before'])})"
+            f", after {outcome['ack_ms']:.0f} ms"
+        )
+    before = _pairs(trial["before"])
+    what = {
+        "reverted": f"taken back: {before} is in force again",
+        "abandoned": f"never made: {before} stayed",
+    }
+    stands = what.get(state, f"not made yet: {before} is being measured")
+    return f"on trial   {_pairs(trial['after'])}, {stands}"
 
 
 def _pairs(knobs: dict[str, Any]) -> str:

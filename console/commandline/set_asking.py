@@ -32,8 +32,10 @@ class Record:
         self._stopped: str | None = None
 
     def answered(self, applied: Applied) -> None:
-        """The engine's word: the change is made, or the trial begun."""
+        """The engine's word: the change is made, or the trial begun; what it notes is said."""
         self._applied = applied
+        for notice in applied.notices:
+            say(f"specdeck: {notice}")
         self._entry = note_applied(self.change, applied, url=self._to.url, engine=self._to.name)
 
     def stopped(self, words: str) -> None:
@@ -50,6 +52,11 @@ class Record:
         ended = outcome.trial or {}
         reason = f"trial {ended.get('state')}: {ended.get('reason')}"
         note_outcome(replace(self.change, reason=reason), outcome, engine=self._to.name)
+
+    def unsaid(self, outcome: Outcome) -> Outcome:
+        """The outcome with those notices alone that came after the engine's word."""
+        told = 0 if self._applied is None else len(self._applied.notices)
+        return replace(outcome, notices=outcome.notices[told:])
 
     def interrupted(self, *, attended: bool) -> str:
         """How things stand after a signal, and what to do."""
@@ -81,7 +88,7 @@ def made(to: Access, change: Change) -> Outcome:
     work = applied(to, change, record.answered)
     outcome = _interruptible(work, record)
     record.observed(outcome)
-    return outcome
+    return record.unsaid(outcome)
 
 
 def begun(to: Access, change: Change) -> Outcome:
@@ -90,7 +97,7 @@ def begun(to: Access, change: Change) -> Outcome:
 
     record = Record(change, to)
     work = _with_client(to, lambda client: attend.begun(client, change, answered=record.answered))
-    return _interruptible(work, record)
+    return record.unsaid(_interruptible(work, record))
 
 
 def attended(to: Access, change: Change) -> Outcome:
@@ -106,7 +113,7 @@ def attended(to: Access, change: Change) -> Outcome:
     )
     outcome = _interruptible(work, record, attended=True)
     record.judged(outcome)
-    return outcome
+    return record.unsaid(outcome)
 
 
 async def _with_client(to: Access, ask: _Ask) -> Outcome:

@@ -287,6 +287,34 @@ def test_a_trial_stays_until_its_verdict_and_is_in_the_audit_log(
     assert action.reason == "trial reverted: worse: -3 %"
 
 
+def test_a_trial_that_was_reverted_says_what_was_tried_and_offers_no_undo(
+    engine: Server, capsys: Captured
+) -> None:
+    trial = TrialTuning(
+        "reverted", "ana", {"k": 5}, {"k": 3}, 30.0, 1.0, verdict="worse", reason="worse: -3 %",
+        number=1,
+    )  # fmt: skip
+    tuning = Tuning("one", 1, 0.0, "fixed", None, (), (), BreakerTuning("closed", False), trial)
+    engine.answers[f"{PREFIX}/tuning"] = (200, tuning.as_json())
+    notice = "the change is made after 7 s of work as it is now"
+    engine.answers[f"{PREFIX}/control"] = (
+        200,
+        {"before": {"k": 5}, "applied": {"k": 5}, "version": 1, "step": 1, "trial": 1,
+         "notices": [notice]},
+    )  # fmt: skip
+    assert outcome(["set", engine.url, "k=3", "--trial", "30"]) == 0
+    said = capsys.readouterr()
+    assert said.out.splitlines() == [
+        "requested  k=3",
+        "on trial   k=3, taken back: k=5 is in force again",
+        "observed   –",
+        "trial      reverted: worse: -3 %",
+    ]
+    assert said.err.splitlines() == [
+        f"specdeck: {notice}", "specdeck: trial reverted: worse: -3 %"
+    ]  # fmt: skip
+
+
 def test_a_breaker_that_is_to_come_back_by_itself_is_a_word(
     engine: Server, capsys: Captured
 ) -> None:
