@@ -206,6 +206,8 @@ def _findings(split: Split, spelt: Spelt, *, elsewhere: bool) -> Iterator[Row]:
 
 
 def _judged(judged: Judged) -> Iterator[Row]:
+    from specdeck.engine.divergence.summary import streaming
+
     data = judged.outcome.as_json()
     case = data["cases"][0] if data["cases"] else None
     if case is None or judged.case is None:
@@ -217,6 +219,8 @@ def _judged(judged: Judged) -> Iterator[Row]:
         yield _said(kind.replace("_", " "), CLASS_TONES[kind], reason(case, data["near_tie"]))
         if case["recheck"]:
             yield _said("recheck", "plain", recheck(case["recheck"]))
+    for notice in streaming(judged.outcome.totals):
+        yield _said("streaming", "muted", notice)
     yield _floor(judged)
     if judged.outcome.totals.serving.drafted == 0:
         yield _said(
@@ -228,7 +232,9 @@ def reason(case: dict[str, Any], ruler: dict[str, Any]) -> str:
     """Why a case is of its class."""
     limit = f"{ruler['threshold']:.3g}"
     if case["class"] == "stream_only":
-        return "the same tokens are told otherwise when they are streamed"
+        if case.get("streamed_by"):
+            return f"the {case['streamed_by']} arm alone tells its tokens otherwise as a stream"
+        return "the arms tell the same tokens otherwise"
     if case["structure"]:
         from specdeck.engine.divergence.report import change_line
 

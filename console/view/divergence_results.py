@@ -104,7 +104,7 @@ def _summary(data: Data, replay: bool) -> Iterator[Row]:
     yield _line("differ", Cell(f"{differ}{limit}"))
     yield _floor(data)
     yield _line("classes", Cell(_classes(data)))
-    if data["cases"]:
+    if data["first_divergence"]["min"] is not None:
         yield _line("first at", Cell(places(data)))
     tools = data["tool_arguments"]
     if tools["prompts"]:
@@ -161,7 +161,7 @@ def places(data: Data) -> str:
     >>> places({"cases": [{"index": 4}, {"index": 4}, {"index": 9}], "first_divergence": {}})
     'token 4 ×2, 9'
     """
-    counted = Counter(int(case["index"]) for case in data["cases"])
+    counted = Counter(int(c["index"]) for c in data["cases"] if not c.get("streamed_by"))
     if len(counted) <= 6:
         named = (f"{at} ×{n}" if n > 1 else str(at) for at, n in sorted(counted.items()))
         return f"token {', '.join(named)}"

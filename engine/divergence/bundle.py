@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specdeck.engine.divergence import request
@@ -14,6 +14,9 @@ from specdeck.engine.divergence.request import Settings
 from specdeck.engine.errors import UsageError
 
 Data = Mapping[str, Any]
+_TITLE = "Greedy output differs with speculative decoding"
+_PARTED = ("index", "serving_token", "reference_token", "margin_serving", "margin_reference",
+           "serving_top", "reference_top", "class", "structure", "recheck")  # fmt: skip
 _ORDER = {"material": 0, "structural": 1, "stream_only": 2, "near_tie": 3}
 
 
@@ -33,25 +36,24 @@ def chosen(data: Data, number: int | None) -> Data | None:
 
 def bundle(data: Data, case: Data, prompt: Prompt, settings: Settings, *, keyed: bool) -> str:
     """Both requests as curl, what answered them, and what they answered; holds no secret."""
-    arms = "\n".join(_about(name, arm) for name, arm in data["arms"].items())
+    if case.get("streamed_by"):
+        return _streamed(data, case, prompt, settings, keyed=keyed)
     curls = "\n\n".join(
-        f"{name}:\n\n```sh\n{_curl(arm, prompt, settings, keyed=keyed)}\n```"
+        f"{name}:\n\n{_curl(arm, prompt, settings, keyed=keyed)}"
         for name, arm in data["arms"].items()
     )
-    details = {
-        key: case[key]
-        for key in ("index", "serving_token", "reference_token", "margin_serving",
-                    "margin_reference", "serving_top", "reference_top", "class", "structure",
-                    "recheck")
-    }  # fmt: skip
+    retold = case["class"] == "stream_only"
+    title = "The arms tell equal tokens otherwise" if retold else _TITLE
+    where = "`choices[0].token_ids` are equal, what is made of them differs." if retold else (
+        f"The first token that differs is number {case['index']}, counted from 0, of\n"
+        "`choices[0].token_ids`."
+    )  # fmt: skip
     near = data["near_tie"]
-    return f"""# Greedy output differs with speculative decoding
+    return f"""# {title}
 
 {case_line(case)}
 
-| arm | grade | k | vLLM | fingerprints |
-|---|---|---|---|---|
-{arms}
+{_arms(data)}
 
 Seen in {data["mismatches"]} of {data["prompts"]} prompts; the reference differs from itself in \
 {data["noise_floor"]["mismatches"]} of {data["noise_floor"]["pairs"]}. Margins up to \
@@ -61,15 +63,54 @@ Seen in {data["mismatches"]} of {data["prompts"]} prompts; the reference differs
 
 {curls}
 
-The first token that differs is number {case["index"]}, counted from 0, of
-`choices[0].token_ids`.
+{where}
 
 ## The divergence
 
-```json
-{json.dumps(details, indent=1)}
-```
+{_details(case, _PARTED)}
 """
+
+
+def _streamed(data: Data, case: Data, prompt: Prompt, settings: Settings, *, keyed: bool) -> str:
+    """A case of one arm: the same request, whole and streamed."""
+    name = case["streamed_by"]
+    whole, streamed = (
+        _curl(data["arms"][name], prompt, settings, keyed=keyed, stream=stream)
+        for stream in (False, True)
+    )
+    return f"""# An answer is streamed otherwise than it is told in one piece
+
+{case_line(case)}
+
+{_arms(data)}
+
+Seen in {data["classes"]["stream_only"]} of {data["prompts"]} prompts, in the {name} arm alone: \
+the other arm streamed this answer as it tells it in one piece. The tokens of both answers are the \
+same; the text, or the calls of tools, that the server makes of them are not.
+
+## Requests
+
+In one piece:
+
+{whole}
+
+Streamed, to be put together from its events:
+
+{streamed}
+
+## The difference
+
+{_details(case, ("index", "class", "streamed_by", "structure"))}
+"""
+
+
+def _arms(data: Data) -> str:
+    arms = "\n".join(_about(name, arm) for name, arm in data["arms"].items())
+    return f"| arm | grade | k | vLLM | fingerprints |\n|---|---|---|---|---|\n{arms}"
+
+
+def _details(case: Data, keys: Sequence[str]) -> str:
+    return f"```json\n{json.dumps({key: case[key] for key in keys}, indent=1)}\n```"
 
 
 def _about(name: str, arm: Data) -> str:
@@ -78,12 +119,15 @@ def _about(name: str, arm: Data) -> str:
     return f"| {' | '.join('–' if cell in (None, '') else str(cell) for cell in cells)} |"
 
 
-def _curl(arm: Data, prompt: Prompt, settings: Settings, *, keyed: bool) -> str:
+def _curl(
+    arm: Data, prompt: Prompt, settings: Settings, *, keyed: bool, stream: bool = False
+) -> str:
     pin = 0 if arm["grade"] == "soft" else None
-    body = request.body(prompt, settings, model=arm["model"], pin=pin)
-    lines = [f"curl -s {shlex.quote(arm['url'] + request.path(prompt))}"]
+    body = request.body(prompt, settings, model=arm["model"], pin=pin, stream=stream)
+    lines = [f"curl -s{'N' * stream} {shlex.quote(arm['url'] + request.path(prompt))}"]
     lines.append("-H 'Content-Type: application/json'")
     if keyed:
         lines.append('-H "Authorization: Bearer $API_KEY"')
     lines.append(f"-d {shlex.quote(json.dumps(body, ensure_ascii=False))}")
-    return " \\\n  ".join(lines)
+    joined = " \\\n  ".join(lines)
+    return f"```sh\n{joined}\n```"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from specdeck.engine.divergence.answer import Answer, Candidate
@@ -49,7 +49,14 @@ class Divergence:
     """Whether a margin is only a lower bound: the other's token was not among the candidates."""
     structure: tuple[Change, ...] = ()
     stream_only: bool = False
+    in_both: bool = False
+    """Whether each arm streams otherwise than it tells whole: its server does that, no draft."""
     recheck: Recheck | None = None
+
+    @property
+    def streamed_alone(self) -> bool:
+        """Whether this arm streams otherwise than it tells whole, and the other does not."""
+        return self.stream_only and not self.in_both
 
     def kind(self, near_tie: float) -> Class:
         """The class, where margins up to `near_tie` may be noise."""
@@ -129,6 +136,18 @@ def divergence(serving: Answer, reference: Answer) -> Divergence | None:
     )
 
 
+def of_streams(
+    serving: tuple[Answer, Answer], reference: tuple[Answer, Answer]
+) -> tuple[Divergence | None, Divergence | None]:
+    """Where each arm leaves itself; of an arm come the streamed answer and the whole one."""
+    found = divergence(*serving), divergence(*reference)
+    both = _retold(*serving) and _retold(*reference)
+    ours, theirs = (
+        replace(one, in_both=both) if one is not None and one.stream_only else one for one in found
+    )
+    return ours, theirs
+
+
 def _untold(serving: Answer, reference: Answer, index: int) -> Divergence | None:
     """Equal tokens that were told as different text or other calls: one arm was streamed.
 
@@ -137,12 +156,19 @@ def _untold(serving: Answer, reference: Answer, index: int) -> Divergence | None
     called = bool(serving.calls or reference.calls)
     if called and "length" in (serving.finish, reference.finish):
         return None
-    same = serving.text == reference.text and not changes(reference, serving)
-    if same and len(serving.calls) == len(reference.calls):
+    if not _retold(serving, reference):
         return None
     return Divergence(
         index, None, None, (), (), None, None, False, changes(reference, serving), stream_only=True
     )
+
+
+def _retold(one: Answer, other: Answer) -> bool:
+    """Whether the same tokens became other text or calls."""
+    if one.token_ids != other.token_ids:
+        return False
+    same = one.text == other.text and not changes(other, one)
+    return not same or len(one.calls) != len(other.calls)
 
 
 def _at(answer: Answer, index: int) -> int | None:

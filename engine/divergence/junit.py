@@ -30,7 +30,8 @@ def junit(data: Mapping[str, Any]) -> str:
     elif data["verdict"] == "inconclusive":
         ET.SubElement(main, "skipped", message=_plain(data["reason"]))
     for case in cases:
-        name = f"prompt {case['prompt']} token {case['index']}"
+        where = "streamed" if case.get("streamed_by") else f"token {case['index']}"
+        name = f"prompt {case['prompt']} {where}"
         one = ET.SubElement(suite, "testcase", classname=f"specdeck.{case['class']}", name=name)
         said = _plain(case_line(case))
         if bad:

@@ -128,12 +128,11 @@ class Lab:
         found = outcome(
             check.totals,
             self.arms,
-            cases=_cases(store, run, "cross", told=None),
-            floor_cases=_cases(store, run, "reference", told=False),
-            told=(
-                *_cases(store, run, "reference", told=True),
-                *_cases(store, run, "serving", told=True),
+            cases=_cases(store, run, "cross"),
+            floor_cases=(
+                case for case in _cases(store, run, "reference") if not case.divergence.stream_only
             ),
+            told=_told(store, run),
             refused=store.refused(run),
             threshold=self.plan.threshold,
             calls=self.plan.calls,
@@ -211,10 +210,14 @@ async def run(
     return await lab.finished(check, store)
 
 
-def _cases(store: Checks, run: int, pair: Pair, *, told: bool | None) -> Iterator[Case]:
-    """The cases of a pair: those whose tokens are the same, those whose are not, or all."""
+def _told(store: Checks, run: int) -> Iterator[Case]:
+    """What the serving arm, and it alone, streams otherwise than it tells it whole."""
+    for case in _cases(store, run, "serving"):
+        if case.divergence.streamed_alone:
+            yield replace(case, streamed_by="serving")
+
+
+def _cases(store: Checks, run: int, pair: Pair) -> Iterator[Case]:
     for row in store.diverged(run, pair):
         assert row.detail is not None
-        found = Divergence.from_json(row.detail)
-        if told is None or found.stream_only == told:
-            yield Case(row.prompt, row.prompt_hash, found)
+        yield Case(row.prompt, row.prompt_hash, Divergence.from_json(row.detail))

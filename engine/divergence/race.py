@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from specdeck.engine.divergence.answer import Answer, Call, Piece, assembled
 from specdeck.engine.divergence.arms import Arm, Name
 from specdeck.engine.divergence.ask import Asker, Refused
-from specdeck.engine.divergence.compare import Divergence, divergence
+from specdeck.engine.divergence.compare import Divergence, divergence, of_streams
 from specdeck.engine.divergence.prompts import Prompt
 from specdeck.engine.divergence.recheck import rechecked
 from specdeck.engine.divergence.resolution import Calibration, agreed
@@ -207,14 +207,17 @@ async def _judged(
         raise Unsupported(DISOBEYED, remedy=UPDATE)
     totals = Totals(calibration=ruler, seconds=max(ours.seconds, theirs.seconds))
     totals.measure((ours, again[0]), (theirs, again[1]))
+    mine, yours = of_streams((ours, again[0]), (theirs, again[1]))
     cross = divergence(ours, theirs)
+    if cross is not None and cross.stream_only and _of_stream(mine, yours):
+        cross = None  # told otherwise only as it was streamed, which is a case of its own
     sure = cross is None or (ruler.sound and cross.tied(ruler.near_tie()))
     if cross is not None and not cross.stream_only and not sure:
         cross = await rechecked(cross, prompt, serving=ours, reference=reference)
     parted: dict[Pair, Divergence | None] = {
         "cross": cross,
-        "serving": divergence(ours, again[0]),
-        "reference": divergence(theirs, again[1]),
+        "serving": mine,
+        "reference": yours,
     }
     totals.take(parted, has_tools=prompt.has_tools)
     return _told(prompt, (serving.arm, reference.arm), totals, parted, ours, theirs)
@@ -231,9 +234,11 @@ def _told(
     cases = {
         pair: Case(prompt.number, prompt.hash(), found) for pair, found in parted.items() if found
     }
-    told = [c for pair, c in cases.items() if pair != "cross" and c.divergence.stream_only]
-    floor = [c for pair, c in cases.items() if pair == "reference" and c not in told]
-    crossed = [cases["cross"]] if "cross" in cases else []
+    crossed, mine, yours = (
+        [cases[pair]] if pair in cases else [] for pair in ("cross", "serving", "reference")
+    )
+    told = [replace(c, streamed_by="serving") for c in mine if c.divergence.streamed_alone]
+    floor = [c for c in yours if not c.divergence.stream_only]
     found = outcome(totals, arms, cases=crossed, floor_cases=floor, told=told, threshold=0.015)
     return Judged(
         found,
@@ -241,6 +246,10 @@ def _told(
         agreed(ours.token_ids, theirs.token_ids),
         {"serving": ours.seconds, "reference": theirs.seconds},
     )
+
+
+def _of_stream(*arms: Divergence | None) -> bool:
+    return any(one is not None and one.stream_only for one in arms)
 
 
 def _whole(asker: Asker, answer: Answer | Refused) -> Answer:

@@ -159,6 +159,12 @@ def _history(data: Data) -> str:
 def case_line(case: Data) -> str:
     """One case on one line."""
     structure = "; ".join(change_line(change) for change in case["structure"])
+    if case.get("streamed_by"):
+        said = (
+            f"prompt {case['prompt']}: {case['index']} equal tokens, streamed otherwise than told"
+            f" in one piece by the {case['streamed_by']} arm, stream only"
+        )
+        return f"{said} ({structure})" if structure else said
     said = (
         f"prompt {case['prompt']}, token {case['index']}: {_tokens(case)}margins "
         f"{_number(case['margin_reference'])} → {_number(case['margin_serving'])}, "

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from specdeck.engine.divergence.answer import Answer
 from specdeck.engine.divergence.ask import PROBE, Asker, Refused
-from specdeck.engine.divergence.compare import Divergence, divergence
+from specdeck.engine.divergence.compare import Divergence, divergence, of_streams
 from specdeck.engine.divergence.prompts import Prompt, PromptSet
 from specdeck.engine.divergence.recheck import rechecked
 from specdeck.engine.divergence.resolution import LEAST
@@ -159,8 +159,9 @@ class Check:
         least = LEAST * ruler.resolution()
         if cross is not None and not (ruler.sound and cross.tied(least)):
             cross = await self._again(prompt, cross, s1)
+        ours, theirs = of_streams((s2, s1), (r2, r1))
         parted: dict[Pair, Divergence | None] = {
-            "cross": cross, "reference": divergence(r2, r1), "serving": divergence(s2, s1),
+            "cross": cross, "reference": theirs, "serving": ours,
         }  # fmt: skip
         return Four(prompt, (s1, s2), (r1, r2), parted)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from specdeck.engine.divergence.arms import Arm
+from specdeck.engine.divergence.arms import Arm, Name
 from specdeck.engine.divergence.compare import CLASSES, Class, Divergence
 from specdeck.engine.divergence.statistics import Rate, p_any
 from specdeck.engine.divergence.totals import ArmTotals, Totals
@@ -26,6 +26,8 @@ class Case:
     prompt: int
     prompt_hash: str
     divergence: Divergence
+    streamed_by: Name | None = None
+    """The arm that streams it otherwise than it tells it whole; None: the arms differ."""
 
     def as_json(self, near_tie: float) -> dict[str, Any]:
         """Plain values, in the contract's words first."""
@@ -38,6 +40,7 @@ class Case:
             "margin_serving": d.margin_serving,
             "margin_reference": d.margin_reference,
             "class": d.kind(near_tie),
+            "streamed_by": self.streamed_by,
             "prompt_hash": self.prompt_hash,
             "serving_top": [list(one) for one in d.serving_top],
             "reference_top": [list(one) for one in d.reference_top],
@@ -76,8 +79,16 @@ class Classes:
             if len(keep) < LISTED:
                 keep.append(case)
         room = LISTED - len(found.listed)
-        found.listed = sorted([*found.listed, *ties[:room]], key=lambda case: case.prompt)
+        found.listed = sorted([*found.listed, *ties[:room]], key=_number)
         return found
+
+    def retell(self, cases: Iterable[Case]) -> None:
+        """Adds those whose tokens do not differ: they have no place at which they begin to."""
+        for case in cases:
+            self.counts["stream_only"] += 1
+            if len(self.listed) < LISTED:
+                self.listed.append(case)
+        self.listed.sort(key=_number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +167,10 @@ def outcome(
     threshold: float,
     calls: int = 5,
 ) -> Outcome:
-    """Weighs everything; `told` are answers streamed otherwise than they were made."""
+    """Weighs everything; `told` are answers that the serving arm alone streams otherwise."""
     near_tie = totals.calibration.near_tie()
     classes, floor = Classes.of(cases, near_tie), Classes.of(floor_cases, near_tie)
-    for case in told:
-        classes.counts["stream_only"] += 1
-        classes.listed.append(case)
+    classes.retell(told)
     evidence = Evidence(
         mismatches=totals.cross,
         floor=totals.floor,
@@ -199,6 +208,7 @@ def _notices(arms: tuple[Arm, Arm], totals: Totals, classes: Classes) -> Iterabl
             f"nothing was drafted for {totals.serving.undrafted} of {totals.serving.due}"
             " serving answers"
         )
+    yield from streaming(totals)
     if not totals.calibration.sound:
         yield "too few tokens to measure the resolution: bfloat16's is taken for near ties"
     if totals.refused:
@@ -207,6 +217,21 @@ def _notices(arms: tuple[Arm, Arm], totals: Totals, classes: Classes) -> Iterabl
         yield f"{classes.material_unconfirmed} material cases were not looked at a third time"
     if totals.serving_floor.count and not totals.floor.count:
         yield "the serving arm does not repeat itself, the reference does"
+
+
+def streaming(totals: Totals) -> Iterable[str]:
+    """Lines for what streams otherwise than it is told whole, and is no work of a draft."""
+    for count, whose, cause in (
+        (totals.streamed_in_both, "in both arms", "the server's parser, not speculation"),
+        (totals.streamed_by_reference, "in the reference alone", "its server, not speculation"),
+    ):
+        if count:
+            answers = "1 answer streams" if count == 1 else f"{count} answers stream"
+            yield f"{answers} otherwise than told in one piece {whose}: {cause}"
+
+
+def _number(case: Case) -> int:
+    return case.prompt
 
 
 def _clear(found: Divergence, near_tie: float) -> bool:

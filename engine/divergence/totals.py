@@ -89,6 +89,11 @@ class Totals:
     serving_pairs: int = 0
     serving_mismatches: int = 0
     stream_only: int = 0
+    """Answers that the serving arm alone streams otherwise than it tells them whole."""
+    streamed_in_both: int = 0
+    """Prompts whose answers each arm streams otherwise than it tells them whole."""
+    streamed_by_reference: int = 0
+    """Those of the reference alone."""
     seconds: float = 0.0
     """By the clock, over all attempts."""
     serving: ArmTotals = field(default_factory=ArmTotals)
@@ -107,7 +112,9 @@ class Totals:
         self.reference_mismatches += again is not None and not again.stream_only
         self.serving_pairs += 1
         self.serving_mismatches += twice is not None and not twice.stream_only
-        self.stream_only += sum(bool(one and one.stream_only) for one in (again, twice))
+        self.stream_only += bool(twice and twice.streamed_alone)
+        self.streamed_by_reference += bool(again and again.streamed_alone)
+        self.streamed_in_both += any(one and one.in_both for one in (again, twice))
 
     def measure(self, serving: tuple[Answer, Answer], reference: tuple[Answer, Answer]) -> None:
         """Takes in what both arms answered to one prompt, and how far their margins lie apart."""

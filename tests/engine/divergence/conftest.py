@@ -62,6 +62,11 @@ class FakeEngine:
     pages: list[str] = field(default_factory=list)
     """Answers of /metrics, the last one for ever."""
     stream_loses: frozenset[str] = frozenset()
+    """Prompts whose streamed text lacks its end, in both arms."""
+    drafts_lose: frozenset[str] = frozenset()
+    """The same where nothing is pinned, so in the serving arm alone."""
+    pins_lose: frozenset[str] = frozenset()
+    """And in the reference alone."""
     named: list[str] = field(default_factory=list)
     """The system_fingerprint of the next answers, the last one for ever."""
     asked: list[dict[str, Any]] = field(default_factory=list)
@@ -139,7 +144,8 @@ class FakeEngine:
         call = self.calls.get(text)
         arguments = None if call is None else call[0 if pinned else 1]
         if body.get("stream"):
-            lost = written[:-1] if text in self.stream_loses else written
+            losing = self.stream_loses | (self.pins_lose if pinned else self.drafts_lose)
+            lost = written[:-1] if text in losing else written
             return _stream(body, ids, logprobs, tops, lost, self._ids(text), drafted, arguments)
         choice = _choice(body, ids, logprobs, tops, written, arguments) | {
             "finish_reason": "length"

@@ -213,15 +213,6 @@ async def test_a_changed_tool_argument_is_named_by_path(bench: Any) -> None:
     assert data["tool_arguments"]["mismatches"] == data["tool_arguments"]["prompts"] == 1
 
 
-async def test_text_that_only_the_stream_loses_is_a_class_of_its_own(bench: Any) -> None:
-    outcome = await checked(
-        bench, bench.lab(bench.engine(stream_loses=frozenset({"prompt 2"}))), bench.many(200)
-    )
-    assert outcome.totals.mismatches == 0
-    assert outcome.classes.counts["stream_only"] == 2
-    assert outcome.verdict.word == "fail"
-
-
 async def test_busy_engines_are_asked_again(bench: Any) -> None:
     engine = bench.engine(statuses=[429, 503, 0, 429])
     outcome = await checked(bench, bench.lab(engine), bench.many(5))

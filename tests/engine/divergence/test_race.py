@@ -92,11 +92,21 @@ async def test_an_arm_that_does_not_repeat_itself_is_named(bench: Bench) -> None
     assert (totals.serving_mismatches, totals.reference_mismatches) == (1, 1)
 
 
-async def test_text_that_is_streamed_otherwise_is_a_case(bench: Bench) -> None:
+async def test_text_that_the_serving_arm_alone_streams_otherwise_is_a_case(bench: Bench) -> None:
+    engine = bench.engine(drafts_lose=frozenset({"prompt 1"}))
+    judged = only(await raced(bench.lab(engine)), Judged)
+    assert judged.case.streamed_by == "serving"
+    assert judged.outcome.classes.counts["stream_only"] == 1
+    assert len(judged.outcome.classes.listed) == 1
+    assert judged.outcome.totals.mismatches == 0
+
+
+async def test_text_that_both_arms_stream_otherwise_is_a_notice(bench: Bench) -> None:
     engine = bench.engine(stream_loses=frozenset({"prompt 1"}))
     judged = only(await raced(bench.lab(engine)), Judged)
-    assert judged.case.divergence.stream_only
-    assert judged.outcome.classes.counts["stream_only"] >= 1
+    assert judged.case is None
+    assert judged.outcome.classes.counts["stream_only"] == 0
+    assert any("in both arms" in notice for notice in judged.outcome.notices)
 
 
 async def test_changed_arguments_are_named_by_path(bench: Bench) -> None:

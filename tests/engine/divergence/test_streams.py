@@ -1,0 +1,89 @@
+"""Answers that are streamed otherwise than they are told in one piece."""
+
+from __future__ import annotations
+
+from typing import Any
+from xml.etree import ElementTree as ET
+
+from specdeck.engine.divergence.bundle import bundle, chosen
+from specdeck.engine.divergence.junit import junit
+from specdeck.engine.divergence.lab import run
+from specdeck.engine.divergence.report import case_line, text
+from specdeck.engine.divergence.request import Settings
+
+
+async def checked(bench: Any, engine: Any, prompts: Any) -> dict[str, Any]:
+    async with bench.lab(engine, max_tokens=6, threshold=0.9) as lab:
+        found: dict[str, Any] = (await run(lab, prompts, bench.store, lambda _: None)).as_json()
+        return found
+
+
+async def test_what_both_arms_do_is_a_note_and_no_case(bench: Any) -> None:
+    engine = bench.engine(stream_loses=frozenset({"prompt 2", "prompt 3"}))
+    data = await checked(bench, engine, bench.many(9))
+    assert (data["verdict"], data["cases"], data["classes"]["stream_only"]) == ("pass", [], 0)
+    assert (
+        "2 answers stream otherwise than told in one piece in both arms:"
+        " the server's parser, not speculation"
+    ) in data["notices"]
+
+
+async def test_what_the_reference_alone_does_is_no_fault_of_speculation(bench: Any) -> None:
+    engine = bench.engine(pins_lose=frozenset({"prompt 2"}))
+    data = await checked(bench, engine, bench.many(9))
+    assert (data["verdict"], data["cases"]) == ("pass", [])
+    assert any("in the reference alone" in notice for notice in data["notices"])
+
+
+async def test_what_the_serving_arm_alone_does_is_a_fail_that_is_listed_once(bench: Any) -> None:
+    engine = bench.engine(drafts_lose=frozenset({"prompt 2"}), stream_loses=frozenset({"prompt 5"}))
+    data = await checked(bench, engine, bench.many(9))
+    assert (data["verdict"], data["mismatches"]) == ("fail", 0)
+    assert data["reason"].endswith("by the serving arm alone")
+    assert data["classes"]["stream_only"] == 1
+    (case,) = data["cases"]
+    assert (case["prompt"], case["class"], case["streamed_by"]) == (2, "stream_only", "serving")
+    assert "margins" not in case_line(case)
+    assert text(data).count("prompt 2") == 1
+
+
+async def test_a_call_that_the_reference_streams_in_part_counts_as_streamed_otherwise(
+    bench: Any,
+) -> None:
+    class Server(bench.engine):  # type: ignore[misc]  # the fixture's class
+        def _greedy(self, body: dict[str, Any], text: str) -> Any:
+            # A parser that sees a call begin in the stream, and none in the whole.
+            called = bool(body.get("stream")) and body.get("vllm_xargs") is not None
+            self.calls = {text: ('{"limit": 5', "")} if called else {}
+            return super()._greedy(body, text)
+
+    body = {"messages": [{"role": "user", "content": "list"}], "tools": [{"type": "function"}]}
+    data = await checked(bench, Server(drafts_lose=frozenset({"list"})), bench.written(body))
+    assert data["cases"] == []
+    assert any("in both arms" in notice for notice in data["notices"])
+
+
+async def test_junit_names_no_case_twice(bench: Any) -> None:
+    fault = bench.fault(2, margin=3.0, honest=False)
+    engine = bench.engine(
+        faults={"prompt 1": fault}, drafts_lose=frozenset({"prompt 1", "prompt 2"})
+    )
+    data = await checked(bench, engine, bench.many(3))
+    suite = ET.fromstring(junit(data))
+    names = [(one.get("classname"), one.get("name")) for one in suite.findall("testcase")]
+    assert len({name for _, name in names}) == len(names) == int(suite.get("tests", "0")) == 4
+    assert len(suite.findall(".//failure")) == int(suite.get("failures", "0")) == 4
+
+
+async def test_a_bundle_says_what_is_true_of_a_stream(bench: Any) -> None:
+    engine = bench.engine(drafts_lose=frozenset({"prompt 2"}))
+    data = await checked(bench, engine, bench.many(3))
+    case, prompt = chosen(data, None), bench.many(3).find(2)
+    assert case is not None
+    page = bundle(data, case, prompt, Settings(), keyed=False)
+    assert page.startswith("# An answer is streamed otherwise than it is told in one piece")
+    assert "first token that differs" not in page
+    assert "null" not in page
+    assert (page.count("curl -s "), page.count("curl -sN ")) == (1, 1)
+    assert page.count('"stream": true') == 1
+    assert "specdeck_k" not in page
