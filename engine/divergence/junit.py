@@ -9,26 +9,31 @@ from xml.etree import ElementTree as ET
 from specdeck.engine.divergence.report import case_line
 
 
+UNJUDGED = "could not be judged: "
+
+
 def junit(data: Mapping[str, Any]) -> str:
     """One test for the verdict, and one for each case that is no near tie.
 
-    Only a fail has failures: a CI system counts them, whatever the first test says.
+    Only a fail has failures: a CI system counts them, whatever the first test says. What could
+    not be judged is an error, as a gate must not open for it either.
     """
     cases = [case for case in data["cases"] if case["class"] != "near_tie"]
-    bad = data["verdict"] == "fail"
+    bad, unjudged = data["verdict"] == "fail", data["verdict"] == "inconclusive"
     suite = ET.Element(
         "testsuite",
         name="specdeck check",
         tests=str(1 + len(cases)),
         failures=str(1 + len(cases) if bad else 0),
-        skipped=str(int(data["verdict"] == "inconclusive")),
+        errors=str(int(unjudged)),
+        skipped="0",
         time=f"{data['seconds']:.3f}",
     )
     main = ET.SubElement(suite, "testcase", classname="specdeck.check", name="verdict")
     if bad:
         ET.SubElement(main, "failure", message=_plain(data["reason"]), type="fail")
-    elif data["verdict"] == "inconclusive":
-        ET.SubElement(main, "skipped", message=_plain(data["reason"]))
+    elif unjudged:
+        ET.SubElement(main, "error", message=_plain(UNJUDGED + data["reason"]), type="inconclusive")
     for case in cases:
         where = "streamed" if case.get("streamed_by") else f"token {case['index']}"
         name = f"prompt {case['prompt']} {where}"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
+from specdeck.engine.divergence.junit import UNJUDGED
 from specdeck.engine.divergence.report import form_of, save
 from specdeck.engine.divergence.sampled_memory import SampledHistory
 
@@ -47,13 +48,16 @@ def junit(data: Data) -> str:
         name="specdeck check --sampled",
         tests=str(1 + len(cases)),
         failures=str(int(failed) + len(cases)),
-        skipped=str(int(data["verdict"] == "inconclusive")),
+        errors=str(int(data["verdict"] == "inconclusive")),
+        skipped="0",
         time=f"{data['seconds']:.3f}",
     )
     main = ET.SubElement(suite, "testcase", classname="specdeck.check.sampled", name="verdict")
-    if data["verdict"] != "pass":
-        kind = "failure" if failed else "skipped"
-        ET.SubElement(main, kind, message=data["reason"])
+    if failed:
+        ET.SubElement(main, "failure", message=data["reason"], type="fail")
+    elif data["verdict"] == "inconclusive":
+        said = f"{UNJUDGED}{data['reason']}"
+        ET.SubElement(main, "error", message=said, type="inconclusive")
     for case in cases:
         name = f"prompt {case['prompt']}"
         one = ET.SubElement(suite, "testcase", classname="specdeck.distribution", name=name)

@@ -32,6 +32,15 @@ def test_only_a_fail_has_failures(verdict: str) -> None:
     assert "limit: 50 → 500" in told
 
 
+def test_what_could_not_be_judged_is_an_error() -> None:
+    found, passed = suite("inconclusive"), suite("pass")
+    assert (found.get("errors"), found.get("skipped")) == ("1", "0")
+    assert (passed.get("errors"), passed.get("skipped")) == ("0", "0")
+    (error,) = found.findall(".//error")
+    assert error.get("message") == "could not be judged: why"
+    assert passed.find(".//error") is None
+
+
 def test_a_fail_names_every_case_that_is_no_near_tie() -> None:
     found = suite("fail", CASE, {**CASE, "prompt": 8, "class": "near_tie"})
     assert (found.get("tests"), found.get("failures")) == ("2", "2")
