@@ -201,7 +201,7 @@ class FactsScreen(OverScreen):
                 self.flown.name, self.flown.url, self.against, where, self.spelt
             )
             self.query_one("#names", Rows).rows = view.names(
-                self.seen, self.comparison, label, self.spelt
+                self.seen, self.comparison, label, self.spelt, self.track
             )
             self.query_one("#said", Notice).rows = self._verdict()
             self.query_one("#facts-heading", Line).row = self._heading()

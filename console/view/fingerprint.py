@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from specdeck.console.view.cell import BLANK, Cell, Line, Row, Tone, joined
+from specdeck.console.view.track import Track
 from specdeck.console.view.words import LocalTime, Spelt, at, oneline, percent
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.fingerprint.compare import OWN_STOOD_STILL, Comparison, Verdict
@@ -47,13 +48,12 @@ def title(name: str, url: str, against: Against | None, where: str | None, spelt
     return Row(left, longer, shorter=(right, (label, Cell(" "))))
 
 
-def names(seen: Seen | None, found: Comparison | None, label: str, spelt: Spelt) -> tuple[Row, ...]:
+def names(
+    seen: Seen | None, found: Comparison | None, label: str, spelt: Spelt, track: Track
+) -> tuple[Row, ...]:
     """Build, path, behaviour and vLLM's own, each with what it covers."""
     if seen is None:
-        return tuple(
-            Row((Cell(f" {name:<11}", "muted"), BLANK))
-            for name in ("build", "path", "behaviour", "vLLM's own")
-        )
+        return _untold(track)
     moved = {} if found is None else found.layers
     own = None if found is None else found.own_moved
     tried = _tried(seen, spelt("fingerprint.probe"))
@@ -68,6 +68,19 @@ def names(seen: Seen | None, found: Comparison | None, label: str, spelt: Spelt)
     stamp = {True: "; responses carry the path as well", False: "; responses carry it alone"}
     theirs += stamp.get(seen.stamped, "") if seen.stamped is not None else ""
     return (*rows, _name("vLLM's own", seen.system_fingerprint, theirs, own, label))
+
+
+def _untold(track: Track) -> tuple[Row, ...]:
+    """The names where no facts are known; the samples of a recording have two of them."""
+    state = track.known if track.recorded else None
+    told = {} if state is None else {
+        "path": state.fingerprint, "vLLM's own": state.system_fingerprint,
+    }  # fmt: skip
+    return tuple(
+        _name(layer, told[layer], "as the sample has it", None, "")
+        if told.get(layer) else Row((Cell(f" {layer:<11}", "muted"), BLANK))
+        for layer in ("build", "path", "behaviour", "vLLM's own")
+    )  # fmt: skip
 
 
 def _name(layer: str, name: str | None, covers: str, moved: bool | None, label: str) -> Row:

@@ -92,6 +92,23 @@ async def test_each_screen_on_a_recording_says_that_it_is_one(
         assert isinstance(app.screen, LiveScreen)
 
 
+async def test_the_names_in_the_samples_of_a_recording_are_shown(
+    replayed: Callable[..., Console],
+) -> None:
+    app = replayed()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await rest(pilot)
+        await pilot.press("f")
+        await rest(pilot)
+        names = app.screen.query_one("#names", Rows).rows
+    assert ["".join(cell.text for cell in row.left).split()[:3] for row in names] == [
+        ["build", "–"],
+        ["path", "sd1:0f3a9c1288aa", "as"],
+        ["behaviour", "–"],
+        ["vLLM's", "own", "vllm-0.32.0-09d54272"],
+    ]
+
+
 async def test_what_each_k_would_give_is_told_of_a_recording_too(
     kit: type[Kit], replayed: Callable[..., Console]
 ) -> None:
