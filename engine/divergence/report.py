@@ -197,7 +197,8 @@ def _rate(count: int, of: int, data: Data) -> str:
     if not of:
         return "0 of 0"
     low, high = data["ci95"]
-    return f"{count} of {of} ({_percent(count / of)}, 95% {_percent(low)} to {_percent(high)})"
+    interval = f"two-sided 95% {_percent(low)} to {_percent(high)}"
+    return f"{count} of {of} ({_percent(count / of)}, {interval})"
 
 
 def _cells(case: Data) -> Iterator[str]:

@@ -101,7 +101,7 @@ def _rate(found: Evidence, threshold: float) -> Verdict:
     low, high = found.mismatches.bounds95
     rate = found.mismatches.rate or 0.0
     if high <= threshold:
-        return Verdict("pass", f"with 95% confidence at most {high:.2%} differ")
+        return Verdict("pass", f"at most {high:.2%} differ (one-sided 95% bound)")
     if low <= threshold:
         return _undecided(found, rate, threshold)
     p = above(found.mismatches, found.floor)
@@ -110,7 +110,7 @@ def _rate(found: Evidence, threshold: float) -> Verdict:
             "inconclusive", f"{rate:.2%} differ, and the reference differs from itself as often"
         )
     ties = " though every one is a near tie" if not found.material else ""
-    return Verdict("fail", f"with 95% confidence at least {low:.2%} differ{ties}")
+    return Verdict("fail", f"at least {low:.2%} differ (one-sided 95% bound){ties}")
 
 
 def _undecided(found: Evidence, rate: float, threshold: float) -> Verdict:

@@ -38,6 +38,9 @@ async def test_an_honest_engine_passes_with_its_floor_shown(bench: Any) -> None:
     assert data["arms"]["reference"]["drafted"] == 0
     assert data["arms"]["serving"]["drafted"] > 0
     assert data["near_tie"]["resolution"] == bench.step
+    verdict, mismatches, *_ = report.text(data).splitlines()
+    assert verdict.endswith("at most 1.33% differ (one-sided 95% bound)")
+    assert "two-sided 95% 0.00% to 1.88%" in mismatches
 
 
 async def test_a_path_that_moves_during_a_check_is_a_notice(bench: Any) -> None:
