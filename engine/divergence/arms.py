@@ -61,6 +61,11 @@ class Arm:
         return self.facts.model
 
     @property
+    def k(self) -> int | None:
+        """Tokens drafted at most for its requests."""
+        return self.facts.k if self.pin is None else self.pin
+
+    @property
     def drafts_by_text(self) -> bool:
         """Whether its drafter finds something in some texts only: no draft is no standstill."""
         return (self.facts.method or "").startswith(("ngram", "suffix"))

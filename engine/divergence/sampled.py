@@ -94,7 +94,7 @@ class Distributions:
             },
             "refused": self.refused,
             "seconds": self.seconds,
-            "arms": {arm.name: arm.identity() for arm in self.arms},
+            "arms": {arm.name: {**arm.identity(), "k": arm.k} for arm in self.arms},
             "cases": [
                 {
                     "prompt": one.prompt,

@@ -32,6 +32,8 @@ class ArmTotals:
     """None where the engine does not say."""
     names: list[str] = field(default_factory=list)
     """The fingerprints that its answers carried, in the order in which they were met."""
+    pinned: str | None = None
+    """The fingerprint of answers to pinned requests, with their k; None where none carried it."""
     due: int = 0
     """Answers long enough for drafts, of which the engine says how many there were."""
     undrafted: int = 0
@@ -49,6 +51,9 @@ class ArmTotals:
                 self.undrafted += answer.drafted == 0
         if (whole := answer.system_fingerprint) and len(self.names) < _MOST_NAMES:
             name = own_part(whole)
+            mark, pin = whole.partition("+k")[1:]
+            if pin and self.pinned is None and not is_partial(name):
+                self.pinned = f"{name}{mark}{pin}"
             if name not in self.names:
                 self.names.append(name)
 

@@ -65,6 +65,9 @@ async def test_a_path_that_stays_is_none(bench: Any) -> None:
     engine = bench.engine(named=["vllm-0.32.0-ab-sd1:p01"])
     outcome = await checked(bench, bench.lab(engine), bench.many(20))
     assert outcome.totals.serving.names == ["sd1:p01"]
+    arms = outcome.as_json()["arms"]
+    assert arms["serving"]["fingerprint"] == "sd1:0f3a"
+    assert (arms["reference"]["k"], arms["reference"]["fingerprint"]) == (0, "sd1:p01+k0")
     assert not [n for n in outcome.as_json()["notices"] if "path changed" in n]
 
 

@@ -31,6 +31,12 @@ def p(seed: int, biased: float) -> float:
     return p_value(gs(draws(2 * seed, biased), draws(2 * seed + 1), 999, random))
 
 
+async def test_the_reference_is_named_with_the_k_it_is_pinned_to(bench: Any) -> None:
+    found = (await sampled(bench, bench.engine(), 1)).as_json()
+    assert [arm["k"] for arm in found["arms"].values()] == [5, 0]
+    assert "soft, k=0" in text(found)
+
+
 def test_p_values_of_one_distribution_are_spread_evenly() -> None:
     found = [p(seed, 0.0) for seed in range(60)]
     assert 0.3 < sum(found) / len(found) < 0.7
