@@ -91,7 +91,7 @@ class TuningScreen(OverScreen):
             bars.curve = curve(track, swept, self.spelt)
             bars.styles.height = max(3, min(bars.lines, self.size.height - _BELOW))
             self.query_one("#status", Feed).rows = tuning.status(track, self.spelt)
-            self.query_one("#feed", Feed).rows = tuning.feed(track, local)
+            self.query_one("#feed", Feed).rows = tuning.feed(track, local, live.desk.who)
 
     # Whatever steers is the live screen's to do: its workers outlive this one.
 

@@ -110,7 +110,8 @@ def request(track: Track, who: str) -> Change | None:
 
 def answered(track: Track, asked: Want, applied: Applied, t: float, seconds: float) -> Track:
     """The track after the engine's word on a wish."""
-    track = track.told(t, f"{_word(asked, applied)} · applied in {seconds * 1000:.0f} ms", "good")
+    text = f"{_word(asked, applied)} · applied in {seconds * 1000:.0f} ms"
+    track = track.told(t, text, "good", reason=asked.reason)
     for text in applied.notices:
         track = track.told(t, text, "warn")
     judged = asked.trial_s is not None

@@ -47,6 +47,8 @@ class Event:
     t: float
     text: str
     tone: Tone = "plain"
+    reason: str | None = None
+    """The reason that the engine was given, of a change that was made from here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,9 +218,12 @@ class Track:
             return "fixed"
         return None if self.known is None else self.known.policy
 
-    def told(self, t: float, text: str, tone: Tone = "plain") -> Track:
+    def told(
+        self, t: float, text: str, tone: Tone = "plain", *, reason: str | None = None
+    ) -> Track:
         """The same with one more event."""
-        return replace(self, events=(*self.events, Event(t, oneline(text), tone))[-EVENTS:])
+        event = Event(t, oneline(text), tone, reason)
+        return replace(self, events=(*self.events, event)[-EVENTS:])
 
     def marked(self, label: str) -> Track:
         """The same with a mark at the latest reading, where the last change wins."""

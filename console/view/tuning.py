@@ -23,6 +23,8 @@ from specdeck.engine.control.tuning import (
 )
 
 _LABEL = 9
+_SAME_S = 5.0
+"""Seconds that an answer, and two clocks, may set apart what is one change."""
 _TONES: dict[str, Tone] = {"closed": "good", "half-open": "warn", "open": "bad"}
 _OLD = "this engine's plugin does not tell its tuning"
 _OLD_REMEDY = "update specdeck where the engine runs, and start it anew"
@@ -228,16 +230,44 @@ def value(found: object) -> str:
     return f"{found:g}" if isinstance(found, float) else str(found)
 
 
-def feed(track: Track, local: LocalTime, most: int = 40) -> tuple[Row, ...]:
-    """What moved k and why, and what the operator was told; the newest first."""
+def feed(track: Track, local: LocalTime, who: str, most: int = 40) -> tuple[Row, ...]:
+    """What moved k and why, and what the operator was told; the newest first.
+
+    `who` is this console's name with the engine: a change of its own is told once.
+    """
     changes = () if track.tuning is None else _gathered(track.tuning.changes)
     told = {oneline(change.reason) for change in changes}
-    events = [event for event in track.events if not any(text in event.text for text in told)]
-    every = [*map(_event, changes), *events]
+    events = [event for event in track.events if not _retold(event, told)]
+    every = [*map(_event, _others(changes, events, who)), *events]
     every.sort(key=lambda event: -event.t)
     if not every:
         return (_row(Cell("nothing has moved k yet", "muted")),)
     return tuple(_line(event, local) for event in every[:most])
+
+
+def _retold(event: Event, told: Iterable[str]) -> bool:
+    """Whether an event says what the engine's own list of changes says as well."""
+    if event.reason is not None:
+        return False
+    # A reason of one word, such as `key`, is part of many a sentence.
+    return any(
+        event.text.endswith(f"({reason})") or (" " in reason and reason in event.text)
+        for reason in told
+    )
+
+
+def _others(changes: tuple[KChange, ...], events: Iterable[Event], who: str) -> tuple[KChange, ...]:
+    """The changes without those of this console: their events say more."""
+    left = list(changes)
+    for event in events:
+        same = [
+            change for change in left
+            if event.reason and change.who == who and abs(change.t - event.t) <= _SAME_S
+            and (change.reason == event.reason or change.reason.endswith(f": {event.reason}"))
+        ]  # fmt: skip
+        if same:
+            left.remove(min(same, key=lambda change: abs(change.t - event.t)))
+    return tuple(left)
 
 
 def _gathered(changes: tuple[KChange, ...]) -> tuple[KChange, ...]:

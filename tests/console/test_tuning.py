@@ -249,6 +249,41 @@ async def test_the_screen_says_why_and_when_the_breaker_is_tried_again(tuned: Ma
     assert "k 3 → 0: loses 8 % against target-only" in moved
 
 
+async def test_a_change_of_this_console_is_told_once(kit: type[Kit], tuned: MakeTuned) -> None:
+    app, asked, _ = tuned()
+    bobs = KChange(kit.start + 59.5, 4, 3, "key", "bob")
+    async with app.run_test(size=(120, 40)) as pilot:
+        await opened(pilot)
+        for key in ("4", "z"):
+            await pilot.press(key)
+            await rest(pilot)
+        found, now = asked.told, kit.start + 60.2
+        assert found is not None
+        mine = (KChange(now, 5, 4, "key", "ann"), KChange(now, 4, 5, "undo", "ann"))
+        asked.told = replace(found, changes=(bobs, *mine))
+        live(app).look(0)
+        await rest(pilot)
+        told = rows(app, "#feed").splitlines()
+    assert sorted(line.split("  ", 1)[1].split(" · ")[0] for line in told) == [
+        "bob: k 4 → 3: key", "k 5 → 4", "undone, k 4 → 5",
+    ]  # fmt: skip
+
+
+async def test_an_event_with_the_word_key_in_it_is_told_beside_the_changes_by_key(
+    kit: type[Kit], tuned: MakeTuned
+) -> None:
+    bobs = KChange(kit.start + 50, 5, 3, "key", "bob")
+    app, _, _ = tuned(replace(tuning(kit.start), changes=(bobs,)))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await opened(pilot)
+        live(app).tell("bob changed k 5 → 3 (key)")
+        live(app).tell("the API key is missing")
+        await rest(pilot)
+        told = rows(app, "#feed")
+    assert "the API key is missing" in told
+    assert told.count("5 → 3") == 1
+
+
 async def test_k_without_a_measurement_is_a_forecast(tuned: MakeTuned) -> None:
     app, _, _ = tuned()
     async with app.run_test(size=(80, 24)) as pilot:
