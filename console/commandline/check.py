@@ -15,6 +15,7 @@ from specdeck.console.commandline.numbers import Finite
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
 _PROMPTS, _PROMPTS_SAMPLED = 200, 20
+_TOKENS, _TOKENS_SAMPLED = 128, 4
 
 
 class Share(click.ParamType[float]):
@@ -49,10 +50,11 @@ _OPTIONS = (
     click.option("--model", metavar="NAME", help="Where the engine serves several."),
     # Prompts.
     click.option("--prompts", "source", default="code", metavar="FILE", show_default=True,
-                 help="JSONL or text with a prompt a line, or a set: code, chat, tools."),
+                 help="JSONL, or text with a prompt a line, or a set: code, chat, tools."),
     click.option("--limit", type=_COUNT, metavar="N",
                  help=f"Prompts; {_PROMPTS}, or {_PROMPTS_SAMPLED} with --sampled."),
-    click.option("--max-tokens", type=_COUNT, default=128, show_default=True),
+    click.option("--max-tokens", type=_COUNT, metavar="N",
+                 help=f"Of an answer; {_TOKENS}, or {_TOKENS_SAMPLED} with --sampled."),
     click.option("--ignore-eos", is_flag=True, help="Go on to --max-tokens."),
     # Verdict.
     click.option("--max-mismatch", type=Share(), default="1.5%", show_default=True,
@@ -120,6 +122,9 @@ def command(**options: Any) -> int:
 
         return shown(options)
     options["limit"] = options["limit"] or (_PROMPTS_SAMPLED if options["sampled"] else _PROMPTS)
+    options["max_tokens"] = options["max_tokens"] or (
+        _TOKENS_SAMPLED if options["sampled"] else _TOKENS
+    )
     found = prompts(options["source"], options["limit"])
     checking.refuse_case(options, found)
     work = checking.sampled if options["sampled"] else checking.once

@@ -85,7 +85,9 @@ async def sampled(options: Options, prompts: PromptSet) -> int:
     from specdeck.engine.divergence.sampled import Sampling, distributions
     from specdeck.engine.divergence.sampled_memory import kept
 
-    sampling = Sampling(samples=options["samples"], temperature=options["temperature"])
+    sampling = Sampling(
+        options["samples"], tokens=options["max_tokens"], temperature=options["temperature"]
+    )
     await armed(options)
     async with opened(options) as lab:
         with _store() as store:
@@ -219,6 +221,8 @@ def refuse_case(options: Options, prompts: PromptSet) -> None:
 
 def refuse_nonsense(options: Options) -> None:
     """UsageError for options that make no sense together."""
+    if options["history"]:
+        _refuse_beside_history(options)
     if options["hard"] and options["reference"]:
         raise UsageError("--hard and --reference are two references", remedy="give one of them")
     if options["case"] is not None and not options["bundle"]:
@@ -234,6 +238,15 @@ def refuse_nonsense(options: Options) -> None:
     if options["private"] and options["bundle"]:
         raise UsageError("--bundle holds a prompt, --private keeps none", remedy="give one of them")
     refuse_places(options)
+
+
+def _refuse_beside_history(options: Options) -> None:
+    asking = ("bundle", "reports", "sampled", "every", "metrics_port", "metrics_file", "trip")
+    if given := [name for name in asking if options[name]]:
+        word = given[0].removesuffix("s").replace("_", "-")
+        raise UsageError(
+            f"--history checks nothing, so it has no --{word}", remedy="leave out one of them"
+        )
 
 
 @contextmanager

@@ -69,8 +69,8 @@ class PromptSet:
 def prompts(source: str | Path, limit: int | None = None) -> PromptSet:
     """The first `limit` prompts of a bundled set or a file, all of them looked at once.
 
-    A file is JSONL of {"prompt": …} or {"messages": …, "tools": …}, or plain text with a
-    prompt a line. Raises ConfigError with file:line for a line that is no prompt, and
+    A file named .jsonl holds {"prompt": …} or {"messages": …, "tools": …}, or a prompt as a JSON
+    string, a line; any other may hold such objects, and plain text with a prompt a line. Raises ConfigError with file:line for a line that is no prompt, and
     for a file without any.
     """
     path = bundled(source) if source in BUNDLED else Path(source)
@@ -118,7 +118,7 @@ def typed(text: str, *, chat: bool = False) -> Prompt:
     {'messages': [{'role': 'user', 'content': 'def f('}]}
     """
     where = "the prompt"
-    body = _body(where, text.strip())
+    body = _body(where, text.strip(), lines=False)
     if chat and isinstance(body.get("prompt"), str):
         body = {"messages": [{"role": "user", "content": body["prompt"]}]}
     _check(where, body)
@@ -142,11 +142,11 @@ def named(path: Path) -> str:
 
 
 def _read(path: Path) -> Iterator[Prompt]:
-    number = 0
+    number, lines = 0, path.suffix.lower() == ".jsonl"
     for line, text in _lines(path):
         if text.strip():
             number += 1
-            yield Prompt(number, line, _body(f"{path}:{line}", text.strip()))
+            yield Prompt(number, line, _body(f"{path}:{line}", text.strip(), lines=lines))
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -163,16 +163,22 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         raise ConfigError(f"{path}: {why.lower()}", remedy="check --prompts") from error
 
 
-def _body(where: str, text: str) -> dict[str, Any]:
+def _body(where: str, text: str, *, lines: bool) -> dict[str, Any]:
+    """One prompt; in JSON `lines` every line is JSON, in others what looks like an object."""
     # A line that begins like an object was meant as one: as a prompt it would be a mistake.
-    if not text.startswith("{"):
+    if not lines and not text.startswith("{"):
         return {"prompt": text}
     try:
-        body = _DECODER.decode(text)
+        body: Any = _DECODER.decode(text)
         _ENCODER.encode(body).encode()  # what UTF-8 cannot say, no request can
     except (ValueError, RecursionError) as error:
         why = getattr(error, "msg", None) or getattr(error, "reason", "it is nested too deep")
         raise ConfigError(f"{where}: no JSON: {why}", remedy="put one object on a line") from None
+    if isinstance(body, str):
+        body = {"prompt": body}
+    if not isinstance(body, dict):
+        remedy = 'give {"prompt": …}, {"messages": […]} or a string'
+        raise ConfigError(f"{where}: neither an object nor a string", remedy=remedy)
     _check(where, body)
     return {key: value for key, value in body.items() if key != "id"}
 

@@ -241,6 +241,17 @@ def test_distributions_are_compared_reported_and_remembered(
     assert capsys.readouterr().out == "[]\n"
 
 
+def test_distributions_are_drawn_as_long_as_asked_for(
+    engine: Server, prompts: Path, capsys: Captured
+) -> None:
+    words = ["--sampled", "--limit", "2", "--samples", "16", "--json"]
+    for more, tokens in (([], 4), (["--max-tokens", "2"], 2), (["--max-tokens", "12"], 12)):
+        engine.asked.clear()
+        outcome(["check", engine.url, "--prompts", str(prompts), *words, *more])
+        assert json.loads(capsys.readouterr().out)["tokens"] == tokens
+        assert {body["max_tokens"] for body in engine.asked} == {tokens}
+
+
 def test_a_failed_check_trips_the_breaker_where_that_is_asked_for(
     engine: Server, prompts: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -358,6 +369,11 @@ def _lower(headers: dict[str, str]) -> dict[str, str]:
         (["--prompts", "none.jsonl"], 2, "none.jsonl: no such file"),
         (["--prompts", "EMPTY"], 2, "holds no prompt"),
         (["--prompts", "BROKEN"], 2, "broken.jsonl:2: no JSON"),
+        (["--prompts", "BARE"], 2, "bare.jsonl:2: no JSON"),
+        (["--prompts", "NUMBER"], 2, "number.jsonl:2: neither an object nor a string"),
+        (["--history", "--bundle", "a.md"], 2, "--history checks nothing, so it has no --bundle"),
+        (["--history", "--report", "a.md"], 2, "no --report"),
+        (["--history", "--metrics-file", "a.prom"], 2, "no --metrics-file"),
         (["--max-mismatch", "150%"], 2, "no share"),
         (["--max-mismatch", "x"], 2, "no share"),
         (["--report", "a.pdf"], 2, ".json, .xml (JUnit) or .md"),
@@ -382,7 +398,10 @@ def test_an_error_is_one_line_with_its_code(
 ) -> None:
     (tmp_path / "empty.txt").write_text("\n\n")
     (tmp_path / "broken.jsonl").write_text('{"prompt": "a"}\n{"prompt"\n')
-    files = {"EMPTY": str(tmp_path / "empty.txt"), "BROKEN": str(tmp_path / "broken.jsonl")}
+    (tmp_path / "bare.jsonl").write_text('"a prompt"\nnot json\n')
+    (tmp_path / "number.jsonl").write_text('"a prompt"\n12\n')
+    files = {name.upper(): str(tmp_path / f"{name}.jsonl") for name in ("broken", "bare", "number")}
+    files["EMPTY"] = str(tmp_path / "empty.txt")
     assert outcome(["check", engine.url, *(files.get(word, word) for word in words)]) == code
     said = capsys.readouterr()
     assert said.out == ""
