@@ -175,7 +175,7 @@ def row(sample: Mapping[str, object], error: str | None) -> str:
         return f"{clock.rjust(8)}  down: {error}"
     cells = (
         clock,
-        str(sample.get("mode") or "–"),
+        _mode(sample),
         f"{_text(sample.get('k'))}/{_text(sample.get('k_max'))}",
         _decimal(sample.get("tokens_per_second"), "{:.1f}"),
         _decimal(sample.get("acceptance_rate"), "{:.1%}"),
@@ -187,6 +187,22 @@ def row(sample: Mapping[str, object], error: str | None) -> str:
         _decimal(_median(sample.get("itl_ms")), "{:.1f}ms"),
     )
     return "  ".join(cell.rjust(width) for cell, (_, width) in zip(cells, COLUMNS, strict=True))
+
+
+def _mode(sample: Mapping[str, object]) -> str:
+    """Who holds k: the mode, or the breaker while it keeps speculation off.
+
+    >>> _mode({"mode": "speculate", "breaker": "open"}), _mode({"mode": "speculate"})
+    ('breaker', 'speculate')
+    >>> _mode({"mode": "speculate", "breaker": "half-open"})
+    'half-open'
+    >>> _mode({"mode": "target-only", "breaker": "open"}), _mode({"mode": None, "breaker": None})
+    ('target-only', '–')
+    """
+    mode, breaker = sample.get("mode"), sample.get("breaker")
+    if mode == "speculate" and breaker in ("open", "half-open"):
+        return "breaker" if breaker == "open" else "half-open"
+    return str(mode or "–")
 
 
 def _number(value: object) -> float | None:
