@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import time
 from collections.abc import Callable
@@ -13,15 +12,14 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from specdeck.console.commandline.engines import Access, access, key_option
-from specdeck.console.commandline.fingerprint_book import Expected, webhook_option
+from specdeck.console.commandline.fingerprint_book import Expected, places, webhook_option
 from specdeck.console.commandline.fingerprint_every import exports_options
-from specdeck.console.commandline.fingerprint_expect import expect_option, is_name, named
+from specdeck.console.commandline.fingerprint_expect import expect_option, is_file, is_name, named
 from specdeck.console.commandline.fingerprint_looks import looked, say_progress
 from specdeck.console.commandline.fingerprint_memory import moments, note_fingerprint
 from specdeck.console.commandline.fingerprint_words import compared_lines, told
-from specdeck.console.commandline.talk import emit, table
+from specdeck.console.commandline.talk import emit, say, table
 from specdeck.engine.errors import UsageError
-from specdeck.engine.locations import locations
 
 if TYPE_CHECKING:
     from specdeck.engine.fingerprint.seen import Seen
@@ -97,7 +95,7 @@ def pin(
     to = access(engine, api_key_env=api_key_env)
     seen = asyncio.run(looked(to, behaviour=bool(behaviour)))
     note_fingerprint(seen)
-    place = output or default_pin(to.url)
+    place = output or places(to).home
     write(seen, place)
     if as_json:
         emit({"pin": str(place), **seen.names, "partial": seen.partial})
@@ -139,6 +137,7 @@ def verify(
         seconds,
     )
     from specdeck.engine.fingerprint.drift import Judge
+    from specdeck.engine.fingerprint.places import PinFile
 
     by_name = expect is not None and is_name(expect)
     exported = metrics_file is not None or webhook_env is not None
@@ -149,18 +148,21 @@ def verify(
         return _verified_name(to, expect, as_json=as_json)
     hook = Expected(webhook_env=webhook_env).hook()
     pinned, place = _pinned(to, expect)
-    probe = pinned.behaviour is not None if behaviour is None else behaviour
+
+    def probe(pinned: Seen) -> bool:
+        return pinned.behaviour is not None if behaviour is None else behaviour
+
     if every is None and metrics_file is None and hook is None:
-        seen = asyncio.run(looked(to, behaviour=probe))
-        note_fingerprint(seen)
-        return _compared(pinned, seen, as_json=as_json, pin=place)
+        return _compared(pinned, _looked(to, probe(pinned)), as_json=as_json, pin=place)
 
     async def look() -> Seen:
-        found = await looked(to, behaviour=probe)
+        found = await looked(to, behaviour=probe(rounds.pinned))
         note_fingerprint(found)
         return found
 
-    rounds = Round(look, Judge(pinned, place), Exports(metrics_port, metrics_file, hook), to.url)
+    pins = PinFile(places(to).found if expect is None else lambda: place, required=True)
+    exports = Exports(metrics_port, metrics_file, hook)
+    rounds = Round(look, Judge(pinned, place), exports, to.url, pins)
     return asyncio.run(again(rounds, pause_s, as_json=as_json))
 
 
@@ -187,16 +189,11 @@ def diff(
         raise UsageError("--expect stands for the second side", remedy="give one of them")
     second = expect if other is None else other
     if second is None:
-        second, one = one, str(default_pin(access(one, api_key_env=api_key_env).url))
-    sides = [_side(side, bool(behaviour), api_key_env) for side in (one, second)]
-    return _compared(sides[0], sides[1], as_json=as_json, full=True)
-
-
-def default_pin(url: str) -> Path:
-    """Where an engine's pin lies unless it is told otherwise."""
-    from specdeck.engine.fingerprint.pins import default_place
-
-    return default_place(locations(os.environ).pins, url)
+        to = _alone(one, api_key_env)
+        before, after = _pinned(to, None)[0], _looked(to, bool(behaviour))
+    else:
+        before, after = (_side(side, bool(behaviour), api_key_env) for side in (one, second))
+    return _compared(before, after, as_json=as_json, full=True)
 
 
 def _compared(
@@ -236,9 +233,23 @@ def _side(side: str, behaviour: bool, api_key_env: str | None) -> Seen:
 
     if moment := _MOMENT.fullmatch(side):
         return _moment(int(moment[1]))
-    if side.endswith(".json") or Path(side).is_file():
+    if is_file(side):
         return read(Path(side))
-    seen = asyncio.run(looked(access(side, api_key_env=api_key_env), behaviour=behaviour))
+    return _looked(access(side, api_key_env=api_key_env), behaviour)
+
+
+def _alone(one: str, api_key_env: str | None) -> Access:
+    """The engine of a diff with its own pin; raises UsageError for what has none."""
+    if not is_file(one) and not _MOMENT.fullmatch(one):
+        return access(one, api_key_env=api_key_env)
+    _side(one, False, None)  # one that cannot be read says so
+    raise UsageError(
+        f"nothing to compare {one} with", remedy="give an engine, another pin or @N beside it"
+    )
+
+
+def _looked(to: Access, behaviour: bool) -> Seen:
+    seen = asyncio.run(looked(to, behaviour=behaviour))
     note_fingerprint(seen)
     return seen
 
@@ -271,5 +282,9 @@ def _history(to: Access, *, as_json: bool) -> int:
 def _pinned(to: Access, expect: str | None) -> tuple[Seen, Path]:
     from specdeck.engine.fingerprint.pins import read
 
-    place = default_pin(to.url) if expect is None else Path(expect)
+    own = places(to)
+    place = own.found() if expect is None else Path(expect)
+    if expect is None and place != own.home:
+        say(f"specdeck: this pin lies under the engine's URL, in {place}: "
+            f"`specdeck fingerprint pin {own.name}` keeps one under its name")  # fmt: skip
     return read(place), place

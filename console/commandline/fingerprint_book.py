@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from specdeck.console.commandline.engines import access
+from specdeck.console.commandline.engines import Access, access
+from specdeck.engine.launch.registry import Registry
 from specdeck.engine.locations import locations
 
 if TYPE_CHECKING:
     from specdeck.engine.config.config import Config
     from specdeck.engine.fingerprint.book import Book
+    from specdeck.engine.fingerprint.places import Places
     from specdeck.engine.fingerprint.webhook import Webhook
 
 
@@ -66,14 +68,29 @@ def book(
     """The fingerprints of a console; `urls` are the engines that a given pin is of."""
     from specdeck.engine.fingerprint.book import Book
 
-    places = locations(os.environ)
+    folders = locations(os.environ)
     return Book(
         lambda name: access(name, api_key_env=api_key_env, token_file=token_file).client(),
-        pins=places.pins,
-        store=places.store,
+        pins=folders.pins,
+        store=folders.store,
         given={} if expected.pin is None else dict.fromkeys(urls, expected.pin),
+        named=name_of,
         webhook=expected.hook(),
     )
+
+
+def name_of(url: str) -> str | None:
+    """The name of the engine at `url`, if specdeck started it here."""
+    record = Registry(locations(os.environ).engines).find(url)
+    return None if record is None else record.name
+
+
+def places(to: Access) -> Places:
+    """Where the pin of an engine lies unless it is told otherwise."""
+    from specdeck.engine.fingerprint.places import Places
+
+    name = None if to.record is None else to.record.name
+    return Places(locations(os.environ).pins, to.url, name)
 
 
 def pin_option(command: Any) -> Any:

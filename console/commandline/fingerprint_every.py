@@ -13,11 +13,12 @@ import click
 
 from specdeck.console.commandline.fingerprint_words import compared_lines
 from specdeck.console.commandline.talk import emit, say
-from specdeck.engine.errors import EngineError, UsageError
+from specdeck.engine.errors import EngineError, SpecdeckError, UsageError
 
 if TYPE_CHECKING:
     from specdeck.engine.fingerprint.drift import Judge, Sight
     from specdeck.engine.fingerprint.gauges import Gauges
+    from specdeck.engine.fingerprint.places import PinFile
     from specdeck.engine.fingerprint.seen import Seen
     from specdeck.engine.fingerprint.webhook import Webhook
 
@@ -46,15 +47,22 @@ class Round:
     """One verification after the other."""
 
     def __init__(
-        self, look: Callable[[], Awaitable[Seen]], judge: Judge, exports: Exports, url: str
+        self,
+        look: Callable[[], Awaitable[Seen]],
+        judge: Judge,
+        exports: Exports,
+        url: str,
+        pins: PinFile | None = None,
     ) -> None:
         self._look = look
         self._judge = judge
+        self._pins = pins
         self._exports = exports
         self._gauges = exports.gauges(url)
 
     async def once(self, *, as_json: bool, dated: bool = True) -> bool | None:
         """Looks, compares and tells; whether all is as pinned, None where nobody answered."""
+        await self._expect()
         try:
             seen = await self._look()
         except EngineError as error:
@@ -71,6 +79,29 @@ class Round:
         self._told(sight, as_json=as_json, dated=dated)
         await self._post(sight)
         return sight.comparison.same
+
+    @property
+    def pinned(self) -> Seen:
+        """What the engine is compared with."""
+        return self._judge.pinned
+
+    async def _expect(self) -> None:
+        """Go by the pin as it lies in its file by now; without one the old one still holds."""
+        from specdeck.engine.fingerprint.drift import judged
+
+        if self._pins is None:
+            return
+        try:
+            found = await asyncio.to_thread(self._pins.again)
+        except SpecdeckError as error:
+            say(f"specdeck: {error.line()}; compared with what it held before")
+            return
+        if found is None:
+            return
+        judge, news = judged(found, self._judge)
+        if judge is not None and news is not None:
+            self._judge = judge
+            say(f"specdeck: {news}")
 
     def _told(self, sight: Sight, *, as_json: bool, dated: bool) -> None:
         found = sight.comparison

@@ -27,6 +27,19 @@ expect_option = click.option(
 )
 
 
+def is_file(side: str) -> bool:
+    """Whether one side of a diff is a pin's file and not an engine.
+
+    >>> is_file("prod.json"), is_file("pins/prod"), is_file("http://h:1/a"), is_file("h:1/v1")
+    (True, True, False, False)
+    """
+    if "://" in side:
+        return False
+    first, separator, _ = side.partition("/")
+    looks = side.endswith(".json") or (bool(separator) and ":" not in first)
+    return looks or Path(side).is_file()
+
+
 def is_name(expect: str) -> bool:
     """Whether `expect` is a name and not a file.
 

@@ -79,7 +79,7 @@ class FingerprintScreen(FactsScreen):
         if not self.seen.progress.finished:
             self.say("not yet: the engine still reads its weights", bad=True)
             return
-        seen, place = self.seen, self.book.place(self.flown.url)
+        seen, place = self.seen, self.book.home(self.flown.url)
         if place.exists() and not await self.app.push_screen_wait(_overwrite(place)):
             return
         try:

@@ -14,6 +14,7 @@ from specdeck.engine.errors import SpecdeckError
 # What a look needs is imported by the first one: a console paints before it.
 if TYPE_CHECKING:
     from specdeck.engine.control.client import EngineClient
+    from specdeck.engine.fingerprint.places import PinFile, Places
     from specdeck.engine.fingerprint.seen import Seen
     from specdeck.engine.fingerprint.webhook import Webhook
     from specdeck.engine.store.fingerprints import Moment
@@ -32,12 +33,15 @@ class Book:
         pins: Path,
         store: Path,
         given: Mapping[str, Path] | None = None,
+        named: Callable[[str], str | None] = lambda url: None,
         webhook: Webhook | None = None,
     ) -> None:
         self._opened = opened
         self._pins = pins
         self._store = store
         self._given = dict(given or {})
+        self._named = named
+        self._names: dict[str, str | None] = {}
         self.webhook = webhook
 
     async def look(self, engine: str, *, ask_own: bool = False) -> Seen:
@@ -67,26 +71,42 @@ class Book:
 
     def place(self, url: str) -> Path:
         """Where the pin of the engine at `url` lies, or would."""
-        from specdeck.engine.fingerprint.pins import default_place
+        return self._given.get(url) or self._places(url).found()
 
-        return self._given.get(url) or default_place(self._pins, url)
+    def home(self, url: str) -> Path:
+        """Where a new pin of the engine at `url` is written."""
+        return self._given.get(url) or self._places(url).home
+
+    def pin_file(self, url: str) -> PinFile:
+        """The engine's pin, to be looked at again and again."""
+        from specdeck.engine.fingerprint.places import PinFile
+
+        return PinFile(lambda: self._place_now(url), required=url in self._given)
 
     async def pinned(self, url: str) -> Seen | None:
         """The engine's pin; None where there is none. Raises UsageError for one that is none."""
-        from specdeck.engine.fingerprint.pins import read
-
-        place = self.place(url)
-        if url not in self._given and not place.exists():
-            return None
-        return await asyncio.to_thread(read, place)
+        found = await asyncio.to_thread(self.pin_file(url).again)
+        return None if found is None else found.seen
 
     async def pin(self, seen: Seen) -> Path:
         """Writes `seen` as the pin of its engine; raises SpecdeckError."""
         from specdeck.engine.fingerprint.pins import write
 
-        place = self.place(seen.url)
+        place = self.home(seen.url)
         await asyncio.to_thread(write, seen, place)
         return place
+
+    def _place_now(self, url: str) -> Path:
+        """`place`, with the engine's name as it is by now: it may have been started since."""
+        self._names.pop(url, None)
+        return self.place(url)
+
+    def _places(self, url: str) -> Places:
+        from specdeck.engine.fingerprint.places import Places
+
+        if url not in self._names:
+            self._names[url] = self._named(url)
+        return Places(self._pins, url, self._names[url])
 
     async def moments(self, url: str) -> tuple[Moment, ...]:
         """What was noted of the engine at `url`, the newest first; raises SpecdeckError."""

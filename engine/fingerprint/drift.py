@@ -12,6 +12,7 @@ from typing import Any
 
 from specdeck.engine.errors import SpecdeckError, Unsupported
 from specdeck.engine.fingerprint.compare import Comparison, compared
+from specdeck.engine.fingerprint.places import Pin
 from specdeck.engine.fingerprint.seen import Seen
 from specdeck.engine.metrics.reading import Reading
 
@@ -97,6 +98,19 @@ class Judge:
         return Sight(seen, found, Drift(t, self.place, found) if news else None)
 
 
+def judged(pin: Pin, old: Judge | None) -> tuple[Judge | None, str | None]:
+    """Who judges by what a pin's file holds now, and what to tell of it; None where nothing moved.
+
+    A file that was written again with the same pin in it keeps the judge, and what it has told.
+    """
+    if pin.seen is None:
+        return None, None if old is None else f"the pin {old.place.name} is gone"
+    if old is not None and (old.pinned, old.place) == (pin.seen, pin.place):
+        return old, None
+    what = "a pin" if old is None else "another pin"
+    return Judge(pin.seen, pin.place), f"{what} is in {pin.place.name}: compared with it from now"
+
+
 class Follower:
     """One engine's names, followed through its readings."""
 
@@ -118,6 +132,13 @@ class Follower:
         policy = reading.state.policy if reading.state is not None else "fixed"
         apart = APART_S if policy == "fixed" else POLICY_APART_S
         return self._name is None or reading.t - self._looked >= apart
+
+    def expect(self, pin: Pin) -> str | None:
+        """Compare with this pin from now on, the facts anew; what to tell of it."""
+        self.judge, news = judged(pin, self.judge)
+        if news is not None:
+            self._name = None
+        return news
 
     async def sight(self, reading: Reading) -> Sight | None:
         """What a look brings; None where the engine does not answer, which is asked again."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from specdeck.console.cli import outcome
+from specdeck.console.commandline.fingerprint_book import book
 from specdeck.engine.control.protocol import PREFIX
 from specdeck.engine.fingerprint.seen import names_of
 from specdeck.engine.fingerprint.webhook import Webhook
@@ -106,6 +107,90 @@ def deck(*words: str) -> int:
 def turn(engine: Server, k: int) -> None:
     assert engine.facts is not None
     engine.facts = {**engine.facts, "live": {"k": k}}
+
+
+def started(engine: Server, home: Path, name: str = "demo") -> None:
+    """specdeck has started the engine under this name."""
+    root = home / "state/engines"
+    root.mkdir(parents=True, exist_ok=True)
+    record = {"schema": 1, "name": name, "url": engine.url, "pid": 1, "born": 1, "boot": None,
+              "started": 0.0, "log": "/log", "token_file": "/token"}  # fmt: skip
+    (root / f"{name}.json").write_text(json.dumps(record))
+
+
+def pinned(home: Path) -> list[str]:
+    return sorted(file.name for file in home.rglob("pins/*.json"))
+
+
+def test_a_pin_of_a_named_engine_outlives_its_port(
+    engine: Server, home: Path, capsys: Captured
+) -> None:
+    started(engine, home)
+    assert deck("pin", "demo") == 0
+    assert pinned(home) == ["demo.json"]
+    with Server() as elsewhere:
+        thread = threading.Thread(target=lambda: elsewhere.serve_forever(poll_interval=0.01))
+        thread.start()
+        started(elsewhere, home)
+        turn(elsewhere, 5)
+        spelt = ("demo", elsewhere.url, str(elsewhere.server_port))
+        codes = [deck("verify", each) for each in spelt] + [deck("diff", "demo")]
+        elsewhere.shutdown()
+        thread.join()
+    assert codes == [1, 1, 1, 1]
+    assert capsys.readouterr().out.count("knob changed: k 6 → 5") == 4
+
+
+def test_two_engines_of_one_config_have_pins_of_their_own(
+    engine: Server, home: Path, capsys: Captured
+) -> None:
+    started(engine, home, "demo-2")
+    assert deck("pin", engine.url) == 0
+    assert pinned(home) == ["demo-2.json"]
+    started(engine, home, "demo")
+    capsys.readouterr()
+    assert deck("verify", "demo") == 2
+    assert "pins/demo.json" in capsys.readouterr().err
+
+
+def test_a_pin_from_before_the_name_is_read_and_said_where(
+    engine: Server, home: Path, capsys: Captured
+) -> None:
+    assert deck("pin", engine.url) == 0
+    by_url = pinned(home)
+    started(engine, home)
+    capsys.readouterr()
+    assert deck("verify", "demo") == 0
+    assert f"lies under the engine's URL, in {home}" in capsys.readouterr().err
+    assert deck("pin", "demo") == 0
+    assert pinned(home) == ["demo.json", *by_url]
+    capsys.readouterr()
+    assert deck("verify", engine.url) == 0
+    assert capsys.readouterr().err == ""
+
+
+async def test_console_and_watch_find_the_pin_under_the_name(engine: Server, home: Path) -> None:
+    started(engine, home)
+    pages = book([engine.url])
+    place = await pages.pin(await pages.look(engine.url))
+    assert place.name == "demo.json"
+    assert await book([engine.url]).pinned(engine.url) is not None
+    assert pages.place(engine.url) == pages.home(engine.url) == place
+
+
+@pytest.mark.parametrize("words", [("nosuch.json",), ("nosuch.json", "@1"), ("pins/prod",)])
+def test_what_looks_like_a_file_is_one(words: tuple[str, ...], capsys: Captured) -> None:
+    assert deck("diff", *words) == 2
+    assert capsys.readouterr().err.startswith(f"specdeck: there is no pin at {words[0]}:")
+
+
+def test_a_pin_alone_is_nothing_to_compare(
+    engine: Server, tmp_path: Path, capsys: Captured
+) -> None:
+    file = tmp_path / "prod.json"
+    assert deck("pin", engine.url, "-o", str(file)) == 0
+    assert deck("diff", str(file)) == 2
+    assert "nothing to compare" in capsys.readouterr().err
 
 
 def test_a_pin_holds_until_a_knob_is_turned(engine: Server, capsys: Captured) -> None:

@@ -14,6 +14,7 @@ from specdeck.engine.errors import Unreachable, Unsupported, UsageError
 from specdeck.engine.fingerprint.compare import compared
 from specdeck.engine.fingerprint.drift import APART_S, POLICY_APART_S, Follower, Judge
 from specdeck.engine.fingerprint.gauges import Gauges
+from specdeck.engine.fingerprint.places import Pin
 from specdeck.engine.fingerprint.seen import Progress, Seen
 from specdeck.engine.fingerprint.webhook import PAUSES_S, Webhook, webhook
 from specdeck.engine.metrics.reading import Reading
@@ -186,3 +187,34 @@ def test_gauges_say_which_layer_differs(fingerprints: Any, tmp_path: Path) -> No
     gauges.failed()
     gauges.write(tmp_path / "drift.prom")
     assert 'up{engine="http://e:1"} 0.0' in (tmp_path / "drift.prom").read_text()
+
+
+async def test_another_pin_is_compared_with_at_the_next_reading(
+    engine: Engine, fingerprints: Any
+) -> None:
+    follower = Follower(engine.look, Judge(engine.seen, PIN))
+    engine.seen = fingerprints.seen(live__k=4)
+    assert "k 6 → 4" in str(await told(follower, engine.reading(0)))
+    assert follower.expect(Pin(PIN, fingerprints.seen())) is None  # written again, and the same
+    assert not follower.due(engine.reading(1))
+    news = follower.expect(Pin(PIN, engine.seen))
+    assert news == "another pin is in prod.json: compared with it from now"
+    sight = await follower.sight(engine.reading(2))
+    assert sight is not None
+    assert sight.comparison is not None
+    assert sight.comparison.same
+    engine.seen = fingerprints.seen(live__k=7)
+    assert "k 4 → 7" in str(await told(follower, engine.reading(10)))
+
+
+async def test_a_first_pin_is_compared_with_and_one_that_went_is_not(
+    engine: Engine, fingerprints: Any
+) -> None:
+    follower = Follower(engine.look)
+    assert await told(follower, engine.reading(0)) is None
+    assert "a pin is in prod.json" in str(follower.expect(Pin(PIN, fingerprints.seen(live__k=4))))
+    assert "k 4 → 6" in str(await told(follower, engine.reading(1)))
+    assert follower.expect(Pin(PIN, None)) == "the pin prod.json is gone"
+    sight = await follower.sight(engine.reading(2))
+    assert sight is not None
+    assert sight.comparison is None
