@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from specdeck.console.screens.steering import SteeringScreen
     from specdeck.engine.fingerprint.book import Book
     from specdeck.engine.fingerprint.drift import Drift, Follower, Sight
+    from specdeck.engine.fingerprint.places import PinFile
     from specdeck.engine.fingerprint.seen import Seen
     from specdeck.engine.metrics.reading import Reading
 
@@ -22,12 +24,13 @@ class Names:
         self._screen = screen
         self._book = book
         self._followers: dict[int, Follower] = {}
+        self._pins: dict[int, PinFile] = {}
         self._beginning: set[int] = set()
 
     def heard(self, index: int, reading: Reading) -> None:
         """Look behind the names of an engine, if the reading says that they moved."""
         known = self._followers.get(index)
-        if known is not None and known.due(reading):
+        if known is not None and (known.due(reading) or self._pin_due(index, reading)):
             self._screen.run_worker(self._look(index, known, reading), group="names")
         elif known is None and reading.up and index not in self._beginning:
             self._beginning.add(index)
@@ -39,6 +42,7 @@ class Names:
 
         for index, track in enumerate(self._screen.tracks):
             if track.url == seen.url and index in self._followers:
+                self._pins[index].wrote(place)
                 judge = self._followers[index].judge = Judge(seen, place)
                 self._show(index, judge.sight(seen, self._screen.desk.clock()))
                 self._tell(index, f"pinned {seen.path}", "accent")
@@ -59,28 +63,41 @@ class Names:
 
         url = self._screen.desk.engines[index].url
         follower = Follower(lambda: self._book.look(url))
-        await self._expect(index, follower, url)
+        self._pins[index] = self._book.pin_file(url)
+        self._pins[index].due(reading.t)
+        await self._expect(index, follower)
         self._followers[index] = follower
         if follower.due(reading):
             await self._look(index, follower, reading)
 
+    def _pin_due(self, index: int, reading: Reading) -> bool:
+        """Whether somebody may have pinned the engine anew, from another shell."""
+        return reading.up and self._pins[index].due(reading.t)
+
     async def _look(self, index: int, follower: Follower, reading: Reading) -> None:
+        """Look at the engine's pin, and behind its names where they or the pin moved."""
+        if (news := await self._expect(index, follower)) is not None:
+            self._tell(index, news, "accent")
+        if not follower.due(reading):
+            return
         sight = await follower.sight(reading)
         if sight is not None:
             self._show(index, sight)
 
-    async def _expect(self, index: int, follower: Follower, url: str) -> None:
-        """Give the follower the engine's pin; one that cannot be used is an event."""
+    async def _expect(self, index: int, follower: Follower) -> str | None:
+        """Give the follower the engine's pin; what is news of it. One that is none is an event."""
         from specdeck.engine.errors import SpecdeckError
-        from specdeck.engine.fingerprint.drift import Judge
+        from specdeck.engine.fingerprint.places import Pin
 
+        pins = self._pins[index]
         try:
-            found = await self._book.pinned(url)
+            found = await asyncio.to_thread(pins.again)
         except SpecdeckError as error:
             self._tell(index, f"no pin: {error.line()}", "warn")
-            return
-        if found is not None:
-            follower.judge = Judge(found, self._book.place(url))
+            url = self._screen.desk.engines[index].url
+            follower.expect(Pin(self._book.place(url), None))
+            return None
+        return None if found is None else follower.expect(found)
 
     def _show(self, index: int, sight: Sight) -> None:
         from dataclasses import replace

@@ -13,6 +13,8 @@ from specdeck.console.commandline.fingerprint_drift import Teller
 from specdeck.console.commandline.fingerprint_every import Exports, Round, again
 from specdeck.engine.errors import Unreachable
 from specdeck.engine.fingerprint.drift import Follower, Judge
+from specdeck.engine.fingerprint.pins import write
+from specdeck.engine.fingerprint.places import PinFile
 from specdeck.engine.fingerprint.seen import Seen, names_of
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ async def test_a_drift_beside_samples_is_one_line(kit: type[Kit]) -> None:
     async def look() -> Seen:
         return now[0]
 
-    teller = Teller(Follower(look, Judge(seen(6), PIN)), None, said.append)
+    teller = Teller(Follower(look, Judge(seen(6), PIN)), None, say=said.append)
     for t, k in ((0, 6), (10, 5), (20, 5)):
         now[0] = seen(k)
         teller.heard(kit.reading(t, replace(kit.state, fingerprint=now[0].path)))
@@ -90,3 +92,49 @@ async def test_one_round_has_the_exit_code_of_verify(
 ) -> None:
     rounds = Round(looks(found), Judge(seen(6), PIN), Exports(), "http://e:1")
     assert await again(rounds, None, as_json=True) == code
+
+
+async def test_samples_without_a_pin_ask_nothing_until_there_is_one(
+    kit: type[Kit], tmp_path: Path
+) -> None:
+    now, said, looked = [seen(6)], list[str](), list[int]()
+    place = tmp_path / "demo.json"
+
+    async def look() -> Seen:
+        looked.append(1)
+        return now[0]
+
+    teller = Teller(Follower(look), None, PinFile(lambda: place), said.append)
+
+    async def hear(t: int, k: int) -> None:
+        now[0] = seen(k)
+        teller.heard(kit.reading(t, replace(kit.state, fingerprint=now[0].path)))
+        await teller.close()
+
+    await hear(0, 6)
+    assert (said, looked) == ([], [])
+    write(seen(6), place)
+    await hear(10, 6)
+    await hear(20, 5)
+    write(seen(5), place)
+    await hear(30, 5)
+    await hear(40, 6)
+    assert said == [
+        "specdeck: a pin is in demo.json: compared with it from now",
+        "specdeck: drift from demo.json: knob changed: k 6 → 5",
+        "specdeck: another pin is in demo.json: compared with it from now",
+        "specdeck: drift from demo.json: knob changed: k 5 → 6",
+    ]
+
+
+async def test_rounds_go_by_the_pin_as_it_is_by_then(capsys: Captured, tmp_path: Path) -> None:
+    place = tmp_path / "demo.json"
+    write(seen(6), place)
+    pins = PinFile(lambda: place, required=True)
+    rounds = Round(looks(*[seen(4)] * 4), Judge(seen(6), place), Exports(), "http://e:1", pins)
+    assert await again(rounds, None, as_json=False) == 1
+    write(seen(4), place)
+    assert await again(rounds, None, as_json=False) == 0
+    place.unlink()
+    assert await again(rounds, None, as_json=False) == 0
+    assert "there is no pin" in capsys.readouterr().err

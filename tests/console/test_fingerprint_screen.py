@@ -445,6 +445,50 @@ async def test_a_pin_that_was_edited_is_said_and_not_used(bench: Bench) -> None:
         assert "was edited by hand" in shown(app)
 
 
+async def test_a_pin_made_in_another_shell_is_compared_with_from_then_on(bench: Bench) -> None:
+    await bench.pin()
+    app = bench.app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await rest(pilot)
+        await bench.turn(pilot, 4)
+        assert live(app).tracks[0].named.differs == "path"  # type: ignore[union-attr]  # it is named
+        await bench.pin()
+        await bench.turn(pilot, 4, n=20)
+        assert "another pin is in http-127.0.0.1-8000.json" in events(app)[-1]
+        assert live(app).tracks[0].named.differs is None  # type: ignore[union-attr]  # it is named
+        await bench.turn(pilot, 5, n=30)
+        assert "knob changed: k 4 → 5" in events(app)[-1]
+
+
+async def test_the_first_pin_of_an_engine_is_found_by_a_console_that_runs(bench: Bench) -> None:
+    app = bench.app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await rest(pilot)
+        place = await bench.pin()
+        await bench.turn(pilot, 5, n=10)
+        assert "a pin is in http-127.0.0.1-8000.json" in events(app)[-1]
+        await bench.turn(pilot, 4, n=20)
+        assert "knob changed: k 5 → 4" in events(app)[-1]
+        assert live(app).tracks[0].named.differs == "path"  # type: ignore[union-attr]  # it is named
+        place.unlink()
+        await bench.turn(pilot, 4, n=30)
+        assert "is gone" in events(app)[-1]
+        assert live(app).tracks[0].named.differs is None  # type: ignore[union-attr]  # it is named
+
+
+async def test_a_pin_made_here_is_no_news_from_elsewhere(bench: Bench) -> None:
+    app = bench.app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await rest(pilot)
+        await pilot.press("f")
+        await rest(pilot)
+        await pilot.press("p")
+        await rest(pilot)
+        await bench.turn(pilot, 5, n=10)
+        assert [text for text in events(app) if "pin" in text] == [events(app)[-1]]
+        assert events(app)[-1].startswith("pinned sd1:p")
+
+
 async def test_readings_of_other_engines_do_not_begin_a_look_anew(
     bench: Bench, kit: type[Kit]
 ) -> None:
