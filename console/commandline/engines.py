@@ -62,13 +62,17 @@ def access(
 ) -> Access:
     """The engine that a name from `ps`, a URL, `host:port` or a port means.
 
-    Raises UsageError for what can be none of them, for a name that no engine has, and
-    for a variable that is not set.
+    Raises UsageError for what can be none of them, for a name that no engine has, for
+    https where an engine speaks http, for a variable that is not set and a token file
+    that holds none.
     """
     from specdeck.engine.control.address import engine_url
+    from specdeck.engine.control.token import refuse_empty
 
     variables = os.environ if environment is None else environment
-    record = Registry(locations(variables).engines).find(engine)
+    if token_file is not None:
+        refuse_empty(token_file)
+    record = _started(engine, variables)
     key = api_key(api_key_env, variables)
     if record is not None:
         # Only an engine that was started here is sent the key of this shell unasked.
@@ -76,6 +80,22 @@ def access(
     if is_name(engine):
         raise UsageError(f"no engine called {engine}", remedy="see `specdeck ps`")
     return Access(engine_url(engine), None, key, token_file)
+
+
+def _started(engine: str, variables: Mapping[str, str]) -> Record | None:
+    """The record of an engine that was started here; None for any other.
+
+    Records are found by host and port. What was asked for with https is not asked in the
+    clear instead, and an engine that has ended says nothing about who has its port now.
+    """
+    record = Registry(locations(variables).engines).find(engine)
+    if record is None or not engine.strip().lower().startswith("https://"):
+        return record
+    if record.url.startswith("https://"):
+        return record
+    if record.life() == "running":
+        raise UsageError(f"{record.name} speaks http, not https", remedy=f"give {record.url}")
+    return None
 
 
 @asynccontextmanager

@@ -82,7 +82,8 @@ def book(
 def name_of(url: str) -> str | None:
     """The name of the engine at `url`, if specdeck started it here."""
     record = Registry(locations(os.environ).engines).find(url)
-    return None if record is None else record.name
+    same = record is not None and record.url.partition(":")[0] == url.partition(":")[0]
+    return record.name if record is not None and same else None
 
 
 def places(to: Access) -> Places:

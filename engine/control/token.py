@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from specdeck.engine.control.protocol import TOKEN_VARIABLE
+from specdeck.engine.errors import UsageError
 
 TokenSource = Callable[[], str | None]
 """Asked anew for every change, so that a token that came or went is noticed; None without."""
@@ -30,6 +31,15 @@ def admin_token(environment: Mapping[str, str], *files: Path | None) -> TokenSou
         return given or next((held for file in files if file and (held := _held(file))), None)
 
     return token
+
+
+def refuse_empty(file: Path) -> None:
+    """Raises UsageError for a file that was named and holds no token: another must not stand in.
+
+    Pipes are left alone: what is read of one is gone.
+    """
+    if file.is_file() and _held(file) is None:
+        raise UsageError(f"{file} holds no admin token", remedy="put it there as one line of ASCII")
 
 
 def _held(file: Path) -> str | None:

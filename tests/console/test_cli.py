@@ -184,6 +184,34 @@ def test_an_engine_is_named_as_ps_names_it(
     assert "http://127.0.0.1:9 refuses connections" in one_line(capsys)
 
 
+@pytest.mark.parametrize("scheme", ["https", "HTTPS"])
+def test_https_to_an_engine_that_speaks_http_is_refused_and_not_asked_in_the_clear(
+    scheme: str, registered: Callable[..., Record], capsys: Captured
+) -> None:
+    registered()
+    assert outcome(["watch", f"{scheme}://127.0.0.1:9", "--count", "1"]) == 2
+    assert one_line(capsys) == "specdeck: demo speaks http, not https: give http://127.0.0.1:9\n"
+
+
+def test_an_engine_that_has_ended_says_nothing_of_who_has_its_port(
+    registered: Callable[..., Record], capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registered()
+    monkeypatch.setattr(Record, "life", lambda self: "gone")
+    assert outcome(["watch", "https://127.0.0.1:9", "--count", "1"]) == 3
+    assert "https://127.0.0.1:9" in capsys.readouterr().err
+
+
+def test_a_token_file_without_a_token_is_refused_though_there_is_another_token(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECDECK_ADMIN_TOKEN", "another")
+    file = tmp_path / "token"
+    file.write_text("\n")
+    assert outcome(["set", "127.0.0.1:9", "k=3", "--admin-token-file", str(file)]) == 2
+    assert f"{file} holds no admin token" in one_line(capsys)
+
+
 def test_a_closed_pipe_is_no_error() -> None:
     reading, writing = os.pipe()
     os.close(reading)
