@@ -20,6 +20,7 @@ class TrialDialog(ModalScreen[Want | None]):
 
     CSS_PATH = "trial.tcss"
     BINDINGS = [("escape", "dismiss", "Leave it")]
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium")]
 
     def __init__(self, track: Track) -> None:
         super().__init__()

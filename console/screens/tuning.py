@@ -18,8 +18,12 @@ from specdeck.console.widgets.curve import CurveBars
 from specdeck.console.widgets.toned import Feed, Line, Notice
 
 LOOK_S = 1.0
+_NORMAL = 72
+"""Cells from which on there is room for two columns."""
 _BELOW = 8
-"""Lines for everything but the curve, at least."""
+"""Lines for everything but the curve, as long as the curve keeps a few."""
+_LEAST = 5
+"""Lines of the curve: title, heads, the k in force and one beside it, a note."""
 
 
 class TuningScreen(OverScreen):
@@ -28,7 +32,7 @@ class TuningScreen(OverScreen):
     CSS_PATH = "tuning.tcss"
     PLACE: ClassVar[keys.Place] = "tuning"
     BINDINGS = [*keys.bindings(*keys.GROUPS[PLACE])]
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal"), (110, "-wide")]
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_NORMAL, "-normal"), (110, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium"), (34, "-tall")]
 
     def __init__(self, live: SteeringScreen) -> None:
@@ -77,6 +81,7 @@ class TuningScreen(OverScreen):
         track, local = live.tracks[live.selected], live.desk.local
         swept = sweeping.swept(live.runs.get(live.selected), local, self.spelt)
         bars = self.query_one(CurveBars)
+        narrow = self.size.width < _NORMAL  # its class comes after the first picture
         footer = self.console.footer("tuning", self.size.width, armed=live.engine.armed)
         with self.app.batch_update():
             self.query_one("#footer", Line).row = footer
@@ -85,11 +90,11 @@ class TuningScreen(OverScreen):
                 tuple(live.tracks), live.selected, self.spelt
             )
             self.query_one("#control", Line).row = (
-                panels.brief_control(track) if self.has_class("-narrow") else panels.control(track)
+                panels.brief_control(track) if narrow else panels.control(track)
             )
             self.query_one("#notice", Notice).rows = panels.notice(track, None, local, self.spelt)
             bars.curve = curve(track, swept, self.spelt)
-            bars.styles.height = max(3, min(bars.lines, self.size.height - _BELOW))
+            bars.styles.height = min(bars.lines, max(_LEAST, self.size.height - _BELOW))
             self.query_one("#status", Feed).rows = tuning.status(track, self.spelt)
             self.query_one("#feed", Feed).rows = tuning.feed(track, local, live.desk.who)
 

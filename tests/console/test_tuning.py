@@ -196,7 +196,7 @@ async def opened(pilot: Pilot[str]) -> None:
     await rest(pilot)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (60, 20)])
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (60, 20), (40, 10)])
 def test_the_tuning_screen(
     size: tuple[int, int], kit: type[Kit], tuned: MakeTuned, snap_compare: Compare
 ) -> None:
@@ -213,7 +213,7 @@ def test_an_older_plugin_leaves_what_the_counters_say(
     assert snap_compare(app, terminal_size=(80, 24), run_before=opened)
 
 
-@pytest.mark.parametrize(("key", "size"), [("T", (60, 20)), ("p", (80, 24))])
+@pytest.mark.parametrize(("key", "size"), [("T", (60, 20)), ("T", (40, 10)), ("p", (80, 24))])
 def test_the_dialogs(
     key: str, size: tuple[int, int], tuned: MakeTuned, snap_compare: Compare
 ) -> None:
@@ -225,6 +225,21 @@ def test_the_dialogs(
         await rest(pilot)
 
     assert snap_compare(app, terminal_size=size, run_before=ask)
+
+
+async def test_the_smallest_terminal_shows_the_k_in_force_and_both_fields_of_a_trial(
+    kit: type[Kit], tuned: MakeTuned
+) -> None:
+    app, _, _ = tuned()
+    async with app.run_test(size=(40, 10)) as pilot:
+        await opened(pilot)
+        bars = app.screen.query_one(CurveBars)
+        lines = [bars.render_line(y).text for y in range(bars.size.height)]
+        assert any(line.startswith("► 5") for line in lines)
+        await pilot.press("T")
+        await rest(pilot)
+        inside = app.screen.query_one("#dialog").content_region
+        assert all(field.region in inside for field in app.screen.query(Input))
 
 
 async def test_the_live_screen_counts_a_trial_down(kit: type[Kit], tuned: MakeTuned) -> None:
