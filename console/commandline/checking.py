@@ -16,6 +16,7 @@ import click
 
 from specdeck.console.commandline.check_files import refuse_places, tried, written
 from specdeck.console.commandline.check_trip import armed, tripped
+from specdeck.console.commandline.check_waits import waits
 from specdeck.console.commandline.engines import Access, access
 from specdeck.console.commandline.talk import emit, say
 from specdeck.console.commandline.ticker import Ticker
@@ -128,7 +129,8 @@ async def opened(options: Options) -> AsyncIterator[Lab]:
 
         ours = access(options["engine"], api_key_env=options["api_key_env"])
         theirs = await _reference(options, ours, stack)
-        lab = Lab(engine(ours), None if theirs is None else engine(theirs), plan(options))
+        other = None if theirs is None else engine(theirs)
+        lab = Lab(engine(ours), other, plan(options), said=waits)
         yield await stack.enter_async_context(lab)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from specdeck.engine.errors import EngineError, Unsupported
+from specdeck.engine.divergence.patience import Patience, Sleep
+from specdeck.engine.errors import EngineError, Unreachable, Unsupported
 from specdeck.engine.fingerprint.digest import is_partial
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from specdeck.engine.control.protocol import Capability
     from specdeck.engine.metrics.sample import Sample
 
-Sleep = Callable[[float], Awaitable[None]]
 Name = Literal["serving", "reference"]
 Grade = Literal["serving", "soft", "hard"]
 """As production uses it; k = 0 per request in the same engine; another engine."""
@@ -94,12 +94,14 @@ class Arm:
         return {"url": self.url, "grade": self.grade, "pin": self.pin, "facts": asdict(self.facts)}
 
 
-async def soft(client: EngineClient, model: str | None = None) -> tuple[Arm, Arm]:
+async def soft(
+    client: EngineClient, model: str | None = None, patience: Patience | None = None
+) -> tuple[Arm, Arm]:
     """An engine as it serves, and the same engine without a draft for the request.
 
     Raises Unsupported where it cannot pin a request.
     """
-    facts, pins = await described(client, model)
+    facts, pins = await described(client, model, patience)
     if pins is None or not pins.available:
         why = "the engine cannot leave the draft out of a single request"
         if pins is not None and pins.reason:
@@ -112,33 +114,40 @@ async def soft(client: EngineClient, model: str | None = None) -> tuple[Arm, Arm
 
 
 async def hard(
-    serving: EngineClient, reference: EngineClient, model: str | None = None
+    serving: EngineClient,
+    reference: EngineClient,
+    model: str | None = None,
+    patience: Patience | None = None,
 ) -> tuple[Arm, Arm]:
     """Two engines, each as it serves; the second may have another name for the model."""
-    ours, _ = await described(serving, model)
+    ours, _ = await described(serving, model, patience)
     same = ours.model if ours.model in await reference.models() else None
-    theirs, _ = await described(reference, same)
+    theirs, _ = await described(reference, same, patience)
     return (
         Arm("serving", serving.url, "serving", ours),
         Arm("reference", reference.url, "hard", theirs),
     )
 
 
-async def described(client: EngineClient, model: str | None) -> tuple[Facts, Capability | None]:
+async def described(
+    client: EngineClient, model: str | None, patience: Patience | None = None
+) -> tuple[Facts, Capability | None]:
     """What an engine says of itself, and whether it can pin requests; None without the plugin.
 
-    Raises EngineError when it cannot be reached, or serves no model of that name.
+    Raises EngineError at once when it cannot be reached, or serves no model of that name. One
+    that lists its models is there, and waited for where the rest takes it long.
     """
+    patience = patience or Patience(0.0)
     served = await client.models()
     if not served or (model is not None and model not in served):
         names = ", ".join(served) or "none"
         raise EngineError(f"{client.url} serves {names}, not {model}", remedy="check --model")
     name = model or served[0]
     try:
-        details = await _details(client)
-        state = await client.state()
+        details = await patience.of(lambda: _details(client))
+        state = await patience.of(client.state)
     except Unsupported:
-        version = await client.version()
+        version = await patience.of(client.version)
         seen = await counters(client)
         return Facts(name, vllm=version, started=seen.process_start if seen else None), None
     return (
@@ -172,11 +181,13 @@ async def _details(client: EngineClient, sleep: Sleep = asyncio.sleep) -> dict[s
     """The facts, once the engine has read its weights; None where it does not tell them.
 
     After a start the fingerprint moves once when they are all known, and a run that was cut
-    short by a restart is known again by it.
+    short by a restart is known again by it. Raises Unreachable.
     """
     for tries in range(_TRIES + 1):
         try:
             reply = await client.facts()
+        except Unreachable:
+            raise
         except EngineError:
             return None
         progress = reply.get("progress")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -17,21 +15,19 @@ from specdeck.engine.control.tls import verification
 from specdeck.engine.divergence import request
 from specdeck.engine.divergence.answer import Answer, Piece, assembled, piece
 from specdeck.engine.divergence.arms import Arm
+from specdeck.engine.divergence.patience import Patience
 from specdeck.engine.divergence.prompts import Prompt
 from specdeck.engine.divergence.request import Settings
 from specdeck.engine.errors import EngineError, NotAnEngine, SpecdeckError, Unreachable
 
 TIMEOUT_S = 300.0
 """Without a byte. A whole answer is long in coming from an engine under load."""
-PATIENCE_S = 120.0
-"""How long one request is tried again; an engine restarts in half a minute."""
 _AGAIN = frozenset({429, 500, 502, 503, 504})
 _STUBBORN = 3
 """How often a 500 is believed to be an accident."""
 PROBE = 'def probe(limit: int = 50) -> str:\n\treturn "naïve 東京" + \'{"limit": 500}\'  # 0.125\n'
 
 _T = TypeVar("_T")
-Sleep = Callable[[float], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +80,13 @@ class Asker:
         arm: Arm,
         settings: Settings,
         *,
-        patience_s: float = PATIENCE_S,
-        sleep: Sleep = asyncio.sleep,
-        clock: Callable[[], float] = time.monotonic,
+        patience: Patience | None = None,
     ) -> None:
         self._http = http
         self.arm = arm
         self.settings = settings
-        self._patience_s = patience_s
-        self._sleep = sleep
-        self._clock = clock
+        self._patience = patience or Patience()
+        self._clock = self._patience.clock
 
     async def answer(self, prompt: Prompt, *, stream: bool = False) -> Answer | Refused:
         """The arm's whole answer; streamed, it is put together again from its pieces."""
@@ -195,7 +188,7 @@ class Asker:
         return found if isinstance(found, str) else None
 
     async def _patiently(self, once: Callable[[], Awaitable[_T]]) -> _T:
-        ends, tries, accidents = self._clock() + self._patience_s, 0, 0
+        began, tries, accidents = self._clock(), 0, 0
         while True:
             try:
                 return await once()
@@ -203,10 +196,12 @@ class Asker:
                 accidents += again.accident
                 usual = min(0.25 * 2 ** min(tries, 6), 10.0)
                 wait = usual if again.wait is None else max(again.wait, 0.25)
-                if accidents >= _STUBBORN or self._clock() + wait > ends:
+                waited = self._clock() - began
+                if accidents >= _STUBBORN or waited + wait > self._patience.seconds:
                     raise again.error from None
                 tries += 1
-                await self._sleep(wait)
+                self._patience.waits(again.error, waited)
+                await self._patience.sleep(wait)
 
     async def _post(self, path: str, wanted: dict[str, Any]) -> dict[str, Any]:
         try:

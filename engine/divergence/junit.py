@@ -8,7 +8,6 @@ from xml.etree import ElementTree as ET
 
 from specdeck.engine.divergence.report import case_line
 
-
 UNJUDGED = "could not be judged: "
 
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Self
 
 from specdeck.engine.divergence import arms as arms_of
 from specdeck.engine.divergence.arms import Arm
-from specdeck.engine.divergence.ask import PATIENCE_S, Asker, http_client
+from specdeck.engine.divergence.ask import Asker, http_client
 from specdeck.engine.divergence.compare import Divergence
 from specdeck.engine.divergence.pace import Pacer
+from specdeck.engine.divergence.patience import PATIENCE_S, Patience
 from specdeck.engine.divergence.request import Settings
 from specdeck.engine.divergence.runner import Check, Found, Progress
 from specdeck.engine.divergence.summary import Case, Outcome, outcome
@@ -68,7 +69,10 @@ class Lab:
         plan: Plan,
         *,
         wall: Callable[[], float] = time.time,
+        said: Callable[[str], None] = lambda _: None,
     ) -> None:
+        """`said` hears of an engine that is waited for."""
+        self._patience = Patience(plan.patience_s, said)
         self._engines = serving, reference
         self.plan = plan
         self._wall = wall
@@ -82,9 +86,10 @@ class Lab:
     async def __aenter__(self) -> Self:
         serving, reference = self._engines
         if reference is None:
-            self.arms = await arms_of.soft(serving.client, self.plan.model)
+            self.arms = await arms_of.soft(serving.client, self.plan.model, self._patience)
         else:
-            self.arms = await arms_of.hard(serving.client, reference.client, self.plan.model)
+            clients = serving.client, reference.client
+            self.arms = await arms_of.hard(*clients, self.plan.model, self._patience)
         streams = 1 if self.plan.gentle else self.plan.streams
         ours = self._http(serving, streams)
         theirs = ours if reference is None else self._http(reference, streams)
@@ -193,7 +198,7 @@ class Lab:
         return http
 
     def _asker(self, http: httpx.AsyncClient, arm: Arm) -> Asker:
-        return Asker(http, arm, self.plan.settings, patience_s=self.plan.patience_s)
+        return Asker(http, arm, self.plan.settings, patience=self._patience)
 
 
 async def run(

@@ -70,8 +70,8 @@ def prompts(source: str | Path, limit: int | None = None) -> PromptSet:
     """The first `limit` prompts of a bundled set or a file, all of them looked at once.
 
     A file named .jsonl holds {"prompt": …} or {"messages": …, "tools": …}, or a prompt as a JSON
-    string, a line; any other may hold such objects, and plain text with a prompt a line. Raises ConfigError with file:line for a line that is no prompt, and
-    for a file without any.
+    string, a line; any other holds such objects, or plain text with a prompt a line. Raises
+    ConfigError with file:line for a line that is no prompt, and for a file without any.
     """
     path = bundled(source) if source in BUNDLED else Path(source)
     try:

@@ -50,6 +50,8 @@ class Server(ThreadingHTTPServer):
         self.changes: list[tuple[dict[str, Any], str | None]] = []
         self.refuses = False
         self.knows_causes = True
+        self.stalls: dict[str, int] = {}
+        """How many more questions the core leaves unanswered, by path."""
         self.answers_left: int | None = None
         """After so many, requests are kept waiting until `released`."""
         self.blocked = threading.Event()
@@ -98,6 +100,8 @@ class Handler(BaseHTTPRequestHandler):
         """Silent."""
 
     def do_GET(self) -> None:
+        if self._stalls():
+            return
         answers: dict[str, Any] = {
             "/version": {"version": "0.32.0"},
             "/v1/models": {"data": [{"id": "demo"}]},
@@ -109,6 +113,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         assert isinstance(self.server, Server)
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self._stalls():
+            return
         self.server.changes.append((body, self.headers.get(TOKEN_HEADER)))
         if self.server.refuses:
             refused = {"code": "conflict", "message": "no breaker here", "remedy": None}
@@ -133,6 +139,15 @@ class Handler(BaseHTTPRequestHandler):
                 self.server.released.wait(30)
         reply = json.dumps(self.server.completion(body))
         self._send(f"data: {reply}\n\ndata: [DONE]\n\n" if body.get("stream") else reply)
+
+    def _stalls(self) -> bool:
+        assert isinstance(self.server, Server)
+        left = self.server.stalls.get(self.path, 0)
+        self.server.stalls[self.path] = left - 1
+        if left > 0:
+            stalled = {"code": "stalled", "message": "the engine core has not answered for 4 s"}
+            self._send(json.dumps({"error": stalled}), 503)
+        return left > 0
 
     def _send(self, text: str, status: int = 200) -> None:
         data = text.encode()
@@ -272,6 +287,31 @@ def test_a_failed_check_trips_the_breaker_where_that_is_asked_for(
     assert failed["tripped"]["undo"].endswith("breaker=closed")
     assert "the breaker is open" in said.err
     assert TOKEN not in said.out + said.err
+
+
+def test_a_core_that_stalls_is_waited_for_from_the_set_up_to_the_breaker(
+    engine: Server, prompts: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from specdeck.engine.divergence import patience
+
+    monkeypatch.setattr(patience, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(patience, "_SHORT_S", 0.0)
+    monkeypatch.setenv("SPECDECK_ADMIN_TOKEN", TOKEN)
+    engine.wrong = {"prompt 17"}
+    engine.stalls = {f"{PREFIX}/{path}": 2 for path in ("facts", "state", "control")}
+    words = ["--prompts", str(prompts), "--limit", "20", "--trip", "--json", "--patience", "60"]
+    assert outcome(["check", engine.url, *words]) == 1
+    said = capsys.readouterr()
+    assert json.loads(said.out)["tripped"]["breaker"] == "open"
+    assert "specdeck: the engine core has not answered for 4 s: waiting for it up to 60" in said.err
+    assert max(engine.stalls.values()) <= 0
+
+
+def test_a_core_that_stays_away_is_code_3(engine: Server, prompts: Path, capsys: Captured) -> None:
+    engine.stalls = {f"{PREFIX}/state": 1000}
+    words = ["--prompts", str(prompts), "--limit", "20", "--patience", "0"]
+    assert outcome(["check", engine.url, *words]) == 3
+    assert "has not answered for 4 s" in capsys.readouterr().err
 
 
 def test_the_breaker_of_an_older_plugin_opens_as_well(

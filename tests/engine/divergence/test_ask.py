@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from specdeck.engine.control.client import client
+from specdeck.engine.divergence import patience
 from specdeck.engine.divergence.answer import Answer
 from specdeck.engine.divergence.arms import Arm, Facts
 from specdeck.engine.divergence.ask import Asker, Refused
@@ -35,6 +36,7 @@ class Patience:
 
     def __init__(self, *replies: Callable[[], httpx.Response], patience_s: float = 60.0) -> None:
         self.waits: list[float] = []
+        self.said: list[str] = []
         self.now = 0.0
         left = list(replies)
 
@@ -44,7 +46,12 @@ class Patience:
         http = httpx.AsyncClient(base_url="http://e", transport=httpx.MockTransport(reply))
         arm = Arm("serving", "http://e", "serving", Facts("demo"))
         self.asker = Asker(
-            http, arm, Settings(), patience_s=patience_s, sleep=self._sleep, clock=lambda: self.now
+            http,
+            arm,
+            Settings(),
+            patience=patience.Patience(
+                patience_s, self.said.append, sleep=self._sleep, clock=lambda: self.now
+            ),
         )
 
     async def _sleep(self, seconds: float) -> None:
@@ -64,6 +71,19 @@ async def test_waits_double_and_an_engines_own_wish_is_followed() -> None:
     patience = Patience(status(503), status(503), status(429, **{"Retry-After": "7"}), good)
     assert isinstance(await patience.asker.answer(PROMPT), Answer)
     assert patience.waits == [0.25, 0.5, 7.0]
+
+
+async def test_a_long_wait_is_told_now_and_then_and_a_short_one_not_at_all() -> None:
+    waiting = Patience(status(503))
+    with pytest.raises(Unreachable):
+        await waiting.asker.answer(PROMPT)
+    assert waiting.said == [
+        "http://e answers 503: waiting for it up to 60 s",
+        "http://e answers 503: waiting for it up to 60 s",
+    ]
+    short = Patience(status(503), status(503), good)
+    await short.asker.answer(PROMPT)
+    assert short.said == []
 
 
 async def test_patience_ends() -> None:
