@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specdeck.console.commandline.check_files import refuse_places, tried, written
+from specdeck.console.commandline.check_stopped import Standing
 from specdeck.console.commandline.check_trip import armed, tripped
 from specdeck.console.commandline.check_waits import waits
 from specdeck.console.commandline.engines import Access, access
@@ -90,11 +91,13 @@ async def sampled(options: Options, prompts: PromptSet) -> int:
         options["samples"], tokens=options["max_tokens"], temperature=options["temperature"]
     )
     await armed(options)
-    async with opened(options) as lab:
-        with _store() as store:
-            found = await distributions(lab, prompts, sampling, said=_drawing(prompts))
-            data = found.as_json()
-            past = kept(lab, data, prompts, Checks(store), time.time())
+    with _told_when_stopped(Standing(prompts.count, kept=False)) as standing:
+        async with opened(options) as lab:
+            with _store() as (store, _):
+                said = _drawing(prompts, standing)
+                found = await distributions(lab, prompts, sampling, said=said)
+                data = found.as_json()
+                past = kept(lab, data, prompts, Checks(store), time.time())
     data = {**data, "history": past.as_json(), "tripped": await tripped(options, data)}
     try:
         _shown(options, data, sampled_report.text)
@@ -104,12 +107,23 @@ async def sampled(options: Options, prompts: PromptSet) -> int:
     return CODES[data["verdict"]] or unwritten
 
 
-def _drawing(prompts: PromptSet) -> Callable[[int], None]:
+@contextmanager
+def _told_when_stopped(standing: Standing) -> Iterator[Standing]:
+    """Says how far a check came that a signal ends."""
+    try:
+        yield standing
+    except asyncio.CancelledError:
+        say(f"specdeck: {standing.line()}")
+        raise
+
+
+def _drawing(prompts: PromptSet, standing: Standing) -> Callable[[int], None]:
     """Tells on stderr, now and then, how many prompts are drawn from."""
     last = time.monotonic()
 
     def said(done: int) -> None:
         nonlocal last
+        standing.done = done
         if done and time.monotonic() - last >= _TOLD_S:
             last = time.monotonic()
             say(f"check: drawn from {done} of {prompts.count} prompts")
@@ -151,11 +165,14 @@ def plan(options: Options) -> Plan:
 
 async def _compared(options: Options, prompts: PromptSet) -> dict[str, Any]:
     """Runs a check with its progress on stderr; its JSON, with how it stands to earlier ones."""
-    async with opened(options) as lab:
-        with _store() as store, Ticker("check", say) as ticker:
-            checks = Checks(store)
-            outcome = await run(lab, prompts, checks, ticker)
-            runs = checks.history(lab.arms[0].url)
+    with _told_when_stopped(Standing(prompts.count, fresh=options["fresh"])) as standing:
+        async with opened(options) as lab:
+            with _store() as (store, stored), Ticker("check", say) as ticker:
+                checks = Checks(store)
+                standing.opened(lab, stored=stored, anew=options["hard"])
+                outcome = await run(lab, prompts, checks, standing.also(ticker))
+                standing.finished = True
+                runs = checks.history(lab.arms[0].url)
     past = {"history": canary.history(runs).as_json(),
             "earlier": [line.as_json() for line in earlier.like(runs)]}  # fmt: skip
     data = {**outcome.as_json(), **past}
@@ -252,15 +269,15 @@ def _refuse_beside_history(options: Options) -> None:
 
 
 @contextmanager
-def _store() -> Iterator[Store]:
-    """The user's store or, where it cannot be used, one that ends with the command."""
+def _store() -> Iterator[tuple[Store, bool]]:
+    """The user's store or, where it cannot be used, one that ends with the command, and which."""
     from specdeck.engine.store.store import Store
 
     with tempfile.TemporaryDirectory(prefix="specdeck-check-") as spare:
         try:
-            store = Store(locations(os.environ).store)
+            store, lasts = Store(locations(os.environ).store), True
         except SpecdeckError as error:
             say(f"specdeck: this check will be forgotten: {error.line()}")
-            store = Store(Path(spare) / "store.sqlite")
+            store, lasts = Store(Path(spare) / "store.sqlite"), False
         with store:
-            yield store
+            yield store, lasts

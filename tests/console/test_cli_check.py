@@ -380,10 +380,37 @@ def test_an_interrupted_check_is_code_130_and_goes_on(
     engine.released.set()
     assert (running.returncode, out) == (130, b"")
     assert b"Traceback" not in err
+    stopped = err.decode().splitlines()[-1]
+    assert stopped.endswith(" of 200 prompts: the same command goes on from there")
+    done = stopped.split()[3]
     assert outcome(words) == 0
     said = capsys.readouterr()
-    assert "goes on after" in said.err
+    assert f"goes on after {done} prompts" in said.err
     assert json.loads(said.out)["prompts"] == 200
+
+
+@pytest.mark.parametrize(
+    ("more", "left", "expected"),
+    [
+        ([], 0, "stopped before any prompt was compared"),
+        (["--fresh"], 120, "prompts: the same command without --fresh goes on from there"),
+        (["--sampled", "--samples", "16"], 30, "of 20 prompts: the same command begins anew"),
+    ],
+)
+def test_an_interrupted_check_says_how_far_it_came(
+    more: list[str], left: int, expected: str, engine: Server, prompts: Path
+) -> None:
+    engine.answers_left = left
+    words = ["check", engine.url, "--prompts", str(prompts), "--json", *more]
+    running = subprocess.Popen(
+        [sys.executable, "-m", "specdeck", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert engine.blocked.wait(60)
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=60)
+    engine.released.set()
+    assert running.returncode == 130
+    assert err.decode().splitlines()[-1].endswith(expected)
 
 
 def test_the_key_travels_and_is_written_nowhere(
