@@ -223,6 +223,9 @@ def test_the_dialogs(
         await opened(pilot)
         await pilot.press(key)
         await rest(pilot)
+        for field in app.screen.query(Input):
+            field.cursor_blink = False
+        await rest(pilot)
 
     assert snap_compare(app, terminal_size=size, run_before=ask)
 
