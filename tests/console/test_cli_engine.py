@@ -391,7 +391,10 @@ def test_a_trip_of_an_open_breaker_names_what_resets_it(
 ) -> None:
     knobs = {"before": {"breaker": "open"}, "applied": {"breaker": "open"}}
     engine.answers[f"{PREFIX}/control"] = (200, {**knobs, "version": 1, "step": 1})
-    options = {"trip": True, "engine": engine.url, "api_key_env": None, "token_file": None}
+    options = {
+        "trip": True, "engine": engine.url, "api_key_env": None, "token_file": None,
+        "patience": 9.0,
+    }  # fmt: skip
     found = asyncio.run(tripped(options, {"verdict": "fail", "reason": "2 of 9 differ"}))
     reset = f"specdeck set {engine.url} breaker=closed"
     assert found == {"breaker": "open", "undo": reset, "error": None}
