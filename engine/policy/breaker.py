@@ -32,7 +32,7 @@ _PROBE_STEPS = 10
 """Settled speculating steps that a look at a half-open breaker rests on."""
 _WINDOW_STEPS = 10
 _HOPEFUL = 0.5
-"""The share of steps that speculate once the bursts so far have gained."""
+"""The most steps that speculate while it is half-open, as a share."""
 _MOST_PROBES = 60
 """Verdicts put off in half-open until there must be one."""
 _BYPASSED = 0.8
@@ -220,9 +220,7 @@ class Breaker:
         self._probes += 1
         self._evidence = run
         last = self._probes >= _MOST_PROBES
-        hopeful = (run.gain or 0.0) >= self.parameters.gain
-        share = max(_HOPEFUL, self.parameters.share) if hopeful else self.parameters.share
-        self._cycle_steps = _BURST_STEPS / share
+        self._cycle_steps = _BURST_STEPS / self._share(run)
         verdict = probed(run, self.parameters, spread=self._spread, last=last)
         if verdict is None:
             return
@@ -232,6 +230,14 @@ class Breaker:
             self._reason = verdict.reason
         elif self._probes >= self.parameters.good_probes:
             self._turn("closed")
+
+    def _share(self, run: Evidence) -> float:
+        """Of the steps of a half-open breaker, those that speculate: more where it costs less."""
+        parameters, gain = self.parameters, run.gain
+        if gain is None:
+            return parameters.share
+        paid = parameters.probe_cost / -gain if gain < 0 else 1.0
+        return max(parameters.share, min(_HOPEFUL, paid))
 
     def _longer(self, run: Evidence) -> float:
         """Twice the cool-down, unless probes as cheap as this one can come as often as before."""

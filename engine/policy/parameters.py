@@ -214,7 +214,10 @@ class Breaker:
         2, 1, 1000, doc="Bursts of 10 speculating steps it takes at least to close from half-open."
     )
     share: float = number_field(
-        0.1, 0.01, 0.5, doc="The share of steps that speculate while it is half-open."
+        0.1,
+        0.01,
+        0.5,
+        doc="The share of steps that speculate while it is half-open; more do where that is cheap.",
     )
     cooldown_s: float = number_field(
         2.0,

@@ -71,13 +71,17 @@ def test_low_acceptance_that_pays_is_left_alone(engine: Any) -> None:
     assert view.evidence.acceptance < 0.65
 
 
-@pytest.mark.parametrize("gain", [-0.03, 0.0, 0.03])
-def test_at_the_edge_it_does_not_flap(gain: float, engine: Any) -> None:
-    # Makes k = 2 on middling text exactly `gain` faster than target-only.
+def at_the_edge(engine: Any, gain: float) -> None:
+    """Makes k = 2 on middling text exactly `gain` faster than target-only, at 4 streams."""
     alone = engine.cost.seconds(4, 0)
     tokens = engine.rate("middling", 4, 2) * engine.cost.seconds(4, 2) / 4
     spare = alone * tokens / (1 + gain) - alone
     engine.cost = replace(engine.cost, per_k=spare / 2 - 4 * engine.cost.per_token)
+
+
+@pytest.mark.parametrize("gain", [-0.03, 0.0, 0.03])
+def test_at_the_edge_it_does_not_flap(gain: float, engine: Any) -> None:
+    at_the_edge(engine, gain)
     pilot, breaker = guarded(2)
     engine.drive(pilot, "middling", 4, 1200)
     assert breaker.view().opened <= 1
@@ -103,6 +107,24 @@ def test_half_open_only_a_small_share_speculates(engine: Any) -> None:
     engine.drive(pilot, "hard", 8, 60, lambda seen: steps.append((breaker.state, seen.k)))
     assert sum(k > 0 for _, k in steps) < 0.05 * len(steps)
     assert {state for state, _ in steps} == {"open", "half-open"}
+
+
+def test_half_open_more_speculates_where_it_costs_next_to_nothing(engine: Any) -> None:
+    at_the_edge(engine, -0.02)
+    pilot, breaker = guarded(2)
+    engine.drive(pilot, "middling", 4, 10)
+    breaker.trip("hand", "by hand", hold=False)
+    pilot.settle()
+    tried: list[bool] = []
+
+    def seen(step: StepSeen) -> None:
+        if breaker.state == "half-open":
+            tried.append(step.k > 0)
+
+    speed = engine.drive(pilot, "middling", 4, 30, seen)
+    assert len(tried) > 100
+    assert sum(tried) > 2 * breaker.parameters.share * len(tried)
+    assert speed > 0.97 * engine.rate("middling", 4, 0)
 
 
 def test_a_breach_of_divergence_holds_it_open_until_reset(engine: Any) -> None:
