@@ -132,13 +132,16 @@ def table(pools: Pools, seed: int) -> None:
     depth = depth_of(pools)
     kinds = [*(f"k={k}" for k in range(depth)), "threshold", "goodput"]
     print("committed tokens per second, over those of the best fixed k for the whole load")
-    print(f"{'load':16s}" + "".join(f"{kind:>10s}" for kind in kinds) + "    regret")
+    head = "".join(f"{kind:>10s}" for kind in kinds)
+    print(f"{'load':16s}{head}    regret  with breaker")
     for name, load in cells(pools, seed):
         runs = {kind: run(pools, pilot(kind, depth - 1), load, Random(seed)) for kind in kinds}
         speeds = {kind: ran.tokens / ran.seconds for kind, ran in runs.items()}
         best = max(speeds[f"k={k}"] for k in range(depth))
         row = "".join(f"{speeds[kind] / best:10.3f}" for kind in kinds)
-        print(f"{name:16s}{row}  {runs['goodput'].regret:8.1%}")
+        guarded = pilot("goodput", depth - 1, breaker=BreakerParameters())
+        regrets = (runs["goodput"].regret, run(pools, guarded, load, Random(seed)).regret)
+        print(f"{name:16s}{row}  {regrets[0]:8.1%}  {regrets[1]:12.1%}")
     print("regret: goodput against an oracle that knows the best k of every segment\n")
 
 
