@@ -113,19 +113,20 @@ def gain(
     rounds = sorted(old.keys() | new.keys())
     moved = [(new.get(number, 0.0) - old.get(number, 0.0)) * len(rounds) for number in rounds]
     half = min(_t(confidence, fewest - 1) * sqrt(_error2(moved)), _MOST_LOG)
-    middle = log(_rate(after) / _rate(before))
+    middle = log(rate(after) / rate(before))
     low, value, high = (exp(middle + side) - 1 for side in (-half, 0.0, half))
     return Change(value, low, high)
 
 
-def _rate(work: Mapping[int, Work]) -> float:
+def rate(work: Mapping[int, Work]) -> float:
+    """The ratio of sums over all rounds."""
     return sum(top for top, _ in work.values()) / sum(bottom for _, bottom in work.values())
 
 
 def _shares(work: Mapping[int, Work]) -> dict[int, float]:
     """What each round moves the logarithm of the ratio of sums, to the first order."""
-    rate, whole = _rate(work), sum(top for top, _ in work.values())
-    return {number: (top - rate * bottom) / whole for number, (top, bottom) in work.items()}
+    overall, whole = rate(work), sum(top for top, _ in work.values())
+    return {number: (top - overall * bottom) / whole for number, (top, bottom) in work.items()}
 
 
 def change(

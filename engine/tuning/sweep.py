@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from specdeck.engine.tuning.intervals import Change, Mean, Work, gain, ratio
+from specdeck.engine.tuning.intervals import Change, Mean, Work, gain, rate, ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +87,10 @@ def curve(visits: Iterable[Visit], *, confidence: float = 0.95) -> tuple[Point, 
     for k, by_round in sorted(_by_k(visits).items()):
         stays = by_round.values()
         tokens, seconds = [v.tokens for v in stays], [v.seconds for v in stays]
-        rate = ratio(tokens, seconds, confidence=confidence)
+        speed = ratio(tokens, seconds, confidence=confidence)
         wait = ratio([v.waited for v in stays], tokens, confidence=confidence)
-        if rate and wait:
-            points.append(Point(k, rate, wait))
+        if speed and wait:
+            points.append(Point(k, speed, wait))
     return tuple(points)
 
 
@@ -107,15 +107,13 @@ def optimum(visits: Iterable[Visit], *, confidence: float = 0.95) -> Optimum | N
     >>> found.k, found.tied, found.over_target_only.sign
     (2, (3,), 1)
     """
-    stays = {k: by_round for k, by_round in _by_k(visits).items() if len(by_round) >= 2}
-    if not stays:
+    works = {k: _work(stays) for k, stays in _by_k(visits).items() if len(stays) >= 2}
+    if not works:
         return None
-    rates = {k: _rate(by_round.values()) for k, by_round in stays.items()}
+    rates = {k: rate(work) for k, work in works.items()}
     ranked = sorted(rates, key=lambda k: (-rates[k], k))
     best = ranked[0]
-    against = {
-        k: gain(_work(stays[k]), _work(stays[best]), confidence=confidence) for k in ranked[1:]
-    }
+    against = {k: gain(works[k], works[best], confidence=confidence) for k in ranked[1:]}
     tied = tuple(sorted(k for k, gain in against.items() if gain is None or gain.sign <= 0))
     following = ranked[1] if len(ranked) > 1 else None
     return Optimum(
@@ -125,12 +123,6 @@ def optimum(visits: Iterable[Visit], *, confidence: float = 0.95) -> Optimum | N
         against.get(0),
         tied,
     )
-
-
-def _rate(stays: Iterable[Visit]) -> float:
-    """Tokens per second over all of `stays`."""
-    every = tuple(stays)
-    return sum(visit.tokens for visit in every) / sum(visit.seconds for visit in every)
 
 
 def _work(by_round: Mapping[int, Visit]) -> dict[int, Work]:
