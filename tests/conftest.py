@@ -202,6 +202,28 @@ class Driver:
             stop.set()
             await asyncio.gather(*tasks)
 
+    @contextlib.asynccontextmanager
+    async def bursts(self, prompts: Sequence[Sequence[int]]) -> AsyncIterator[None]:
+        """Short greedy continuations of all prompts at once, again and again, with gaps between.
+
+        For a command that is tested beside traffic: vLLM pins its CPU worker to one CPU, and
+        on a machine of two a process that starts there beside an engine without a pause has
+        waited for minutes. In the gaps it runs.
+        """
+        stop = asyncio.Event()
+
+        async def bursts() -> None:
+            while not stop.is_set():
+                await self.batch(prompts, tokens=48)
+                await asyncio.sleep(0.4)
+
+        task = asyncio.create_task(bursts())
+        try:
+            yield
+        finally:
+            stop.set()
+            await task
+
 
 @pytest.fixture(scope="session")
 def deck(tmp_path_factory: pytest.TempPathFactory) -> Deck:

@@ -17,7 +17,7 @@ SAMPLE_KEYS = [
 
 
 async def test_watch_prints_samples(driver: Any, deck: Any, engine: Any, prompts: Any) -> None:
-    async with driver.streams(prompts[:2]):
+    async with driver.bursts(prompts[:2]):
         watched = await asyncio.to_thread(
             deck, "watch", engine.url, "--json", "--interval", "0.5", "--count", "4"
         )
@@ -49,7 +49,7 @@ async def test_vllms_own_fingerprint_is_the_head_of_what_its_responses_carry(
 
 
 async def test_set_proves_what_it_did(driver: Any, deck: Any, engine: Any, prompts: Any) -> None:
-    async with driver.streams(prompts[:2]):
+    async with driver.bursts(prompts[:2]):
         done = await asyncio.to_thread(deck, "set", engine.url, "k=3", "--reason", "test", "--json")
     assert done.returncode == 0, done.stderr
     outcome = json.loads(done.stdout)

@@ -9,6 +9,7 @@ import sys
 import time
 from typing import Any
 
+import psutil
 import pytest
 
 from specdeck.engine.control.protocol import PREFIX
@@ -26,9 +27,13 @@ async def tuning(driver: Any) -> Tuning:
 
 async def changed(driver: Any, console: "subprocess.Popen[Any]") -> None:
     """Returns once the trial that `console` asked for has made its change."""
-    state = await driver.until(
-        lambda state: state["trial"] == "changed" or console.poll() is not None
-    )
+    try:
+        state = await driver.until(
+            lambda state: state["trial"] == "changed" or console.poll() is not None
+        )
+    except TimeoutError:
+        process = psutil.Process(console.pid)
+        pytest.fail(f"{process.status()} on CPU {process.cpu_num()}, {process.cpu_times()}")
     assert state["trial"] == "changed", (await tuning(driver)).trial
 
 
@@ -89,9 +94,9 @@ async def test_a_killed_console_gives_the_engine_back_within_the_lease(
     driver: Any, deck: Any, engine: Any, prompts: Any, knob: str
 ) -> None:
     before = await driver.state()
-    async with driver.streams(prompts[:2]):
+    async with driver.bursts(prompts[:2]):
         console = subprocess.Popen(  # noqa: ASYNC220  # its end is what is tested
-            [sys.executable, "-m", "specdeck", "set", engine.url, knob, "--trial", "30"],
+            [sys.executable, "-m", "specdeck", "set", engine.url, knob, "--trial", "15"],
             env=deck.environment,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -115,14 +120,17 @@ async def test_a_killed_console_gives_the_engine_back_within_the_lease(
 async def test_an_interrupted_trial_takes_its_change_back_at_once(
     driver: Any, deck: Any, engine: Any, prompts: Any
 ) -> None:
-    async with driver.streams(prompts[:2]):
+    async with driver.bursts(prompts[:2]):
         console = subprocess.Popen(  # noqa: ASYNC220  # its end is what is tested
-            [sys.executable, "-m", "specdeck", "set", engine.url, "k=2", "--trial", "30"],
+            [sys.executable, "-m", "specdeck", "set", engine.url, "k=2", "--trial", "15"],
             env=deck.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-        await changed(driver, console)
-        console.send_signal(signal.SIGINT)
-        _, said = await asyncio.to_thread(console.communicate, timeout=WAIT_S)
+        try:
+            await changed(driver, console)
+            console.send_signal(signal.SIGINT)
+            _, said = await asyncio.to_thread(console.communicate, timeout=WAIT_S)
+        finally:
+            console.kill()
         assert console.returncode == 130, said
         state = await driver.state()
         assert (state["trial"], state["k"]) == (None, state["k_max"])
