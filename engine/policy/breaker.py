@@ -26,13 +26,13 @@ from specdeck.engine.policy.verdict import decided, judged, probed
 
 Cause = Literal["loss", "acceptance", "policy", "divergence", "hand", "probe"]
 
-_BURST_STEPS = 12
+_BURST_STEPS = 8
 """Steps in a row that speculate while it is half-open: the first of them only drafts."""
-_PROBE_STEPS = 10
-"""Settled speculating steps that a look at a half-open breaker rests on."""
+_PROBE_STEPS = 6
+"""Settled speculating steps of a burst, which are one look at a half-open breaker."""
 _WINDOW_STEPS = 10
-_HOPEFUL = 0.5
-"""The most steps that speculate while it is half-open, as a share."""
+_CHEAP = 0.5
+"""The most steps that speculate while it is half-open without a sign that it pays, as a share."""
 _MOST_PROBES = 60
 """Verdicts put off in half-open until there must be one."""
 _BYPASSED = 0.8
@@ -180,8 +180,10 @@ class Breaker:
             return
         self._evidence = evidence
         self._watch_repetition(evidence)
-        self._spread = max(_FORGETS * self._spread, evidence.spread or 0.0)
         verdict = judged(evidence, self.parameters, bypassed=bypassed)
+        # A poor window may hold two kinds of text, which deviate more than either does.
+        spread = 0.0 if verdict.weight else evidence.spread or 0.0
+        self._spread = max(_FORGETS * self._spread, spread)
         self._begin_window()
         if not automatic:
             self._poor, self._run = 0, None
@@ -232,12 +234,18 @@ class Breaker:
             self._turn("closed")
 
     def _share(self, run: Evidence) -> float:
-        """Of the steps of a half-open breaker, those that speculate: more where it costs less."""
+        """Of the steps of a half-open breaker, those that speculate.
+
+        More where that costs less, and all of them once it seems to pay: to wait costs then.
+        """
         parameters, gain = self.parameters, run.gain
         if gain is None:
             return parameters.share
+        error = run.gain_error(spread=self._spread)
+        if error is not None and gain > error:
+            return 1.0
         paid = parameters.probe_cost / -gain if gain < 0 else 1.0
-        return max(parameters.share, min(_HOPEFUL, paid))
+        return max(parameters.share, min(_CHEAP, paid))
 
     def _longer(self, run: Evidence) -> float:
         """Twice the cool-down, unless probes as cheap as this one can come as often as before."""

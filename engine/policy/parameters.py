@@ -211,13 +211,14 @@ class Breaker:
         0.03, -1, 10, doc="What a probe must gain against target-only for the breaker to close."
     )
     good_probes: int = whole_field(
-        2, 1, 1000, doc="Bursts of 10 speculating steps it takes at least to close from half-open."
+        2, 1, 1000, doc="Bursts of 6 speculating steps it takes at least to close from half-open."
     )
     share: float = number_field(
         0.1,
         0.01,
         0.5,
-        doc="The share of steps that speculate while it is half-open; more do where that is cheap.",
+        doc="The share of steps that speculate while it is half-open; more do where that is cheap, "
+        "all where it seems to pay.",
     )
     cooldown_s: float = number_field(
         2.0,
