@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from specdeck.console.view.cell import BLANK, Cell, Line, Row, Tone, joined
 from specdeck.console.view.track import Track
@@ -97,8 +98,16 @@ def _name(layer: str, name: str | None, covers: str, moved: bool | None, label: 
 
 
 def _live(seen: Seen) -> str:
-    live = seen.facts.get("live") or {}
-    shown = [f"k {live['k']}"] if "k" in live else []
+    return _knobs(seen.facts.get("live") or {})
+
+
+def _knobs(live: Mapping[str, Any]) -> str:
+    """The live knobs in words; a k that a policy chooses is no part of the name.
+
+    >>> _knobs({"k": None, "mode": "speculate", "policy": "goodput"})
+    'k auto, speculate, goodput'
+    """
+    shown = [f"k {'auto' if live['k'] is None else live['k']}"] if "k" in live else []
     shown += [str(live[name]) for name in ("mode", "policy") if live.get(name)]
     return ", ".join(shown) or "what is live"
 
