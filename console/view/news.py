@@ -59,6 +59,8 @@ def _breaker(track: Track, old: EngineState, state: EngineState, t: float) -> Tr
     track = replace(track, said=Said(t, state.policy_reason))
     if state.breaker == "closed":
         return track.marked("breaker closed").told(t, f"breaker closed, was {old.breaker}", "good")
+    if state.breaker == "half-open":
+        return track.told(t, "breaker half-open: a few steps try whether drafts pay again", "warn")
     if old.breaker == "closed":
         track = track.marked("breaker open")
     why = f": {state.policy_reason}" if state.policy_reason else f", was {old.breaker}"

@@ -226,7 +226,7 @@ def test_a_breaker_that_opens_is_told_with_its_reason_and_marked(kit: type[Kit])
     )
     assert words(found) == [
         f"breaker open: {why}",
-        f"breaker half-open: {why}",
+        "breaker half-open: a few steps try whether drafts pay again",
         "breaker closed, was half-open",
     ]
     assert [(mark.at, mark.label) for mark in found.marks] == [
