@@ -127,6 +127,22 @@ def test_half_open_more_speculates_where_it_costs_next_to_nothing(engine: Any) -
     assert speed > 0.97 * engine.rate("middling", 4, 0)
 
 
+def test_half_open_every_step_speculates_once_that_seems_to_pay(engine: Any) -> None:
+    pilot, breaker = guarded(3, Parameters(good_probes=8))
+    engine.drive(pilot, "hard", 4, 20)
+    assert breaker.state != "closed"
+    tried: list[bool] = []
+
+    def watch(seen: StepSeen) -> None:
+        if breaker.state == "half-open":
+            tried.append(seen.k > 0)
+
+    engine.drive(pilot, "predictable", 4, 20, watch)
+    assert breaker.state == "closed"
+    assert all(tried[-24:])
+    assert not all(tried)
+
+
 def test_a_breach_of_divergence_holds_it_open_until_reset(engine: Any) -> None:
     pilot, breaker = guarded(5)
     engine.drive(pilot, "predictable", 8, 5)
