@@ -215,7 +215,7 @@ class Driver:
         async def bursts() -> None:
             while not stop.is_set():
                 await self.batch(prompts, tokens=48)
-                await asyncio.sleep(0.4)
+                await asyncio.sleep(0.25)
 
         task = asyncio.create_task(bursts())
         try:

@@ -106,9 +106,13 @@ def _knobs(live: Mapping[str, Any]) -> str:
 
     >>> _knobs({"k": None, "mode": "speculate", "policy": "goodput"})
     'k auto, speculate, goodput'
+    >>> _knobs({"k": None, "mode": "speculate", "policy": "fixed", "breaker": "half-open"})
+    'speculate, fixed, breaker half-open'
     """
-    shown = [f"k {'auto' if live['k'] is None else live['k']}"] if "k" in live else []
+    k, policy = live.get("k"), live.get("policy")
+    shown = [f"k {k}"] if k is not None else ["k auto"] if policy not in (None, "fixed") else []
     shown += [str(live[name]) for name in ("mode", "policy") if live.get(name)]
+    shown += [f"breaker {live['breaker']}"] if live.get("breaker") else []
     return ", ".join(shown) or "what is live"
 
 

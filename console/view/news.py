@@ -59,12 +59,15 @@ def _breaker(track: Track, old: EngineState, state: EngineState, t: float) -> Tr
     track = replace(track, said=Said(t, state.policy_reason))
     if state.breaker == "closed":
         return track.marked("breaker closed").told(t, f"breaker closed, was {old.breaker}", "good")
-    if state.breaker == "half-open":
-        return track.told(t, "breaker half-open: a few steps try whether drafts pay again", "warn")
     if old.breaker == "closed":
-        track = track.marked("breaker open")
-    why = f": {state.policy_reason}" if state.policy_reason else f", was {old.breaker}"
-    return track.told(t, f"breaker {state.breaker}{why}", "bad")
+        why = f": {state.policy_reason}" if state.policy_reason else ""
+        track = track.marked("breaker open").told(t, f"breaker open{why}", "bad")
+    elif state.breaker == "open":
+        why = f": {state.policy_reason}" if state.policy_reason else f", was {old.breaker}"
+        track = track.told(t, f"breaker open{why}", "bad")
+    if state.breaker == "half-open":
+        track = track.told(t, "breaker half-open: it tries whether drafts pay again", "warn")
+    return track
 
 
 def _reason(track: Track, state: EngineState, t: float) -> Track:

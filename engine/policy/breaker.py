@@ -29,10 +29,13 @@ Cause = Literal["loss", "acceptance", "policy", "divergence", "hand", "probe"]
 _BURST_STEPS = 8
 """Steps in a row that speculate while it is half-open: the first of them only drafts."""
 _PROBE_STEPS = 6
-"""Settled speculating steps of a burst, which are one look at a half-open breaker."""
+"""Settled speculating steps that a look at a half-open breaker rests on: those of a burst whose
+first step only drafts, and whose k settles two steps late where scheduling is asynchronous."""
 _WINDOW_STEPS = 10
 _CHEAP = 0.5
 """The most steps that speculate while it is half-open without a sign that it pays, as a share."""
+_OVERDUE = 3.0
+"""Cycles without a look, as of steps that all carry prompts, after which fewer steps try."""
 _MOST_PROBES = 60
 """Verdicts put off in half-open until there must be one."""
 _BYPASSED = 0.8
@@ -89,7 +92,7 @@ class Breaker:
         self._cycle_steps = _BURST_STEPS / parameters.share
         self._calm = True
         self._poor = self._probes = self._opened = self._high = 0
-        self._bypassed = self._speculated = self._cycle = 0
+        self._bypassed = self._speculated = self._cycle = self._unjudged = 0
         self.alarm: str | None = None
 
     @property
@@ -207,8 +210,12 @@ class Breaker:
         self._cycle += 1
         if self._cycle >= self._cycle_steps:
             self._cycle = 0
+        self._unjudged += 1
+        if self._unjudged > _OVERDUE * self._cycle_steps:
+            self._cycle_steps = _BURST_STEPS / self.parameters.share
         if self._experience.shifted:  # what was tried before says nothing of the present text
             self._run, self._probes = None, 0
+            self._cycle_steps = max(self._cycle_steps, _BURST_STEPS / _CHEAP)
             self._begin_window()
         if not (seen.verified and seen.settled and not seen.prefill):
             return
@@ -222,7 +229,10 @@ class Breaker:
         self._probes += 1
         self._evidence = run
         last = self._probes >= _MOST_PROBES
-        self._cycle_steps = _BURST_STEPS / self._share(run)
+        self._unjudged = 0
+        # At a batch size where target-only was never measured, it has to be first.
+        share = self._share(run) if evidence.compared else self.parameters.share
+        self._cycle_steps = _BURST_STEPS / share
         verdict = probed(run, self.parameters, spread=self._spread, last=last)
         if verdict is None:
             return
@@ -265,7 +275,7 @@ class Breaker:
 
     def _turn(self, state: State) -> None:
         self.state, self._since = state, self._elapsed.seconds
-        self._poor = self._probes = self._cycle = 0
+        self._poor = self._probes = self._cycle = self._unjudged = 0
         self._cycle_steps = _BURST_STEPS / self.parameters.share
         self._run = None
         self.silence()

@@ -57,9 +57,17 @@ class Evidence:
             self.target_only_s + other.target_only_s,
             self.compared + other.compared,
             (mine[0] + theirs[0], mine[1] + theirs[1], mine[2] + theirs[2]),
-            max(self.target_only_error, other.target_only_error),
+            self._weighed_error(other),
             self.blocks + other.blocks,
         )
+
+    def _weighed_error(self, other: Self) -> float:
+        """What both windows are in doubt of target-only: each by the time that rests on it."""
+        worth = self.target_only_s + other.target_only_s
+        if not worth:
+            return max(self.target_only_error, other.target_only_error)
+        mine = self.target_only_error * self.target_only_s
+        return (mine + other.target_only_error * other.target_only_s) / worth
 
     @property
     def acceptance(self) -> float | None:

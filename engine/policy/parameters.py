@@ -211,7 +211,11 @@ class Breaker:
         0.03, -1, 10, doc="What a probe must gain against target-only for the breaker to close."
     )
     good_probes: int = whole_field(
-        2, 1, 1000, doc="Bursts of 6 speculating steps it takes at least to close from half-open."
+        2,
+        1,
+        1000,
+        doc="Bursts of 6 speculating steps it takes at least to close from half-open; one alone "
+        "does not show its noise, so it is never enough.",
     )
     share: float = number_field(
         0.1,

@@ -63,6 +63,7 @@ class Pilot:
         self._zero = everywhere(0)
         self._spent = self._as_steps = 0.0
         self._trying = everywhere(1)
+        self._tried_at = -1
         self.follow(policy)
 
     def follow(self, policy: Policy) -> None:
@@ -111,7 +112,9 @@ class Pilot:
         """Target-only, or the k of the half-open breaker's bursts."""
         if not breaker.speculates:
             return self._zero
-        if self.decision is not self._trying:
+        here = self.experience.bucket
+        if self.decision is not self._trying or here != self._tried_at:
+            self._tried_at = here
             k = self.policy.speculating(seen.requests)
             if self._trying.table[0] != k:
                 self._trying = everywhere(k)

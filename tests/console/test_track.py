@@ -226,13 +226,23 @@ def test_a_breaker_that_opens_is_told_with_its_reason_and_marked(kit: type[Kit])
     )
     assert words(found) == [
         f"breaker open: {why}",
-        "breaker half-open: a few steps try whether drafts pay again",
+        "breaker half-open: it tries whether drafts pay again",
         "breaker closed, was half-open",
     ]
     assert [(mark.at, mark.label) for mark in found.marks] == [
         (1, "breaker open"),
         (3, "breaker closed"),
     ]
+
+
+def test_a_breaker_that_was_open_between_two_looks_is_told_all_the_same(kit: type[Kit]) -> None:
+    why = "52 % slower than target-only"
+    found = track([flown(kit, 0, None), flown(kit, 1, why, 0, breaker="half-open")])
+    assert words(found) == [
+        f"breaker open: {why}",
+        "breaker half-open: it tries whether drafts pay again",
+    ]
+    assert [(mark.at, mark.label) for mark in found.marks] == [(1, "breaker open")]
 
 
 def test_undoing_a_reset_has_the_breaker_recover_by_itself_again(kit: type[Kit]) -> None:

@@ -131,6 +131,7 @@ async def test_an_interrupted_trial_takes_its_change_back_at_once(
             _, said = await asyncio.to_thread(console.communicate, timeout=WAIT_S)
         finally:
             console.kill()
+            console.wait()
         assert console.returncode == 130, said
         state = await driver.state()
         assert (state["trial"], state["k"]) == (None, state["k_max"])

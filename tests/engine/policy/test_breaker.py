@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from specdeck.engine.policy.batches import bucket
 from specdeck.engine.policy.breaker import Breaker
 from specdeck.engine.policy.experience import Experience
 from specdeck.engine.policy.fixed import Fixed
@@ -130,7 +131,7 @@ def test_half_open_more_speculates_where_it_costs_next_to_nothing(engine: Any) -
 def test_half_open_every_step_speculates_once_that_seems_to_pay(engine: Any) -> None:
     pilot, breaker = guarded(3, Parameters(good_probes=8))
     engine.drive(pilot, "hard", 4, 20)
-    assert breaker.state != "closed"
+    assert breaker.view().state != "closed"
     tried: list[bool] = []
 
     def watch(seen: StepSeen) -> None:
@@ -141,6 +142,57 @@ def test_half_open_every_step_speculates_once_that_seems_to_pay(engine: Any) -> 
     assert breaker.state == "closed"
     assert all(tried[-24:])
     assert not all(tried)
+
+
+@pytest.fixture
+def hopeful(engine: Any) -> tuple[Pilot, Breaker]:
+    """Half-open at 4 streams where it seems to pay, and far from certain enough to close."""
+    pilot, breaker = guarded(3, Parameters(good_probes=50))
+    engine.drive(pilot, "hard", 4, 20)
+    in_a_row = 0
+    while in_a_row < 20:
+        seen = engine.step("predictable", 4, pilot.decision.k(4))
+        pilot.step(seen)
+        in_a_row = in_a_row + 1 if breaker.state == "half-open" and seen.k else 0
+    return pilot, breaker
+
+
+def test_a_new_batch_size_has_target_only_measured_first(
+    engine: Any, hopeful: tuple[Pilot, Breaker]
+) -> None:
+    pilot, _ = hopeful
+    engine.drive(pilot, "predictable", 40, 3)
+    assert pilot.experience.times.measured(bucket(40), 0) > 20
+
+
+def test_prompts_in_every_step_leave_no_probe_on(
+    engine: Any, hopeful: tuple[Pilot, Breaker]
+) -> None:
+    pilot, breaker = hopeful
+    tried: list[bool] = []
+    for _ in range(300):
+        seen = engine.step("hard", 4, pilot.decision.k(4))
+        pilot.step(seen._replace(prefill=7))
+        tried.append(seen.k > 0)
+    assert breaker.state == "half-open"  # there was nothing to judge
+    assert sum(tried[-160:]) <= breaker.parameters.share * 160
+
+
+def test_a_probe_goes_on_with_the_k_of_its_batch_size(
+    engine: Any, hopeful: tuple[Pilot, Breaker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pilot, _ = hopeful
+    monkeypatch.setattr(pilot.policy, "speculating", lambda requests: 1 if requests > 8 else 3)
+    pilot.step(engine.step("predictable", 16, pilot.decision.k(16)))
+    assert pilot.decision.k(16) == 1
+
+
+@pytest.mark.parametrize("gain", [-0.1, -0.15])
+def test_a_loss_from_the_start_opens_it(gain: float, engine: Any) -> None:
+    at_the_edge(engine, gain)
+    pilot, breaker = guarded(2)
+    engine.drive(pilot, "middling", 4, 60)
+    assert breaker.view().opened
 
 
 def test_a_breach_of_divergence_holds_it_open_until_reset(engine: Any) -> None:
