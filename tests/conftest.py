@@ -18,8 +18,9 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -189,18 +190,12 @@ class Driver:
     ) -> AsyncIterator[list[tuple[int, Tokens]]]:
         """Greedy continuations over and over while the block runs: prompt numbers and outputs."""
         done: list[tuple[int, Tokens]] = []
-        stop = asyncio.Event()
 
         async def stream(number: int) -> None:
-            while not stop.is_set():
-                done.append((number, await self.complete(prompts[number], tokens)))
+            done.append((number, await self.complete(prompts[number], tokens)))
 
-        tasks = [asyncio.create_task(stream(number)) for number in range(len(prompts))]
-        try:
+        async with repeated(*(partial(stream, number) for number in range(len(prompts)))):
             yield done
-        finally:
-            stop.set()
-            await asyncio.gather(*tasks)
 
     @contextlib.asynccontextmanager
     async def bursts(self, prompts: Sequence[Sequence[int]]) -> AsyncIterator[None]:
@@ -210,19 +205,30 @@ class Driver:
         on a machine of two a process that starts there beside an engine without a pause has
         waited for minutes. In the gaps it runs.
         """
-        stop = asyncio.Event()
 
-        async def bursts() -> None:
-            while not stop.is_set():
-                await self.batch(prompts, tokens=48)
-                await asyncio.sleep(0.25)
+        async def burst() -> None:
+            await self.batch(prompts, tokens=48)
+            await asyncio.sleep(0.25)
 
-        task = asyncio.create_task(bursts())
-        try:
+        async with repeated(burst):
             yield
-        finally:
-            stop.set()
-            await task
+
+
+@contextlib.asynccontextmanager
+async def repeated(*works: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    """Does each of `works` over and over while the block runs, and what is begun to its end."""
+    stop = asyncio.Event()
+
+    async def over_and_over(work: Callable[[], Awaitable[None]]) -> None:
+        while not stop.is_set():
+            await work()
+
+    tasks = [asyncio.create_task(over_and_over(work)) for work in works]
+    try:
+        yield
+    finally:
+        stop.set()
+        await asyncio.gather(*tasks)
 
 
 @pytest.fixture(scope="session")

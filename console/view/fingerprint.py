@@ -109,8 +109,10 @@ def _knobs(live: Mapping[str, Any]) -> str:
     >>> _knobs({"k": None, "mode": "speculate", "policy": "fixed", "breaker": "half-open"})
     'speculate, fixed, breaker half-open'
     """
-    k, policy = live.get("k"), live.get("policy")
-    shown = [f"k {k}"] if k is not None else ["k auto"] if policy not in (None, "fixed") else []
+    k = live.get("k")
+    if k is None and live.get("policy") not in (None, "fixed"):
+        k = "auto"
+    shown = [] if k is None else [f"k {k}"]
     shown += [str(live[name]) for name in ("mode", "policy") if live.get(name)]
     shown += [f"breaker {live['breaker']}"] if live.get("breaker") else []
     return ", ".join(shown) or "what is live"

@@ -60,9 +60,8 @@ def _breaker(track: Track, old: EngineState, state: EngineState, t: float) -> Tr
     if state.breaker == "closed":
         return track.marked("breaker closed").told(t, f"breaker closed, was {old.breaker}", "good")
     if old.breaker == "closed":
-        why = f": {state.policy_reason}" if state.policy_reason else ""
-        track = track.marked("breaker open").told(t, f"breaker open{why}", "bad")
-    elif state.breaker == "open":
+        track = track.marked("breaker open")
+    if old.breaker == "closed" or state.breaker == "open":
         why = f": {state.policy_reason}" if state.policy_reason else f", was {old.breaker}"
         track = track.told(t, f"breaker open{why}", "bad")
     if state.breaker == "half-open":

@@ -89,7 +89,8 @@ class Breaker:
         self._run: Evidence | None = None
         """The poor windows in a row, or the probes so far, as one."""
         self._spread = 0.0
-        self._cycle_steps = _BURST_STEPS / parameters.share
+        self._tries = parameters.share
+        """Of the steps while it is half-open, those that speculate."""
         self._calm = True
         self._poor = self._probes = self._opened = self._high = 0
         self._bypassed = self._speculated = self._cycle = self._unjudged = 0
@@ -208,14 +209,15 @@ class Breaker:
     def _probe(self, seen: StepSeen) -> None:
         """Counts a step of the half-open breaker; the settled speculating ones are judged."""
         self._cycle += 1
-        if self._cycle >= self._cycle_steps:
+        cycle_steps = _BURST_STEPS / self._tries
+        if self._cycle >= cycle_steps:
             self._cycle = 0
         self._unjudged += 1
-        if self._unjudged > _OVERDUE * self._cycle_steps:
-            self._cycle_steps = _BURST_STEPS / self.parameters.share
+        if self._unjudged > _OVERDUE * cycle_steps:
+            self._tries = self.parameters.share
         if self._experience.shifted:  # what was tried before says nothing of the present text
             self._run, self._probes = None, 0
-            self._cycle_steps = max(self._cycle_steps, _BURST_STEPS / _CHEAP)
+            self._tries = min(self._tries, _CHEAP)
             self._begin_window()
         if not (seen.verified and seen.settled and not seen.prefill):
             return
@@ -231,8 +233,7 @@ class Breaker:
         last = self._probes >= _MOST_PROBES
         self._unjudged = 0
         # At a batch size where target-only was never measured, it has to be first.
-        share = self._share(run) if evidence.compared else self.parameters.share
-        self._cycle_steps = _BURST_STEPS / share
+        self._tries = self._share(run) if evidence.compared else self.parameters.share
         verdict = probed(run, self.parameters, spread=self._spread, last=last)
         if verdict is None:
             return
@@ -276,7 +277,7 @@ class Breaker:
     def _turn(self, state: State) -> None:
         self.state, self._since = state, self._elapsed.seconds
         self._poor = self._probes = self._cycle = self._unjudged = 0
-        self._cycle_steps = _BURST_STEPS / self.parameters.share
+        self._tries = self.parameters.share
         self._run = None
         self.silence()
         self._begin_window()

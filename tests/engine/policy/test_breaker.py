@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -110,6 +111,16 @@ def test_half_open_only_a_small_share_speculates(engine: Any) -> None:
     assert {state for state, _ in steps} == {"open", "half-open"}
 
 
+def half_open(breaker: Breaker, tried: list[bool]) -> Callable[[StepSeen], None]:
+    """Notes of each step with a half-open breaker whether it was to draft."""
+
+    def note(seen: StepSeen) -> None:
+        if breaker.state == "half-open":
+            tried.append(seen.k > 0)
+
+    return note
+
+
 def test_half_open_more_speculates_where_it_costs_next_to_nothing(engine: Any) -> None:
     at_the_edge(engine, -0.02)
     pilot, breaker = guarded(2)
@@ -117,12 +128,7 @@ def test_half_open_more_speculates_where_it_costs_next_to_nothing(engine: Any) -
     breaker.trip("hand", "by hand", hold=False)
     pilot.settle()
     tried: list[bool] = []
-
-    def seen(step: StepSeen) -> None:
-        if breaker.state == "half-open":
-            tried.append(step.k > 0)
-
-    speed = engine.drive(pilot, "middling", 4, 30, seen)
+    speed = engine.drive(pilot, "middling", 4, 30, half_open(breaker, tried))
     assert len(tried) > 100
     assert sum(tried) > 2 * breaker.parameters.share * len(tried)
     assert speed > 0.97 * engine.rate("middling", 4, 0)
@@ -133,12 +139,7 @@ def test_half_open_every_step_speculates_once_that_seems_to_pay(engine: Any) -> 
     engine.drive(pilot, "hard", 4, 20)
     assert breaker.view().state != "closed"
     tried: list[bool] = []
-
-    def watch(seen: StepSeen) -> None:
-        if breaker.state == "half-open":
-            tried.append(seen.k > 0)
-
-    engine.drive(pilot, "predictable", 4, 20, watch)
+    engine.drive(pilot, "predictable", 4, 20, half_open(breaker, tried))
     assert breaker.state == "closed"
     assert all(tried[-24:])
     assert not all(tried)
