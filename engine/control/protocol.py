@@ -255,6 +255,20 @@ class Change:
         }
 
 
+def with_implied_policy(knobs: Mapping[str, Any]) -> dict[str, Any]:
+    """`knobs` with the policy that they imply: a k without a policy ends the policy.
+
+    >>> with_implied_policy({"k": 3, "mode": "speculate"})
+    {'k': 3, 'mode': 'speculate', 'policy': 'fixed'}
+    >>> with_implied_policy({"k": 3, "policy": "goodput"})
+    {'k': 3, 'policy': 'goodput'}
+    >>> with_implied_policy({"mode": "target-only"})
+    {'mode': 'target-only'}
+    """
+    implied = {"policy": "fixed"} if "k" in knobs and "policy" not in knobs else {}
+    return {**knobs, **implied}
+
+
 @dataclass(frozen=True, slots=True)
 class Applied:
     """The engine's word on a change."""
