@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
+from specdeck.console.commandline.common import until_signal
 from specdeck.console.commandline.engines import key_option, token_option
-from specdeck.console.commandline.headless import until_signal
 from specdeck.console.commandline.numbers import Finite
 
 _Command = TypeVar("_Command", bound=Callable[..., object])

@@ -8,6 +8,7 @@ import signal
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
+from specdeck.console.commandline.common import INTERRUPTED
 from specdeck.console.commandline.engines import OWN_KEY, Access
 from specdeck.console.commandline.memory import note_change, note_start
 from specdeck.console.commandline.operator import operator, settings, themes
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from specdeck.engine.launch.load import LoadProcess
     from specdeck.engine.launch.progress import Progress
     from specdeck.engine.launch.start import Launch
-
-INTERRUPTED = 130
 
 
 def aboard(launch: Launch, *, load: LoadProcess | None = None) -> int:

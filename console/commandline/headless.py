@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from specdeck.console.commandline.common import until_signal
 from specdeck.console.commandline.engines import OWN_KEY, Access
 from specdeck.console.commandline.memory import note_start
 from specdeck.console.commandline.stop import Teller
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from specdeck.engine.launch.load import LoadProcess
     from specdeck.engine.launch.progress import Progress
     from specdeck.engine.launch.start import Launch
-
-INTERRUPTED = 130
 
 STAGES = {
     "environment": "looking at the machine",
@@ -94,24 +91,6 @@ def stage_line(name: str, moment: Progress) -> str:
     last = moment.last_elapsed
     about = "" if last is None or moment.ready else f" of about {last:.0f} s"
     return f"{name}: {moment.elapsed:.0f} s{about}: {STAGES[moment.stage]}"
-
-
-async def until_signal(work: Coroutine[Any, Any, int]) -> int:
-    """Runs `work` to its end or to the first SIGTERM, SIGINT or SIGHUP; 130 for a signal."""
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    for number in numbers:
-        loop.add_signal_handler(number, ended.set)
-    working = asyncio.create_task(work)
-    waiting = asyncio.create_task(ended.wait())
-    await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
-    if working.done():
-        return working.result()
-    working.cancel()
-    await asyncio.wait({working})
-    # The handlers stay: what tidies up after this must not be cut short by impatience.
-    return INTERRUPTED
 
 
 async def _flight(

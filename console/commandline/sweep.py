@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specdeck.console.commandline import sweep_words as words
+from specdeck.console.commandline.common import until_signal
 from specdeck.console.commandline.engines import (
     Access,
     access,
@@ -21,7 +22,6 @@ from specdeck.console.commandline.engines import (
     token_option,
     told_apart,
 )
-from specdeck.console.commandline.headless import until_signal
 from specdeck.console.commandline.memory import note_change
 from specdeck.console.commandline.numbers import Finite
 from specdeck.console.commandline.operator import operator

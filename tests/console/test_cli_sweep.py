@@ -14,8 +14,8 @@ import pytest
 
 from specdeck.console.cli import outcome
 from specdeck.console.commandline import sweep_words as words
+from specdeck.console.commandline.common import INTERRUPTED, until_signal
 from specdeck.console.commandline.engines import Access
-from specdeck.console.commandline.headless import INTERRUPTED, until_signal
 from specdeck.console.commandline.sweep import Asked, Screen, swept
 from specdeck.engine.control.protocol import Applied, Capability, Change, LastChange, Lease, Step
 from specdeck.engine.sweep.runner import Progress
