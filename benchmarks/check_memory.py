@@ -30,7 +30,7 @@ from specdeck.engine.divergence.prompts import prompts
 from specdeck.engine.divergence.request import Settings
 from specdeck.engine.divergence.runner import Found, Progress
 from specdeck.engine.store.checks import Checks
-from specdeck.engine.store.store import Store
+from specdeck.engine.store.database import Store
 
 TOKENS = 32
 STATE = EngineState(

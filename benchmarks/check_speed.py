@@ -30,7 +30,7 @@ from specdeck.engine.divergence.lab import Engine, Lab, Plan, run
 from specdeck.engine.divergence.prompts import Prompt, PromptSet, prompts
 from specdeck.engine.divergence.request import Settings
 from specdeck.engine.store.checks import Checks
-from specdeck.engine.store.store import Store
+from specdeck.engine.store.database import Store
 
 Pair = tuple[float, float]
 """Seconds of the plain client, and of the check."""

@@ -32,7 +32,7 @@ from specdeck.engine.divergence.lab import Engine, Lab, Plan, run
 from specdeck.engine.divergence.prompts import PromptSet, prompts
 from specdeck.engine.divergence.request import Settings
 from specdeck.engine.store.checks import Checks
-from specdeck.engine.store.store import Store
+from specdeck.engine.store.database import Store
 
 STATE = Path(tempfile.gettempdir()) / "specdeck-check-truth.json"
 K_MAX = 6

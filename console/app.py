@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from specdeck.engine.fingerprint.book import Book
     from specdeck.engine.launch.attach import FlownEngine
     from specdeck.engine.launch.progress import Progress
-    from specdeck.engine.store.store import Action
+    from specdeck.engine.store.audit import Action
 
 
 def _commands() -> type[Provider]:

@@ -27,7 +27,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     [
         "specdeck/py.typed",
         "specdeck/engine/plugin/hooks.py",
-        "specdeck/engine/store/schema.sql",
+        "specdeck/engine/store/migrations/001.sql",
+        "specdeck/engine/store/migrations/002.sql",
         "specdeck/console/screens/live.tcss",
         "specdeck/themes/dark.yaml",
         "specdeck/sample_configs/demo.yaml",

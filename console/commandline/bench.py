@@ -59,7 +59,7 @@ def _store() -> Iterator[Checks]:
 @contextmanager
 def _scratch() -> Iterator[Checks]:
     from specdeck.engine.store.checks import Checks
-    from specdeck.engine.store.store import Store
+    from specdeck.engine.store.database import Store
 
     with (
         tempfile.TemporaryDirectory(prefix="specdeck-check-") as folder,

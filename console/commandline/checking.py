@@ -30,7 +30,7 @@ from specdeck.engine.store.checks import Checks
 
 if TYPE_CHECKING:
     from specdeck.engine.divergence.prompts import PromptSet
-    from specdeck.engine.store.store import Store
+    from specdeck.engine.store.database import Store
 
 Options = dict[str, Any]
 CODES = {"pass": 0, "fail": 1, "inconclusive": 1}
@@ -271,7 +271,7 @@ def _refuse_beside_history(options: Options) -> None:
 @contextmanager
 def _store() -> Iterator[tuple[Store, bool]]:
     """The user's store or, where it cannot be used, one that ends with the command, and which."""
-    from specdeck.engine.store.store import Store
+    from specdeck.engine.store.database import Store
 
     with tempfile.TemporaryDirectory(prefix="specdeck-check-") as spare:
         try:

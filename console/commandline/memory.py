@@ -19,16 +19,17 @@ from specdeck.engine.locations import locations
 if TYPE_CHECKING:
     from specdeck.engine.control.observe import Outcome
     from specdeck.engine.control.protocol import Applied, Change
+    from specdeck.engine.store.audit import Action
     from specdeck.engine.store.checks import Run
-    from specdeck.engine.store.store import Action, Store
+    from specdeck.engine.store.database import Store
 
 
 def last_start(config: Path) -> float | None:
     """Seconds that the last start from this config took; None when there was none."""
     with suppress(SpecdeckError), user_store() as store:
-        from specdeck.engine.store.store import config_key
+        from specdeck.engine.store.starts import Starts, config_key
 
-        last = store.last_start(config_key(config))
+        last = Starts(store).last(config_key(config))
         return None if last is None else last.seconds
     return None
 
@@ -36,20 +37,22 @@ def last_start(config: Path) -> float | None:
 def note_start(config: Path, seconds: float) -> None:
     """Remembers how long a start took."""
     with suppress(SpecdeckError), user_store() as store:
-        from specdeck.engine.store.store import Start, config_key
+        from specdeck.engine.store.starts import Start, Starts, config_key
 
-        store.add_start(Start(time.time(), config_key(config), seconds))
+        Starts(store).add(Start(time.time(), config_key(config), seconds))
 
 
 def note_change(action: Action) -> None:
     """Writes a change into the audit log; raises SpecdeckError when it cannot."""
+    from specdeck.engine.store.audit import AuditLog
+
     with user_store() as store:
-        store.add_action(action)
+        AuditLog(store).add(action)
 
 
 def note_outcome(change: Change, outcome: Outcome, *, engine: str) -> None:
     """Writes how a trial has ended into the audit log, or says why it is not there."""
-    from specdeck.engine.store.store import Action
+    from specdeck.engine.store.audit import Action
 
     action = Action(
         t=time.time(),
@@ -78,8 +81,10 @@ def past_checks(url: str, limit: int) -> tuple[Run, ...]:
 
 def past_changes(url: str, limit: int) -> tuple[Action, ...]:
     """The changes of an engine, the newest first; raises SpecdeckError without a store."""
+    from specdeck.engine.store.audit import AuditLog
+
     with user_store() as store:
-        return store.actions(url, limit)
+        return AuditLog(store).actions(url, limit)
 
 
 def note_applied(change: Change, applied: Applied, *, url: str, engine: str) -> int | None:
@@ -88,7 +93,7 @@ def note_applied(change: Change, applied: Applied, *, url: str, engine: str) -> 
     Its entry there, for `note_observed`; None where it is not there, which is said.
     """
     from specdeck.engine.control.observe import back, undo
-    from specdeck.engine.store.store import Action
+    from specdeck.engine.store.audit import Action, AuditLog
 
     on_trial = "on trial" + (f": {change.reason}" if change.reason else "")
     # A trial changes nothing yet; what it turns unasked is the policy that a k ends.
@@ -105,7 +110,7 @@ def note_applied(change: Change, applied: Applied, *, url: str, engine: str) -> 
     )
     try:
         with user_store() as store:
-            return store.add_action(action)
+            return AuditLog(store).add(action)
     except SpecdeckError as error:
         made = "trial is begun" if change.judge else "change is made"
         say(f"specdeck: the {made}, the audit log is not: {error.line()}")
@@ -114,14 +119,16 @@ def note_applied(change: Change, applied: Applied, *, url: str, engine: str) -> 
 
 def note_observed(entry: int, observed_k: float) -> None:
     """Adds what the counters showed of the change; what fails has been said at the change."""
+    from specdeck.engine.store.audit import AuditLog
+
     with suppress(SpecdeckError), user_store() as store:
-        store.observed(entry, observed_k)
+        AuditLog(store).set_observed(entry, observed_k)
 
 
 @contextmanager
 def user_store() -> Iterator[Store]:
     """The user's store; raises SpecdeckError when it cannot be used."""
-    from specdeck.engine.store.store import Store
+    from specdeck.engine.store.database import Store
 
     with Store(locations(os.environ).store) as store:
         yield store

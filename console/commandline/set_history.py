@@ -13,7 +13,7 @@ from specdeck.console.commandline.memory import past_changes
 from specdeck.console.commandline.talk import emit, say, table
 
 if TYPE_CHECKING:
-    from specdeck.engine.store.store import Action
+    from specdeck.engine.store.audit import Action
 
 SHOWN = 50
 HEAD = ("TIME (UTC)", "WHO", "CHANGE", "OBSERVED", "REASON", "UNDO")

@@ -276,7 +276,7 @@ class Log:
         self, sweep: Sweep, before: dict[str, Any], after: dict[str, Any], reason: str
     ) -> None:
         from specdeck.engine.control.observe import undo
-        from specdeck.engine.store.store import Action
+        from specdeck.engine.store.audit import Action
 
         assert sweep.found is not None
         back = undo(self._to.url, dict(sweep.before or {}))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from specdeck.engine.fingerprint.book import Book
     from specdeck.engine.launch.attach import FlownEngine
     from specdeck.engine.metrics.reading import Reading
-    from specdeck.engine.store.store import Action
+    from specdeck.engine.store.audit import Action
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ class SteeringScreen(Screen[None]):
     def record(self, index: int, change: Change, applied: Applied) -> None:
         """Hand a change over to the audit log; what cannot be written is said."""
         from specdeck.engine.control.observe import back, undo
-        from specdeck.engine.store.store import Action
+        from specdeck.engine.store.audit import Action
 
         track = self.tracks[index]
         action = Action(

@@ -110,8 +110,8 @@ class Book:
 
     async def moments(self, url: str) -> tuple[Moment, ...]:
         """What was noted of the engine at `url`, the newest first; raises SpecdeckError."""
+        from specdeck.engine.store.database import Store
         from specdeck.engine.store.fingerprints import moments
-        from specdeck.engine.store.store import Store
 
         def read() -> tuple[Moment, ...]:
             with Store(self._store) as store:
@@ -121,8 +121,8 @@ class Book:
 
     async def _note(self, seen: Seen) -> None:
         """Into the history; one that cannot be used stops no comparison."""
+        from specdeck.engine.store.database import Store
         from specdeck.engine.store.fingerprints import add
-        from specdeck.engine.store.store import Store
 
         def write() -> None:
             with Store(self._store) as store:

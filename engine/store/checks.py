@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from specdeck.engine.store.store import Store
+from specdeck.engine.store.database import Store
 
 Pair = Literal["cross", "reference", "serving"]
 """Serving against reference, or an arm against itself."""
@@ -64,7 +64,7 @@ class Checks:
                 (key, t, url, json.dumps(facts)),
             )
             assert cursor.lastrowid is not None
-            self._store.claimed(cursor.lastrowid)
+            self._store.take_lock(_lock(cursor.lastrowid))
             return Run(cursor.lastrowid, key, t, url, None, facts, {}, None)
 
     def resumed(self, key: str) -> Run | None:
@@ -73,7 +73,7 @@ class Checks:
         None when there is none, or when another process works at it.
         """
         found = self.unfinished(key)
-        if found is None or not self._store.claimed(found.id):
+        if found is None or not self._store.take_lock(_lock(found.id)):
             return None
         return self.unfinished(key)  # as the process that had it before has left it
 
@@ -82,7 +82,7 @@ class Checks:
         with self._store.transaction() as db:
             db.execute("DELETE FROM check_cases WHERE check_id = ?", (run,))
             db.execute("DELETE FROM checks WHERE id = ?", (run,))
-        self._store.released(run)
+        self._store.release_lock(_lock(run))
 
     def unfinished(self, key: str) -> Run | None:
         """The latest run under `key` that is not at its end; None when there is none."""
@@ -164,7 +164,7 @@ class Checks:
                 "UPDATE checks SET finished = ?, summary = ? WHERE id = ?",
                 (t, json.dumps(summary), run),
             )
-        self._store.released(run)
+        self._store.release_lock(_lock(run))
 
     def history(self, url: str, limit: int = 31, kind: str = GREEDY) -> tuple[Run, ...]:
         """The finished runs of a kind on an engine, the newest first."""
@@ -193,3 +193,8 @@ def _run(row: tuple[Any, ...]) -> Run:
         id_, key, t, url, finished, json.loads(facts), json.loads(totals),
         None if summary is None else json.loads(summary),
     )  # fmt: skip
+
+
+def _lock(run: int) -> str:
+    """The lock of a run, which belongs to one process at a time."""
+    return f"check-{run}"

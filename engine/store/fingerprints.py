@@ -8,7 +8,7 @@ from typing import Any
 
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.fingerprint.seen import Seen
-from specdeck.engine.store.store import Store
+from specdeck.engine.store.database import Store
 
 KEPT = 1000
 """Moments of one engine; older ones are forgotten."""

@@ -22,7 +22,7 @@ from specdeck.console.widgets.toned import Rows
 from specdeck.engine.control.protocol import Applied, Capability, Change, LastChange
 from specdeck.engine.errors import Conflict, SpecdeckError, UsageError
 from specdeck.engine.launch.progress import Progress
-from specdeck.engine.store.store import Action
+from specdeck.engine.store.audit import Action
 
 if TYPE_CHECKING:
     from tests.console.conftest import Kit, ListedEngine, MakeConsole

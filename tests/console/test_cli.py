@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -293,3 +294,16 @@ def test_a_preflight_error_names_its_config_once(tmp_path: Path, capsys: Capture
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.count(str(config)) == 1
     assert f"{config}:1" in said
+
+
+def test_a_store_of_a_newer_specdeck_is_refused_with_the_reason(
+    home: Path, capsys: Captured
+) -> None:
+    home.joinpath("data").mkdir(parents=True)
+    newer = sqlite3.connect(home / "data" / "specdeck.sqlite")
+    newer.execute("PRAGMA user_version = 99")
+    newer.close()
+    assert outcome(["check", "http://127.0.0.1:9", "--history"]) == 2
+    said = one_line(capsys)
+    assert "was written by a newer specdeck (schema 99, this one " in said
+    assert "update specdeck" in said

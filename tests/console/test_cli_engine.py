@@ -18,7 +18,8 @@ from specdeck.console.cli import outcome
 from specdeck.console.commandline.check_trip import tripped
 from specdeck.engine.control.protocol import PREFIX, TOKEN_HEADER, Capability, EngineState
 from specdeck.engine.control.tuning import BreakerTuning, TrialTuning, Tuning
-from specdeck.engine.store.store import Store
+from specdeck.engine.store.audit import AuditLog
+from specdeck.engine.store.database import Store
 
 Captured = pytest.CaptureFixture[str]
 Answer = tuple[int, object]
@@ -207,7 +208,7 @@ def test_set_shows_requested_applied_and_observed(
     assert {name.lower(): value for name, value in headers.items()}[TOKEN_HEADER.lower()] == TOKEN
     assert json.loads(body)["k"] == 3
     with Store(home / "data" / "specdeck.sqlite") as store:
-        action = store.last_action(engine.url)
+        action = AuditLog(store).last_action(engine.url)
     assert action is not None
     assert (action.before, action.after, action.reason) == ({"k": 5}, {"k": 3}, "try")
 
@@ -220,7 +221,7 @@ def test_what_was_changed_is_read_back_the_newest_first(
     for value, reason in (("k=3", "try"), ("mode=target-only", "night")):
         assert outcome(["set", engine.url, value, "--reason", reason]) == 0
     with Store(home / "data" / "specdeck.sqlite") as store:
-        store.observed(1, 3.0)
+        AuditLog(store).set_observed(1, 3.0)
     capsys.readouterr()
     asked = len(engine.asked)
     assert outcome(["set", engine.url, "--history"]) == 0
@@ -282,7 +283,7 @@ def test_a_trial_stays_until_its_verdict_and_is_in_the_audit_log(
     sent = json.loads(next(body for path, _, body in engine.asked if path.endswith("/control")))
     assert (sent["judge"], sent["trial_s"], sent["lease_s"]) == (True, 30.0, 10.0)
     with Store(home / "data" / "specdeck.sqlite") as store:
-        action = store.last_action(engine.url)
+        action = AuditLog(store).last_action(engine.url)
     assert action is not None
     assert action.reason == "trial reverted: worse: -3 %"
 
@@ -348,7 +349,7 @@ def stopped_at(
 
 def audited(home: Path, engine: Server) -> list[tuple[object, ...]]:
     with Store(home / "data" / "specdeck.sqlite") as store:
-        found = store.actions(engine.url)
+        found = AuditLog(store).actions(engine.url)
     return [(one.before, one.after, one.undo, one.reason) for one in found]
 
 
@@ -383,7 +384,7 @@ def test_what_is_observed_of_a_change_is_in_the_audit_log_with_it(
     engine.answers[f"{PREFIX}/state"] = (200, replace(STATE, step=200).as_json())
     assert outcome(["set", engine.url, "k=3"]) == 0
     with Store(home / "data" / "specdeck.sqlite") as store:
-        assert [action.observed for action in store.actions()] == [3.0]
+        assert [action.observed for action in AuditLog(store).actions()] == [3.0]
 
 
 def test_a_trip_of_an_open_breaker_names_what_resets_it(

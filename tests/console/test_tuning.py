@@ -33,7 +33,7 @@ from specdeck.engine.control.tuning import (
     Tuning,
 )
 from specdeck.engine.errors import Conflict, SpecdeckError, Unsupported, UsageError
-from specdeck.engine.store.store import Action
+from specdeck.engine.store.audit import Action
 
 if TYPE_CHECKING:
     from tests.console.conftest import Kit, MakeConsole

@@ -18,7 +18,7 @@ from specdeck.engine.divergence.lab import Lab, Plan
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.launch.attach import FlownEngine
 from specdeck.engine.store.checks import Checks
-from specdeck.engine.store.store import Store
+from specdeck.engine.store.database import Store
 
 if TYPE_CHECKING:
     from tests.console.conftest import Kit, MakeConsole

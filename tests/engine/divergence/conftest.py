@@ -19,7 +19,7 @@ from specdeck.engine.divergence.lab import Engine, Lab, Plan
 from specdeck.engine.divergence.prompts import PromptSet, prompts
 from specdeck.engine.divergence.request import Settings
 from specdeck.engine.store.checks import Checks
-from specdeck.engine.store.store import Store
+from specdeck.engine.store.database import Store
 
 STEP = 1 / 16
 """The margins of this language are multiples of it, as bfloat16's are."""

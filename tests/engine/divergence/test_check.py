@@ -21,7 +21,7 @@ from specdeck.engine.divergence.runner import Found, Progress
 from specdeck.engine.divergence.summary import Outcome
 from specdeck.engine.errors import EngineError, Unreachable, Unsupported
 from specdeck.engine.store.checks import Checks
-from specdeck.engine.store.store import Store
+from specdeck.engine.store.database import Store
 
 
 async def checked(bench: Any, lab: Any, prompts: Any, said: Any = lambda _: None) -> Outcome:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from specdeck.engine.store.checks import Checks, Compared
-from specdeck.engine.store.store import Store
+from specdeck.engine.store.database import Store
 
 URL = "http://gpu-1:8000"
 

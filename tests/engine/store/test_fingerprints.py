@@ -8,8 +8,8 @@ import pytest
 
 from specdeck.engine.fingerprint.behaviour import Answer, Behaviour
 from specdeck.engine.fingerprint.seen import Seen, names_of
+from specdeck.engine.store.database import Store
 from specdeck.engine.store.fingerprints import add, latest, moments
-from specdeck.engine.store.store import Store
 
 
 @pytest.fixture

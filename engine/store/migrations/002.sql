@@ -1,32 +1,7 @@
--- What specdeck remembers beyond a session. The number of this schema is in store.py.
-
-CREATE TABLE IF NOT EXISTS actions (
-    id        INTEGER PRIMARY KEY,
-    t         REAL NOT NULL,          -- Unix time, seconds
-    who       TEXT NOT NULL,
-    url       TEXT NOT NULL,          -- without credentials
-    engine    TEXT NOT NULL,          -- what people call it
-    instance  TEXT,                   -- the start of the engine that was changed
-    before    TEXT NOT NULL,          -- JSON object of knobs
-    after     TEXT NOT NULL,          -- JSON object of knobs
-    reason    TEXT,
-    undo      TEXT NOT NULL,          -- a command line
-    observed  REAL                    -- draft tokens per draft; NULL when not observed
-) STRICT;
-
-CREATE INDEX IF NOT EXISTS actions_by_url ON actions (url, t);
-
-CREATE TABLE IF NOT EXISTS starts (
-    id        INTEGER PRIMARY KEY,
-    t         REAL NOT NULL,          -- Unix time of the start, seconds
-    config    TEXT NOT NULL,          -- digest of the config's path
-    seconds   REAL NOT NULL           -- until the engine was ready
-) STRICT;
-
-CREATE INDEX IF NOT EXISTS starts_by_config ON starts (config, t);
+-- The divergence check and the history of fingerprints.
 
 -- One run of the divergence check. A run that was cut short goes on under the same key.
-CREATE TABLE IF NOT EXISTS checks (
+CREATE TABLE checks (
     id           INTEGER PRIMARY KEY,
     key          TEXT NOT NULL,       -- digest of arms, prompts and settings
     t            REAL NOT NULL,       -- Unix time of its beginning, seconds
@@ -37,11 +12,11 @@ CREATE TABLE IF NOT EXISTS checks (
     summary      TEXT                 -- JSON object, as `check --json` prints it; NULL before the end
 ) STRICT;
 
-CREATE INDEX IF NOT EXISTS checks_by_key ON checks (key, t);
-CREATE INDEX IF NOT EXISTS checks_by_url ON checks (url, t);
+CREATE INDEX checks_by_key ON checks (key, t);
+CREATE INDEX checks_by_url ON checks (url, t);
 
 -- One pair of answers to one prompt; equal pairs are rows too, so that a run can be resumed.
-CREATE TABLE IF NOT EXISTS check_cases (
+CREATE TABLE check_cases (
     check_id     INTEGER NOT NULL REFERENCES checks (id) ON DELETE CASCADE,
     prompt       INTEGER NOT NULL,    -- its number, from 1
     pair         TEXT NOT NULL,       -- cross, reference or serving
@@ -52,10 +27,10 @@ CREATE TABLE IF NOT EXISTS check_cases (
     PRIMARY KEY (check_id, prompt, pair)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX IF NOT EXISTS check_cases_diverged ON check_cases (check_id, pair, prompt) WHERE diverged;
+CREATE INDEX check_cases_diverged ON check_cases (check_id, pair, prompt) WHERE diverged;
 
 -- A fingerprint whenever its names were other than the time before.
-CREATE TABLE IF NOT EXISTS fingerprints (
+CREATE TABLE fingerprints (
     id        INTEGER PRIMARY KEY,    -- the number behind @ on the command line
     t         REAL NOT NULL,          -- Unix time, seconds
     url       TEXT NOT NULL,          -- without credentials
@@ -65,4 +40,4 @@ CREATE TABLE IF NOT EXISTS fingerprints (
     seen      TEXT NOT NULL           -- JSON object, as `fingerprint show --json` prints it
 ) STRICT;
 
-CREATE INDEX IF NOT EXISTS fingerprints_by_url ON fingerprints (url, id);
+CREATE INDEX fingerprints_by_url ON fingerprints (url, id);

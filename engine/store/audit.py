@@ -1,0 +1,79 @@
+"""The audit log: who changed what on which engine, and how to take it back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from specdeck.engine.store.database import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One change of one engine."""
+
+    t: float
+    """Unix time, seconds."""
+    who: str
+    url: str
+    engine: str
+    """What people call it."""
+    before: dict[str, Any]
+    after: dict[str, Any]
+    undo: str
+    """The command that takes it back."""
+    instance: str | None = None
+    """The start of the engine that was changed."""
+    reason: str | None = None
+    observed: float | None = None
+    """Draft tokens per draft after the change; None when it was not observed."""
+
+
+_COLUMNS = tuple(field.name for field in fields(Action))
+"""The columns of an action are its fields."""
+
+
+class AuditLog:
+    """The changes in a store; every method raises SpecdeckError when the file cannot be used."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def add(self, action: Action) -> int:
+        """Writes a change; the number of its entry, for `set_observed`."""
+        knobs = {"before": json.dumps(action.before), "after": json.dumps(action.after)}
+        with self._store.transaction() as db:
+            written = db.execute(
+                f"INSERT INTO actions ({', '.join(_COLUMNS)})"
+                f" VALUES ({', '.join(f':{column}' for column in _COLUMNS)})",
+                {**asdict(action), **knobs},
+            )
+        return int(written.lastrowid or 0)
+
+    def set_observed(self, entry: int, draft_tokens_per_draft: float) -> None:
+        """Adds to an entry what the counters showed after the change."""
+        with self._store.transaction() as db:
+            db.execute(
+                "UPDATE actions SET observed = ? WHERE id = ?", (draft_tokens_per_draft, entry)
+            )
+
+    def actions(self, url: str | None = None, limit: int = 100) -> tuple[Action, ...]:
+        """The latest changes, the newest first; of one engine where `url` is given."""
+        with self._store.transaction(write=False) as db:
+            rows = db.execute(
+                f"SELECT {', '.join(_COLUMNS)} FROM actions WHERE ?1 IS NULL OR url = ?1"
+                " ORDER BY t DESC, id DESC LIMIT ?2",
+                (url, limit),
+            ).fetchall()
+            return tuple(_action(row) for row in rows)
+
+    def last_action(self, url: str) -> Action | None:
+        """The latest change of one engine; None when there is none."""
+        return next(iter(self.actions(url, 1)), None)
+
+
+def _action(row: tuple[Any, ...]) -> Action:
+    columns = dict(zip(_COLUMNS, row, strict=True))
+    knobs = {name: json.loads(columns[name]) for name in ("before", "after")}
+    return Action(**{**columns, **knobs})

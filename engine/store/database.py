@@ -1,0 +1,171 @@
+"""What specdeck remembers beyond a session: one SQLite file that processes share.
+
+Its schema is the sum of `migrations/NNN.sql`; `PRAGMA user_version` is the number of the
+last one that the file has seen.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from specdeck.engine.errors import SpecdeckError, UsageError
+from specdeck.engine.locations import private
+
+PATIENCE_S = 2.0
+"""How long another process may hold the file before a write gives up."""
+
+
+def read_migrations() -> dict[int, str]:
+    """The SQL of every migration by its number, in ascending order."""
+    folder = files("specdeck.engine.store").joinpath("migrations")
+    found = {int(f.name[:3]): f for f in folder.iterdir() if f.name.endswith(".sql")}
+    return {number: found[number].read_text(encoding="utf-8") for number in sorted(found)}
+
+
+class Store:
+    """Opens, or makes, the file at `path`; raises SpecdeckError when it cannot be used.
+
+    A file of an older specdeck is migrated, one of a newer specdeck is refused as a
+    UsageError and left as it is. A console goes on without a store: what raises here is a
+    notice there.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        patience_s: float = PATIENCE_S,
+        migrations: Mapping[int, str] | None = None,
+    ) -> None:
+        self._path = path
+        self._locks: dict[str, int] = {}
+        with self._translated():
+            private(path.parent)
+            # Created for its owner only; SQLite gives the same mode to what lies beside it.
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+            # Every statement is its own transaction.
+            self._db = sqlite3.connect(path, timeout=patience_s, isolation_level=None)
+        try:
+            self._migrate(read_migrations() if migrations is None else migrations)
+        except SpecdeckError:
+            self._db.close()
+            raise
+
+    @contextmanager
+    def transaction(self, *, write: bool = True) -> Iterator[sqlite3.Connection]:
+        """The file, for several statements that hold together or not at all."""
+        with self._translated():
+            self._db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+            try:
+                yield self._db
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
+
+    def take_lock(self, name: str) -> bool:
+        """Whether the lock `name` is this store's until it is released or the store closed.
+
+        False while another store has it. The system releases it when the process ends.
+        """
+        if name in self._locks:
+            return True
+        with self._translated():
+            file = os.open(self._lock_path(name), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(file)
+                return False
+            except OSError:
+                pass  # a file system without locks: better no guard than no check
+        self._locks[name] = file
+        return True
+
+    def release_lock(self, name: str) -> None:
+        """Gives the lock up for good and removes its file; without effect when not held."""
+        if (file := self._locks.pop(name, None)) is not None:
+            with self._translated():
+                self._lock_path(name).unlink(missing_ok=True)
+                os.close(file)
+
+    def close(self) -> None:
+        """Closes the file and gives up the locks, whose files stay for the next process."""
+        for file in self._locks.values():
+            os.close(file)
+        self._locks.clear()
+        self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _migrate(self, migrations: Mapping[int, str]) -> None:
+        newest = max(migrations)
+        if (version := self._version()) < newest:
+            with self._translated():
+                self._db.execute("PRAGMA journal_mode = WAL")
+            with self.transaction() as db:
+                version = self._version()  # another process may have migrated it meanwhile
+                for number in range(version + 1, newest + 1):
+                    for statement in _statements(migrations[number]):
+                        db.execute(statement)
+                    db.execute(f"PRAGMA user_version = {number}")
+        if version > newest:
+            raise UsageError(
+                f"{self._path} was written by a newer specdeck"
+                f" (schema {version}, this one {newest})",
+                remedy="update specdeck, or set SPECDECK_HOME to another folder",
+            )
+
+    def _version(self) -> int:
+        with self._translated():
+            (found,) = self._db.execute("PRAGMA user_version").fetchone()
+        return int(found)
+
+    def _lock_path(self, name: str) -> Path:
+        return self._path.with_name(f"{self._path.name}-{name}.lock")
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise SpecdeckError(
+                    f"{self._path} is held by another process", remedy="try again"
+                ) from error
+            raise self._unusable(error) from error
+        except (sqlite3.Error, OSError, ValueError, TypeError) as error:
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: Exception) -> SpecdeckError:
+        return SpecdeckError(
+            f"{self._path} cannot be used: {error}",
+            remedy="see to the file, or move it out of the way",
+        )
+
+
+def _statements(script: str) -> Iterator[str]:
+    """The statements of `script`; `executescript` would commit before the first of them."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""

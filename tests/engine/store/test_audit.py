@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from specdeck.engine.store.audit import Action, AuditLog
+from specdeck.engine.store.database import Store
+from specdeck.engine.store.starts import Start, Starts, config_key
+
+ACTION = Action(
+    t=1000.0,
+    who="ana",
+    url="http://gpu-1:8000",
+    engine="demo",
+    before={"k": 5},
+    after={"k": 3},
+    undo="specdeck set http://gpu-1:8000 k=5",
+    instance="one",
+    reason="trying",
+    observed=3.0,
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "specdeck.sqlite") as opened:
+        yield opened
+
+
+def test_an_action_comes_back_as_it_was(store: Store) -> None:
+    log = AuditLog(store)
+    log.add(ACTION)
+    assert log.actions() == (ACTION,)
+    assert log.last_action(ACTION.url) == ACTION
+
+
+def test_actions_are_of_one_engine_and_the_newest_first(store: Store) -> None:
+    log = AuditLog(store)
+    other = replace(ACTION, url="http://gpu-2:8000", instance=None, reason=None, observed=None)
+    later = replace(ACTION, t=2000.0)
+    for action in (ACTION, other, later):
+        log.add(action)
+    assert log.actions(ACTION.url) == (later, ACTION)
+    assert log.actions(limit=1) == (later,)
+    assert log.actions(other.url) == (other,)
+    assert log.last_action("http://nowhere") is None
+
+
+def test_what_is_observed_of_a_change_later_is_added_to_it_alone(store: Store) -> None:
+    log = AuditLog(store)
+    first = replace(ACTION, observed=None)
+    entry = log.add(first)
+    log.add(replace(first, t=2000.0))
+    log.set_observed(entry, 2.5)
+    assert [action.observed for action in log.actions()] == [None, 2.5]
+
+
+def test_the_last_start_of_a_config_is_remembered(store: Store, tmp_path: Path) -> None:
+    starts = Starts(store)
+    key = config_key(tmp_path / "demo.yaml")
+    starts.add(Start(1000.0, key, 31.0))
+    starts.add(Start(2000.0, key, 28.5))
+    starts.add(Start(3000.0, config_key(tmp_path / "other.yaml"), 90.0))
+    assert starts.last(key) == Start(2000.0, key, 28.5)
+    assert starts.last("unheard-of") is None

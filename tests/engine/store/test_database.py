@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from specdeck.engine.errors import SpecdeckError, UsageError
+from specdeck.engine.store.audit import Action, AuditLog
+from specdeck.engine.store.checks import Checks, Compared
+from specdeck.engine.store.database import Store, read_migrations
+from specdeck.engine.store.fingerprints import latest
+from specdeck.engine.store.starts import Start, Starts
+
+ACTION = Action(
+    t=1000.0,
+    who="ana",
+    url="http://gpu-1:8000",
+    engine="demo",
+    before={"k": 5},
+    after={"k": 3},
+    undo="specdeck set http://gpu-1:8000 k=5",
+    instance="one",
+    reason="trying",
+    observed=3.0,
+)
+
+
+MIGRATIONS = read_migrations()
+SCHEMA_2 = Path(__file__).with_name("schema-2.sql").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "data" / "specdeck.sqlite"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    with Store(path) as opened:
+        yield opened
+
+
+def test_the_memory_outlives_the_session(path: Path) -> None:
+    with Store(path) as first:
+        AuditLog(first).add(ACTION)
+    with Store(path) as second:
+        assert AuditLog(second).actions() == (ACTION,)
+
+
+def test_only_its_owner_can_read_it(path: Path) -> None:
+    with Store(path) as store:
+        AuditLog(store).add(ACTION)
+        modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
+    assert set(modes.values()) == {0o600}
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_several_at_once_lose_nothing(path: Path) -> None:
+    def write(who: str) -> None:
+        with Store(path, patience_s=20) as store:
+            for number in range(20):
+                AuditLog(store).add(replace(ACTION, who=who, t=float(number)))
+
+    threads = [threading.Thread(target=write, args=(f"w{n}",)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with Store(path) as store:
+        assert len(AuditLog(store).actions(limit=1000)) == 80
+
+
+def test_a_file_that_is_held_is_given_up_after_a_while(path: Path) -> None:
+    with Store(path, patience_s=0.05) as store:
+        holder = sqlite3.connect(path, isolation_level=None)
+        holder.execute("BEGIN IMMEDIATE")
+        with pytest.raises(SpecdeckError, match="held by another process"):
+            AuditLog(store).add(ACTION)
+        holder.execute("ROLLBACK")
+        holder.close()
+        AuditLog(store).add(ACTION)
+        assert AuditLog(store).actions() == (ACTION,)
+
+
+def test_a_newer_file_is_left_alone(path: Path) -> None:
+    Store(path).close()
+    newer = sqlite3.connect(path)
+    newer.execute(f"PRAGMA user_version = {max(MIGRATIONS) + 1}")
+    newer.close()
+    before = path.read_bytes()
+    with pytest.raises(UsageError, match="newer specdeck") as refusal:
+        Store(path)
+    assert "update specdeck" in refusal.value.line()
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_is_no_database_is_named(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_text("not a database, and long enough to be looked at as one\n" * 50)
+    with pytest.raises(SpecdeckError, match=r"specdeck\.sqlite cannot be used"):
+        Store(path)
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SpecdeckError, match="cannot be used"):
+        Store(tmp_path / "file" / "data" / "specdeck.sqlite")
+
+
+def make_file(path: Path, script: str) -> None:
+    path.parent.mkdir(parents=True)
+    old = sqlite3.connect(path)
+    old.executescript(script)
+    old.close()
+
+
+def version(path: Path) -> int:
+    db = sqlite3.connect(path)
+    (found,) = db.execute("PRAGMA user_version").fetchone()
+    db.close()
+    return int(found)
+
+
+def test_migrations_are_numbered_without_a_gap() -> None:
+    assert list(MIGRATIONS) == list(range(1, len(MIGRATIONS) + 1))
+
+
+def test_a_file_of_the_first_schema_gains_the_checks_and_keeps_its_actions(path: Path) -> None:
+    make_file(path, f"{MIGRATIONS[1]} PRAGMA user_version = 1;")
+    with Store(path, migrations={1: MIGRATIONS[1]}) as store:
+        AuditLog(store).add(ACTION)
+    with Store(path) as store:
+        assert AuditLog(store).actions() == (ACTION,)
+        Checks(store).begin("key", 1000.0, ACTION.url, {})
+    assert version(path) == max(MIGRATIONS)
+
+
+def test_a_file_of_the_second_schema_keeps_a_row_of_everything(path: Path) -> None:
+    make_file(path, SCHEMA_2)
+    with Store(path) as store:
+        later, first = AuditLog(store).actions()
+        assert first == ACTION
+        assert (later.who, later.after, later.observed) == ("ben", {"policy": "goodput"}, None)
+        assert Starts(store).last("0123456789abcdef") == Start(900.0, "0123456789abcdef", 31.5)
+        checks = Checks(store)
+        (run,) = checks.history(ACTION.url)
+        assert run.summary == {"verdict": "pass", "mismatch_rate": 0.5}
+        assert list(checks.diverged(run.id, "cross")) == [
+            Compared(1, "cross", "aaaa", detail={"index": 7})
+        ]
+        assert checks.refused(run.id) == ((2, "too long"),)
+        resumed = checks.resumed("open")
+        assert resumed is not None
+        assert resumed.totals == {"prompts": 1}
+        found = latest(store, ACTION.url)
+        assert found is not None
+        assert found.seen.facts["live"] == {"k": 6}
+    assert version(path) == max(MIGRATIONS)
+
+
+def test_a_new_file_has_the_tables_of_a_migrated_one(tmp_path: Path) -> None:
+    def tables(path: Path) -> list[tuple[str, str]]:
+        Store(path).close()
+        db = sqlite3.connect(path)
+        found = db.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
+        db.close()
+        return found
+
+    make_file(tmp_path / "old" / "store.sqlite", SCHEMA_2)
+    assert tables(tmp_path / "old" / "store.sqlite") == tables(tmp_path / "store.sqlite")
+
+
+def test_a_migration_runs_once_and_keeps_what_is_there(path: Path) -> None:
+    make_file(path, SCHEMA_2)
+    more = {1: "no SQL at all", 2: "nor this", 3: "ALTER TABLE starts ADD COLUMN host TEXT;"}
+    for _ in range(2):
+        with Store(path, migrations=more) as store, store.transaction() as db:
+            assert db.execute("SELECT seconds, host FROM starts").fetchall() == [(31.5, None)]
+    assert version(path) == 3
+
+
+def test_a_migration_that_fails_leaves_the_file_as_it_was(path: Path) -> None:
+    make_file(path, SCHEMA_2)
+    broken = {**MIGRATIONS, 3: "DROP TABLE starts;\nDROP TABLE nowhere;\n"}
+    with pytest.raises(SpecdeckError, match="no such table: nowhere"):
+        Store(path, migrations=broken)
+    assert version(path) == 2
+    with Store(path, migrations={2: ""}) as store:
+        assert Starts(store).last("0123456789abcdef") is not None
+
+
+def test_two_that_find_an_old_file_migrate_it_once(path: Path) -> None:
+    make_file(path, SCHEMA_2)
+    more = {**MIGRATIONS, 3: "ALTER TABLE starts ADD COLUMN host TEXT;"}
+    failures: list[SpecdeckError] = []
+
+    def open_it() -> None:
+        try:
+            Store(path, migrations=more, patience_s=20).close()
+        except SpecdeckError as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=open_it) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert version(path) == 3
+
+
+def test_a_transaction_that_breaks_leaves_nothing(store: Store) -> None:
+    def half() -> None:
+        with store.transaction() as db:
+            db.execute("INSERT INTO starts (t, config, seconds) VALUES (1, 'a', 1)")
+            raise KeyError("broken")
+
+    with pytest.raises(KeyError):
+        half()
+    assert Starts(store).last("a") is None
