@@ -1,10 +1,11 @@
 # make demo   a real vLLM with the shipped model pair, load on it, and the console
 # make test   everything that needs no GPU        make check   lint, types, import contracts
+# make test-quick   the tests that start no engine, on all cores
 # make bench  the figures of benchmarks/          make models  train the demo pair again
 
 run := .venv/bin/python
 
-.PHONY: setup demo test check format bench models clean
+.PHONY: setup demo test test-quick test-live check format bench models clean
 
 setup: .venv/made-from
 
@@ -15,8 +16,14 @@ setup: .venv/made-from
 demo: setup
 	@.venv/bin/specdeck demo
 
-test: setup
-	$(run) -m pytest
+test: test-quick test-live
+
+test-quick: setup
+	$(run) -m pytest -m 'not live and not gpu' --numprocesses logical --dist worksteal
+
+# One after the other: an engine takes every core that it gets.
+test-live: setup
+	$(run) -m pytest -m live tests/live
 
 check: setup
 	$(run) -m ruff check
