@@ -90,7 +90,7 @@ class PilotingScreen(SteeringScreen):
         """Take a trial back, or else this console's last change."""
         state = self.tracks[self.selected].state
         if state is not None and state.trial is not None:
-            self.wish(Want(cancel=True, reason="undo"))
+            self.wish(Want(cancel=True, reason="undo", origin="undo"))
         else:
             super().action_undo()
 

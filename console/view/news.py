@@ -9,9 +9,6 @@ from specdeck.console.view.track import Said, Track
 from specdeck.console.view.words import duration
 from specdeck.engine.control.protocol import EngineState, Mode
 
-SWEEP: Final = "sweep"
-"""How the reason of a sweep's changes begins."""
-
 REASONS_APART_S: Final = 5.0
 """A policy may move k in every step; its reasons are told no faster than they are read."""
 
@@ -100,7 +97,7 @@ def _alarm(track: Track, old: EngineState, state: EngineState, t: float) -> Trac
 def _swept(state: EngineState) -> bool:
     """Whether the last change was one of a sweep's many."""
     change = state.last_change
-    return change is not None and (change.reason or "").startswith(SWEEP)
+    return change is not None and change.origin == "sweep"
 
 
 def _by_others(track: Track, old: EngineState, state: EngineState, t: float) -> Track:

@@ -8,7 +8,7 @@ from specdeck.console.view import undoing
 from specdeck.console.view.news import short
 from specdeck.console.view.track import Track, Want
 from specdeck.console.view.words import Spelt
-from specdeck.engine.control.protocol import Applied, Change, EngineState
+from specdeck.engine.control.protocol import Applied, Change, EngineState, imply_policy
 from specdeck.engine.errors import Conflict, SpecdeckError
 from specdeck.engine.metrics.reading import Reading
 
@@ -139,7 +139,7 @@ def _word(asked: Want, applied: Applied) -> str:
     )
     if asked.trial_s is not None:
         return f"on trial: {knobs}"
-    return f"undone, {knobs}" if asked.reason == "undo" else knobs
+    return f"undone, {knobs}" if asked.origin == "undo" else knobs
 
 
 def _value(value: object) -> str:
@@ -163,9 +163,9 @@ def _patched(reading: Reading | None, applied: Applied) -> Reading | None:
 
 
 def _turned(state: EngineState, applied: Applied) -> EngineState:
-    knobs = applied.applied
+    knobs = imply_policy(applied.applied)
     k_set, mode = knobs.get("k", state.k_set), knobs.get("mode", state.mode)
-    policy = knobs.get("policy", "fixed" if "k" in knobs else state.policy)
+    policy = knobs.get("policy", state.policy)
     chosen = k_set if policy == "fixed" else state.k
     state = replace(
         state, k=0 if mode == "target-only" else chosen, k_set=k_set, mode=mode, policy=policy,

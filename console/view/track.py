@@ -8,7 +8,7 @@ from typing import Final, Literal, Self
 from specdeck.console.view.cell import Tone
 from specdeck.console.view.fingerprint_badge import Named
 from specdeck.console.view.words import oneline
-from specdeck.engine.control.protocol import Change, EngineState, Mode, Policy, Value
+from specdeck.engine.control.protocol import Change, EngineState, Mode, Origin, Policy, Value
 from specdeck.engine.control.tuning import Tuning
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.metrics.reading import Reading
@@ -66,6 +66,8 @@ class Want:
     """Seconds for which the engine judges it before it keeps it or takes it back."""
     cancel: bool = False
     """Takes back what is on trial; stands alone."""
+    origin: Origin = "operator"
+    """`undo` where it takes a change of this console back."""
 
     @classmethod
     def of(cls, change: Change) -> Self:
@@ -75,7 +77,7 @@ class Want:
         return cls(
             change.k, change.mode, change.policy, change.reason or "",
             "probe" if change.probe else change.breaker,
-            parameters, trial_s, change.cancel,
+            parameters, trial_s, change.cancel, change.origin,
         )  # fmt: skip
 
     def then(self, later: Want) -> Want:
@@ -93,6 +95,7 @@ class Want:
         return Want(
             k, later.mode or self.mode, policy, later.reason, later.breaker or self.breaker,
             tuple({**dict(self.parameters), **dict(later.parameters)}.items()), later.trial_s,
+            origin=later.origin,
         )  # fmt: skip
 
     def change(self, who: str, version: int | None) -> Change:
@@ -111,6 +114,7 @@ class Want:
             reason=self.reason,
             who=who,
             expect_version=version,
+            origin=self.origin,
         )
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from specdeck.console.view.cell import Cell, Line, Row, Tone
-from specdeck.console.view.news import SWEEP
 from specdeck.console.view.track import KEY, Event, Track
 from specdeck.console.view.words import LocalTime, Spelt, at, duration, number, oneline
 from specdeck.engine.control.tuning import (
@@ -274,8 +273,8 @@ def _gathered(changes: tuple[KChange, ...]) -> tuple[KChange, ...]:
     """The moves of k, those of one sweep as one."""
     found: list[KChange] = []
     for change in changes:
-        swept = change.reason.startswith(SWEEP)
-        if swept and found and found[-1].reason.startswith(SWEEP):
+        swept = change.origin == "sweep"
+        if swept and found and found[-1].origin == "sweep":
             change = replace(change, before=found.pop().before)
         found.append(change)
     return tuple(found)
@@ -284,11 +283,10 @@ def _gathered(changes: tuple[KChange, ...]) -> tuple[KChange, ...]:
 def _event(change: KChange) -> Event:
     reason = oneline(change.reason).removesuffix(f": {KEY}")
     moved = f"k {change.before} → {change.after}"
-    text = reason if reason.startswith("k ") or change.before == change.after else (
-        f"{moved}: {reason}"
-    )  # fmt: skip
-    tone: Tone = "bad" if change.who == "breaker" else "plain"
-    known = change.who in ("policy", "breaker")
+    says_it = change.origin == "policy" or change.before == change.after
+    text = reason if says_it else f"{moved}: {reason}"
+    tone: Tone = "bad" if change.origin == "breaker" else "plain"
+    known = change.origin in ("policy", "breaker")
     return Event(change.t, text if known else f"{change.who}: {text}", tone)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from specdeck.console.view.track import KEY, Track, Undo, Want
 from specdeck.console.view.words import Spelt
-from specdeck.engine.control.protocol import Applied
+from specdeck.engine.control.protocol import Applied, imply_policy
 
 _KEPT = 50
 """Changes that can be taken back, one after the other."""
@@ -22,11 +22,9 @@ def noted(track: Track, asked: Want, applied: Applied) -> Track:
     undos = tuple(replace(undo, doubted=()) for undo in track.undos)
     undoing = track.undoing if track.want is not None else ()
     track = replace(track, undos=undos, undoing=undoing)
-    if asked.reason == "undo" or asked.cancel:
+    if asked.origin == "undo" or asked.cancel:
         return track
-    left = dict(applied.applied)
-    if "k" in left:
-        left.setdefault("policy", "fixed")
+    left = imply_policy(applied.applied)
     undo = Undo(
         _back(track, applied), tuple(_spelt(left).items()), applied.version,
         trial=asked.trial_s is not None,
@@ -49,6 +47,7 @@ def _back(track: Track, applied: Applied) -> Want:
     return Want(
         before.get("k"), before.get("mode"), policy, "undo",
         breaker if breaker in (None, "open", "probe") else "closed", parameters,
+        origin="undo",
     )  # fmt: skip
 
 
@@ -133,9 +132,7 @@ def _moved(track: Track, undo: Undo) -> tuple[tuple[str, str, str], ...]:
 
 def _in_force(track: Track, undo: Undo) -> bool:
     """Whether everything is already as it was before the change."""
-    now, wished = _present(track, undo.version), _wished(undo.want)
-    if "k" in wished:
-        wished.setdefault("policy", "fixed")
+    now, wished = _present(track, undo.version), imply_policy(_wished(undo.want))
     return all(now.get(name) == value for name, value in wished.items())
 
 
@@ -161,8 +158,7 @@ def _present(track: Track, version: int) -> dict[str, str]:
     if last is not None and state.version > version:
         found |= {name: value for name, value in last.after.items() if "." in name}
     if track.want is not None:
-        wished = _wished(track.want)
-        found |= {"policy": "fixed", **wished} if "k" in wished else wished
+        found |= imply_policy(_wished(track.want))
     return _spelt(found)
 
 

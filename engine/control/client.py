@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -21,7 +22,7 @@ from specdeck.engine.control.tls import verification
 from specdeck.engine.control.token import TokenSource, no_token
 from specdeck.engine.control.tuning import Tuning
 from specdeck.engine.control.wire import every
-from specdeck.engine.errors import NotAnEngine, Unauthorized, Unreachable, Unsupported
+from specdeck.engine.errors import NotAnEngine, Unauthorized, Unreachable, Unsupported, UsageError
 
 TIMEOUT_S = 5.0
 CONNECT_S = 2.0
@@ -119,6 +120,15 @@ class EngineClient:
         token = self.token()
         if token is None:
             raise Unauthorized("a change wants the engine's admin token", remedy=TOKEN_REMEDY)
+        try:
+            return await self._put(change, token)
+        except UsageError:
+            if change.origin == "operator":
+                raise
+            # A plugin older than origins refuses the key, and has changed nothing.
+            return await self._put(replace(change, origin="operator"), token)
+
+    async def _put(self, change: Change, token: str) -> Applied:
         response = await self._send(
             "PUT", f"{PREFIX}/control", json=change.as_json(), headers={TOKEN_HEADER: token}
         )

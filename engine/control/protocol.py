@@ -52,15 +52,31 @@ Fallback = Literal["warm", "cold"]
 Policy = Literal["fixed", "threshold", "goodput"]
 Breaker = Literal["closed", "open", "half-open"]
 
+Origin = Literal["operator", "policy", "breaker", "trial", "sweep", "lease", "config", "undo"]
+"""Where a change comes from: an operator, by hand or by a command; the policy, the breaker, a
+trial or a lease that acts by itself; a sweep; the engine's config; a change taken back. Another
+word, of somebody newer, is read as it is."""
+
 Value = float | int | str | bool
 """What a parameter of a policy can be set to."""
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 FALLBACKS: tuple[Fallback, ...] = get_args(Fallback)
 POLICIES: tuple[Policy, ...] = get_args(Policy)
+ORIGINS: tuple[Origin, ...] = get_args(Origin)
 
 KNOBS = ("k", "mode", "fallback", "policy", "breaker")
 """What a change turns beside parameters, in the order in which they are told."""
+
+
+def imply_policy(knobs: Mapping[str, Any]) -> dict[str, Any]:
+    """The knobs that are asked for, with what they imply: a k without a policy ends the policy.
+
+    >>> imply_policy({"k": 3}), imply_policy({"k": 3, "policy": "goodput"}), imply_policy({})
+    ({'k': 3, 'policy': 'fixed'}, {'k': 3, 'policy': 'goodput'}, {})
+    """
+    ends = "k" in knobs and "policy" not in knobs
+    return {**knobs, "policy": "fixed"} if ends else dict(knobs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +113,8 @@ class LastChange:
     reason: str | None
     before: dict[str, Any]
     after: dict[str, Any]
+    origin: Origin | None = None
+    """Where the change came from; None of a plugin that does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +249,8 @@ class Change:
     who: str | None = None
     expect_version: int | None = None
     """The `version` the client last saw; a different one is a conflict."""
+    origin: Origin = "operator"
+    """Where it comes from; of a client that does not tell, an operator."""
 
     def asked(self) -> dict[str, Any]:
         """The knobs that this change turns.
@@ -242,16 +262,16 @@ class Change:
         return {**knobs, **({"breaker": "probe"} if self.probe else {}), **(self.parameters or {})}
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, without what was not asked.
+        """Plain values, without what was not asked; an operator's origin goes without saying.
 
-        >>> Change(k=0).as_json()
-        {'k': 0}
+        >>> Change(k=0).as_json(), Change(k=1, origin="sweep").as_json()
+        ({'k': 0}, {'k': 1, 'origin': 'sweep'})
         """
         # Not `in (None, False)`: 0 equals False, and k=0 is a request like any other.
         return {
             key: value
             for key, value in asdict(self).items()
-            if value is not None and value is not False
+            if value is not None and value is not False and (key, value) != ("origin", "operator")
         }
 
 

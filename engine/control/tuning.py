@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
-from specdeck.engine.control.protocol import Breaker, Policy
+from specdeck.engine.control.protocol import Breaker, Origin, Policy
 from specdeck.engine.control.wire import every, known
 
 Value = float | int | str | bool | None
@@ -231,7 +231,9 @@ class KChange:
     reason: str
     """In words, such as `k 5 → 3: positions 4 and 5 accepted 9 % …`."""
     who: str = "policy"
-    """`policy`, `breaker`, `trial`, `lease`, or whoever turned a knob."""
+    """`policy`, `breaker`, `trial`, or whoever turned a knob."""
+    origin: Origin | None = None
+    """Where the move came from; None of a plugin that does not tell."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from specdeck.engine.control.protocol import ORCHESTRATION_VARIABLE
+from specdeck.engine.control.protocol import ORCHESTRATION_VARIABLE, Origin
 from specdeck.engine.control.protocol import Breaker as BreakerState
 from specdeck.engine.control.protocol import Policy as PolicyName
 from specdeck.engine.control.tuning import KChange
@@ -153,9 +153,9 @@ class Autopilot:
         self.curve.look(t)
         self.work.look(t)
 
-    def note(self, before: int, after: int, reason: str, who: str) -> None:
+    def note(self, before: int, after: int, reason: str, who: str, origin: Origin) -> None:
         """Remembers a move of k that somebody else made."""
-        self.changes.append(KChange(self._wall(), before, after, reason, who))
+        self.changes.append(KChange(self._wall(), before, after, reason, who, origin))
 
     def _take_down(self, seen: StepSeen) -> None:
         """Remembers why k moved, unless it is a try or a probe."""
@@ -165,15 +165,15 @@ class Autopilot:
             chosen = self._chosen[here]
             words = self.breaker.view().reason or ""
             if state == "open" and before == "closed":
-                self.note(chosen, 0, f"breaker opened: {words}", "breaker")
+                self.note(chosen, 0, f"breaker opened: {words}", "breaker", "breaker")
             elif state == "closed":
-                self.note(0, chosen, "breaker closed: probes gained again", "breaker")
+                self.note(0, chosen, "breaker closed: probes gained again", "breaker", "breaker")
         why = self.pilot.policy.decision
         if why.probing or why.reason == self._why:
             return
         before_k, self._chosen, self._why = self._chosen[here], why.table, why.reason
         if why.reason is not None and state == "closed":
-            self.note(before_k, why.table[here], why.reason, "policy")
+            self.note(before_k, why.table[here], why.reason, "policy", "policy")
 
     def _made(self, name: PolicyName, *, k: int, carry: bool) -> Policy:
         known, catalogue = self.experience, self._catalogue

@@ -20,6 +20,7 @@ from specdeck.engine.control.protocol import (
     EngineState,
     LastChange,
     Lease,
+    Origin,
 )
 from specdeck.engine.control.tuning import Exact, Tuning
 from specdeck.engine.plugin import tuning
@@ -74,7 +75,9 @@ class Controller:
         wanted = {"policy": orchestration.get("policy") or "goodput"}
         reason = "orchestration.adaptive_draft"
         try:
-            self.change(change_from({**wanted, "who": "config", "reason": reason}))
+            self.change(
+                change_from({**wanted, "who": "config", "reason": reason, "origin": "config"})
+            )
         except Refusal as refusal:
             logger.warning("specdeck leaves k alone: %s", refusal)
 
@@ -82,7 +85,8 @@ class Controller:
         """Takes back what has run out; called before every step and every answer."""
         lease = self._lease
         if lease is not None and self._clock() >= lease.ends:
-            self._take_back(lease.back, who="specdeck", reason="the lease ran out")
+            reason = "the lease ran out"
+            self._take_back(lease.back, who="specdeck", reason=reason, origin="lease")
         self._trials.tick()
 
     def _look(self) -> None:
@@ -104,7 +108,7 @@ class Controller:
         if (lease := self._lease) is not None:
             self._lease = replace(lease, back=replace(lease.back, policy="fixed"))
         fixed = replace(self._steering.knobs, policy="fixed")
-        self._turn(fixed, who="specdeck", reason=why)
+        self._turn(fixed, who="specdeck", reason=why, origin="policy")
 
     @property
     def _version(self) -> int:
@@ -140,7 +144,7 @@ class Controller:
         wanted = before.turned(change)
         if wanted.policy != before.policy and change.policy is None:
             notices += (f"policy {before.policy} → fixed: k is yours again",)
-        notices += self._turn(wanted, who=who, reason=change.reason)
+        notices += self._turn(wanted, who=who, reason=change.reason, origin=change.origin)
         notices += self._lend(change, before)
         notices += self._break(change, was, who)
         found, undo = self._steering.picked(touched), {**was, **undoing} if undoing else None
@@ -158,7 +162,7 @@ class Controller:
         elif trial is not None:
             trial.trial.renew(now, change.lease_s or 0.0)
         elif lease is not None and change.cancel:
-            self._take_back(lease.back, who=who, reason=change.reason)
+            self._take_back(lease.back, who=who, reason=change.reason, origin=change.origin)
         elif lease is not None:
             self._lease = replace(lease, ends=now + (change.lease_s or 0.0))
         present = self._steering.knobs.spelled()
@@ -176,7 +180,9 @@ class Controller:
         self._turns += 1
         knobs = steering.knobs.spelled()
         before, after = {**knobs, **was}, {**knobs, "breaker": change.breaker}
-        self._last_change = LastChange(self._wall(), who, change.reason, before, after)
+        self._last_change = LastChange(
+            self._wall(), who, change.reason, before, after, change.origin
+        )
         if change.breaker == "open" and steering.knobs.mode == "target-only":
             return ("mode is target-only already: the breaker stays open when that ends",)
         return ()
@@ -203,24 +209,24 @@ class Controller:
         return ()
 
     def _turn(
-        self, knobs: Knobs, *, who: str, reason: str | None, by: str | None = None
+        self, knobs: Knobs, *, who: str, reason: str | None, origin: Origin
     ) -> tuple[str, ...]:
-        """Makes `knobs` the engine's and remembers who did; `by` names it among k's moves."""
+        """Makes `knobs` the engine's and remembers who did, and where it came from."""
         before = self._steering.knobs
-        notices = self._steering.turn(knobs, why=reason or f"by {who}", who=by or who)
+        notices = self._steering.turn(knobs, why=reason or f"by {who}", who=who, origin=origin)
         if knobs != before:
             self._turns += 1
             was, present = before.spelled(), knobs.spelled()
-            self._last_change = LastChange(self._wall(), who, reason, was, present)
+            self._last_change = LastChange(self._wall(), who, reason, was, present, origin)
         return notices
 
     def _take_back(
-        self, knobs: Knobs, *, who: str, reason: str | None, by: str | None = None
+        self, knobs: Knobs, *, who: str, reason: str | None, origin: Origin
     ) -> tuple[str, ...]:
         """Turns to `knobs`, which a lease or a trial holds; tried again should that fail."""
         now = self._clock()
         self._lease = (self._lease or Leased(now, knobs)).tried(now)
-        notices = self._turn(knobs, who=who, reason=reason, by=by)
+        notices = self._turn(knobs, who=who, reason=reason, origin=origin)
         self._lease = None
         return notices
 

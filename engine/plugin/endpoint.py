@@ -112,7 +112,12 @@ class SpecdeckEndpoint:
             return  # no rank begins anything
         reason = of_several_ranks().reason
         logger.warning("specdeck leaves k alone: %s", reason)
-        change = {"parameters": {"breaker.automatic": "never"}, "who": "specdeck", "reason": reason}
+        change = {
+            "parameters": {"breaker.automatic": "never"},
+            "who": "specdeck",
+            "reason": reason,
+            "origin": "config",
+        }
         if state_now["policy"] != "fixed":
             change["policy"] = "fixed"
         payload = {"change": change, "until": time.time() + _FIRST_PATIENCE_S}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from specdeck.engine.control.protocol import Change
+from specdeck.engine.control.protocol import Change, Origin
 from specdeck.engine.control.tuning import Comparison, Interval, TrialTuning
 from specdeck.engine.plugin.knobs import Knobs
 from specdeck.engine.plugin.steering import Steering
@@ -20,9 +20,9 @@ class Turn(Protocol):
     """Makes knobs the engine's; what there is to say of it."""
 
     def __call__(
-        self, knobs: Knobs, *, who: str, reason: str | None, by: str | None = None
+        self, knobs: Knobs, *, who: str, reason: str | None, origin: Origin
     ) -> tuple[str, ...]:
-        """`who` asked for it, and `by` names it among the moves of k."""
+        """`who` asked for it; `origin` is a trial's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,17 +143,17 @@ class Trials:
         if action == "apply":
             reason = f"on trial: {judged.why}" if judged.why else "on trial"
             try:
-                return self._turn(judged.wanted, who=judged.who, reason=reason, by="trial")
+                return self._turn(judged.wanted, who=judged.who, reason=reason, origin="trial")
             except Exception:
                 judged.trial.cancel("the change could not be made")
                 raise
         self.moves += 1
         if action == "revert":
-            return self._take_back(judged.back, who="specdeck", reason=words, by="trial")
+            return self._take_back(judged.back, who="specdeck", reason=words, origin="trial")
         pilot = self._steering.pilot
         if action == "keep" and pilot is not None:
             k = self._steering.engine.scheduled_k()
-            pilot.note(k, k, f"trial kept, {words}", "trial")
+            pilot.note(k, k, f"trial kept, {words}", "trial", "trial")
         return ()
 
 

@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from specdeck.engine.control.protocol import Change, Fallback, Mode, Policy, Value
+from specdeck.engine.control.protocol import (
+    Change,
+    Fallback,
+    Mode,
+    Policy,
+    Value,
+    imply_policy,
+)
 
 _OWN = ("k", "mode", "fallback", "policy")
 
@@ -26,9 +33,8 @@ class Knobs:
 
     def turned(self, change: Change) -> Self:
         """These with what `change` asks for; a k without a policy ends the policy."""
-        asked = {name: value for name in _OWN if (value := getattr(change, name)) is not None}
-        if change.k is not None and change.policy is None:
-            asked["policy"] = "fixed"
+        own = {name: value for name in _OWN if (value := getattr(change, name)) is not None}
+        asked = imply_policy(own)
         parameters = {**self.parameters, **(change.parameters or {})}
         scheduled = self.scheduled and not {"k", "mode", "policy"} & set(asked)
         return replace(self, parameters=parameters, scheduled=scheduled, **asked)

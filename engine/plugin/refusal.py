@@ -77,6 +77,8 @@ def change_from(body: Any) -> Change:
     for key in ("reason", "who"):
         if not isinstance(body.get(key), str | None):
             raise nonsense(f"{key} wants text")
+    if not isinstance(body.get("origin", ""), str):  # another word is of a newer client
+        raise nonsense("origin wants text")
     lease = body.get("lease_s")
     if lease is not None and not (_number(lease) and 0 < lease <= 86_400):
         raise nonsense(f"lease_s wants seconds above 0 and up to a day, not {lease!r}")

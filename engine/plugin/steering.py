@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from specdeck.engine.control.protocol import Capability, Change
+from specdeck.engine.control.protocol import Capability, Change, Origin
 from specdeck.engine.plugin.autopilot import Autopilot
 from specdeck.engine.plugin.capabilities import capabilities
 from specdeck.engine.plugin.fingerprint_identity import Identity
@@ -100,7 +100,7 @@ class Steering:
         if self.pilot is not None:
             self.pilot.look(t)
 
-    def turn(self, knobs: Knobs, *, why: str, who: str) -> tuple[str, ...]:
+    def turn(self, knobs: Knobs, *, why: str, who: str, origin: Origin) -> tuple[str, ...]:
         """Makes `knobs` the engine's, in an order in which no step drafts without a drafter."""
         before, self.knobs = self.knobs, knobs
         k = self.engine.scheduled_k()
@@ -113,7 +113,7 @@ class Steering:
             raise
         if knobs != before:
             self.name()
-            self._note(k, why, who)
+            self._note(k, why, "trial" if origin == "trial" else who, origin)
         return notices
 
     def hand(self, change: Change, *, who: str) -> None:
@@ -130,12 +130,12 @@ class Steering:
         self.name()
         words = f": {change.reason}" if change.reason else ""
         why = "for divergence" if change.cause else "by hand"
-        self._note(k, f"breaker {change.breaker} {why}{words}", who)
+        self._note(k, f"breaker {change.breaker} {why}{words}", who, change.origin)
 
-    def _note(self, before: int, why: str, who: str) -> None:
+    def _note(self, before: int, why: str, who: str, origin: Origin) -> None:
         if self.pilot is not None:
             self.pilot.work.begin()
-            self.pilot.note(before, self.engine.scheduled_k(), why, who)
+            self.pilot.note(before, self.engine.scheduled_k(), why, who, origin)
 
     def _bring_about(self, knobs: Knobs, before: Knobs) -> tuple[str, ...]:
         notices: tuple[str, ...] = ()

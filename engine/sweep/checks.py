@@ -49,7 +49,7 @@ def moved(state: EngineState) -> Conflict:
     change = state.last_change
     if change is None:
         return Conflict("somebody else steers the engine", remedy="agree on who does, sweep again")
-    if change.reason == "the lease ran out":
+    if change.origin == "lease":
         return Conflict("the sweep's lease ran out before it was renewed", remedy="sweep again")
     turned = ", ".join(
         f"{name} {change.before.get(name, '?')} → {value}"

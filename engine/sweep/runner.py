@@ -181,6 +181,7 @@ class Sweep:
             reason=self.reason,
             who=self.who,
             expect_version=self._version,
+            origin="sweep",
         )
         self._renewed, self._ours = self._clock(), True
         try:
@@ -195,7 +196,9 @@ class Sweep:
         if self._clock() - self._renewed < self.plan.lease_s / 3:
             return
         self._renewed = self._clock()
-        renewal = Change(renew=True, lease_s=self.plan.lease_s, expect_version=self._version)
+        renewal = Change(
+            renew=True, lease_s=self.plan.lease_s, expect_version=self._version, origin="sweep"
+        )
         try:
             await self._engine.put(renewal)
         except Conflict as error:
@@ -269,9 +272,10 @@ class Sweep:
         """Ends the lease now."""
         why = f"end of {self.reason}"
         try:
-            await self._engine.put(
-                Change(cancel=True, who=self.who, reason=why, expect_version=version)
+            cancel = Change(
+                cancel=True, who=self.who, reason=why, expect_version=version, origin="sweep"
             )
+            await self._engine.put(cancel)
         except UsageError:  # a plugin that cannot cancel: a lease may be short as well
             await self._engine.put(Change(renew=True, lease_s=_RELEASE_S, expect_version=version))
 

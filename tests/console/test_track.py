@@ -251,7 +251,7 @@ def test_undoing_a_reset_has_the_breaker_recover_by_itself_again(kit: type[Kit])
     found = steering.answered(track([flown(kit, 0, None, 0)]), reset, applied, kit.start, 0.01)
     back = undoing.latest(found)
     assert back is not None
-    assert back == Want(breaker="probe", reason="undo")
+    assert back == Want(breaker="probe", reason="undo", origin="undo")
     change = back.change("ana", 1)
     assert (change.breaker, change.probe, change.asked()) == ("open", True, {"breaker": "probe"})
     assert Want.of(change) == back
@@ -262,7 +262,7 @@ def test_undoing_a_k_gives_a_policy_its_k_back(kit: type[Kit]) -> None:
     found = steering.answered(found, Want(k=2), Applied({"k": 5}, {"k": 2}, 3, 9), 0.0, 0.01)
     assert found.state is not None
     assert (found.state.policy, found.state.k) == ("fixed", 2)
-    assert undoing.latest(found) == Want(5, None, "goodput", "undo")
+    assert undoing.latest(found) == Want(5, None, "goodput", "undo", origin="undo")
 
 
 def test_a_trial_that_took_itself_back_is_not_what_undo_takes_back(kit: type[Kit]) -> None:
@@ -272,7 +272,7 @@ def test_a_trial_that_took_itself_back_is_not_what_undo_takes_back(kit: type[Kit
     found = steering.answered(found, tried, Applied({"k": 4}, {"k": 3}, 3, 9), 0.0, 0.01)
     four = replace(kit.state, k=4, k_set=4, version=4)
     found = undoing.ready(after(found, kit.reading(3, four)))
-    assert undoing.latest(found) == Want(5, reason="undo")
+    assert undoing.latest(found) == Want(5, reason="undo", origin="undo")
     assert undoing.doubt(found, spelt) is None
 
 

@@ -78,8 +78,8 @@ def tuning(start: float) -> Tuning:
         ),
         acceptance=(0.81, 0.62, 0.43, 0.21, 0.09),
         changes=(
-            KChange(start + 12, 5, 3, WHY),
-            KChange(start + 30, 3, 0, "loses 8 % against target-only", "breaker"),
+            KChange(start + 12, 5, 3, WHY, "policy", "policy"),
+            KChange(start + 30, 3, 0, "loses 8 % against target-only", "breaker", "breaker"),
         ),
     )  # fmt: skip
 

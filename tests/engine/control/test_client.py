@@ -138,6 +138,20 @@ async def test_a_change_sends_what_was_asked_even_zero(k: int) -> None:
     assert bodies == [{"k": k, "reason": "trying"}]
 
 
+async def test_a_plugin_older_than_origins_is_asked_without_one() -> None:
+    asked: list[dict[str, Any]] = []
+
+    def older(request: httpx.Request) -> httpx.Response:
+        asked.append(json.loads(request.content))
+        if "origin" in asked[-1]:
+            return httpx.Response(400, json=refused("invalid", "unknown key 'origin'"))
+        return httpx.Response(200, json={"before": {}, "applied": {}, "version": 1, "step": 1})
+
+    engine = of(older)
+    await engine.put(Change(k=1, origin="sweep"))
+    assert asked == [{"k": 1, "origin": "sweep"}, {"k": 1}]
+
+
 async def test_a_change_without_a_token_is_not_even_sent() -> None:
     with pytest.raises(Unauthorized, match="admin token") as refusal:
         await of(failing(AssertionError("asked")), token=None).put(Change(k=3))

@@ -11,7 +11,7 @@ import pytest
 from specdeck.engine.control.protocol import Change
 from specdeck.engine.plugin.controller import Controller
 from specdeck.engine.plugin.fingerprint_identity import Identity
-from specdeck.engine.plugin.refusal import Refusal
+from specdeck.engine.plugin.refusal import Refusal, change_from
 from specdeck.engine.plugin.seam import Build, Tally
 
 BUILD = Build(
@@ -986,3 +986,43 @@ def test_what_takes_an_opened_breaker_back_is_a_reset_even_where_it_was_open(
     tripped = controller.change(Change(breaker="open", cause="divergence", who="ci"))
     assert (tripped.before, tripped.undo) == ({"breaker": "open"}, {"breaker": "closed"})
     assert controller.change(Change(breaker="open")).undo == {"breaker": "closed"}
+
+
+def origins(controller: Controller) -> tuple[str | None, str | None]:
+    """Where the last change, and the last move of k, came from."""
+    last, moves = controller.state().last_change, controller.tuning().changes
+    return last.origin if last else None, moves[-1].origin if moves else None
+
+
+def test_every_change_tells_where_it_came_from(
+    controller: Controller, engine: Engine, clock: Clock
+) -> None:
+    controller.change(change_from({"k": 4, "who": "an older console"}))
+    assert origins(controller) == ("operator", "operator")
+    controller.change(Change(k=5, origin="undo"))
+    assert origins(controller) == ("undo", "undo")
+    controller.change(Change(k=2, lease_s=5, origin="sweep"))
+    assert origins(controller) == ("sweep", "sweep")
+    clock.now += 6
+    assert origins(controller) == ("lease", "lease")
+    run(controller, engine, 300, by_k={5: 4})
+    controller.change(Change(k=3, judge=True, trial_s=4.0, lease_s=60))
+    assert (engine.k, origins(controller)) == (3, ("trial", "trial"))
+    controller.change(Change(cancel=True))
+    assert (engine.k, origins(controller)) == (5, ("trial", "trial"))
+    controller.change(Change(policy="threshold"))
+    for step in range(3):
+        controller.seen(poor(step))
+    assert origins(controller) == ("operator", "policy")
+    controller.change(Change(breaker="open", who="ana"))
+    assert origins(controller) == ("operator", "operator")
+
+
+def test_an_origin_of_a_newer_client_is_read_as_it_is(controller: Controller) -> None:
+    controller.change(change_from({"k": 4, "origin": "weather"}))
+    assert controller.state().as_json()["last_change"]["origin"] == "weather"
+
+
+def test_what_the_config_begins_says_so(engine: Engine, clock: Clock) -> None:
+    controller = configured(engine, clock, {"adaptive_draft": True})
+    assert origins(controller)[0] == "config"

@@ -17,6 +17,7 @@ from specdeck.engine.control.protocol import (
     EngineState,
     LastChange,
     Lease,
+    Origin,
     Step,
 )
 from specdeck.engine.errors import (
@@ -68,13 +69,13 @@ class SweptEngine:
 
     def _expire(self) -> None:
         if self.ends is not None and self.now >= self.ends:
-            self.turned(self.first.k_set, "specdeck", "the lease ran out")
+            self.turned(self.first.k_set, "specdeck", "the lease ran out", "lease")
             self.here = replace(self.here, mode=self.first.mode, policy=self.first.policy)
             self.ends = None
 
-    def turned(self, k: int, who: str, reason: str) -> None:
+    def turned(self, k: int, who: str, reason: str, origin: Origin = "operator") -> None:
         """Somebody turns k."""
-        last = LastChange(0.0, who, reason, {"k": self.here.k_set}, {"k": k})
+        last = LastChange(0.0, who, reason, {"k": self.here.k_set}, {"k": k}, origin)
         self.here = replace(
             self.here, k=k, k_set=k, version=self.here.version + 1, last_change=last
         )
