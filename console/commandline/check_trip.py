@@ -11,9 +11,9 @@ from specdeck.console.commandline.engines import Access, access
 from specdeck.console.commandline.operator import operator
 from specdeck.console.commandline.set_asking import Record, applied
 from specdeck.console.commandline.talk import say
+from specdeck.engine.client.retry import Retry
 from specdeck.engine.control.protocol import Applied, Change
 from specdeck.engine.control.refusals import TOKEN_REMEDY
-from specdeck.engine.divergence.patience import Patience
 from specdeck.engine.errors import SpecdeckError, Unauthorized, UsageError
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ async def tripped(options: Options, data: dict[str, Any]) -> dict[str, Any] | No
         say(f"specdeck: the breaker is open, the engine runs target-only: `{reset}` resets it")
 
     try:
-        patience = Patience(options["patience"], waits)
-        outcome = await patience.of(lambda: _opened(to, change, answered))
+        retry = Retry(options["patience"], on_notice=waits)
+        outcome = await retry.answer(lambda: _opened(to, change, answered))
     except SpecdeckError as error:
         say(f"specdeck: the breaker is NOT open: {error.line()}")
         return {"breaker": None, "undo": None, "error": error.line()}

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 
 from specdeck.console.commandline.talk import say
+from specdeck.engine.client.retry import Waiting
 
 
-def waits(why: str) -> None:
+def waits(waiting: Waiting) -> None:
     """One line, in place of the line of progress on a terminal."""
     over = "\r\x1b[K" if sys.stderr.isatty() else ""
-    say(f"{over}specdeck: {why}")
+    say(f"{over}specdeck: {waiting.line()}")

@@ -144,7 +144,7 @@ async def opened(options: Options) -> AsyncIterator[Lab]:
         ours = access(options["engine"], api_key_env=options["api_key_env"])
         theirs = await _reference(options, ours, stack)
         other = None if theirs is None else engine(theirs)
-        lab = Lab(engine(ours), other, plan(options), said=waits)
+        lab = Lab(engine(ours), other, plan(options), on_notice=waits)
         yield await stack.enter_async_context(lab)
 
 

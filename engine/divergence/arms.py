@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from specdeck.engine.divergence.patience import Patience, Sleep
+from specdeck.engine.client.retry import Retry, Sleep
 from specdeck.engine.errors import EngineError, Unreachable, Unsupported
 from specdeck.engine.fingerprint.digest import is_partial
 
@@ -95,13 +95,13 @@ class Arm:
 
 
 async def soft(
-    client: EngineClient, model: str | None = None, patience: Patience | None = None
+    client: EngineClient, model: str | None = None, retry: Retry | None = None
 ) -> tuple[Arm, Arm]:
     """An engine as it serves, and the same engine without a draft for the request.
 
     Raises Unsupported where it cannot pin a request.
     """
-    facts, pins = await described(client, model, patience)
+    facts, pins = await described(client, model, retry)
     if pins is None or not pins.available:
         why = "the engine cannot leave the draft out of a single request"
         if pins is not None and pins.reason:
@@ -117,12 +117,12 @@ async def hard(
     serving: EngineClient,
     reference: EngineClient,
     model: str | None = None,
-    patience: Patience | None = None,
+    retry: Retry | None = None,
 ) -> tuple[Arm, Arm]:
     """Two engines, each as it serves; the second may have another name for the model."""
-    ours, _ = await described(serving, model, patience)
+    ours, _ = await described(serving, model, retry)
     same = ours.model if ours.model in await reference.models() else None
-    theirs, _ = await described(reference, same, patience)
+    theirs, _ = await described(reference, same, retry)
     return (
         Arm("serving", serving.url, "serving", ours),
         Arm("reference", reference.url, "hard", theirs),
@@ -130,24 +130,24 @@ async def hard(
 
 
 async def described(
-    client: EngineClient, model: str | None, patience: Patience | None = None
+    client: EngineClient, model: str | None, retry: Retry | None = None
 ) -> tuple[Facts, Capability | None]:
     """What an engine says of itself, and whether it can pin requests; None without the plugin.
 
     Raises EngineError at once when it cannot be reached, or serves no model of that name. One
     that lists its models is there, and waited for where the rest takes it long.
     """
-    patience = patience or Patience(0.0)
+    retry = retry or Retry(0.0)
     served = await client.models()
     if not served or (model is not None and model not in served):
         names = ", ".join(served) or "none"
         raise EngineError(f"{client.url} serves {names}, not {model}", remedy="check --model")
     name = model or served[0]
     try:
-        details = await patience.of(lambda: _details(client))
-        state = await patience.of(client.state)
+        details = await retry.answer(lambda: _details(client))
+        state = await retry.answer(client.state)
     except Unsupported:
-        version = await patience.of(client.version)
+        version = await retry.answer(client.version)
         seen = await counters(client)
         return Facts(name, vllm=version, started=seen.process_start if seen else None), None
     return (

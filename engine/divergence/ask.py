@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 
+from specdeck.engine.client.retry import Retry, TryAgain
 from specdeck.engine.control.refusals import refusal, silence
 from specdeck.engine.control.tls import verification
 from specdeck.engine.divergence import request
 from specdeck.engine.divergence.answer import Answer, Piece, assembled, piece
 from specdeck.engine.divergence.arms import Arm
-from specdeck.engine.divergence.patience import Patience
 from specdeck.engine.divergence.prompts import Prompt
 from specdeck.engine.divergence.request import Settings
-from specdeck.engine.errors import EngineError, NotAnEngine, SpecdeckError, Unreachable
+from specdeck.engine.errors import EngineError, NotAnEngine, Unreachable
 
 TIMEOUT_S = 300.0
 """Without a byte. A whole answer is long in coming from an engine under load."""
 _AGAIN = frozenset({429, 500, 502, 503, 504})
-_STUBBORN = 3
-"""How often a 500 is believed to be an accident."""
 PROBE = 'def probe(limit: int = 50) -> str:\n\treturn "naïve 東京" + \'{"limit": 500}\'  # 0.125\n'
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +31,6 @@ class Refused:
     """The engine will not answer this prompt, however often it is asked."""
 
     reason: str
-
-
-class _Again(Exception):
-    """Worth another try, after `wait` seconds where the engine said so."""
-
-    def __init__(self, error: SpecdeckError, wait: float | None = None, accident: bool = False):
-        super().__init__(str(error))
-        self.error, self.wait, self.accident = error, wait, accident
 
 
 class _Refusal(Exception):
@@ -80,13 +68,13 @@ class Asker:
         arm: Arm,
         settings: Settings,
         *,
-        patience: Patience | None = None,
+        retry: Retry | None = None,
     ) -> None:
         self._http = http
         self.arm = arm
         self.settings = settings
-        self._patience = patience or Patience()
-        self._clock = self._patience.clock
+        self._retry = retry or Retry()
+        self._clock = self._retry.clock
 
     async def answer(self, prompt: Prompt, *, stream: bool = False) -> Answer | Refused:
         """The arm's whole answer; streamed, it is put together again from its pieces."""
@@ -98,7 +86,7 @@ class Asker:
             return assembled(found, self._clock() - began)
 
         try:
-            return await self._patiently(once)
+            return await self._retry.answer(once)
         except _Refusal as error:
             return Refused(str(error))
 
@@ -119,7 +107,7 @@ class Asker:
             async with aclosing(self.pieces(prompt)) as pieces:
                 async for each in pieces:
                     yield each
-        except _Again as again:
+        except TryAgain as again:
             raise again.error from None
         except _Refusal as error:
             raise EngineError(
@@ -141,7 +129,7 @@ class Asker:
                 raise _Refusal(f"{self.arm.url} gives no prompt_logprobs") from error
 
         try:
-            return await self._patiently(once)
+            return await self._retry.answer(once)
         except _Refusal as error:
             return Refused(str(error))
 
@@ -163,7 +151,7 @@ class Asker:
                 raise NotAnEngine(f"{arm.url} returns no token ids") from error
 
         try:
-            return await self._patiently(once)
+            return await self._retry.answer(once)
         except _Refusal as error:
             return Refused(str(error))
 
@@ -171,7 +159,7 @@ class Asker:
         """The arm's tokens of `text`; None where it does not tell."""
         wanted = {"model": self.arm.model, "prompt": text}
         try:
-            reply = await self._patiently(lambda: self._post("/tokenize", wanted))
+            reply = await self._retry.answer(lambda: self._post("/tokenize", wanted))
         except (_Refusal, NotAnEngine):
             return None
         found = reply.get("tokens")
@@ -182,32 +170,16 @@ class Asker:
         wanted = {"model": self.arm.model, "tokens": list(tokens)}
         try:
             reply = await self._post("/detokenize", wanted)
-        except (_Refusal, _Again, EngineError):
+        except (_Refusal, TryAgain, EngineError):
             return None
         found = reply.get("prompt")
         return found if isinstance(found, str) else None
-
-    async def _patiently(self, once: Callable[[], Awaitable[_T]]) -> _T:
-        began, tries, accidents = self._clock(), 0, 0
-        while True:
-            try:
-                return await once()
-            except _Again as again:
-                accidents += again.accident
-                usual = min(0.25 * 2 ** min(tries, 6), 10.0)
-                wait = usual if again.wait is None else max(again.wait, 0.25)
-                waited = self._clock() - began
-                if accidents >= _STUBBORN or waited + wait > self._patience.seconds:
-                    raise again.error from None
-                tries += 1
-                self._patience.waits(again.error, waited)
-                await self._patience.sleep(wait)
 
     async def _post(self, path: str, wanted: dict[str, Any]) -> dict[str, Any]:
         try:
             response = await self._http.post(path, json=wanted)
         except httpx.HTTPError as error:
-            raise _Again(silence(self.arm.url, error, TIMEOUT_S)) from error
+            raise TryAgain(silence(self.arm.url, error, TIMEOUT_S)) from error
         self._judge(response)
         try:
             reply = response.json()
@@ -228,7 +200,7 @@ class Asker:
                 async for event in _parsed(response.aiter_bytes(), self.arm.url):
                     yield event
         except httpx.HTTPError as error:
-            raise _Again(silence(self.arm.url, error, TIMEOUT_S)) from error
+            raise TryAgain(silence(self.arm.url, error, TIMEOUT_S)) from error
 
     def _judge(self, response: httpx.Response) -> None:
         if response.is_success:
@@ -240,7 +212,7 @@ class Asker:
             keyed = "Authorization" in self._http.headers
             raise refusal(self.arm.url, response, control=False, keyed=keyed)
         error = Unreachable(f"{self.arm.url} answers {status}", remedy="see the engine's log")
-        raise _Again(error, _retry_after(response), accident=status == 500)
+        raise TryAgain(error, wait_s=_retry_after(response), accident=status == 500)
 
 
 async def _parsed(chunks: AsyncIterator[bytes], url: str) -> AsyncIterator[dict[str, Any]]:
@@ -255,7 +227,7 @@ async def _parsed(chunks: AsyncIterator[bytes], url: str) -> AsyncIterator[dict[
             if text == b"[DONE]":
                 return
             yield _event(text, url)
-    raise _Again(Unreachable(f"{url} broke off in mid-answer"))
+    raise TryAgain(Unreachable(f"{url} broke off in mid-answer"))
 
 
 def _event(text: bytes, url: str) -> dict[str, Any]:
@@ -266,7 +238,7 @@ def _event(text: bytes, url: str) -> dict[str, Any]:
     if not isinstance(event, dict):
         raise NotAnEngine(f"{url} streams something that is no vLLM's")
     if "error" in event:
-        raise _Again(EngineError(f"{url} broke off an answer: {event['error']}"), accident=True)
+        raise TryAgain(EngineError(f"{url} broke off an answer: {event['error']}"), accident=True)
     return event
 
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from specdeck.engine.client.retry import RETRY_S, Retry, Waiting
 from specdeck.engine.divergence import arms as arms_of
 from specdeck.engine.divergence.arms import Arm
 from specdeck.engine.divergence.ask import Asker, http_client
 from specdeck.engine.divergence.compare import Divergence
 from specdeck.engine.divergence.pace import Pacer
-from specdeck.engine.divergence.patience import PATIENCE_S, Patience
 from specdeck.engine.divergence.request import Settings
 from specdeck.engine.divergence.runner import Check, Found, Progress
 from specdeck.engine.divergence.summary import Case, Outcome, outcome
@@ -56,7 +56,7 @@ class Plan:
     """Begins anew even where a run was cut short."""
     calls: int = 5
     model: str | None = None
-    patience_s: float = PATIENCE_S
+    patience_s: float = RETRY_S
 
 
 class Lab:
@@ -69,10 +69,10 @@ class Lab:
         plan: Plan,
         *,
         wall: Callable[[], float] = time.time,
-        said: Callable[[str], None] = lambda _: None,
+        on_notice: Callable[[Waiting], None] = lambda waiting: None,
     ) -> None:
-        """`said` hears of an engine that is waited for."""
-        self._patience = Patience(plan.patience_s, said)
+        """`on_notice` hears of an engine that is waited for."""
+        self._retry = Retry(plan.patience_s, on_notice=on_notice)
         self._engines = serving, reference
         self.plan = plan
         self._wall = wall
@@ -86,10 +86,10 @@ class Lab:
     async def __aenter__(self) -> Self:
         serving, reference = self._engines
         if reference is None:
-            self.arms = await arms_of.soft(serving.client, self.plan.model, self._patience)
+            self.arms = await arms_of.soft(serving.client, self.plan.model, self._retry)
         else:
             clients = serving.client, reference.client
-            self.arms = await arms_of.hard(*clients, self.plan.model, self._patience)
+            self.arms = await arms_of.hard(*clients, self.plan.model, self._retry)
         streams = 1 if self.plan.gentle else self.plan.streams
         ours = self._http(serving, streams)
         theirs = ours if reference is None else self._http(reference, streams)
@@ -198,7 +198,7 @@ class Lab:
         return http
 
     def _asker(self, http: httpx.AsyncClient, arm: Arm) -> Asker:
-        return Asker(http, arm, self.plan.settings, patience=self._patience)
+        return Asker(http, arm, self.plan.settings, retry=self._retry)
 
 
 async def run(

@@ -292,10 +292,10 @@ def test_a_failed_check_trips_the_breaker_where_that_is_asked_for(
 def test_a_core_that_stalls_is_waited_for_from_the_set_up_to_the_breaker(
     engine: Server, prompts: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from specdeck.engine.divergence import patience
+    from specdeck.engine.client import retry
 
-    monkeypatch.setattr(patience, "_PAUSE_S", 0.01)
-    monkeypatch.setattr(patience, "_SHORT_S", 0.0)
+    monkeypatch.setattr(retry, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(retry, "QUIET_S", 0.0)
     monkeypatch.setenv("SPECDECK_ADMIN_TOKEN", TOKEN)
     engine.wrong = {"prompt 17"}
     engine.stalls = {f"{PREFIX}/{path}": 2 for path in ("facts", "state", "control")}

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
+from specdeck.engine.client.retry import Retry
 from specdeck.engine.control.client import client
-from specdeck.engine.divergence import patience
 from specdeck.engine.divergence.answer import Answer
 from specdeck.engine.divergence.arms import Arm, Facts
 from specdeck.engine.divergence.ask import Asker, Refused
@@ -49,8 +49,11 @@ class Patience:
             http,
             arm,
             Settings(),
-            patience=patience.Patience(
-                patience_s, self.said.append, sleep=self._sleep, clock=lambda: self.now
+            retry=Retry(
+                patience_s,
+                on_notice=lambda waiting: self.said.append(waiting.line()),
+                sleep=self._sleep,
+                clock=lambda: self.now,
             ),
         )
 

@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
+from specdeck.engine.client.retry import Retry, Waiting
 from specdeck.engine.control.client import client
 from specdeck.engine.divergence.arms import soft
-from specdeck.engine.divergence.patience import Patience
 from specdeck.engine.errors import Unreachable
 
 STALLED = {"code": "stalled", "message": "the engine core has not answered for 4 s"}
@@ -25,8 +25,11 @@ class Clock:
     async def sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    def patience(self, seconds: float) -> Patience:
-        return Patience(seconds, self.said.append, sleep=self.sleep, clock=lambda: self.now)
+    def hear(self, waiting: Waiting) -> None:
+        self.said.append(waiting.line())
+
+    def retry(self, seconds: float) -> Retry:
+        return Retry(seconds, on_notice=self.hear, sleep=self.sleep, clock=lambda: self.now)
 
 
 def stalled(bench: Any, clock: Clock, path: str, seconds: float) -> httpx.MockTransport:
@@ -47,7 +50,7 @@ def stalled(bench: Any, clock: Clock, path: str, seconds: float) -> httpx.MockTr
 async def test_a_core_that_stalls_in_the_set_up_is_waited_for(bench: Any, path: str) -> None:
     clock = Clock()
     asking = client("http://engine", transport=stalled(bench, clock, path, 20.0))
-    serving, _ = await soft(asking, None, clock.patience(60.0))
+    serving, _ = await soft(asking, None, clock.retry(60.0))
     await asking.close()
     assert serving.facts.details == {"vllm": "0.32.0"}
     assert serving.facts.k == 5
@@ -58,7 +61,7 @@ async def test_the_wait_for_a_core_ends_with_the_patience(bench: Any) -> None:
     clock = Clock()
     asking = client("http://engine", transport=stalled(bench, clock, "/state", 1e9))
     with pytest.raises(Unreachable, match="has not answered"):
-        await soft(asking, None, clock.patience(60.0))
+        await soft(asking, None, clock.retry(60.0))
     await asking.close()
     assert 55.0 < clock.now <= 64.0
 
@@ -70,6 +73,6 @@ async def test_an_address_without_an_engine_is_told_at_once() -> None:
     clock = Clock()
     asking = client("http://engine", transport=httpx.MockTransport(refused))
     with pytest.raises(Unreachable):
-        await soft(asking, None, clock.patience(60.0))
+        await soft(asking, None, clock.retry(60.0))
     await asking.close()
     assert (clock.now, clock.said) == (0.0, [])

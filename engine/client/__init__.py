@@ -1,0 +1,1 @@
+"""What specdeck asks of an engine over HTTP."""
