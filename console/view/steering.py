@@ -8,7 +8,7 @@ from specdeck.console.view import undoing
 from specdeck.console.view.news import short
 from specdeck.console.view.track import Track, Want
 from specdeck.console.view.words import Spelt
-from specdeck.engine.control.protocol import Applied, Change, EngineState, imply_policy
+from specdeck.engine.control.protocol import Applied, Change, EngineState, with_implied_policy
 from specdeck.engine.errors import Conflict, SpecdeckError
 from specdeck.engine.metrics.reading import Reading
 
@@ -163,7 +163,7 @@ def _patched(reading: Reading | None, applied: Applied) -> Reading | None:
 
 
 def _turned(state: EngineState, applied: Applied) -> EngineState:
-    knobs = imply_policy(applied.applied)
+    knobs = with_implied_policy(applied.applied)
     k_set, mode = knobs.get("k", state.k_set), knobs.get("mode", state.mode)
     policy = knobs.get("policy", state.policy)
     chosen = k_set if policy == "fixed" else state.k

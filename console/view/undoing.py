@@ -7,7 +7,7 @@ from typing import Any
 
 from specdeck.console.view.track import KEY, Track, Undo, Want
 from specdeck.console.view.words import Spelt
-from specdeck.engine.control.protocol import Applied, imply_policy
+from specdeck.engine.control.protocol import Applied, with_implied_policy
 
 _KEPT = 50
 """Changes that can be taken back, one after the other."""
@@ -24,7 +24,7 @@ def noted(track: Track, asked: Want, applied: Applied) -> Track:
     track = replace(track, undos=undos, undoing=undoing)
     if asked.origin == "undo" or asked.cancel:
         return track
-    left = imply_policy(applied.applied)
+    left = with_implied_policy(applied.applied)
     undo = Undo(
         _back(track, applied), tuple(_spelt(left).items()), applied.version,
         trial=asked.trial_s is not None,
@@ -132,7 +132,7 @@ def _moved(track: Track, undo: Undo) -> tuple[tuple[str, str, str], ...]:
 
 def _in_force(track: Track, undo: Undo) -> bool:
     """Whether everything is already as it was before the change."""
-    now, wished = _present(track, undo.version), imply_policy(_wished(undo.want))
+    now, wished = _present(track, undo.version), with_implied_policy(_wished(undo.want))
     return all(now.get(name) == value for name, value in wished.items())
 
 
@@ -158,7 +158,7 @@ def _present(track: Track, version: int) -> dict[str, str]:
     if last is not None and state.version > version:
         found |= {name: value for name, value in last.after.items() if "." in name}
     if track.want is not None:
-        found |= imply_policy(_wished(track.want))
+        found |= with_implied_policy(_wished(track.want))
     return _spelt(found)
 
 

@@ -69,16 +69,6 @@ KNOBS = ("k", "mode", "fallback", "policy", "breaker")
 """What a change turns beside parameters, in the order in which they are told."""
 
 
-def imply_policy(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    """The knobs that are asked for, with what they imply: a k without a policy ends the policy.
-
-    >>> imply_policy({"k": 3}), imply_policy({"k": 3, "policy": "goodput"}), imply_policy({})
-    ({'k': 3, 'policy': 'fixed'}, {'k': 3, 'policy': 'goodput'}, {})
-    """
-    ends = "k" in knobs and "policy" not in knobs
-    return {**knobs, "policy": "fixed"} if ends else dict(knobs)
-
-
 @dataclass(frozen=True, slots=True)
 class Capability:
     """Something an operator may want to do, and whether this engine can."""

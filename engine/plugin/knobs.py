@@ -12,7 +12,7 @@ from specdeck.engine.control.protocol import (
     Mode,
     Policy,
     Value,
-    imply_policy,
+    with_implied_policy,
 )
 
 _OWN = ("k", "mode", "fallback", "policy")
@@ -34,7 +34,7 @@ class Knobs:
     def turned(self, change: Change) -> Self:
         """These with what `change` asks for; a k without a policy ends the policy."""
         own = {name: value for name in _OWN if (value := getattr(change, name)) is not None}
-        asked = imply_policy(own)
+        asked = with_implied_policy(own)
         parameters = {**self.parameters, **(change.parameters or {})}
         scheduled = self.scheduled and not {"k", "mode", "policy"} & set(asked)
         return replace(self, parameters=parameters, scheduled=scheduled, **asked)
