@@ -23,7 +23,7 @@ from typing import Any
 import httpx
 from benchmarks.engines import Flown, engine, table
 
-from specdeck.engine.control.client import EngineClient
+from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.control.protocol import Change
 from specdeck.engine.errors import Conflict
 

@@ -23,7 +23,7 @@ import httpx
 import psutil
 from benchmarks.engines import table
 
-from specdeck.engine.control.client import client
+from specdeck.engine.client.engine_client import open_client
 from specdeck.engine.control.protocol import PREFIX, Capability, EngineState
 from specdeck.engine.divergence.lab import Engine, Lab, Plan, run
 from specdeck.engine.divergence.prompts import prompts
@@ -83,7 +83,7 @@ async def weighed(count: int) -> dict[str, float]:
         path = Path(name) / "prompts.txt"
         path.write_text("".join(f"prompt {n}\n" for n in range(1, count + 1)))
         transport = httpx.MockTransport(answered)
-        engine = Engine(client("http://engine", transport=transport), transport=transport)
+        engine = Engine(open_client("http://engine", transport=transport), transport=transport)
         tracemalloc.start()
         async with Lab(engine, None, Plan(settings=Settings(max_tokens=TOKENS))) as lab:
             await run(lab, prompts(path), Checks(store), weigh)

@@ -23,8 +23,8 @@ from pathlib import Path
 import httpx
 from benchmarks.engines import engine, table
 
-from specdeck.engine.control.address import engine_url
-from specdeck.engine.control.client import client
+from specdeck.engine.client.address import engine_url
+from specdeck.engine.client.engine_client import open_client
 from specdeck.engine.divergence import request
 from specdeck.engine.divergence.lab import Engine, Lab, Plan, run
 from specdeck.engine.divergence.prompts import Prompt, PromptSet, prompts
@@ -65,7 +65,7 @@ async def plain(url: str, model: str, asked: PromptSet, settings: Settings, stre
 async def checked(url: str, plan: Plan, asked: PromptSet) -> float:
     """Seconds for a whole check, its store and its verdict included."""
     with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "store.sqlite") as store:
-        control = client(url)
+        control = open_client(url)
         began = time.monotonic()
         try:
             async with Lab(Engine(control), None, plan) as lab:

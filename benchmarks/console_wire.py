@@ -92,7 +92,7 @@ def child(driver: str) -> None:
     from textual.drivers.linux_driver import LinuxDriver
 
     from specdeck.console.app import Console
-    from specdeck.console.driver import SparingDriver
+    from specdeck.console.terminal.driver import SparingDriver
 
     chosen = SparingDriver if driver == "sparing" else LinuxDriver
     Console([Steady()], driver_class=chosen).run()

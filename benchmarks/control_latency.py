@@ -18,7 +18,7 @@ from itertools import pairwise
 import httpx
 from benchmarks.engines import engine, loaded, middle, table
 
-from specdeck.engine.control.client import EngineClient
+from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.control.protocol import Change
 
 STREAMS = 8

@@ -14,7 +14,7 @@ from collections import defaultdict
 
 from benchmarks.engines import engine, loaded, middle, table, window
 
-from specdeck.engine.control.client import EngineClient
+from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.control.protocol import Change
 
 PROFILES = ("predictable", "hard")

@@ -17,8 +17,8 @@ from typing import Any
 
 import httpx
 
+from specdeck.engine.client.engine_client import EngineClient, open_client
 from specdeck.engine.config import load as load_config
-from specdeck.engine.control.client import EngineClient, client
 from specdeck.engine.demo.load import PATIENCE, Load, run
 from specdeck.engine.demo.profiles import PROFILES
 from specdeck.engine.launch.argv import argv, environment
@@ -43,7 +43,7 @@ class Flown:
 
     def client(self) -> EngineClient:
         """For its pages and its control."""
-        return client(self.url, token=lambda: self.token_file.read_text().strip())
+        return open_client(self.url, token=lambda: self.token_file.read_text().strip())
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from benchmarks.engines import table
 from benchmarks.parse_page import RECORDED, grown
 
-from specdeck.engine.control.client import client
+from specdeck.engine.client.engine_client import open_client
 from specdeck.engine.control.protocol import PREFIX, PROTOCOL, EngineState
 from specdeck.engine.metrics.scrape import readings
 
@@ -61,7 +61,7 @@ async def followed(port: int, engines: int, seconds: float) -> tuple[float, int]
 
     async def follow() -> None:
         nonlocal taken
-        async for reading in readings(client(f"http://127.0.0.1:{port}"), every=1.0):
+        async for reading in readings(open_client(f"http://127.0.0.1:{port}"), every=1.0):
             assert reading.up
             assert reading.state is not None
             taken += 1

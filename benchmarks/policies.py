@@ -33,7 +33,7 @@ from benchmarks.engines import Flown, engine
 from benchmarks.policies_table import Visit, read, report
 from benchmarks.policy_record import steps
 
-from specdeck.engine.control.client import EngineClient
+from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.control.protocol import Change
 from specdeck.engine.demo.load import PATIENCE, Load, run
 from specdeck.engine.demo.profiles import PROFILES, Phase, Profile

@@ -22,7 +22,7 @@ from typing import Any
 import httpx
 from benchmarks.engines import Flown, engine, loaded
 
-from specdeck.engine.control.client import EngineClient
+from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.control.protocol import PREFIX, Change
 
 SETTLE_S = 0.1

@@ -21,8 +21,8 @@ from specdeck.console.screens.dialog import Choice, Dialog
 from specdeck.console.screens.live import LiveScreen
 from specdeck.console.screens.steering import Desk
 from specdeck.console.settings import Settings
-from specdeck.console.view.cell import Row
-from specdeck.console.view.words import LocalTime
+from specdeck.console.widgets.cells import Row
+from specdeck.console.widgets.format import LocalTime
 
 if TYPE_CHECKING:
     from specdeck.console.bench import Bench
@@ -116,7 +116,7 @@ class Console(App[str]):
 
     def get_driver_class(self) -> type[Driver]:
         """The driver that leaves out unchanged cells, unless another one was asked for."""
-        from specdeck.console.driver import SparingDriver
+        from specdeck.console.terminal.driver import SparingDriver
 
         return SparingDriver
 

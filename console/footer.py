@@ -8,7 +8,7 @@ from typing import Final
 from rich.cells import cell_len
 
 from specdeck.console.keys import Key, Place, of, spelt
-from specdeck.console.view.cell import Cell, Line, Row
+from specdeck.console.widgets.cells import Cell, Cells, Row
 
 _K: Final = "k"
 """Stands for both keys that step k."""
@@ -74,7 +74,7 @@ def footer(
 
 def _entry(
     known: Mapping[str, Key], name: str, keymap: Mapping[str, str], gap: str, *, brief: bool
-) -> Line:
+) -> Cells:
     if name == _K:
         more, less = spelt("k.more", keymap), spelt("k.less", keymap)
         return Cell(f" {more}/{less} ", "key"), Cell("k", "muted")
@@ -87,9 +87,9 @@ def _entry(
     )
 
 
-def _length(entries: list[Line]) -> int:
+def _length(entries: list[Cells]) -> int:
     return sum(cell_len(cell.text) for cells in entries for cell in cells)
 
 
-def _joined(entries: list[Line]) -> Line:
+def _joined(entries: list[Cells]) -> Cells:
     return tuple(cell for cells in entries for cell in cells)

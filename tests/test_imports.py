@@ -20,7 +20,7 @@ def loaded_by(statement: str) -> set[str]:
         ("import specdeck.engine.plugin.core", {"httpx", "pydantic", "textual", "torch", "vllm"}),
         ("import specdeck.engine.policy.pilot", {"httpx", "pydantic", "textual", "torch", "vllm"}),
         ("import specdeck.engine.control.protocol", {"httpx", "pydantic", "yaml", "textual"}),
-        ("import specdeck.console.cli", {"httpx", "textual", "torch", "pydantic", "vllm"}),
+        ("import specdeck.console.cli.main", {"httpx", "textual", "torch", "pydantic", "vllm"}),
         ("import specdeck.console.app", {"torch", "vllm", "transformers"}),
         ("import specdeck.engine.launch.argv", {"torch", "vllm", "textual"}),
         ("import specdeck.engine.demo.load", {"torch", "vllm", "textual"}),

@@ -11,7 +11,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Label, OptionList
 from textual.widgets.option_list import Option
 
-from specdeck.console.view.words import printable
+from specdeck.console.widgets.format import printable
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,8 @@ from specdeck.console.screens.divergence_writing import Writing
 from specdeck.console.screens.steering import SteeringScreen
 from specdeck.console.view import divergence as view
 from specdeck.console.view.divergence import Split
-from specdeck.console.widgets.candidates import Candidates
-from specdeck.console.widgets.flow import Flow
-from specdeck.console.widgets.passage import Passage
-from specdeck.console.widgets.toned import Line
+from specdeck.console.widgets.charts import Candidates
+from specdeck.console.widgets.text import Flow, Line, Passage
 from specdeck.engine.divergence.prompts import Copies, PromptSet, copies, named, prompts
 from specdeck.engine.divergence.race import NAMES
 from specdeck.engine.divergence.report import case_line

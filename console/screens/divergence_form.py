@@ -10,9 +10,9 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
 from specdeck.console.bench import Wishes
-from specdeck.console.view.cell import Cell, Row
 from specdeck.console.view.divergence_wishes import FIELDS, spelt, wishes
-from specdeck.console.widgets.toned import Line
+from specdeck.console.widgets.cells import Cell, Row
+from specdeck.console.widgets.text import Line
 from specdeck.engine.errors import UsageError
 
 

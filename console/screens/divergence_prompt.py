@@ -13,9 +13,9 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList
 
 from specdeck.console import keys
-from specdeck.console.view.cell import Cell, Row, joined
 from specdeck.console.view.divergence import preview
-from specdeck.console.widgets.toned import Line
+from specdeck.console.widgets.cells import Cell, Row, join_cells
+from specdeck.console.widgets.text import Line
 from specdeck.engine.divergence.prompts import BUNDLED, Prompt, PromptSet, prompts, typed
 from specdeck.engine.errors import SpecdeckError
 
@@ -103,7 +103,7 @@ class Picker(ModalScreen[Picked | None]):
         )  # fmt: skip
         count = 0 if self.found is None else self.found.count
         self.query_one("#sets", Line).row = Row(
-            (*joined(names), Cell("  ← →", "key")), (Cell(f"{count} prompts", "muted"),)
+            (*join_cells(names), Cell("  ← →", "key")), (Cell(f"{count} prompts", "muted"),)
         )
         kind = "chat" if self.chat else "completion"
         self.query_one("#pick-keys", Line).row = Row(

@@ -16,9 +16,8 @@ from specdeck.console.screens.divergence_writing import Writing
 from specdeck.console.screens.over import OverScreen, screen
 from specdeck.console.view import divergence as split_view
 from specdeck.console.view import divergence_results as view
-from specdeck.console.widgets.flow import Flow
-from specdeck.console.widgets.progress import ProgressBar
-from specdeck.console.widgets.toned import Line, Rows
+from specdeck.console.widgets.charts import ProgressBar
+from specdeck.console.widgets.text import Flow, Line, Rows
 from specdeck.engine.divergence.canary import history
 from specdeck.engine.divergence.lab import run
 from specdeck.engine.divergence.runner import Found, Progress

@@ -8,7 +8,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Label, OptionList
 from textual.widgets.option_list import Option
 
-from specdeck.console.view.words import printable
+from specdeck.console.widgets.format import printable
 
 
 class AgainstScreen(ModalScreen[str]):

@@ -14,15 +14,14 @@ from textual.widgets import Input
 from textual.worker import Worker
 
 from specdeck.console import keys, pictures
-from specdeck.console.renderables.row import wrapped
 from specdeck.console.screens.over import OverScreen
 from specdeck.console.screens.steering import SteeringScreen
 from specdeck.console.view import fingerprint as view
-from specdeck.console.view.cell import Cell, Row, heading
 from specdeck.console.view.fingerprint import Against
 from specdeck.console.view.fingerprint_list import Listing, moves
 from specdeck.console.view.fingerprint_tree import Node, Place, entries, opened, tree
-from specdeck.console.widgets.toned import Line, Notice, Rows
+from specdeck.console.widgets.cells import Cell, Row, heading
+from specdeck.console.widgets.text import Line, Notice, Rows, wrap_rows
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.fingerprint.book import Book
 from specdeck.engine.fingerprint.compare import Comparison, compared
@@ -222,7 +221,7 @@ class FactsScreen(OverScreen):
         text = [row for row in rows if not row.right]
         text += [*view.verdict(self.comparison), *view.unknown(self.seen)]
         most = max(2, self.size.height // 3)
-        return (*whole, *wrapped(text, max(20, self.size.width - 1)))[:most]
+        return (*whole, *wrap_rows(text, max(20, self.size.width - 1)))[:most]
 
     def _heading(self) -> Row:
         facts = sum(node.facts for node in self.nodes)

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specdeck.console.view.cell import Tone
+from specdeck.console.widgets.cells import Tone
 
 if TYPE_CHECKING:
     from specdeck.console.screens.steering import SteeringScreen

@@ -9,8 +9,8 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 
 from specdeck.console import keys
-from specdeck.console.view.cell import Cell, Row, heading
-from specdeck.console.widgets.toned import Line, Rows
+from specdeck.console.widgets.cells import Cell, Row, heading
+from specdeck.console.widgets.text import Line, Rows
 
 
 class HelpScreen(ModalScreen[None]):

@@ -13,14 +13,13 @@ from specdeck.console import keys
 from specdeck.console.screens.over import OverScreen, screen
 from specdeck.console.screens.piloting import PilotingScreen
 from specdeck.console.screens.steering import Desk
-from specdeck.console.view import words
-from specdeck.console.view.cell import Bar, Cell, Row, heading
 from specdeck.console.view.live import Live, live
 from specdeck.console.view.series import Series
 from specdeck.console.view.track import Track
-from specdeck.console.widgets.bars import Bars
-from specdeck.console.widgets.chart import Chart
-from specdeck.console.widgets.toned import Feed, Line, Notice, Rows
+from specdeck.console.widgets import format
+from specdeck.console.widgets.cells import Bar, Cell, Row, heading
+from specdeck.console.widgets.charts import Bars, Chart
+from specdeck.console.widgets.text import Feed, Line, Notice, Rows
 
 _ONE_CHART: Final = ("", "-only-tokens", "-only-acceptance")
 """Classes that `m` goes through: both charts, one, the other."""
@@ -61,11 +60,11 @@ class LiveScreen(PilotingScreen):
         yield Notice(id="notice", classes="-empty").data_bind(rows=LiveScreen.notice)
         yield Rows(id="compact").data_bind(rows=LiveScreen.compact)
         with Horizontal(id="charts"):
-            yield Chart("tokens/s", words.tick, id="tokens", moment=moment).data_bind(
+            yield Chart("tokens/s", format.tick, id="tokens", moment=moment).data_bind(
                 series=LiveScreen.tokens
             )
             yield Chart(
-                "acceptance", words.share_tick, id="acceptance", top=1.0, moment=moment
+                "acceptance", format.share_tick, id="acceptance", top=1.0, moment=moment
             ).data_bind(series=LiveScreen.acceptance)
         with Horizontal(id="panels"):
             yield Bars("acceptance by position", id="positions").data_bind(
@@ -91,7 +90,7 @@ class LiveScreen(PilotingScreen):
             self.follow(index)
 
     def _moment(self, t: float) -> str:
-        return words.at(t, self.desk.local)
+        return format.at(t, self.desk.local)
 
     def show(self) -> None:
         """Bring the selected engine's state onto the screen."""

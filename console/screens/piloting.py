@@ -18,7 +18,7 @@ from specdeck.engine.control.protocol import Applied, Change
 from specdeck.engine.errors import Conflict, SpecdeckError
 
 if TYPE_CHECKING:
-    from specdeck.engine.control.client import EngineClient
+    from specdeck.engine.client.engine_client import EngineClient
     from specdeck.engine.control.tuning import Tuning
     from specdeck.engine.metrics.reading import Reading
     from specdeck.engine.sweep.runner import Progress, Sweep

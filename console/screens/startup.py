@@ -11,10 +11,10 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.screen import Screen
 
-from specdeck.console.renderables.bars import bar
 from specdeck.console.view import starting
-from specdeck.console.view.cell import Cell, Row, heading
-from specdeck.console.widgets.toned import Line, Rows
+from specdeck.console.widgets.blocks import bar
+from specdeck.console.widgets.cells import Cell, Row, heading
+from specdeck.console.widgets.text import Line, Rows
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.launch.progress import Progress
 

@@ -14,11 +14,12 @@ from textual.screen import Screen
 
 from specdeck.console import keys
 from specdeck.console.screens.dialog import Choice, Dialog
-from specdeck.console.view import steering, undoing, words
-from specdeck.console.view.cell import NOTHING, Row, Tone
+from specdeck.console.view import steering, undoing
 from specdeck.console.view.folding import after
 from specdeck.console.view.steering import Refusal
 from specdeck.console.view.track import Track, Want
+from specdeck.console.widgets import format
+from specdeck.console.widgets.cells import NOTHING, Row, Tone
 from specdeck.engine.control.protocol import Applied, Change
 from specdeck.engine.errors import SpecdeckError
 
@@ -47,7 +48,7 @@ class Desk:
     load: Load | None = None
     clock: Callable[[], float] = time.time
     """Unix time, seconds."""
-    local: words.LocalTime = time.localtime
+    local: format.LocalTime = time.localtime
     steady: Callable[[], float] = time.monotonic
     """Seconds of a clock that is never set."""
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep

@@ -12,10 +12,10 @@ from specdeck.console.screens.over import OverScreen
 from specdeck.console.screens.piloting import PilotingScreen
 from specdeck.console.screens.steering import SteeringScreen
 from specdeck.console.view import panels, sweeping, tuning
-from specdeck.console.view.cell import heading
 from specdeck.console.view.tuning_curve import curve
-from specdeck.console.widgets.curve import CurveBars
-from specdeck.console.widgets.toned import Feed, Line, Notice
+from specdeck.console.widgets.cells import heading
+from specdeck.console.widgets.charts import CurveBars
+from specdeck.console.widgets.text import Feed, Line, Notice
 
 LOOK_S = 1.0
 _NORMAL = 72

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from specdeck.console.view.cell import Bar, Cell, Row, Tone, heading
-from specdeck.console.view.words import Spelt, printable
+from specdeck.console.widgets.cells import Bar, Cell, Row, Tone, heading
+from specdeck.console.widgets.format import Spelt, printable
 
 if TYPE_CHECKING:
     from specdeck.engine.divergence.arms import Arm, Name

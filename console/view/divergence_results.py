@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from specdeck.console.view.cell import Cell, Row, Tone, joined
-from specdeck.console.view.words import printable
+from specdeck.console.widgets.cells import Cell, Row, Tone, join_cells
+from specdeck.console.widgets.format import printable
 
 if TYPE_CHECKING:
-    from specdeck.console.view.words import LocalTime, Spelt
+    from specdeck.console.widgets.format import LocalTime, Spelt
     from specdeck.engine.divergence.earlier import Line
     from specdeck.engine.divergence.runner import Progress
     from specdeck.engine.store.checks import Run
@@ -79,7 +79,7 @@ def progress_row(
     if stopped:
         then = "goes on" if kept else "begins again"
         right.append(Cell(f"stopped; {spelt('results.again')} {then} ", "warn"))
-    return Row((Cell(f" {what} ", "strong"), *joined(tuple(words))), joined(tuple(right)))
+    return Row((Cell(f" {what} ", "strong"), *join_cells(tuple(words))), join_cells(tuple(right)))
 
 
 def summary(data: Data, *, replay: bool) -> tuple[Row, ...]:
@@ -205,7 +205,7 @@ def panes(shown: str, counts: Mapping[str, int | None]) -> Row:
              "strong" if name == shown else "muted", f"screen.show_pane('{name}')")
         for name, n in counts.items()
     ]  # fmt: skip
-    return Row((Cell(" "), *joined(tuple(cells), "│ ")), fill="─")
+    return Row((Cell(" "), *join_cells(tuple(cells), "│ ")), fill="─")
 
 
 def earlier_heading() -> Row:

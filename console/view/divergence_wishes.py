@@ -64,7 +64,7 @@ def wishes(texts: Mapping[str, str]) -> Wishes:
 def _reference(text: str) -> str | None:
     if not text:
         return None
-    from specdeck.engine.control.address import engine_url
+    from specdeck.engine.client.address import engine_url
 
     # A name from `ps` is one word; it is looked up when it is asked.
     return text if text.replace("-", "").replace("_", "").isalnum() else engine_url(text)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from specdeck.console.view import figures, panels
-from specdeck.console.view.cell import Cell, Row, fact, faded_row
 from specdeck.console.view.track import Track
-from specdeck.console.view.words import LocalTime, Spelt, at
+from specdeck.console.widgets.cells import Cell, Row, fact, fade_row
+from specdeck.console.widgets.format import LocalTime, Spelt, at
 
 
 def events(track: Track, local: LocalTime, most: int = 40) -> tuple[Row, ...]:
@@ -30,7 +30,7 @@ def compact(track: Track, local: LocalTime, spelt: Spelt) -> tuple[Row, ...]:
     body = (*charted, serve[0], serve[2], serve[3])
     trouble = panels.notice(track, None, local, spelt)
     if track.up is False:
-        return (*trouble, *(_indented(faded_row(row)) for row in body))
+        return (*trouble, *(_indented(fade_row(row)) for row in body))
     return (panels.brief_control(track), *trouble[:1], *map(_indented, body))
 
 

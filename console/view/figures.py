@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from specdeck.console.view.cell import BLANK, Bar, Cell, Row, Tone, fact, joined
 from specdeck.console.view.fingerprint_badge import names
 from specdeck.console.view.track import Track
-from specdeck.console.view.words import (
+from specdeck.console.widgets.cells import BLANK, Bar, Cell, Row, Tone, fact, join_cells
+from specdeck.console.widgets.format import (
     DASH,
     count,
     gibibytes,
     milliseconds,
     number,
     percent,
-    shortened,
+    shorten,
 )
-from specdeck.engine.metrics.quantile import quantile
 from specdeck.engine.metrics.reading import Gpu, Reading
-from specdeck.engine.metrics.sample import Histogram
+from specdeck.engine.metrics.sample import Histogram, quantile
 from specdeck.engine.metrics.window import Window
 
 
@@ -56,14 +55,14 @@ def speculation(track: Track) -> tuple[Row, ...]:
         fact("output from drafts", _cell(percent(share), "strong")),
         fact("runner", _cell(runner, tone)),
         _names(track, ours, tone),
-        fact("vLLM's", _cell(shortened(vllms, 18), tone)),
+        fact("vLLM's", _cell(shorten(vllms, 18), tone)),
     )
 
 
 def _names(track: Track, path: str | None, tone: Tone) -> Row:
     """All three names, or the path's alone where nobody looked behind it."""
     if track.named is None:
-        return fact("fingerprint", _cell(shortened(path, 13), tone))
+        return fact("fingerprint", _cell(shorten(path, 13), tone))
     return names(track.named, path, live=track.up is True)
 
 
@@ -105,7 +104,7 @@ def preemptions(window: Window | None) -> Cell:
 
 
 def _pair(first: str, second: str, tone: Tone) -> tuple[Cell, ...]:
-    return joined((_cell(first, "strong"), _cell(second, tone)))
+    return join_cells((_cell(first, "strong"), _cell(second, tone)))
 
 
 def _latency(histogram: Histogram | None) -> tuple[Cell, ...]:
@@ -115,7 +114,7 @@ def _latency(histogram: Histogram | None) -> tuple[Cell, ...]:
     if half is None and most is None:
         return (BLANK,)
     cells = _cell(milliseconds(half), "strong"), _cell(milliseconds(most), "strong")
-    return (*joined(cells), Cell(" ms", "muted"))
+    return (*join_cells(cells), Cell(" ms", "muted"))
 
 
 def _cell(text: str, tone: Tone = "plain") -> Cell:
@@ -149,7 +148,7 @@ def gpus(reading: Reading | None) -> Row:
         Cell(f"{gibibytes(used)} of {gibibytes(whole)} GiB"),
         Cell(f"{count(power)} W"),
     )
-    return Row((Cell(name, "muted"), *joined(cells)))
+    return Row((Cell(name, "muted"), *join_cells(cells)))
 
 
 def _mean(found: tuple[Gpu, ...]) -> float | None:

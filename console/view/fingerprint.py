@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from specdeck.console.view.cell import BLANK, Cell, Line, Row, Tone, joined
 from specdeck.console.view.track import Track
-from specdeck.console.view.words import LocalTime, Spelt, at, oneline, percent
+from specdeck.console.widgets.cells import BLANK, Cell, Cells, Row, Tone, join_cells
+from specdeck.console.widgets.format import LocalTime, Spelt, at, oneline, percent
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.fingerprint.compare import OWN_STOOD_STILL, Comparison, Verdict
 from specdeck.engine.fingerprint.seen import Progress, Seen
@@ -38,7 +38,7 @@ def title(name: str, url: str, against: Against | None, where: str | None, spelt
     """Which engine, and what it is compared with."""
     address = url.removeprefix("http://")
     engine = (Cell(name, "strong"), *((Cell(address, "muted"),) if address != name else ()))
-    left = (Cell(" fingerprint  ", "accent"), *joined(engine))
+    left = (Cell(" fingerprint  ", "accent"), *join_cells(engine))
     if against is None:
         pins, compares = spelt("fingerprint.pin"), spelt("fingerprint.against")
         hint = Cell(f"no pin: {pins} pins it, {compares} compares ", "muted")
@@ -90,10 +90,10 @@ def _name(layer: str, name: str | None, covers: str, moved: bool | None, label: 
         Cell(f"{name or BLANK.text:<21}", "strong" if name else "muted"),
     )
     partial = (Cell("partial", "warn"),) if name and "~" in name else ()
-    verdicts: dict[bool | None, Line] = {
+    verdicts: dict[bool | None, Cells] = {
         True: (Cell(f"≠ {label}", "bad"),), False: (Cell(f"= {label}", "good"),), None: (),
     }  # fmt: skip
-    right = (*joined((*partial, *verdicts[moved]), "  "), Cell(" "))
+    right = (*join_cells((*partial, *verdicts[moved]), "  "), Cell(" "))
     return Row((*left, Cell(f"  {covers}", "muted")), right)
 
 
@@ -174,7 +174,7 @@ def probing(done: int, of: int) -> Row:
     return Row((text,), (*_bar(done / of if of else 0), Cell(" ")))
 
 
-def _bar(share: float, width: int = 16) -> Line:
+def _bar(share: float, width: int = 16) -> Cells:
     full = round(min(1.0, share) * width)
     return (Cell("━" * full, "accent"), Cell("━" * (width - full), "rule"), Cell(f" {share:>4.0%}"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specdeck.console.view.cell import BLANK, Cell, Line, Row, Tone
+from specdeck.console.widgets.cells import BLANK, Cell, Cells, Row, Tone
 
 if TYPE_CHECKING:
     from specdeck.engine.fingerprint.drift import Sight
@@ -64,7 +64,7 @@ def names(found: Named, path: str | None, *, live: bool) -> Row:
     return Row((Cell("sd1:", "muted"),), right, shorter=tuple(shorter))
 
 
-def _names(found: Named, path: str, count: int, live: bool) -> Line:
+def _names(found: Named, path: str, count: int, live: bool) -> Cells:
     layers = (("build", found.build), ("path", path), ("behaviour", found.behaviour))
     cells: list[Cell] = []
     for layer, name in layers:
@@ -78,7 +78,7 @@ def _names(found: Named, path: str, count: int, live: bool) -> Line:
     return tuple(cells)
 
 
-def badge(found: Named | None) -> Line:
+def badge(found: Named | None) -> Cells:
     """What stands beside up and armed while a name differs from its pin.
 
     >>> badge(Named("b", "p", pinned=True, differs="path"))[0].text

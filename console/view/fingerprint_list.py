@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from specdeck.console.view.cell import Cell, Row
 from specdeck.console.view.fingerprint_tree import Entry, Place
+from specdeck.console.widgets.cells import Cell, Row
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from specdeck.console.view.cell import Cell, Row, Tone
-from specdeck.console.view.words import oneline
+from specdeck.console.widgets.cells import Cell, Row, Tone
+from specdeck.console.widgets.format import oneline
 from specdeck.engine.fingerprint.compare import Comparison, Difference
 
 Place = tuple[str, ...]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from specdeck.console.view import news
 from specdeck.console.view.track import POINTS, Point, Track
-from specdeck.console.view.words import duration
+from specdeck.console.widgets.format import duration
 from specdeck.engine.metrics.reading import Reading
 
 

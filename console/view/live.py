@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specdeck.console.view import feed, figures, panels, series
-from specdeck.console.view.cell import NOTHING, Bar, Row, faded_row
 from specdeck.console.view.series import EMPTY, Series
 from specdeck.console.view.track import Track
-from specdeck.console.view.words import LocalTime, Spelt
+from specdeck.console.widgets.cells import NOTHING, Bar, Row, fade_row
+from specdeck.console.widgets.format import LocalTime, Spelt
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def live(
     """What to show of `track`, which is the selected one or an older state of it."""
     spec, serve = figures.speculation(track), figures.traffic(track)
     if track.up is False:
-        spec, serve = tuple(map(faded_row, spec)), tuple(map(faded_row, serve))
+        spec, serve = tuple(map(fade_row, spec)), tuple(map(fade_row, serve))
     return Live(
         identity=panels.title(track, armed=armed),
         engines=panels.strip(tracks, selected, spelt),

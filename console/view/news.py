@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from specdeck.console.view.track import Said, Track
-from specdeck.console.view.words import duration
+from specdeck.console.widgets.format import duration
 from specdeck.engine.control.protocol import EngineState, Mode
 
 REASONS_APART_S: Final = 5.0

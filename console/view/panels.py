@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from specdeck.console.view.cell import BLANK, Cell, Line, Row, Tone, faded, faded_row, joined
 from specdeck.console.view.fingerprint_badge import badge
 from specdeck.console.view.track import Track
-from specdeck.console.view.words import LocalTime, Spelt, at, duration, oneline
+from specdeck.console.widgets.cells import BLANK, Cell, Cells, Row, Tone, fade, fade_row, join_cells
+from specdeck.console.widgets.format import LocalTime, Spelt, at, duration, oneline
 from specdeck.engine.control.protocol import EngineState
 from specdeck.engine.metrics.reading import Reading
 
@@ -31,7 +31,7 @@ def _armed(armed: bool) -> Cell:
     return Cell("armed", "warn") if armed else Cell("read-only", "muted")
 
 
-def _identity(track: Track) -> Line:
+def _identity(track: Track) -> Cells:
     cells = [Cell(track.name, "strong")]
     address = track.url.removeprefix("http://")
     if address != track.name:
@@ -45,7 +45,7 @@ def _identity(track: Track) -> Line:
     if state is not None:
         tone: Tone = "muted" if track.up and track.state is None else "plain"
         cells.append(Cell(state.method or "no speculation", tone))
-    return joined(tuple(cells))
+    return join_cells(tuple(cells))
 
 
 def strip(tracks: tuple[Track, ...], selected: int, spelt: Spelt) -> Row:
@@ -66,11 +66,11 @@ def strip(tracks: tuple[Track, ...], selected: int, spelt: Spelt) -> Row:
 def control(track: Track) -> Row:
     """k as it was asked for, as the engine applies it, and as the counters show it."""
     if track.up is False and track.figures is not None:
-        return faded_row(control(replace(track, reading=track.figures)))
+        return fade_row(control(replace(track, reading=track.figures)))
     cells = [Cell(" k ", "strong")]
     if track.known is not None:
         told = _told(track, track.known)
-        cells += told if track.state is not None else faded(told)
+        cells += told if track.state is not None else fade(told)
     cells += [Cell(" observed ", "muted"), observed(track)]
     k_max = k_max_of(track)
     cells += [Cell("  of ", "muted"), Cell(str(k_max)) if k_max is not None else BLANK]
@@ -78,7 +78,7 @@ def control(track: Track) -> Row:
     return Row(tuple(cells), right, shorter=tuple(shorter))
 
 
-def _told(track: Track, state: EngineState) -> Line:
+def _told(track: Track, state: EngineState) -> Cells:
     """What was asked for and what the engine applies; a policy asks for what it likes."""
     wanted = _wanted(track)
     agreed = wanted in (str(state.k), AUTO)
@@ -102,7 +102,7 @@ def brief_control(track: Track) -> Row:
     state = track.known
     tone: Tone = "muted" if track.state is None else "strong"
     told = () if state is None else (Cell(_wanted(track), tone), Cell(str(state.k), tone))
-    left = (Cell(" k ", "strong"), *joined((*told, observed(track))))
+    left = (Cell(" k ", "strong"), *join_cells((*told, observed(track))))
     if state is None:
         return Row(left)
     return Row(left, (*_modes(track)[0][:1], Cell(" ")), shorter=((),))
@@ -135,7 +135,7 @@ def k_max_of(track: Track) -> int | None:
     return None if figures.sample is None else figures.sample.k_max
 
 
-def _modes(track: Track) -> tuple[Line, ...]:
+def _modes(track: Track) -> tuple[Cells, ...]:
     """Mode, policy and what is out of the ordinary, the longest first, the last one empty."""
     state = track.known
     if state is None:
@@ -152,12 +152,12 @@ def _modes(track: Track) -> tuple[Line, ...]:
         shortest,
         breaker or shortest,
     )
-    lines = tuple((*joined(cells), Cell(" ")) for cells in dict.fromkeys(choices))
-    shown = lines if track.state is not None else tuple(map(faded, lines))
+    lines = tuple((*join_cells(cells), Cell(" ")) for cells in dict.fromkeys(choices))
+    shown = lines if track.state is not None else tuple(map(fade, lines))
     return (*shown, ())
 
 
-def _mode(track: Track, state: EngineState) -> tuple[Line, ...]:
+def _mode(track: Track, state: EngineState) -> tuple[Cells, ...]:
     """Mode, the way back, policy, breaker and lease; an empty line where there is none."""
     wanted, policy = track.mode_wanted or state.mode, track.policy_wanted or state.policy
     tone: Tone = "accent" if wanted == "target-only" else "good"
@@ -171,7 +171,7 @@ def _mode(track: Track, state: EngineState) -> tuple[Line, ...]:
     )
 
 
-def _borrowed(track: Track, state: EngineState) -> Line:
+def _borrowed(track: Track, state: EngineState) -> Cells:
     """The trial under way with its countdown, or the lease."""
     trial = None if track.tuning is None else track.tuning.trial
     if state.trial is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from specdeck.console.view.tuning import value
-from specdeck.console.view.words import printable
+from specdeck.console.widgets.format import printable
 from specdeck.engine.control.protocol import Value
 from specdeck.engine.control.tuning import Parameter
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specdeck.console.view import figures
-from specdeck.console.view.cell import BLANK, Cell
 from specdeck.console.view.track import Track
+from specdeck.console.widgets.cells import BLANK, Cell
 
 
 def first_shown(total: int, width: int) -> int:

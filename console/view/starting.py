@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from specdeck.console.view.cell import Cell, Row, Tone
-from specdeck.console.view.words import duration, oneline
+from specdeck.console.widgets.cells import Cell, Row, Tone
+from specdeck.console.widgets.format import duration, oneline
 from specdeck.engine.launch.progress import STAGES, Progress
 
 _SPOKEN = {

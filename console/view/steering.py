@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from specdeck.console.view import undoing
 from specdeck.console.view.news import short
 from specdeck.console.view.track import Track, Want
-from specdeck.console.view.words import Spelt
+from specdeck.console.widgets.format import Spelt
 from specdeck.engine.control.protocol import Applied, Change, EngineState, with_implied_policy
 from specdeck.engine.errors import Conflict, SpecdeckError
 from specdeck.engine.metrics.reading import Reading

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specdeck.console.view.cell import Cell, Row
 from specdeck.console.view.tuning_curve import Measured, Swept
-from specdeck.console.view.words import LocalTime, Spelt, at, duration
+from specdeck.console.widgets.cells import Cell, Row
+from specdeck.console.widgets.format import LocalTime, Spelt, at, duration
 from specdeck.engine.tuning.schedule import line
 
 if TYPE_CHECKING:  # what a sweep needs is not for the first paint

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final, Literal, Self
 
-from specdeck.console.view.cell import Tone
 from specdeck.console.view.fingerprint_badge import Named
-from specdeck.console.view.words import oneline
+from specdeck.console.widgets.cells import Tone
+from specdeck.console.widgets.format import oneline
 from specdeck.engine.control.protocol import Change, EngineState, Mode, Origin, Policy, Value
 from specdeck.engine.control.tuning import Tuning
 from specdeck.engine.errors import SpecdeckError

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from specdeck.console.view.cell import Cell, Line, Row, Tone
 from specdeck.console.view.track import KEY, Event, Track
-from specdeck.console.view.words import LocalTime, Spelt, at, duration, number, oneline
+from specdeck.console.widgets.cells import Cell, Cells, Row, Tone
+from specdeck.console.widgets.format import LocalTime, Spelt, at, duration, number, oneline
 from specdeck.engine.control.tuning import (
     BreakerTuning,
     Comparison,
@@ -291,5 +291,5 @@ def _event(change: KChange) -> Event:
 
 
 def _line(event: Event, local: LocalTime) -> Row:
-    cells: Line = (Cell(f" {at(event.t, local)}  ", "muted"), Cell(event.text, event.tone))
+    cells: Cells = (Cell(f" {at(event.t, local)}  ", "muted"), Cell(event.text, event.tone))
     return Row(cells)

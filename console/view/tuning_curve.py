@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from specdeck.console.view.cell import NOTHING, Cell, Line, Row, Tone, heading
 from specdeck.console.view.track import Track
-from specdeck.console.view.words import DASH, Spelt, number, percent
+from specdeck.console.widgets.cells import NOTHING, Cell, Cells, Row, Tone, heading
+from specdeck.console.widgets.format import DASH, Spelt, number, percent
 from specdeck.engine.control.tuning import CurvePoint, Outlook, Tuning
 from specdeck.engine.tuning.counterfactual import tokens_by_k
 
@@ -58,7 +58,7 @@ class CurveRow:
     high: float | None
     expected: bool
     """Whether the bar is a forecast, or an old measurement where there is none."""
-    right: tuple[Line, ...]
+    right: tuple[Cells, ...]
     """The figures, the most of them first."""
 
 
@@ -67,7 +67,7 @@ class Curve:
     """Speed over k; empty before anything is known."""
 
     title: Row = NOTHING
-    head: tuple[Line, ...] = ()
+    head: tuple[Cells, ...] = ()
     rows: tuple[CurveRow, ...] = ()
     top: float = 1.0
     note: Row = NOTHING

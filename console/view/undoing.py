@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from specdeck.console.view.track import KEY, Track, Undo, Want
-from specdeck.console.view.words import Spelt
+from specdeck.console.widgets.format import Spelt
 from specdeck.engine.control.protocol import Applied, with_implied_policy
 
 _KEPT = 50

@@ -18,7 +18,7 @@ from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.metrics.window import between
 
 if TYPE_CHECKING:
-    from specdeck.engine.control.client import EngineClient
+    from specdeck.engine.client.engine_client import EngineClient
 
 LEASE_S = 10.0
 """A trial whose watcher is gone is taken back after so long."""

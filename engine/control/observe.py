@@ -12,10 +12,10 @@ from specdeck.engine.control.protocol import KNOBS, Applied, Change, EngineState
 from specdeck.engine.errors import EngineError, SpecdeckError
 from specdeck.engine.metrics.page import parse
 from specdeck.engine.metrics.sample import Sample
-from specdeck.engine.metrics.window import Window, between, restarted
+from specdeck.engine.metrics.window import Window, between, has_restarted
 
 if TYPE_CHECKING:
-    from specdeck.engine.control.client import EngineClient
+    from specdeck.engine.client.engine_client import EngineClient
 
 POLL_S = 0.1
 PATIENCE_S = 20.0
@@ -209,7 +209,7 @@ class _Watch:
             self._last = sample if state.step >= self._after else None
             return False
         window = between(self._last, sample)
-        if window is None and restarted(self._last, sample):
+        if window is None and has_restarted(self._last, sample):
             raise EngineError("the engine was started anew")
         if window is None or not (window.generated or window.drafts):
             return False

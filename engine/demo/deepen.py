@@ -110,7 +110,7 @@ def with_silent_blocks(weights: dict[str, Weight], layers: int) -> dict[str, Wei
     return deeper
 
 
-def deepened(source: Path, layers: int, destination: Path) -> Path:
+def deepen_model(source: Path, layers: int, destination: Path) -> Path:
     """The model folder `destination`: `source` with `layers` layers, made if it is not there yet.
 
     A folder made from the same files is used as it is. The new folder appears whole or not at all,

@@ -1,8 +1,4 @@
-"""Load on an engine: streams of completions after a profile, until told to stop.
-
-As a process (`python -m specdeck.engine.demo.load URL`) it reads profile names from stdin, one a
-line, and stops at its end, so that a parent that is killed leaves no load behind.
-"""
+"""Load on an engine: streams of completions after a profile, until it is stopped."""
 
 from __future__ import annotations
 
@@ -16,15 +12,91 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import httpx
 
-from specdeck.engine.control.tls import verification
-from specdeck.engine.demo.completion import served_model, tokens
+from specdeck.engine.client.http import verification
 from specdeck.engine.demo.profiles import PROFILES, Profile, ask
-from specdeck.engine.errors import EngineError, UsageError
+from specdeck.engine.errors import EngineError, NotAnEngine, Unreachable, UsageError
+
+DONE = "[DONE]"
+
+
+def payload(line: str) -> str | None:
+    """What a line of a server-sent event stream carries; None for the lines between.
+
+    >>> payload('data: {"a": 1}'), payload("data: [DONE]"), payload(": ping"), payload("")
+    ('{"a": 1}', '[DONE]', None, None)
+    """
+    return line.removeprefix("data:").strip() if line.startswith("data:") else None
+
+
+def count_generated(event: dict[str, Any], before: int) -> int:
+    """Tokens of the answer so far, after one more event of its stream.
+
+    vLLM says so in every event when asked to; of a server that does not, an event with text is
+    taken for one token.
+
+    >>> count_generated({"usage": {"completion_tokens": 7}}, 4)
+    7
+    >>> count_generated({"choices": [{"text": "a"}]}, 4), count_generated({"choices": []}, 4)
+    (5, 4)
+    """
+    usage = event.get("usage")
+    if isinstance(usage, dict) and isinstance(usage.get("completion_tokens"), int):
+        return max(before, int(usage["completion_tokens"]))
+    choices = event.get("choices")
+    has_text = isinstance(choices, list) and any(c.get("text") for c in choices)
+    return before + has_text
+
+
+async def served_model(client: httpx.AsyncClient) -> str:
+    """The name of the first model that the engine serves."""
+    response = await client.get("/v1/models")
+    response.raise_for_status()
+    try:
+        return str(response.json()["data"][0]["id"])
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        raise NotAnEngine("/v1/models lists no model") from error
+
+
+async def tokens(client: httpx.AsyncClient, body: dict[str, Any]) -> AsyncIterator[int]:
+    """The tokens that each event of the answer added.
+
+    Raises EngineError when the engine refuses, breaks off or answers something else.
+    """
+    so_far = 0
+    try:
+        async with client.stream("POST", "/v1/completions", json=body) as response:
+            response.raise_for_status()
+            async for line in response.aiter_lines():
+                text = payload(line)
+                if text == DONE:
+                    return
+                if not text:
+                    continue
+                event = _event(text)
+                before, so_far = so_far, count_generated(event, so_far)
+                yield so_far - before
+    except httpx.HTTPError as error:
+        raise Unreachable(str(error) or type(error).__name__) from error
+    raise Unreachable("the answer ended before its last event")
+
+
+def _event(text: str) -> dict[str, Any]:
+    try:
+        event = json.loads(text)
+    except ValueError as error:
+        raise NotAnEngine("an event of the answer is not JSON") from error
+    if not isinstance(event, dict):
+        raise NotAnEngine("an event of the answer is not an object")
+    if "error" in event:
+        raise EngineError(f"the engine broke off: {event['error']}")
+    return event
+
 
 TICK = 0.2
 """Seconds between two looks at how many streams there should be."""
@@ -103,7 +175,7 @@ async def run(load: Load, client: httpx.AsyncClient, *, sleep: Sleep = asyncio.s
     async def stream(index: int) -> None:
         failures = 0
         while index < load.wanted():
-            if await answered(load, client, next(numbers)):
+            if await complete_once(load, client, next(numbers)):
                 failures = 0
             else:
                 failures += 1
@@ -119,7 +191,7 @@ async def run(load: Load, client: httpx.AsyncClient, *, sleep: Sleep = asyncio.s
             await sleep(TICK)
 
 
-async def answered(load: Load, client: httpx.AsyncClient, number: int) -> bool:
+async def complete_once(load: Load, client: httpx.AsyncClient, number: int) -> bool:
     """Send one request, count what comes, and say whether it came to its end."""
     kind = load.profile.at(load.clock() - load.began).kind
     request = ask(kind, load.seed, number)

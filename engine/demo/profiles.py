@@ -11,7 +11,7 @@ from functools import cache
 from random import Random
 from typing import Any, Literal
 
-from specdeck.engine.demo import boilerplate, corpus
+from specdeck.engine.demo import corpus
 
 Kind = Literal["predictable", "hard"]
 PROMPT_CHARACTERS = 360
@@ -101,8 +101,8 @@ def ask(kind: Kind, seed: int, number: int) -> Ask:
 
 def predictable(random: Random) -> Ask:
     """The opening of boilerplate that training never saw, to be gone on with."""
-    kind = random.choice(boilerplate.CODE)
-    text = boilerplate.written(kind, corpus.FIRST_UNSEEN_SEED + random.randrange(10**6))
+    kind = random.choice(corpus.CODE)
+    text = corpus.write_idioms(kind, corpus.FIRST_UNSEEN_SEED + random.randrange(10**6))
     return Ask(_opening(text, PROMPT_CHARACTERS), max_tokens=128)
 
 

@@ -12,7 +12,7 @@ from specdeck.engine.errors import EngineError, Unreachable, Unsupported
 from specdeck.engine.fingerprint.digest import is_partial
 
 if TYPE_CHECKING:
-    from specdeck.engine.control.client import EngineClient
+    from specdeck.engine.client.engine_client import EngineClient
     from specdeck.engine.control.protocol import Capability
     from specdeck.engine.metrics.sample import Sample
 

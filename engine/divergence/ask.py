@@ -10,9 +10,8 @@ from typing import Any
 
 import httpx
 
+from specdeck.engine.client.http import refusal, silence, verification
 from specdeck.engine.client.retry import Retry, TryAgain
-from specdeck.engine.control.refusals import refusal, silence
-from specdeck.engine.control.tls import verification
 from specdeck.engine.divergence import request
 from specdeck.engine.divergence.answer import Answer, Piece, assembled, piece
 from specdeck.engine.divergence.arms import Arm

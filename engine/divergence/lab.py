@@ -26,7 +26,7 @@ from specdeck.engine.store.checks import Checks, Pair, Run
 if TYPE_CHECKING:
     import httpx
 
-    from specdeck.engine.control.client import EngineClient
+    from specdeck.engine.client.engine_client import EngineClient
     from specdeck.engine.divergence.prompts import PromptSet
 
 

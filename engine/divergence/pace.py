@@ -9,11 +9,10 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from specdeck.engine.divergence.arms import counters
-from specdeck.engine.metrics.quantile import quantile
-from specdeck.engine.metrics.sample import Histogram
+from specdeck.engine.metrics.sample import Histogram, quantile
 
 if TYPE_CHECKING:
-    from specdeck.engine.control.client import EngineClient
+    from specdeck.engine.client.engine_client import EngineClient
 
 AIM = 1.05
 """How far production's p95 inter-token latency may rise: half of what is tolerated, as the

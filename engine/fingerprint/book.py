@@ -13,7 +13,7 @@ from specdeck.engine.errors import SpecdeckError
 
 # What a look needs is imported by the first one: a console paints before it.
 if TYPE_CHECKING:
-    from specdeck.engine.control.client import EngineClient
+    from specdeck.engine.client.engine_client import EngineClient
     from specdeck.engine.fingerprint.places import PinFile, Places
     from specdeck.engine.fingerprint.seen import Seen
     from specdeck.engine.fingerprint.webhook import Webhook

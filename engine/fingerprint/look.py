@@ -13,7 +13,7 @@ from specdeck.engine.fingerprint.seen import Progress, Seen, Unread, names_of
 from specdeck.engine.metrics.page import parse
 
 if TYPE_CHECKING:
-    from specdeck.engine.control.client import EngineClient
+    from specdeck.engine.client.engine_client import EngineClient
 
 POLL_S = 0.5
 PATIENCE_S = 600.0

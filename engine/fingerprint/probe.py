@@ -15,7 +15,7 @@ from specdeck.engine.fingerprint.behaviour import Answer, Behaviour, settled
 from specdeck.engine.metrics.page import parse
 
 if TYPE_CHECKING:
-    from specdeck.engine.control.client import EngineClient
+    from specdeck.engine.client.engine_client import EngineClient
     from specdeck.engine.control.protocol import EngineState
 
 RUNS = 3

@@ -10,15 +10,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
-from specdeck.engine.control.address import engine_url, is_local
+from specdeck.engine.client.address import engine_url, is_local
 from specdeck.engine.control.protocol import Applied, Change
 from specdeck.engine.errors import EngineError, Unauthorized, Unsupported
-from specdeck.engine.metrics.gpu import gpus
+from specdeck.engine.metrics.gpu import read_gpus
 from specdeck.engine.metrics.reading import Gpu, Reading
 
 if TYPE_CHECKING:
-    from specdeck.engine.control.client import EngineClient
-    from specdeck.engine.control.token import TokenSource
+    from specdeck.engine.client.engine_client import EngineClient
+    from specdeck.engine.client.token import TokenSource
 
 Gpus = Callable[[], tuple[Gpu, ...] | None]
 
@@ -65,7 +65,7 @@ class Attached:
         name: str | None = None,
         armed: bool = False,
         ended: Callable[[], EngineError | None] = lambda: None,
-        gpus: Gpus = gpus,
+        gpus: Gpus = read_gpus,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -133,7 +133,7 @@ class Attached:
         await self._client.close()
 
     def _token(self) -> str:
-        from specdeck.engine.control.refusals import TOKEN_REMEDY
+        from specdeck.engine.client.http import TOKEN_REMEDY
 
         token = self._client.token()
         if token is None:
@@ -163,11 +163,11 @@ def attach(
     Raises UsageError for a URL that is none, and Unauthorized for `control` without a
     token.
     """
-    from specdeck.engine.control.client import client
-    from specdeck.engine.control.token import no_token
+    from specdeck.engine.client.engine_client import open_client
+    from specdeck.engine.client.token import no_token
 
     base = engine_url(url)
-    attached = Attached(client(base, api_key=api_key, token=token or no_token), name=name)
+    attached = Attached(open_client(base, api_key=api_key, token=token or no_token), name=name)
     if control:
         attached.arm()
     return attached

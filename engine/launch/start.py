@@ -189,7 +189,7 @@ def deepened(config: Config, locations: Locations) -> Config:
     source, layers = Path(config.model), config.deepen.layers
     destination = private(locations.models) / f"{source.name}-{layers}-layers"
     try:
-        made = deepen.deepened(source, layers, destination)
+        made = deepen.deepen_model(source, layers, destination)
     except (OSError, ValueError, KeyError) as error:
         raise StartFailed(f"{source}: cannot be deepened: {error}") from error
     names = config.engine_args.get("served_model_name") or [source.name]

@@ -25,7 +25,7 @@ def _nvml() -> Any:
     return pynvml
 
 
-def gpus(nvml: Callable[[], Any] = _nvml) -> tuple[Gpu, ...] | None:
+def read_gpus(nvml: Callable[[], Any] = _nvml) -> tuple[Gpu, ...] | None:
     """Every GPU at this moment; None where NVML does not answer.
 
     `nvml` gives the initialised library, or None; a test gives one of its own.
@@ -33,20 +33,20 @@ def gpus(nvml: Callable[[], Any] = _nvml) -> tuple[Gpu, ...] | None:
     library = nvml()
     if library is None:
         return None
-    count = _asked(library, library.nvmlDeviceGetCount)
+    count = _ask(library, library.nvmlDeviceGetCount)
     if count is None:
         return None
     return tuple(_gpu(library, index) for index in range(count))
 
 
 def _gpu(library: Any, index: int) -> Gpu:
-    handle = _asked(library, lambda: library.nvmlDeviceGetHandleByIndex(index))
+    handle = _ask(library, lambda: library.nvmlDeviceGetHandleByIndex(index))
     if handle is None:
         return Gpu(index, "unknown", None, None, None, None)
-    name = _asked(library, lambda: library.nvmlDeviceGetName(handle))
-    busy = _asked(library, lambda: library.nvmlDeviceGetUtilizationRates(handle).gpu)
-    memory = _asked(library, lambda: library.nvmlDeviceGetMemoryInfo(handle))
-    milliwatts = _asked(library, lambda: library.nvmlDeviceGetPowerUsage(handle))
+    name = _ask(library, lambda: library.nvmlDeviceGetName(handle))
+    busy = _ask(library, lambda: library.nvmlDeviceGetUtilizationRates(handle).gpu)
+    memory = _ask(library, lambda: library.nvmlDeviceGetMemoryInfo(handle))
+    milliwatts = _ask(library, lambda: library.nvmlDeviceGetPowerUsage(handle))
     return Gpu(
         index=index,
         name=name.decode() if isinstance(name, bytes) else (name or "unknown"),
@@ -57,7 +57,7 @@ def _gpu(library: Any, index: int) -> Gpu:
     )
 
 
-def _asked(library: Any, question: Callable[[], _T]) -> _T | None:
+def _ask(library: Any, question: Callable[[], _T]) -> _T | None:
     """The driver's answer; None for what this GPU or driver does not tell."""
     try:
         return question()

@@ -12,10 +12,10 @@ from specdeck.engine.errors import EngineError, SpecdeckError, Unauthorized, Uns
 from specdeck.engine.metrics.page import parse
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.sample import Sample
-from specdeck.engine.metrics.window import between, restarted
+from specdeck.engine.metrics.window import between, has_restarted
 
 if TYPE_CHECKING:
-    from specdeck.engine.control.client import EngineClient
+    from specdeck.engine.client.engine_client import EngineClient
 
 Clock = Callable[[], float]
 Sleep = Callable[[float], Awaitable[None]]
@@ -74,13 +74,13 @@ class Scraper:
             # Whatever comes back may be another process, with or without the plugin.
             self._ask_again = float("-inf")
             return Reading(t, self._client.url, error=page, control_error=self._control_error)
-        if self._last is not None and restarted(self._last, page) and state is None:
+        if self._last is not None and has_restarted(self._last, page) and state is None:
             self._ask_again = float("-inf")
         return self._reading(t, page, state)
 
     def _reading(self, t: float, sample: Sample, state: EngineState | None) -> Reading:
         last, unbroken = self._last, self._unbroken
-        anew = last is not None and restarted(last, sample)
+        anew = last is not None and has_restarted(last, sample)
         if state is not None:
             anew = anew or self._instance not in (None, state.instance)
             self._instance = state.instance

@@ -89,7 +89,7 @@ def between(older: Sample, newer: Sample) -> Window | None:
     when the two speak of different models or numbers of data-parallel engines.
     """
     seconds = newer.at - older.at
-    if not seconds > 0 or _others(older, newer) or restarted(older, newer):
+    if not seconds > 0 or _others(older, newer) or has_restarted(older, newer):
         return None
     deltas: dict[str, Any] = {
         name: _difference(getattr(older, name), getattr(newer, name)) for name in _COUNTED
@@ -97,7 +97,7 @@ def between(older: Sample, newer: Sample) -> Window | None:
     return Window(seconds=seconds, **deltas)
 
 
-def restarted(older: Sample, newer: Sample) -> bool:
+def has_restarted(older: Sample, newer: Sample) -> bool:
     """Whether the two samples come from two lives of the engine."""
     start, later_start = older.process_start, newer.process_start
     if start is not None and later_start is not None:

@@ -16,9 +16,8 @@ from specdeck.console.screens.dialog import Dialog
 from specdeck.console.screens.help import HelpScreen
 from specdeck.console.screens.live import LiveScreen
 from specdeck.console.settings import Settings
-from specdeck.console.widgets.chart import Chart
-from specdeck.console.widgets.curve import CurveBars
-from specdeck.console.widgets.toned import Rows
+from specdeck.console.widgets.charts import Chart, CurveBars
+from specdeck.console.widgets.text import Rows
 from specdeck.engine.control.protocol import Applied, Capability, Change, LastChange
 from specdeck.engine.errors import Conflict, SpecdeckError, UsageError
 from specdeck.engine.launch.progress import Progress

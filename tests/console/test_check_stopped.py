@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from specdeck.console.commandline.check_stopped import Standing
+from specdeck.console.cli.check_stopped import Standing
 from specdeck.engine.divergence.arms import Arm, Facts
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from specdeck.console.cli import COMMANDS, outcome
-from specdeck.console.commandline.stop import Teller
+from specdeck.console.cli.main import COMMANDS, outcome
+from specdeck.console.cli.stop import Teller
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.launch import session
 from specdeck.engine.launch.process import Stopping
@@ -244,7 +244,7 @@ def test_an_interrupt_is_130_and_silent() -> None:
 
 def test_help_imports_nothing_heavy() -> None:
     script = (
-        "import sys; from specdeck.console.cli import outcome; outcome(['--help']); "
+        "import sys; from specdeck.console.cli.main import outcome; outcome(['--help']); "
         "heavy = {'textual', 'httpx', 'pydantic', 'yaml', 'psutil', 'asyncio', 'sqlite3'}; "
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
     )

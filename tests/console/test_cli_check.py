@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from specdeck.console.cli import outcome
+from specdeck.console.cli.main import outcome
 from specdeck.engine.control.protocol import PREFIX, TOKEN_HEADER, Capability, EngineState
 from specdeck.engine.errors import UsageError
 
@@ -515,7 +515,7 @@ def test_the_code_of_a_failed_check_stays_where_its_report_cannot_be_written(
 def test_a_report_is_written_though_nobody_hears(
     engine: Server, prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from specdeck.console.commandline import checking
+    from specdeck.console.cli import checking
 
     def gone(data: object) -> None:
         raise OSError(28, "No space left on device")
@@ -534,7 +534,7 @@ def test_a_canary_goes_on_where_a_report_cannot_be_written(
     capsys: Captured,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from specdeck.console.commandline import checking
+    from specdeck.console.cli import checking
 
     words = ["check", engine.url, "--prompts", str(prompts), "--limit", "3", "--json"]
     assert outcome(words) == 1
@@ -561,7 +561,7 @@ def test_an_engine_that_is_away_is_code_3(capsys: Captured) -> None:
 
 
 def test_a_canary_reads_its_prompts_anew_for_each_check(tmp_path: Path) -> None:
-    from specdeck.console.commandline.checking import read_again
+    from specdeck.console.cli.checking import read_again
     from specdeck.engine.divergence.prompts import prompts
 
     path = tmp_path / "mine.txt"

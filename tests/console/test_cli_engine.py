@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from specdeck.console.cli import outcome
-from specdeck.console.commandline.check_trip import tripped
+from specdeck.console.cli.check_trip import tripped
+from specdeck.console.cli.main import outcome
 from specdeck.engine.control.protocol import PREFIX, TOKEN_HEADER, Capability, EngineState
 from specdeck.engine.control.tuning import BreakerTuning, TrialTuning, Tuning
 from specdeck.engine.store.audit import AuditLog

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from specdeck.console.cli import outcome
-from specdeck.console.commandline.fingerprint_book import book
+from specdeck.console.cli.fingerprint_book import book
+from specdeck.console.cli.main import outcome
 from specdeck.engine.control.protocol import PREFIX
 from specdeck.engine.fingerprint.seen import names_of
 from specdeck.engine.fingerprint.webhook import Webhook

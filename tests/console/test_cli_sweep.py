@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from specdeck.console.cli import outcome
-from specdeck.console.commandline import sweep_words as words
-from specdeck.console.commandline.common import INTERRUPTED, until_signal
-from specdeck.console.commandline.engines import Access
-from specdeck.console.commandline.sweep import Asked, Screen, swept
+from specdeck.console.cli import sweep_words as words
+from specdeck.console.cli.common import INTERRUPTED, until_signal
+from specdeck.console.cli.engines import Access
+from specdeck.console.cli.main import outcome
+from specdeck.console.cli.sweep import Asked, Screen, swept
 from specdeck.engine.control.protocol import Applied, Capability, Change, LastChange, Lease, Step
 from specdeck.engine.sweep.runner import Progress
 
 if TYPE_CHECKING:
     from tests.console.conftest import Kit
 
-    from specdeck.engine.control.client import EngineClient
+    from specdeck.engine.client.engine_client import EngineClient
     from specdeck.engine.control.protocol import EngineState
 
 

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from specdeck.console.commandline.common import INTERRUPTED, until_signal
+from specdeck.console.cli.common import INTERRUPTED, until_signal
 
 
 async def stopped(number: signal.Signals, *, tidied: Exception | None = None) -> int:

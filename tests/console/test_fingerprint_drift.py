@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from specdeck.console.commandline.fingerprint_drift import Teller
-from specdeck.console.commandline.fingerprint_every import Exports, Round, again
+from specdeck.console.cli.fingerprint_drift import Teller
+from specdeck.console.cli.fingerprint_every import Exports, Round, again
 from specdeck.engine.errors import Unreachable
 from specdeck.engine.fingerprint.drift import Follower, Judge
 from specdeck.engine.fingerprint.pins import write

@@ -16,7 +16,7 @@ from specdeck.console.screens.dialog import Dialog
 from specdeck.console.screens.fingerprint import FingerprintScreen
 from specdeck.console.screens.fingerprint_against import AgainstScreen
 from specdeck.console.screens.live import LiveScreen
-from specdeck.engine.control.client import EngineClient, client
+from specdeck.engine.client.engine_client import EngineClient, open_client
 from specdeck.engine.control.protocol import PREFIX, Capability, EngineState
 from specdeck.engine.fingerprint.book import Book
 from specdeck.engine.fingerprint.seen import names_of
@@ -117,7 +117,7 @@ class Bench:
     def open(self, engine: str) -> EngineClient:
         served = self.others.get(engine, self.served)
         url = engine if "://" in engine else f"http://{engine}"
-        return client(url, transport=httpx.MockTransport(served))
+        return open_client(url, transport=httpx.MockTransport(served))
 
     @property
     def book(self) -> Book:

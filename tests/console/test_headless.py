@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from specdeck.console.commandline import headless
+from specdeck.console.cli import headless
 from specdeck.engine.control.protocol import PREFIX
 from specdeck.engine.errors import StartFailed, Unauthorized
 from specdeck.engine.launch.registry import Record

@@ -12,12 +12,11 @@ import pytest
 
 from specdeck.console.app import Console
 from specdeck.console.screens.live import LiveScreen
-from specdeck.console.widgets.curve import CurveBars
-from specdeck.console.widgets.toned import Feed, Rows
+from specdeck.console.widgets.charts import CurveBars
+from specdeck.console.widgets.text import Feed, Rows
 from specdeck.engine.errors import Unsupported
 from specdeck.engine.launch.replay import Replayed
-from specdeck.engine.metrics.recording import recording
-from specdeck.engine.metrics.status import status
+from specdeck.engine.metrics.recording import read_recording, reading_as_json
 
 if TYPE_CHECKING:
     from tests.console.conftest import Kit, MakeConsole
@@ -34,10 +33,10 @@ async def instant(seconds: float) -> None:
 def replayed(kit: type[Kit], console: MakeConsole, tmp_path: Path) -> Callable[..., Console]:
     """A console on a recording of ten seconds."""
     tape = tmp_path / "samples.jsonl"
-    tape.write_text("".join(json.dumps(status(one)) + "\n" for one in kit.run(10)))
+    tape.write_text("".join(json.dumps(reading_as_json(one)) + "\n" for one in kit.run(10)))
 
     def make(sleep: Callable[[float], Awaitable[None]] = instant) -> Console:
-        found = recording(tape)
+        found = read_recording(tape)
         engines = [Replayed(found, url, sleep=sleep) for url in found.engines]
         return console(*engines)
 

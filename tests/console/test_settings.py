@@ -13,7 +13,7 @@ from textual.screen import Screen
 from specdeck.console import keys, theme
 from specdeck.console.footer import footer
 from specdeck.console.settings import Settings, read
-from specdeck.console.view.cell import Row
+from specdeck.console.widgets.cells import Row
 from specdeck.engine.errors import ConfigError
 
 

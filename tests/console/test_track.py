@@ -9,11 +9,11 @@ import pytest
 from rich.style import Style
 
 from specdeck.console import keys
-from specdeck.console.renderables import row as draw
 from specdeck.console.view import figures, panels, series, steering, undoing
-from specdeck.console.view.cell import Cell, Row
 from specdeck.console.view.folding import after
 from specdeck.console.view.track import Track, Want
+from specdeck.console.widgets import text as draw
+from specdeck.console.widgets.cells import Cell, Row
 from specdeck.engine.control.protocol import Applied, Capability, LastChange, Lease
 from specdeck.engine.errors import Conflict, Unsupported
 from specdeck.engine.metrics.reading import Reading
@@ -32,7 +32,7 @@ def track(readings: list[Reading]) -> Track:
 
 def drawn(row: Row, width: int) -> str:
     """The row as a terminal of that width shows it."""
-    return draw.row(row, width, lambda tone: Style()).text
+    return draw.row_strip(row, width, lambda tone: Style()).text
 
 
 def words(found: Track) -> list[str]:

@@ -15,8 +15,8 @@ from specdeck.console.screens.parameters import ParametersScreen
 from specdeck.console.screens.trial import TrialDialog
 from specdeck.console.screens.tuning import TuningScreen
 from specdeck.console.view.parameters import parsed
-from specdeck.console.widgets.curve import CurveBars
-from specdeck.console.widgets.toned import Feed
+from specdeck.console.widgets.charts import CurveBars
+from specdeck.console.widgets.text import Feed
 from specdeck.engine.control.protocol import Applied, Capability, Change, EngineState, Lease, Step
 from specdeck.engine.control.tuning import (
     BreakerTuning,

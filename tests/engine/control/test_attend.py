@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
+from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.control.attend import attend, begun
-from specdeck.engine.control.client import EngineClient
 from specdeck.engine.control.protocol import Applied, Change
 from specdeck.engine.control.tuning import BreakerTuning, TrialTuning, Tuning
 from specdeck.engine.errors import EngineError, Unreachable

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from specdeck.engine.control.client import EngineClient, client
+from specdeck.engine.client.engine_client import EngineClient, open_client
 from specdeck.engine.control.observe import LATER, NO_TRAFFIC, Outcome, apply
 from specdeck.engine.control.protocol import Change, EngineState
 from specdeck.engine.errors import Unauthorized, Unsupported
@@ -46,7 +46,7 @@ class Engine:
         self.now = 0.0
 
     def client(self, token: str | None = "secret") -> EngineClient:
-        return client(URL, token=lambda: token, transport=httpx.MockTransport(self.answer))
+        return open_client(URL, token=lambda: token, transport=httpx.MockTransport(self.answer))
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         self.now += 0.01
@@ -182,6 +182,6 @@ async def test_an_engine_lost_after_the_change_is_a_notice(state: State) -> None
 async def test_a_change_that_is_refused_raises(state: State) -> None:
     with pytest.raises(Unauthorized):
         await apply(Engine(state()).client(token=None), Change(k=3))
-    absent = client(URL, transport=httpx.MockTransport(lambda _: httpx.Response(404)))
+    absent = open_client(URL, transport=httpx.MockTransport(lambda _: httpx.Response(404)))
     with pytest.raises(Unsupported, match="without the specdeck plugin"):
         await apply(absent, Change(k=3))

@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from specdeck.engine.demo.deepen import RECEIPT, deepened, read, write
+from specdeck.engine.demo.deepen import RECEIPT, deepen_model, read, write
 
 
 @pytest.fixture
@@ -44,15 +44,15 @@ def logits(folder: Path) -> torch.Tensor:
 
 
 def test_more_layers_give_the_very_same_logits(small: Path, tmp_path: Path) -> None:
-    deep = deepened(small, 7, tmp_path / "deep")
+    deep = deepen_model(small, 7, tmp_path / "deep")
     assert json.loads((deep / "config.json").read_text())["num_hidden_layers"] == 7
     assert torch.equal(logits(deep), logits(small))
 
 
 def test_a_folder_that_is_there_is_used_again(small: Path, tmp_path: Path) -> None:
-    deep = deepened(small, 4, tmp_path / "deep")
+    deep = deepen_model(small, 4, tmp_path / "deep")
     made = (deep / "model.safetensors").stat().st_mtime_ns
-    assert deepened(small, 4, tmp_path / "deep") == deep
+    assert deepen_model(small, 4, tmp_path / "deep") == deep
     assert (deep / "model.safetensors").stat().st_mtime_ns == made
 
 
@@ -60,12 +60,12 @@ def test_a_folder_that_is_there_is_used_again(small: Path, tmp_path: Path) -> No
 def test_other_weights_or_another_depth_are_made_anew(
     small: Path, tmp_path: Path, layers: int
 ) -> None:
-    deep = deepened(small, 4, tmp_path / "deep")
+    deep = deepen_model(small, 4, tmp_path / "deep")
     before = (deep / RECEIPT).read_text()
     weights = load_file(small / "model.safetensors")
     weights["model.norm.weight"] += 1
     save_file(weights, small / "model.safetensors")
-    deepened(small, layers, deep)
+    deepen_model(small, layers, deep)
     assert (deep / RECEIPT).read_text() != before
     assert torch.equal(logits(deep), logits(small))
 
@@ -74,26 +74,26 @@ def test_a_folder_left_half_done_is_no_model(small: Path, tmp_path: Path) -> Non
     deep = tmp_path / "deep"
     deep.mkdir()
     (deep / "config.json").write_text("{")
-    assert torch.equal(logits(deepened(small, 3, deep)), logits(small))
+    assert torch.equal(logits(deepen_model(small, 3, deep)), logits(small))
 
 
 def test_nothing_but_the_model_is_left_beside_it(small: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
-    deepened(small, 3, cache / "deep")
-    deepened(small, 4, cache / "deep")
+    deepen_model(small, 3, cache / "deep")
+    deepen_model(small, 4, cache / "deep")
     assert [path.name for path in cache.iterdir()] == ["deep"]
 
 
 def test_a_failure_leaves_nothing(small: Path, tmp_path: Path) -> None:
     (small / "model.safetensors").write_bytes(b"\x02\0\0\0\0\0\0\0{}")
     with pytest.raises(ValueError, match="no layers"):
-        deepened(small, 3, tmp_path / "cache" / "deep")
+        deepen_model(small, 3, tmp_path / "cache" / "deep")
     assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_fewer_layers_are_refused(small: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="2 layers"):
-        deepened(small, 1, tmp_path / "deep")
+        deepen_model(small, 1, tmp_path / "deep")
 
 
 def test_tensors_survive_being_written_and_read(small: Path, tmp_path: Path) -> None:

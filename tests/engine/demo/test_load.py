@@ -12,8 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import httpx
 import pytest
 
-from specdeck.engine.demo.completion import tokens
-from specdeck.engine.demo.load import Load, drive, follow, main, report, run
+from specdeck.engine.demo.load import Load, drive, follow, main, report, run, tokens
 from specdeck.engine.demo.profiles import PROFILES, ask
 from specdeck.engine.errors import EngineError, NotAnEngine, Unreachable
 

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from specdeck.engine.control.client import client
+from specdeck.engine.client.engine_client import open_client
 from specdeck.engine.control.protocol import PREFIX, Capability, EngineState
 from specdeck.engine.divergence.lab import Engine, Lab, Plan
 from specdeck.engine.divergence.prompts import PromptSet, prompts
@@ -335,7 +335,7 @@ class Bench:
 
 def _engine(fake: FakeEngine) -> Engine:
     transport = httpx.MockTransport(fake)
-    return Engine(client(fake.url, transport=transport), transport=transport)
+    return Engine(open_client(fake.url, transport=transport), transport=transport)
 
 
 @pytest.fixture

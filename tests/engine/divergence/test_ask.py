@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
+from specdeck.engine.client.engine_client import open_client
 from specdeck.engine.client.retry import Retry
-from specdeck.engine.control.client import client
 from specdeck.engine.divergence.answer import Answer
 from specdeck.engine.divergence.arms import Arm, Facts
 from specdeck.engine.divergence.ask import Asker, Refused
@@ -211,7 +211,7 @@ async def test_the_rests_grow_while_production_feels_the_check() -> None:
     async def rest(*pages: str) -> float:
         left = list(pages)
         transport = httpx.MockTransport(lambda _: httpx.Response(200, text=left.pop(0)))
-        pacer = Pacer(client("http://e", transport=transport), sleep=_at_once, rest=4.0)
+        pacer = Pacer(open_client("http://e", transport=transport), sleep=_at_once, rest=4.0)
         async with pacer.turn(lambda: 0.0):
             pass
         return pacer.rest
@@ -225,7 +225,7 @@ async def test_the_rests_grow_while_production_feels_the_check() -> None:
 async def test_nobody_is_spared_where_nobody_is_served() -> None:
     own = [page(0.01, count) for count in (0, 100, 100, 100, 200, 200)]
     transport = httpx.MockTransport(lambda _: httpx.Response(200, text=own.pop(0)))
-    pacer = Pacer(client("http://e", transport=transport), sleep=_at_once, rest=4.0)
+    pacer = Pacer(open_client("http://e", transport=transport), sleep=_at_once, rest=4.0)
     for _ in range(2):
         async with pacer.turn(lambda: 0.0):
             pass
@@ -235,7 +235,7 @@ async def test_nobody_is_spared_where_nobody_is_served() -> None:
 async def test_a_restart_of_the_engine_teaches_nothing() -> None:
     pages = [page(0.01, 100), page(0.01, 5), page(0.01, 9)]
     transport = httpx.MockTransport(lambda _: httpx.Response(200, text=pages.pop(0)))
-    pacer = Pacer(client("http://e", transport=transport), sleep=_at_once, rest=4.0)
+    pacer = Pacer(open_client("http://e", transport=transport), sleep=_at_once, rest=4.0)
     async with pacer.turn(lambda: 0.0):
         pass
     assert pacer.rest == 4.0

@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
+from specdeck.engine.client.engine_client import open_client
 from specdeck.engine.client.retry import Retry, Waiting
-from specdeck.engine.control.client import client
 from specdeck.engine.divergence.arms import soft
 from specdeck.engine.errors import Unreachable
 
@@ -49,7 +49,7 @@ def stalled(bench: Any, clock: Clock, path: str, seconds: float) -> httpx.MockTr
 @pytest.mark.parametrize("path", ["/state", "/facts"])
 async def test_a_core_that_stalls_in_the_set_up_is_waited_for(bench: Any, path: str) -> None:
     clock = Clock()
-    asking = client("http://engine", transport=stalled(bench, clock, path, 20.0))
+    asking = open_client("http://engine", transport=stalled(bench, clock, path, 20.0))
     serving, _ = await soft(asking, None, clock.retry(60.0))
     await asking.close()
     assert serving.facts.details == {"vllm": "0.32.0"}
@@ -59,7 +59,7 @@ async def test_a_core_that_stalls_in_the_set_up_is_waited_for(bench: Any, path: 
 
 async def test_the_wait_for_a_core_ends_with_the_patience(bench: Any) -> None:
     clock = Clock()
-    asking = client("http://engine", transport=stalled(bench, clock, "/state", 1e9))
+    asking = open_client("http://engine", transport=stalled(bench, clock, "/state", 1e9))
     with pytest.raises(Unreachable, match="has not answered"):
         await soft(asking, None, clock.retry(60.0))
     await asking.close()
@@ -71,7 +71,7 @@ async def test_an_address_without_an_engine_is_told_at_once() -> None:
         raise httpx.ConnectError("refused", request=request)
 
     clock = Clock()
-    asking = client("http://engine", transport=httpx.MockTransport(refused))
+    asking = open_client("http://engine", transport=httpx.MockTransport(refused))
     with pytest.raises(Unreachable):
         await soft(asking, None, clock.retry(60.0))
     await asking.close()

@@ -6,7 +6,7 @@ import shlex
 from configparser import ConfigParser
 from pathlib import Path
 
-from specdeck.console.commandline.check import command
+from specdeck.console.cli.check import command
 
 FOLDER = Path(__file__).parents[3] / "sample_configs" / "systemd"
 

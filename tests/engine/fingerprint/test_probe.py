@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from specdeck.engine.control.client import client
+from specdeck.engine.client.engine_client import open_client
 from specdeck.engine.control.protocol import Capability, EngineState
 from specdeck.engine.errors import EngineError
 from specdeck.engine.fingerprint.probe import PROBES, probed
@@ -43,7 +43,7 @@ class Engine:
         return httpx.Response(200, json={"choices": [choice]})
 
     def client(self) -> Any:
-        return client("http://e:1", transport=httpx.MockTransport(self))
+        return open_client("http://e:1", transport=httpx.MockTransport(self))
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ async def test_an_engine_that_dies_in_mid_probe_is_an_error_of_one_line(able: En
             raise httpx.ConnectError("refused")
         return engine(request)
 
-    asking = client("http://e:1", transport=httpx.MockTransport(respond))
+    asking = open_client("http://e:1", transport=httpx.MockTransport(respond))
     with pytest.raises(EngineError, match="the probe got no answer"):
         await probed(asking, runs=1)
 
@@ -138,6 +138,6 @@ async def test_a_log_probability_that_is_none_is_no_answer(
             return httpx.Response(200, text=text)
         return engine(request)
 
-    asking = client("http://e:1", transport=httpx.MockTransport(respond))
+    asking = open_client("http://e:1", transport=httpx.MockTransport(respond))
     with pytest.raises(EngineError, match="log-probabilities that are none"):
         await probed(asking, runs=1)

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from specdeck.engine.control.client import client
+from specdeck.engine.client.engine_client import open_client
 from specdeck.engine.control.protocol import Change, EngineState
 from specdeck.engine.errors import StartFailed, Unauthorized, Unsupported, UsageError
 from specdeck.engine.launch.attach import Attached, FlownEngine, attach
@@ -30,7 +30,7 @@ def of(
     token: str | None = "secret",
     **more: Any,
 ) -> Attached:
-    source = client(url, token=lambda: token, transport=httpx.MockTransport(answer))
+    source = open_client(url, token=lambda: token, transport=httpx.MockTransport(answer))
     return Attached(source, **more)
 
 

@@ -9,9 +9,8 @@ from specdeck.engine.control.protocol import Change
 from specdeck.engine.errors import EngineError
 from specdeck.engine.launch.replay import Replayed
 from specdeck.engine.metrics.reading import Reading
-from specdeck.engine.metrics.recording import recording
+from specdeck.engine.metrics.recording import read_recording, reading_as_json
 from specdeck.engine.metrics.sample import Sample
-from specdeck.engine.metrics.status import status
 
 URL = "http://127.0.0.1:8000"
 
@@ -20,7 +19,7 @@ URL = "http://127.0.0.1:8000"
 def tape(tmp_path: Path) -> Path:
     path = tmp_path / "samples.jsonl"
     readings = [Reading(t, URL, sample=Sample(t=t, at=t)) for t in (10.0, 11.0, 14.0)]
-    path.write_text("".join(json.dumps(status(one)) + "\n" for one in readings))
+    path.write_text("".join(json.dumps(reading_as_json(one)) + "\n" for one in readings))
     return path
 
 
@@ -30,13 +29,13 @@ async def test_it_keeps_the_recorded_pace(tape: Path) -> None:
     async def sleep(seconds: float) -> None:
         waited.append(seconds)
 
-    engine = Replayed(recording(tape), URL, speed=2.0, sleep=sleep)
+    engine = Replayed(read_recording(tape), URL, speed=2.0, sleep=sleep)
     assert [reading.t async for reading in engine.readings(1.0)] == [10.0, 11.0, 14.0]
     assert waited == [0.5, 1.5]
 
 
 async def test_nothing_can_be_changed(tape: Path) -> None:
-    engine = Replayed(recording(tape), URL)
+    engine = Replayed(read_recording(tape), URL)
     with pytest.raises(EngineError, match="recording"):
         engine.arm()
     with pytest.raises(EngineError, match="recording"):

@@ -3,7 +3,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from specdeck.engine.metrics.gpu import gpus
+from specdeck.engine.metrics.gpu import read_gpus
 from specdeck.engine.metrics.reading import Gpu
 
 
@@ -29,25 +29,25 @@ def library(**changed: Any) -> SimpleNamespace:
 
 
 def test_a_gpu_is_told_in_shares_bytes_and_watts() -> None:
-    assert gpus(library) == (Gpu(0, "NVIDIA H100", 0.4, 2**30, 2**36, 350.5),)
+    assert read_gpus(library) == (Gpu(0, "NVIDIA H100", 0.4, 2**30, 2**36, 350.5),)
 
 
 def test_without_a_driver_nothing_is_known() -> None:
-    assert gpus(lambda: None) is None
-    assert gpus(lambda: library(nvmlDeviceGetCount=refuse)) is None
+    assert read_gpus(lambda: None) is None
+    assert read_gpus(lambda: library(nvmlDeviceGetCount=refuse)) is None
 
 
 def test_what_a_gpu_does_not_support_is_none() -> None:
-    (gpu,) = gpus(lambda: library(nvmlDeviceGetPowerUsage=refuse)) or ()
+    (gpu,) = read_gpus(lambda: library(nvmlDeviceGetPowerUsage=refuse)) or ()
     assert gpu.power_w is None
     assert gpu.utilisation == 0.4
 
 
 def test_a_gpu_that_is_lost_stays_in_the_list() -> None:
     lost = library(nvmlDeviceGetHandleByIndex=refuse)
-    assert gpus(lambda: lost) == (Gpu(0, "unknown", None, None, None, None),)
+    assert read_gpus(lambda: lost) == (Gpu(0, "unknown", None, None, None, None),)
 
 
 def test_asking_the_real_library_never_raises() -> None:
-    found = gpus()
+    found = read_gpus()
     assert found is None or all(isinstance(gpu, Gpu) for gpu in found)

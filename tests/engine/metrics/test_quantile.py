@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdeck.engine.metrics.quantile import quantile
-from specdeck.engine.metrics.sample import Histogram
+from specdeck.engine.metrics.sample import Histogram, quantile
 
 BOUNDS = (0.1, 0.5, 1.0, math.inf)
 

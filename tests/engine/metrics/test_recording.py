@@ -11,9 +11,8 @@ import pytest
 from specdeck.engine.control.protocol import EngineState
 from specdeck.engine.errors import ConfigError, Unreachable
 from specdeck.engine.metrics.reading import Reading
-from specdeck.engine.metrics.recording import recording
+from specdeck.engine.metrics.recording import read_recording, reading_as_json
 from specdeck.engine.metrics.sample import Histogram, Sample
-from specdeck.engine.metrics.status import status
 from specdeck.engine.metrics.window import Window
 
 URL = "http://127.0.0.1:8000"
@@ -47,7 +46,9 @@ def write(tmp_path: Path) -> Callable[..., Path]:
 
     def written(*lines: Reading | str, end: str = "\n") -> Path:
         path = tmp_path / "samples.jsonl"
-        texts = [line if isinstance(line, str) else json.dumps(status(line)) for line in lines]
+        texts = [
+            line if isinstance(line, str) else json.dumps(reading_as_json(line)) for line in lines
+        ]
         path.write_text("\n".join(texts) + end, encoding="utf-8")
         return path
 
@@ -69,9 +70,9 @@ def test_what_was_recorded_is_shown_again(
     window: Window | None, write: Callable[..., Path], state: Callable[..., EngineState]
 ) -> None:
     seen = Reading(1000.5, URL, sample=SAMPLE, window=window, state=state(k=3, k_set=3))
-    line = status(seen)
-    (again,) = recording(write(seen)).readings(URL)
-    assert _close(status(again), line), (status(again), line)
+    line = reading_as_json(seen)
+    (again,) = read_recording(write(seen)).readings(URL)
+    assert _close(reading_as_json(again), line), (reading_as_json(again), line)
 
 
 def test_the_operators_k_outlives_target_only(
@@ -79,7 +80,7 @@ def test_the_operators_k_outlives_target_only(
 ) -> None:
     drafting = Reading(1.0, URL, sample=SAMPLE, state=state(k=4, k_set=4))
     alone = Reading(2.0, URL, sample=SAMPLE, state=state(k=0, k_set=4, mode="target-only"))
-    states = [reading.state for reading in recording(write(drafting, alone)).readings(URL)]
+    states = [reading.state for reading in read_recording(write(drafting, alone)).readings(URL)]
     assert [(found.k, found.k_set) for found in states if found] == [(4, 4), (0, 4)]
 
 
@@ -91,7 +92,7 @@ def test_an_outage_and_a_restart_are_replayed(
         Reading(2.0, URL, error=Unreachable("refused")),
         Reading(3.0, URL, sample=SAMPLE, state=state(), restarted=True),
     )
-    before, down, after = recording(path).readings(URL)
+    before, down, after = read_recording(path).readings(URL)
     assert (before.up, down.up, after.up, after.restarted) == (True, False, True, True)
     assert before.state
     assert after.state
@@ -100,7 +101,7 @@ def test_an_outage_and_a_restart_are_replayed(
 
 def test_engines_in_one_file_are_told_apart(write: Callable[..., Path]) -> None:
     other = "http://127.0.0.1:8001"
-    found = recording(write(*(Reading(t, url, sample=SAMPLE) for t in (1.0, 2.0)
+    found = read_recording(write(*(Reading(t, url, sample=SAMPLE) for t in (1.0, 2.0)
                               for url in (URL, other))))  # fmt: skip
     assert (found.engines, found.count, found.first, found.last) == ((URL, other), 4, 1.0, 2.0)
     assert [reading.t for reading in found.readings(other)] == [1.0, 2.0]
@@ -108,7 +109,7 @@ def test_engines_in_one_file_are_told_apart(write: Callable[..., Path]) -> None:
 
 def test_a_last_line_that_was_cut_short_is_left_out(write: Callable[..., Path]) -> None:
     whole = Reading(1.0, URL, sample=SAMPLE)
-    assert recording(write(whole, '{"t": 2.0, "eng', end="")).count == 1
+    assert read_recording(write(whole, '{"t": 2.0, "eng', end="")).count == 1
 
 
 @pytest.mark.parametrize(
@@ -124,9 +125,9 @@ def test_a_file_that_is_no_recording_is_refused_by_its_line(
     bad: str, why: str, write: Callable[..., Path]
 ) -> None:
     with pytest.raises(ConfigError, match=why):
-        recording(write(bad))
+        read_recording(write(bad))
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.jsonl"):
-        recording(tmp_path / "none.jsonl")
+        read_recording(tmp_path / "none.jsonl")

@@ -9,7 +9,7 @@ from itertools import count
 import httpx
 import pytest
 
-from specdeck.engine.control.client import EngineClient, client
+from specdeck.engine.client.engine_client import EngineClient, open_client
 from specdeck.engine.control.protocol import EngineState
 from specdeck.engine.errors import BadPage, NotAnEngine, Unauthorized, Unreachable, Unsupported
 from specdeck.engine.metrics.reading import Reading
@@ -37,7 +37,7 @@ def engine(looks: list[tuple[Part, Part]], asked: list[str] | None = None) -> En
             return httpx.Response(200, json=part.as_json())
         return httpx.Response(200, text=part)
 
-    return client("http://engine", transport=httpx.MockTransport(answer))
+    return open_client("http://engine", transport=httpx.MockTransport(answer))
 
 
 def ticking() -> Callable[[], float]:
@@ -187,7 +187,7 @@ async def test_looks_keep_their_rhythm_whatever_they_take(page: Pages) -> None:
         now[0] += seconds
 
     costs = [0.25, 0.5, 3.25, 0.0, 1.0, 0.0]
-    source = client("http://engine", transport=httpx.MockTransport(answer))
+    source = open_client("http://engine", transport=httpx.MockTransport(answer))
     starts: list[float] = []
     async with aclosing(
         readings(source, every=1.0, clock=lambda: now[0], wall=lambda: 0.0, sleep=sleep)
@@ -208,7 +208,7 @@ async def test_a_look_that_hangs_can_be_cancelled() -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    source = client("http://engine", transport=httpx.MockTransport(hang))
+    source = open_client("http://engine", transport=httpx.MockTransport(hang))
     task = asyncio.ensure_future(Scraper(source).read())
     await reached.wait()
     task.cancel()

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from specdeck.engine.control.protocol import EngineState
 from specdeck.engine.errors import Unreachable
 from specdeck.engine.metrics.reading import Reading
+from specdeck.engine.metrics.recording import reading_as_json
 from specdeck.engine.metrics.sample import Histogram, Sample
-from specdeck.engine.metrics.status import status
 from specdeck.engine.metrics.window import Window
 
 KEYS = [
@@ -64,7 +64,7 @@ WINDOW = Window(
 def test_a_reading_has_exactly_the_keys_of_the_contract(
     state: Callable[..., EngineState],
 ) -> None:
-    line = status(Reading(1000.0, "http://engine", SAMPLE, WINDOW, state(k=3)))
+    line = reading_as_json(Reading(1000.0, "http://engine", SAMPLE, WINDOW, state(k=3)))
     assert list(line) == KEYS
     assert line["k"] == 3
     assert line["k_max"] == 5
@@ -79,7 +79,7 @@ def test_a_reading_has_exactly_the_keys_of_the_contract(
 
 
 def test_an_engine_that_is_down_has_the_same_keys_and_no_figures() -> None:
-    line = status(Reading(1000.0, "http://engine", error=Unreachable("gone")))
+    line = reading_as_json(Reading(1000.0, "http://engine", error=Unreachable("gone")))
     assert list(line) == KEYS
     known = {key: value for key, value in line.items() if value is not None}
     nothing = {"p50": None, "p95": None}
@@ -94,19 +94,19 @@ def test_an_engine_that_is_down_has_the_same_keys_and_no_figures() -> None:
 
 
 def test_without_the_plugin_k_max_is_the_pages_and_k_is_unknown() -> None:
-    line = status(Reading(1000.0, "http://engine", SAMPLE, WINDOW))
+    line = reading_as_json(Reading(1000.0, "http://engine", SAMPLE, WINDOW))
     assert (line["k_max"], line["k"], line["mode"], line["method"]) == (5, None, None, None)
     assert line["model"] == "demo"
 
 
 def test_target_only_is_k_zero(state: Callable[..., EngineState]) -> None:
-    line = status(Reading(1.0, "u", SAMPLE, None, state(k=0, k_set=5, mode="target-only")))
+    line = reading_as_json(Reading(1.0, "u", SAMPLE, None, state(k=0, k_set=5, mode="target-only")))
     assert (line["k"], line["mode"]) == (0, "target-only")
     assert line["acceptance_per_position"] is None
 
 
 def test_what_is_no_number_is_null() -> None:
     sample = Sample(t=1.0, at=1.0, running=math.nan, kv_cache_usage=math.inf)
-    line = status(Reading(1.0, "u", sample, Window(seconds=1.0, generated=math.nan)))
+    line = reading_as_json(Reading(1.0, "u", sample, Window(seconds=1.0, generated=math.nan)))
     json.dumps(line, allow_nan=False)
     assert (line["running"], line["kv_cache_usage"], line["tokens_per_second"]) == (None,) * 3

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specdeck.engine.metrics.sample import Histogram, Sample
-from specdeck.engine.metrics.window import Window, between, restarted
+from specdeck.engine.metrics.window import Window, between, has_restarted
 
 counts = st.integers(0, 10**9).map(float)
 maybe = st.none() | counts
@@ -85,7 +85,7 @@ def test_a_reset_of_any_series_closes_the_window(older: Sample, name: str, by: f
     if value is None:
         return
     newer = put(later(older, 5.0), name, raised(value, -by))
-    assert restarted(older, newer)
+    assert has_restarted(older, newer)
     assert between(older, newer) is None
 
 
@@ -141,30 +141,30 @@ def test_rates_are_finite_or_unknown(older: Sample, by: float) -> None:
 def test_another_start_of_the_process_closes_the_window() -> None:
     older = Sample(t=0.0, at=0.0, process_start=100.0, generated=5.0)
     newer = Sample(t=9.0, at=9.0, process_start=108.0, generated=50.0)
-    assert restarted(older, newer)
+    assert has_restarted(older, newer)
     assert between(older, newer) is None
-    assert not restarted(older, replace(newer, process_start=100.4))
+    assert not has_restarted(older, replace(newer, process_start=100.4))
 
 
 def test_another_k_max_is_another_life() -> None:
     older = Sample(t=0.0, at=0.0, accepted_per_position=(0.0, 0.0))
     newer = Sample(t=1.0, at=1.0, accepted_per_position=(0.0, 0.0, 0.0))
-    assert restarted(older, newer)
+    assert has_restarted(older, newer)
 
 
 def test_another_number_of_engines_closes_the_window_without_a_restart() -> None:
     older = Sample(t=0.0, at=0.0, process_start=1.0, engines=2, generated=50.0)
     newer = Sample(t=1.0, at=1.0, process_start=1.0, engines=1, generated=30.0)
-    assert not restarted(older, newer)
+    assert not has_restarted(older, newer)
     assert between(older, newer) is None
 
 
 def test_another_model_is_another_life_unless_the_process_is_the_same() -> None:
     older = Sample(t=0.0, at=0.0, model="one", generated=5.0)
     newer = Sample(t=1.0, at=1.0, model="other", generated=9.0)
-    assert restarted(older, newer)
+    assert has_restarted(older, newer)
     same = replace(older, process_start=1.0), replace(newer, process_start=1.0)
-    assert not restarted(*same)
+    assert not has_restarted(*same)
     assert between(*same) is None
 
 

@@ -1,0 +1,27 @@
+"""`specdeck check URL --history`: the checks of an engine so far, side by side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from specdeck.console.cli.engines import access
+from specdeck.console.cli.memory import past_checks
+from specdeck.console.cli.talk import emit, say, table
+from specdeck.engine.divergence import earlier
+
+SHOWN = 30
+
+
+def shown(options: dict[str, Any]) -> int:
+    """Prints the table, or JSON; the engine need not run."""
+    url = access(options["engine"]).url
+    found = earlier.lines(past_checks(url, options["limit"] or SHOWN))
+    if options["as_json"]:
+        emit([line.as_json() for line in found])
+    elif found:
+        click.echo(table(earlier.HEAD, map(earlier.cells, found)))
+    else:
+        say(f"specdeck: no check of {url} has been finished here")
+    return 0

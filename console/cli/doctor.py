@@ -1,0 +1,150 @@
+"""`specdeck doctor`: looks at this machine, at a config, or at an engine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from specdeck.console.cli.engines import Access, access, key_option
+from specdeck.console.cli.talk import emit
+
+if TYPE_CHECKING:
+    from specdeck.engine.client.engine_client import EngineClient
+    from specdeck.engine.launch.preflight import Finding
+
+MARKS = {"ok": "✓", "notice": "·", "warning": "!", "error": "✗"}
+
+
+@click.command("doctor")
+@click.argument("subject", metavar="[CONFIG|URL]", required=False)
+@click.option("--json", "as_json", is_flag=True, help="One JSON list.")
+@key_option
+def command(subject: str | None, as_json: bool, api_key_env: str | None) -> int:
+    """Check this machine, a config before it is started, or a running engine.
+
+    Exits with 2 when a config or this machine has an error, 3 when an engine cannot be reached.
+    """
+    if subject is None:
+        found = machine()
+    elif is_config(subject):
+        found = config(Path(subject))
+    else:
+        found = asyncio.run(engine(access(subject, api_key_env=api_key_env)))
+    if as_json:
+        emit([asdict(finding) for finding in found])
+    else:
+        for finding in found:
+            click.echo(f"{MARKS[finding.level]} {finding.line()}")
+    return 2 if any(finding.level == "error" for finding in found) else 0
+
+
+def is_config(subject: str) -> bool:
+    """Whether `subject` is meant as a file rather than as an engine.
+
+    >>> is_config("a.yaml"), is_config("./a"), is_config("http://h:1"), is_config("h:1")
+    (True, True, False, False)
+    """
+    if "://" in subject:
+        return False
+    return subject.endswith((".yaml", ".yml")) or "/" in subject or Path(subject).is_file()
+
+
+def config(path: Path) -> list[Finding]:
+    """What is to be said of a config before it is started: every error, or the preflight.
+
+    Raises ConfigError for a file that cannot be read at all.
+    """
+    from specdeck.engine.config.arguments import installed_version, known
+    from specdeck.engine.config.document import read
+    from specdeck.engine.config.loading import load
+    from specdeck.engine.launch.config_errors import config_errors
+    from specdeck.engine.launch.preflight import Finding, findings
+    from specdeck.engine.locations import locations
+
+    arguments = known(installed_version(), locations(os.environ).cache)
+    if errors := config_errors(read(path), arguments):
+        return [Finding("error", "config", str(error), error.remedy) for error in errors]
+    found = load(path)
+    return findings(found, port=found.port or 8000, environment=os.environ)
+
+
+def machine() -> list[Finding]:
+    """What is to be said of this machine."""
+    from specdeck.engine.launch.machine import gathered
+    from specdeck.engine.launch.preflight import Finding, build_findings
+
+    here = gathered(os.environ)
+    found = list(build_findings(here))
+    for gpu in here.gpus:
+        free = f"{gpu.free / 2**30:.1f} of {gpu.total / 2**30:.1f} GiB free"
+        found.append(Finding("ok", "gpu", f"{gpu.name}, {free}"))
+    if not here.gpus:
+        found.append(Finding("notice", "gpu", "no NVIDIA GPU answers"))
+    if here.memory_free is not None:
+        found.append(Finding("ok", "memory", f"{here.memory_free / 2**30:.1f} GiB free"))
+    return [*found, *terminal()]
+
+
+def terminal() -> Iterator[Finding]:
+    """What is to be said of the terminal that the console would use."""
+    from specdeck.engine.launch.preflight import Finding
+
+    if not sys.stdout.isatty():
+        yield Finding("notice", "terminal", "stdout is none: only commands without a screen work")
+        return
+    columns, lines = os.get_terminal_size(sys.stdout.fileno())
+    small = columns < 80 or lines < 24
+    message = f"{columns}x{lines}, TERM={os.environ.get('TERM', '')}"
+    yield (
+        Finding("warning", "terminal", message, "80x24 or more shows everything")
+        if small
+        else Finding("ok", "terminal", message)
+    )
+    if "utf" not in (sys.stdout.encoding or "").lower():
+        yield Finding(
+            "warning", "terminal", f"encoding {sys.stdout.encoding}", "export LANG=C.UTF-8"
+        )
+
+
+async def engine(to: Access) -> list[Finding]:
+    """What is to be said of a running engine; raises EngineError when it cannot be reached."""
+    client = to.client()
+    try:
+        return await _asked(client, to)
+    finally:
+        await client.close()
+
+
+async def _asked(client: EngineClient, to: Access) -> list[Finding]:
+    from specdeck.engine.errors import EngineError, Unauthorized
+    from specdeck.engine.launch.preflight import Finding
+
+    found = [Finding("ok", "engine", f"{client.url} is vLLM {await client.version()}")]
+    try:
+        models = ", ".join(await client.models())
+        found.append(Finding("ok", "models", models or "none"))
+        state = await client.state()
+    except Unauthorized:
+        raise
+    except EngineError as error:
+        return [*found, Finding("warning", "control", str(error), error.remedy)]
+    method = state.method or "no speculation"
+    about = f"{state.plugin}, {method}, {state.runner} runner, k {state.k} of {state.k_max}"
+    found.append(Finding("ok", "plugin", about))
+    for one in state.capabilities:
+        if one.available:
+            found.append(Finding("ok", one.name, "yes"))
+        else:
+            found.append(Finding("notice", one.name, one.reason or "no", one.remedy))
+    if client.token() is None:
+        from specdeck.engine.client.http import TOKEN_REMEDY
+
+        found.append(Finding("notice", "token", "no admin token: this is read-only", TOKEN_REMEDY))
+    return found

@@ -1,0 +1,152 @@
+"""What people type for an engine, and a client of it with the secrets it wants."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from specdeck.engine.errors import Unsupported, UsageError
+from specdeck.engine.launch.registry import Record, Registry
+from specdeck.engine.locations import locations
+
+if TYPE_CHECKING:
+    from specdeck.engine.client.engine_client import EngineClient
+
+OWN_KEY = "VLLM_API_KEY"
+"""vLLM's own variable: an engine started here inherited the caller's."""
+
+_Command = TypeVar("_Command", bound=Callable[..., object])
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Where one engine answers and what it wants to be told."""
+
+    url: str
+    record: Record | None = None
+    """None for an engine that specdeck did not start here."""
+    api_key: str | None = None
+    token_file: Path | None = None
+    """Beside the variable SPECDECK_ADMIN_TOKEN."""
+
+    def __repr__(self) -> str:
+        return f"Access({self.url})"
+
+    @property
+    def name(self) -> str:
+        """What the audit log calls it: its name from `ps`, or its URL."""
+        return self.record.name if self.record else self.url
+
+    def client(self) -> EngineClient:
+        """A client of it, to be closed by the caller."""
+        from specdeck.engine.client.engine_client import open_client
+        from specdeck.engine.client.token import admin_token
+
+        own = Path(self.record.token_file) if self.record else None
+        token = admin_token(os.environ, self.token_file, own)
+        return open_client(self.url, api_key=self.api_key, token=token)
+
+
+def access(
+    engine: str,
+    *,
+    api_key_env: str | None = None,
+    token_file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Access:
+    """The engine that a name from `ps`, a URL, `host:port` or a port means.
+
+    Raises UsageError for what can be none of them, for a name that no engine has, for
+    https where an engine speaks http, for a variable that is not set and a token file
+    that holds none.
+    """
+    from specdeck.engine.client.address import engine_url
+    from specdeck.engine.client.token import refuse_empty
+
+    variables = os.environ if environment is None else environment
+    if token_file is not None:
+        refuse_empty(token_file)
+    record = _started(engine, variables)
+    key = api_key(api_key_env, variables)
+    if record is not None:
+        # Only an engine that was started here is sent the key of this shell unasked.
+        return Access(record.url, record, key or variables.get(OWN_KEY) or None, token_file)
+    if is_name(engine):
+        raise UsageError(f"no engine called {engine}", remedy="see `specdeck ps`")
+    return Access(engine_url(engine), None, key, token_file)
+
+
+def _started(engine: str, variables: Mapping[str, str]) -> Record | None:
+    """The record of an engine that was started here; None for any other.
+
+    Records are found by host and port. What was asked for with https is not asked in the
+    clear instead, and an engine that has ended says nothing about who has its port now.
+    """
+    record = Registry(locations(variables).engines).find(engine)
+    if record is None or not engine.strip().lower().startswith("https://"):
+        return record
+    if record.url.startswith("https://"):
+        return record
+    if record.life() == "running":
+        raise UsageError(f"{record.name} speaks http, not https", remedy=f"give {record.url}")
+    return None
+
+
+@asynccontextmanager
+async def told_apart(client: EngineClient) -> AsyncIterator[None]:
+    """Turns an Unsupported of the plugin's routes into NotAnEngine where there is no vLLM at all.
+
+    Any server lacks those routes; only vLLM tells its version.
+    """
+    try:
+        yield
+    except Unsupported:
+        await client.version()
+        raise
+
+
+def is_name(engine: str) -> bool:
+    """Whether `engine` can only be meant as a name from `ps`, and not as an address.
+
+    >>> is_name("demo-2"), is_name("localhost"), is_name("8000"), is_name("gpu-1:8000")
+    (True, False, False, False)
+    """
+    word = engine.replace("-", "").replace("_", "").isalnum()
+    return word and not engine.isdecimal() and engine.lower() != "localhost"
+
+
+def api_key(variable: str | None, environment: Mapping[str, str]) -> str | None:
+    """The key that lies in `variable`; None when none was named.
+
+    >>> api_key("KEY", {"KEY": "secret"}), api_key(None, {})
+    ('secret', None)
+    """
+    if variable is None:
+        return None
+    if not (key := environment.get(variable, "").strip()):
+        raise UsageError(f"the variable {variable} is not set", remedy="export the API key in it")
+    return key
+
+
+def key_option(command: _Command) -> _Command:
+    """`--api-key-env NAME`."""
+    return click.option(
+        "--api-key-env", metavar="NAME", help="The variable that holds the engine's API key."
+    )(command)
+
+
+def token_option(command: _Command) -> _Command:
+    """`--admin-token-file F`."""
+    return click.option(
+        "--admin-token-file",
+        "token_file",
+        metavar="F",
+        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        help="The file with the engine's admin token; SPECDECK_ADMIN_TOKEN does as well.",
+    )(command)

@@ -1,0 +1,151 @@
+"""The `specdeck` command: finds the command asked for, and turns errors into one line.
+
+Exit codes: 0 good, 1 a check failed, 2 wrong usage or config, 3 the engine cannot be
+reached or cannot do it, 70 specdeck itself failed, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from specdeck.engine.errors import SpecdeckError
+
+USAGE = 2
+OWN_FAILURE = 70
+"""EX_SOFTWARE of sysexits.h: a script must not take it for a check that failed."""
+INTERRUPTED = 130
+
+COMMANDS = {
+    "demo": "The shipped model pair on a real engine, with load, and the console.",
+    "run": "Start an engine from a config, then the console.",
+    "attach": "The console on engines that already run.",
+    "watch": "Samples of an engine, one line each.",
+    "set": "Change k, mode or policy of a running engine.",
+    "sweep": "Visit every k on live traffic, and tell which is the fastest.",
+    "check": "Compare an engine's speculative path with its target, token by token.",
+    "fingerprint": "Name what serves, pin it, and tell what changed since.",
+    "replay": "The console on a recording of `watch --json`.",
+    "ps": "The engines that specdeck started.",
+    "stop": "End an engine that specdeck started, all of it.",
+    "doctor": "Check this machine, a config or an engine.",
+    "load": "Put load on an engine until interrupted.",
+}
+"""What `--help` says of each; the modules behind them are not imported for that."""
+
+
+class Lazy(click.Group):
+    """A group whose commands live in modules that are imported when they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The commands in the order of a session, not of the alphabet."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command called `cmd_name`."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"specdeck.console.cli.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Lists the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def _version(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:
+    if given:
+        from specdeck import __version__
+
+        click.echo(f"specdeck {__version__}")
+        ctx.exit()
+
+
+group = Lazy(
+    "specdeck",
+    help="A terminal flight deck for vLLM's speculative decoding.",
+    epilog="Exit codes: 0 good, 1 a check failed, 2 wrong usage or config, "
+    "3 the engine cannot be reached or cannot do it, 70 specdeck itself failed, 130 interrupted.",
+    params=[
+        # Taken out by `outcome` wherever it stands; here for the help.
+        click.Option(
+            ["--debug"],
+            is_flag=True,
+            expose_value=False,
+            help="Show a traceback when something fails; before or after the command.",
+        ),
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_version,
+            help="Show the version and exit.",
+        ),
+    ],
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs one command and exits with its documented code."""
+    sys.exit(outcome(sys.argv[1:] if arguments is None else arguments))
+
+
+def outcome(arguments: Sequence[str]) -> int:
+    """Runs one command and returns its exit code; whatever goes wrong is one line on stderr."""
+    debug = "--debug" in arguments or bool(os.environ.get("SPECDECK_DEBUG"))
+    try:
+        words = [word for word in arguments if word != "--debug"]
+        # Not group.main: it ends the process itself on a closed pipe.
+        with group.make_context("specdeck", words) as context:
+            code = group.invoke(context)
+        sys.stdout.flush()
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        return _closed_pipe()
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return 0
+    except click.ClickException as error:
+        return _say(_usage(error), USAGE, debug)  # click has 1 for a file it cannot open
+    except SpecdeckError as error:
+        # An error of no kind, such as a full disk, has 1, which is a failed check's.
+        code = OWN_FAILURE if error.exit_code == 1 else error.exit_code
+        return _say(error.line(), code, debug)
+    except Exception as error:  # noqa: BLE001  # the last line of defence: no traceback unasked
+        kind = type(error).__name__
+        return _say(f"unexpected {kind}: {error}: --debug shows where", OWN_FAILURE, debug)
+    return code if isinstance(code, int) else 0
+
+
+def _say(message: str, code: int, debug: bool) -> int:
+    """Prints the one line, after the traceback where that was asked for."""
+    if debug:
+        import traceback
+
+        traceback.print_exc()
+    click.echo(f"specdeck: {' '.join(message.split())}", err=True)
+    return code
+
+
+def _usage(error: click.ClickException) -> str:
+    message = error.format_message().rstrip(".")
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        return f"{message}: see '{error.ctx.command_path} --help'"
+    return message
+
+
+def _closed_pipe() -> int:
+    """The reader has had enough; the interpreter must not complain when it flushes."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0

@@ -1,0 +1,222 @@
+"""`specdeck watch`: samples of one engine, a line each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+
+import click
+
+from specdeck.console.cli.engines import Access, access, key_option
+from specdeck.console.cli.fingerprint_book import Expected, pin_option, webhook_option
+from specdeck.console.cli.numbers import Finite
+from specdeck.console.cli.talk import emit
+from specdeck.engine.errors import EngineError, NotAnEngine, Unauthorized
+from specdeck.engine.metrics.reading import Reading
+
+COLUMNS = (
+    ("TIME", 8),
+    ("MODE", 11),
+    ("K", 4),
+    ("TOK/S", 7),
+    ("ACCEPT", 6),
+    ("LENGTH", 6),
+    ("RUN", 4),
+    ("WAIT", 4),
+    ("KV", 5),
+    ("TTFT", 7),
+    ("ITL", 6),
+)
+
+HOPELESS = (Unauthorized, NotAnEngine)
+"""Errors that waiting does not mend."""
+
+
+@click.command("watch")
+@click.argument("engine", metavar="URL")
+@click.option("--json", "as_json", is_flag=True, help="JSON lines with every key of a sample.")
+@click.option(
+    "--interval",
+    type=Finite(min=0.05),
+    default=1.0,
+    metavar="S",
+    show_default=True,
+    help="Seconds between two samples.",
+)
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after N samples.")
+@pin_option
+@webhook_option
+@key_option
+def command(
+    engine: str,
+    as_json: bool,
+    interval: float,
+    count: int | None,
+    pin: Path | None,
+    webhook_env: str | None,
+    api_key_env: str | None,
+) -> int:
+    """Print a sample of an engine each interval; one that is down is a line with up false.
+
+    A drift from the engine's pin is a line on stderr. Exits with 3 when no sample was up,
+    and at once when what answers is no vLLM.
+    """
+    to = access(engine, api_key_env=api_key_env)
+    write = as_lines if as_json else as_table()
+    expected = Expected(pin, webhook_env)
+    return asyncio.run(
+        _watched(to, interval, count, write, expected=expected, api_key_env=api_key_env)
+    )
+
+
+async def _watched(
+    to: Access,
+    interval: float,
+    count: int | None,
+    write: Callable[[Reading], None],
+    *,
+    expected: Expected,
+    api_key_env: str | None,
+) -> int:
+    from specdeck.console.cli import fingerprint_drift
+
+    async with fingerprint_drift.watched(to.url, expected, api_key_env=api_key_env) as heard:
+
+        def told(reading: Reading) -> None:
+            write(reading)
+            heard(reading)
+
+        return await watched(to, interval=interval, count=count, write=told)
+
+
+async def watched(
+    to: Access,
+    *,
+    interval: float,
+    count: int | None,
+    write: Callable[[Reading], None],
+) -> int:
+    """Writes each reading of one engine; the exit code."""
+    from specdeck.engine.metrics.scrape import readings
+
+    client = to.client()
+    try:
+        return await written(readings(client, every=interval), count=count, write=write)
+    finally:
+        await client.close()
+
+
+async def written(
+    readings: AsyncIterator[Reading], *, count: int | None, write: Callable[[Reading], None]
+) -> int:
+    """Writes up to `count` readings.
+
+    Raises the error itself when the very first answer shows that none will ever come.
+    """
+    number, last = 0, None
+    up = False
+    async for reading in readings:
+        number, up, last = number + 1, up or reading.up, reading.error
+        if number == 1 and (error := hopeless(reading)):
+            raise error
+        write(reading)
+        if number == count:
+            break
+    if not up and last is not None:
+        raise last
+    return 0 if up else EngineError.exit_code
+
+
+def hopeless(reading: Reading) -> EngineError | None:
+    """The error of a first reading that no later one can be without; None when there is hope.
+
+    A key that is missing counts although vLLM shows its metrics without one: with
+    half of every line unknown, the person is better told.
+    """
+    if isinstance(reading.error, HOPELESS):
+        return reading.error
+    return reading.control_error if isinstance(reading.control_error, Unauthorized) else None
+
+
+def as_lines(reading: Reading) -> None:
+    """One sample as `watch --json` has it."""
+    from specdeck.engine.metrics.recording import reading_as_json
+
+    emit(reading_as_json(reading))
+
+
+def as_table() -> Callable[[Reading], None]:
+    """Writes samples under each other, with a heading now and then."""
+    written = 0
+
+    def write(reading: Reading) -> None:
+        nonlocal written
+        from specdeck.engine.metrics.recording import reading_as_json
+
+        if written % 20 == 0:
+            click.echo("  ".join(name.rjust(width) for name, width in COLUMNS))
+        written += 1
+        click.echo(row(reading_as_json(reading), str(reading.error) if reading.error else None))
+
+    return write
+
+
+def row(sample: Mapping[str, object], error: str | None) -> str:
+    """One sample as a line of the table.
+
+    >>> row({"t": 0.0, "k": 3, "k_max": 5, "mode": "speculate", "acceptance_rate": 0.5}, None)[10:]
+    '  speculate   3/5        –   50.0%       –     –     –      –        –       –'
+    """
+    import time
+
+    clock = time.strftime("%H:%M:%S", time.localtime(_number(sample.get("t")) or 0.0))
+    if error is not None:
+        return f"{clock.rjust(8)}  down: {error}"
+    cells = (
+        clock,
+        _mode(sample),
+        f"{_text(sample.get('k'))}/{_text(sample.get('k_max'))}",
+        _decimal(sample.get("tokens_per_second"), "{:.1f}"),
+        _decimal(sample.get("acceptance_rate"), "{:.1%}"),
+        _decimal(sample.get("mean_acceptance_length"), "{:.2f}"),
+        _text(sample.get("running")),
+        _text(sample.get("waiting")),
+        _decimal(sample.get("kv_cache_usage"), "{:.1%}"),
+        _decimal(_median(sample.get("ttft_ms")), "{:.0f}ms"),
+        _decimal(_median(sample.get("itl_ms")), "{:.1f}ms"),
+    )
+    return "  ".join(cell.rjust(width) for cell, (_, width) in zip(cells, COLUMNS, strict=True))
+
+
+def _mode(sample: Mapping[str, object]) -> str:
+    """Who holds k: the mode, or the breaker while it keeps speculation off.
+
+    >>> _mode({"mode": "speculate", "breaker": "open"}), _mode({"mode": "speculate"})
+    ('breaker', 'speculate')
+    >>> _mode({"mode": "speculate", "breaker": "half-open"})
+    'half-open'
+    >>> _mode({"mode": "target-only", "breaker": "open"}), _mode({"mode": None, "breaker": None})
+    ('target-only', '–')
+    """
+    mode, breaker = sample.get("mode"), sample.get("breaker")
+    if mode == "speculate" and breaker in ("open", "half-open"):
+        return "breaker" if breaker == "open" else "half-open"
+    return str(mode or "–")
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _text(value: object) -> str:
+    return "–" if value is None else str(value)
+
+
+def _decimal(value: object, form: str) -> str:
+    number = _number(value)
+    return "–" if number is None else form.format(number)
+
+
+def _median(value: object) -> object:
+    return value.get("p50") if isinstance(value, Mapping) else None

@@ -1,1 +1,0 @@
-"""Renderables: pure drawing, from values to strips."""

@@ -1,0 +1,171 @@
+"""Bars, lines and intervals in block elements: pure drawing, from numbers to characters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+_STEPS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
+
+
+def nice_bound(peak: float) -> float:
+    """The smallest round number that is not below `peak`.
+
+    >>> [nice_bound(peak) for peak in (0.0, 0.7, 7.0, 512.0, 1001.0)]
+    [1.0, 0.8, 8.0, 600.0, 1500.0]
+    """
+    if peak <= 0:
+        return 1.0
+    unit = 10.0 ** math.floor(math.log10(peak))
+    return round(next(step for step in _STEPS if step * unit >= peak * (1 - 1e-9)) * unit, 9)
+
+
+def axis_top(previous: float | None, peak: float) -> float:
+    """The axis' end for values up to `peak`, kept as long as it serves.
+
+    A new scale repaints the whole chart, so it falls only when the curve has sunk
+    well below the middle.
+
+    >>> axis_top(None, 500.0), axis_top(600.0, 590.0)
+    (600.0, 600.0)
+    >>> axis_top(600.0, 200.0), axis_top(600.0, 610.0)
+    (300.0, 800.0)
+    """
+    if previous is not None and 0.4 * previous <= peak <= previous:
+        return previous
+    return nice_bound(peak * 1.1)
+
+
+def bar(share: float | None, width: int) -> tuple[str, str]:
+    """A bar of `width` cells: what is filled to `share`, and the track that is left.
+
+    >>> bar(0.5, 5), bar(None, 3), bar(1.0, 3)
+    (('━━╸', '──'), ('', '───'), ('━━━', ''))
+    """
+    halves = 0 if share is None else round(min(1.0, max(0.0, share)) * width * 2)
+    whole, rest = divmod(halves, 2)
+    return "━" * whole + "╸" * rest, "─" * (width - whole - rest)
+
+
+BLOCKS = " ▁▂▃▄▅▆▇█"
+
+ChartPart = Literal["line", "fill", "zero", "mark", "empty"]
+"""What a cell of the chart belongs to; TCSS gives each its colour."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One cell of the chart."""
+
+    glyph: str
+    part: ChartPart
+
+
+EMPTY = Piece(" ", "empty")
+
+
+def piece(value: float | None, top: float, row: int, rows: int, marked: bool) -> Piece:
+    """The cell of a column at `row`, counted from the bottom.
+
+    >>> [piece(0.5, 1.0, row, 3, False).glyph for row in range(3)]
+    ['█', '▄', ' ']
+    >>> piece(0.0, 1.0, 0, 3, False), piece(None, 1.0, 0, 3, False)
+    (Piece(glyph='▁', part='zero'), Piece(glyph=' ', part='empty'))
+    """
+    level = 0 if value is None else min(rows * 8, round(value / top * rows * 8))
+    if value is not None and level <= 0 and row == 0:
+        return Piece("▁", "line" if value > 0 else "zero")
+    eighths = min(8, level - row * 8)
+    if eighths <= 0:
+        return Piece("┊", "mark") if marked else EMPTY
+    return Piece(BLOCKS[eighths], "line" if level <= (row + 1) * 8 else "fill")
+
+
+def line(
+    values: Sequence[float | None], top: float, row: int, rows: int, marked: frozenset[int]
+) -> list[tuple[str, ChartPart]]:
+    """A row of the chart as runs of one part.
+
+    >>> line([1.0, 1.0, None], 1.0, 0, 1, frozenset())
+    [('██', 'line'), (' ', 'empty')]
+    """
+    runs: list[tuple[str, ChartPart]] = []
+    for column, value in enumerate(values):
+        cell = piece(value, top, row, rows, column in marked)
+        if runs and runs[-1][1] == cell.part:
+            runs[-1] = (runs[-1][0] + cell.glyph, cell.part)
+        else:
+            runs.append((cell.glyph, cell.part))
+    return runs
+
+
+def axis(width: int, start: str, marks: Sequence[tuple[int, str]]) -> str:
+    """The time axis: where it begins, and what changed where.
+
+    A label stands right of its mark, left of it at the edge, and not at all where the
+    next mark leaves no room.
+
+    >>> axis(24, "12:00:00", [(14, "k3")])
+    '─12:00:00 ────▴k3───────'
+    >>> axis(12, "12:00:00", [(2, "target"), (5, "k3"), (11, "k4")])
+    '──▴──▴k3─k4▴'
+    """
+    places = [column for column, _ in marks]
+    text = ["─"] * width
+    free = min([*places, width])
+    if start and free > len(start) + 2:
+        text[1 : len(start) + 2] = f"{start} "
+    for index, (column, label) in enumerate(marks):
+        if not 0 <= column < width:
+            continue
+        text[column] = "▴"
+        after = places[index + 1] if index + 1 < len(places) else width
+        before = "".join(text[max(0, column - len(label) - 1) : column])
+        if column + len(label) < after:
+            text[column + 1 : column + 1 + len(label)] = label
+        elif after == width and before == "─" * (len(label) + 1):
+            text[column - len(label) : column] = label
+    return "".join(text)
+
+
+WhiskerPart = Literal["bar", "interval", "empty"]
+
+
+def whisker(
+    value: float | None, low: float | None, high: float | None, top: float, width: int
+) -> list[tuple[str, WhiskerPart]]:
+    """A bar of `width` cells up to `value` of `top`, its interval over its end.
+
+    >>> "".join(text for text, _ in whisker(50.0, 30.0, 70.0, 100.0, 10))
+    '━━━├─┼─┤  '
+    >>> "".join(text for text, _ in whisker(50.0, None, None, 100.0, 10))
+    '━━━━━     '
+    >>> whisker(None, None, None, 100.0, 3)
+    [('   ', 'empty')]
+    """
+    if value is None or top <= 0 or width <= 0:
+        return [(" " * max(0, width), "empty")]
+    end = _cell(value, top, width)
+    if low is None or high is None:
+        return _runs("━" * end, "", width)
+    end = min(end, width - 1)
+    first = min(end, _cell(low, top, width))
+    last = min(width - 1, max(end, _cell(high, top, width)))
+    if last - first < 2:
+        return _runs("━" * first, "┃" if last > first else "", width)
+    inside = ["─"] * (last - first + 1)
+    inside[end - first] = "┼"
+    inside[0], inside[-1] = "├", "┤"
+    return _runs("━" * first, "".join(inside), width)
+
+
+def _cell(value: float, top: float, width: int) -> int:
+    return min(width, max(0, round(value / top * width)))
+
+
+def _runs(bar: str, interval: str, width: int) -> list[tuple[str, WhiskerPart]]:
+    parts: list[tuple[str, WhiskerPart]] = [(bar, "bar"), (interval, "interval")]
+    rest = " " * (width - len(bar) - len(interval))
+    return [run for run in (*parts, (rest, "empty")) if run[0]]

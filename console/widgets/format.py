@@ -1,0 +1,145 @@
+"""Numbers to words: what is not known is `–`, never 0."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+DASH = "–"
+
+LocalTime = Callable[[float], time.struct_time]
+"""Unix time to the operator's calendar; `time.localtime` outside tests."""
+
+Spelt = Callable[[str], str]
+"""The key of an action by the action's id, as it is bound: for a hint."""
+
+
+def number(value: float | None) -> str:
+    """About three significant figures, without an exponent.
+
+    >>> [number(value) for value in (None, 0.0, 6.14, 31.02, 512.3, 12_345.0, 2_600_000.0)]
+    ['–', '0.0', '6.1', '31', '512', '12.3k', '2.6M']
+    """
+    if value is None:
+        return DASH
+    if abs(value) < 9.95:
+        return f"{value:.1f}"
+    if abs(value) < 9999.5:
+        return f"{value:.0f}"
+    if abs(value) < 999_950:
+        return f"{value / 1000:.1f}k"
+    return f"{value / 1_000_000:.1f}M"
+
+
+def tick(value: float) -> str:
+    """A round number on an axis.
+
+    >>> [tick(value) for value in (0.0, 0.5, 2.5, 600.0, 1500.0)]
+    ['0', '0.5', '2.5', '600', '1.5k']
+    """
+    if value < 1000:
+        return f"{value:g}"
+    return f"{value / 1000:g}k" if value < 1_000_000 else f"{value / 1_000_000:g}M"
+
+
+def share_tick(share: float) -> str:
+    """A share on an axis.
+
+    >>> share_tick(0.5)
+    '50%'
+    """
+    return f"{share:.0%}"
+
+
+def percent(share: float | None, digits: int = 0) -> str:
+    """A share of 0 to 1.
+
+    >>> percent(0.6249, 1), percent(0.12), percent(None)
+    ('62.5 %', '12 %', '–')
+    """
+    return DASH if share is None else f"{share:.{digits}%}".replace("%", " %")
+
+
+def count(value: float | None) -> str:
+    """Whole things.
+
+    >>> count(4.0), count(None)
+    ('4', '–')
+    """
+    return DASH if value is None else f"{value:.0f}"
+
+
+def milliseconds(seconds: float | None) -> str:
+    """Seconds as milliseconds, without the unit.
+
+    >>> milliseconds(0.0061), milliseconds(0.0801), milliseconds(2.5), milliseconds(None)
+    ('6.1', '80', '2500', '–')
+    """
+    return DASH if seconds is None else number(seconds * 1000)
+
+
+def gibibytes(amount: float | None) -> str:
+    """Bytes in GiB, without the unit.
+
+    >>> gibibytes(61 * 2**30), gibibytes(3 * 2**29), gibibytes(None)
+    ('61', '1.5', '–')
+    """
+    return DASH if amount is None else number(amount / 2**30)
+
+
+def duration(seconds: float | None) -> str:
+    """A stretch of time in its two largest units.
+
+    >>> [duration(s) for s in (None, 0.4, 12, 75, 3660, 90_000)]
+    ['–', '0 s', '12 s', '1 min 15 s', '1 h 1 min', '1 d 1 h']
+    """
+    if seconds is None:
+        return DASH
+    whole = max(0, int(seconds))
+    units = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+    parts: list[str] = []
+    for size, unit in units:
+        amount, whole = divmod(whole, size)
+        if amount or (parts and unit != "s") or unit == "s":
+            parts.append(f"{amount} {unit}")
+        if len(parts) == 2:
+            break
+    return " ".join(part for i, part in enumerate(parts) if i == 0 or not part.startswith("0 "))
+
+
+def at(t: float, local: LocalTime) -> str:
+    """The time of day.
+
+    >>> at(0.0, time.gmtime)
+    '00:00:00'
+    """
+    return time.strftime("%H:%M:%S", local(t))
+
+
+def shorten(text: str | None, width: int) -> str:
+    """The beginning of a text, marked where it was cut.
+
+    >>> shorten("sd1:0f3a9c12aa", 9), shorten(None, 9)
+    ('sd1:0f3a…', '–')
+    """
+    if text is None:
+        return DASH
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def oneline(text: str) -> str:
+    """A message on one line, whatever it brings along.
+
+    >>> oneline("a\\n  b"), oneline("\\x1b[2J")
+    ('a b', '·[2J')
+    """
+    return printable(" ".join(text.split()))
+
+
+def printable(text: str) -> str:
+    """`text` without what would move a terminal's cursor, or could not be sent to it.
+
+    >>> printable("a\\x9b\\u202eb\\ud800")
+    'a··b·'
+    """
+    return text if text.isprintable() else "".join(c if c.isprintable() else "·" for c in text)

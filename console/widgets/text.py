@@ -1,0 +1,253 @@
+"""Widgets that draw cells as text: rows, lines, notices, feeds and running text."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from textual.geometry import Region, Size
+from textual.reactive import reactive
+from textual.strip import Strip
+from textual.widget import Widget
+
+from specdeck.console.widgets.cells import TONES, Cell, Cells, Row, Tone
+from specdeck.console.widgets.format import printable
+
+StyleOf = Callable[[Tone], Style]
+"""What a tone looks like in the widget that draws."""
+
+
+def row_strip(value: Row, width: int, style_of: StyleOf) -> Strip:
+    """The row in `width` cells; the left part is cut short before the right part is.
+
+    Where the row has shorter right parts, the first that leaves the left one whole is taken.
+    """
+    right, used = _segments(_right(value, width), width, style_of)
+    left, room = _segments(value.left, max(0, width - used - bool(used)), style_of)
+    gap = width - used - room
+    fill = Segment(value.fill * gap, style_of("rule" if value.fill != " " else "plain"))
+    return Strip([*left, fill, *right] if gap else [*left, *right], width)
+
+
+def _right(value: Row, width: int) -> Cells:
+    room = width - _length(value.left) - 1
+    choices = (value.right, *value.shorter)
+    return next((line for line in choices if _length(line) <= room), choices[-1])
+
+
+def _length(line: Cells) -> int:
+    return sum(cell_len(cell.text) for cell in line)
+
+
+def wrap_rows(rows: Iterable[Row], width: int) -> list[Row]:
+    """The rows with the last cell of each wrapped below itself.
+
+    >>> lines = wrap_rows([Row((Cell("12:00 "), Cell("k went to 3")))], 15)
+    >>> ["".join(cell.text for cell in line.left) for line in lines]
+    ['12:00 k went', '      to 3']
+    """
+    lines: list[Row] = []
+    for value in rows:
+        *before, last = value.left or (Cell(""),)
+        indent = sum(cell_len(cell.text) for cell in before)
+        parts = textwrap.wrap(last.text, max(8, width - indent - 1)) or [last.text]
+        for number, part in enumerate(parts):
+            start = before if number == 0 else [Cell(" " * indent)]
+            lines.append(Row((*start, replace(last, text=part))))
+    return lines
+
+
+def _segments(line: Cells, width: int, style_of: StyleOf) -> tuple[list[Segment], int]:
+    segments: list[Segment] = []
+    used = 0
+    for cell in line:
+        # The last gate before the terminal: names and reasons come from elsewhere.
+        cell = replace(cell, text=printable(cell.text)) if not cell.text.isprintable() else cell
+        style = style_of(cell.tone)
+        if cell.action is not None:
+            style += Style.from_meta({"@click": cell.action})
+        length = cell_len(cell.text)
+        if used + length <= width:
+            segments.append(Segment(cell.text, style))
+            used += length
+            continue
+        if width - used > 0:
+            segments.append(Segment(set_cell_size(cell.text, width - used - 1) + "…", style))
+        return segments, width
+    return segments, used
+
+
+def passage_lines(cells: Iterable[Cell], width: int) -> list[Cells]:
+    """The lines that the text makes in `width` cells.
+
+    >>> lines = passage_lines((Cell("ab\\ncde"), Cell("f", "bad")), 2)
+    >>> [[cell.text for cell in line] for line in lines]
+    [['ab'], ['cd'], ['e', 'f']]
+    """
+    lines: list[list[Cell]] = [[]]
+    room = width
+    for cell in cells:
+        for number, part in enumerate(cell.text.expandtabs(4).split("\n")):
+            if number:
+                lines.append([])
+                room = width
+            for piece, fresh in _pieces(part, room, width):
+                if fresh:
+                    lines.append([])
+                    room = width
+                lines[-1].append(Cell(piece, cell.tone))
+                room -= cell_len(piece)
+    return [tuple(line) for line in lines]
+
+
+def _pieces(text: str, room: int, width: int) -> Iterable[tuple[str, bool]]:
+    """`text` cut to fit, and whether each piece begins a line."""
+    piece, fresh = "", False
+    for character in text:
+        shown = character if character.isprintable() else "·"
+        length = cell_len(shown)
+        if length > room:
+            if piece:
+                yield piece, fresh
+            piece, fresh, room = "", True, width
+        piece += shown
+        room -= length
+    if piece:
+        yield piece, fresh
+
+
+class Toned(Widget):
+    """Knows what the tones look like here."""
+
+    COMPONENT_CLASSES = {f"tone--{tone}" for tone in TONES}
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self.looks: dict[str, Style] = {}
+
+    def notify_style_update(self) -> None:
+        """A theme or a class has changed what things look like."""
+        super().notify_style_update()
+        self.looks = {}
+
+    def style_of(self, tone: Tone) -> Style:
+        """The tone's look on this widget's own background."""
+        return self.part_style(f"tone--{tone}")
+
+    def part_style(self, component: str) -> Style:
+        """A component's look on this widget's own background."""
+        found = self.looks.get(component)
+        if found is None:
+            # Textual walks up to the root for every style; a chart asks for hundreds.
+            own = self.get_component_rich_style(component, partial=True)
+            found = self.looks[component] = self.plain + own
+        return found
+
+    @property
+    def plain(self) -> Style:
+        """The widget's own look."""
+        found = self.looks.get("")
+        if found is None:
+            found = self.looks[""] = self.rich_style
+        return found
+
+
+class Rows(Toned):
+    """Shows rows of cells and redraws those that changed."""
+
+    rows: reactive[tuple[Row, ...]] = reactive((), repaint=False)
+
+    def watch_rows(self, old: tuple[Row, ...], new: tuple[Row, ...]) -> None:
+        """Refresh the lines that differ."""
+        width = self.size.width
+        for y in range(max(len(old), len(new))):
+            if old[y : y + 1] != new[y : y + 1]:
+                self.refresh(Region(0, y, width, 1))
+
+    def render_line(self, y: int) -> Strip:
+        """One row, or an empty line below the last."""
+        width = self.size.width
+        if y < len(self.rows):
+            return row_strip(self.rows[y], width, self.style_of)
+        return Strip.blank(width, self.plain)
+
+
+class Notice(Rows):
+    """As many lines as there are rows; none when there is nothing to say."""
+
+    def watch_rows(self, old: tuple[Row, ...], new: tuple[Row, ...]) -> None:
+        """Redraw, and take or give back the place of a line."""
+        super().watch_rows(old, new)
+        if len(old) != len(new):
+            self.set_class(not new, "-empty")
+            self.styles.height = len(new)
+
+
+class Feed(Rows):
+    """Rows that are wrapped where they are longer than the widget is wide."""
+
+    def watch_rows(self, old: tuple[Row, ...], new: tuple[Row, ...]) -> None:
+        """Where a row begins depends on those above it."""
+        if old != new:
+            self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """One line of one row."""
+        lines = wrap_rows(self.rows[: self.size.height], self.size.width)
+        line = lines[y] if y < len(lines) else Row()
+        return row_strip(line, self.size.width, self.style_of)
+
+
+class Line(Toned):
+    """Shows one row; hidden by the class `-empty` when there is nothing in it."""
+
+    row: reactive[Row] = reactive(Row(), repaint=False)
+
+    def watch_row(self, old: Row, new: Row) -> None:
+        """Redraw, and give the line's place back when it is empty."""
+        self.set_class(new == Row(), "-empty")
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """The row; everything below it is blank."""
+        width = self.size.width
+        if y:
+            return Strip.blank(width, self.plain)
+        return row_strip(self.row, width, self.style_of)
+
+
+class Flow(Feed):
+    """For `height: auto`."""
+
+    def watch_rows(self, old: tuple[Row, ...], new: tuple[Row, ...]) -> None:
+        """More words may want more room."""
+        if old != new:
+            self.refresh(layout=True)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """As many lines as the rows make in `width` cells."""
+        return len(wrap_rows(self.rows, width))
+
+
+class Passage(Toned):
+    """Shows the last lines of running text."""
+
+    cells: reactive[tuple[Cell, ...]] = reactive(())
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self._drawn: tuple[tuple[Cell, ...], int] = ((), 0)
+        self._lines: list[Cells] = []
+
+    def render_line(self, y: int) -> Strip:
+        """A line of those that fit, the last one below."""
+        size = self.size
+        if self._drawn != (self.cells, size.width):
+            self._drawn = (self.cells, size.width)
+            self._lines = passage_lines(self.cells, max(1, size.width))
+        shown = self._lines[-size.height :]
+        return row_strip(Row(shown[y] if y < len(shown) else ()), size.width, self.style_of)

@@ -1,0 +1,213 @@
+"""A client of one engine: its metrics page, its plugin's word, its knobs."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import httpx
+
+from specdeck.engine.client.http import TOKEN_REMEDY, no_answer, refusal, silence, verification
+from specdeck.engine.client.token import TokenSource, no_token
+from specdeck.engine.control.protocol import (
+    PREFIX,
+    PROTOCOL,
+    TOKEN_HEADER,
+    Applied,
+    Change,
+    EngineState,
+    Step,
+)
+from specdeck.engine.control.tuning import Tuning
+from specdeck.engine.control.wire import every
+from specdeck.engine.errors import NotAnEngine, Unauthorized, Unreachable, Unsupported, UsageError
+
+TIMEOUT_S = 5.0
+CONNECT_S = 2.0
+_LARGEST = 16_000_000
+"""Bytes of one answer; a page of a hundred data-parallel engines is half of that."""
+
+
+def open_client(
+    url: str,
+    *,
+    api_key: str | None = None,
+    token: TokenSource = no_token,
+    transport: httpx.AsyncBaseTransport | None = None,
+) -> EngineClient:
+    """A client of the engine at `url`, as `address.engine_url` spells it."""
+    # Two questions go out at once; the engine drops idle connections after 5 s itself.
+    limits = httpx.Limits(max_connections=4, max_keepalive_connections=3)
+    headers = {"Accept-Encoding": "identity", "User-Agent": "specdeck"}
+    if api_key:
+        headers["Authorization"] = f"Bearer {api_key}"
+    http = httpx.AsyncClient(
+        base_url=url,
+        headers=headers,
+        timeout=httpx.Timeout(TIMEOUT_S, connect=CONNECT_S),
+        limits=limits,
+        transport=transport,
+        verify=verification(url),
+        trust_env=False,  # an engine is asked directly: no proxy has its tokens
+    )
+    return EngineClient(http, url=url, token=token)
+
+
+class EngineClient:
+    """Asks one engine; every failure is an error of `specdeck.engine.errors`.
+
+    Answers are asked for uncompressed: compressing a page costs the engine twice the
+    time of writing it.
+    """
+
+    def __init__(
+        self,
+        http: httpx.AsyncClient,
+        *,
+        url: str,
+        token: TokenSource = no_token,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        self._http = http
+        self.url = url
+        self.token = token
+        self._timeout_s = timeout_s
+
+    async def page(self) -> str:
+        """The metrics page, as text."""
+        return (await self._get("/metrics")).text
+
+    async def state(self) -> EngineState:
+        """The plugin's word; raises Unsupported without the plugin or for a newer one."""
+        data = await self._control("/state")
+        protocol = data.get("protocol")
+        if not isinstance(protocol, int):
+            raise self._strange("state")
+        if protocol > PROTOCOL:
+            raise Unsupported(
+                f"the engine's specdeck plugin speaks protocol {protocol}, this one {PROTOCOL}",
+                remedy="update specdeck here",
+            )
+        try:
+            return EngineState.from_json(data)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise self._strange("state") from error
+
+    async def steps(self, since: int) -> tuple[Step, ...]:
+        """The scheduler's steps after number `since` that the plugin still remembers."""
+        data = await self._control("/steps", {"since": since})
+        try:
+            return every(Step, data["steps"])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise self._strange("steps") from error
+
+    async def tuning(self) -> Tuning:
+        """Policy, breaker, trial and what was measured; raises Unsupported for an older plugin."""
+        data = await self._control("/tuning")
+        try:
+            return Tuning.from_json(data)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise self._strange("tuning") from error
+
+    async def facts(self) -> dict[str, Any]:
+        """The facts behind the fingerprint, and the fingerprint."""
+        return await self._control("/facts")
+
+    async def put(self, change: Change) -> Applied:
+        """Asks for `change`; raises Unauthorized without asking when there is no token."""
+        token = self.token()
+        if token is None:
+            raise Unauthorized("a change wants the engine's admin token", remedy=TOKEN_REMEDY)
+        try:
+            return await self._put(change, token)
+        except UsageError:
+            if change.origin == "operator":
+                raise
+            # A plugin older than origins refuses the key, and has changed nothing.
+            return await self._put(replace(change, origin="operator"), token)
+
+    async def _put(self, change: Change, token: str) -> Applied:
+        response = await self._send(
+            "PUT", f"{PREFIX}/control", json=change.as_json(), headers={TOKEN_HEADER: token}
+        )
+        try:
+            return Applied.from_json(self._object(response))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise self._strange("control") from error
+
+    async def version(self) -> str:
+        """vLLM's version; raises NotAnEngine for another server."""
+        version = self._object(await self._get("/version")).get("version")
+        if not isinstance(version, str):
+            raise NotAnEngine(f"{self.url} tells no version, as every vLLM does")
+        return version
+
+    async def models(self) -> tuple[str, ...]:
+        """The names of the models that are served."""
+        data = self._object(await self._get("/v1/models"))
+        try:
+            return tuple(str(model["id"]) for model in data["data"])
+        except (KeyError, TypeError) as error:
+            raise NotAnEngine(f"{self.url} lists its models as no vLLM does") from error
+
+    async def complete(self, body: dict[str, Any], *, timeout_s: float = 120.0) -> dict[str, Any]:
+        """One completion, whole; an engine under load takes its time."""
+        response = await self._send(
+            "POST", "/v1/completions", patience_s=timeout_s, json=body, timeout=timeout_s
+        )
+        return self._object(response)
+
+    async def close(self) -> None:
+        """Lets go of the connections."""
+        await self._http.aclose()
+
+    async def _control(self, path: str, params: dict[str, int] | None = None) -> dict[str, Any]:
+        return self._object(await self._get(PREFIX + path, params))
+
+    async def _get(self, path: str, params: dict[str, int] | None = None) -> httpx.Response:
+        return await self._send("GET", path, params=params)
+
+    async def _send(
+        self, method: str, path: str, *, patience_s: float | None = None, **more: Any
+    ) -> httpx.Response:
+        patience_s = self._timeout_s if patience_s is None else patience_s
+        try:
+            # httpx times each read: a server that drips would never run out of time.
+            async with (
+                asyncio.timeout(patience_s + CONNECT_S),
+                self._http.stream(method, path, **more) as response,
+            ):
+                await self._read(response)
+        except TimeoutError:
+            raise no_answer(self.url, patience_s + CONNECT_S) from None
+        except httpx.HTTPError as error:
+            raise silence(self.url, error, patience_s) from error
+        except httpx.InvalidURL as error:
+            raise Unreachable(f"{self.url} is no address", remedy="check the URL") from error
+        if not response.is_success:
+            control = path.startswith(PREFIX)
+            keyed = "Authorization" in self._http.headers
+            raise refusal(self.url, response, control=control, keyed=keyed)
+        return response
+
+    async def _read(self, response: httpx.Response) -> None:
+        """Reads the whole answer, unless it says that it is absurdly long."""
+        length = response.headers.get("Content-Length", "0")
+        if length.isdecimal() and int(length) > _LARGEST:
+            raise NotAnEngine(f"{self.url} answers with {int(length) // 10**6} MB")
+        await response.aread()
+
+    def _object(self, response: httpx.Response) -> dict[str, Any]:
+        try:
+            data = response.json()
+        except ValueError as error:
+            raise NotAnEngine(f"{self.url} answers with something that is not JSON") from error
+        if not isinstance(data, dict):
+            raise NotAnEngine(f"{self.url} answers with something that is no vLLM's")
+        return data
+
+    def _strange(self, what: str) -> NotAnEngine:
+        return NotAnEngine(
+            f"{self.url} answers {PREFIX}/{what} with something that is not specdeck's"
+        )

@@ -1,0 +1,165 @@
+"""Requests to an engine: what https is checked against, and refusals as errors with a remedy."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from specdeck.engine.errors import (
+    BadPage,
+    Conflict,
+    EngineError,
+    NotAnEngine,
+    SpecdeckError,
+    Stalled,
+    Unauthorized,
+    Unreachable,
+    Unsupported,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+
+def verification(url: str) -> SSLContext | bool:
+    """What httpx's `verify` takes for the engine at `url`.
+
+    An https engine is held against the certificates in SSL_CERT_FILE or SSL_CERT_DIR, or
+    certifi's. A plain http one shows none, and loading them would take as long as all
+    else that a client needs.
+
+    >>> verification("http://127.0.0.1:8000")
+    False
+    >>> verification("https://gpu-1").check_hostname
+    True
+    """
+    return _trusted() if url.lower().startswith("https:") else False
+
+
+@cache
+def _trusted() -> SSLContext:
+    import httpx
+
+    return httpx.create_ssl_context()
+
+
+TOKEN_REMEDY = "set SPECDECK_ADMIN_TOKEN, or give --admin-token-file"
+NO_PLUGIN = "the engine runs without the specdeck plugin"
+NO_PLUGIN_REMEDY = (
+    "start it with `specdeck run`, or with VLLM_PLUGINS=specdeck where specdeck is installed"
+)
+
+
+def silence(url: str, error: httpx.HTTPError, timeout_s: float) -> EngineError:
+    """Why the engine at `url` gave no whole answer."""
+    said = str(error).lower()
+    if isinstance(error, httpx.ConnectTimeout):
+        return Unreachable(f"{url} does not accept a connection", remedy="check host and port")
+    if isinstance(error, httpx.TimeoutException):
+        return no_answer(url, timeout_s)
+    if isinstance(error, httpx.DecodingError):
+        return BadPage(f"{url} sent an answer that cannot be decompressed")
+    if isinstance(error, httpx.RemoteProtocolError):
+        if "incomplete" in said or "complete message body" in said:
+            return BadPage(f"{url} broke off in mid-answer")
+        if "disconnected" not in said:
+            return NotAnEngine(f"{url} does not speak HTTP", remedy="check host and port")
+    if isinstance(error, httpx.ConnectError):
+        return _no_connection(url, error)
+    return Unreachable(f"{url} closed the connection")
+
+
+def no_answer(url: str, seconds: float) -> Unreachable:
+    """The engine's machine took the question, and the engine says nothing."""
+    return Unreachable(
+        f"{url} gave no answer for {seconds:g} s", remedy="see whether its process is stopped"
+    )
+
+
+def _no_connection(url: str, error: httpx.ConnectError) -> EngineError:
+    causes = tuple(_causes(error))
+    if any(isinstance(cause, socket.gaierror) for cause in causes):
+        return Unreachable(f"{url} has a host name that is not known", remedy="check the name")
+    if any(isinstance(cause, ssl.SSLError) for cause in causes):
+        return Unreachable(f"{url} has no TLS that can be trusted", remedy="check http or https")
+    if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
+        return Unreachable(f"{url} refuses connections", remedy="is the engine running there?")
+    return Unreachable(f"{url} cannot be reached", remedy="check host and port")
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """What lies below `error`: httpx says no more than that all attempts failed."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__
+
+
+def refusal(url: str, response: httpx.Response, *, control: bool, keyed: bool) -> SpecdeckError:
+    """What a status other than 2xx means.
+
+    `control` is whether the plugin's routes were asked, `keyed` whether an API key went along.
+    """
+    status = response.status_code
+    body = _error(response)
+    if status in (401, 403):
+        return _unauthorized(url, body, keyed=keyed)
+    if control and status == 404:
+        return Unsupported(NO_PLUGIN, remedy=NO_PLUGIN_REMEDY)
+    if control and body is not None and status in _BY_STATUS:
+        kind = Stalled if body["code"] == "stalled" else _BY_STATUS[status]
+        return kind(_line(body["message"]), remedy=_line(body.get("remedy")) or None)
+    if status in (502, 503, 504):
+        return Unreachable(f"{url} answers {status}", remedy="see its log")
+    if status == 404:
+        return NotAnEngine(f"{url} has no vLLM at this path", remedy="check the URL")
+    if status < 400 or status in (400, 405, 406, 410):
+        return NotAnEngine(f"{url} answers {status}, as no vLLM does", remedy="check the URL")
+    return EngineError(f"{url} answers {status}", remedy="see the engine's log")
+
+
+_BY_STATUS: dict[int, type[SpecdeckError]] = {
+    400: UsageError,
+    409: Conflict,
+    501: Unsupported,
+    503: Unreachable,
+}
+
+
+def _unauthorized(url: str, body: dict[str, Any] | None, *, keyed: bool) -> Unauthorized:
+    if body is not None and body.get("code") == "admin_token":
+        return Unauthorized(
+            "the engine wants its admin token for a change, and this one is missing or wrong",
+            remedy=TOKEN_REMEDY,
+        )
+    if keyed:
+        return Unauthorized(
+            f"{url} refuses this API key", remedy="check the variable that --api-key-env names"
+        )
+    return Unauthorized(
+        f"{url} wants an API key",
+        remedy="name the environment variable that holds it with --api-key-env",
+    )
+
+
+def _error(response: httpx.Response) -> dict[str, Any] | None:
+    """The plugin's `{"error": {...}}`; None for what vLLM or a proxy says."""
+    try:
+        body = response.json()
+    except ValueError:
+        return None
+    error = body.get("error") if isinstance(body, dict) else None
+    named = isinstance(error, dict) and isinstance(error.get("message"), str) and "code" in error
+    return error if named and isinstance(error, dict) else None
+
+
+def _line(text: object) -> str:
+    """Foreign text on one line, without control characters that would reach the terminal."""
+    words = " ".join(str(text or "").split())
+    return "".join(c for c in words if c.isprintable())[:400]

@@ -1,0 +1,51 @@
+"""Where a client finds an engine's admin token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from specdeck.engine.control.protocol import TOKEN_VARIABLE
+from specdeck.engine.errors import UsageError
+
+TokenSource = Callable[[], str | None]
+"""Asked anew for every change, so that a token that came or went is noticed; None without."""
+
+
+def no_token() -> None:
+    """The source of a client that never changes anything."""
+    return None
+
+
+def admin_token(environment: Mapping[str, str], *files: Path | None) -> TokenSource:
+    """The token from SPECDECK_ADMIN_TOKEN, or else from the first of `files` that holds one.
+
+    >>> admin_token({"SPECDECK_ADMIN_TOKEN": "secret"})()
+    'secret'
+    >>> admin_token({}, Path("/nonexistent"), None)() is None
+    True
+    """
+
+    def token() -> str | None:
+        given = environment.get(TOKEN_VARIABLE, "").strip()
+        return given or next((held for file in files if file and (held := _read_token(file))), None)
+
+    return token
+
+
+def refuse_empty(file: Path) -> None:
+    """Raises UsageError for a file that was named and holds no token: another must not stand in.
+
+    Pipes are left alone: what is read of one is gone.
+    """
+    if file.is_file() and _read_token(file) is None:
+        raise UsageError(f"{file} holds no admin token", remedy="put it there as one line of ASCII")
+
+
+def _read_token(file: Path) -> str | None:
+    try:
+        # A token travels in a header: only the first line can be one.
+        lines = file.read_text(encoding="ascii").split()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return lines[0] if lines else None

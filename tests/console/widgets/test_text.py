@@ -1,0 +1,22 @@
+"""What reaches the terminal: no text of others may steer it."""
+
+from __future__ import annotations
+
+from rich.style import Style
+
+from specdeck.console.view.track import Track
+from specdeck.console.widgets.cells import Cell, Row
+from specdeck.console.widgets.text import row_strip
+
+
+def test_no_control_character_of_a_cell_reaches_the_terminal() -> None:
+    evil = "\x1b[2J\x9b31m\u202emodel\ud800\r\n"
+    strip = row_strip(Row((Cell(evil),), (Cell(evil),)), 60, lambda tone: Style())
+    assert strip.text.isprintable()
+    assert strip.cell_length == 60
+    strip.text.encode()
+
+
+def test_an_event_brings_no_escape_along() -> None:
+    told = Track("a", "http://a").told(0.0, "bob changed k (\x1b]0;owned\x07)")
+    assert told.events[0].text.isprintable()

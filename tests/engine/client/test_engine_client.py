@@ -1,0 +1,289 @@
+from __future__ import annotations
+
+import json
+import re
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from specdeck.engine.client.engine_client import EngineClient, open_client
+from specdeck.engine.control.protocol import Applied, Change, EngineState
+from specdeck.engine.errors import (
+    BadPage,
+    Conflict,
+    EngineError,
+    NotAnEngine,
+    SpecdeckError,
+    Stalled,
+    Unauthorized,
+    Unreachable,
+    Unsupported,
+    UsageError,
+)
+
+URL = "http://engine:8000"
+Answer = Callable[[httpx.Request], httpx.Response]
+State = Callable[..., EngineState]
+
+
+def of(answer: Answer, *, token: str | None = "secret", api_key: str | None = None) -> EngineClient:
+    return open_client(
+        URL, api_key=api_key, token=lambda: token, transport=httpx.MockTransport(answer)
+    )
+
+
+def always(status: int, body: Any = None, text: str | None = None) -> Answer:
+    if text is not None:
+        return lambda _: httpx.Response(status, text=text)
+    return lambda _: httpx.Response(status, json=body)
+
+
+def failing(error: Exception) -> Answer:
+    def answer(_: httpx.Request) -> httpx.Response:
+        raise error
+
+    return answer
+
+
+def because(cause: Exception) -> httpx.ConnectError:
+    """What httpx raises when `cause` is at the bottom of it."""
+    error = httpx.ConnectError("All connection attempts failed")
+    error.__cause__ = OSError("All connection attempts failed")
+    error.__cause__.__cause__ = cause
+    return error
+
+
+def refused(code: str, message: str = "no", remedy: str | None = None) -> dict[str, Any]:
+    return {"error": {"code": code, "message": message, "remedy": remedy}}
+
+
+async def test_a_page_comes_as_text_and_uncompressed() -> None:
+    asked: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return httpx.Response(200, text="vllm:a 1\n")
+
+    assert await of(answer).page() == "vllm:a 1\n"
+    assert str(asked[0].url) == f"{URL}/metrics"
+    assert asked[0].headers["Accept-Encoding"] == "identity"
+    assert "Authorization" not in asked[0].headers
+
+
+async def test_the_api_key_goes_along_and_the_admin_token_only_with_a_change(state: State) -> None:
+    asked: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        if request.method == "PUT":
+            return httpx.Response(200, json={"before": {}, "applied": {}, "version": 1, "step": 2})
+        return httpx.Response(200, json=state().as_json())
+
+    engine = of(answer, api_key="key")
+    await engine.state()
+    await engine.put(Change(k=3))
+    assert [request.headers["Authorization"] for request in asked] == ["Bearer key"] * 2
+    assert [request.headers.get("X-Specdeck-Token") for request in asked] == [None, "secret"]
+
+
+async def test_a_state_survives_the_wire(state: State) -> None:
+    sent = state(k=3)
+    assert await of(always(200, sent.as_json())).state() == sent
+
+
+async def test_a_state_with_more_to_say_is_read(state: State) -> None:
+    assert await of(always(200, {**state().as_json(), "weather": "fine"})).state() == state()
+
+
+async def test_steps_facts_models_and_version() -> None:
+    answers = {
+        "/v1/specdeck/steps": {"steps": [dict(zip(STEP, range(8), strict=True))]},
+        "/v1/specdeck/facts": {"facts": {"dtype": "float32"}, "fingerprint": "sd1:0"},
+        "/v1/models": {"data": [{"id": "demo"}]},
+        "/version": {"version": "0.32.0"},
+    }
+    engine = of(lambda request: httpx.Response(200, json=answers[request.url.path]))
+    (step,) = await engine.steps(7)
+    assert (step.step, step.accepted) == (0, 7)
+    assert (await engine.facts())["fingerprint"] == "sd1:0"
+    assert await engine.models() == ("demo",)
+    assert await engine.version() == "0.32.0"
+
+
+STEP = ("step", "t", "requests", "tokens", "k", "drafts", "drafted", "accepted")
+
+
+@pytest.mark.parametrize("k", [0, 3])
+async def test_a_change_sends_what_was_asked_even_zero(k: int) -> None:
+    bodies: list[Any] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        bodies.append(json.loads(request.content))
+        return httpx.Response(
+            200,
+            json={
+                "before": {"k": 5},
+                "applied": {"k": k},
+                "version": 1,
+                "step": 9,
+                "notices": ["n"],
+            },
+        )
+
+    assert await of(answer).put(Change(k=k, reason="trying")) == Applied(
+        {"k": 5}, {"k": k}, 1, 9, ("n",)
+    )
+    assert bodies == [{"k": k, "reason": "trying"}]
+
+
+async def test_a_plugin_older_than_origins_is_asked_without_one() -> None:
+    asked: list[dict[str, Any]] = []
+
+    def older(request: httpx.Request) -> httpx.Response:
+        asked.append(json.loads(request.content))
+        if "origin" in asked[-1]:
+            return httpx.Response(400, json=refused("invalid", "unknown key 'origin'"))
+        return httpx.Response(200, json={"before": {}, "applied": {}, "version": 1, "step": 1})
+
+    engine = of(older)
+    await engine.put(Change(k=1, origin="sweep"))
+    assert asked == [{"k": 1, "origin": "sweep"}, {"k": 1}]
+
+
+async def test_a_change_without_a_token_is_not_even_sent() -> None:
+    with pytest.raises(Unauthorized, match="admin token") as refusal:
+        await of(failing(AssertionError("asked")), token=None).put(Change(k=3))
+    assert "SPECDECK_ADMIN_TOKEN" in refusal.value.line()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (because(ConnectionRefusedError(111, "refused")), Unreachable, "refuses connections"),
+        (because(socket.gaierror(-2, "unknown")), Unreachable, "host name"),
+        (because(ssl.SSLError("WRONG_VERSION_NUMBER")), Unreachable, "TLS"),
+        (because(OSError(113, "No route to host")), Unreachable, "cannot be reached"),
+        (httpx.ConnectTimeout(""), Unreachable, "does not accept"),
+        (httpx.ReadTimeout(""), Unreachable, "no answer for 5 s"),
+        (httpx.PoolTimeout(""), Unreachable, "no answer"),
+        (httpx.ReadError(""), Unreachable, "closed the connection"),
+        (httpx.RemoteProtocolError("Server disconnected"), Unreachable, "closed the connection"),
+        (httpx.RemoteProtocolError("illegal status line"), NotAnEngine, "does not speak HTTP"),
+        (
+            httpx.RemoteProtocolError("peer closed connection (incomplete chunked read)"),
+            BadPage,
+            "broke off",
+        ),
+        (httpx.DecodingError("bad gzip"), BadPage, "decompressed"),
+    ],
+)
+async def test_a_silence_is_named(error: Exception, kind: type[EngineError], words: str) -> None:
+    with pytest.raises(kind, match=words) as raised:
+        await of(failing(error)).page()
+    assert type(raised.value) is kind
+    assert URL in raised.value.line()
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "words"),
+    [
+        (always(401, {"error": "Unauthorized"}), Unauthorized, "wants an API key.*--api-key-env"),
+        (always(403, {}), Unauthorized, "wants an API key"),
+        (always(404, {"detail": "Not Found"}), NotAnEngine, "no vLLM at this path"),
+        (always(302), NotAnEngine, "answers 302"),
+        (always(503), Unreachable, "answers 503"),
+        (always(500), EngineError, "answers 500"),
+    ],
+)
+async def test_a_page_that_is_refused_is_named(
+    answer: Answer, kind: type[EngineError], words: str
+) -> None:
+    with pytest.raises(kind) as raised:
+        await of(answer).page()
+    assert type(raised.value) is kind
+    assert re.search(words, raised.value.line())
+
+
+async def test_a_key_that_is_refused_is_not_asked_for_again() -> None:
+    with pytest.raises(Unauthorized, match="refuses this API key"):
+        await of(always(401, {"error": "Unauthorized"}), api_key="wrong").state()
+
+
+async def test_an_engine_without_the_plugin_says_how_to_get_it() -> None:
+    with pytest.raises(Unsupported, match="without the specdeck plugin") as raised:
+        await of(always(404, {"detail": "Not Found"})).state()
+    assert "VLLM_PLUGINS=specdeck" in raised.value.line()
+
+
+async def test_a_newer_protocol_is_not_guessed_at(state: State) -> None:
+    with pytest.raises(Unsupported, match="speaks protocol 2, this one 1"):
+        await of(always(200, {**state().as_json(), "protocol": 2})).state()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "line"),
+    [
+        (400, refused("invalid", "k wants a number"), UsageError, "k wants a number"),
+        (409, refused("version", "at 4", "try again"), Conflict, "at 4: try again"),
+        (501, refused("k_max", "above\nk_max=5", "restart"), Unsupported, "above k_max=5: restart"),
+        (503, refused("stalled", "stalled"), Stalled, "stalled"),
+        (
+            401,
+            refused("admin_token"),
+            Unauthorized,
+            "the engine wants its admin token for a change, and this one is missing or wrong: "
+            "set SPECDECK_ADMIN_TOKEN, or give --admin-token-file",
+        ),
+        (500, {"error": "x"}, EngineError, f"{URL} answers 500: see the engine's log"),
+    ],
+)
+async def test_a_refused_change_is_named(
+    status: int, body: Any, kind: type[SpecdeckError], line: str
+) -> None:
+    with pytest.raises(kind) as raised:
+        await of(always(status, body)).put(Change(k=3))
+    assert type(raised.value) is kind
+    assert raised.value.line() == line
+    assert "secret" not in raised.value.line()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        always(200, text="<html>"),
+        always(200, []),
+        always(200, {}),
+        always(200, {"protocol": "1"}),
+        always(200, {"protocol": 1}),
+        always(200, {"protocol": 1, "drafted_per_position": 3, "accepted_per_position": ()}),
+    ],
+)
+async def test_what_is_no_state_comes_from_no_engine(answer: Answer) -> None:
+    with pytest.raises(NotAnEngine):
+        await of(answer).state()
+
+
+async def test_other_servers_are_told_from_vllm() -> None:
+    for asked in (
+        of(always(200, text="hello")).version(),
+        of(always(200, {"name": "nginx"})).version(),
+        of(always(200, {"data": "x"})).models(),
+        of(always(200, {"steps": [1]})).steps(0),
+        of(always(200, {"k": 1})).put(Change(k=1)),
+    ):
+        with pytest.raises(NotAnEngine):
+            await asked
+
+
+async def test_an_absurdly_long_answer_is_not_read() -> None:
+    huge = httpx.Response(200, headers={"Content-Length": "900000000"}, content=nothing())
+    with pytest.raises(NotAnEngine, match="900 MB"):
+        await of(lambda _: huge).page()
+
+
+async def nothing() -> AsyncIterator[bytes]:
+    yield b""

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from specdeck.engine.client.token import admin_token, refuse_empty
+from specdeck.engine.errors import UsageError
+
+
+def test_the_environment_comes_before_files(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("from-file\n")
+    assert admin_token({"SPECDECK_ADMIN_TOKEN": "from-env"}, file)() == "from-env"
+    assert admin_token({"SPECDECK_ADMIN_TOKEN": ""}, None, file)() == "from-file"
+
+
+def test_a_token_that_comes_later_is_found(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    token = admin_token({}, file)
+    assert token() is None
+    file.write_text("here")
+    assert token() == "here"
+
+
+def test_a_file_that_holds_no_token_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff\x00")
+    (tmp_path / "empty").write_text("\n")
+    (tmp_path / "good").write_text("good")
+    files = (tmp_path / name for name in ("binary", "empty", "good"))
+    assert admin_token({}, *files)() == "good"
+
+
+@pytest.mark.parametrize("held", [b"", b"\n \n", b"\xff\x00secret"])
+def test_a_named_file_without_a_token_is_refused_and_not_quoted(
+    held: bytes, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(held)
+    with pytest.raises(UsageError) as refusal:
+        refuse_empty(file)
+    assert str(file) in refusal.value.line()
+    assert "secret" not in refusal.value.line()
+
+
+def test_a_token_in_a_pipe_is_not_used_up_by_the_check(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    refuse_empty(pipe)
