@@ -16,8 +16,8 @@ from pathlib import Path
 from benchmarks.engines import Flown, engine, loaded, table
 from benchmarks.fingerprint_engines import shallow
 
-from specdeck.engine.fingerprint.behaviour import Behaviour, moved
-from specdeck.engine.fingerprint.probe import probed
+from specdeck.engine.fingerprint.behaviour import Behaviour, moved_probes
+from specdeck.engine.fingerprint.query import probe_behaviour
 
 HEAD = ["engine", "name", "runs", "answers that agree", "noise, nats", "step, nats", "seconds"]
 
@@ -26,7 +26,7 @@ async def behaviour(flown: Flown, runs: int) -> Behaviour:
     """What the engine answers."""
     client = flown.client()
     try:
-        return await probed(client, runs=runs)
+        return await probe_behaviour(client, runs=runs)
     finally:
         await client.close()
 
@@ -59,7 +59,7 @@ def main(repeats: int) -> int:
             began = time.monotonic()
             other = asyncio.run(behaviour(flown, 3))
             rows.append(row("float32", other, began))
-    apart, between = moved(idle, other), moved(idle, under_load)
+    apart, between = moved_probes(idle, other), moved_probes(idle, under_load)
     print(table(HEAD, rows))
     print(f"\nProbes that load moves: {len(between)}; that float32 moves: {len(apart)}.")
     return 0 if apart and not between else 1

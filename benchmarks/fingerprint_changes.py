@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from specdeck.engine.fingerprint.compare import Verdict
-from specdeck.engine.fingerprint.files import Digests
+from specdeck.engine.fingerprint.digest import Digests
+from specdeck.engine.fingerprint.fingerprint import Fingerprint
 from specdeck.engine.fingerprint.gather import Gatherer
-from specdeck.engine.fingerprint.machine import text, version
-from specdeck.engine.fingerprint.seen import Seen, names_of
+from specdeck.engine.fingerprint.name import compute_names
+from specdeck.engine.fingerprint.sources import text, version
 from specdeck.engine.plugin.facts import facts, sources, system_fingerprint
 from specdeck.engine.plugin.seam import Build
 
@@ -41,7 +42,7 @@ class Setup:
     driver: str = "570.86.15"
     versions: dict[str, str] = field(default_factory=dict)
 
-    def seen(self) -> Seen:
+    def seen(self) -> Fingerprint:
         """The fingerprint of an engine that were started so."""
         from vllm import __version__
         from vllm.engine.arg_utils import EngineArgs
@@ -61,12 +62,12 @@ class Setup:
             version=lambda package: self.versions.get(package) or version(package),
         )
         libraries = sorted(map(str, self.folder.rglob("*.so")))
-        read = gatherer.gathered({**sources(config), "libraries": libraries})
+        read = gatherer.gather({**sources(config), "libraries": libraries})
         assert not read["unread"], read["unread"]
         tree = {**known, "model": read["model"], "runtime": read["runtime"]}
         tree["live"] = dict(self.live)
-        build_name, path = names_of(tree, partial=False)
-        return Seen(0.0, "table", build_name, path, tree, (), own)
+        build_name, path = compute_names(tree, partial=False)
+        return Fingerprint(0.0, "table", build_name, path, tree, (), own)
 
     def _arguments(self) -> dict[str, Any]:
         speculative = {

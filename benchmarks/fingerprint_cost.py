@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from specdeck.engine.fingerprint.files import CHUNK, sha256
+from specdeck.engine.fingerprint.digest import CHUNK, sha256
 from specdeck.engine.plugin.fingerprint_board import Board, Reader
 from specdeck.engine.plugin.responses import Stamp, carry
 

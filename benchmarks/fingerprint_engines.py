@@ -14,8 +14,8 @@ from pathlib import Path
 
 from benchmarks.engines import DEMO, Flown, engine
 
-from specdeck.engine.fingerprint.look import finished
-from specdeck.engine.fingerprint.seen import Seen
+from specdeck.engine.fingerprint.fingerprint import Fingerprint
+from specdeck.engine.fingerprint.query import fetch_finished
 
 
 def shallow(folder: Path) -> Path:
@@ -27,11 +27,11 @@ def shallow(folder: Path) -> Path:
     return path
 
 
-async def seen(flown: Flown) -> Seen:
+async def seen(flown: Flown) -> Fingerprint:
     """The whole fingerprint, once the engine has read its weights."""
     client = flown.client()
     try:
-        return await finished(client)
+        return await fetch_finished(client)
     finally:
         await client.close()
 

@@ -14,7 +14,7 @@ import sys
 
 from benchmarks.fingerprint_changes import ROWS, Row, setup
 
-from specdeck.engine.fingerprint.compare import Comparison, compared
+from specdeck.engine.fingerprint.compare import Comparison, compare
 
 
 def tried(row: Row) -> Comparison:
@@ -23,7 +23,7 @@ def tried(row: Row) -> Comparison:
         row.before(made)
         before = made.seen()
         row.change(made)
-        return compared(before, made.seen())
+        return compare(before, made.seen())
 
 
 def right(row: Row, found: Comparison) -> bool:

@@ -22,7 +22,7 @@ from specdeck.console.cli.talk import emit, say, table
 from specdeck.engine.errors import UsageError
 
 if TYPE_CHECKING:
-    from specdeck.engine.fingerprint.seen import Seen
+    from specdeck.engine.fingerprint.fingerprint import Fingerprint
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
 _MOMENT = re.compile(r"@(\d+)")
@@ -90,13 +90,13 @@ def pin(
     api_key_env: str | None,
 ) -> int:
     """Keep the fingerprint of an engine as what is expected of it."""
-    from specdeck.engine.fingerprint.pins import write
+    from specdeck.engine.fingerprint.pins import write_pin
 
     to = access(engine, api_key_env=api_key_env)
     seen = asyncio.run(looked(to, behaviour=bool(behaviour)))
     note_fingerprint(seen)
     place = output or places(to).home
-    write(seen, place)
+    write_pin(seen, place)
     if as_json:
         emit({"pin": str(place), **seen.names, "partial": seen.partial})
     else:
@@ -137,7 +137,7 @@ def verify(
         seconds,
     )
     from specdeck.engine.fingerprint.drift import Judge
-    from specdeck.engine.fingerprint.places import PinFile
+    from specdeck.engine.fingerprint.pins import PinFile
 
     by_name = expect is not None and is_name(expect)
     exported = metrics_file is not None or webhook_env is not None
@@ -149,13 +149,13 @@ def verify(
     hook = Expected(webhook_env=webhook_env).hook()
     pinned, place = _pinned(to, expect)
 
-    def probe(pinned: Seen) -> bool:
+    def probe(pinned: Fingerprint) -> bool:
         return pinned.behaviour is not None if behaviour is None else behaviour
 
     if every is None and metrics_file is None and hook is None:
         return _compared(pinned, _looked(to, probe(pinned)), as_json=as_json, pin=place)
 
-    async def look() -> Seen:
+    async def look() -> Fingerprint:
         found = await looked(to, behaviour=probe(rounds.pinned))
         note_fingerprint(found)
         return found
@@ -197,11 +197,16 @@ def diff(
 
 
 def _compared(
-    before: Seen, after: Seen, *, as_json: bool, pin: Path | None = None, full: bool = False
+    before: Fingerprint,
+    after: Fingerprint,
+    *,
+    as_json: bool,
+    pin: Path | None = None,
+    full: bool = False,
 ) -> int:
-    from specdeck.engine.fingerprint.compare import compared
+    from specdeck.engine.fingerprint.compare import compare
 
-    found = compared(before, after)
+    found = compare(before, after)
     if as_json:
         emit({**found.as_json(), "pin": str(pin) if pin else None})
     else:
@@ -211,8 +216,7 @@ def _compared(
 
 def _verified_name(to: Access, expect: str, *, as_json: bool) -> int:
     """A name alone says whether, and not what."""
-    from specdeck.engine.fingerprint.digest import layer_of
-    from specdeck.engine.fingerprint.pins import own_part
+    from specdeck.engine.fingerprint.name import layer_of, own_part
 
     wanted = own_part(expect)
     layer = layer_of(wanted)
@@ -228,13 +232,13 @@ def _verified_name(to: Access, expect: str, *, as_json: bool) -> int:
     return 0 if same else 1
 
 
-def _side(side: str, behaviour: bool, api_key_env: str | None) -> Seen:
-    from specdeck.engine.fingerprint.pins import read
+def _side(side: str, behaviour: bool, api_key_env: str | None) -> Fingerprint:
+    from specdeck.engine.fingerprint.pins import read_pin
 
     if moment := _MOMENT.fullmatch(side):
         return _moment(int(moment[1]))
     if is_file(side):
-        return read(Path(side))
+        return read_pin(Path(side))
     return _looked(access(side, api_key_env=api_key_env), behaviour)
 
 
@@ -248,13 +252,13 @@ def _alone(one: str, api_key_env: str | None) -> Access:
     )
 
 
-def _looked(to: Access, behaviour: bool) -> Seen:
+def _looked(to: Access, behaviour: bool) -> Fingerprint:
     seen = asyncio.run(looked(to, behaviour=behaviour))
     note_fingerprint(seen)
     return seen
 
 
-def _moment(number: int) -> Seen:
+def _moment(number: int) -> Fingerprint:
     found = moments(number=number)
     if not found:
         raise UsageError(
@@ -279,12 +283,12 @@ def _history(to: Access, *, as_json: bool) -> int:
     return 0
 
 
-def _pinned(to: Access, expect: str | None) -> tuple[Seen, Path]:
-    from specdeck.engine.fingerprint.pins import read
+def _pinned(to: Access, expect: str | None) -> tuple[Fingerprint, Path]:
+    from specdeck.engine.fingerprint.pins import read_pin
 
     own = places(to)
     place = own.found() if expect is None else Path(expect)
     if expect is None and place != own.home:
         say(f"specdeck: this pin lies under the engine's URL, in {place}: "
             f"`specdeck fingerprint pin {own.name}` keeps one under its name")  # fmt: skip
-    return read(place), place
+    return read_pin(place), place

@@ -17,8 +17,8 @@ from specdeck.engine.locations import locations
 if TYPE_CHECKING:
     from specdeck.engine.config.config import Config
     from specdeck.engine.fingerprint.book import Book
-    from specdeck.engine.fingerprint.places import Places
-    from specdeck.engine.fingerprint.webhook import Webhook
+    from specdeck.engine.fingerprint.export import Webhook
+    from specdeck.engine.fingerprint.pins import PinPlaces
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Expected:
 
     def hook(self) -> Webhook | None:
         """The webhook, if one is configured; raises UsageError."""
-        from specdeck.engine.fingerprint.webhook import webhook
+        from specdeck.engine.fingerprint.export import webhook
 
         return webhook(os.environ, variable=self.webhook_env, url=self.webhook)
 
@@ -86,12 +86,12 @@ def name_of(url: str) -> str | None:
     return record.name if record is not None and same else None
 
 
-def places(to: Access) -> Places:
+def places(to: Access) -> PinPlaces:
     """Where the pin of an engine lies unless it is told otherwise."""
-    from specdeck.engine.fingerprint.places import Places
+    from specdeck.engine.fingerprint.pins import PinPlaces
 
     name = None if to.record is None else to.record.name
-    return Places(locations(os.environ).pins, to.url, name)
+    return PinPlaces(locations(os.environ).pins, to.url, name)
 
 
 def pin_option(command: Any) -> Any:

@@ -13,8 +13,8 @@ from specdeck.engine.errors import SpecdeckError
 
 if TYPE_CHECKING:
     from specdeck.engine.fingerprint.drift import Follower
-    from specdeck.engine.fingerprint.places import PinFile
-    from specdeck.engine.fingerprint.webhook import Webhook
+    from specdeck.engine.fingerprint.export import Webhook
+    from specdeck.engine.fingerprint.pins import PinFile
     from specdeck.engine.metrics.reading import Reading
 
 Heard = Callable[["Reading"], None]

@@ -17,10 +17,9 @@ from specdeck.engine.errors import EngineError, SpecdeckError, UsageError
 
 if TYPE_CHECKING:
     from specdeck.engine.fingerprint.drift import Judge, Sight
-    from specdeck.engine.fingerprint.gauges import Gauges
-    from specdeck.engine.fingerprint.places import PinFile
-    from specdeck.engine.fingerprint.seen import Seen
-    from specdeck.engine.fingerprint.webhook import Webhook
+    from specdeck.engine.fingerprint.export import Gauges, Webhook
+    from specdeck.engine.fingerprint.fingerprint import Fingerprint
+    from specdeck.engine.fingerprint.pins import PinFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ class Exports:
         """Gauges that are served already; None where nobody wants them."""
         if self.port is None and self.file is None:
             return None
-        from specdeck.engine.fingerprint.gauges import Gauges
+        from specdeck.engine.fingerprint.export import Gauges
 
         found = Gauges(url)
         if self.port is not None:
@@ -48,7 +47,7 @@ class Round:
 
     def __init__(
         self,
-        look: Callable[[], Awaitable[Seen]],
+        look: Callable[[], Awaitable[Fingerprint]],
         judge: Judge,
         exports: Exports,
         url: str,
@@ -81,7 +80,7 @@ class Round:
         return sight.comparison.same
 
     @property
-    def pinned(self) -> Seen:
+    def pinned(self) -> Fingerprint:
         """What the engine is compared with."""
         return self._judge.pinned
 

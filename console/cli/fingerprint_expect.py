@@ -45,9 +45,8 @@ def is_name(expect: str) -> bool:
 
     Raises UsageError for a part of a name, and for a behaviour's: equal answers have several.
     """
-    from specdeck.engine.fingerprint.digest import layer_of
-    from specdeck.engine.fingerprint.pins import is_name as is_whole
-    from specdeck.engine.fingerprint.pins import own_part
+    from specdeck.engine.fingerprint.name import is_name as is_whole
+    from specdeck.engine.fingerprint.name import layer_of, own_part
 
     if "sd1:" in expect and not is_whole(expect):
         raise UsageError(f"{expect!r} is no whole name", remedy="give all 16 digits of it")

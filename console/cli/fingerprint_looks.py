@@ -9,28 +9,32 @@ from specdeck.console.cli.engines import Access
 from specdeck.console.cli.talk import say
 
 if TYPE_CHECKING:
-    from specdeck.engine.fingerprint.seen import Progress, Seen
+    from specdeck.engine.fingerprint.fingerprint import Fingerprint, Progress
 
 
-async def looked(to: Access, *, behaviour: bool, wait: bool = True) -> Seen:
+async def looked(to: Access, *, behaviour: bool, wait: bool = True) -> Fingerprint:
     """The fingerprint of an engine; `wait` is for weights that it still reads."""
-    from specdeck.engine.fingerprint.look import finished, look
+    from specdeck.engine.fingerprint.query import fetch_fingerprint, fetch_finished
 
     client = to.client()
     try:
-        seen = await finished(client, told=_say_reading()) if wait else await look(client)
+        seen = (
+            await fetch_finished(client, told=_say_reading())
+            if wait
+            else await fetch_fingerprint(client)
+        )
         if behaviour:
             from dataclasses import replace
 
-            from specdeck.engine.fingerprint.probe import probed
+            from specdeck.engine.fingerprint.query import probe_behaviour
 
-            seen = replace(seen, behaviour=await probed(client))
+            seen = replace(seen, behaviour=await probe_behaviour(client))
         return seen
     finally:
         await client.close()
 
 
-def say_progress(seen: Seen) -> None:
+def say_progress(seen: Fingerprint) -> None:
     """Warns of names that will move."""
     if not seen.progress.finished:
         say(f"specdeck: the engine is {seen.progress.line()}: the names will move once")

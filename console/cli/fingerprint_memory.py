@@ -12,11 +12,11 @@ from specdeck.console.cli.talk import say
 from specdeck.engine.errors import SpecdeckError
 
 if TYPE_CHECKING:
-    from specdeck.engine.fingerprint.seen import Seen
+    from specdeck.engine.fingerprint.fingerprint import Fingerprint
     from specdeck.engine.store.fingerprints import Moment
 
 
-def note_fingerprint(seen: Seen) -> None:
+def note_fingerprint(seen: Fingerprint) -> None:
     """Writes what was seen into the history, or says why it is not there."""
     from specdeck.engine.store.fingerprints import add
 

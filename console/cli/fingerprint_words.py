@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from specdeck.engine.fingerprint.compare import Comparison
-    from specdeck.engine.fingerprint.seen import Seen
+    from specdeck.engine.fingerprint.fingerprint import Fingerprint
 
 
-def told(seen: Seen, *, facts: bool) -> list[str]:
+def told(seen: Fingerprint, *, facts: bool) -> list[str]:
     """A fingerprint for a person: its names, what they cover, and every fact if asked."""
     behaviour = seen.behaviour
     lines = [f"build      {seen.build}", f"path       {seen.path}"]

@@ -24,8 +24,8 @@ from specdeck.console.widgets.cells import Cell, Row, heading
 from specdeck.console.widgets.text import Line, Notice, Rows, wrap_rows
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.fingerprint.book import Book
-from specdeck.engine.fingerprint.compare import Comparison, compared
-from specdeck.engine.fingerprint.seen import Seen
+from specdeck.engine.fingerprint.compare import Comparison, compare
+from specdeck.engine.fingerprint.fingerprint import Fingerprint
 
 POLL_S = 1.0
 """Between two looks at an engine that reads its weights."""
@@ -44,7 +44,7 @@ class FactsScreen(OverScreen):
     def __init__(self, live: SteeringScreen) -> None:
         super().__init__(live)
         self.flown = live.engine
-        self.seen: Seen | None = None
+        self.seen: Fingerprint | None = None
         self.error: SpecdeckError | None = None
         self.against: Against | None = None
         self.comparison: Comparison | None = None
@@ -140,7 +140,7 @@ class FactsScreen(OverScreen):
                 return
             await asyncio.sleep(POLL_S)
 
-    def took(self, seen: Seen) -> None:
+    def took(self, seen: Fingerprint) -> None:
         """Show a newer look; what was not asked this time stays known."""
         old = self.seen
         if old is not None and old.path == seen.path and old.instance == seen.instance:
@@ -156,7 +156,7 @@ class FactsScreen(OverScreen):
             return
         ready = self.against is not None and self.seen.progress.finished
         self.comparison = (
-            compared(self.against.seen, self.seen) if self.against is not None and ready else None
+            compare(self.against.seen, self.seen) if self.against is not None and ready else None
         )
         self.nodes = tree(self.seen.facts, self.comparison)
         self.unfolded |= opened(self.nodes)

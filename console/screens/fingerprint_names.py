@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from specdeck.console.screens.steering import SteeringScreen
     from specdeck.engine.fingerprint.book import Book
     from specdeck.engine.fingerprint.drift import Drift, Follower, Sight
-    from specdeck.engine.fingerprint.places import PinFile
-    from specdeck.engine.fingerprint.seen import Seen
+    from specdeck.engine.fingerprint.fingerprint import Fingerprint
+    from specdeck.engine.fingerprint.pins import PinFile
     from specdeck.engine.metrics.reading import Reading
 
 
@@ -36,7 +36,7 @@ class Names:
             self._beginning.add(index)
             self._screen.run_worker(self._begin(index, reading), group="names")
 
-    def pinned(self, seen: Seen, place: Path) -> None:
+    def pinned(self, seen: Fingerprint, place: Path) -> None:
         """The engine that `seen` is of has another pin from now on."""
         from specdeck.engine.fingerprint.drift import Judge
 
@@ -47,7 +47,7 @@ class Names:
                 self._show(index, judge.sight(seen, self._screen.desk.clock()))
                 self._tell(index, f"pinned {seen.path}", "accent")
 
-    def probed(self, seen: Seen) -> None:
+    def probed(self, seen: Fingerprint) -> None:
         """A look that brought the engine's behaviour along."""
         for index, track in enumerate(self._screen.tracks):
             if track.url == seen.url and index in self._followers:
@@ -87,7 +87,7 @@ class Names:
     async def _expect(self, index: int, follower: Follower) -> str | None:
         """Give the follower the engine's pin; what is news of it. One that is none is an event."""
         from specdeck.engine.errors import SpecdeckError
-        from specdeck.engine.fingerprint.places import Pin
+        from specdeck.engine.fingerprint.pins import Pin
 
         pins = self._pins[index]
         try:

@@ -11,7 +11,7 @@ from specdeck.console.widgets.cells import BLANK, Cell, Cells, Row, Tone, join_c
 from specdeck.console.widgets.format import LocalTime, Spelt, at, oneline, percent
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.fingerprint.compare import OWN_STOOD_STILL, Comparison, Verdict
-from specdeck.engine.fingerprint.seen import Progress, Seen
+from specdeck.engine.fingerprint.fingerprint import Fingerprint, Progress
 from specdeck.engine.store.fingerprints import Moment
 
 _TONES: dict[Verdict, Tone] = {
@@ -31,7 +31,7 @@ class Against:
 
     label: str
     """`pin`, an engine's name, or `@12`."""
-    seen: Seen
+    seen: Fingerprint
 
 
 def title(name: str, url: str, against: Against | None, where: str | None, spelt: Spelt) -> Row:
@@ -50,7 +50,7 @@ def title(name: str, url: str, against: Against | None, where: str | None, spelt
 
 
 def names(
-    seen: Seen | None, found: Comparison | None, label: str, spelt: Spelt, track: Track
+    seen: Fingerprint | None, found: Comparison | None, label: str, spelt: Spelt, track: Track
 ) -> tuple[Row, ...]:
     """Build, path, behaviour and vLLM's own, each with what it covers."""
     if seen is None:
@@ -97,7 +97,7 @@ def _name(layer: str, name: str | None, covers: str, moved: bool | None, label: 
     return Row((*left, Cell(f"  {covers}", "muted")), right)
 
 
-def _live(seen: Seen) -> str:
+def _live(seen: Fingerprint) -> str:
     return _knobs(seen.facts.get("live") or {})
 
 
@@ -118,7 +118,7 @@ def _knobs(live: Mapping[str, Any]) -> str:
     return ", ".join(shown) or "what is live"
 
 
-def _tried(seen: Seen, key: str) -> str:
+def _tried(seen: Fingerprint, key: str) -> str:
     behaviour = seen.behaviour
     if behaviour is None:
         return f"not tried; {key} asks 16 probes, greedy, on both arms"
@@ -139,7 +139,7 @@ def verdict(found: Comparison | None) -> Iterator[Row]:
         yield Row((Cell(" "), Cell(OWN_STOOD_STILL, "muted")))
 
 
-def unknown(seen: Seen | None) -> Iterator[Row]:
+def unknown(seen: Fingerprint | None) -> Iterator[Row]:
     """Facts that are not known, each with its reason."""
     if seen is None or not seen.progress.finished:
         return

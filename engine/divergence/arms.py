@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from specdeck.engine.client.retry import Retry, Sleep
 from specdeck.engine.errors import EngineError, Unreachable, Unsupported
-from specdeck.engine.fingerprint.digest import is_partial
+from specdeck.engine.fingerprint.name import is_partial
 
 if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient

@@ -10,8 +10,7 @@ from specdeck.engine.divergence.answer import Answer
 from specdeck.engine.divergence.compare import Divergence
 from specdeck.engine.divergence.resolution import Calibration, agreed
 from specdeck.engine.divergence.statistics import Rate
-from specdeck.engine.fingerprint.digest import is_partial
-from specdeck.engine.fingerprint.pins import own_part
+from specdeck.engine.fingerprint.name import is_partial, own_part
 from specdeck.engine.store.checks import Pair
 
 _MOST_NAMES = 20

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from specdeck.engine.fingerprint.digest import fingerprint
+from specdeck.engine.fingerprint.name import compute_name
 
 PROBE_SET = 1
 """Raised when a probe changes: behaviours of different sets are not compared."""
@@ -36,7 +36,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class MovedProbe:
     """A probe that an engine answers otherwise, and by how much."""
 
     arm: str
@@ -49,7 +49,7 @@ class Moved:
     def line(self) -> str:
         """For one line.
 
-        >>> Moved("serving", 3, None, 0.03125).line()
+        >>> MovedProbe("serving", 3, None, 0.03125).line()
         'probe 3 (serving): the same tokens, log-probabilities by up to 0.0312'
         """
         tokens = "the same tokens" if self.token is None else f"another token at {self.token}"
@@ -85,11 +85,11 @@ class Behaviour:
             "probes": self.probe_set,
             "step": self.step,
             "arms": {
-                arm: [[list(a.tokens), quantised(a.logprobs, self.step)] for a in answers]
+                arm: [[list(a.tokens), quantise(a.logprobs, self.step)] for a in answers]
                 for arm, answers in self.arms.items()
             },
         }
-        return fingerprint("behaviour", facts, partial=bool(self.missing))
+        return compute_name("behaviour", facts, partial=bool(self.missing))
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, for a pin."""
@@ -141,20 +141,20 @@ def step(noise: float) -> float:
     return round(found, 10)
 
 
-def quantised(logprobs: Iterable[float], step: float) -> list[int]:
+def quantise(logprobs: Iterable[float], step: float) -> list[int]:
     """Log-probabilities in whole steps.
 
-    >>> quantised([-0.50004, -1.0], 0.0001)
+    >>> quantise([-0.50004, -1.0], 0.0001)
     [-5000, -10000]
     """
     return [round(x / step) for x in logprobs]
 
 
-def settled(runs: Mapping[str, Sequence[Sequence[Answer]]], missing: Iterable[str]) -> Behaviour:
+def settle(runs: Mapping[str, Sequence[Sequence[Answer]]], missing: Iterable[str]) -> Behaviour:
     """The behaviour that repeated runs agree on: `runs[arm][run][probe]`.
 
     >>> once = [Answer((1, 2), (-0.1, -0.2))]
-    >>> found = settled({"serving": [once, once]}, ())
+    >>> found = settle({"serving": [once, once]}, ())
     >>> (found.runs, found.agreement, found.noise)
     (2, 1.0, 0.0)
     """
@@ -176,7 +176,7 @@ def settled(runs: Mapping[str, Sequence[Sequence[Answer]]], missing: Iterable[st
     return Behaviour(arms, count, agreed / asked if asked else 0.0, noise, tuple(missing))
 
 
-def moved(before: Behaviour, after: Behaviour) -> tuple[Moved, ...]:
+def moved_probes(before: Behaviour, after: Behaviour) -> tuple[MovedProbe, ...]:
     """The probes that differ by more than the coarser of the two steps.
 
     Arms that only one side has are left out; so is everything across two probe sets.
@@ -193,11 +193,11 @@ def moved(before: Behaviour, after: Behaviour) -> tuple[Moved, ...]:
             pairs = list(zip(old.logprobs, new.logprobs, strict=False))[:same]
             apart = max((abs(a - b) for a, b in pairs), default=0.0)
             if token is not None or apart > coarse:
-                found.append(Moved(arm, number, token, apart))
+                found.append(MovedProbe(arm, number, token, apart))
     return tuple(sorted(found, key=lambda one: (one.probe, one.arm)))
 
 
-def incomparable(before: Behaviour, after: Behaviour) -> Iterator[str]:
+def explain_incomparable(before: Behaviour, after: Behaviour) -> Iterator[str]:
     """Why two behaviours cannot be told to be the same, though no probe may have moved."""
     if before.probe_set != after.probe_set:
         yield f"behaviour: probe set {before.probe_set} was asked, and {after.probe_set} is"

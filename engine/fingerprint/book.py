@@ -14,9 +14,9 @@ from specdeck.engine.errors import SpecdeckError
 # What a look needs is imported by the first one: a console paints before it.
 if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient
-    from specdeck.engine.fingerprint.places import PinFile, Places
-    from specdeck.engine.fingerprint.seen import Seen
-    from specdeck.engine.fingerprint.webhook import Webhook
+    from specdeck.engine.fingerprint.export import Webhook
+    from specdeck.engine.fingerprint.fingerprint import Fingerprint
+    from specdeck.engine.fingerprint.pins import PinFile, PinPlaces
     from specdeck.engine.store.fingerprints import Moment
 
 Opened = Callable[[str], "EngineClient"]
@@ -44,28 +44,27 @@ class Book:
         self._names: dict[str, str | None] = {}
         self.webhook = webhook
 
-    async def look(self, engine: str, *, ask_own: bool = False) -> Seen:
+    async def look(self, engine: str, *, ask_own: bool = False) -> Fingerprint:
         """The fingerprint at this moment, noted in the history; raises SpecdeckError.
 
         `ask_own` is for vLLM's own, which costs a token where there is no plugin.
         """
-        from specdeck.engine.fingerprint.look import look
+        from specdeck.engine.fingerprint.query import fetch_fingerprint
 
         async with self._client(engine) as client:
-            seen = await look(client, ask_own=ask_own)
+            seen = await fetch_fingerprint(client, ask_own=ask_own)
         await self._note(seen)
         return seen
 
     async def probed(
-        self, seen: Seen, told: Callable[[int, int], None] = lambda done, of: None
-    ) -> Seen:
+        self, seen: Fingerprint, told: Callable[[int, int], None] = lambda done, of: None
+    ) -> Fingerprint:
         """`seen` as it is by now, with its behaviour; `told` hears how many probes are done."""
-        from specdeck.engine.fingerprint.look import look
-        from specdeck.engine.fingerprint.probe import probed
+        from specdeck.engine.fingerprint.query import fetch_fingerprint, probe_behaviour
 
         async with self._client(seen.url) as client:
-            behaviour = await probed(client, told=told)
-            found = replace(await look(client), behaviour=behaviour)
+            behaviour = await probe_behaviour(client, told=told)
+            found = replace(await fetch_fingerprint(client), behaviour=behaviour)
         await self._note(found)
         return found
 
@@ -79,21 +78,21 @@ class Book:
 
     def pin_file(self, url: str) -> PinFile:
         """The engine's pin, to be looked at again and again."""
-        from specdeck.engine.fingerprint.places import PinFile
+        from specdeck.engine.fingerprint.pins import PinFile
 
         return PinFile(lambda: self._place_now(url), required=url in self._given)
 
-    async def pinned(self, url: str) -> Seen | None:
+    async def pinned(self, url: str) -> Fingerprint | None:
         """The engine's pin; None where there is none. Raises UsageError for one that is none."""
         found = await asyncio.to_thread(self.pin_file(url).again)
         return None if found is None else found.seen
 
-    async def pin(self, seen: Seen) -> Path:
+    async def pin(self, seen: Fingerprint) -> Path:
         """Writes `seen` as the pin of its engine; raises SpecdeckError."""
-        from specdeck.engine.fingerprint.pins import write
+        from specdeck.engine.fingerprint.pins import write_pin
 
         place = self.home(seen.url)
-        await asyncio.to_thread(write, seen, place)
+        await asyncio.to_thread(write_pin, seen, place)
         return place
 
     def _place_now(self, url: str) -> Path:
@@ -101,12 +100,12 @@ class Book:
         self._names.pop(url, None)
         return self.place(url)
 
-    def _places(self, url: str) -> Places:
-        from specdeck.engine.fingerprint.places import Places
+    def _places(self, url: str) -> PinPlaces:
+        from specdeck.engine.fingerprint.pins import PinPlaces
 
         if url not in self._names:
             self._names[url] = self._named(url)
-        return Places(self._pins, url, self._names[url])
+        return PinPlaces(self._pins, url, self._names[url])
 
     async def moments(self, url: str) -> tuple[Moment, ...]:
         """What was noted of the engine at `url`, the newest first; raises SpecdeckError."""
@@ -119,7 +118,7 @@ class Book:
 
         return await asyncio.to_thread(read)
 
-    async def _note(self, seen: Seen) -> None:
+    async def _note(self, seen: Fingerprint) -> None:
         """Into the history; one that cannot be used stops no comparison."""
         from specdeck.engine.store.database import Store
         from specdeck.engine.store.fingerprints import add

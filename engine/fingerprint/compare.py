@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from specdeck.engine.fingerprint.behaviour import Moved, incomparable, moved
+from specdeck.engine.fingerprint.behaviour import MovedProbe, explain_incomparable, moved_probes
 from specdeck.engine.fingerprint.digest import canonical
-from specdeck.engine.fingerprint.seen import Seen
+from specdeck.engine.fingerprint.fingerprint import Fingerprint
 
 Kind = Literal["changed", "added", "removed"]
 Verdict = Literal["same", "knob", "model", "runtime", "behaviour", "unknown"]
@@ -56,10 +56,10 @@ class Difference:
 class Comparison:
     """What lies between two looks, the older one first."""
 
-    before: Seen
-    after: Seen
+    before: Fingerprint
+    after: Fingerprint
     differences: tuple[Difference, ...]
-    probes: tuple[Moved, ...]
+    probes: tuple[MovedProbe, ...]
     """Probes that are answered otherwise; empty where behaviour was not compared."""
     verdicts: tuple[tuple[Verdict, str], ...]
     """Every kind of change with its line, the gravest first; at least one."""
@@ -116,12 +116,12 @@ class Comparison:
         }
 
 
-def compared(before: Seen, after: Seen) -> Comparison:
+def compare(before: Fingerprint, after: Fingerprint) -> Comparison:
     """What changed from `before` to `after`."""
     found = tuple(differences(before.facts, after.facts))
-    probes: tuple[Moved, ...] = ()
+    probes: tuple[MovedProbe, ...] = ()
     if before.behaviour is not None and after.behaviour is not None:
-        probes = moved(before.behaviour, after.behaviour)
+        probes = moved_probes(before.behaviour, after.behaviour)
     verdicts = tuple(_verdicts(before, after, found, probes))
     return Comparison(before, after, found, probes, verdicts)
 
@@ -171,7 +171,10 @@ def leaves(tree: Mapping[str, Any], under: str = "") -> Iterator[tuple[str, Any]
 
 
 def _verdicts(
-    before: Seen, after: Seen, found: tuple[Difference, ...], probes: tuple[Moved, ...]
+    before: Fingerprint,
+    after: Fingerprint,
+    found: tuple[Difference, ...],
+    probes: tuple[MovedProbe, ...],
 ) -> Iterator[tuple[Verdict, str]]:
     stray = _stray(before, after, found)
     if probes and not found and not stray:
@@ -197,12 +200,12 @@ def _verdicts(
         yield "same", WORDS["same"] + also
 
 
-def _own_moved(before: Seen, after: Seen) -> bool | None:
+def _own_moved(before: Fingerprint, after: Fingerprint) -> bool | None:
     old, new = before.system_fingerprint, after.system_fingerprint
     return None if old is None or new is None else old != new
 
 
-def _stray(before: Seen, after: Seen, found: tuple[Difference, ...]) -> str | None:
+def _stray(before: Fingerprint, after: Fingerprint, found: tuple[Difference, ...]) -> str | None:
     """vLLM's own fingerprint, where it alone tells of a change among unknown facts.
 
     Where every fact is known it moves with what is no change, such as a model's place.
@@ -213,7 +216,7 @@ def _stray(before: Seen, after: Seen, found: tuple[Difference, ...]) -> str | No
     return f"vLLM's own fingerprint moved: {old} → {new}"
 
 
-def _unknown(before: Seen, after: Seen) -> Iterator[str]:
+def _unknown(before: Fingerprint, after: Fingerprint) -> Iterator[str]:
     """What stands in the way of saying that nothing else changed."""
     apart = [one for one in after.unread if one not in before.unread]
     apart += [one for one in before.unread if one not in after.unread]
@@ -221,7 +224,7 @@ def _unknown(before: Seen, after: Seen) -> Iterator[str]:
     if before.partial != after.partial and not apart:
         yield "one of the names is of facts that are not all known"
     if before.behaviour is not None and after.behaviour is not None:
-        yield from incomparable(before.behaviour, after.behaviour)
+        yield from explain_incomparable(before.behaviour, after.behaviour)
 
 
 def _models(found: list[Difference]) -> Iterator[tuple[Verdict, str]]:
@@ -244,7 +247,7 @@ def _kind(difference: Difference, *, upgraded: bool) -> Verdict:
     return "runtime" if upgraded and difference.kind != "changed" else "knob"
 
 
-def _unread(fact: str, before: Seen, after: Seen) -> bool:
+def _unread(fact: str, before: Fingerprint, after: Fingerprint) -> bool:
     """Whether the fact differs only because one side could not read it."""
     for side, other in ((before, after), (after, before)):
         for one in side.unread:
@@ -293,6 +296,6 @@ def _said(value: Any) -> str:
     return f"{text[:12]}…" if _digest(text) else text
 
 
-def _probes(probes: tuple[Moved, ...]) -> str:
+def _probes(probes: tuple[MovedProbe, ...]) -> str:
     first = probes[0].line()
     return first if len(probes) == 1 else f"{first}, and {len(probes) - 1} more"

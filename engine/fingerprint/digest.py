@@ -1,25 +1,141 @@
-"""A short name for a set of facts: canonical JSON, hashed.
+"""The one spelling of facts, and digests of large files, remembered while these do not change.
 
-Three layers have a letter each: `b` what was built, `p` the path that serves, `x` what
-it does. A name of facts that are not all known carries a tilde, so that a partial name
-never equals a full one.
+The standard library only: it runs in a process beside the engine.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
-from collections.abc import Mapping
-from typing import Any, Literal
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-SCHEMA = "sd1"
-"""Raised when the same facts would get another name."""
+CHUNK = 1 << 20
+"""Bytes held at a time: it stays in a core's own cache between reading and hashing."""
 
-Layer = Literal["build", "path", "behaviour"]
-LETTERS: dict[Layer, str] = {"build": "b", "path": "p", "behaviour": "x"}
+SETTLED_S = 2.0
+"""A file younger than this may change again within one tick of its file system's clock."""
 
-_NAME = re.compile(rf"{SCHEMA}:([bpx])(~?)[0-9a-f]{{16}}")
+_KEPT = 4096
+"""Digests remembered at most."""
+
+Read = Callable[[int], None]
+"""Told the bytes read since the last call."""
+
+
+class Changed(OSError):
+    """The file was written while it was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a file system knows of a file's content without reading it."""
+
+    path: str
+    size: int
+    modified: int
+    """Nanoseconds. A program may set it to what it likes; `changed` it cannot."""
+    changed: int
+    inode: int
+    device: int
+
+    @classmethod
+    def of(cls, path: Path) -> Signature:
+        """The file's, links followed; raises OSError."""
+        real = path.resolve(strict=True)
+        found = real.stat()
+        return cls(
+            str(real),
+            found.st_size,
+            found.st_mtime_ns,
+            found.st_ctime_ns,
+            found.st_ino,
+            found.st_dev,
+        )
+
+    def key(self) -> str:
+        """Under which the digest is remembered."""
+        return "|".join(
+            map(str, (self.size, self.modified, self.changed, self.inode, self.device, self.path))
+        )
+
+
+def sha256(path: Path, read: Read = lambda _: None) -> str:
+    """The SHA-256 of a file's content, in hexadecimal; raises OSError."""
+    digest = hashlib.sha256()
+    buffer = memoryview(bytearray(CHUNK))
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            digest.update(buffer[:count])
+            read(count)
+    return digest.hexdigest()
+
+
+class Digests:
+    """SHA-256 digests of files, and the cache that spares reading them again."""
+
+    def __init__(self, cache: Path | None, *, wall: Callable[[], float] = time.time) -> None:
+        self._cache = cache
+        self._wall = wall
+        self._known = _loaded(cache) if cache else {}
+        self._fresh: dict[str, str] = {}
+
+    def known(self, signature: Signature) -> str | None:
+        """The remembered digest; None when the file must be read."""
+        return self._known.get(signature.key())
+
+    def of(self, path: Path, read: Read = lambda _: None) -> str:
+        """The digest of a file; raises OSError, and Changed for one that is being written."""
+        before = Signature.of(path)
+        if (known := self.known(before)) is not None:
+            read(before.size)
+            return known
+        found = sha256(path, read)
+        if Signature.of(path) != before:
+            raise Changed(f"{path.name} was written while it was read")
+        if self._wall() - max(before.modified, before.changed) / 1e9 > SETTLED_S:
+            self._fresh[before.key()] = found
+        return found
+
+    def save(self) -> None:
+        """Remembers what was read; a cache that cannot be written is done without."""
+        if self._cache is None or not self._fresh:
+            return
+        # Another engine may have written since: its digests are kept.
+        merged = {**_loaded(self._cache), **self._fresh}
+        kept = dict(list(merged.items())[-_KEPT:])
+        beside = self._cache.with_name(f"{self._cache.name}.{os.getpid()}")
+        try:
+            self._cache.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            beside.write_text(json.dumps(kept), encoding="utf-8")
+            beside.replace(self._cache)
+        except OSError:
+            beside.unlink(missing_ok=True)
+
+
+def _loaded(cache: Path) -> dict[str, str]:
+    try:
+        found: Any = json.loads(cache.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {k: v for k, v in found.items() if isinstance(v, str) and len(v) == 64}
+
+
+def total_size(paths: Iterable[Path]) -> int:
+    """Bytes of the files that can be looked at."""
+    total = 0
+    for path in paths:
+        try:
+            total += path.stat().st_size
+        except OSError:
+            continue
+    return total
 
 
 def canonical(facts: Mapping[str, Any]) -> bytes:
@@ -34,35 +150,14 @@ def canonical(facts: Mapping[str, Any]) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
-def fingerprint(layer: Layer, facts: Mapping[str, Any], *, partial: bool = False) -> str:
-    """`sd1:`, the layer's letter and 16 hexadecimal digits of the facts' SHA-256.
+def cache_file(environment: Mapping[str, str]) -> Path:
+    """Where digests are remembered: specdeck's cache folder in the standard library's words.
 
-    >>> fingerprint("path", {"k": 3})
-    'sd1:p615b1dfe8431f944'
-    >>> fingerprint("path", {"k": 3}, partial=True)
-    'sd1:p~615b1dfe8431f944'
+    >>> cache_file({"XDG_CACHE_HOME": "/c"}).as_posix()
+    '/c/specdeck/digests.json'
     """
-    mark = "~" if partial else ""
-    return f"{SCHEMA}:{LETTERS[layer]}{mark}{hashlib.sha256(canonical(facts)).hexdigest()[:16]}"
-
-
-def layer_of(name: str) -> Layer | None:
-    """The layer that a name is of; None for what is no name of this schema.
-
-    >>> layer_of("sd1:p~0123456789abcdef"), layer_of("vllm-0.32.0-09d54272")
-    ('path', None)
-    """
-    found = _NAME.fullmatch(name)
-    if found is None:
-        return None
-    return next(layer for layer, letter in LETTERS.items() if letter == found[1])
-
-
-def is_partial(name: str) -> bool:
-    """Whether a name stands for facts that are not all known.
-
-    >>> is_partial("sd1:b~0123456789abcdef"), is_partial("sd1:b0123456789abcdef")
-    (True, False)
-    """
-    found = _NAME.fullmatch(name)
-    return found is not None and found[2] == "~"
+    if home := environment.get("SPECDECK_HOME"):
+        return Path(os.path.abspath(Path(home).expanduser())) / "cache" / "digests.json"
+    given = environment.get("XDG_CACHE_HOME")
+    root = Path(given) if given else Path.home() / ".cache"
+    return root / "specdeck" / "digests.json"

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from specdeck.engine.errors import SpecdeckError, Unsupported
-from specdeck.engine.fingerprint.compare import Comparison, compared
-from specdeck.engine.fingerprint.places import Pin
-from specdeck.engine.fingerprint.seen import Seen
+from specdeck.engine.fingerprint.compare import Comparison, compare
+from specdeck.engine.fingerprint.fingerprint import Fingerprint
+from specdeck.engine.fingerprint.pins import Pin
 from specdeck.engine.metrics.reading import Reading
 
 APART_S = 5.0
@@ -22,7 +22,7 @@ APART_S = 5.0
 POLICY_APART_S = 60.0
 """The same while a policy moves k, and the path's name with it, as often as it likes."""
 
-Look = Callable[[], Awaitable[Seen]]
+Look = Callable[[], Awaitable[Fingerprint]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Drift:
 class Sight:
     """What a look at the facts brought."""
 
-    seen: Seen
+    seen: Fingerprint
     comparison: Comparison | None = None
     """With the pin; None without one, and while the engine still reads its weights."""
     drift: Drift | None = None
@@ -80,16 +80,16 @@ class Judge:
     A k that moves on while it differs from its pin anyway is no second event.
     """
 
-    def __init__(self, pinned: Seen, place: Path) -> None:
+    def __init__(self, pinned: Fingerprint, place: Path) -> None:
         self.pinned = pinned
         self.place = place
         self._told: frozenset[str] = frozenset()
 
-    def sight(self, seen: Seen, t: float) -> Sight:
+    def sight(self, seen: Fingerprint, t: float) -> Sight:
         """The comparison, with the event if there is one."""
         if not seen.progress.finished:
             return Sight(seen)
-        found = compared(self.pinned, seen)
+        found = compare(self.pinned, seen)
         differing = frozenset(
             (*(d.fact for d in found.differences), *(k for k, _ in found.verdicts))
         )

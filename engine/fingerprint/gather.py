@@ -16,9 +16,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from specdeck.engine.fingerprint.files import Digests, total_size
-from specdeck.engine.fingerprint.machine import Text, Version, machine, short, text, version
-from specdeck.engine.fingerprint.models import folder, sampling, shape, tokenizer, weights
+from specdeck.engine.fingerprint.digest import Digests, total_size
+from specdeck.engine.fingerprint.sources import (
+    Text,
+    Version,
+    digest_shape,
+    digest_tokenizer,
+    find_model,
+    read_machine,
+    read_sampling,
+    shorten,
+    text,
+    version,
+    weight_files,
+)
 
 Say = Callable[[dict[str, Any]], None]
 
@@ -50,14 +61,14 @@ class Gatherer:
         self._total = self._done = 0
         self._said = float("-inf")
 
-    def gathered(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def gather(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Facts of the models, tokenizers and libraries that `request` names.
 
         A file that cannot be read is named under `unread` with its reason.
         """
         models: dict[str, Any] = dict(request.get("models") or {})
         places = {role: self._place(role, model) for role, model in models.items()}
-        libraries = short(request.get("libraries") or ())
+        libraries = shorten(request.get("libraries") or ())
         files = {role: self._weights(role, models[role], place) for role, place in places.items()}
         self._total = total_size(path for found in files.values() for path in found)
         self._total += total_size(map(Path, libraries.values()))
@@ -66,7 +77,7 @@ class Gatherer:
             facts[role] = self._model(role, models[role], place, files[role])
         for role, model in (request.get("tokenizers") or {}).items():
             facts[role] = self._tokenizer(role, model)
-        runtime = machine(self._text, self._version)
+        runtime = read_machine(self._text, self._version)
         runtime["libraries"] = self._hashed(
             "runtime.libraries", {name: Path(path) for name, path in libraries.items()}
         )
@@ -74,7 +85,7 @@ class Gatherer:
         return {"model": facts, "runtime": runtime, "unread": self._unread, "bytes": self._done}
 
     def _place(self, role: str, model: Mapping[str, Any]) -> Path | None:
-        found = folder(str(model["name"]), model.get("revision"), self._environment)
+        found = find_model(str(model["name"]), model.get("revision"), self._environment)
         if found is None:
             self._miss(f"model.{role}", "its files are not on this machine")
         return found
@@ -82,7 +93,7 @@ class Gatherer:
     def _weights(self, role: str, model: Mapping[str, Any], place: Path | None) -> list[Path]:
         if place is None or model.get("dummy"):
             return []
-        found = weights(place)
+        found = weight_files(place)
         if not found:
             self._miss(f"model.{role}.weights", "no file with weights is there")
         return found
@@ -97,7 +108,8 @@ class Gatherer:
         }
         # The defaults of requests may come from a folder of their own.
         defaults = Path(model.get("generation") or place)
-        for name, read, where in (("shape", shape, place), ("sampling", sampling, defaults)):
+        readers = (("shape", digest_shape, place), ("sampling", read_sampling, defaults))
+        for name, read, where in readers:
             try:
                 found[name] = read(where)
             except (OSError, ValueError) as error:
@@ -105,12 +117,12 @@ class Gatherer:
         return found
 
     def _tokenizer(self, role: str, model: Mapping[str, Any]) -> dict[str, str | None] | None:
-        place = folder(str(model["name"]), model.get("revision"), self._environment)
+        place = find_model(str(model["name"]), model.get("revision"), self._environment)
         if place is None:
             self._miss(f"model.{role}", "its files are not on this machine")
             return None
         try:
-            return tokenizer(place)
+            return digest_tokenizer(place)
         except (OSError, ValueError) as error:
             self._miss(f"model.{role}", reason(error))
             return None
@@ -155,7 +167,7 @@ def main() -> None:
     gatherer = Gatherer(Digests(Path(cache) if cache else None), os.environ, _line)
     # The reader is the engine: when it has gone, the pipe is closed and this ends.
     with suppress(BrokenPipeError):
-        _line({"result": gatherer.gathered(request)})
+        _line({"result": gatherer.gather(request)})
 
 
 def _line(value: dict[str, Any]) -> None:

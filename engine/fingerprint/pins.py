@@ -1,4 +1,4 @@
-"""Pins: a fingerprint in a file, to be committed beside an eval suite.
+"""Pins: a fingerprint in a file, to be committed beside an eval suite, and where it lies.
 
 A pin holds the facts and not only their names, so that a verification that fails can say
 what moved. It says when it was edited by hand: its names must follow from its facts.
@@ -10,14 +10,16 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from specdeck.engine.errors import SpecdeckError, UsageError
-from specdeck.engine.fingerprint.digest import canonical, is_partial, layer_of
-from specdeck.engine.fingerprint.seen import Seen, names_of
+from specdeck.engine.fingerprint.digest import canonical
+from specdeck.engine.fingerprint.fingerprint import Fingerprint
+from specdeck.engine.fingerprint.name import compute_names, is_partial
 
 SCHEMA = 1
 """Raised when a pin changes its meaning; a newer one is refused."""
@@ -35,7 +37,7 @@ def default_place(folder: Path, url: str) -> Path:
     return folder / f"{re.sub(r'[^A-Za-z0-9.]+', '-', url).strip('-')}.json"
 
 
-def write(seen: Seen, path: Path) -> None:
+def write_pin(seen: Fingerprint, path: Path) -> None:
     """Writes `seen` as a pin, in place of an older one; raises SpecdeckError."""
     body = {
         "specdeck_pin": SCHEMA,
@@ -52,7 +54,7 @@ def write(seen: Seen, path: Path) -> None:
         raise SpecdeckError(f"the pin {path} cannot be written: {error.strerror}") from error
 
 
-def read(path: Path) -> Seen:
+def read_pin(path: Path) -> Fingerprint:
     """The fingerprint in a pin.
 
     Raises UsageError for a file that is none, is of a newer schema, or was edited.
@@ -67,7 +69,7 @@ def read(path: Path) -> Seen:
             remedy="update specdeck here, or pin again",
         )
     try:
-        seen = Seen.from_json(body)
+        seen = Fingerprint.from_json(body)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise UsageError(f"{path} is a pin with a part missing: {error}") from error
     if body.get("checksum") != checksum(body) or not _follows(seen):
@@ -84,28 +86,8 @@ def checksum(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical(kept)).hexdigest()[:16]
 
 
-def is_name(expected: str) -> bool:
-    """Whether `expected` is a name, alone or behind vLLM's own, and not a file.
-
-    >>> is_name("sd1:p0123456789abcdef"), is_name("pins/prod.json")
-    (True, False)
-    """
-    return layer_of(own_part(expected)) is not None
-
-
-def own_part(name: str) -> str:
-    """specdeck's part of a system_fingerprint, without the k of a pinned request.
-
-    >>> own_part("vllm-0.32.0-09d54272-sd1:p0123456789abcdef")
-    'sd1:p0123456789abcdef'
-    """
-    whole = name.partition("+k")[0]
-    head, mark, tail = whole.rpartition("-sd1:")
-    return f"sd1:{tail}" if mark and head else whole
-
-
-def _follows(seen: Seen) -> bool:
-    return (seen.build, seen.path) == names_of(seen.facts, partial=is_partial(seen.path))
+def _follows(seen: Fingerprint) -> bool:
+    return (seen.build, seen.path) == compute_names(seen.facts, partial=is_partial(seen.path))
 
 
 def _body(path: Path) -> dict[str, Any]:
@@ -126,3 +108,101 @@ def _body(path: Path) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise UsageError(f"{path} is no pin", remedy="make one with `specdeck fingerprint pin`")
     return body
+
+
+APART_S = 3.0
+"""Between two looks at a pin's file."""
+
+_Mark = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PinPlaces:
+    """The files in which an engine's own pin may lie."""
+
+    folder: Path
+    url: str
+    name: str | None = None
+    """Its name among the engines that specdeck started; None for any other."""
+
+    @property
+    def home(self) -> Path:
+        """Where a pin is written: a name stays when its engine starts again on another port.
+
+        >>> PinPlaces(Path("/pins"), "http://127.0.0.1:8000", "demo-2").home.as_posix()
+        '/pins/demo-2.json'
+        >>> PinPlaces(Path("/pins"), "http://127.0.0.1:8000").home.as_posix()
+        '/pins/http-127.0.0.1-8000.json'
+        """
+        by_url = default_place(self.folder, self.url)
+        return by_url if self.name is None else self.folder / f"{file_name(self.name)}.json"
+
+    def found(self) -> Path:
+        """Where a pin is read: `home`, unless there is one under the URL alone."""
+        home, by_url = self.home, default_place(self.folder, self.url)
+        return by_url if by_url != home and by_url.exists() and not home.exists() else home
+
+
+def file_name(name: str) -> str:
+    """`name` as a file's: no separators, no leading dots, nothing that stands for a URL.
+
+    A name that has to be changed for that gets digits of its own, so that no two meet.
+
+    >>> file_name("demo-2"), file_name("../x"), file_name("http-127.0.0.1-8000")
+    ('demo-2', 'x-d6b96a97', 'engine-http-127.0.0.1-8000-56f0ff55')
+    """
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip(".-")[:80]
+    safe = f"engine-{safe}" if re.match(r"https?-", safe) else safe or "engine"
+    digits = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    return safe if safe == name else f"{safe}-{digits}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A pin as it was read from its file."""
+
+    place: Path
+    seen: Fingerprint | None
+    """None where there is no such file."""
+
+
+class PinFile:
+    """An engine's pin, read again when its file is another one: by time, size and inode."""
+
+    def __init__(self, place: Callable[[], Path], *, required: bool = False) -> None:
+        self._place = place
+        self._required = required
+        self._known: tuple[Path, _Mark | None] | None = None
+        self._looked = float("-inf")
+
+    def due(self, t: float) -> bool:
+        """Whether to look at `t`, Unix time; a look that is due counts as begun."""
+        if abs(t - self._looked) < APART_S:
+            return False
+        self._looked = t
+        return True
+
+    def again(self) -> Pin | None:
+        """The pin, and None where it is the one of the last look. Blocks: it reads files.
+
+        Raises UsageError, once, for a file that is no pin, and for none where one is required.
+        """
+        place = self._place()
+        mark = _mark(place)
+        if self._known == (place, mark):
+            return None
+        self._known = (place, mark)
+        missing = mark is None and not self._required
+        return Pin(place, None if missing else read_pin(place))
+
+    def wrote(self, place: Path) -> None:
+        """What lies at `place` is known already."""
+        self._known = (place, _mark(place))
+
+
+def _mark(place: Path) -> _Mark | None:
+    try:
+        found = place.stat()
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_size, found.st_ino)

@@ -70,30 +70,30 @@ _BARE = re.compile(r"(?:(?:bearer|basic|token)\s+)?[^\s&;,\"'}\]]*", re.IGNORECA
 _QUOTED = re.compile(r"[^\"']*")
 
 
-def secret(name: str) -> bool:
+def is_secret(name: str) -> bool:
     """Whether what bears this name is a credential, in whatever case it is spelt.
 
-    >>> [secret(name) for name in ("VLLM_API_KEYS", "accessToken", "passwd", "authorization")]
+    >>> [is_secret(name) for name in ("VLLM_API_KEYS", "accessToken", "passwd", "authorization")]
     [True, True, True, True]
-    >>> [secret(name) for name in ("max_tokens", "tokensPerBlock", "num_key_value_heads")]
+    >>> [is_secret(name) for name in ("max_tokens", "tokensPerBlock", "num_key_value_heads")]
     [False, False, False]
     """
     words = tuple(_words(name))
     return any(_is_secret(words, at) for at in range(len(words)))
 
 
-def redacted(text: str) -> str:
+def redact(text: str) -> str:
     """`text` without the credentials in it: of a URL, after a name, of a header.
 
-    >>> redacted("redis://user:pw@cache:6379"), redacted("max_tokens=5")
+    >>> redact("redis://user:pw@cache:6379"), redact("max_tokens=5")
     ('redis://***@cache:6379', 'max_tokens=5')
-    >>> redacted("https://hub/x?api_key=s&k=5")
+    >>> redact("https://hub/x?api_key=s&k=5")
     'https://hub/x?api_key=***&k=5'
     """
     text = _BEARER.sub(rf"\1{SHOWN}", _USERINFO.sub(f"{SHOWN}@", text))
     parts, at = [], 0
     for named in _NAMED.finditer(text):
-        if named.start() >= at and secret(named[1]):
+        if named.start() >= at and is_secret(named[1]):
             value = (_QUOTED if named[0][-1] in "\"'" else _BARE).match(text, named.end())
             if value and value[0]:
                 parts += [text[at : named.end()], SHOWN]

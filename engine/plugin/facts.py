@@ -17,8 +17,8 @@ from importlib import import_module
 from typing import Any
 
 from specdeck import __version__
-from specdeck.engine.fingerprint.environment import numeric_variables
-from specdeck.engine.fingerprint.secrecy import redacted, secret
+from specdeck.engine.fingerprint.secrecy import is_secret, redact
+from specdeck.engine.fingerprint.sources import numeric_variables
 from specdeck.engine.plugin.seam import Build
 
 _SECTIONS = ("model", "cache", "parallel", "scheduler", "load", "offload", "attention", "mamba",
@@ -130,14 +130,14 @@ def plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, Enum):  # some of vLLM's are numbers as well
         return value.name
     if isinstance(value, str):
-        return redacted(value)
+        return redact(value)
     if value is None or isinstance(value, bool | int | float):
         return value
     if depth >= _DEEPEST:
         return None
     if isinstance(value, Mapping):
         return {
-            redacted(str(k)): plain(v, depth + 1) for k, v in value.items() if not secret(str(k))
+            redact(str(k)): plain(v, depth + 1) for k, v in value.items() if not is_secret(str(k))
         }
     if isinstance(value, set | frozenset):
         return sorted(str(plain(item, depth + 1)) for item in value)
@@ -148,7 +148,7 @@ def plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, type) or callable(value):
         return f"{value.__module__}.{getattr(value, '__qualname__', type(value).__name__)}"
     text = str(value).removeprefix("torch.")  # a dtype, a device
-    return redacted(text) if " at 0x" not in text and len(text) < 200 else type(value).__name__
+    return redact(text) if " at 0x" not in text and len(text) < 200 else type(value).__name__
 
 
 def _section(config: Any, depth: int = 0) -> dict[str, Any] | None:
@@ -158,7 +158,7 @@ def _section(config: Any, depth: int = 0) -> dict[str, Any] | None:
     found = {}
     for field in dataclasses.fields(config):
         name = field.name
-        if name.startswith("_") or name in _ELSEWHERE or secret(name):
+        if name.startswith("_") or name in _ELSEWHERE or is_secret(name):
             continue
         value = plain(getattr(config, name, None), depth)
         if value is not None:

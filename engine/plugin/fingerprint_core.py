@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from specdeck.engine.fingerprint.models import cache_file
+from specdeck.engine.fingerprint.digest import cache_file
 from specdeck.engine.plugin.facts import facts, sources
 from specdeck.engine.plugin.fingerprint_board import Board
 from specdeck.engine.plugin.fingerprint_identity import Identity

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from specdeck.engine.fingerprint.digest import fingerprint
+from specdeck.engine.fingerprint.name import compute_name
 
 Show = Callable[[str], None]
 """Told the path's name whenever it moved."""
@@ -66,9 +66,9 @@ class Identity:
             }
 
     def _named_build(self) -> str:
-        return fingerprint("build", self._facts, partial=bool(self._unread))
+        return compute_name("build", self._facts, partial=bool(self._unread))
 
     def _name_path(self) -> None:
         facts = {"build": self._build, "live": self._live}
-        self._path = fingerprint("path", facts, partial=bool(self._unread))
+        self._path = compute_name("path", facts, partial=bool(self._unread))
         self._show(self._path)

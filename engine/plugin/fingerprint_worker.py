@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from specdeck.engine.fingerprint.machine import mapped
+from specdeck.engine.fingerprint.sources import parse_mapped
 from specdeck.engine.plugin.facts import plain
 
 
@@ -15,7 +15,7 @@ def told(worker: Any) -> dict[str, Any]:
     return {
         "device": {**_torch(), **_device()},
         "attention": attention_backends(worker),
-        "libraries": mapped(_maps()),
+        "libraries": parse_mapped(_maps()),
     }
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specdeck.engine.errors import SpecdeckError
-from specdeck.engine.fingerprint.seen import Seen
+from specdeck.engine.fingerprint.fingerprint import Fingerprint
 from specdeck.engine.store.database import Store
 
 KEPT = 1000
@@ -19,10 +19,10 @@ class Moment:
     """A fingerprint and its number in the store."""
 
     number: int
-    seen: Seen
+    seen: Fingerprint
 
 
-def add(store: Store, seen: Seen) -> bool:
+def add(store: Store, seen: Fingerprint) -> bool:
     """Writes `seen` unless the engine's latest one has the same names; whether it did.
 
     A behaviour that was not tried this time is no news.
@@ -71,7 +71,7 @@ def moments(
 def _moment(number: int, text: str) -> Moment:
     try:
         data: dict[str, Any] = json.loads(text)
-        return Moment(number, Seen.from_json(data))
+        return Moment(number, Fingerprint.from_json(data))
     except (KeyError, TypeError, ValueError) as error:
         raise SpecdeckError(
             f"the fingerprint @{number} in the store cannot be read: {error}",

@@ -12,8 +12,8 @@ import pytest
 from specdeck.console.cli.fingerprint_book import book
 from specdeck.console.cli.main import outcome
 from specdeck.engine.control.protocol import PREFIX
-from specdeck.engine.fingerprint.seen import names_of
-from specdeck.engine.fingerprint.webhook import Webhook
+from specdeck.engine.fingerprint.export import Webhook
+from specdeck.engine.fingerprint.name import compute_names
 
 Captured = pytest.CaptureFixture[str]
 
@@ -46,7 +46,7 @@ class Server(ThreadingHTTPServer):
         progress = self.readings.pop(0) if self.readings else {"finished": True}
         partial = [{"fact": "model", "reason": "being read"}] * (not progress["finished"])
         partial += self.partial
-        build, path = names_of(self.facts, partial=bool(partial))
+        build, path = compute_names(self.facts, partial=bool(partial))
         return {
             "facts": self.facts,
             "names": {"build": build, "path": path},
@@ -220,7 +220,7 @@ def test_verify_in_json_says_what_moved(engine: Server, capsys: Captured, tmp_pa
 
 
 def test_a_name_alone_can_be_expected(engine: Server, capsys: Captured) -> None:
-    _, path = names_of(engine.facts or {}, partial=False)
+    _, path = compute_names(engine.facts or {}, partial=False)
     assert deck("verify", engine.url, "--expect", path) == 0
     assert deck("verify", engine.url, "--expect", f"vllm-0.32.0-09d54272-{path}") == 0
     turn(engine, 1)

@@ -13,9 +13,9 @@ from specdeck.console.cli.fingerprint_drift import Teller
 from specdeck.console.cli.fingerprint_every import Exports, Round, again
 from specdeck.engine.errors import Unreachable
 from specdeck.engine.fingerprint.drift import Follower, Judge
-from specdeck.engine.fingerprint.pins import write
-from specdeck.engine.fingerprint.places import PinFile
-from specdeck.engine.fingerprint.seen import Seen, names_of
+from specdeck.engine.fingerprint.fingerprint import Fingerprint
+from specdeck.engine.fingerprint.name import compute_names
+from specdeck.engine.fingerprint.pins import PinFile, write_pin
 
 if TYPE_CHECKING:
     from tests.console.conftest import Kit
@@ -24,16 +24,16 @@ Captured = pytest.CaptureFixture[str]
 PIN = Path("prod.json")
 
 
-def seen(k: int) -> Seen:
+def seen(k: int) -> Fingerprint:
     """An engine that drafts k tokens."""
     facts: dict[str, Any] = {"engine": {"vllm": "0.32.0"}, "live": {"k": k}}
-    return Seen(1.0, "http://e:1", *names_of(facts, partial=False), facts)
+    return Fingerprint(1.0, "http://e:1", *compute_names(facts, partial=False), facts)
 
 
 async def test_a_drift_beside_samples_is_one_line(kit: type[Kit]) -> None:
     now, said = [seen(6)], list[str]()
 
-    async def look() -> Seen:
+    async def look() -> Fingerprint:
         return now[0]
 
     teller = Teller(Follower(look, Judge(seen(6), PIN)), None, say=said.append)
@@ -44,11 +44,11 @@ async def test_a_drift_beside_samples_is_one_line(kit: type[Kit]) -> None:
     assert said == ["specdeck: drift from prod.json: knob changed: k 6 → 5"]
 
 
-def looks(*found: Seen | Unreachable) -> Callable[[], Any]:
+def looks(*found: Fingerprint | Unreachable) -> Callable[[], Any]:
     """Brings these, one after the other."""
     left = list(found)
 
-    async def look() -> Seen:
+    async def look() -> Fingerprint:
         one = left.pop(0)
         if isinstance(one, Unreachable):
             raise one
@@ -88,7 +88,7 @@ async def test_rounds_go_on_while_the_engine_is_away(capsys: Captured, tmp_path:
     ("found", "code"), [(seen(6), 0), (seen(5), 1), (Unreachable("no answer"), 3)]
 )
 async def test_one_round_has_the_exit_code_of_verify(
-    found: Seen | Unreachable, code: int, capsys: Captured
+    found: Fingerprint | Unreachable, code: int, capsys: Captured
 ) -> None:
     rounds = Round(looks(found), Judge(seen(6), PIN), Exports(), "http://e:1")
     assert await again(rounds, None, as_json=True) == code
@@ -100,7 +100,7 @@ async def test_samples_without_a_pin_ask_nothing_until_there_is_one(
     now, said, looked = [seen(6)], list[str](), list[int]()
     place = tmp_path / "demo.json"
 
-    async def look() -> Seen:
+    async def look() -> Fingerprint:
         looked.append(1)
         return now[0]
 
@@ -113,10 +113,10 @@ async def test_samples_without_a_pin_ask_nothing_until_there_is_one(
 
     await hear(0, 6)
     assert (said, looked) == ([], [])
-    write(seen(6), place)
+    write_pin(seen(6), place)
     await hear(10, 6)
     await hear(20, 5)
-    write(seen(5), place)
+    write_pin(seen(5), place)
     await hear(30, 5)
     await hear(40, 6)
     assert said == [
@@ -129,11 +129,11 @@ async def test_samples_without_a_pin_ask_nothing_until_there_is_one(
 
 async def test_rounds_go_by_the_pin_as_it_is_by_then(capsys: Captured, tmp_path: Path) -> None:
     place = tmp_path / "demo.json"
-    write(seen(6), place)
+    write_pin(seen(6), place)
     pins = PinFile(lambda: place, required=True)
     rounds = Round(looks(*[seen(4)] * 4), Judge(seen(6), place), Exports(), "http://e:1", pins)
     assert await again(rounds, None, as_json=False) == 1
-    write(seen(4), place)
+    write_pin(seen(4), place)
     assert await again(rounds, None, as_json=False) == 0
     place.unlink()
     assert await again(rounds, None, as_json=False) == 0

@@ -19,8 +19,8 @@ from specdeck.console.screens.live import LiveScreen
 from specdeck.engine.client.engine_client import EngineClient, open_client
 from specdeck.engine.control.protocol import PREFIX, Capability, EngineState
 from specdeck.engine.fingerprint.book import Book
-from specdeck.engine.fingerprint.seen import names_of
-from specdeck.engine.fingerprint.webhook import Webhook
+from specdeck.engine.fingerprint.export import Webhook
+from specdeck.engine.fingerprint.name import compute_names
 
 if TYPE_CHECKING:
     from tests.console.conftest import Kit, MakeConsole, Until
@@ -63,7 +63,7 @@ class Served:
 
     def names(self) -> tuple[dict[str, Any], str, str]:
         tree = {**self.facts, "live": {"k": self.k, "mode": "speculate", "policy": "fixed"}}
-        return tree, *names_of(tree, partial=bool(self.partial))
+        return tree, *compute_names(tree, partial=bool(self.partial))
 
     def state(self) -> EngineState:
         path = self.names()[2]

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from specdeck.engine.fingerprint.digest import is_partial
-from specdeck.engine.fingerprint.seen import Seen, Unread, names_of
+from specdeck.engine.fingerprint.fingerprint import Fingerprint, Unread
+from specdeck.engine.fingerprint.name import compute_names, is_partial
 
 
 class Fingerprints:
@@ -35,11 +35,11 @@ class Fingerprints:
 
     def seen(
         self, *, unread: tuple[Unread, ...] = (), own: str | None = "vllm-0.32.0-0", **changed: Any
-    ) -> Seen:
+    ) -> Fingerprint:
         facts = self.facts(**changed)
-        build, path = names_of(facts, partial=bool(unread))
+        build, path = compute_names(facts, partial=bool(unread))
         assert is_partial(path) == bool(unread)
-        return Seen(100.0, "http://e:1", build, path, facts, unread, own, instance="i")
+        return Fingerprint(100.0, "http://e:1", build, path, facts, unread, own, instance="i")
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from specdeck.engine.fingerprint.behaviour import Answer, Behaviour, moved, settled
+from specdeck.engine.fingerprint.behaviour import Answer, Behaviour, moved_probes, settle
 
 
 def answers(noise: float = 0.0, shift: float = 0.0, seed: int = 1) -> list[Answer]:
@@ -20,7 +20,7 @@ def answers(noise: float = 0.0, shift: float = 0.0, seed: int = 1) -> list[Answe
 
 def runs(noise: float, seed: int, shift: float = 0.0) -> Behaviour:
     repeats = [answers(noise, shift, seed * 100 + run) for run in range(3)]
-    return settled({"serving": repeats}, ())
+    return settle({"serving": repeats}, ())
 
 
 def test_a_still_engine_has_one_name_and_the_finest_step() -> None:
@@ -33,7 +33,7 @@ def test_a_still_engine_has_one_name_and_the_finest_step() -> None:
 def test_a_trembling_engine_never_moves_beyond_its_step(noise: float) -> None:
     behaviours = [runs(noise, seed) for seed in range(20)]
     assert len({one.step for one in behaviours}) == 1
-    assert [moved(behaviours[0], one) for one in behaviours[1:]] == [()] * 19
+    assert [moved_probes(behaviours[0], one) for one in behaviours[1:]] == [()] * 19
 
 
 def test_a_name_is_rounded_and_a_comparison_is_not() -> None:
@@ -43,11 +43,11 @@ def test_a_name_is_rounded_and_a_comparison_is_not() -> None:
     )
     assert one.step == other.step == 1e-4
     assert one.name != other.name
-    assert moved(one, other) == moved(other, one) == ()
+    assert moved_probes(one, other) == moved_probes(other, one) == ()
 
 
 def test_a_shift_of_every_probability_is_seen_and_measured() -> None:
-    found = moved(runs(0.0, 1), runs(0.0, 1, shift=0.03125))
+    found = moved_probes(runs(0.0, 1), runs(0.0, 1, shift=0.03125))
     assert len(found) == 16
     assert {one.token for one in found} == {None}
     assert found[0].logprob == pytest.approx(0.03125)
@@ -56,21 +56,21 @@ def test_a_shift_of_every_probability_is_seen_and_measured() -> None:
 def test_another_token_is_named_and_what_follows_it_does_not_count() -> None:
     old = Behaviour({"serving": (Answer((1, 2, 3), (-0.1, -0.2, -0.3)),)}, 3, 1.0, 0.0)
     new = Behaviour({"serving": (Answer((1, 9, 3), (-0.1, -5.0, -9.0)),)}, 3, 1.0, 0.0)
-    (one,) = moved(old, new)
+    (one,) = moved_probes(old, new)
     assert (one.token, one.logprob) == (1, 0.0)
 
 
 def test_the_most_frequent_answer_counts_and_the_rest_is_disagreement() -> None:
     usual, odd = Answer((1, 2), (-0.1, -0.2)), Answer((1, 3), (-0.1, -0.9))
-    found = settled({"serving": [[usual], [odd], [usual]]}, ())
+    found = settle({"serving": [[usual], [odd], [usual]]}, ())
     assert found.arms["serving"] == (usual,)
     assert found.agreement == pytest.approx(2 / 3)
     assert found.noise == 0.0
 
 
 def test_a_missing_arm_makes_the_name_partial() -> None:
-    whole = settled({"serving": [answers()]}, ())
-    part = settled({"serving": [answers()]}, ["target-only: no plugin"])
+    whole = settle({"serving": [answers()]}, ())
+    part = settle({"serving": [answers()]}, ["target-only: no plugin"])
     assert part.name == whole.name.replace("x", "x~")
 
 
@@ -78,10 +78,10 @@ def test_a_behaviour_survives_its_pin() -> None:
     found = runs(0.0, 3)
     again = Behaviour.from_json(found.as_json())
     assert again.name == found.name
-    assert moved(found, again) == ()
+    assert moved_probes(found, again) == ()
 
 
 def test_two_probe_sets_are_not_compared() -> None:
-    old = settled({"serving": [answers()]}, ())
-    new = Behaviour(settled({"serving": [answers(0, 1.0)]}, ()).arms, 1, 1.0, 0.0, probe_set=99)
-    assert moved(old, new) == ()
+    old = settle({"serving": [answers()]}, ())
+    new = Behaviour(settle({"serving": [answers(0, 1.0)]}, ()).arms, 1, 1.0, 0.0, probe_set=99)
+    assert moved_probes(old, new) == ()

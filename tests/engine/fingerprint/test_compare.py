@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from specdeck.engine.fingerprint.behaviour import Answer, Behaviour
-from specdeck.engine.fingerprint.compare import OWN_STOOD_STILL, compared
-from specdeck.engine.fingerprint.seen import Unread
+from specdeck.engine.fingerprint.compare import OWN_STOOD_STILL, compare
+from specdeck.engine.fingerprint.fingerprint import Unread
 
 DIGEST = "e" * 64
 
@@ -46,7 +46,7 @@ DIGEST = "e" * 64
 def test_a_change_is_called_by_its_kind(
     fingerprints: Any, change: dict[str, Any], kind: str, line: str
 ) -> None:
-    found = compared(fingerprints.seen(), fingerprints.seen(**change))
+    found = compare(fingerprints.seen(), fingerprints.seen(**change))
     assert not found.same
     assert found.verdicts == ((kind, line),)
     assert found.lines() == [line, OWN_STOOD_STILL]
@@ -55,7 +55,7 @@ def test_a_change_is_called_by_its_kind(
 
 
 def test_nothing_moves_between_two_looks(fingerprints: Any) -> None:
-    found = compared(fingerprints.seen(), fingerprints.seen())
+    found = compare(fingerprints.seen(), fingerprints.seen())
     assert (found.same, found.lines()) == (True, ["nothing changed"])
     assert found.layers == {"build": False, "path": False, "behaviour": None}
 
@@ -65,20 +65,18 @@ def test_vllms_own_is_not_said_to_stand_still_when_it_moved_or_is_unknown(
 ) -> None:
     before = fingerprints.seen()
     for own in ("vllm-0.32.0-1", None):
-        assert (
-            OWN_STOOD_STILL not in compared(before, fingerprints.seen(own=own, live__k=2)).lines()
-        )
+        assert OWN_STOOD_STILL not in compare(before, fingerprints.seen(own=own, live__k=2)).lines()
 
 
 def test_two_kinds_at_once_are_both_said_the_graver_first(fingerprints: Any) -> None:
     after = fingerprints.seen(live__k=5, model__tokenizer__vocab=DIGEST, runtime__driver="1")
-    kinds = [kind for kind, _ in compared(fingerprints.seen(), after).verdicts]
+    kinds = [kind for kind, _ in compare(fingerprints.seen(), after).verdicts]
     assert kinds == ["model", "knob", "runtime"]
 
 
 def test_settings_that_another_vllm_brings_are_the_runtimes_doing(fingerprints: Any) -> None:
     after = fingerprints.seen(engine__vllm="0.33.0", config__new={"setting": True})
-    ((kind, line),) = compared(fingerprints.seen(), after).verdicts
+    ((kind, line),) = compare(fingerprints.seen(), after).verdicts
     assert kind == "runtime"
     assert "setting – → True" in line
 
@@ -86,13 +84,13 @@ def test_settings_that_another_vllm_brings_are_the_runtimes_doing(fingerprints: 
 def test_partial_and_full_are_never_the_same(fingerprints: Any) -> None:
     unread = (Unread("model.draft.weights", "Permission denied"),)
     part = fingerprints.seen(unread=unread, model__draft__weights={"model.safetensors": None})
-    found = compared(fingerprints.seen(), part)
+    found = compare(fingerprints.seen(), part)
     assert found.before.path != found.after.path
     assert found.verdicts == (
         ("unknown", "not every fact is known: model.draft.weights: Permission denied"),
     )
     assert not found.same
-    assert compared(part, part).lines() == ["nothing changed, as far as it is known"]
+    assert compare(part, part).lines() == ["nothing changed, as far as it is known"]
 
 
 def test_a_known_change_is_said_although_another_fact_is_unknown(fingerprints: Any) -> None:
@@ -100,7 +98,7 @@ def test_a_known_change_is_said_although_another_fact_is_unknown(fingerprints: A
     part = fingerprints.seen(
         unread=unread, live__k=5, model__draft__weights={"model.safetensors": None}
     )
-    kinds = [kind for kind, _ in compared(fingerprints.seen(), part).verdicts]
+    kinds = [kind for kind, _ in compare(fingerprints.seen(), part).verdicts]
     assert kinds == ["knob", "unknown"]
 
 
@@ -111,7 +109,7 @@ def behaviour(logprob: float = -0.5, token: int = 7) -> Behaviour:
 def test_behaviour_alone_is_the_alarm(fingerprints: Any) -> None:
     before = replace(fingerprints.seen(), behaviour=behaviour())
     after = replace(fingerprints.seen(), behaviour=behaviour(-0.75))
-    found = compared(before, after)
+    found = compare(before, after)
     ((kind, line),) = found.verdicts
     assert kind == "behaviour"
     assert line.startswith("behaviour changed with nothing else: probe 0 (serving): the same token")
@@ -122,7 +120,7 @@ def test_behaviour_alone_is_the_alarm(fingerprints: Any) -> None:
 def test_behaviour_that_a_knob_explains_is_no_alarm(fingerprints: Any) -> None:
     before = replace(fingerprints.seen(), behaviour=behaviour())
     after = replace(fingerprints.seen(config__model__dtype="float32"), behaviour=behaviour(token=8))
-    kinds = [kind for kind, _ in compared(before, after).verdicts]
+    kinds = [kind for kind, _ in compare(before, after).verdicts]
     assert kinds == ["knob", "behaviour"]
 
 
@@ -130,7 +128,7 @@ def test_of_two_unread_facts_one_that_became_known_is_no_sameness(fingerprints: 
     both = (Unread("model.draft.weights", "being read"), Unread("runtime", "being read"))
     before = fingerprints.seen(unread=both, model__draft__weights={"model.safetensors": None})
     after = fingerprints.seen(unread=both[1:])
-    found = compared(before, after)
+    found = compare(before, after)
     assert not found.same
     assert found.lines()[0] == "not every fact is known: model.draft.weights: being read"
 
@@ -139,14 +137,14 @@ def test_of_two_unread_facts_one_that_became_known_is_no_sameness(fingerprints: 
 def test_values_that_python_alone_takes_for_equal_are_told_apart(
     fingerprints: Any, old: object, new: object
 ) -> None:
-    found = compared(fingerprints.seen(config__knob=old), fingerprints.seen(config__knob=new))
+    found = compare(fingerprints.seen(config__knob=old), fingerprints.seen(config__knob=new))
     assert found.layers["build"]
     assert (found.same, found.verdicts[0][0]) == (False, "knob")
 
 
 def test_a_value_that_is_no_number_is_equal_to_itself(fingerprints: Any) -> None:
     one, other = (fingerprints.seen(config__knob=float("nan")) for _ in range(2))
-    assert compared(one, other).same
+    assert compare(one, other).same
 
 
 def test_a_behaviour_of_one_arm_is_not_the_same_as_one_of_two(fingerprints: Any) -> None:
@@ -154,14 +152,14 @@ def test_a_behaviour_of_one_arm_is_not_the_same_as_one_of_two(fingerprints: Any)
     both = replace(serving, arms={**serving.arms, "target-only": serving.arms["serving"]})
     alone = replace(serving, missing=("target-only: too old",))
     seen = fingerprints.seen()
-    found = compared(replace(seen, behaviour=both), replace(seen, behaviour=alone))
+    found = compare(replace(seen, behaviour=both), replace(seen, behaviour=alone))
     assert (found.same, found.verdicts[0][0]) == (False, "unknown")
     assert "target-only: too old" in found.lines()[0]
 
 
 def test_a_behaviour_of_another_probe_set_is_not_the_same(fingerprints: Any) -> None:
     seen, old = fingerprints.seen(), replace(behaviour(), probe_set=0)
-    found = compared(replace(seen, behaviour=old), replace(seen, behaviour=behaviour()))
+    found = compare(replace(seen, behaviour=old), replace(seen, behaviour=behaviour()))
     assert found.layers["behaviour"] is None
     assert (found.same, found.verdicts[0][0]) == (False, "unknown")
 
@@ -173,7 +171,7 @@ def test_vllms_own_that_moved_is_a_change_where_the_facts_are_not_all_known(
     fingerprints: Any,
 ) -> None:
     before = fingerprints.seen(unread=OUTSIDE, own="vllm-0.32.0-0")
-    found = compared(before, fingerprints.seen(unread=OUTSIDE, own="vllm-0.32.0-1"))
+    found = compare(before, fingerprints.seen(unread=OUTSIDE, own="vllm-0.32.0-1"))
     line = "vLLM's own fingerprint moved: vllm-0.32.0-0 → vllm-0.32.0-1"
     assert found.verdicts == (("runtime", line),)
     assert (found.same, found.lines(), found.own_moved) == (False, [line], True)
@@ -182,7 +180,7 @@ def test_vllms_own_that_moved_is_a_change_where_the_facts_are_not_all_known(
 def test_behaviour_that_moved_with_vllms_own_moved_with_something(fingerprints: Any) -> None:
     before = replace(fingerprints.seen(unread=OUTSIDE, own="a"), behaviour=behaviour())
     after = replace(fingerprints.seen(unread=OUTSIDE, own="b"), behaviour=behaviour(-0.75))
-    verdicts = compared(before, after).verdicts
+    verdicts = compare(before, after).verdicts
     assert [kind for kind, _ in verdicts] == ["runtime", "behaviour"]
     assert verdicts[1][1].startswith("behaviour changed with it: ")
 
@@ -192,10 +190,10 @@ def test_vllms_own_that_stands_still_or_is_unknown_is_no_change(
     fingerprints: Any, own: str | None
 ) -> None:
     before = fingerprints.seen(unread=OUTSIDE, own="vllm-0.32.0-0")
-    found = compared(before, fingerprints.seen(unread=OUTSIDE, own=own))
+    found = compare(before, fingerprints.seen(unread=OUTSIDE, own=own))
     assert found.lines() == ["nothing changed, as far as it is known"]
 
 
 def test_vllms_own_that_moved_with_a_models_place_changes_nothing(fingerprints: Any) -> None:
-    found = compared(fingerprints.seen(own="a"), fingerprints.seen(own="b"))
+    found = compare(fingerprints.seen(own="a"), fingerprints.seen(own="b"))
     assert (found.same, found.lines()) == (True, ["nothing changed"])

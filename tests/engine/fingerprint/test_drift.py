@@ -11,12 +11,11 @@ import pytest
 
 from specdeck.engine.control.protocol import EngineState
 from specdeck.engine.errors import Unreachable, Unsupported, UsageError
-from specdeck.engine.fingerprint.compare import compared
+from specdeck.engine.fingerprint.compare import compare
 from specdeck.engine.fingerprint.drift import APART_S, POLICY_APART_S, Follower, Judge
-from specdeck.engine.fingerprint.gauges import Gauges
-from specdeck.engine.fingerprint.places import Pin
-from specdeck.engine.fingerprint.seen import Progress, Seen
-from specdeck.engine.fingerprint.webhook import PAUSES_S, Webhook, webhook
+from specdeck.engine.fingerprint.export import PAUSES_S, Gauges, Webhook, webhook
+from specdeck.engine.fingerprint.fingerprint import Fingerprint, Progress
+from specdeck.engine.fingerprint.pins import Pin
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.sample import Sample
 
@@ -27,10 +26,10 @@ SECRET = "https://hooks.example/T0/secret"
 class Engine:
     """Says of itself what a test puts there."""
 
-    def __init__(self, seen: Seen, state: EngineState) -> None:
+    def __init__(self, seen: Fingerprint, state: EngineState) -> None:
         self.seen, self.state, self.looks, self.away = seen, state, 0, False
 
-    async def look(self) -> Seen:
+    async def look(self) -> Fingerprint:
         self.looks += 1
         if self.away:
             raise Unreachable("gone")
@@ -112,7 +111,7 @@ async def test_an_engine_that_reads_its_weights_is_no_drift_yet(
 async def test_an_engine_that_comes_back_without_the_plugin_has_drifted(
     engine: Engine, fingerprints: Any
 ) -> None:
-    from specdeck.engine.fingerprint.seen import Unread
+    from specdeck.engine.fingerprint.fingerprint import Unread
 
     follower = Follower(engine.look, Judge(engine.seen, PIN))
     await told(follower, engine.reading(0))
@@ -172,7 +171,7 @@ def test_a_webhook_comes_from_the_environment_first() -> None:
 
 def test_gauges_say_which_layer_differs(fingerprints: Any, tmp_path: Path) -> None:
     gauges = Gauges("http://e:1")
-    gauges.show(compared(fingerprints.seen(), fingerprints.seen(live__k=5)), 7.0, news=True)
+    gauges.show(compare(fingerprints.seen(), fingerprints.seen(live__k=5)), 7.0, news=True)
     gauges.write(tmp_path / "drift.prom")
     text = (tmp_path / "drift.prom").read_text()
     for line in (

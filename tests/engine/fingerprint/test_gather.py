@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from specdeck.engine.fingerprint.files import Digests
+from specdeck.engine.fingerprint.digest import Digests
 from specdeck.engine.fingerprint.gather import Gatherer
-from specdeck.engine.fingerprint.machine import mapped
-from specdeck.engine.fingerprint.models import folder, weights
+from specdeck.engine.fingerprint.sources import find_model, parse_mapped, weight_files
 
 DRIVER = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {}  Tue\nGCC version:"
 
@@ -30,14 +29,14 @@ def model(tmp_path: Path) -> Path:
     return where
 
 
-def gathered(*, driver: str = "570.1", libraries: tuple[str, ...] = (), **models: Path) -> Any:
+def gather(*, driver: str = "570.1", libraries: tuple[str, ...] = (), **models: Path) -> Any:
     gatherer = Gatherer(
         Digests(None),
         {},
         text=lambda path: DRIVER.format(driver) if "nvidia" in path else None,
         version=lambda package: {"torch": "2.13.0"}.get(package),
     )
-    return gatherer.gathered(
+    return gatherer.gather(
         {
             "models": {role: {"name": str(path)} for role, path in models.items()},
             "tokenizers": {"tokenizer": {"name": str(models["target"])}} if models else {},
@@ -47,7 +46,7 @@ def gathered(*, driver: str = "570.1", libraries: tuple[str, ...] = (), **models
 
 
 def test_all_is_read_and_nothing_is_left_out(model: Path) -> None:
-    found = gathered(target=model)
+    found = gather(target=model)
     target = found["model"]["target"]
     assert set(target["weights"]) == {"model-1.safetensors", "model-2.safetensors"}
     assert target["sampling"] == {"temperature": 0.6}
@@ -73,7 +72,7 @@ def test_each_file_moves_its_own_fact(
     model: Path, file: str, content: str, moved: set[str]
 ) -> None:
     def facts() -> dict[str, Any]:
-        found = gathered(target=model)["model"]
+        found = gather(target=model)["model"]
         return {f"{role}.{name}": v for role, part in found.items() for name, v in part.items()}
 
     before = facts()
@@ -82,11 +81,11 @@ def test_each_file_moves_its_own_fact(
 
 
 def test_a_merge_moves_the_merges_alone(model: Path) -> None:
-    before = gathered(target=model)["model"]["tokenizer"]
+    before = gather(target=model)["model"]["tokenizer"]
     (model / "tokenizer.json").write_text(
         json.dumps({"model": {"vocab": {"a": 0}, "merges": [["a", "a"]]}, "added_tokens": []})
     )
-    after = gathered(target=model)["model"]["tokenizer"]
+    after = gather(target=model)["model"]["tokenizer"]
     assert {name for name in before if before[name] != after[name]} == {"merges"}
 
 
@@ -109,7 +108,7 @@ def test_every_other_part_of_a_tokenizer_moves_its_rules(
         bpe = {"type": "BPE", "vocab": {"a": 0}, "merges": [], "ignore_merges": False}
         whole = {"added_tokens": [], **change, "model": {**bpe, **change.get("model", {})}}
         (model / "tokenizer.json").write_text(json.dumps(whole))
-        found: dict[str, str] = gathered(target=model)["model"]["tokenizer"]
+        found: dict[str, str] = gather(target=model)["model"]["tokenizer"]
         return found
 
     before, after = parts({}), parts(change)
@@ -117,19 +116,19 @@ def test_every_other_part_of_a_tokenizer_moves_its_rules(
 
 
 def test_the_format_of_a_tokenizers_file_moves_nothing(model: Path) -> None:
-    before = gathered(target=model)["model"]["tokenizer"]
+    before = gather(target=model)["model"]["tokenizer"]
     same = {"version": "1.0", **json.loads((model / "tokenizer.json").read_text())}
     (model / "tokenizer.json").write_text(json.dumps(same, indent=4, sort_keys=True))
-    assert gathered(target=model)["model"]["tokenizer"] == before
+    assert gather(target=model)["model"]["tokenizer"] == before
 
 
 @pytest.mark.parametrize("name", ["tekken.json", "tokenizer.model"])
 def test_a_second_tokenizer_beside_the_first_is_digested_too(model: Path, name: str) -> None:
-    first = gathered(target=model)["model"]["tokenizer"]
+    first = gather(target=model)["model"]["tokenizer"]
     (model / name).write_text("one")
-    one = gathered(target=model)["model"]["tokenizer"]
+    one = gather(target=model)["model"]["tokenizer"]
     (model / name).write_text("two")
-    two = gathered(target=model)["model"]["tokenizer"]
+    two = gather(target=model)["model"]["tokenizer"]
     (part,) = one.keys() - first.keys()
     assert one[part] != two[part]
     assert {key: one[key] for key in first} == {key: two[key] for key in first} == first
@@ -138,7 +137,7 @@ def test_a_second_tokenizer_beside_the_first_is_digested_too(model: Path, name: 
 @pytest.mark.parametrize("content", ["[]", '{"model": [1]}', '{"model": null}'])
 def test_a_tokenizer_of_an_odd_form_ends_no_reading(model: Path, content: str) -> None:
     (model / "tokenizer.json").write_text(content)
-    found = gathered(target=model)
+    found = gather(target=model)
     assert found["model"]["target"]["weights"]
     assert found["model"]["tokenizer"] or found["unread"][0]["fact"] == "model.tokenizer"
 
@@ -149,15 +148,15 @@ def test_a_tokenizer_of_an_odd_form_ends_no_reading(model: Path, content: str) -
 def test_a_setting_of_the_tokenizer_moves_what_is_special(
     model: Path, setting: dict[str, Any]
 ) -> None:
-    before = gathered(target=model)["model"]["tokenizer"]
+    before = gather(target=model)["model"]["tokenizer"]
     settings = {**json.loads((model / "tokenizer_config.json").read_text()), **setting}
     (model / "tokenizer_config.json").write_text(json.dumps(settings))
-    after = gathered(target=model)["model"]["tokenizer"]
+    after = gather(target=model)["model"]["tokenizer"]
     assert {name for name in before if before[name] != after[name]} == {"special"}
 
 
 def test_another_driver_moves_the_runtime_alone(model: Path) -> None:
-    before, after = gathered(target=model), gathered(target=model, driver="575.2")
+    before, after = gather(target=model), gather(target=model, driver="575.2")
     assert before["model"] == after["model"]
     assert before["runtime"]["driver"] != after["runtime"]["driver"]
 
@@ -166,9 +165,9 @@ def test_a_replaced_library_file_is_noticed(tmp_path: Path) -> None:
     library = tmp_path / "site-packages" / "torch" / "lib" / "libtorch.so"
     library.parent.mkdir(parents=True)
     library.write_bytes(b"one")
-    before = gathered(libraries=(str(library),))["runtime"]["libraries"]
+    before = gather(libraries=(str(library),))["runtime"]["libraries"]
     library.write_bytes(b"two")
-    after = gathered(libraries=(str(library),))["runtime"]["libraries"]
+    after = gather(libraries=(str(library),))["runtime"]["libraries"]
     assert before.keys() == after.keys() == {"torch/lib/libtorch.so"}
     assert before != after
 
@@ -176,7 +175,7 @@ def test_a_replaced_library_file_is_noticed(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
 def test_weights_that_may_not_be_read_are_named(model: Path) -> None:
     (model / "model-2.safetensors").chmod(0)
-    found = gathered(target=model)
+    found = gather(target=model)
     assert found["unread"] == [
         {"fact": "model.target.weights.model-2.safetensors", "reason": "Permission denied"}
     ]
@@ -185,7 +184,7 @@ def test_weights_that_may_not_be_read_are_named(model: Path) -> None:
 def test_a_dangling_link_is_named_and_the_rest_is_read(model: Path) -> None:
     (model / "model-2.safetensors").unlink()
     (model / "model-2.safetensors").symlink_to(model / "gone")
-    found = gathered(target=model)
+    found = gather(target=model)
     assert found["unread"] == [
         {"fact": "model.target.weights.model-2.safetensors", "reason": "No such file or directory"}
     ]
@@ -195,7 +194,7 @@ def test_a_dangling_link_is_named_and_the_rest_is_read(model: Path) -> None:
 
 def test_a_broken_tokenizer_and_an_absent_model_are_named(model: Path, tmp_path: Path) -> None:
     (model / "tokenizer.json").write_text("{broken")
-    found = gathered(target=model, draft=tmp_path / "nowhere")
+    found = gather(target=model, draft=tmp_path / "nowhere")
     assert {one["fact"] for one in found["unread"]} == {"model.draft", "model.tokenizer"}
 
 
@@ -206,17 +205,17 @@ def test_a_model_of_the_hub_is_found_in_the_local_cache(tmp_path: Path) -> None:
     refs.mkdir()
     (refs / "main").write_text("c0ffee")
     environment = {"HF_HUB_CACHE": str(tmp_path / "hub")}
-    assert folder("a/b", None, environment) == snapshot
-    assert folder("a/b", "c0ffee", environment) == snapshot
-    assert folder("a/c", None, environment) is None
+    assert find_model("a/b", None, environment) == snapshot
+    assert find_model("a/b", "c0ffee", environment) == snapshot
+    assert find_model("a/c", None, environment) is None
 
 
 def test_the_same_weights_in_two_formats_are_read_once(tmp_path: Path) -> None:
     for name in ("model.safetensors", "pytorch_model.bin", "training_args.bin"):
         (tmp_path / name).write_bytes(b"w")
-    assert [path.name for path in weights(tmp_path)] == ["model.safetensors"]
+    assert [path.name for path in weight_files(tmp_path)] == ["model.safetensors"]
     (tmp_path / "model.safetensors").unlink()
-    assert [path.name for path in weights(tmp_path)] == ["pytorch_model.bin"]
+    assert [path.name for path in weight_files(tmp_path)] == ["pytorch_model.bin"]
 
 
 def test_libraries_that_compute_are_told_from_the_rest() -> None:
@@ -235,18 +234,18 @@ def test_libraries_that_compute_are_told_from_the_rest() -> None:
         "/v/site-packages/torch/share/x.bin",
     ]
     maps = "".join(line.format(path) for path in compute + rest) + "7f00-7f01 rw-p 0 00:00 0\n"
-    assert mapped(maps) == sorted(compute)
+    assert parse_mapped(maps) == sorted(compute)
 
 
 def test_progress_is_told_now_and_then(model: Path) -> None:
     said: list[dict[str, Any]] = []
     ticks = iter([0.0, 0.1, 1.0, 2.0])
     gatherer = Gatherer(Digests(None), {}, said.append, clock=lambda: next(ticks))
-    gatherer.gathered({"models": {"target": {"name": str(model)}}})
+    gatherer.gather({"models": {"target": {"name": str(model)}}})
     assert said == [{"bytes": 3, "total_bytes": 6, "file": "model-1.safetensors"}]
 
 
 def test_a_folder_with_a_files_name_is_no_weights(tmp_path: Path) -> None:
     (tmp_path / "cache.safetensors").mkdir()
     (tmp_path / "model.bin").write_bytes(b"1")
-    assert [path.name for path in weights(tmp_path)] == ["model.bin"]
+    assert [path.name for path in weight_files(tmp_path)] == ["model.bin"]

@@ -1,20 +1,38 @@
-"""Pins: committed, edited, newer, gone."""
+"""Pins: committed, edited, newer, gone; where they lie, and when one is read again."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from specdeck.engine.errors import UsageError
-from specdeck.engine.fingerprint.environment import numeric_variables
-from specdeck.engine.fingerprint.pins import checksum, is_name, own_part, read, write
+from specdeck.engine.fingerprint.name import is_name, own_part
+from specdeck.engine.fingerprint.pins import (
+    APART_S,
+    PinFile,
+    PinPlaces,
+    checksum,
+    file_name,
+    read_pin,
+    write_pin,
+)
+from specdeck.engine.fingerprint.sources import numeric_variables
+
+URL = "http://127.0.0.1:8000"
+NAMES = st.text(max_size=30) | st.sampled_from(
+    ["demo", "demo-2", "..", ".", "../../etc/passwd", "/etc/passwd", ".hidden", "a/b", "a-b", "",
+     "http-127.0.0.1-8000", "https-h", "\x00", "n" * 300]
+)  # fmt: skip
 
 
 @pytest.fixture
 def pin(tmp_path: Path, fingerprints: Any) -> Path:
     path = tmp_path / "pins" / "prod.json"
-    write(fingerprints.seen(), path)
+    write_pin(fingerprints.seen(), path)
     return path
 
 
@@ -25,21 +43,21 @@ def edited(pin: Path, **changed: Any) -> Path:
 
 
 def test_a_pin_holds_what_was_seen(pin: Path, fingerprints: Any) -> None:
-    assert read(pin) == fingerprints.seen()
+    assert read_pin(pin) == fingerprints.seen()
     assert json.loads(pin.read_text())["written"] == "1970-01-01T00:01:40+00:00"
     assert [one.name for one in pin.parent.iterdir()] == ["prod.json"]
 
 
 def test_a_newer_pin_is_refused_with_the_reason(pin: Path) -> None:
     with pytest.raises(UsageError, match="is a pin of schema 2, this specdeck knows 1"):
-        read(edited(pin, specdeck_pin=2))
+        read_pin(edited(pin, specdeck_pin=2))
 
 
 def test_a_pin_edited_by_hand_is_noticed(pin: Path) -> None:
     facts = json.loads(pin.read_text())["facts"]
     facts["live"]["k"] = 3
     with pytest.raises(UsageError, match="edited by hand"):
-        read(edited(pin, facts=facts))
+        read_pin(edited(pin, facts=facts))
 
 
 def test_an_edit_with_a_fitting_checksum_is_noticed_by_the_names(pin: Path) -> None:
@@ -48,7 +66,7 @@ def test_an_edit_with_a_fitting_checksum_is_noticed_by_the_names(pin: Path) -> N
     body["checksum"] = checksum(body)
     pin.write_text(json.dumps(body))
     with pytest.raises(UsageError, match="edited by hand"):
-        read(pin)
+        read_pin(pin)
 
 
 @pytest.mark.parametrize(
@@ -57,12 +75,12 @@ def test_an_edit_with_a_fitting_checksum_is_noticed_by_the_names(pin: Path) -> N
 def test_what_is_no_pin_is_said_to_be_none(pin: Path, text: str) -> None:
     pin.write_text(text)
     with pytest.raises(UsageError, match="pin"):
-        read(pin)
+        read_pin(pin)
 
 
 def test_a_pin_that_is_not_there_says_how_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no pin") as caught:
-        read(tmp_path / "none.json")
+        read_pin(tmp_path / "none.json")
     assert "fingerprint pin" in str(caught.value.remedy)
 
 
@@ -76,7 +94,7 @@ def test_a_device_without_an_end_is_no_pin(tmp_path: Path) -> None:
     endless = tmp_path / "pin.json"
     endless.symlink_to("/dev/zero")
     with pytest.raises(UsageError, match="too large for a pin"):
-        read(endless)
+        read_pin(endless)
 
 
 def test_a_variable_that_is_no_utf_8_can_be_named_and_pinned(
@@ -85,6 +103,74 @@ def test_a_variable_that_is_no_utf_8_can_be_named_and_pinned(
     variables = numeric_variables({"VLLM_X": "a\udcff"})
     assert variables == {"VLLM_X": "a\\udcff"}
     seen = fingerprints.seen(environment=variables)
-    write(seen, tmp_path / "pin.json")
-    assert read(tmp_path / "pin.json").facts == seen.facts
+    write_pin(seen, tmp_path / "pin.json")
+    assert read_pin(tmp_path / "pin.json").facts == seen.facts
     assert fingerprints.seen(config__x="\udcff").build != fingerprints.seen(config__x="?").build
+
+
+@given(NAMES, NAMES)
+def test_a_name_becomes_a_file_in_the_folder_and_no_two_share_one(one: str, other: str) -> None:
+    files = [PinPlaces(Path("/pins"), URL, name).home for name in (one, other)]
+    assert all(file.parent == Path("/pins") and not file.name.startswith(".") for file in files)
+    assert all(len(file.name) < 120 and "\x00" not in file.name for file in files)
+    assert (files[0] == files[1]) == (one == other)
+    assert files[0] != PinPlaces(Path("/pins"), URL).home
+
+
+@pytest.mark.parametrize("name", ["demo", "demo-2", "llama-3.1-8b", "qwen_2"])
+def test_the_names_of_engines_stay_as_they_are(name: str) -> None:
+    assert file_name(name) == name
+
+
+def test_a_pin_under_the_url_holds_until_there_is_one_under_the_name(
+    tmp_path: Path, fingerprints: Any
+) -> None:
+    named, by_url = PinPlaces(tmp_path, URL, "demo"), PinPlaces(tmp_path, URL)
+    assert named.found() == named.home
+    write_pin(fingerprints.seen(), by_url.home)
+    assert (named.found(), named.home) == (by_url.home, tmp_path / "demo.json")
+    write_pin(fingerprints.seen(), named.home)
+    assert named.found() == named.home
+
+
+def test_a_pin_is_read_again_only_when_its_file_is_another_one(
+    tmp_path: Path, fingerprints: Any
+) -> None:
+    place, first = tmp_path / "demo.json", fingerprints.seen()
+    pins = PinFile(lambda: place)
+    assert [found and found.seen for found in (pins.again(), pins.again())] == [None, None]
+    write_pin(first, place)
+    found = pins.again()
+    assert found is not None
+    assert found.seen == first
+    assert pins.again() is None
+    write_pin(fingerprints.seen(live__k=4), place)
+    assert pins.again() is not None
+    write_pin(replace(first, t=200.0), place)
+    pins.wrote(place)
+    assert pins.again() is None
+    place.unlink()
+    gone = pins.again()
+    assert gone is not None
+    assert gone.seen is None
+
+
+def test_a_file_that_is_no_pin_is_told_once(tmp_path: Path) -> None:
+    place = tmp_path / "demo.json"
+    place.write_text("{}")
+    pins = PinFile(lambda: place)
+    with pytest.raises(UsageError, match="is no pin"):
+        pins.again()
+    assert pins.again() is None
+
+
+def test_a_pin_that_was_named_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no pin"):
+        PinFile(lambda: tmp_path / "demo.json", required=True).again()
+
+
+def test_a_file_is_looked_at_every_few_seconds_also_when_the_clock_is_set_back() -> None:
+    pins = PinFile(lambda: Path("/nowhere"))
+    begun = [t for t in range(1000, 1010) if pins.due(t)]
+    assert begun == list(range(1000, 1010, int(APART_S)))
+    assert pins.due(10.0)

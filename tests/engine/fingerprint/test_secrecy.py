@@ -2,8 +2,8 @@
 
 import pytest
 
-from specdeck.engine.fingerprint.environment import numeric_variables
-from specdeck.engine.fingerprint.secrecy import redacted, secret
+from specdeck.engine.fingerprint.secrecy import is_secret, redact
+from specdeck.engine.fingerprint.sources import numeric_variables
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from specdeck.engine.fingerprint.secrecy import redacted, secret
     ],
 )
 def test_a_credential_is_secret_however_it_is_spelt(name: str) -> None:
-    assert secret(name)
+    assert is_secret(name)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_credential_is_secret_however_it_is_spelt(name: str) -> None:
     ],
 )
 def test_a_setting_that_computes_is_none(name: str) -> None:
-    assert not secret(name)
+    assert not is_secret(name)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_setting_that_computes_is_none(name: str) -> None:
     ],
 )
 def test_a_credential_within_a_value_is_not_shown(text: str, shown: str) -> None:
-    assert redacted(text) == shown
+    assert redact(text) == shown
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_credential_within_a_value_is_not_shown(text: str, shown: str) -> None
     ],
 )
 def test_a_value_without_one_stays_as_it_is(text: str) -> None:
-    assert redacted(text) == text
+    assert redact(text) == text
 
 
 @pytest.mark.parametrize("variable", ["VLLM_API_KEYS", "VLLM_S3_PASS", "VLLM_ACCESS_TOKENS"])
@@ -90,4 +90,4 @@ def test_a_variable_is_shown_without_the_credentials_in_it() -> None:
 
 def test_a_long_unbroken_string_is_looked_at_once() -> None:
     blob = "aZ09+/" * 4 + "a" * 300_000
-    assert redacted(blob) == blob
+    assert redact(blob) == blob

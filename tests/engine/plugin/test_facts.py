@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from specdeck.engine.fingerprint.digest import fingerprint
-from specdeck.engine.fingerprint.environment import numeric_variables
+from specdeck.engine.fingerprint.name import compute_name
+from specdeck.engine.fingerprint.sources import numeric_variables
 from specdeck.engine.plugin.facts import facts, plain, sources
 from specdeck.engine.plugin.seam import Build
 
@@ -70,7 +70,7 @@ def config(**changed: Any) -> Any:
 
 
 def name(config: Any) -> str:
-    return fingerprint("build", facts(config, BUILD))
+    return compute_name("build", facts(config, BUILD))
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_setting_moves_the_build(change: dict[str, Any]) -> None:
 )
 def test_a_place_a_port_and_a_measured_time_do_not(change: dict[str, Any]) -> None:
     found = facts(config(**change), BUILD)
-    assert fingerprint("build", found) == name(config())
+    assert compute_name("build", found) == name(config())
     assert "secret" not in str(found)
 
 

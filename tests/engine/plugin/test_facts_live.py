@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from specdeck.engine.fingerprint.digest import is_partial
+from specdeck.engine.fingerprint.name import is_partial
 from specdeck.engine.plugin import fingerprint_core
 from specdeck.engine.plugin.fingerprint_board import Board, Reader
 from specdeck.engine.plugin.fingerprint_core import learn, read_beside

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from specdeck.engine.fingerprint.behaviour import Answer, Behaviour
-from specdeck.engine.fingerprint.seen import Seen, names_of
+from specdeck.engine.fingerprint.fingerprint import Fingerprint
+from specdeck.engine.fingerprint.name import compute_names
 from specdeck.engine.store.database import Store
 from specdeck.engine.store.fingerprints import add, latest, moments
 
@@ -18,9 +19,9 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
-def seen(k: int = 6, url: str = "http://e:1", t: float = 1.0) -> Seen:
+def seen(k: int = 6, url: str = "http://e:1", t: float = 1.0) -> Fingerprint:
     facts = {"engine": {"vllm": "0.32.0"}, "live": {"k": k}}
-    return Seen(t, url, *names_of(facts, partial=False), facts=facts)
+    return Fingerprint(t, url, *compute_names(facts, partial=False), facts=facts)
 
 
 def test_only_another_name_is_news(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""A fingerprint as it was seen at one moment: names, facts and what is not known."""
+"""A fingerprint as it was at one moment: names, facts and what is not known."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from specdeck.engine.fingerprint.behaviour import Behaviour
-from specdeck.engine.fingerprint.digest import fingerprint, is_partial
+from specdeck.engine.fingerprint.name import is_partial
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Fingerprint:
     """What one look at an engine brought."""
 
     t: float
@@ -113,16 +113,3 @@ class Seen:
             instance=data.get("instance"),
             behaviour=Behaviour.from_json(behaviour) if behaviour else None,
         )
-
-
-def names_of(facts: Mapping[str, Any], *, partial: bool) -> tuple[str, str]:
-    """Build and path as they follow from a tree of facts.
-
-    >>> build, path = names_of({"engine": {"vllm": "0.32.0"}, "live": {"k": 3}}, partial=False)
-    >>> (build, path) == names_of({"engine": {"vllm": "0.32.0"}, "live": {"k": 3}}, partial=False)
-    True
-    """
-    lasting = {name: value for name, value in facts.items() if name != "live"}
-    build = fingerprint("build", lasting, partial=partial)
-    live = {"build": build, "live": facts.get("live", {})}
-    return build, fingerprint("path", live, partial=partial)

@@ -1,17 +1,71 @@
-"""Tells another program of a drift: one JSON object, posted.
+"""What others are told of fingerprints: Prometheus gauges, and a webhook.
 
-The URL often holds a secret: it comes from the environment or a config, and appears in no
-message.
+The webhook's URL often holds a secret: it comes from the environment or a config, and
+appears in no message.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from specdeck.engine.errors import UsageError
+from specdeck.engine.fingerprint.compare import WORDS
+from specdeck.engine.metrics.exposition import Exposition
+
+if TYPE_CHECKING:
+    from specdeck.engine.fingerprint.compare import Comparison
+
+
+class Gauges(Exposition):
+    """Of one engine, for one process."""
+
+    def __init__(self, engine: str) -> None:
+        from prometheus_client import Counter, Gauge
+
+        super().__init__()
+        self._engine = engine
+
+        def gauge(name: str, help_: str, *labels: str) -> Gauge:
+            full = f"specdeck_fingerprint_{name}"
+            return Gauge(full, help_, ("engine", *labels), registry=self.registry)
+
+        self._drift = gauge("drift", "1 where a layer differs from the pin, else 0.", "layer")
+        self._verdict = gauge("verdict", "1 for what changed since the pin, else 0.", "kind")
+        self._info = gauge("info", "Always 1; the names are labels.", "build", "path", "behaviour")
+        self._verified = gauge("verified_timestamp_seconds", "Unix time of the last comparison.")
+        self._up = gauge("up", "Whether the last comparison could be made.")
+        self._drifts = Counter(
+            "specdeck_fingerprint_drifts",
+            "Times that the engine came to differ from its pin.",
+            ("engine",),
+            registry=self.registry,
+        )
+        self._drifts.labels(engine)
+
+    def failed(self) -> None:
+        """The engine could not be compared; the last figures stay."""
+        self._up.labels(self._engine).set(0)
+
+    def show(self, found: Comparison, t: float, *, news: bool) -> None:
+        """A comparison at Unix time `t`; `news` is whether it began to differ, or otherwise."""
+
+        name = self._engine
+        self._up.labels(name).set(1)
+        self._verified.labels(name).set(t)
+        for layer, moved in found.layers.items():
+            if moved is not None:
+                self._drift.labels(name, layer).set(moved)
+        kinds = {kind for kind, _ in found.verdicts}
+        for kind in WORDS:
+            self._verdict.labels(name, kind).set(kind in kinds)
+        self._info.clear()
+        self._info.labels(name, *(value or "" for value in found.after.names.values())).set(1)
+        if news and not found.same:
+            self._drifts.labels(name).inc()
+
 
 VARIABLE = "SPECDECK_WEBHOOK"
 """Names the environment variable with the URL, unless a config names another one."""

@@ -11,7 +11,7 @@ import pytest
 from specdeck.engine.client.engine_client import open_client
 from specdeck.engine.control.protocol import Capability, EngineState
 from specdeck.engine.errors import EngineError
-from specdeck.engine.fingerprint.probe import PROBES, probed
+from specdeck.engine.fingerprint.query import PROBES, probe_behaviour
 
 Respond = Callable[[httpx.Request], httpx.Response]
 _NO_PAGE = httpx.Response(404)
@@ -53,7 +53,7 @@ def able(state: Callable[..., EngineState]) -> EngineState:
 
 async def test_every_probe_is_asked_on_both_arms_in_every_run(able: EngineState) -> None:
     engine = Engine(able)
-    found = await probed(engine.client(), runs=2)
+    found = await probe_behaviour(engine.client(), runs=2)
     assert len(engine.asked) == len(PROBES) * 2 * 2
     pinned = [body for body in engine.asked if body.get("vllm_xargs") == {"specdeck_k": 0}]
     assert len(pinned) == len(engine.asked) / 2
@@ -66,13 +66,13 @@ async def test_an_engine_that_cannot_pin_requests_is_partial(
     state: Callable[..., EngineState],
 ) -> None:
     unable = state(capabilities=(Capability("request_k", False, "too old"),))
-    found = await probed(Engine(unable).client(), runs=1)
+    found = await probe_behaviour(Engine(unable).client(), runs=1)
     assert found.missing == ("target-only: too old",)
     assert found.name.startswith("sd1:x~")
 
 
 async def test_without_the_plugin_the_serving_path_alone_is_asked() -> None:
-    found = await probed(Engine().client(), runs=1)
+    found = await probe_behaviour(Engine().client(), runs=1)
     assert set(found.arms) == {"serving"}
     assert found.name.startswith("sd1:x~")
 
@@ -80,13 +80,13 @@ async def test_without_the_plugin_the_serving_path_alone_is_asked() -> None:
 async def test_a_restart_in_mid_probe_spoils_it(able: EngineState) -> None:
     engine = Engine(able, replace(able, instance="another"))
     with pytest.raises(EngineError, match="was started anew in mid-probe"):
-        await probed(engine.client(), runs=1)
+        await probe_behaviour(engine.client(), runs=1)
 
 
 async def test_a_knob_turned_in_mid_probe_spoils_it(able: EngineState) -> None:
     engine = Engine(able, replace(able, fingerprint="sd1:p1111111111111111"))
     with pytest.raises(EngineError, match="moved in mid-probe"):
-        await probed(engine.client(), runs=1)
+        await probe_behaviour(engine.client(), runs=1)
 
 
 async def test_an_engine_that_dies_in_mid_probe_is_an_error_of_one_line(able: EngineState) -> None:
@@ -99,14 +99,14 @@ async def test_an_engine_that_dies_in_mid_probe_is_an_error_of_one_line(able: En
 
     asking = open_client("http://e:1", transport=httpx.MockTransport(respond))
     with pytest.raises(EngineError, match="the probe got no answer"):
-        await probed(asking, runs=1)
+        await probe_behaviour(asking, runs=1)
 
 
 async def test_a_defect_of_the_speculative_path_shows_in_its_arm_alone(able: EngineState) -> None:
     engine = Engine(able)
-    before = await probed(engine.client(), runs=1)
+    before = await probe_behaviour(engine.client(), runs=1)
     engine.logprob = lambda body: -0.5 if "vllm_xargs" in body else -0.75
-    after = await probed(engine.client(), runs=1)
+    after = await probe_behaviour(engine.client(), runs=1)
     assert before.arms["target-only"] == after.arms["target-only"]
     assert before.name != after.name
 
@@ -120,9 +120,9 @@ async def test_without_the_plugin_a_restart_in_mid_probe_is_told_by_the_page() -
     engine = Engine()
     engine.pages = [started(100.0), started(160.0)]
     with pytest.raises(EngineError, match="was started anew in mid-probe"):
-        await probed(engine.client(), runs=1)
+        await probe_behaviour(engine.client(), runs=1)
     engine.pages = [started(100.0), started(100.0)]
-    assert (await probed(engine.client(), runs=1)).runs == 1
+    assert (await probe_behaviour(engine.client(), runs=1)).runs == 1
 
 
 @pytest.mark.parametrize("logprob", [float("nan"), float("-inf")])
@@ -140,4 +140,4 @@ async def test_a_log_probability_that_is_none_is_no_answer(
 
     asking = open_client("http://e:1", transport=httpx.MockTransport(respond))
     with pytest.raises(EngineError, match="log-probabilities that are none"):
-        await probed(asking, runs=1)
+        await probe_behaviour(asking, runs=1)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from specdeck.engine.fingerprint.files import Changed, Digests, Signature, sha256
+from specdeck.engine.fingerprint.digest import Changed, Digests, Signature, sha256
 
 LATER = 4e9
 """Unix time long after the test: every file has settled."""

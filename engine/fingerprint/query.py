@@ -1,0 +1,272 @@
+"""Asks an engine for its fingerprint: in full with the plugin, in part without it.
+
+Its behaviour is asked of the probe set, greedy, one probe after the other: batches of another
+shape are another program, and what is measured is the engine and not its traffic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from specdeck.engine.errors import BadPage, EngineError, NotAnEngine, SpecdeckError, Unsupported
+from specdeck.engine.fingerprint.behaviour import Answer, Behaviour, settle
+from specdeck.engine.fingerprint.fingerprint import Fingerprint, Progress, Unread
+from specdeck.engine.fingerprint.name import compute_names
+from specdeck.engine.metrics.page import parse
+
+if TYPE_CHECKING:
+    from specdeck.engine.client.engine_client import EngineClient
+    from specdeck.engine.control.protocol import EngineState
+
+POLL_S = 0.5
+PATIENCE_S = 600.0
+"""How long the engine may take to read its weights before a name is asked of it."""
+
+Told = Callable[[Progress], None]
+
+_CACHE = re.compile(r"^vllm:cache_config_info\{(.*)\} ", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_STEADY = ("block_size", "cache_dtype", "enable_prefix_caching", "prefix_caching_hash_algo",
+           "sliding_window", "mamba_cache_dtype", "mamba_ssm_cache_dtype")  # fmt: skip
+"""Labels that do not differ between two starts, as the number of blocks does."""
+
+WITHOUT_PLUGIN = "only the specdeck plugin can tell"
+_INSIDE = ("model", "runtime", "environment", "config", "live")
+
+
+async def fetch_fingerprint(
+    client: EngineClient, *, wall: Callable[[], float] = time.time, ask_own: bool = True
+) -> Fingerprint:
+    """The fingerprint at this moment, be it partial.
+
+    Without the plugin it is what can be known from outside; vLLM's own fingerprint
+    then costs a completion of one token, unless `ask_own` is False.
+    """
+    try:
+        reply = await client.facts()
+    except Unsupported:
+        return await fetch_from_outside(client, wall=wall, ask_own=ask_own)
+    return parse_reply(reply, url=client.url, t=wall())
+
+
+async def fetch_finished(
+    client: EngineClient,
+    *,
+    told: Told = lambda _: None,
+    wall: Callable[[], float] = time.time,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    patience_s: float = PATIENCE_S,
+) -> Fingerprint:
+    """The fingerprint once the engine has read its own weights; `told` hears how far it is.
+
+    Raises EngineError when that takes longer than `patience_s`.
+    """
+    ends = clock() + patience_s
+    while True:
+        seen = await fetch_fingerprint(client, wall=wall)
+        if seen.progress.finished:
+            return seen
+        told(seen.progress)
+        if clock() >= ends:
+            raise EngineError(
+                f"{client.url} has been {seen.progress.line()} for {patience_s:.0f} s",
+                remedy="ask again later",
+            )
+        await sleep(POLL_S)
+
+
+def parse_reply(reply: dict[str, Any], *, url: str, t: float) -> Fingerprint:
+    """What the plugin answered; raises Unsupported for a plugin that knows no layers."""
+    try:
+        names = reply["names"]
+    except KeyError:
+        raise Unsupported(
+            "the engine's specdeck plugin is older than its fingerprints",
+            remedy="update specdeck there and start it again",
+        ) from None
+    known = Progress.__dataclass_fields__
+    try:
+        return Fingerprint(
+            t=t,
+            url=url,
+            build=str(names["build"]),
+            path=str(names["path"]),
+            facts=dict(reply["facts"]),
+            unread=tuple(Unread(str(u["fact"]), str(u["reason"])) for u in reply["partial"]),
+            system_fingerprint=reply.get("system_fingerprint"),
+            stamped=bool((reply.get("responses") or {}).get("stamped")),
+            instance=reply.get("instance"),
+            progress=Progress(**{k: v for k, v in reply["progress"].items() if k in known}),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise NotAnEngine(f"{url} answers with facts that are not specdeck's") from error
+
+
+async def fetch_from_outside(
+    client: EngineClient, *, wall: Callable[[], float] = time.time, ask_own: bool = True
+) -> Fingerprint:
+    """What can be known of an engine without the plugin; the rest is named as unknown."""
+    models = await client.models()
+    page = await client.page()
+    facts: dict[str, Any] = {
+        "engine": {"vllm": await client.version()},
+        "outside": {
+            "served": list(models),
+            "k_max": parse(page, t=0.0, at=0.0).k_max,
+            "cache": cache_labels(page),
+        },
+    }
+    own = await fetch_system_fingerprint(client, models[0]) if ask_own and models else None
+    build, path = compute_names(facts, partial=True)
+    unread = tuple(Unread(fact, WITHOUT_PLUGIN) for fact in _INSIDE)
+    return Fingerprint(wall(), client.url, build, path, facts, unread, own)
+
+
+async def fetch_system_fingerprint(client: EngineClient, model: str) -> str | None:
+    """vLLM's own, which only a response carries; None where it cannot be had."""
+    body = {"model": model, "prompt": "1", "max_tokens": 1, "temperature": 0}
+    try:
+        found = (await client.complete(body, timeout_s=30.0)).get("system_fingerprint")
+    except SpecdeckError:
+        return None
+    return str(found) if found is not None else None
+
+
+def cache_labels(page: str) -> dict[str, str]:
+    """What the metrics page tells of the KV cache, less what differs with every start.
+
+    >>> cache_labels('vllm:cache_config_info{block_size="32",num_gpu_blocks="99"} 1.0')
+    {'block_size': '32'}
+    """
+    found = _CACHE.search(page)
+    labels = dict(_LABEL.findall(found[1])) if found else {}
+    return {name: labels[name] for name in _STEADY if name in labels}
+
+
+RUNS = 3
+TOKENS = 16
+"""Of each answer: enough for a small difference to grow into another token."""
+
+PIN = {"specdeck_k": 0}
+"""Has the engine answer one request without drafts."""
+
+PROBES = (
+    "The capital of France is",
+    "def fibonacci(n):\n    ",
+    "1, 1, 2, 3, 5, 8, 13, 21,",
+    '{"name": "search", "arguments": {"limit": 50, "query": "',
+    "Translate to German: The weather is nice today.\n",
+    "SELECT customer_id, SUM(amount) FROM orders WHERE",
+    "Once upon a time, in a village by the sea,",
+    "The derivative of x**3 + 2*x with respect to x is",
+    "import os\nimport sys\n\n\nclass Reader:\n    def __init__(self, path):\n        ",
+    "Q: What is 17 * 23?\nA:",
+    "東京は日本の",
+    "<html>\n  <head>\n    <title>",
+    "a" * 64,
+    "error: cannot borrow `x` as mutable because it is also borrowed as",
+    "Dear Sir or Madam,\n\nI am writing to",
+    "\n\n\n\t\t0.125 0.25 0.5 ",
+)
+"""Fixed: words, code, figures, JSON, other scripts, repetition. See behaviour.PROBE_SET."""
+
+
+async def probe_behaviour(
+    client: EngineClient,
+    *,
+    runs: int = RUNS,
+    tokens: int = TOKENS,
+    told: Callable[[int, int], None] = lambda done, of: None,
+) -> Behaviour:
+    """What the engine answers, and how far it agreed with itself over `runs` repetitions.
+
+    `told` hears how many answers came, and of how many. Raises EngineError when the engine
+    was started anew or its path moved in between: half of the answers would be another
+    engine's.
+    """
+    (model, *_) = await client.models() or ("",)
+    before = await _state(client)
+    started = await _process_start(client) if before is None else None
+    arms, missing = _arms(before)
+    found: dict[str, list[list[Answer]]] = {arm: [] for arm in arms}
+    done, of = 0, runs * len(arms) * len(PROBES)
+    for _ in range(runs):
+        for arm, more in arms.items():
+            answers = []
+            for prompt in PROBES:
+                answers.append(await _answer(client, model, prompt, tokens, more))
+                done += 1
+                told(done, of)
+            found[arm].append(answers)
+    after = await _state(client)
+    if before is None:
+        another = started != await _process_start(client)
+    else:
+        another = after is None or before.instance != after.instance
+    if another:
+        raise EngineError(f"{client.url} was started anew in mid-probe", remedy="probe it again")
+    if before and after and before.fingerprint != after.fingerprint:
+        raise EngineError(f"the path of {client.url} moved in mid-probe", remedy="probe it again")
+    return settle(found, missing)
+
+
+def _arms(state: EngineState | None) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """What each arm adds to a request, and the arms that cannot be asked with the reason."""
+    if state is None:
+        return {"serving": {}}, ["target-only: the engine runs without the specdeck plugin"]
+    if state.method is None:
+        return {"serving": {}}, []  # it is target-only as it is
+    can = state.can("request_k")
+    if not can.available:
+        return {"serving": {}}, [f"target-only: {can.reason or 'this engine cannot'}"]
+    return {"serving": {}, "target-only": {"vllm_xargs": PIN}}, []
+
+
+async def _state(client: EngineClient) -> EngineState | None:
+    try:
+        return await client.state()
+    except Unsupported:
+        return None
+
+
+async def _process_start(client: EngineClient) -> float | None:
+    """When the engine was started, by its metrics page; None where that does not tell."""
+    try:
+        return parse(await client.page(), t=0.0, at=0.0).process_start
+    except (NotAnEngine, BadPage):
+        return None
+
+
+async def _answer(
+    client: EngineClient, model: str, prompt: str, tokens: int, more: dict[str, Any]
+) -> Answer:
+    body = {
+        "model": model,
+        "prompt": prompt,
+        "max_tokens": tokens,
+        "temperature": 0,
+        "seed": 0,
+        "logprobs": 0,
+        "ignore_eos": True,
+        "return_token_ids": True,
+        **more,
+    }
+    try:
+        reply = await client.complete(body)
+    except SpecdeckError as error:
+        raise EngineError(f"the probe got no answer: {error.line()}") from error
+    try:
+        choice = reply["choices"][0]
+        logprobs = tuple(float(x) for x in choice["logprobs"]["token_logprobs"])
+        found = Answer(tuple(int(i) for i in choice["token_ids"]), logprobs)
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise NotAnEngine(f"{client.url} answers a probe as no vLLM does") from error
+    if len(found.tokens) != len(logprobs) or not all(map(math.isfinite, logprobs)):
+        raise NotAnEngine(f"{client.url} answers a probe with log-probabilities that are none")
+    return found
