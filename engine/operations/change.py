@@ -1,0 +1,346 @@
+"""A change with its proof, for whoever asks: requested, applied, observed, and in the audit log.
+
+    ChangeRequested ─▶ ChangeApplied ─▶ [NotRecorded] ─▶ ChangeObserved | ChangeNotObserved
+
+The engine's word that a change is applied is no proof: it is observed once the engine's own
+counters show it in steps that lie wholly after it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from specdeck.engine.control.protocol import KNOBS, Applied, Change, EngineState
+from specdeck.engine.errors import SpecdeckError, Unreachable
+from specdeck.engine.metrics.sample import Sample
+from specdeck.engine.metrics.window import Window, between, has_restarted
+from specdeck.engine.operations.looks import Look, Looks
+from specdeck.engine.store.store import Action
+
+TIMEOUT_S = 20.0
+"""How long a busy engine may take to show a change: one that is short of time needs seconds
+for a step."""
+IDLE_S = 1.0
+"""How long an engine without a single request is watched before that is said."""
+SILENCE_S = 5.0
+"""How long an engine may give no answer before its change is given up."""
+
+STEPS_IN_FLIGHT = 3
+"""Steps after a change that may still verify drafts made before it: the drafts of one
+step are verified in the next, and asynchronous scheduling runs two steps ahead."""
+
+SETTLED_S = 1.0
+"""Drafts of varying length (n-gram, the last tokens of a request) are averaged this long."""
+
+
+class ChangeableEngine(Protocol):
+    """An engine that takes a change: attached, started here, or a test's."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+
+    @property
+    def url(self) -> str:
+        """Where it answers, without credentials."""
+
+    async def change(self, change: Change) -> Applied:
+        """The engine's word on `change`; raises SpecdeckError when it is refused."""
+
+
+class AuditLog(Protocol):
+    """Remembers every change; both methods raise SpecdeckError where they cannot."""
+
+    def note(self, action: Action) -> int:
+        """Writes a change down; its entry, for `note_observed`."""
+
+    def note_observed(self, entry: int, k: float) -> None:
+        """Adds what the counters showed: draft tokens per draft."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRequested:
+    """The change is on its way to the engine."""
+
+    change: Change
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeApplied:
+    """The engine's word: the change is made, and in the audit log."""
+
+    change: Change
+    applied: Applied
+    ack_ms: float
+    """From the request to the engine's word, milliseconds."""
+    undo: str
+    """The command that takes it back."""
+    is_dormant: bool = False
+    """Whether its k takes effect only when speculation is back on."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotRecorded:
+    """The engine did what was asked, and the audit log could not be written."""
+
+    error: SpecdeckError
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeObserved:
+    """The engine's counters show the change."""
+
+    k: float
+    """Draft tokens per draft in steps after the change; 0 when tokens came without drafts."""
+    after_ms: float
+    """From the request to the counters that show it, milliseconds."""
+
+
+Unobserved = Literal["no_traffic", "no_draft", "superseded", "restarted", "unreachable"]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeNotObserved:
+    """The change is applied, and no counter shows it.
+
+    no_traffic: nothing was generated; no_draft: no draft was verified in time; superseded: a
+    newer change took its place; restarted: the engine forgot it; unreachable: `error` says why.
+    """
+
+    reason: Unobserved
+    error: SpecdeckError | None = None
+
+    def line(self) -> str:
+        """For a person.
+
+        >>> ChangeNotObserved("superseded").line()
+        'not observed: a newer change took its place'
+        """
+        if self.error is not None:
+            return f"not observed: {self.error.line()}"
+        return f"not observed: {_UNOBSERVED[self.reason]}"
+
+
+_UNOBSERVED: dict[Unobserved, str] = {
+    "no_traffic": "the engine generated nothing after the change",
+    "no_draft": "no draft was verified in time after the change",
+    "superseded": "a newer change took its place",
+    "restarted": "the engine was restarted",
+    "unreachable": "the engine gave no answer",
+}
+
+ChangeEvent = ChangeRequested | ChangeApplied | NotRecorded | ChangeObserved | ChangeNotObserved
+
+
+async def make_change(
+    engine: ChangeableEngine,
+    change: Change,
+    *,
+    known: EngineState,
+    looks: Looks,
+    audit: AuditLog,
+    clock: Callable[[], float] = time.monotonic,
+    wall: Callable[[], float] = time.time,
+    timeout_s: float = TIMEOUT_S,
+    idle_s: float = IDLE_S,
+) -> AsyncGenerator[ChangeEvent, None]:
+    """Asks for `change`, writes it into the audit log, and looks until the counters show it.
+
+    `known` is the latest state from before the change; `looks` are of the same engine and by
+    the same `clock`, and are asked for once it is applied. An engine that stays idle for
+    `idle_s` ends the looking, and so do `timeout_s` seconds. Raises SpecdeckError when the
+    engine refuses the change or cannot be asked; once it is applied, nothing raises. Whoever
+    stops in between leaves the change applied and in the audit log, without an observed value.
+    """
+    yield ChangeRequested(change)
+    requested_at = clock()
+    applied = await engine.change(change)
+    applied_at = clock()
+    undo = format_undo(engine.url, knobs_to_undo(applied))
+    action = Action(
+        t=wall(),
+        who=change.who or "",
+        url=engine.url,
+        engine=engine.name,
+        before=applied.before,
+        after=applied.applied,
+        undo=undo,
+        instance=known.instance,
+        reason=change.reason,
+    )
+    try:
+        entry: int | None = audit.note(action)
+        failure = None
+    except SpecdeckError as error:
+        entry, failure = None, NotRecorded(error)
+    yield ChangeApplied(
+        change, applied, (applied_at - requested_at) * 1e3, undo, is_dormant(known, applied)
+    )
+    if failure is not None:
+        yield failure
+    proof = Proof(known, applied, requested_at=requested_at, applied_at=applied_at,
+                  timeout_s=timeout_s, idle_s=idle_s)  # fmt: skip
+    end = await _follow(proof, looks, clock)
+    if entry is not None and isinstance(end, ChangeObserved):
+        with suppress(SpecdeckError):  # what fails now failed at the change, or will be seen there
+            audit.note_observed(entry, end.k)
+    yield end
+
+
+async def _follow(
+    proof: Proof, looks: Looks, clock: Callable[[], float]
+) -> ChangeObserved | ChangeNotObserved:
+    async with aclosing(looks):
+        async for look in looks:
+            end = proof.take(look) if isinstance(look, Look) else proof.miss(look, clock())
+            if end is not None:
+                return end
+    return ChangeNotObserved("unreachable")
+
+
+def is_dormant(known: EngineState, applied: Applied) -> bool:
+    """Whether the change sets a k that waits for the end of target-only."""
+    return applied.applied.get("k") is not None and _mode(known, applied) == "target-only"
+
+
+def expected_k(known: EngineState, applied: Applied) -> float | None:
+    """The k that the counters should show; None where a policy or the breaker moves it."""
+    if _mode(known, applied) == "target-only":
+        return 0.0
+    breaker = applied.applied.get("breaker", known.breaker)
+    if breaker != "closed":
+        return 0.0 if breaker == "open" else None
+    if applied.applied.get("policy", known.policy) != "fixed":
+        return None
+    return float(applied.applied.get("k", known.k_set))
+
+
+def _mode(known: EngineState, applied: Applied) -> str:
+    return str(applied.applied.get("mode", known.mode))
+
+
+@dataclass(slots=True)
+class Proof:
+    """Finds the windows that lie wholly after a change, and what they agree upon.
+
+    Pure: it is fed with looks and keeps no time of its own.
+    """
+
+    known: EngineState
+    """From before the change."""
+    applied: Applied
+    requested_at: float
+    """By the clock of the looks' samples, seconds; so are all times."""
+    applied_at: float
+    timeout_s: float = TIMEOUT_S
+    idle_s: float = IDLE_S
+
+    _last: Sample | None = None
+    """Where the next window opens; the first one is of a step that obeys the change."""
+    _windows: list[Window] = field(default_factory=list)
+    """Those in which the engine worked, none of them overlapping."""
+    _idle: bool = False
+    _answered_at: float | None = None
+    _observed: float | None = None
+    _seen_at: float | None = None
+
+    def take(self, look: Look) -> ChangeObserved | ChangeNotObserved | None:
+        """The end of the proof, where `look` brings it."""
+        now = look.sample.at
+        self._idle, self._answered_at = look.is_idle, now
+        if look.state.instance != self.known.instance or self._is_restarted(look.sample):
+            return ChangeNotObserved("restarted")
+        if look.version > self.applied.version:
+            return ChangeNotObserved("superseded")
+        if self._is_settled(look):
+            return self._conclude()
+        idle = self._idle and not self._windows and now - self.applied_at >= self.idle_s
+        return self._average() if idle or now >= self.applied_at + self.timeout_s else None
+
+    def miss(self, error: SpecdeckError, at: float) -> ChangeNotObserved | None:
+        """The end of the proof, where `error` is no passing silence, or one that lasts."""
+        since = self.applied_at if self._answered_at is None else self._answered_at
+        if isinstance(error, Unreachable) and at - since < SILENCE_S:
+            return None
+        return ChangeNotObserved("unreachable", error)
+
+    def _is_restarted(self, sample: Sample) -> bool:
+        return self._last is not None and has_restarted(self._last, sample)
+
+    def _is_settled(self, look: Look) -> bool:
+        if self._last is None:
+            if look.state.step >= self.applied.step + STEPS_IN_FLIGHT:
+                self._last = look.sample
+            return False
+        window = between(self._last, look.sample)
+        if window is None or not (window.generated or window.drafts):
+            return False
+        self._last = look.sample
+        self._windows.append(window)
+        return self._agrees(window, look.sample.at)
+
+    def _agrees(self, window: Window, at: float) -> bool:
+        """Whether the latest window says what k is."""
+        expected = expected_k(self.known, self.applied)
+        drafted = window.draft_tokens_per_draft
+        if expected == 0.0 and window.generated and not window.drafts:
+            drafted = 0.0
+        if drafted is None:
+            return False
+        before, self._observed = self._observed, drafted
+        if drafted == before:
+            return True
+        self._seen_at = at
+        if expected is not None and abs(drafted - expected) < 0.05:
+            return True
+        if sum(each.seconds for each in self._windows[1:]) < SETTLED_S:
+            return False
+        self._average()
+        return True
+
+    def _average(self) -> ChangeObserved | ChangeNotObserved:
+        """What all windows say together: they did not agree, or time is up."""
+        drafts = sum(window.drafts or 0.0 for window in self._windows[1:])
+        drafted = sum(window.drafted or 0.0 for window in self._windows[1:])
+        if drafts:
+            self._observed = drafted / drafts
+        return self._conclude()
+
+    def _conclude(self) -> ChangeObserved | ChangeNotObserved:
+        if self._observed is not None and self._seen_at is not None:
+            return ChangeObserved(self._observed, (self._seen_at - self.requested_at) * 1e3)
+        return ChangeNotObserved("no_traffic" if self._idle and not self._windows else "no_draft")
+
+
+def knobs_to_undo(applied: Applied) -> dict[str, Any]:
+    """What takes a change back: the engine's own word for it, or the knobs as they were."""
+    return applied.before if applied.undo is None else applied.undo
+
+
+def format_undo(url: str, knobs: dict[str, Any]) -> str:
+    """The command that brings `knobs` back.
+
+    >>> format_undo("http://gpu-1:8000", {"k": 5, "mode": "speculate"})
+    'specdeck set http://gpu-1:8000 k=5 mode=speculate'
+    >>> format_undo("http://gpu-1:8000", {"goodput.max_draft_length": None, "breaker": "closed"})
+    'specdeck set http://gpu-1:8000 breaker=closed goodput.max_draft_length=none'
+    """
+    names = sorted(knobs, key=lambda name: (KNOBS.index(name) if name in KNOBS else 9, name))
+    return " ".join(
+        ["specdeck set", url, *(f"{name}={format_value(knobs[name])}" for name in names)]
+    )
+
+
+def format_value(value: object) -> str:
+    """A value as `specdeck set` takes it.
+
+    >>> format_value(None), format_value(True), format_value(0.5)
+    ('none', 'true', '0.5')
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "none" if value is None else str(value)

@@ -1,0 +1,397 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import httpx
+import pytest
+
+from specdeck.engine.client.engine_client import EngineClient, open_client
+from specdeck.engine.control.protocol import Applied, Change, EngineState
+from specdeck.engine.errors import (
+    EngineError,
+    NotAnEngine,
+    SpecdeckError,
+    Stalled,
+    Unauthorized,
+    Unreachable,
+    Unsupported,
+)
+from specdeck.engine.launch.attach import Attached
+from specdeck.engine.metrics.reading import Reading
+from specdeck.engine.metrics.scrape import Scraper
+from specdeck.engine.operations.change import (
+    ChangeApplied,
+    ChangeEvent,
+    ChangeNotObserved,
+    ChangeObserved,
+    ChangeRequested,
+    NotRecorded,
+    Proof,
+    make_change,
+)
+from specdeck.engine.operations.looks import Look, ReadingFeed, poll
+from specdeck.engine.store.store import Action
+
+URL = "http://engine:8000"
+State = Callable[..., EngineState]
+
+
+def page(drafts: float, drafted: float, generated: float) -> str:
+    rows = {
+        "vllm:spec_decode_num_drafts_total": drafts,
+        "vllm:spec_decode_num_draft_tokens_total": drafted,
+        "vllm:generation_tokens_total": generated,
+        "other": 0.0,
+    }
+    return "".join(
+        f'{name}{{engine="0",model_name="demo"}} {value}\n' for name, value in rows.items()
+    )
+
+
+@dataclass
+class Log:
+    """An audit log in memory; `full` refuses to write."""
+
+    actions: list[Action] = field(default_factory=list)
+    full: bool = False
+
+    def note(self, action: Action) -> int:
+        if self.full:
+            raise SpecdeckError("the disk is full")
+        self.actions.append(action)
+        return len(self.actions)
+
+    def note_observed(self, entry: int, k: float) -> None:
+        self.actions[entry - 1] = replace(self.actions[entry - 1], observed=k)
+
+
+class Engine:
+    """An engine that makes `pace` steps each time its state is asked, drafting k in each.
+
+    A step verifies the drafts of the step before, so a change shows one step late.
+    """
+
+    def __init__(self, state: EngineState, *, pace: int = 2, lengths: tuple[int, ...] = ()) -> None:
+        self.k, self.k_set, self.mode = state.k, state.k_set, state.mode
+        self.state = state
+        self.log = Log()
+        self.version = 0
+        self.pace = pace
+        self._lengths: Iterator[int] = iter(lengths * 1000)
+        self._waiting_draft = state.k
+        self.step, self.drafts, self.drafted, self.generated = 100, 0, 0, 0
+        self.fails: Exception | None = None
+        self.silent_for = 0
+        self.is_deaf = False
+        """Whether it acknowledges a k and goes on as it was."""
+        self.now = 0.0
+
+    def client(self, token: str | None = "secret") -> EngineClient:
+        return open_client(URL, token=lambda: token, transport=httpx.MockTransport(self.answer))
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        self.now += 0.01
+        if request.method == "PUT":
+            return self._change(json.loads(request.content))
+        if self.silent_for:
+            self.silent_for -= 1
+            raise httpx.ReadTimeout("")
+        if self.fails:
+            raise self.fails
+        if request.url.path == "/metrics":
+            text = page(self.drafts, self.drafted, self.generated)
+            return httpx.Response(200, text=text)
+        for _ in range(self.pace):
+            self._make_step()
+        busy = {"running": 4 if self.pace else 0, "step": self.step, "k": self.k}
+        busy["version"] = self.version
+        return httpx.Response(200, json={**self.state.as_json(), **busy, "mode": self.mode})
+
+    def _make_step(self) -> None:
+        self.step += 1
+        self.generated += 1
+        if self._waiting_draft:
+            self.drafts += 1
+            self.drafted += self._waiting_draft
+        self._waiting_draft = min(self.k, next(self._lengths, self.k))
+
+    def _change(self, asked: dict[str, Any]) -> httpx.Response:
+        before = {"k": self.k_set, "mode": self.mode}
+        self.version += 1
+        self.k_set = asked.get("k", self.k_set)
+        self.mode = asked.get("mode", self.mode)
+        if not self.is_deaf:
+            self.k = 0 if self.mode == "target-only" else self.k_set
+        reply = {
+            "before": {knob: before[knob] for knob in ("k", "mode") if knob in asked},
+            "applied": {knob: asked[knob] for knob in ("k", "mode") if knob in asked},
+            "version": self.version,
+            "step": self.step,
+        }
+        return httpx.Response(200, json=reply)
+
+    def clock(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def make(
+        self, change: Change, *, asking: EngineClient | None = None
+    ) -> AsyncGenerator[ChangeEvent, None]:
+        """Makes a change as the command line does: it asks for every look."""
+        asking = asking or self.client()
+        return make_change(
+            Attached(asking, name="demo", armed=True),
+            change,
+            known=self.state,
+            looks=poll(asking, clock=self.clock, sleep=self.sleep),
+            audit=self.log,
+            clock=self.clock,
+            wall=lambda: 1000.0 + self.now,
+        )
+
+    async def events(self, change: Change) -> list[ChangeEvent]:
+        return [event async for event in self.make(change)]
+
+    async def end(self, change: Change) -> ChangeEvent:
+        return (await self.events(change))[-1]
+
+
+@pytest.mark.parametrize("pace", [1, 2, 50])
+@pytest.mark.parametrize("k", [1, 3, 4])
+async def test_the_observed_k_is_of_steps_after_the_change(state: State, k: int, pace: int) -> None:
+    requested, applied, observed = await Engine(state(), pace=pace).events(Change(k=k))
+    assert isinstance(requested, ChangeRequested)
+    assert isinstance(applied, ChangeApplied)
+    assert isinstance(observed, ChangeObserved)
+    assert observed.k == k
+    assert observed.after_ms > applied.ack_ms == pytest.approx(10.0)
+    assert applied.undo == f"specdeck set {URL} k=5"
+
+
+async def test_a_change_is_in_the_audit_log_once_applied_and_has_its_observed_value_once_seen(
+    state: State,
+) -> None:
+    engine = Engine(state())
+    async with aclosing(engine.make(Change(k=3, who="ana", reason="try"))) as events:
+        async for event in events:
+            assert len(engine.log.actions) == (not isinstance(event, ChangeRequested))
+            if isinstance(event, ChangeApplied):
+                assert engine.log.actions[0].observed is None
+    undo = f"specdeck set {URL} k=5"
+    assert engine.log.actions == [
+        Action(1000.01, "ana", URL, "demo", {"k": 5}, {"k": 3}, undo, "one", "try", 3.0)
+    ]
+
+
+async def test_a_change_that_is_no_longer_watched_stays_in_the_audit_log(state: State) -> None:
+    engine = Engine(state())
+    async with aclosing(engine.make(Change(k=3))) as events:
+        async for event in events:
+            if isinstance(event, ChangeApplied):
+                break
+    assert [action.observed for action in engine.log.actions] == [None]
+
+
+async def test_an_audit_log_that_cannot_be_written_is_an_event_and_the_change_is_made(
+    state: State,
+) -> None:
+    engine = Engine(state())
+    engine.log.full = True
+    _, applied, failure, observed = await engine.events(Change(k=3))
+    assert isinstance(applied, ChangeApplied)
+    assert isinstance(failure, NotRecorded)
+    assert str(failure.error) == "the disk is full"
+    assert isinstance(observed, ChangeObserved)
+
+
+async def test_target_only_is_observed_as_tokens_without_drafts(state: State) -> None:
+    _, applied, observed = await Engine(state(), pace=1).events(Change(mode="target-only"))
+    assert isinstance(applied, ChangeApplied)
+    assert applied.undo == f"specdeck set {URL} mode=speculate"
+    assert isinstance(observed, ChangeObserved)
+    assert observed.k == 0.0
+
+
+async def test_the_way_back_from_target_only_shows_the_k_that_was_set(state: State) -> None:
+    end = await Engine(state(k=0, mode="target-only")).end(Change(mode="speculate"))
+    assert isinstance(end, ChangeObserved)
+    assert end.k == 5.0
+
+
+async def test_k_zero_is_observed_too(state: State) -> None:
+    end = await Engine(state()).end(Change(k=0))
+    assert isinstance(end, ChangeObserved)
+    assert end.k == 0.0
+
+
+async def test_k_set_in_target_only_says_that_it_is_dormant(state: State) -> None:
+    _, applied, end = await Engine(state(k=0, mode="target-only")).events(Change(k=3))
+    assert isinstance(applied, ChangeApplied)
+    assert (applied.applied.applied, applied.is_dormant) == ({"k": 3}, True)
+    assert isinstance(end, ChangeObserved)
+    assert end.k == 0.0
+
+
+async def test_without_traffic_nothing_is_observed_and_that_is_said(state: State) -> None:
+    engine = Engine(state(running=0), pace=0)
+    assert await engine.end(Change(k=3)) == ChangeNotObserved("no_traffic")
+    assert engine.now < 2.0
+
+
+async def test_drafts_of_varying_length_are_averaged(state: State) -> None:
+    end = await Engine(state(), pace=3, lengths=(3, 2, 3, 3, 1)).end(Change(k=3))
+    assert isinstance(end, ChangeObserved)
+    assert 2.0 <= end.k <= 3.0
+
+
+async def test_an_engine_that_ignores_k_is_shown_as_it_is(state: State) -> None:
+    engine = Engine(state())
+    engine.is_deaf = True
+    _, applied, end = await engine.events(Change(k=3))
+    assert isinstance(applied, ChangeApplied)
+    assert isinstance(end, ChangeObserved)
+    assert (applied.applied.applied, end.k) == ({"k": 3}, 5.0)
+
+
+async def test_an_engine_lost_after_the_change_is_an_end_and_no_error(state: State) -> None:
+    engine = Engine(state())
+    async with aclosing(engine.make(Change(k=3))) as events:
+        async for event in events:
+            if isinstance(event, ChangeApplied):
+                engine.fails = httpx.ReadTimeout("")
+    assert isinstance(event, ChangeNotObserved)
+    assert event.reason == "unreachable"
+    assert "no answer" in event.line()
+    assert engine.now < 10.0
+
+
+async def test_an_engine_that_is_silent_for_a_moment_is_looked_at_again(state: State) -> None:
+    engine = Engine(state())
+    async with aclosing(engine.make(Change(k=3))) as events:
+        async for event in events:
+            if isinstance(event, ChangeApplied):
+                engine.silent_for = 3
+    assert isinstance(event, ChangeObserved)
+
+
+async def test_a_newer_change_leaves_the_older_one_unobserved(state: State) -> None:
+    engine = Engine(state())
+    async with aclosing(engine.make(Change(k=3))) as events:
+        async for event in events:
+            if isinstance(event, ChangeApplied):
+                engine.version += 1  # somebody else's
+    assert event == ChangeNotObserved("superseded")
+    assert [action.observed for action in engine.log.actions] == [None]
+
+
+async def test_an_engine_that_was_restarted_has_forgotten_the_change(state: State) -> None:
+    engine = Engine(state())
+    async with aclosing(engine.make(Change(k=3))) as events:
+        async for event in events:
+            if isinstance(event, ChangeApplied):
+                engine.state = state(instance="two")
+    assert event == ChangeNotObserved("restarted")
+
+
+async def test_a_change_that_is_refused_raises(state: State) -> None:
+    engine = Engine(state())
+    with pytest.raises(Unauthorized):
+        [event async for event in engine.make(Change(k=3), asking=engine.client(token=None))]
+    transport = httpx.MockTransport(lambda _: httpx.Response(404))
+    absent = open_client(URL, token=lambda: "secret", transport=transport)
+    with pytest.raises(Unsupported, match="without the specdeck plugin"):
+        [event async for event in engine.make(Change(k=3), asking=absent)]
+    assert engine.log.actions == []
+
+
+async def console(
+    engine: Engine, changes: dict[int, Change], seconds: int, *, busy_from: int = 0
+) -> list[ChangeEvent]:
+    """Makes changes as the console does: seen in the readings that it takes once a second.
+
+    `changes` are by the number of the reading after which they are asked for.
+    """
+    asking, feed, events = engine.client(), ReadingFeed(), list[ChangeEvent]()
+    scraper = Scraper(asking, clock=engine.clock, wall=engine.clock)
+    armed = Attached(asking, name="demo", armed=True)
+    tasks = []
+
+    async def make(change: Change) -> None:
+        steps = make_change(
+            armed, change, known=engine.state, looks=feed.looks(), audit=engine.log,
+            clock=engine.clock, wall=engine.clock, idle_s=60.0,
+        )  # fmt: skip
+        events.extend([event async for event in steps])
+
+    for number in range(seconds):
+        engine.pace = 20 if number >= busy_from else 0
+        feed.push(await scraper.read())
+        if number in changes:
+            tasks.append(asyncio.create_task(make(changes[number])))
+        for _ in range(30):
+            await asyncio.sleep(0)
+        engine.now += 1.0
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return events
+
+
+async def test_a_change_made_in_the_console_has_its_observed_value_in_the_audit_log_as_well(
+    state: State,
+) -> None:
+    # Issue 10: only `set` completed its entries.
+    engine = Engine(state(), pace=20)
+    *_, observed = await console(engine, {1: Change(k=3, who="ana")}, seconds=8)
+    assert isinstance(observed, ChangeObserved)
+    assert observed.k == 3.0
+    assert [(action.after, action.observed) for action in engine.log.actions] == [({"k": 3}, 3.0)]
+
+
+async def test_of_two_quick_changes_in_the_console_the_last_one_is_observed(state: State) -> None:
+    engine = Engine(state(), pace=20)
+    events = await console(engine, {1: Change(k=3), 2: Change(k=4)}, seconds=9)
+    assert ChangeNotObserved("superseded") in events
+    assert [action.observed for action in engine.log.actions] == [None, 4.0]
+
+
+async def test_an_idle_engine_in_the_console_is_watched_until_traffic_comes(state: State) -> None:
+    engine = Engine(state(running=0), pace=0)
+    events = await console(engine, {1: Change(k=3)}, seconds=15, busy_from=8)
+    assert isinstance(events[-1], ChangeObserved)
+
+
+async def test_a_look_is_the_state_of_one_reading_with_the_page_of_the_next(state: State) -> None:
+    engine, feed = Engine(state(), pace=20), ReadingFeed()
+    scraper = Scraper(engine.client(), clock=engine.clock, wall=engine.clock)
+    one, two = await scraper.read(), await scraper.read()
+    lost = Reading(3.0, URL, error=Unreachable("gone"))
+    looks = feed.looks()
+    waiting = asyncio.ensure_future(anext(looks))
+    await asyncio.sleep(0)
+    for reading in (one, two, lost, one):
+        feed.push(reading)
+    assert one.state is not None
+    assert two.sample is not None
+    assert await waiting == Look(one.state, two.sample, 0)
+    assert await anext(looks) is lost.error
+    await looks.aclose()
+
+
+@pytest.mark.parametrize(
+    ("error", "is_passing"),
+    [(Unreachable("x"), True), (Stalled("x"), True), (NotAnEngine("x"), False)],
+)
+async def test_only_a_silence_is_waited_for(
+    state: State, error: EngineError, is_passing: bool
+) -> None:
+    proof = Proof(state(), Applied({}, {"k": 3}, 1, 100), requested_at=0.0, applied_at=0.0)
+    assert (proof.miss(error, 4.9) is None) is is_passing
+    assert proof.miss(error, 5.0) == ChangeNotObserved("unreachable", error)
