@@ -19,7 +19,7 @@ from specdeck.engine.errors import SpecdeckError, Unreachable
 from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.metrics.window import Window, between, has_restarted
 from specdeck.engine.operations.looks import Look, Looks
-from specdeck.engine.store.store import Action
+from specdeck.engine.store.audit import Action
 
 TIMEOUT_S = 20.0
 """How long a busy engine may take to show a change: one that is short of time needs seconds
@@ -52,14 +52,14 @@ class ChangeableEngine(Protocol):
         """The engine's word on `change`; raises SpecdeckError when it is refused."""
 
 
-class AuditLog(Protocol):
+class Audit(Protocol):
     """Remembers every change; both methods raise SpecdeckError where they cannot."""
 
-    def note(self, action: Action) -> int:
-        """Writes a change down; its entry, for `note_observed`."""
+    def add(self, action: Action) -> int:
+        """Writes a change down; the number of its entry, for `set_observed`."""
 
-    def note_observed(self, entry: int, k: float) -> None:
-        """Adds what the counters showed: draft tokens per draft."""
+    def set_observed(self, entry: int, draft_tokens_per_draft: float) -> None:
+        """Adds what the counters showed after the change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ async def make_change(
     *,
     known: EngineState,
     looks: Looks,
-    audit: AuditLog,
+    audit: Audit,
     clock: Callable[[], float] = time.monotonic,
     wall: Callable[[], float] = time.time,
     timeout_s: float = TIMEOUT_S,
@@ -173,7 +173,7 @@ async def make_change(
         reason=change.reason,
     )
     try:
-        entry: int | None = audit.note(action)
+        entry: int | None = audit.add(action)
         failure = None
     except SpecdeckError as error:
         entry, failure = None, NotRecorded(error)
@@ -187,7 +187,7 @@ async def make_change(
     end = await _follow(proof, looks, clock)
     if entry is not None and isinstance(end, ChangeObserved):
         with suppress(SpecdeckError):  # what fails now failed at the change, or will be seen there
-            audit.note_observed(entry, end.k)
+            audit.set_observed(entry, end.k)
     yield end
 
 

@@ -35,7 +35,7 @@ from specdeck.engine.operations.change import (
     make_change,
 )
 from specdeck.engine.operations.looks import Look, ReadingFeed, poll
-from specdeck.engine.store.store import Action
+from specdeck.engine.store.audit import Action
 
 URL = "http://engine:8000"
 State = Callable[..., EngineState]
@@ -60,14 +60,14 @@ class Log:
     actions: list[Action] = field(default_factory=list)
     full: bool = False
 
-    def note(self, action: Action) -> int:
+    def add(self, action: Action) -> int:
         if self.full:
             raise SpecdeckError("the disk is full")
         self.actions.append(action)
         return len(self.actions)
 
-    def note_observed(self, entry: int, k: float) -> None:
-        self.actions[entry - 1] = replace(self.actions[entry - 1], observed=k)
+    def set_observed(self, entry: int, draft_tokens_per_draft: float) -> None:
+        self.actions[entry - 1] = replace(self.actions[entry - 1], observed=draft_tokens_per_draft)
 
 
 class Engine:
