@@ -2,10 +2,11 @@
 # make test   everything that needs no GPU        make check   lint, types, import contracts
 # make test-quick   the tests that start no engine, on all cores
 # make bench  the figures of benchmarks/          make models  train the demo pair again
+# make docs   the generated parts of docs/        make picture the picture in README.md
 
 run := .venv/bin/python
 
-.PHONY: setup demo test test-quick test-live check format bench models clean
+.PHONY: setup demo test test-quick test-live check format docs picture bench models clean
 
 setup: .venv/made-from
 
@@ -30,10 +31,17 @@ check: setup
 	$(run) -m ruff format --check
 	$(run) -m mypy
 	$(run) -c "from importlinter.cli import lint_imports_command as lint; lint()"
+	$(run) scripts/generate_docs.py --check
 
 format: setup
 	$(run) -m ruff check --fix
 	$(run) -m ruff format
+
+docs: setup
+	$(run) scripts/generate_docs.py
+
+picture: setup
+	$(run) scripts/take_picture.py docs/live.svg
 
 bench: setup
 	$(run) -m benchmarks.run

@@ -41,8 +41,8 @@ BENCHMARKS = {
 HEAD = """# Results
 
 Written by `make bench` (`python -m benchmarks.run`), as measured, budgets missed or not.
-The budgets are README's. Machines are shared and noisy: compare what one run has side by
-side, not seconds of different runs.
+The budgets are in docs/contributing.md. Machines are shared and noisy: compare what one run has
+side by side, not seconds of different runs.
 """
 
 

@@ -1,4 +1,4 @@
-"""Every key of the console, once: bindings, footers, help, palette and README read this table."""
+"""Every key of the console, once: bindings, footers, help, palette and docs/keys.md read this table."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Key:
     label: str
     """One or two words, for the footer."""
     tooltip: str
-    """One sentence, for help, palette and README."""
+    """One sentence, for help, palette and docs."""
     group: Group
     shown: str = ""
     """How help spells the keys; empty for the keys themselves."""
@@ -240,7 +240,7 @@ def of(place: Place, table: tuple[Key, ...] = KEYS) -> tuple[Key, ...]:
 
 
 def markdown() -> str:
-    """The table for README."""
+    """The table of docs/keys.md."""
     lines = ["| key | on | what it does | id |", "|---|---|---|---|"]
     for key in (key for group in get_args(Group) for key in KEYS if key.group == group):
         spelt = " ".join(f"`{part}`" for part in spelling(key, {}).split())

@@ -46,7 +46,7 @@ def read(path: Path, ids: Iterable[str]) -> Settings:
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(data, dict):
-        raise ConfigError(f"{path}:1: settings are names with values", remedy="see README")
+        raise ConfigError(f"{path}:1: settings are names with values", remedy="see docs/keys.md")
     return _checked(data, text, path, frozenset(ids))
 
 

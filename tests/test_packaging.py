@@ -1,7 +1,9 @@
 """What an installed specdeck holds: the wheel is built from the sdist, as an installer does."""
 
+import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -12,14 +14,29 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The names in a wheel built from the sdist."""
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sdist and a wheel built from it."""
     out = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(ROOT)]
-    built = subprocess.run(command, capture_output=True, text=True)
-    assert built.returncode == 0, built.stdout[-2000:] + built.stderr[-2000:]
-    (path,) = out.glob("*.whl")
+    building = subprocess.run(command, capture_output=True, text=True)
+    assert building.returncode == 0, building.stdout[-2000:] + building.stderr[-2000:]
+    return out
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> list[str]:
+    """The names in the wheel."""
+    (path,) = built.glob("*.whl")
     return zipfile.ZipFile(path).namelist()
+
+
+def test_the_sdist_holds_the_pages_that_readme_links_to(built: Path) -> None:
+    (path,) = built.glob("*.tar.gz")
+    with tarfile.open(path) as sdist:
+        names = {name.partition("/")[2] for name in sdist.getnames()}
+    links = re.findall(r"\]\(([^)\s:]+)\)", (ROOT / "README.md").read_text())
+    assert links
+    assert {link.partition("#")[0] for link in links} <= names
 
 
 @pytest.mark.parametrize(

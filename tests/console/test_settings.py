@@ -44,7 +44,7 @@ def test_everything_can_be_set(tmp_path: Path) -> None:
         ("interval: true", ":1: interval is seconds, at least 0.1"),
         ("theme: 3", ":1: theme is the name of one"),
         ("keymap: f2", ":1: keymap is ids with keys"),
-        ("- dark", ":1: settings are names with values: see README"),
+        ("- dark", ":1: settings are names with values: see docs/keys.md"),
         ("theme: [", ": not YAML: "),
     ],
 )

@@ -1,0 +1,356 @@
+"""Writes the generated parts of docs/ from the code that they describe.
+
+    python scripts/generate_docs.py            rewrites them (`make docs`)
+    python scripts/generate_docs.py --check    exits with 1 where one is out of date (`make check`)
+
+A generated part stands between `<!-- generated: NAME -->` and `<!-- end -->`; NAME is a key of
+PARTS below. Everything outside of such a part is written by hand.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields, replace
+from inspect import cleandoc
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import click
+
+from specdeck.console import keys
+from specdeck.console.cli.main import COMMANDS, group
+from specdeck.engine.config.schema import Settings
+from specdeck.engine.launch.known_bad import KNOWN_BAD
+from specdeck.engine.plugin import drafters
+from specdeck.engine.plugin.capabilities import capabilities
+from specdeck.engine.plugin.seam import Build
+from specdeck.engine.policy.parameters import Breaker, Goodput, Threshold, Trial
+from specdeck.engine.policy.ranges import Range, ranges
+
+DOCS = Path(__file__).parents[1] / "docs"
+PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A Markdown table.
+
+    >>> print(table(("a", "b"), [("1", "x|y")]))
+    | a | b |
+    |---|---|
+    | 1 | x\\|y |
+    """
+    titles = list(head)
+    lines = ["| " + " | ".join(titles) + " |", "|" + "---|" * len(titles)]
+    lines += ["| " + " | ".join(_cell(text) for text in row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+# What a config may hold: the schema's own docstrings.
+
+
+def configuration() -> str:
+    """specdeck's blocks of a config, a table for each."""
+    schema = Settings.model_json_schema()
+    blocks: Mapping[str, Any] = schema["$defs"]
+    plain, parts = {}, []
+    for name, field in schema["properties"].items():
+        block = _block(field)
+        if block is None:
+            plain[name] = field
+        else:
+            parts.append(_config_block(name, blocks[block]))
+    general = _config_table(plain)
+    return "\n\n".join([f"### Keys of their own\n\n{general}", *parts])
+
+
+def _block(field: Mapping[str, Any]) -> str | None:
+    """The name of the block that a field holds; None for a plain value."""
+    for choice in (field, *field.get("anyOf", ()), *field.get("allOf", ())):
+        if "$ref" in choice:
+            return str(choice["$ref"]).rsplit("/", 1)[-1]
+    return None
+
+
+def _config_block(name: str, block: Mapping[str, Any]) -> str:
+    about = cleandoc(block["description"])
+    return f"### `{name}`\n\n{about}\n\n{_config_table(block['properties'])}"
+
+
+def _config_table(properties: Mapping[str, Any]) -> str:
+    return table(
+        ("key", "value", "default", "meaning"),
+        (
+            (f"`{name}`", _value(field), _default(field), field.get("description", ""))
+            for name, field in properties.items()
+        ),
+    )
+
+
+_TYPES = {"boolean": "true or false", "integer": "whole number", "string": "text"}
+
+
+def _value(field: Mapping[str, Any]) -> str:
+    choices = [c for c in field.get("anyOf", [field]) if c.get("type") != "null"]
+    return " or ".join(map(_choice, choices))
+
+
+def _choice(field: Mapping[str, Any]) -> str:
+    if "enum" in field:
+        return ", ".join(f"`{value}`" for value in field["enum"])
+    kind = field.get("type", "")
+    if kind == "array":
+        return "list of text"
+    if kind == "object":
+        return "names with text"
+    return _bounded(
+        _TYPES.get(kind, kind),
+        field.get("minimum"),
+        field.get("maximum"),
+        field.get("exclusiveMinimum"),
+    )
+
+
+def _bounded(kind: str, low: float | None, high: float | None, above: float | None = None) -> str:
+    """A kind of number with its bounds.
+
+    >>> _bounded("number", 0.0, 1.0), _bounded("whole number", 1, None), _bounded("number", None, 1)
+    ('number, 0 to 1', 'whole number, at least 1', 'number, at most 1')
+    """
+    if above is not None:
+        return f"{kind}, above {above:g}" + (f", at most {high:g}" if high is not None else "")
+    if low is not None and high is not None:
+        return f"{kind}, {low:g} to {high:g}"
+    if low is not None:
+        return f"{kind}, at least {low:g}"
+    return f"{kind}, at most {high:g}" if high is not None else kind
+
+
+def _default(field: Mapping[str, Any]) -> str:
+    value = field.get("default")
+    if value is None or value in ([], {}):
+        return "–"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+# What `set` may change: the policies' own dataclasses.
+
+
+def parameters() -> str:
+    """Every parameter by its dotted name."""
+    blocks: dict[str, type[Any]] = {
+        "threshold": Threshold, "goodput": Goodput, "breaker": Breaker, "trial": Trial,
+    }  # fmt: skip
+    rows = [
+        (f"`{block}.{each.name}`", _range(ranges(cls)[each.name]), _plain(each.default),
+         ranges(cls)[each.name].doc)
+        for block, cls in blocks.items()
+        for each in fields(cls)
+    ]  # fmt: skip
+    return table(("parameter", "value", "default", "meaning"), rows)
+
+
+def _range(allowed: Range) -> str:
+    if allowed.kind == "flag":
+        return "true or false"
+    if allowed.kind == "word":
+        return ", ".join(f"`{word}`" for word in allowed.choices)
+    kind = "whole number" if allowed.kind == "whole" else "number"
+    return _bounded(kind, allowed.low, allowed.high) + (", or `none`" if allowed.optional else "")
+
+
+def _plain(value: object) -> str:
+    return f"`{'none' if value is None else str(value).lower()}`"
+
+
+# What can be changed on which engine: the plugin's own rules, asked for every drafter.
+
+
+class Method(NamedTuple):
+    """A speculative method and the class that drafts for it, read in vLLM 0.32's source."""
+
+    names: str
+    runner: str
+    drafter: tuple[str, ...]
+    """The class and those of its bases that the plugin knows."""
+    method: str
+    """One of the names, as the plugin is asked about it."""
+    draft: str | None = None
+    """Architecture of the draft, where that makes a difference."""
+
+
+_V1, _AR = "SpecDecodeBaseProposer", "TargetDependentARSpeculator"
+METHODS = (
+    Method("draft_model", "V1", ("DraftModelProposer", _V1), "draft_model"),
+    Method("draft_model", "V2", ("StandaloneARSpeculator",), "draft_model"),
+    Method("eagle, eagle3, mtp", "V1", ("EagleProposer", _V1), "eagle"),
+    Method("eagle, eagle3, mtp", "V2", ("EagleSpeculator", _AR), "eagle"),
+    Method("mtp of Step 3.5", "V1", ("Step3p5MTPProposer", _V1), "mtp", "step3p5_mtp"),
+    Method("mtp of several modules", "V2", ("MultiModuleMTPSpeculator",), "mtp"),
+    Method("dflash", "V1", ("DFlashProposer", _V1), "dflash"),
+    Method("dflash", "V2", ("DFlashSpeculator",), "dflash"),
+    Method("dspark", "V2", ("DSparkSpeculator",), "dspark"),
+    Method("ngram", "V1", ("NgramProposer",), "ngram"),
+    Method("ngram, ngram_gpu", "V2", ("NgramGPUSpeculator",), "ngram"),
+    Method("ngram_gpu", "V1", ("NgramProposerGPU",), "ngram_gpu"),
+    Method("suffix", "V1", ("SuffixDecodingProposer",), "suffix"),
+    Method("medusa", "V1", ("MedusaProposer",), "medusa"),
+    Method("extract_hidden_states", "V1", ("ExtractHiddenStatesProposer",),
+           "extract_hidden_states"),
+    Method("extract_hidden_states", "V2", ("ExtractHiddenStatesSpeculator",),
+           "extract_hidden_states"),
+    Method("custom_class", "V1", ("Proposer",), "custom_class"),
+)  # fmt: skip
+ASKED = {
+    "live_k": "live k",
+    "target_only": "target-only",
+    "cold": "cold",
+    "request_k": "k per request",
+}
+
+
+def engines() -> str:
+    """What can be changed with which method on which model runner, and why not."""
+    notes: list[str] = []
+    rows = [_engine_row(method, notes) for method in METHODS]
+    listed = "\n".join(f"{number}. {note}" for number, note in enumerate(notes, 1))
+    return f"{table(('method', 'runner', *ASKED.values()), rows)}\n\n{listed}"
+
+
+def _engine_row(method: Method, notes: list[str]) -> list[str]:
+    """A row of the table; reasons are collected in `notes` and referred to by number."""
+    answers = {one.name: one for one in capabilities(_build(method))}
+    row = [method.names, method.runner]
+    for name in ASKED:
+        found = answers[name]
+        row.append("yes" if found.available else "no")
+        if found.reason:
+            note = found.reason + (f": {found.remedy}" if found.remedy else "")
+            if note not in notes:
+                notes.append(note)
+            row[-1] += f" [{notes.index(note) + 1}]"
+    return row
+
+
+def _build(method: Method) -> Build:
+    """An engine with this drafter, as the plugin would find it."""
+    runner = SimpleNamespace(drafter=_drafter(method))
+    found = drafters.install(SimpleNamespace(model_runner=runner))
+    blank = Build("0.32.0", "model", method.method, method.runner, k_max=5, can_pin=True)
+    return replace(
+        blank,
+        draft_architecture=method.draft,
+        drafter_obeys=bool(found["obeys"]),
+        can_skip_drafter=bool(found["skippable"]),
+    )
+
+
+def _drafter(method: Method) -> object:
+    """An object whose class and bases are called as in vLLM."""
+    base: type[Any] = object
+    for name in reversed(method.drafter):
+        base = type(name, (base,), {"propose": lambda self: None})
+    drafter: object = base()
+    return drafter
+
+
+def known_bad() -> str:
+    """The combinations that the preflight warns of."""
+    return table(
+        ("what", "level", "what happens", "remedy", "vLLM issue"),
+        (
+            (each.name, each.level, each.message, each.remedy, f"{each.issue or '–'}")
+            for each in KNOWN_BAD
+        ),
+    )
+
+
+# The command line: click's own declarations.
+
+
+def commands() -> str:
+    """Every command with its options."""
+    context = click.Context(group, info_name="specdeck")
+    parts = []
+    for name in COMMANDS:
+        command = group.get_command(context, name)
+        assert command is not None
+        inside = command.commands.values() if isinstance(command, click.Group) else (command,)
+        parent = f"specdeck {name}" if isinstance(command, click.Group) else "specdeck"
+        parts += [_command(f"{parent} {one.name}", one) for one in inside]
+    return "\n\n".join(parts)
+
+
+def _command(name: str, command: click.Command) -> str:
+    context = click.Context(command, info_name=name)
+    usage = " ".join([name, *command.collect_usage_pieces(context)])
+    options = [each for each in command.params if isinstance(each, click.Option)]
+    parts = [f"### {name}", f"```\n{usage}\n```", cleandoc(command.help or "")]
+    if options:
+        parts.append(table(("option", "meaning"), map(_option, options)))
+    return "\n\n".join(parts)
+
+
+def _option(option: click.Option) -> tuple[str, str]:
+    value = "" if option.is_flag else " " + (option.metavar or _metavar(option))
+    names = ", ".join([*option.opts, *option.secondary_opts])
+    return f"`{names}{value}`", " ".join(_meaning(option))
+
+
+def _metavar(option: click.Option) -> str:
+    kind = option.type
+    return "|".join(kind.choices) if isinstance(kind, click.Choice) else "N"
+
+
+def _meaning(option: click.Option) -> Iterator[str]:
+    if option.help:
+        yield option.help
+    if isinstance(option.type, click.IntRange | click.FloatRange):
+        low, high = option.type.min, option.type.max
+        above = low if option.type.min_open else None
+        bounds = _bounded("", low, high, above).removeprefix(", ")
+        if bounds:
+            yield f"{bounds[0].upper()}{bounds[1:]}."
+    if option.show_default and option.default is not None:
+        yield f"Default: `{option.default}`."
+
+
+PARTS: Mapping[str, Callable[[], str]] = {
+    "commands": commands,
+    "configuration": configuration,
+    "engines": engines,
+    "keys": keys.markdown,
+    "known_bad": known_bad,
+    "parameters": parameters,
+}
+
+
+def generate(text: str) -> str:
+    """A page with its generated parts made again."""
+    return PART.sub(lambda found: f"{found[1]}{PARTS[found[2]]()}\n{found[3]}", text)
+
+
+def main(arguments: list[str]) -> int:
+    """Rewrites the pages, or with --check says which are out of date."""
+    outdated = []
+    for path in sorted(DOCS.glob("*.md")):
+        text = path.read_text(encoding="utf-8")
+        wanted = generate(text)
+        if wanted != text:
+            outdated.append(path.name)
+            if "--check" not in arguments:
+                path.write_text(wanted, encoding="utf-8")
+    if outdated and "--check" in arguments:
+        print(f"docs: out of date: {', '.join(outdated)}: run `make docs`", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
