@@ -1,4 +1,4 @@
-"""Every key of the console, once: bindings, footers, help, palette and docs/keys.md read this table."""
+"""Every key of the console, once: bindings, footers, help, palette and docs read this table."""
 
 from __future__ import annotations
 
