@@ -31,18 +31,20 @@ STATE = EngineState(
 
 
 def serve(pipe: Connection) -> None:
-    """A server that answers every GET with the page or the state."""
+    """A server that answers every GET with the page, the state or the version."""
     import json
 
     page = grown(RECORDED.read_text()).encode()
     state = json.dumps(STATE.as_json()).encode()
+    version = json.dumps({"version": STATE.vllm}).encode()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while request := await reader.readline():
             while (await reader.readline()).strip():
                 pass
-            body = state if PREFIX.encode() in request else page
-            kind = b"application/json" if body is state else b"text/plain"
+            asks_state, asks_version = PREFIX.encode() in request, b" /version " in request
+            body = state if asks_state else version if asks_version else page
+            kind = b"text/plain" if body is page else b"application/json"
             head = b"HTTP/1.1 200 OK\r\ncontent-type: %s\r\ncontent-length: %d\r\n\r\n"
             writer.write(head % (kind, len(body)) + body)
             await writer.drain()

@@ -21,6 +21,7 @@ BENCHMARKS = {
     "parse_page": "A metrics page of 70 KB to a Window",
     "many_engines": "Following 32 engines",
     "console_wire": "The console: bytes, CPU, memory, first paint",
+    "first_paint": "First paint, and that of a bare Textual program",
     "control_latency": "A change of k under load",
     "overhead": "An engine with plugin and console, and without",
     "demo_models": "The demo's pair: acceptance, and throughput at every k",
