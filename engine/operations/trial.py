@@ -1,0 +1,360 @@
+"""A judged trial, for whoever asks: begun, attended until its verdict, or taken back.
+
+    TrialBegun ─▶ [NotRecorded] ─▶ TrialSeen … ─▶ TrialEnded
+
+The engine measures and judges. Whoever attends renews the trial's lease, so that the engine
+takes the change back soon after nobody does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
+
+from specdeck.engine.client.retry import Retry, Waiting
+from specdeck.engine.control.protocol import Applied, Change, with_implied_policy
+from specdeck.engine.control.tuning import TrialTuning, Tuning
+from specdeck.engine.errors import Conflict, EngineError, SpecdeckError
+from specdeck.engine.metrics.page import parse
+from specdeck.engine.metrics.sample import Sample
+from specdeck.engine.metrics.window import between
+from specdeck.engine.operations.change import (
+    Audit,
+    ChangeableEngine,
+    NotRecorded,
+    format_undo,
+    knobs_to_undo,
+)
+from specdeck.engine.store.audit import Action
+
+LEASE_S = 10.0
+"""A trial that nobody attends any more is taken back after so long."""
+LONGEST_LEASE_S = 86_400.0
+POLL_S = 0.5
+"""Between two looks of a command; a console may take its time."""
+_RENEW_S = 3.0
+_PAUSE_S = 0.5
+"""Between two questions to an engine that does not answer."""
+
+
+class TrialClient(Protocol):
+    """What is asked of the engine on trial; a control client is one."""
+
+    async def tuning(self) -> Tuning:
+        """The policy, the breaker and the trial."""
+
+    async def page(self) -> str:
+        """The metrics page."""
+
+
+class TrialEngine(ChangeableEngine, Protocol):
+    """An engine that can be asked how its trial goes."""
+
+    @property
+    def client(self) -> TrialClient:
+        """Asks it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialBegun:
+    """The engine's word: the trial is begun, and in the audit log."""
+
+    change: Change
+    applied: Applied
+    ack_ms: float
+    """From the request to the engine's word, milliseconds."""
+    undo: str
+    """The command that takes the change back, should it be kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialSeen:
+    """The trial is under way."""
+
+    trial: TrialTuning
+    tuning: Tuning
+    """All that the engine said with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialUnseen:
+    """The trial is begun and left to the engine, and it cannot be said how it stands."""
+
+    error: SpecdeckError | None
+    """None where another trial is under way by now."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialEnded:
+    """The engine has kept the change, taken it back, or never made it."""
+
+    trial: TrialTuning
+    tuning: Tuning
+    observed_k: float | None
+    """Draft tokens per draft while the change was on trial; 0 when none was made."""
+    observed_after_ms: float | None
+    """From the request to the counters that show it, milliseconds."""
+
+
+TrialEvent = TrialBegun | NotRecorded | TrialSeen | TrialUnseen | TrialEnded
+
+
+@dataclass(frozen=True, slots=True)
+class TrialStopped:
+    """What became of a trial that somebody attended and wants no more.
+
+    taken_back: the engine took the change back; leased: it could not be told, and does so by
+    itself within `lease_s`; ended: there was nothing to take back, `trial` is over; lost:
+    `error` says who has the engine.
+    """
+
+    end: Literal["taken_back", "leased", "ended", "lost"]
+    lease_s: float
+    trial: TrialTuning | None = None
+    undo: str | None = None
+    """The command that takes a kept change back."""
+    error: EngineError | None = None
+
+    def line(self) -> str:
+        """For a person.
+
+        >>> TrialStopped("leased", 10.0).line()
+        'the engine takes the change back within 10 s'
+        """
+        if self.error is not None:
+            return str(self.error)
+        if self.trial is not None:
+            undo = "" if self.undo is None else f"; undo: {self.undo}"
+            return f"the trial had ended: {self.trial.state}{undo}"
+        if self.end == "taken_back":
+            return "the change is taken back"
+        return f"the engine takes the change back within {self.lease_s:g} s"
+
+
+def as_trial(change: Change, *, trial_s: float, attended: bool = True) -> Change:
+    """`change` as one that the engine judges after `trial_s` seconds of work.
+
+    >>> as_trial(Change(k=3), trial_s=60.0).lease_s
+    10.0
+    >>> as_trial(Change(k=3), trial_s=60.0, attended=False).lease_s
+    360.0
+    """
+    # A trial gives up by itself when there is too little to measure, long before this.
+    unattended = min(LONGEST_LEASE_S, 4 * trial_s + 120)
+    return replace(change, judge=True, trial_s=trial_s, lease_s=LEASE_S if attended else unattended)
+
+
+class JudgedTrial:
+    """One trial of one engine, from its beginning to its end."""
+
+    def __init__(
+        self,
+        engine: TrialEngine,
+        change: Change,
+        *,
+        audit: Audit,
+        instance: str | None = None,
+        every: float = POLL_S,
+        read_sample: Callable[[], Awaitable[Sample | None]] | None = None,
+        on_notice: Callable[[Waiting], None] = lambda waiting: None,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """`change` is one of `as_trial`.
+
+        `instance` is the start of the engine, where it is known. `read_sample` gives counters
+        that are at hand anyway, by the same `clock`; without it the engine is asked for its
+        page. `on_notice` hears of an engine that does not answer for a while.
+        """
+        self._engine = engine
+        self._change = change
+        self._audit = audit
+        self._instance = instance
+        self._every = every
+        self._read_sample = read_sample or self._read_page
+        self._clock, self._wall, self._sleep = clock, wall, sleep
+        self._lease_s = change.lease_s or LEASE_S
+        self._retry = Retry(
+            self._lease_s, on_notice=on_notice, longest_pause_s=_PAUSE_S, clock=clock, sleep=sleep
+        )
+        self._applied: Applied | None = None
+        self._entry: int | None = None
+        self._first: Tuning | None = None
+        """The first that was seen: an older plugin does not name the trial that it begins."""
+        self._renewed_at = self._requested_at = clock()
+        self._opening: Sample | None = None
+        self._observed: float | None = None
+        self._observed_after_ms: float | None = None
+
+    async def attend(self) -> AsyncGenerator[TrialEvent, None]:
+        """Begins the trial and renews its lease until it ends.
+
+        Raises SpecdeckError when the engine refuses the change, is restarted, has another trial
+        by now, or gave no answer for as long as the lease lasts. Whoever stops in between is to
+        ask for `take_back`, or leaves the trial to its lease.
+        """
+        async for event in self._begin():
+            yield event
+        tuning = await self._retry.answer(self._engine.client.tuning, errors=SpecdeckError)
+        self._renewed_at = self._clock()
+        while True:
+            answered_at, trial = self._clock(), self._own(tuning)
+            if trial.over:
+                break
+            yield TrialSeen(trial, tuning)
+            if trial.state == "changed":
+                await self._observe()
+            await self._sleep(self._every)
+            tuning = await self._retry.answer(
+                self._renew, errors=SpecdeckError, until=answered_at + self._lease_s
+            )
+        failure = self._note_end(trial)
+        if failure is not None:
+            yield failure
+        yield TrialEnded(trial, tuning, self._observed, self._observed_after_ms)
+
+    async def detach(self) -> AsyncGenerator[TrialEvent, None]:
+        """Begins the trial, looks at it once and leaves it to the engine.
+
+        Raises SpecdeckError when the engine refuses the change; once it is begun, nothing raises.
+        """
+        async for event in self._begin():
+            yield event
+        try:
+            tuning = await self._engine.client.tuning()
+        except SpecdeckError as error:
+            yield TrialUnseen(error)
+            return
+        trial, named = tuning.trial, self._number
+        if trial is None or named not in (None, trial.number):
+            yield TrialUnseen(None)
+        else:
+            yield TrialSeen(trial, tuning)
+
+    async def take_back(self, reason: str = "interrupted") -> TrialStopped:
+        """Has the engine take the change back at once, unless the trial is over."""
+        leased = TrialStopped("leased", self._lease_s)
+        if self._number is None and self._first is None:
+            return leased  # whose trial is under way cannot be told
+        try:
+            tuning = await self._engine.client.tuning()
+        except SpecdeckError:
+            return leased
+        try:
+            trial = self._own(tuning)
+        except EngineError as error:
+            return TrialStopped("lost", self._lease_s, error=error)
+        if trial.over:
+            kept = format_undo(self._engine.url, trial.before) if trial.state == "kept" else None
+            self._note_end(trial)
+            return TrialStopped("ended", self._lease_s, trial, kept)
+        cancel = Change(
+            cancel=True,
+            trial=self._number,
+            expect_version=tuning.version if self._number is None else None,
+            who=self._change.who,
+            reason=reason,
+            origin="undo",
+        )
+        try:
+            await self._engine.change(cancel)
+        except SpecdeckError:
+            return leased
+        self._note_end(replace(trial, state="reverted", reason=reason))
+        return TrialStopped("taken_back", self._lease_s)
+
+    @property
+    def _number(self) -> int | None:
+        return None if self._applied is None else self._applied.trial
+
+    async def _begin(self) -> AsyncGenerator[TrialEvent, None]:
+        change, self._requested_at = self._change, self._clock()
+        self._applied = applied = await self._engine.change(change)
+        ack_ms = (self._clock() - self._requested_at) * 1e3
+        asked = with_implied_policy(change.asked())
+        tried = {name: asked[name] for name in applied.before if name in asked}
+        reason = f"on trial: {change.reason}" if change.reason else "on trial"
+        failure = None
+        try:
+            self._entry = self._audit.add(self._action(applied, tried, reason))
+        except SpecdeckError as error:
+            failure = NotRecorded(error)
+        yield TrialBegun(change, applied, ack_ms, self._undo(applied))
+        if failure is not None:
+            yield failure
+
+    def _note_end(self, trial: TrialTuning) -> NotRecorded | None:
+        """Writes down how the trial has ended, beside how it began."""
+        if self._applied is None:
+            return None
+        kept = trial.state == "kept"
+        after = dict(trial.after if kept else trial.before)
+        action = self._action(self._applied, after, f"trial {trial.state}: {trial.reason}")
+        try:
+            if self._entry is not None and self._observed is not None:
+                self._audit.set_observed(self._entry, self._observed)
+            self._audit.add(replace(action, observed=self._observed if kept else None))
+        except SpecdeckError as error:
+            return NotRecorded(error)
+        return None
+
+    def _action(self, applied: Applied, after: dict[str, object], reason: str) -> Action:
+        engine = self._engine
+        return Action(
+            t=self._wall(),
+            who=self._change.who or "",
+            url=engine.url,
+            engine=engine.name,
+            before=applied.before,
+            after=after,
+            undo=self._undo(applied),
+            instance=self._first.instance if self._first is not None else self._instance,
+            reason=reason,
+        )
+
+    def _undo(self, applied: Applied) -> str:
+        return format_undo(self._engine.url, knobs_to_undo(applied))
+
+    def _own(self, found: Tuning) -> TrialTuning:
+        """The trial that was begun; raises EngineError where another one is in its place."""
+        first = self._first = self._first or found
+        begun, trial = first.trial, found.trial
+        if found.instance != first.instance or begun is None or trial is None:
+            raise EngineError(
+                "the engine was restarted in mid-trial: the trial ended with it",
+                remedy="it serves as its config says; set k again if that is not it",
+            )
+        if trial.number != (self._number or begun.number):
+            raise EngineError("another trial took its place", remedy="see the engine's changes")
+        return trial
+
+    async def _renew(self) -> Tuning:
+        """Renews the lease where a third of it has passed; the engine's word since."""
+        if self._clock() - self._renewed_at >= min(_RENEW_S, self._lease_s / 3):
+            with suppress(Conflict):  # it ended in between
+                await self._engine.change(
+                    Change(renew=True, lease_s=self._lease_s, trial=self._number)
+                )
+            self._renewed_at = self._clock()
+        return await self._engine.client.tuning()
+
+    async def _observe(self) -> None:
+        """Looks at what k the counters show since the change was made."""
+        with suppress(SpecdeckError):
+            sample = await self._read_sample()
+            window = between(self._opening, sample) if self._opening and sample else None
+            if window is None or not window.generated:
+                self._opening = self._opening or sample
+                return
+            drafted = window.draft_tokens_per_draft
+            self._observed = 0.0 if drafted is None and not window.drafts else drafted
+            if self._observed is not None and self._observed_after_ms is None:
+                self._observed_after_ms = (self._clock() - self._requested_at) * 1e3
+
+    async def _read_page(self) -> Sample:
+        return parse(await self._engine.client.page(), t=0.0, at=self._clock())

@@ -1,0 +1,330 @@
+"""A trial is kept alive while somebody attends, and taken back when he stops."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import httpx
+import pytest
+
+from specdeck.engine.client.engine_client import EngineClient
+from specdeck.engine.control.protocol import Change
+from specdeck.engine.control.tuning import BreakerTuning, TrialTuning, Tuning
+from specdeck.engine.errors import EngineError, SpecdeckError, Unreachable
+from specdeck.engine.launch.attach import Attached
+from specdeck.engine.metrics.sample import Sample
+from specdeck.engine.operations.change import NotRecorded
+from specdeck.engine.operations.trial import (
+    JudgedTrial,
+    TrialBegun,
+    TrialEnded,
+    TrialEvent,
+    TrialSeen,
+    TrialStopped,
+    TrialUnseen,
+    as_trial,
+)
+from specdeck.engine.store.audit import Action
+
+URL = "http://engine"
+CHANGE = as_trial(Change(k=3, who="ana"), trial_s=60.0)
+GONE = httpx.ConnectError("refused")
+
+
+@dataclass
+class Log:
+    """An audit log in memory; `full` refuses to write."""
+
+    actions: list[Action] = field(default_factory=list)
+    full: bool = False
+
+    def add(self, action: Action) -> int:
+        if self.full:
+            raise SpecdeckError("the disk is full")
+        self.actions.append(action)
+        return len(self.actions)
+
+    def set_observed(self, entry: int, draft_tokens_per_draft: float) -> None:
+        self.actions[entry - 1] = replace(self.actions[entry - 1], observed=draft_tokens_per_draft)
+
+    def lines(self) -> list[tuple[object, object, object, object]]:
+        return [(one.before, one.after, one.reason, one.observed) for one in self.actions]
+
+
+@dataclass
+class Engine:
+    """Answers as the plugin does; every look at it takes a second."""
+
+    states: list[str | httpx.HTTPError]
+    instance: str = "one"
+    now: float = 0.0
+    deaf_to_renewals: int = 0
+    deaf_to_cancels: bool = False
+    named: int | None = None
+    """The trial's number in the answer to a change; an older plugin names none."""
+    number: int = 1
+    """Of the trial under way."""
+    asked: list[dict[str, Any]] = field(default_factory=list)
+    log: Log = field(default_factory=Log)
+    renewed: asyncio.Event = field(default_factory=asyncio.Event)
+    working: bool = False
+    """Whether its counters move, at three drafted tokens a draft."""
+    worked: int = 0
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        if request.method == "PUT":
+            self.asked.append(json.loads(request.content))
+            if self.asked[-1].get("renew") and self.deaf_to_renewals:
+                self.deaf_to_renewals -= 1
+                raise httpx.ConnectError("refused")
+            if self.asked[-1].get("renew"):
+                self.renewed.set()
+            if self.asked[-1].get("cancel") and self.deaf_to_cancels:
+                raise httpx.ConnectError("refused")
+            knobs = {"before": {"k": 5}, "applied": {"k": 5}}
+            return httpx.Response(200, json={**knobs, "version": 1, "step": 7, "trial": self.named})
+        if request.url.path == "/metrics":
+            return httpx.Response(200, text=self.page())
+        state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
+        if isinstance(state, Exception):
+            raise state
+        return httpx.Response(200, json=self.tuning(state).as_json())
+
+    def page(self) -> str:
+        if not self.working:
+            return ""
+        self.worked += 10
+        rows = {
+            "spec_decode_num_drafts": self.worked,
+            "spec_decode_num_draft_tokens": 3 * self.worked,
+            "generation_tokens": 2 * self.worked,
+        }
+        return "".join(f'vllm:{name}_total{{engine="0"}} {rows[name]}\n' for name in rows)
+
+    def tuning(self, state: str) -> Tuning:
+        over = state not in ("baseline", "changed", "replaced")
+        phase: Any = "changed" if state == "replaced" else state
+        trial = TrialTuning(
+            phase, "ana", {"k": 5}, {"k": 3}, 60.0, 1.0, number=self.number,
+            reason="better" if over else None, seconds_left=None if over else 30.0,
+        )  # fmt: skip
+        return Tuning(
+            self.instance, 1, 0.0, "fixed", None, ((1, 8, 3),), (), BreakerTuning("closed", False),
+            trial,
+        )  # fmt: skip
+
+    def clock(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += 1.0
+        await asyncio.sleep(0)
+
+    def trial(self, **more: Any) -> JudgedTrial:
+        http = httpx.AsyncClient(transport=httpx.MockTransport(self), base_url=URL)
+        asking = EngineClient(http, url=URL, token=lambda: "t")
+        options = {"clock": self.clock, "wall": lambda: 1000.0, "sleep": self.sleep} | more
+        return JudgedTrial(
+            Attached(asking, name="demo", armed=True), CHANGE, audit=self.log, **options
+        )
+
+    async def attended(
+        self, on_event: Callable[[TrialEvent], None] = lambda _: None
+    ) -> list[TrialEvent]:
+        events = []
+        async for event in self.trial().attend():
+            on_event(event)
+            events.append(event)
+        return events
+
+    @property
+    def renewals(self) -> list[dict[str, Any]]:
+        return [ask for ask in self.asked if ask.get("renew")]
+
+
+def ended(events: list[TrialEvent]) -> TrialEnded:
+    assert isinstance(events[-1], TrialEnded)
+    return events[-1]
+
+
+async def test_the_lease_is_renewed_until_the_verdict() -> None:
+    engine = Engine(["baseline", *["changed"] * 9, "kept"])
+    begun, *seen, end = await engine.attended()
+    assert engine.renewals == [{"renew": True, "lease_s": 10.0}] * 3
+    assert isinstance(begun, TrialBegun)
+    assert begun.undo == "specdeck set http://engine k=5"
+    assert [event.trial.state for event in seen if isinstance(event, TrialSeen)] == [
+        "baseline", *["changed"] * 9
+    ]  # fmt: skip
+    assert ended([end]).trial.state == "kept"
+
+
+async def test_a_trial_of_the_console_is_renewed_as_one_of_the_command_line_is() -> None:
+    # Issue 10: the console had a loop and a lease (15 s) of its own.
+    engine = Engine(["baseline", *["changed"] * 9, "kept"])
+    looks: list[Sample | None] = [None]
+
+    async def read_sample() -> Sample | None:
+        return looks[-1]
+
+    events = [event async for event in engine.trial(every=3.0, read_sample=read_sample).attend()]
+    assert ended(events).trial.state == "kept"
+    assert engine.renewals == [{"renew": True, "lease_s": 10.0}] * 3
+
+
+async def test_how_a_trial_began_and_ended_is_in_the_audit_log_with_what_was_observed() -> None:
+    engine = Engine(["baseline", *["changed"] * 3, "kept"], working=True)
+    end = ended(await engine.attended())
+    assert end.observed_k == 3.0
+    assert engine.log.lines() == [
+        ({"k": 5}, {"k": 3}, "on trial", 3.0),
+        ({"k": 5}, {"k": 3}, "trial kept: better", 3.0),
+    ]
+
+
+@pytest.mark.parametrize("end", ["reverted", "abandoned"])
+async def test_what_was_taken_back_is_not_said_to_be_in_force(end: str) -> None:
+    engine = Engine(["changed", "changed", end], working=True)
+    assert ended(await engine.attended()).trial.state == end
+    assert engine.log.lines()[-1] == ({"k": 5}, {"k": 5}, f"trial {end}: better", None)
+
+
+async def test_an_audit_log_that_cannot_be_written_ends_no_trial() -> None:
+    engine = Engine(["changed", "kept"], log=Log(full=True))
+    events = await engine.attended()
+    assert [type(event) for event in events] == [
+        TrialBegun, NotRecorded, TrialSeen, NotRecorded, TrialEnded
+    ]  # fmt: skip
+
+
+async def test_an_engine_restarted_in_mid_trial_is_said_to_be() -> None:
+    engine = Engine(["changed"])
+
+    def restarted(event: TrialEvent) -> None:
+        if isinstance(event, TrialSeen):
+            engine.instance = "two"
+
+    with pytest.raises(EngineError, match="restarted in mid-trial"):
+        await engine.attended(restarted)
+
+
+@pytest.mark.parametrize("before", [[], ["changed"]])
+async def test_an_engine_that_is_silent_for_a_moment_is_waited_for(before: list[Any]) -> None:
+    found = await Engine([*before, GONE, GONE, GONE, "changed", "kept"]).attended()
+    assert ended(found).trial.state == "kept"
+    engine = Engine([*before, GONE])
+    with pytest.raises(Unreachable):
+        await engine.attended()
+    assert engine.now < 12.0
+
+
+async def test_a_renewal_that_does_not_get_through_is_tried_again() -> None:
+    engine = Engine(["baseline", *["changed"] * 9, "kept"], deaf_to_renewals=2)
+    assert ended(await engine.attended()).trial.state == "kept"
+    assert len(engine.renewals) >= 4
+
+
+async def stopped(engine: Engine) -> tuple[TrialStopped, list[dict[str, Any]]]:
+    """What becomes of a trial that is stopped, and what is asked from then on."""
+    trial = engine.trial()
+    async with aclosing(trial.attend()) as events:
+        async for event in events:
+            if isinstance(event, TrialSeen):
+                break
+    before = len(engine.asked)
+    if engine.states[0] == "replaced":
+        engine.states, engine.number = ["changed"], 2
+    end = await trial.take_back()
+    return end, engine.asked[before:]
+
+
+async def test_renewals_name_the_trial_that_was_begun() -> None:
+    engine = Engine(["baseline", *["changed"] * 9, "kept"], named=1)
+    await engine.attended()
+    assert engine.renewals == [{"renew": True, "lease_s": 10.0, "trial": 1}] * 3
+
+
+async def test_a_trial_that_took_the_place_of_ours_is_not_taken_for_it() -> None:
+    engine = Engine(["changed"], named=1, number=2)
+    with pytest.raises(EngineError, match="another trial took its place"):
+        await engine.attended()
+    assert len(engine.asked) == 1
+
+
+@pytest.mark.parametrize(("named", "how"), [(1, ("trial", 1)), (None, ("expect_version", 1))])
+async def test_what_is_taken_back_is_the_trial_that_was_begun(
+    named: int | None, how: tuple[str, int]
+) -> None:
+    engine = Engine(["changed"], named=named)
+    end, asked = await stopped(engine)
+    assert (end.end, end.line()) == ("taken_back", "the change is taken back")
+    cancel = {"cancel": True, "who": "ana", "reason": "interrupted", "origin": "undo"}
+    assert asked == [{**cancel, how[0]: how[1]}]
+    assert engine.log.lines()[1:] == [({"k": 5}, {"k": 5}, "trial reverted: interrupted", None)]
+
+
+@pytest.mark.parametrize("named", [1, None])
+async def test_who_stops_leaves_alone_what_is_not_its_own(named: int | None) -> None:
+    end, asked = await stopped(Engine(["replaced"], named=named))
+    assert (end.end, end.line(), asked) == ("lost", "another trial took its place", [])
+
+
+async def test_a_trial_that_was_kept_is_not_said_to_be_taken_back() -> None:
+    engine = Engine(["changed", "kept"], named=1)
+    end, asked = await stopped(engine)
+    assert end.end == "ended"
+    assert end.line() == "the trial had ended: kept; undo: specdeck set http://engine k=5"
+    assert asked == []
+    assert engine.log.lines()[-1][2] == "trial kept: better"
+
+
+async def test_a_take_back_that_does_not_get_through_is_left_to_the_lease() -> None:
+    end, _ = await stopped(Engine(["changed"], named=1, deaf_to_cancels=True))
+    assert (end.end, end.line()) == ("leased", "the engine takes the change back within 10 s")
+    end, asked = await stopped(Engine(["changed", GONE], named=1))
+    assert (end.end, asked) == ("leased", [])
+
+
+async def test_a_trial_whose_attendant_is_cancelled_can_be_taken_back() -> None:
+    engine = Engine(["changed"])
+    trial = engine.trial()
+
+    async def attend() -> None:
+        async for _ in trial.attend():
+            pass
+
+    task = asyncio.create_task(attend())
+    await engine.renewed.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (await trial.take_back()).end == "taken_back"
+    assert engine.asked[-1]["cancel"] is True
+
+
+async def test_a_detached_trial_is_begun_and_seen_once() -> None:
+    engine = Engine(["baseline"], named=1)
+    events = [event async for event in engine.trial().detach()]
+    assert [type(event) for event in events] == [TrialBegun, TrialSeen]
+    assert engine.log.lines() == [({"k": 5}, {"k": 3}, "on trial", None)]
+
+
+async def test_a_trial_left_to_an_engine_that_cannot_be_asked_is_begun_all_the_same() -> None:
+    begun, unseen = [event async for event in Engine([GONE]).trial().detach()]
+    assert isinstance(begun, TrialBegun)
+    assert isinstance(unseen, TrialUnseen)
+    assert isinstance(unseen.error, Unreachable)
+    other = Engine(["baseline"], named=1, number=2)
+    assert [event async for event in other.trial().detach()][-1] == TrialUnseen(None)
+
+
+async def test_a_trial_is_in_the_audit_log_before_anything_else_is_asked() -> None:
+    engine = Engine([GONE], named=1)
+    with pytest.raises(Unreachable):
+        await engine.attended()
+    assert engine.log.lines() == [({"k": 5}, {"k": 3}, "on trial", None)]
