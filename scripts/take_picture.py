@@ -70,7 +70,12 @@ class Terminal:
 
 def take(picture: Path, home: Path) -> None:
     """Runs the demo, tells its story and saves the screen as `picture`."""
-    environment = {**os.environ, "SPECDECK_HOME": str(home), "XDG_PICTURES_DIR": str(home)}
+    environment = {
+        **os.environ,
+        "LOGNAME": "operator",
+        "SPECDECK_HOME": str(home),
+        "XDG_PICTURES_DIR": str(home),
+    }
     specdeck = str(Path(sys.executable).with_name("specdeck"))
     terminal = Terminal([specdeck, "demo"], environment)
     try:

@@ -1,3 +1,3 @@
-"""specdeck: a flight deck for vLLM's speculative decoding."""
+"""specdeck: a terminal operations console for vLLM's speculative decoding."""
 
 __version__ = "0.1.0"
