@@ -2,7 +2,8 @@
 
     SpecdeckError
     ├── UsageError            wrong arguments                                   exit 2
-    ├── ConfigError           a config that cannot be used: file:line, remedy    exit 2
+    ├── ConfigError           a file that cannot be used: its place, a remedy    exit 2
+    │   └── ConfigErrors      several of them in one config                     exit 2
     └── EngineError           the engine cannot be reached or cannot do it      exit 3
         ├── Unreachable       no answer: refused, reset, timed out
         │   └── Stalled       the server answers, and its engine core does not
@@ -17,6 +18,11 @@ A message is one line that says what happened, where, and what to do.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 
 class SpecdeckError(Exception):
@@ -38,6 +44,10 @@ class SpecdeckError(Exception):
         message = " ".join(str(self).split())
         return f"{message}: {self.remedy}" if self.remedy else message
 
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, for a script."""
+        return {"message": str(self), "remedy": self.remedy, "exit_code": self.exit_code}
+
 
 class UsageError(SpecdeckError):
     """Arguments that make no sense together or at all."""
@@ -45,10 +55,70 @@ class UsageError(SpecdeckError):
     exit_code = 2
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something stands in a file.
+
+    >>> str(Place(Path("a.yaml"), 3, ("sampling", "top_p"))), str(Place(Path("a.yaml")))
+    ('a.yaml:3', 'a.yaml')
+    """
+
+    path: Path
+    line: int | None = None
+    """From 1; None where it concerns the whole file."""
+    keys: tuple[str, ...] = ()
+    """The way to the value: `("speculative_config", "method")`."""
+
+    def __str__(self) -> str:
+        return str(self.path) if self.line is None else f"{self.path}:{self.line}"
+
+
 class ConfigError(SpecdeckError):
-    """A config that cannot be used; the message begins with file:line."""
+    """A file that cannot be used; `str(error)` begins with its place where that is known."""
 
     exit_code = 2
+
+    def __init__(
+        self, message: str, *, place: Place | None = None, remedy: str | None = None
+    ) -> None:
+        super().__init__(message if place is None else f"{place}: {message}", remedy=remedy)
+        self.message = message
+        """What is wrong, without the place."""
+        self.place = place
+
+    @property
+    def errors(self) -> tuple[ConfigError, ...]:
+        """Every error there is to mend: this one, or the ones that it stands for."""
+        return (self,)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, for a script, with the place of every error."""
+        return {**SpecdeckError.as_json(self), "errors": [_as_json(error) for error in self.errors]}
+
+
+class ConfigErrors(ConfigError):
+    """Several errors of one config, by line; it reads like the first of them."""
+
+    def __init__(self, errors: Sequence[ConfigError]) -> None:
+        first = errors[0]
+        super().__init__(first.message, place=first.place, remedy=first.remedy)
+        self._errors = tuple(errors)
+
+    @property
+    def errors(self) -> tuple[ConfigError, ...]:
+        """The errors it stands for."""
+        return self._errors
+
+
+def _as_json(error: ConfigError) -> dict[str, Any]:
+    place = error.place
+    return {
+        "path": str(place.path) if place else None,
+        "line": place.line if place else None,
+        "keys": list(place.keys) if place else [],
+        "message": error.message,
+        "remedy": error.remedy,
+    }
 
 
 class EngineError(SpecdeckError):

@@ -50,7 +50,7 @@ def test_the_published_tool_call_config_keeps_its_speculation() -> None:
     config = load(FOLDER / "nexus-toolcall.yaml")
     assert config.speculative == {"model": "/models/nexus-1b-draft", "num_speculative_tokens": 5}
     (notice,) = config.notices
-    assert notice.where.endswith("nexus-toolcall.yaml:7")
+    assert notice.place.line == 7
     assert "`speculative_disable_logprobs` is left out" in notice.text
 
 

@@ -14,7 +14,7 @@ from specdeck.console.cli.engines import Access, access, key_option, token_optio
 from specdeck.console.cli.fingerprint_book import NOTHING_SAID, Expected, pin_option, webhook_option
 from specdeck.console.cli.numbers import Finite
 from specdeck.console.cli.run import wants_terminal
-from specdeck.engine.errors import ConfigError, UsageError
+from specdeck.engine.errors import ConfigError, Place, UsageError
 
 if TYPE_CHECKING:
     from specdeck.engine.launch.attach import Attached
@@ -71,12 +71,13 @@ def from_config(wanted: Wanted) -> Wanted:
         return wanted
     if len(wanted.engines) > 1:
         raise UsageError("a config names its engines itself", remedy="give either it or URLs")
-    from specdeck.engine.config.loading import load
+    from specdeck.engine.config.loader import load
 
     config = load(Path(files[0]))
     block = config.attach
     if block is None:
-        raise ConfigError(f"{files[0]}: no `attach` block", remedy=f"use `specdeck run {files[0]}`")
+        remedy = f"use `specdeck run {files[0]}`"
+        raise ConfigError("no `attach` block", place=Place(config.path), remedy=remedy)
     return replace(
         wanted,
         engines=block.engines,

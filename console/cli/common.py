@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from specdeck.console.cli.talk import say
+from specdeck.console.cli.output import log
 
 INTERRUPTED = 130
 """The exit code of a command that a signal has ended."""
@@ -40,5 +40,5 @@ async def until_signal(
     if not working.cancelled() and (failure := working.exception()) is not None:
         raise failure
     if on_interrupt is not None:
-        say(f"specdeck: interrupted: {on_interrupt()}")
+        log(f"specdeck: interrupted: {on_interrupt()}")
     return INTERRUPTED

@@ -6,14 +6,14 @@ import asyncio
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from specdeck.console.cli.engines import Access, access, key_option
-from specdeck.console.cli.talk import emit
+from specdeck.console.cli.output import emit
+from specdeck.engine.errors import ConfigError
 
 if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient
@@ -38,7 +38,7 @@ def command(subject: str | None, as_json: bool, api_key_env: str | None) -> int:
     else:
         found = asyncio.run(engine(access(subject, api_key_env=api_key_env)))
     if as_json:
-        emit([asdict(finding) for finding in found])
+        emit([finding.as_json() for finding in found])
     else:
         for finding in found:
             click.echo(f"{MARKS[finding.level]} {finding.line()}")
@@ -61,17 +61,17 @@ def config(path: Path) -> list[Finding]:
 
     Raises ConfigError for a file that cannot be read at all.
     """
-    from specdeck.engine.config.arguments import installed_version, known
-    from specdeck.engine.config.document import read
-    from specdeck.engine.config.loading import load
-    from specdeck.engine.launch.config_errors import config_errors
+    from specdeck.engine.config.loader import load
     from specdeck.engine.launch.preflight import Finding, findings
-    from specdeck.engine.locations import locations
 
-    arguments = known(installed_version(), locations(os.environ).cache)
-    if errors := config_errors(read(path), arguments):
-        return [Finding("error", "config", str(error), error.remedy) for error in errors]
-    found = load(path)
+    try:
+        found = load(path)
+    except ConfigError as error:
+        if error.place is None or error.place.line is None:
+            raise
+        return [
+            Finding("error", "config", one.message, one.remedy, one.place) for one in error.errors
+        ]
     return findings(found, port=found.port or 8000, environment=os.environ)
 
 

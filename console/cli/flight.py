@@ -12,8 +12,8 @@ from specdeck.console.cli.common import INTERRUPTED
 from specdeck.console.cli.engines import OWN_KEY, Access
 from specdeck.console.cli.memory import note_change, note_start
 from specdeck.console.cli.operator import operator, settings, themes
+from specdeck.console.cli.output import log
 from specdeck.console.cli.stop import Teller
-from specdeck.console.cli.talk import say
 
 if TYPE_CHECKING:
     from specdeck.console.app import Console
@@ -59,10 +59,10 @@ def aboard(launch: Launch, *, load: LoadProcess | None = None) -> int:
         return code
     if app.return_value == "stop":
         asyncio.run(launch.stop(said=Teller(launch.record.name)))
-        say(f"{launch.record.name} is stopped")
+        log(f"{launch.record.name} is stopped")
     else:
         name = launch.record.name
-        say(f"{name} runs on at {launch.url}: `specdeck attach {name}`, `specdeck stop {name}`")
+        log(f"{name} runs on at {launch.url}: `specdeck attach {name}`, `specdeck stop {name}`")
     return code
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from specdeck.console.cli.common import until_signal
 from specdeck.console.cli.engines import OWN_KEY, Access
 from specdeck.console.cli.memory import note_start
+from specdeck.console.cli.output import emit, log
 from specdeck.console.cli.stop import Teller
-from specdeck.console.cli.talk import emit, say
 from specdeck.console.cli.watch import hopeless
 from specdeck.engine.errors import EngineError, Unauthorized
 
@@ -63,7 +63,7 @@ async def detached(launch: Launch) -> int:
         from specdeck.console.cli.ps import as_data
 
         emit(as_data(launch.record))
-        say(f"{launch.record.name} runs at {launch.url}: `specdeck stop {launch.record.name}`")
+        log(f"{launch.record.name} runs at {launch.url}: `specdeck stop {launch.record.name}`")
     return code
 
 
@@ -72,7 +72,7 @@ async def started(launch: Launch) -> int:
     stage = None
     async for moment in launch.progress():
         if moment.stage != stage and moment.failed is None:
-            say(stage_line(launch.name, moment))
+            log(stage_line(launch.name, moment))
         stage = moment.stage
         if moment.ready:
             note_start(launch.config.path, moment.elapsed)

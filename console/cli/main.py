@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 
 import click
 
-from specdeck.engine.errors import SpecdeckError
+from specdeck.console.cli.output import emit, has_data, log
+from specdeck.engine.errors import ConfigError, SpecdeckError, UsageError
 
-USAGE = 2
 OWN_FAILURE = 70
 """EX_SOFTWARE of sysexits.h: a script must not take it for a check that failed."""
 INTERRUPTED = 130
@@ -99,53 +101,64 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def outcome(arguments: Sequence[str]) -> int:
-    """Runs one command and returns its exit code; whatever goes wrong is one line on stderr."""
+    """Runs one command and returns its exit code; whatever goes wrong is one line on stderr.
+
+    With `--json` it is an object on stdout as well, unless data stands there already.
+    """
     debug = "--debug" in arguments or bool(os.environ.get("SPECDECK_DEBUG"))
+    words = [word for word in arguments if word != "--debug"]
+    context: click.Context | None = None
     try:
-        words = [word for word in arguments if word != "--debug"]
         # Not group.main: it ends the process itself on a closed pipe.
-        with group.make_context("specdeck", words) as context:
+        context = group.make_context("specdeck", words)
+        with context:
             code = group.invoke(context)
         sys.stdout.flush()
+        return code if isinstance(code, int) else 0
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
     except BrokenPipeError:
-        return _closed_pipe()
+        return _close_pipe()
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         return 0
     except click.ClickException as error:
-        return _say(_usage(error), USAGE, debug)  # click has 1 for a file it cannot open
+        failure: SpecdeckError = _from_click(error)
+        trace = traceback.format_exc()
     except SpecdeckError as error:
-        # An error of no kind, such as a full disk, has 1, which is a failed check's.
-        code = OWN_FAILURE if error.exit_code == 1 else error.exit_code
-        return _say(error.line(), code, debug)
+        failure, trace = error, traceback.format_exc()
     except Exception as error:  # noqa: BLE001  # the last line of defence: no traceback unasked
-        kind = type(error).__name__
-        return _say(f"unexpected {kind}: {error}: --debug shows where", OWN_FAILURE, debug)
-    return code if isinstance(code, int) else 0
-
-
-def _say(message: str, code: int, debug: bool) -> int:
-    """Prints the one line, after the traceback where that was asked for."""
+        text = f"unexpected {type(error).__name__}: {error}"
+        failure = SpecdeckError(text, remedy="--debug shows where")
+        trace = traceback.format_exc()
     if debug:
-        import traceback
+        click.echo(trace, err=True, nl=False)
+    return _fail(failure, as_json="--json" in words and not (context and has_data(context)))
 
-        traceback.print_exc()
-    click.echo(f"specdeck: {' '.join(message.split())}", err=True)
+
+def _fail(failure: SpecdeckError, *, as_json: bool) -> int:
+    """Says what went wrong, a line for each error; returns the exit code."""
+    # An error of no kind, such as a full disk, has 1, which is a failed check's.
+    code = OWN_FAILURE if failure.exit_code == 1 else failure.exit_code
+    for error in failure.errors if isinstance(failure, ConfigError) else (failure,):
+        log(f"specdeck: {' '.join(error.line().split())}")
+    if as_json:
+        with suppress(BrokenPipeError):
+            emit({"error": failure.as_json() | {"exit_code": code}})
     return code
 
 
-def _usage(error: click.ClickException) -> str:
+def _from_click(error: click.ClickException) -> UsageError:
+    """What click found wrong, as an error of specdeck's; click has 1 for a file it cannot open."""
     message = error.format_message().rstrip(".")
     if isinstance(error, click.UsageError) and error.ctx is not None:
-        return f"{message}: see '{error.ctx.command_path} --help'"
-    return message
+        return UsageError(message, remedy=f"see '{error.ctx.command_path} --help'")
+    return UsageError(message)
 
 
-def _closed_pipe() -> int:
+def _close_pipe() -> int:
     """The reader has had enough; the interpreter must not complain when it flushes."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0

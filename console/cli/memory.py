@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specdeck.console.cli.talk import say
+from specdeck.console.cli.output import log
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.locations import locations
 
@@ -68,7 +68,7 @@ def note_outcome(change: Change, outcome: Outcome, *, engine: str) -> None:
     try:
         note_change(action)
     except SpecdeckError as error:
-        say(f"specdeck: the change is made, the audit log is not: {error.line()}")
+        log(f"specdeck: the change is made, the audit log is not: {error.line()}")
 
 
 def past_checks(url: str, limit: int) -> tuple[Run, ...]:
@@ -113,7 +113,7 @@ def note_applied(change: Change, applied: Applied, *, url: str, engine: str) -> 
             return AuditLog(store).add(action)
     except SpecdeckError as error:
         made = "trial is begun" if change.judge else "change is made"
-        say(f"specdeck: the {made}, the audit log is not: {error.line()}")
+        log(f"specdeck: the {made}, the audit log is not: {error.line()}")
     return None
 
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from specdeck.console.cli.talk import duration, emit, say, table
+from specdeck.console.cli.output import duration, emit, log, table
 from specdeck.engine.launch import session
 from specdeck.engine.launch.registry import Record, Registry, Unreadable
 from specdeck.engine.locations import locations
@@ -30,10 +30,10 @@ def command(as_json: bool) -> None:
         head = ("NAME", "STATE", "URL", "MODEL", "PID", "SINCE", "CONFIG")
         click.echo(table(head, [_row(record, time.time()) for record in records]))
     else:
-        say("no engine that specdeck started is running")
+        log("no engine that specdeck started is running")
     for entry in entries:
         if isinstance(entry, Unreadable):
-            say(f"unreadable: {entry.path}: {entry.reason}")
+            log(f"unreadable: {entry.path}: {entry.reason}")
 
 
 def as_data(entry: Record | Unreadable) -> Mapping[str, object]:

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from specdeck.console.cli.numbers import Finite
+from specdeck.console.cli.output import emit
 from specdeck.console.cli.run import wants_terminal
-from specdeck.console.cli.talk import emit
 from specdeck.engine.metrics.recording import Recording, read_recording
 
 

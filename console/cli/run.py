@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from specdeck.console.cli.memory import last_start
-from specdeck.console.cli.talk import say
-from specdeck.engine.errors import ConfigError, UsageError
+from specdeck.console.cli.output import log
+from specdeck.engine.errors import ConfigError, Place, UsageError
 from specdeck.engine.locations import locations
 
 if TYPE_CHECKING:
@@ -66,28 +66,26 @@ def command(config: Path, headless: bool, detach: bool, wanted: Port | None) -> 
 def prepared(path: Path, *, port: Port | None, environment: Mapping[str, str]) -> Launch:
     """The start of the engine of a config that was found good.
 
-    Says every notice and warning on stderr; raises ConfigError for an error.
+    Says every notice and warning on stderr; raises ConfigErrors for all that is wrong.
     """
     from specdeck import __version__
     from specdeck.console.cli.headless import answers
-    from specdeck.engine.config.loading import load
-    from specdeck.engine.launch.preflight import findings, stops
+    from specdeck.engine.config.loader import load
+    from specdeck.engine.launch.preflight import findings, raise_errors
     from specdeck.engine.launch.start import Launch
 
     config = load(path)
     if config.model is None:
         raise ConfigError(
-            f"{path}: this config only attaches", remedy=f"use `specdeck attach {path}`"
+            "this config only attaches", place=Place(path), remedy=f"use `specdeck attach {path}`"
         )
     wanted = config.port if port is None else port
     number = None if wanted in (0, "auto") else int(wanted or 8000)
     found = findings(config, port=number, environment=environment)
     for finding in found:
         if finding.level in ("notice", "warning"):
-            say(f"{finding.level}: {finding.line()}")
-    if error := stops(found):
-        line = error.line()
-        raise ConfigError(line if str(path) in line else f"{path}: {line}")
+            log(f"{finding.level}: {finding.line()}")
+    raise_errors(config, found)
     return Launch(
         config,
         locations=locations(environment),

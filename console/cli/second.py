@@ -9,9 +9,9 @@ from pathlib import Path
 
 from specdeck.console.cli.engines import Access
 from specdeck.console.cli.headless import started
+from specdeck.console.cli.output import log
 from specdeck.console.cli.stop import Teller
-from specdeck.console.cli.talk import say
-from specdeck.engine.errors import ConfigError, Unsupported
+from specdeck.engine.errors import Unsupported
 from specdeck.engine.locations import locations
 
 
@@ -24,8 +24,8 @@ async def second(ours: Access) -> AsyncIterator[Access]:
     """
     from specdeck import __version__
     from specdeck.console.cli.headless import answers
-    from specdeck.engine.config.loading import load
-    from specdeck.engine.launch.preflight import findings, stops
+    from specdeck.engine.config.loader import load
+    from specdeck.engine.launch.preflight import findings, raise_errors
     from specdeck.engine.launch.start import Launch
 
     if ours.record is None or ours.record.config is None:
@@ -35,11 +35,10 @@ async def second(ours: Access) -> AsyncIterator[Access]:
         )
     config = load(Path(ours.record.config)).reference()
     found = findings(config, port=None, environment=os.environ)
-    if error := stops(found):
-        raise ConfigError(f"{config.path}: {error.line()}")
+    raise_errors(config, found)
     for finding in found:
         if finding.level == "warning":
-            say(f"warning: {finding.line()}")
+            log(f"warning: {finding.line()}")
     launch = Launch(
         config,
         locations=locations(os.environ),

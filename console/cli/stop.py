@@ -7,8 +7,8 @@ import os
 
 import click
 
-from specdeck.console.cli.talk import emit, say
-from specdeck.engine.errors import EngineError
+from specdeck.console.cli.output import emit, log
+from specdeck.engine.errors import EngineError, UsageError
 from specdeck.engine.launch import process, session
 from specdeck.engine.launch.registry import Registry
 from specdeck.engine.locations import locations
@@ -24,11 +24,11 @@ def command(engine: str, as_json: bool) -> None:
     """End an engine that specdeck started, all of its processes, and wait until it is gone."""
     registry = Registry(locations(os.environ).engines)
     record = registry.find(engine)
-    if record is None or not session.members(record.leader):
+    if record is None:
+        raise UsageError(f"no engine {engine} that specdeck started", remedy="see `specdeck ps`")
+    if not session.members(record.leader):
         registry.clean()
-        raise EngineError(
-            f"no engine {engine} that specdeck started is running", remedy="see `specdeck ps`"
-        )
+        raise EngineError(f"{record.name} has ended already", remedy="see `specdeck ps`")
     count = len(session.members(record.leader))
     steps: list[process.Stopping] = []
     asyncio.run(process.stop(record, registry, said=Teller(record.name, steps)))
@@ -64,4 +64,4 @@ class Teller:
         if step.left and step.elapsed >= self._due:
             self._due = step.elapsed + EVERY_S
             how = "killing" if step.killed else "waiting for"
-            say(f"{self._name}: {how} {processes(step.left)}, {step.elapsed:.0f} s")
+            log(f"{self._name}: {how} {processes(step.left)}, {step.elapsed:.0f} s")

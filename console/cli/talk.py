@@ -1,53 +1,8 @@
-"""How a command speaks: data on stdout, everything else on stderr."""
+"""Older names of what is in `output`."""
 
-from __future__ import annotations
+from specdeck.console.cli.output import duration as duration
+from specdeck.console.cli.output import emit as emit
+from specdeck.console.cli.output import log as say
+from specdeck.console.cli.output import table as table
 
-import json
-import sys
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
-
-import click
-
-
-def emit(data: object) -> None:
-    """One JSON value on one line, at once, so that a pipe sees it when it happens."""
-    sys.stdout.write(json.dumps(data, ensure_ascii=False) + "\n")
-    sys.stdout.flush()
-
-
-def say(text: str) -> None:
-    """A line for the person; a terminal that has gone away is no reason to fail."""
-    with suppress(OSError):
-        click.echo(text, err=True)
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Columns as wide as their widest cell.
-
-    >>> print(table(("NAME", "K"), [("demo", "5"), ("a", "–")]))
-    NAME  K
-    demo  5
-    a     –
-    """
-    lines = [tuple(head), *(tuple(row) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )
-
-
-def duration(seconds: float) -> str:
-    """How long, in its two largest units.
-
-    >>> duration(42), duration(3700), duration(200_000)
-    ('42 s', '1 h 01 min', '2 d 07 h')
-    """
-    whole = int(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
-    if hours == 0:
-        return f"{minutes} min {whole % 60:02} s"
-    return f"{hours} h {minutes % 60:02} min" if days == 0 else f"{days} d {hours % 24:02} h"
+__all__ = ["duration", "emit", "say", "table"]

@@ -11,7 +11,7 @@ import click
 from specdeck.console.cli.engines import Access, access, key_option
 from specdeck.console.cli.fingerprint_book import Expected, pin_option, webhook_option
 from specdeck.console.cli.numbers import Finite
-from specdeck.console.cli.talk import emit
+from specdeck.console.cli.output import emit
 from specdeck.engine.errors import EngineError, NotAnEngine, Unauthorized
 from specdeck.engine.metrics.reading import Reading
 

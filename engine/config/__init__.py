@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from specdeck.engine.config.config import Config as Config
     from specdeck.engine.config.config import Notice as Notice
-    from specdeck.engine.config.loading import load as load
+    from specdeck.engine.config.loader import load as load
 
 
 def __getattr__(name: str) -> object:
     """`load`, `Config` and `Notice`, imported when first asked for: pydantic and YAML are slow."""
     from importlib import import_module
 
-    homes = {"Config": "config", "Notice": "config", "load": "loading"}
+    homes = {"Config": "config", "Notice": "config", "load": "loader"}
     if name not in homes:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value: object = getattr(import_module(f"{__name__}.{homes[name]}"), name)

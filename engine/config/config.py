@@ -1,4 +1,4 @@
-"""A config that was read and found good."""
+"""A config that was read and found good, and what there is to say of how it was read."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from specdeck.engine.config.methods import WITHOUT_MODEL, method_of
+from specdeck.engine.errors import Place
 
 if TYPE_CHECKING:
-    from specdeck.engine.config.arguments import Arguments
     from specdeck.engine.config.schema import (
         Alerts,
         Attach,
@@ -20,23 +20,35 @@ if TYPE_CHECKING:
         Orchestration,
         Sampling,
     )
+    from specdeck.engine.config.vllm_args import Arguments
+
+
+Keys = tuple[str, ...]
+"""The way to a value: `("speculative_config", "method")`."""
+
+
+def find_place(path: Path, lines: Mapping[Keys, int], keys: Keys) -> Place:
+    """The place of `keys` by `lines`, or of the nearest key on the way to it."""
+    known = keys
+    while known and known not in lines:
+        known = known[:-1]
+    return Place(path, lines.get(known, 1), keys)
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
     """Something in the config that was read otherwise than it was written."""
 
-    where: str
-    """file:line"""
+    place: Place
     text: str
 
     def line(self) -> str:
         """One line for the operator.
 
-        >>> Notice("a.yaml:3", "read as `x`").line()
+        >>> Notice(Place(Path("a.yaml"), 3), "read as `x`").line()
         'a.yaml:3: read as `x`'
         """
-        return f"{self.where}: {self.text}"
+        return f"{self.place}: {self.text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +75,9 @@ class Config:
     lines: Mapping[tuple[str, ...], int] = field(default_factory=dict, repr=False, compare=False)
     """The line of each key as vLLM spells it."""
 
-    def where(self, *keys: str) -> str:
-        """`file:line` of the nearest key on the way to `keys`."""
-        while keys and keys not in self.lines:
-            keys = keys[:-1]
-        return f"{self.path}:{self.lines.get(keys, 1)}"
+    def place(self, *keys: str) -> Place:
+        """Where the value at `keys` stands, or the nearest key on the way to it."""
+        return find_place(self.path, self.lines, keys)
 
     @property
     def model(self) -> str | None:

@@ -6,6 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+SPECULATIVE = "speculative_config"
+"""The argument of vLLM's that holds them."""
+
 FIXED_K = frozenset({"suffix", "ngram_gpu", "extract_hidden_states", "medusa"})
 """Methods that assert that k is num_speculative_tokens: another k ends the engine."""
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from specdeck.engine.config.arguments import Argument
 from specdeck.engine.config.config import Config
 from specdeck.engine.config.methods import GRAPHS_PER_K
+from specdeck.engine.config.vllm_args import Argument
 from specdeck.engine.control.protocol import (
     EXACT_VARIABLE,
     IN_RESPONSES_VARIABLE,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from specdeck.engine.config.config import Config
 from specdeck.engine.config.methods import OWN_TOKENIZER
+from specdeck.engine.errors import ConfigError, ConfigErrors, Place
 from specdeck.engine.launch import machine as machines
 from specdeck.engine.launch import weights
 from specdeck.engine.launch.known_bad import KNOWN_BAD
@@ -30,14 +31,28 @@ class Finding:
     """What was looked at: `config`, `target`, `draft`, `vocabulary`, `memory`, `port`, …"""
     message: str
     remedy: str | None = None
+    place: Place | None = None
+    """Where the config says so; None when it does not."""
 
     def line(self) -> str:
-        """Name, message and remedy on one line.
+        """Name, place, message and remedy on one line.
 
         >>> Finding("error", "port", "8000 is taken", "choose another with --port").line()
         'port: 8000 is taken: choose another with --port'
         """
-        return ": ".join(part for part in (self.name, self.message, self.remedy) if part)
+        return ": ".join(part for part in (self.name, self._text(), self.remedy) if part)
+
+    def as_json(self) -> dict[str, str | None]:
+        """Plain values, as `doctor --json` prints them."""
+        return {
+            "level": self.level,
+            "name": self.name,
+            "message": self._text(),
+            "remedy": self.remedy,
+        }
+
+    def _text(self) -> str:
+        return self.message if self.place is None else f"{self.place}: {self.message}"
 
 
 def findings(
@@ -66,9 +81,21 @@ def findings(
     return found
 
 
-def stops(found: list[Finding]) -> Finding | None:
-    """The first finding with which an engine must not be started, or None."""
-    return next((finding for finding in found if finding.level == "error"), None)
+def raise_errors(config: Config, found: Iterable[Finding]) -> None:
+    """Raises the errors among the findings: with them an engine must not be started."""
+    errors = [
+        ConfigError(
+            f"{finding.name}: {finding.message}",
+            place=finding.place or Place(config.path),
+            remedy=finding.remedy,
+        )
+        for finding in found
+        if finding.level == "error"
+    ]
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise ConfigErrors(errors)
 
 
 def folder(model: str, environment: Mapping[str, str]) -> Path | None:
@@ -82,13 +109,12 @@ def folder(model: str, environment: Mapping[str, str]) -> Path | None:
 def _config(config: Config, environment: Mapping[str, str]) -> Iterator[Finding]:
     yield Finding("ok", "config", f"{config.path} is valid for vLLM {config.arguments.vllm}")
     for notice in config.notices:
-        yield Finding("notice", "config", notice.line())
+        yield Finding("notice", "config", notice.text, place=notice.place)
     for name, value in config.environment.items():
         if environment.get(name, value) != value:
-            where = config.where("environment", name)
-            yield Finding(
-                "notice", "environment", f"{where}: the caller's {name} is used, not the config's"
-            )
+            message = f"the caller's {name} is used, not the config's"
+            place = config.place("environment", name)
+            yield Finding("notice", "environment", message, place=place)
 
 
 def build_findings(here: Machine) -> Iterator[Finding]:
@@ -123,42 +149,41 @@ def _models(config: Config, environment: Mapping[str, str]) -> Iterator[Finding]
         ("draft", config.draft, ("speculative_config", "model")),
     ):
         if model is not None:
-            yield _model(name, model, config.where(*key), environment)
+            yield _model(name, model, config.place(*key), environment)
 
 
-def _model(name: str, model: str, where: str, environment: Mapping[str, str]) -> Finding:
+def _model(name: str, model: str, place: Place, environment: Mapping[str, str]) -> Finding:
     path = Path(model)
     if not path.is_dir():
-        return _elsewhere(name, model, where, environment)
+        return _elsewhere(name, model, place, environment)
     if not (path / "config.json").is_file():
-        message = f"{where}: {model} has no config.json"
-        return Finding("error", name, message, "name a folder that holds a model")
+        message = f"{model} has no config.json"
+        return Finding("error", name, message, "name a folder that holds a model", place)
     if (pointer := weights.pointer(path)) is not None:
-        return Finding(
-            "error", name, f"{where}: {pointer} is a Git LFS pointer", "run git lfs pull"
-        )
+        message = f"{pointer} is a Git LFS pointer"
+        return Finding("error", name, message, "run git lfs pull", place)
     if weights.size(path) is None:
-        message = f"{where}: {model} has no weights"
-        return Finding("error", name, message, "download the model again")
+        message = f"{model} has no weights"
+        return Finding("error", name, message, "download the model again", place)
     return Finding("ok", name, f"{model} is there")
 
 
-def _elsewhere(name: str, model: str, where: str, environment: Mapping[str, str]) -> Finding:
+def _elsewhere(name: str, model: str, place: Place, environment: Mapping[str, str]) -> Finding:
     """A model that is no folder: a file, a name on the hub, or nothing."""
     if Path(model).is_file():
         return Finding("ok", name, f"{model} is there")
     if not weights.is_hub_name(model):
         remote = "://" in model
         level: Level = "notice" if remote else "error"
-        message = f"{where}: {model} {'is fetched by vLLM' if remote else 'does not exist'}"
-        return Finding(level, name, message, None if remote else "check the path")
+        message = f"{model} {'is fetched by vLLM' if remote else 'does not exist'}"
+        return Finding(level, name, message, None if remote else "check the path", place)
     if weights.cached(model, environment) is not None:
         return Finding("ok", name, f"{model} is in the Hugging Face cache")
     if weights.offline(environment):
-        message = f"{where}: {model} is not in the Hugging Face cache, and the hub is switched off"
-        return Finding("error", name, message, "unset HF_HUB_OFFLINE, or download it first")
-    message = f"{where}: {model} is neither a folder nor cached: vLLM will download it"
-    return Finding("notice", name, message)
+        message = f"{model} is not in the Hugging Face cache, and the hub is switched off"
+        return Finding("error", name, message, "unset HF_HUB_OFFLINE, or download it first", place)
+    message = f"{model} is neither a folder nor cached: vLLM will download it"
+    return Finding("notice", name, message, place=place)
 
 
 def _vocabulary(config: Config, environment: Mapping[str, str]) -> Iterator[Finding]:
@@ -172,7 +197,7 @@ def _vocabulary(config: Config, environment: Mapping[str, str]) -> Iterator[Find
     differing: Level = (
         "warning" if (config.speculative or {}).get("use_heterogeneous_vocab") else "error"
     )
-    where = config.where("speculative_config", "model")
+    place = config.place("speculative_config", "model")
     remedy = "choose a draft with the target's tokenizer"
     try:
         ours, theirs = vocabulary(target), vocabulary(draft)
@@ -182,10 +207,10 @@ def _vocabulary(config: Config, environment: Mapping[str, str]) -> Iterator[Find
         return
     sizes = vocab_size(target), vocab_size(draft)
     if said is not None:
-        yield Finding(differing, "vocabulary", f"{where}: {said}", remedy)
+        yield Finding(differing, "vocabulary", said, remedy, place)
     elif None not in sizes and sizes[0] != sizes[1]:
-        message = f"{where}: the target's vocab_size is {sizes[0]}, the draft's {sizes[1]}"
-        yield Finding(differing, "vocabulary", message, remedy)
+        message = f"the target's vocab_size is {sizes[0]}, the draft's {sizes[1]}"
+        yield Finding(differing, "vocabulary", message, remedy, place)
     elif ours is None or theirs is None:
         bare = target if ours is None else draft
         yield Finding("warning", "vocabulary", f"not compared: {bare} holds no tokenizer")
@@ -209,5 +234,5 @@ def _known_bad(config: Config, here: Machine, environment: Mapping[str, str]) ->
     situation = Situation(config, here.build.kind, environment, len(here.gpus), here.ray)
     for entry in KNOWN_BAD:
         if entry.applies(situation):
-            message = f"{config.where(*entry.key)}: {entry.text()}" if entry.key else entry.text()
-            yield Finding(entry.level, entry.name, message, entry.remedy)
+            place = config.place(*entry.key) if entry.key else None
+            yield Finding(entry.level, entry.name, entry.text(), entry.remedy, place)

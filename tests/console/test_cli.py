@@ -71,7 +71,7 @@ def one_line(capsys: Captured) -> str:
         (["run", "missing.yaml", "--headless", "--port", "many"], 2, "--port"),
         (["attach", "127.0.0.1:9"], 2, "terminal"),
         (["demo", "--seconds", "5"], 2, "--headless"),
-        (["stop", "demo"], 3, "no engine demo"),
+        (["stop", "demo"], 2, "no engine demo"),
     ],
 )
 def test_an_error_is_one_line_with_its_code(
@@ -99,6 +99,73 @@ def test_doctor_names_every_error_of_a_config(tmp_path: Path, capsys: Captured) 
     assert [one["message"].split(": ")[0] for one in found] == [f"{config}:2", f"{config}:3"]
 
 
+def test_run_names_every_error_of_a_config(tmp_path: Path, capsys: Captured) -> None:
+    config = tmp_path / "a.yaml"
+    config.write_text("model: /nowhere\nspeculative_confg: {}\nmax_num_seqs: many\n")
+    assert outcome(["run", str(config), "--headless"]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert [line.split(" ")[1] for line in said] == [f"{config}:2:", f"{config}:3:"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["stop", "nosuch"], 2),
+        (["set", "nosuch", "k=3"], 2),
+        (["set", "127.0.0.1:9", "k=3"], 3),
+        (["doctor", "127.0.0.1:9"], 3),
+        (["watch", "127.0.0.1:9", "--interval", "0"], 2),
+        (["sweep", "127.0.0.1:9"], 3),
+        (["fingerprint", "show", "127.0.0.1:9"], 3),
+    ],
+)
+def test_with_json_an_error_is_an_object_on_stdout_and_a_line_on_stderr(
+    words: list[str], code: int, capsys: Captured
+) -> None:
+    assert outcome([*words, "--json"]) == code
+    said = capsys.readouterr()
+    error = json.loads(said.out)["error"]
+    assert set(error) == {"message", "remedy", "exit_code"}
+    assert error["exit_code"] == code
+    assert said.err.startswith("specdeck: " + error["message"].split("\n")[0])
+
+
+def test_with_json_a_config_error_has_the_place_of_every_error(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    file = tmp_path / "none.yaml"
+    assert outcome(["doctor", str(file), "--json"]) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["message"] == f"{file}: does not exist"
+    assert error["errors"] == [
+        {
+            "path": str(file),
+            "line": None,
+            "keys": [],
+            "message": "does not exist",
+            "remedy": "check the path",
+        }
+    ]
+
+
+def test_an_error_after_data_leaves_stdout_to_the_data(capsys: Captured) -> None:
+    assert outcome(["watch", "127.0.0.1:9", "--json", "--count", "1"]) == 3
+    said = capsys.readouterr()
+    (line,) = said.out.splitlines()
+    assert json.loads(line)["up"] is False
+    assert "refuses connections" in said.err
+
+
+def test_a_defect_is_an_object_too(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    def broken(self: Registry, text: str) -> None:
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr(Registry, "find", broken)
+    assert outcome(["stop", "demo", "--json"]) == 70
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert (error["message"], error["exit_code"]) == ("unexpected ZeroDivisionError: by zero", 70)
+
+
 def test_a_config_that_only_attaches_is_not_started(tmp_path: Path, capsys: Captured) -> None:
     config = tmp_path / "a.yaml"
     config.write_text("attach:\n  url: http://127.0.0.1:9\n")
@@ -107,7 +174,7 @@ def test_a_config_that_only_attaches_is_not_started(tmp_path: Path, capsys: Capt
 
 
 def test_a_traceback_comes_only_when_it_is_asked_for(capsys: Captured) -> None:
-    assert outcome(["stop", "demo", "--debug"]) == 3
+    assert outcome(["stop", "demo", "--debug"]) == 2
     said = capsys.readouterr().err
     assert "Traceback" in said
     assert said.splitlines()[-1].startswith("specdeck: no engine demo")

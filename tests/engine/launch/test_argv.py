@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specdeck.engine.config import Config, load
-from specdeck.engine.config.arguments import Argument, shipped
+from specdeck.engine.config.vllm_args import Argument, shipped_table
 from specdeck.engine.launch.argv import (
     SCHEDULE,
     argv,
@@ -68,7 +68,7 @@ def test_the_server_module_is_run_and_not_the_vllm_command(tmp_path: Path) -> No
 def test_each_kind_is_written_as_vllm_parses_it(
     name: str, value: object, expected: list[str]
 ) -> None:
-    assert list(flags(name, value, shipped().engine[name])) == expected
+    assert list(flags(name, value, shipped_table().engine[name])) == expected
 
 
 def test_an_argument_without_a_kind_is_written_by_its_value() -> None:

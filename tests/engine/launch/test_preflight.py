@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from specdeck.engine.config import Config, load
+from specdeck.engine.errors import ConfigErrors, Place
 from specdeck.engine.launch.build import Build, broken_torchvision, detected
 from specdeck.engine.launch.machine import Gpu, Machine, gathered, memory_free, port_taken, visible
-from specdeck.engine.launch.preflight import Finding, findings, stops
+from specdeck.engine.launch.preflight import Finding, findings, raise_errors
 from specdeck.engine.launch.vocabulary import Unreadable, difference, vocabulary
 
 GIB = 1 << 30
@@ -78,7 +79,7 @@ def test_a_good_pair_is_good_all_over(tmp_path: Path, model: Model) -> None:
     assert {finding.level for finding in found.values()} == {"ok"}
     assert set(found) == {"config", "vllm", "target", "draft", "vocabulary", "memory"}
     assert found["vocabulary"].message.startswith("the same: 2 tokens, sha256 ")
-    assert stops(list(found.values())) is None
+    raise_errors(load(tmp_path / "c.yaml"), found.values())
 
 
 def test_the_first_token_that_differs_is_named(tmp_path: Path, model: Model) -> None:
@@ -86,9 +87,8 @@ def test_the_first_token_that_differs_is_named(tmp_path: Path, model: Model) -> 
     model("draft", ["a", "The", "c"])
     finding = look(tmp_path, PAIR)["vocabulary"]
     assert finding.level == "error"
-    assert finding.message.endswith(
-        "c.yaml:4: token 1 is 'the' in the target and 'The' in the draft"
-    )
+    assert finding.message == "token 1 is 'the' in the target and 'The' in the draft"
+    assert str(finding.place).endswith("c.yaml:4")
     assert finding.remedy == "choose a draft with the target's tokenizer"
 
 
@@ -177,7 +177,10 @@ def test_a_missing_model_is_an_error_with_its_line(tmp_path: Path, model: Model)
     model("target", ["a"])
     finding = look(tmp_path, PAIR)["draft"]
     assert finding.level == "error"
-    assert finding.message.endswith("c.yaml:4: " + str(tmp_path / "draft") + " does not exist")
+    assert finding.message == f"{tmp_path / 'draft'} does not exist"
+    assert finding.place == Place(tmp_path / "c.yaml", 4, ("speculative_config", "model"))
+    message = f"{tmp_path / 'c.yaml'}:4: {tmp_path / 'draft'} does not exist"
+    assert finding.as_json()["message"] == message
 
 
 def test_a_folder_that_is_no_model_is_told_from_one(tmp_path: Path, model: Model) -> None:
@@ -336,7 +339,8 @@ def test_hidden_gpus_do_not_count() -> None:
 def test_notices_and_overridden_variables_are_findings(tmp_path: Path) -> None:
     text = "model: org/name\ndtype: bf16\nenvironment: {A: x}\n"
     found = look(tmp_path, text, environment={"A": "y"})
-    assert found["config"].message.endswith("c.yaml:2: `bf16` is read as `bfloat16`")
+    assert found["config"].message == "`bf16` is read as `bfloat16`"
+    assert found["config"].place == Place(tmp_path / "c.yaml", 2, ("dtype",))
     assert "the caller's A is used" in found["environment"].message
 
 
@@ -355,3 +359,13 @@ def test_the_shipped_pair_shares_its_vocabulary() -> None:
     demo = load(Path(__file__).parents[3] / "sample_configs" / "demo.yaml")
     found = {f.name: f for f in findings(demo, port=None, environment={}, machine=CPU)}
     assert {found[name].level for name in ("target", "draft", "vocabulary")} == {"ok"}
+
+
+def test_all_errors_of_a_machine_are_raised_at_once(tmp_path: Path) -> None:
+    text = "model: ./none\nspeculative_config: {model: ./neither, num_speculative_tokens: 2}\n"
+    found = findings(
+        config(tmp_path, text), port=None, environment={"HF_HOME": str(tmp_path)}, machine=CPU
+    )
+    with pytest.raises(ConfigErrors) as caught:
+        raise_errors(load(tmp_path / "c.yaml"), found)
+    assert [error.place and error.place.line for error in caught.value.errors] == [1, 2]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from specdeck.engine.config.loading import load
+from specdeck.engine.config.loader import load
 from specdeck.engine.errors import UsageError
 from specdeck.engine.launch.start import Launch
 from specdeck.engine.locations import locations

@@ -6,8 +6,8 @@ import json
 import subprocess
 from pathlib import Path
 
-from specdeck.engine.config.arguments import known, shipped
-from specdeck.engine.config.read_arguments import described
+from specdeck.engine.config.dump_vllm_args import described
+from specdeck.engine.config.vllm_args import find_table, shipped_table
 
 OTHER = '{"vllm": "0.30.0", "arguments": {"model": {"kind": "str"}}, "speculative": {}}'
 
@@ -16,8 +16,8 @@ def test_the_shipped_table_serves_its_own_version_and_no_vllm(tmp_path: Path) ->
     def read() -> str:
         raise AssertionError("nothing is to be read")
 
-    for version in (None, shipped().vllm, f"{shipped().vllm}+cpu"):
-        assert known(version, tmp_path, read=read) is shipped()
+    for version in (None, shipped_table().vllm, f"{shipped_table().vllm}+cpu"):
+        assert find_table(version, tmp_path, read=read) is shipped_table()
 
 
 def test_another_version_is_read_once_and_remembered(tmp_path: Path) -> None:
@@ -28,29 +28,29 @@ def test_another_version_is_read_once_and_remembered(tmp_path: Path) -> None:
         return OTHER
 
     folder = tmp_path / "cache"
-    first = known("0.30.0", folder, read=read)
+    first = find_table("0.30.0", folder, read=read)
     assert set(first.engine) == {"model"}
-    assert known("0.30.0", folder, read=read) == first
+    assert find_table("0.30.0", folder, read=read) == first
     assert asked == [1]
 
 
 def test_a_spoilt_memory_is_read_again(tmp_path: Path) -> None:
     (tmp_path / "vllm-arguments-0.30.0.json").write_text("[]")
-    assert known("0.30.0", tmp_path, read=lambda: OTHER).vllm == "0.30.0"
+    assert find_table("0.30.0", tmp_path, read=lambda: OTHER).vllm == "0.30.0"
 
 
 def test_a_vllm_that_cannot_be_read_leaves_the_shipped_table(tmp_path: Path) -> None:
     def read() -> str:
         raise subprocess.CalledProcessError(1, "python")
 
-    assert known("0.30.0", tmp_path, read=read) is shipped()
-    assert known("0.30.0", tmp_path, read=lambda: "not json") is shipped()
+    assert find_table("0.30.0", tmp_path, read=read) is shipped_table()
+    assert find_table("0.30.0", tmp_path, read=lambda: "not json") is shipped_table()
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
-    assert known("0.30.0", blocked, read=lambda: OTHER).vllm == "0.30.0"
+    assert find_table("0.30.0", blocked, read=lambda: OTHER).vllm == "0.30.0"
 
 
 def test_a_parser_is_described_by_what_each_option_wants() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from specdeck.engine.config import Config
-from specdeck.engine.config.spellings import ABSORBED, GONE, MOVED
+from specdeck.engine.config.legacy import ABSORBED, GONE, MOVED
 
 Loaded = Callable[[str], Config]
 Refused = Callable[[str], str]
@@ -25,7 +25,7 @@ def test_older_speculative_keys_become_speculative_config(loaded: Loaded) -> Non
         "num_speculative_tokens": 4,
         "draft_tensor_parallel_size": 1,
     }
-    assert [notice.where.split(":")[-1] for notice in config.notices] == ["2", "3", "4"]
+    assert [notice.place.line for notice in config.notices] == [2, 3, 4]
     assert texts(config)[0] == "`speculative_model` is read as `speculative_config.model`"
 
 
@@ -69,7 +69,7 @@ def test_kebab_case_is_read_and_said(loaded: Loaded) -> None:
     )
     assert config.engine_args["tensor_parallel_size"] == 2
     assert config.k_max == 3
-    assert config.where("speculative_config", "num_speculative_tokens").endswith(":5")
+    assert config.place("speculative_config", "num_speculative_tokens").line == 5
     assert len(config.notices) == 3
 
 
@@ -136,11 +136,11 @@ def test_what_is_gone_is_left_out_with_a_notice(loaded: Loaded, keys: tuple[str,
 
 
 def test_no_older_spelling_is_translated_to_something_unknown(loaded: Loaded) -> None:
-    from specdeck.engine.config.arguments import shipped
     from specdeck.engine.config.schema import Settings
+    from specdeck.engine.config.vllm_args import shipped_table
 
-    known = {*shipped().engine, *Settings.model_fields}
-    inside = {*shipped().speculative, "disable_by_batch_size"}
+    known = {*shipped_table().engine, *Settings.model_fields}
+    inside = {*shipped_table().speculative, "disable_by_batch_size"}
     for target in (*MOVED.values(), *ABSORBED.values()):
         assert target[0] in known
         assert target[0] != "speculative_config" or target[1] in inside

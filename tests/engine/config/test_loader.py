@@ -45,7 +45,7 @@ def test_vllm_arguments_pass_through_as_given(loaded: Loaded) -> None:
         ),
         (
             SPEC + "  num_speculative_tokens: five\n",
-            "c.yaml:4: `num_speculative_tokens` wants a whole number, not 'five'",
+            "c.yaml:4: `num_speculative_tokens` requires a whole number, not 'five'",
         ),
         (
             "model: a/b\nsampling:\n  temprature: 1\n",
@@ -55,25 +55,26 @@ def test_vllm_arguments_pass_through_as_given(loaded: Loaded) -> None:
             "model: a/b\ntensorParallelSize: 2\n",
             "c.yaml:2: unknown key `tensorParallelSize`: did you mean `tensor_parallel_size`?",
         ),
-        ("model: 5\n", "c.yaml:1: `model` wants text, not 5: put it in quotes"),
+        ("model: 5\n", "c.yaml:1: `model` requires text, not 5: put it in quotes"),
         (
             "model: a/b\nmax_num_seqs: true\n",
-            "c.yaml:2: `max_num_seqs` wants a whole number, not true",
+            "c.yaml:2: `max_num_seqs` requires a whole number, not true",
         ),
         (
             "model: a/b\nenforce_eager: 'yes'\n",
-            "c.yaml:2: `enforce_eager` wants true or false, not 'yes'",
+            "c.yaml:2: `enforce_eager` requires true or false, not 'yes'",
         ),
         (
             "model: a/b\ngpu_memory_utilization: .nan\n",
-            "c.yaml:2: `gpu_memory_utilization` wants a finite number, not nan",
+            "c.yaml:2: `gpu_memory_utilization` requires a finite number, not nan",
         ),
         (
             "model: a/b\ndtype: bflot16\n",
-            "c.yaml:2: `dtype` wants one of its 6 words (did you mean 'bfloat16'?), not 'bflot16'",
+            "c.yaml:2: `dtype` requires one of its 6 values (did you mean 'bfloat16'?), "
+            "not 'bflot16'",
         ),
         ("model: a/b\nmodel: a/c\n", "c.yaml:2: `model` is given twice: keep one of them"),
-        ("model: a/b\nsampling: 5\n", "c.yaml:2: `sampling` wants a mapping, not 5"),
+        ("model: a/b\nsampling: 5\n", "c.yaml:2: `sampling` requires a mapping, not 5"),
         (
             SPEC + "  num_speculative_tokens: 0\n",
             "c.yaml:4: `num_speculative_tokens` is 0: "
@@ -98,7 +99,7 @@ def test_vllm_arguments_pass_through_as_given(loaded: Loaded) -> None:
         ),
         (
             "model: a/b\nport: 70000\n",
-            "c.yaml:2: `port` wants at most 65535, not 70000",
+            "c.yaml:2: `port` requires at most 65535, not 70000",
         ),
         (
             "attach:\n  url: http://me:secret@host\n",
@@ -143,7 +144,7 @@ def test_a_secret_is_never_repeated_in_its_error(refused: Refused) -> None:
 
 def test_a_variable_wants_text(refused: Refused) -> None:
     line = refused("model: a/b\nenvironment:\n  OMP_NUM_THREADS: 2\n")
-    assert line == "c.yaml:3: `OMP_NUM_THREADS` wants text, not 2: put it in quotes"
+    assert line == "c.yaml:3: `OMP_NUM_THREADS` requires text, not 2: put it in quotes"
 
 
 def test_development_mode_cannot_be_switched_on(refused: Refused) -> None:
@@ -322,7 +323,7 @@ def test_exact_names_are_served_beside_the_others(tmp_path: Path) -> None:
     config = load(path)
     assert config.engine_args["served_model_name"] == ["tools", "tools-exact"]
     assert config.exact_models == ("tools-exact",)
-    assert [notice.where for notice in config.notices] == [f"{path}:3"]
+    assert [str(notice.place) for notice in config.notices] == [f"{path}:3"]
 
 
 def test_without_a_served_name_the_models_own_stays_first(tmp_path: Path) -> None:

