@@ -24,8 +24,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from benchmarks import check_planted
 from benchmarks.engines import Flown, engine, table
+from tests.support import planted_defect
 
 from specdeck.engine.control.protocol import Change
 from specdeck.engine.divergence.lab import Engine, Lab, Plan, run
@@ -143,15 +143,15 @@ def measured(
 @contextmanager
 def engines(folder: Path, wanted: list[Line]) -> Iterator[tuple[Flown, Path, Flown | None]]:
     """The engine with the switched-off defect, and one in float32 where a line wants it."""
-    fault = check_planted.plugin(folder)
+    fault = planted_defect.plugin(folder)
     sys.path.insert(0, str(folder))  # the plugin's name is looked up here, its code there
     os.environ["PLANTED"] = str(fault)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
     with ExitStack() as stack:
-        served = stack.enter_context(engine(path=check_planted.config(folder)))
+        served = stack.enter_context(engine(path=planted_defect.config(folder)))
         other = None
         if any(line.float32 for line in wanted):
-            path = check_planted.config(folder, dtype="float32", speculative=False)
+            path = planted_defect.config(folder, dtype="float32", speculative=False)
             other = stack.enter_context(engine(path=path))
         yield served, fault, other
 

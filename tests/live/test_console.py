@@ -3,26 +3,27 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
+from tests.conftest import StartTerminal
+from tests.support.live_engine import Driver, LiveEngine, Prompts
+from tests.support.terminal import Terminal
 
 
 @pytest.fixture
-async def traffic(driver: Any, prompts: Any) -> AsyncIterator[None]:
+async def traffic(driver: Driver, prompts: Prompts) -> AsyncIterator[None]:
     """Four requests at a time."""
     async with driver.bursts(prompts[:4]):
         yield
 
 
-async def on_screen(terminal: Any, pattern: str) -> str:
+async def on_screen(terminal: Terminal, pattern: str) -> str:
     """The screen once `pattern` is on it, while the test's own requests go on."""
-    found: str = await asyncio.to_thread(terminal.until, lambda text: re.search(pattern, text))
-    return found
+    return await asyncio.to_thread(terminal.until, lambda text: re.search(pattern, text))
 
 
 async def test_an_operator_watches_steers_resizes_and_leaves(
-    driver: Any, engine: Any, terminal: Any, traffic: None
+    driver: Driver, engine: LiveEngine, terminal: StartTerminal, traffic: None
 ) -> None:
     k_max = (await driver.state())["k_max"]
     console = terminal("attach", engine.url, "--control")
@@ -54,11 +55,11 @@ async def test_an_operator_watches_steers_resizes_and_leaves(
     await asyncio.to_thread(console.until, lambda text: "one token more" not in text)
     console.press("q")
     assert await asyncio.to_thread(console.wait) == 0
-    assert console.restored()
+    assert console.is_restored()
 
 
 async def test_attach_is_read_only_until_armed(
-    driver: Any, engine: Any, terminal: Any, traffic: None
+    driver: Driver, engine: LiveEngine, terminal: StartTerminal, traffic: None
 ) -> None:
     before = await driver.state()
     console = terminal("attach", engine.url, size="80x24")
@@ -78,10 +79,10 @@ async def test_attach_is_read_only_until_armed(
 
 
 async def test_a_console_that_is_terminated_restores_the_terminal(
-    engine: Any, terminal: Any
+    engine: LiveEngine, terminal: StartTerminal
 ) -> None:
     console = terminal("attach", engine.url, size="80x24")
     await on_screen(console, "read-only")
     console.process.terminate()
     await asyncio.to_thread(console.wait)
-    assert console.restored()
+    assert console.is_restored()

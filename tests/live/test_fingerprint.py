@@ -2,15 +2,11 @@
 
 import asyncio
 import json
-import shutil
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
-import pytest
-
-ROOT = Path(__file__).parents[2]
+from tests.support.command import Command
+from tests.support.live_engine import Driver, LiveEngine
 
 SNIPPET = """
 import sys
@@ -32,7 +28,7 @@ def asserted(url: str, expected: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-async def fingerprints(driver: Any) -> dict[str, str]:
+async def fingerprints(driver: Driver) -> dict[str, str]:
     """What each kind of response carries."""
     chat = {"model": "demo", "messages": [{"role": "user", "content": "def f"}], "max_tokens": 3}
     text = {"model": "demo", "prompt": "def f", "max_tokens": 3}
@@ -50,7 +46,7 @@ async def fingerprints(driver: Any) -> dict[str, str]:
     return found
 
 
-async def test_every_kind_of_response_carries_the_path_of_that_moment(driver: Any) -> None:
+async def test_every_kind_of_response_carries_the_path_of_that_moment(driver: Driver) -> None:
     before = await driver.state()
     own, path = before["system_fingerprint"], before["fingerprint"]
     assert set((await fingerprints(driver)).values()) == {f"{own}-{path}"}
@@ -62,7 +58,7 @@ async def test_every_kind_of_response_carries_the_path_of_that_moment(driver: An
     assert set(found.values()) == {f"{own}-{after}"}
 
 
-async def test_a_pinned_request_says_so(driver: Any) -> None:
+async def test_a_pinned_request_says_so(driver: Driver) -> None:
     state = await driver.state()
     expected = f"{state['system_fingerprint']}-{state['fingerprint']}+k0"
     body = {"model": "demo", "max_tokens": 3, "vllm_xargs": {"specdeck_k": 0}, "stream": True}
@@ -74,17 +70,17 @@ async def test_a_pinned_request_says_so(driver: Any) -> None:
         assert whole.json()["system_fingerprint"] == expected
 
 
-async def test_a_lease_that_runs_out_brings_the_name_back(driver: Any) -> None:
+async def test_a_lease_that_runs_out_brings_the_name_back(driver: Driver) -> None:
     before = (await driver.state())["fingerprint"]
     await driver.put(k=1, lease_s=0.3)
     assert (await driver.state())["fingerprint"] != before
-    await asyncio.sleep(0.4)
+    await driver.until(lambda state: state["lease"] is None)
     await driver.complete([300], 2)
     assert (await fingerprints(driver))["text"].endswith(before)
 
 
 async def test_an_unmodified_openai_client_passes_and_fails_accordingly(
-    driver: Any, engine: Any
+    driver: Driver, engine: LiveEngine
 ) -> None:
     state = await driver.state()
     expected = f"{state['system_fingerprint']}-{state['fingerprint']}"
@@ -96,9 +92,11 @@ async def test_an_unmodified_openai_client_passes_and_fails_accordingly(
     assert "AssertionError: decode path drift: vllm-" in failed.stderr
 
 
-async def test_a_pin_fails_when_k_moves_and_names_it(driver: Any, deck: Any, engine: Any) -> None:
-    def cli(*words: str) -> Any:
-        return asyncio.to_thread(deck, "fingerprint", *words)
+async def test_a_pin_fails_when_k_moves_and_names_it(
+    driver: Driver, specdeck: Command, engine: LiveEngine
+) -> None:
+    async def cli(*words: str) -> "subprocess.CompletedProcess[str]":
+        return await asyncio.to_thread(specdeck, "fingerprint", *words)
 
     k_max = (await driver.state())["k_max"]
     assert (await cli("pin", engine.url)).returncode == 0
@@ -114,8 +112,10 @@ async def test_a_pin_fails_when_k_moves_and_names_it(driver: Any, deck: Any, eng
     assert (await cli("verify", engine.url)).returncode == 0
 
 
-async def test_all_facts_of_the_demo_engine_are_known(driver: Any, deck: Any, engine: Any) -> None:
-    shown = await asyncio.to_thread(deck, "fingerprint", "show", engine.url, "--json")
+async def test_all_facts_of_the_demo_engine_are_known(
+    driver: Driver, specdeck: Command, engine: LiveEngine
+) -> None:
+    shown = await asyncio.to_thread(specdeck, "fingerprint", "show", engine.url, "--json")
     found = json.loads(shown.stdout)
     assert found["partial"] == []
     assert found["stamped"] is True
@@ -129,42 +129,28 @@ async def test_all_facts_of_the_demo_engine_are_known(driver: Any, deck: Any, en
     assert "TOKEN_FILE" not in shown.stdout
 
 
-async def test_gathering_facts_holds_the_engine_for_50_ms_at_most(driver: Any) -> None:
+async def test_gathering_facts_holds_the_engine_for_50_ms_at_most(driver: Driver) -> None:
     reply = (await driver.client.get("/v1/specdeck/facts")).json()
     assert reply["progress"]["finished"] is True
     assert reply["progress"]["held_engine_ms"] <= 50
 
 
-@pytest.fixture
-def copied(tmp_path: Path) -> Path:
-    """The demo's models and a config of their own, to be tampered with."""
-    shutil.copytree(ROOT / "sample_configs" / "models", tmp_path / "models")
-    text = (ROOT / "sample_configs" / "demo.yaml").read_text()
-    path = tmp_path / "demo.yaml"
-    path.write_text(text.split("deepen:")[0] + 'environment: {HF_HUB_OFFLINE: "1"}\n')
-    return path
-
-
-def test_weights_swapped_in_place_are_the_models_change(deck: Any, copied: Path) -> None:
-    engine = deck.start(copied)
-    try:
-        pinned = deck("fingerprint", "pin", engine.url)
-        assert pinned.returncode == 0, pinned.stderr
-    finally:
-        engine.stop()
-    weights = copied.parent / "models" / "draft" / "model.safetensors"
+def test_weights_swapped_in_place_are_the_models_change(
+    specdeck: Command, copied: LiveEngine
+) -> None:
+    pinned = specdeck("fingerprint", "pin", copied.url)
+    assert pinned.returncode == 0, pinned.stderr
+    copied.stop()
+    weights = copied.config.parent / "models" / "draft" / "model.safetensors"
     with weights.open("r+b") as file:  # the last value of the last tensor
         file.seek(-1, 2)
         (byte,) = file.read(1)
         file.seek(-1, 2)
         file.write(bytes([byte ^ 0x01]))
-    engine = deck.start(copied, port=int(engine.url.rpartition(":")[2]))
-    try:
-        failed = deck("fingerprint", "verify", engine.url)
-        assert failed.returncode == 1, failed.stderr
-        assert failed.stdout.splitlines()[:2] == [
-            "model changed: draft",
-            "vLLM's own fingerprint did not move",
-        ]
-    finally:
-        engine.stop()
+    copied.restart()
+    failed = specdeck("fingerprint", "verify", copied.url)
+    assert failed.returncode == 1, failed.stderr
+    assert failed.stdout.splitlines()[:2] == [
+        "model changed: draft",
+        "vLLM's own fingerprint did not move",
+    ]

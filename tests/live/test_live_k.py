@@ -2,10 +2,10 @@
 
 import asyncio
 import random
-from typing import Any
 
 import httpx
 import pytest
+from tests.support.live_engine import Driver, Prompts, Tokens
 
 FLIPS = 200
 
@@ -14,7 +14,7 @@ def moved(before: dict[str, float], after: dict[str, float]) -> dict[str, float]
     return {name: after[name] - before[name] for name in before}
 
 
-async def test_every_k_is_observed_in_vllms_own_counters(driver: Any, prompts: Any) -> None:
+async def test_every_k_is_observed_in_vllms_own_counters(driver: Driver, prompts: Prompts) -> None:
     reference = await driver.batch(prompts)
     k_max = (await driver.state())["k_max"]
     for k in (*range(1, k_max + 1), 0):
@@ -28,7 +28,7 @@ async def test_every_k_is_observed_in_vllms_own_counters(driver: Any, prompts: A
 
 
 async def test_drafts_that_had_a_position_are_counted_on_the_page(
-    driver: Any, prompts: Any
+    driver: Driver, prompts: Prompts
 ) -> None:
     async def per_position() -> list[float]:
         page = (await driver.client.get("/metrics")).text
@@ -47,12 +47,12 @@ async def test_drafts_that_had_a_position_are_counted_on_the_page(
     assert not any(rise[2:])
 
 
-async def test_200_random_flips_alter_and_lose_nothing(driver: Any, prompts: Any) -> None:
+async def test_200_random_flips_alter_and_lose_nothing(driver: Driver, prompts: Prompts) -> None:
     reference = await driver.batch(prompts, tokens=256)
     k_max = (await driver.state())["k_max"]
     rng = random.Random(7)
     stop = asyncio.Event()
-    outputs: list[tuple[int, Any]] = []
+    outputs: list[tuple[int, Tokens]] = []
 
     async def stream(index: int) -> None:
         while not stop.is_set():
@@ -73,7 +73,7 @@ async def test_200_random_flips_alter_and_lose_nothing(driver: Any, prompts: Any
     assert (await driver.state())["version"] >= FLIPS / 2
 
 
-async def test_target_only_drafts_nothing_and_comes_back(driver: Any, prompts: Any) -> None:
+async def test_target_only_drafts_nothing_and_comes_back(driver: Driver, prompts: Prompts) -> None:
     reference = await driver.batch(prompts)
     await driver.put(mode="target-only")
     before = await driver.counters()
@@ -87,7 +87,7 @@ async def test_target_only_drafts_nothing_and_comes_back(driver: Any, prompts: A
 
 
 async def test_a_change_in_mid_stream_shows_in_the_steps_after_it(
-    driver: Any, prompts: Any
+    driver: Driver, prompts: Prompts
 ) -> None:
     running = asyncio.create_task(driver.batch(prompts, tokens=400))
     await driver.until(lambda state: state["running"] > 0)
@@ -101,9 +101,9 @@ async def test_a_change_in_mid_stream_shows_in_the_steps_after_it(
 
 
 async def test_cold_is_as_right_as_warm_and_recovers_its_acceptance(
-    driver: Any, prompts: Any
+    driver: Driver, prompts: Prompts
 ) -> None:
-    async def accepted() -> tuple[list[Any], float]:
+    async def accepted() -> tuple[list[Tokens], float]:
         before = await driver.counters()
         outputs = await driver.batch(prompts)
         work = moved(before, await driver.counters())
@@ -119,10 +119,10 @@ async def test_cold_is_as_right_as_warm_and_recovers_its_acceptance(
     assert recovered == pytest.approx(healthy, abs=0.1)
 
 
-async def test_a_lease_runs_out_by_itself(driver: Any, prompts: Any) -> None:
+async def test_a_lease_runs_out_by_itself(driver: Driver, prompts: Prompts) -> None:
     k_max = (await driver.state())["k_max"]
     await driver.put(k=1, lease_s=0.5)
-    await asyncio.sleep(0.6)
+    await driver.until(lambda state: state["lease"] is None)
     before = await driver.counters()
     await driver.batch(prompts)
     work = moved(before, await driver.counters())
@@ -133,19 +133,21 @@ async def test_a_lease_runs_out_by_itself(driver: Any, prompts: Any) -> None:
     ("body", "status"),
     [({"k": 99}, 501), ({"k": "three"}, 400), ({"policy": "best"}, 400), ({"who": "x"}, 400)],
 )
-async def test_what_is_refused_changes_nothing(driver: Any, body: Any, status: int) -> None:
+async def test_what_is_refused_changes_nothing(
+    driver: Driver, body: dict[str, object], status: int
+) -> None:
     before = await driver.state()
     reply = await driver.client.put(
         "/v1/specdeck/control",
         json=body,
-        headers={"X-Specdeck-Token": driver._token},
+        headers={"X-Specdeck-Token": driver.token},
     )
     assert reply.status_code == status
     assert set(reply.json()["error"]) == {"code", "message", "remedy"}
     assert (await driver.state())["version"] == before["version"]
 
 
-async def test_writes_need_the_admin_token(driver: Any) -> None:
+async def test_writes_need_the_admin_token(driver: Driver) -> None:
     async with httpx.AsyncClient(base_url=driver.client.base_url) as stranger:
         reply = await stranger.put("/v1/specdeck/control", json={"k": 1})
         assert reply.status_code == 401

@@ -1,12 +1,15 @@
 """One request's own k on a real engine, proven by the response's own metrics."""
 
 import asyncio
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
+from tests.support.live_engine import Driver, Prompts
 
 
-async def completed(driver: Any, prompt: Any, **xargs: Any) -> Any:
+async def completed(
+    driver: Driver, prompt: Sequence[int], **xargs: int
+) -> tuple[list[int], dict[str, int]]:
     reply = await driver.client.post(
         "/v1/completions",
         json={
@@ -24,7 +27,7 @@ async def completed(driver: Any, prompt: Any, **xargs: Any) -> Any:
     return body["choices"][0]["token_ids"], body["metrics"]["speculative_decoding"]
 
 
-async def test_pinned_and_free_requests_share_a_batch(driver: Any, prompts: Any) -> None:
+async def test_pinned_and_free_requests_share_a_batch(driver: Driver, prompts: Prompts) -> None:
     k_max = (await driver.state())["k_max"]
     assert any(
         c["name"] == "request_k" and c["available"] for c in (await driver.state())["capabilities"]
@@ -45,7 +48,7 @@ async def test_pinned_and_free_requests_share_a_batch(driver: Any, prompts: Any)
 
 
 @pytest.mark.parametrize("k", [-1, 99, "0", 1.5])
-async def test_a_pin_that_cannot_be_is_a_400(driver: Any, k: Any) -> None:
+async def test_a_pin_that_cannot_be_is_a_400(driver: Driver, k: object) -> None:
     reply = await driver.client.post(
         "/v1/completions",
         json={"model": "demo", "prompt": "x", "max_tokens": 1, "vllm_xargs": {"specdeck_k": k}},
@@ -54,7 +57,7 @@ async def test_a_pin_that_cannot_be_is_a_400(driver: Any, k: Any) -> None:
     assert "specdeck_k" in reply.text
 
 
-async def test_chat_can_be_pinned_too(driver: Any) -> None:
+async def test_chat_can_be_pinned_too(driver: Driver) -> None:
     reply = await driver.client.post(
         "/v1/chat/completions",
         json={

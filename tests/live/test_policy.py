@@ -1,10 +1,12 @@
 """Policies on a real engine: k moves by itself, and every output stays as it was."""
 
 import asyncio
-from typing import Any
+from collections.abc import Sequence
+
+from tests.support.live_engine import Driver, Prompts
 
 
-async def test_goodput_flies_without_altering_a_token(driver: Any, prompts: Any) -> None:
+async def test_goodput_flies_without_altering_a_token(driver: Driver, prompts: Prompts) -> None:
     reference = await driver.batch(prompts, tokens=256)
     await driver.put(policy="goodput")
     since = (await driver.state())["step"]
@@ -15,8 +17,8 @@ async def test_goodput_flies_without_altering_a_token(driver: Any, prompts: Any)
     assert (await driver.state())["policy"] == "goodput"
 
 
-async def test_threshold_shortens_poor_drafts(driver: Any, prompts: Any) -> None:
-    async def hard(prompt: Any) -> None:
+async def test_threshold_shortens_poor_drafts(driver: Driver, prompts: Prompts) -> None:
+    async def hard(prompt: Sequence[int]) -> None:
         body = {"model": "demo", "prompt": prompt, "max_tokens": 128, "temperature": 1.0}
         (await driver.client.post("/v1/completions", json=body)).raise_for_status()
 

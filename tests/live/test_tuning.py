@@ -2,30 +2,23 @@
 
 import asyncio
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from typing import Any
 
 import psutil
 import pytest
+from tests.support.command import Command
+from tests.support.live_engine import Driver, LiveEngine, Prompts, Tokens, until
 
 from specdeck.engine.control.protocol import PREFIX
-from specdeck.engine.control.tuning import Tuning
 
 WAIT_S = 300
 """As long as a command beside a loaded engine may take on a slow machine."""
 
 
-async def tuning(driver: Any) -> Tuning:
-    reply = await driver.ask("GET", "tuning")
-    assert reply.status_code == 200, reply.text
-    return Tuning.from_json(reply.json())
-
-
-async def changed(driver: Any, console: "subprocess.Popen[Any]") -> None:
+async def changed(driver: Driver, console: "subprocess.Popen[str]") -> None:
     """Returns once the trial that `console` asked for has made its change."""
     try:
         state = await driver.until(
@@ -34,19 +27,19 @@ async def changed(driver: Any, console: "subprocess.Popen[Any]") -> None:
     except TimeoutError:
         process = psutil.Process(console.pid)
         pytest.fail(f"{process.status()} on CPU {process.cpu_num()}, {process.cpu_times()}")
-    assert state["trial"] == "changed", (await tuning(driver)).trial
+    assert state["trial"] == "changed", (await driver.tuning()).trial
 
 
 @pytest.fixture
-async def reference(driver: Any, prompts: Any) -> list[Any]:
+async def reference(driver: Driver, prompts: Prompts) -> list[Tokens]:
     await driver.put(mode="target-only")
-    found: list[Any] = await driver.batch(prompts, tokens=192)
+    found = await driver.batch(prompts, tokens=192)
     await driver.put(mode="speculate")
     return found
 
 
 async def test_the_breaker_opens_by_hand_while_streams_run(
-    driver: Any, prompts: Any, reference: Any
+    driver: Driver, prompts: Prompts, reference: list[Tokens]
 ) -> None:
     name = (await driver.state())["fingerprint"]
     async with driver.streams(prompts) as done:
@@ -54,32 +47,37 @@ async def test_the_breaker_opens_by_hand_while_streams_run(
         state = await driver.state()
         assert (state["breaker"], state["k"]) == ("open", 0)
         assert state["fingerprint"] != name
-        await asyncio.sleep(0.5)
+        # The step under way may still draft; the ones after the next do not.
+        step = state["step"]
+        await driver.until(lambda state: state["step"] > step + 2)
         before = await driver.counters()
-        await asyncio.sleep(2)
+        step = (await driver.state())["step"]
+        await driver.until(lambda state: state["step"] > step + 40)
         after = await driver.counters()
         assert after["generated"] > before["generated"]
         assert after["drafts"] == before["drafts"]
-        breaker = (await tuning(driver)).breaker
+        breaker = (await driver.tuning()).breaker
         assert (breaker.held, breaker.reason) == (True, "a check found a breach")
         assert breaker.next_probe_s is None
         await driver.put(breaker="closed")
         state = await driver.state()
         assert (state["breaker"], state["k"]) == ("closed", state["k_max"])
         assert state["fingerprint"] == name
-        await asyncio.sleep(1)
+        step = state["step"]
+        await driver.until(lambda state: state["step"] > step + 20)
     assert done
     assert all(output == reference[number] for number, output in done)
 
 
 async def test_a_trial_judges_itself_and_greedy_outputs_stay(
-    driver: Any, prompts: Any, reference: Any
+    driver: Driver, prompts: Prompts, reference: list[Tokens]
 ) -> None:
     async with driver.streams(prompts) as done:
         await driver.put(k=1, judge=True, lease_s=60, trial_s=4)
-        async with asyncio.timeout(60):
-            while (trial := (await tuning(driver)).trial) is not None and not trial.over:  # noqa: ASYNC110  # it ends in another process
-                await asyncio.sleep(0.2)
+        tuning = await until(
+            driver.tuning, lambda tuning: tuning.trial is None or tuning.trial.over
+        )
+        trial = tuning.trial
         assert trial is not None
         assert trial.state in ("kept", "reverted")
         assert trial.comparison is not None
@@ -91,57 +89,41 @@ async def test_a_trial_judges_itself_and_greedy_outputs_stay(
 
 @pytest.mark.parametrize("knob", ["k=2", "mode=target-only", "policy=threshold"])
 async def test_a_killed_console_gives_the_engine_back_within_the_lease(
-    driver: Any, deck: Any, engine: Any, prompts: Any, knob: str
+    driver: Driver, specdeck: Command, engine: LiveEngine, prompts: Prompts, knob: str
 ) -> None:
     before = await driver.state()
     async with driver.bursts(prompts[:2]):
-        console = subprocess.Popen(  # noqa: ASYNC220  # its end is what is tested
-            [sys.executable, "-m", "specdeck", "set", engine.url, knob, "--trial", "15"],
-            env=deck.environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        try:
+        with specdeck.running("set", engine.url, knob, "--trial", "15") as console:
             await changed(driver, console)
-        finally:
-            os.kill(console.pid, signal.SIGKILL)
-            console.wait()
         killed = time.time()
         state = await driver.until(lambda state: state["trial"] is None)
         assert state["last_change"]["t"] - killed < 11.0  # the engine's own time
         assert [state[name] for name in ("k", "mode", "policy")] == [
             before[name] for name in ("k", "mode", "policy")
         ]
-        trial = (await tuning(driver)).trial
+        trial = (await driver.tuning()).trial
         assert trial is not None
         assert trial.reason == "the lease was not renewed"
 
 
 async def test_an_interrupted_trial_takes_its_change_back_at_once(
-    driver: Any, deck: Any, engine: Any, prompts: Any
+    driver: Driver, specdeck: Command, engine: LiveEngine, prompts: Prompts
 ) -> None:
     async with driver.bursts(prompts[:2]):
-        console = subprocess.Popen(  # noqa: ASYNC220  # its end is what is tested
-            [sys.executable, "-m", "specdeck", "set", engine.url, "k=2", "--trial", "15"],
-            env=deck.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        try:
+        with specdeck.running("set", engine.url, "k=2", "--trial", "15") as console:
             await changed(driver, console)
             console.send_signal(signal.SIGINT)
             _, said = await asyncio.to_thread(console.communicate, timeout=WAIT_S)
-        finally:
-            console.kill()
-            console.wait()
         assert console.returncode == 130, said
         state = await driver.state()
         assert (state["trial"], state["k"]) == (None, state["k_max"])
-        trial = (await tuning(driver)).trial
+        trial = (await driver.tuning()).trial
         assert trial is not None
         assert trial.reason == "interrupted"  # no lease had to run out
 
 
 async def test_exact_requests_draft_nothing_beside_others_that_do(
-    driver: Any, prompts: Any, reference: Any
+    driver: Driver, prompts: Prompts, reference: list[Tokens]
 ) -> None:
     async def ask(model: str, number: int, **more: Any) -> Any:
         body = {
@@ -166,12 +148,12 @@ async def test_exact_requests_draft_nothing_beside_others_that_do(
     refused = await ask("demo-exact", 0, vllm_xargs={"specdeck_k": 2})
     assert refused.status_code == 400
     assert "target-only" in refused.text
-    exact = (await tuning(driver)).exact
+    exact = (await driver.tuning()).exact
     assert exact.models == ("demo-exact",)
     assert exact.running == 0
 
 
-async def test_exact_chat_is_pinned_and_says_so(driver: Any) -> None:
+async def test_exact_chat_is_pinned_and_says_so(driver: Driver) -> None:
     before = await driver.state()
     body = {
         "model": "demo-exact", "max_tokens": 32, "temperature": 0,
@@ -185,10 +167,10 @@ async def test_exact_chat_is_pinned_and_says_so(driver: Any) -> None:
 
 
 async def test_parameters_change_live_and_come_back(
-    driver: Any, deck: Any, engine: Any, prompts: Any
+    driver: Driver, specdeck: Command, engine: LiveEngine, prompts: Prompts
 ) -> None:
     set_ = await asyncio.to_thread(
-        deck, "set", engine.url, "policy=threshold", "threshold.max_draft_length=3",
+        specdeck, "set", engine.url, "policy=threshold", "threshold.max_draft_length=3",
         "threshold.initial_draft_length=3", "breaker.automatic=never", "--json",
     )  # fmt: skip
     assert set_.returncode == 0, set_.stderr
@@ -197,16 +179,16 @@ async def test_parameters_change_live_and_come_back(
     reply = await driver.client.get(f"{PREFIX}/steps?since={since + 3}")
     assert {step["k"] for step in reply.json()["steps"]} <= {2, 3}
     bad = await asyncio.to_thread(
-        deck, "set", engine.url, "threshold.min_draft_length=9", "k=1", "--json"
+        specdeck, "set", engine.url, "threshold.min_draft_length=9", "k=1", "--json"
     )
     assert bad.returncode == 2
     assert "is more than max_draft_length=3" in bad.stderr
     assert (await driver.state())["policy"] == "threshold"
     undo = json.loads(set_.stdout)["undo"].split()[1:]
-    undone = await asyncio.to_thread(deck, *undo)
+    undone = await asyncio.to_thread(specdeck, *undo)
     assert undone.returncode == 0, undone.stderr
     state = await driver.state()
     assert (state["policy"], state["k"]) == ("fixed", state["k_max"])
-    values = {each.name: each.value for each in (await tuning(driver)).parameters}
+    values = {each.name: each.value for each in (await driver.tuning()).parameters}
     assert values["threshold.max_draft_length"] == 16
     assert values["breaker.automatic"] == "policy"

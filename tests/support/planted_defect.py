@@ -1,14 +1,15 @@
-"""An engine whose verification can be made to fail, for the check's truths and its live tests."""
+"""An engine whose verification can be made to fail, for the check's truths and live tests."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-MODELS = Path(__file__).parents[1] / "sample_configs" / "models"
-SPECULATIVE = f"""
+from tests.support.live_engine import MODELS
+
+SPECULATIVE = """
 speculative_config:
   method: draft_model
-  model: {MODELS / "draft"}
+  model: {draft}
   num_speculative_tokens: 6
 """
 CONFIG = """
@@ -94,9 +95,13 @@ def plugin(folder: Path) -> Path:
     return folder / "fault"
 
 
-def config(folder: Path, *, dtype: str = "bfloat16", speculative: bool = True) -> Path:
-    """Writes the config of the shipped pair at its own depth; its path."""
+def config(
+    folder: Path, *, dtype: str = "bfloat16", speculative: bool = True, models: Path = MODELS
+) -> Path:
+    """Writes the config of a pair at its own depth, the shipped one usually; its path."""
+    text = CONFIG.format(target=models / "target", dtype=dtype)
+    if speculative:
+        text += SPECULATIVE.format(draft=models / "draft")
     path = folder / f"{dtype}.yaml"
-    text = CONFIG.format(target=MODELS / "target", dtype=dtype)
-    path.write_text(text + SPECULATIVE if speculative else text)
+    path.write_text(text)
     return path

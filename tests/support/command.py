@@ -1,0 +1,75 @@
+"""The `specdeck` command, run as an operator runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+PATIENCE_S = 300.0
+"""For a command beside a loaded engine: only one that hangs takes so long."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """The `specdeck` command with a home of its own."""
+
+    home: Path
+    extra: Mapping[str, str] = field(default_factory=dict)
+    """Further variables of its environment."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "SPECDECK_HOME": str(self.home), **self.extra}
+
+    @staticmethod
+    def line(*arguments: str) -> list[str]:
+        """The words that start it."""
+        return [sys.executable, "-m", "specdeck", *arguments]
+
+    def __call__(
+        self, *arguments: str, timeout: float = PATIENCE_S
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs it to its end."""
+        return subprocess.run(
+            self.line(*arguments),
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+
+    @contextmanager
+    def running(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        """Runs it beside the block, and kills it at the end of that."""
+        process = subprocess.Popen(
+            self.line(*arguments),
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
+
+    def engines(self) -> list[dict[str, Any]]:
+        """What `ps` lists."""
+        listed = self("ps", "--json")
+        assert listed.returncode == 0, listed.stderr
+        found = json.loads(listed.stdout)
+        assert isinstance(found, list)
+        return found
+
+    def urls(self) -> set[str]:
+        """The addresses of the engines that `ps` lists."""
+        return {one["url"] for one in self.engines()}

@@ -1,0 +1,117 @@
+"""Engines over HTTP that are a function or a table; in memory, or at an address of their own."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import httpx
+
+from specdeck.engine.control.protocol import PREFIX
+from tests.support.engine_state import engine_state
+from tests.support.pages import recorded_page
+
+Respond = Callable[[httpx.Request], httpx.Response]
+Answer = tuple[int, object] | Respond
+"""A status and a body, which is a text or goes out as JSON; or what depends on the request."""
+
+
+class HttpEngine:
+    """Answers from a table of paths, and keeps what it was asked.
+
+    Without a table it is vLLM with the plugin, in front of a recorded page.
+    """
+
+    def __init__(self, answers: dict[str, Answer] | None = None) -> None:
+        self.url = "http://engine"
+        """Where it answers; `serve_engine` puts another address here."""
+        self.asked: list[httpx.Request] = []
+        usual: dict[str, Answer] = {
+            "/version": (200, {"version": "0.32.0"}),
+            "/v1/models": (200, {"data": [{"id": "demo"}]}),
+            "/metrics": (200, recorded_page("speculative")),
+            f"{PREFIX}/state": (200, engine_state().as_json()),
+            f"{PREFIX}/control": (
+                200,
+                {"before": {"k": 5}, "applied": {"k": 3}, "version": 1, "step": 100},
+            ),
+        }
+        self.answers = usual if answers is None else answers
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append(request)
+        found = self.answers.get(request.url.path, (404, {"detail": "Not Found"}))
+        return found(request) if callable(found) else answer(*found)
+
+    def bodies(self, path: str) -> list[dict[str, object]]:
+        """What was sent to `path`, in order."""
+        sent = [request for request in self.asked if request.url.path == path and request.content]
+        return [json.loads(request.content) for request in sent]
+
+
+def answer(status: int, body: object) -> httpx.Response:
+    """A text as it is, anything else as JSON."""
+    if isinstance(body, str):
+        return httpx.Response(status, text=body)
+    return httpx.Response(status, json=body)
+
+
+@contextmanager
+def serve(respond: Respond) -> Iterator[str]:
+    """The URL on this machine at which `respond` answers while the block runs.
+
+    A connection breaks off where it raises an error of httpx.
+    """
+    with _Server(respond) as server:
+        thread = threading.Thread(target=lambda: server.serve_forever(poll_interval=0.01))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@contextmanager
+def serve_engine(engine: HttpEngine) -> Iterator[HttpEngine]:
+    """The engine at an address of its own while the block runs."""
+    with serve(engine) as engine.url:
+        yield engine
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, respond: Respond) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.respond = respond
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Silent."""
+
+    def do_GET(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        request = httpx.Request(
+            self.command, f"http://engine{self.path}", headers=[*self.headers.items()], content=body
+        )
+        # Whoever asked may have been interrupted; an engine may break off, too.
+        with suppress(ConnectionError, httpx.TransportError):
+            self._send(self.server.respond(request))
+
+    do_POST = do_PUT = do_GET
+
+    def _send(self, reply: httpx.Response) -> None:
+        self.send_response(reply.status_code)
+        for name, value in reply.headers.items():
+            if name != "transfer-encoding":  # the end of the connection ends a stream
+                self.send_header(name, value)
+        self.end_headers()
+        for chunk in reply.iter_raw():
+            self.wfile.write(chunk)

@@ -1,0 +1,119 @@
+"""Programs in pseudo-terminals, and the screens they draw."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import pyte
+
+from tests.support.command import PATIENCE_S
+
+# A terminal's own protocols, which pyte writes on the screen as text.
+_NOT_FOR_PYTE = re.compile(rb"\x1b\[[<>=][0-9;]*[a-z]|\x1b\[\?[0-9;]*\$p")
+
+
+class PseudoTerminal:
+    """A program in a pseudo-terminal of its own; what it writes, as bytes."""
+
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], size: str = "120x40"
+    ) -> None:
+        self._master, self._slave = pty.openpty()
+        self._resize_terminal(size)
+        self._modes = termios.tcgetattr(self._slave)
+        self.process = subprocess.Popen(
+            command,
+            env={**environment, "TERM": "xterm-256color", "COLORTERM": "truecolor"},
+            stdin=self._slave,
+            stdout=self._slave,
+            stderr=self._slave,
+            start_new_session=True,
+        )
+
+    def _resize_terminal(self, size: str) -> None:
+        columns, rows = map(int, size.split("x"))
+        fcntl.ioctl(self._slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def press(self, keys: str) -> None:
+        """Types."""
+        os.write(self._master, keys.encode())
+
+    def read(self, patience_s: float) -> bytes:
+        """The next that the program writes; nothing if it writes nothing for so long."""
+        if not select.select([self._master], [], [], patience_s)[0]:
+            return b""
+        try:
+            return os.read(self._master, 65536)
+        except OSError:  # the program has gone
+            return b""
+
+    def close(self) -> None:
+        """Ends the program, whatever it does."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        os.close(self._master)
+        os.close(self._slave)
+
+
+class Terminal(PseudoTerminal):
+    """A program in a pseudo-terminal, and the screen it draws."""
+
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], size: str = "120x40"
+    ) -> None:
+        self.screen = pyte.Screen(*map(int, size.split("x")))
+        self._stream = pyte.ByteStream(self.screen)
+        self.raw = b""
+        super().__init__(command, environment, size)
+
+    def resize(self, size: str) -> None:
+        """Another size, as COLUMNSxROWS; the program is told."""
+        columns, rows = map(int, size.split("x"))
+        self.screen.resize(rows, columns)
+        self._resize_terminal(size)
+        self.process.send_signal(signal.SIGWINCH)
+
+    @property
+    def text(self) -> str:
+        """What is on the screen."""
+        return "\n".join(self.screen.display)
+
+    def until(self, found: Callable[[str], object], timeout: float = PATIENCE_S) -> str:
+        """The screen as soon as `found` is true of it."""
+        ends = time.monotonic() + timeout
+        while True:
+            self.drain()
+            if found(self.text):
+                return self.text
+            assert time.monotonic() < ends, f"not on the screen in {timeout} s:\n{self.text}"
+
+    def drain(self, seconds: float = 0.05) -> None:
+        """Takes in what the program writes until it writes nothing for so long."""
+        while data := self.read(seconds):
+            self.raw += data
+            self._stream.feed(_NOT_FOR_PYTE.sub(b"", data))
+
+    def wait(self, timeout: float = PATIENCE_S) -> int:
+        """The program's exit code."""
+        ends = time.monotonic() + timeout
+        while self.process.poll() is None and time.monotonic() < ends:
+            self.drain()
+        self.drain()
+        return self.process.wait(timeout=1)
+
+    def is_restored(self) -> bool:
+        """Whether the program left the terminal as it was."""
+        left = self.raw.rindex(b"\x1b[?1049l") > self.raw.rindex(b"\x1b[?1049h")
+        shown = self.raw.rindex(b"\x1b[?25h") > self.raw.rindex(b"\x1b[?25l")
+        return left and shown and termios.tcgetattr(self._slave) == self._modes
