@@ -5,42 +5,32 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
-from specdeck.console.cli import sweep_words as words
 from specdeck.console.cli.common import until_signal
 from specdeck.console.cli.engines import Access, access, key_option, token_option, told_apart
 from specdeck.console.cli.memory import note_change
 from specdeck.console.cli.numbers import Finite
 from specdeck.console.cli.operator import operator
 from specdeck.console.cli.talk import duration, emit, say
-from specdeck.engine.errors import SpecdeckError, Unsupported, UsageError
+from specdeck.console.widgets.blocks import whisker
+from specdeck.engine.errors import UsageError
+from specdeck.engine.operations.sweep import SWEEP_S, Planned, Sweep, SweepEvent, SweepRequest
+from specdeck.engine.sweep.analysis import Optimum, SweepOutcome, schedule_line
+from specdeck.engine.sweep.runner import Progress, Visited, Visiting, Waiting
+from specdeck.engine.tuning.intervals import Change
 
-if TYPE_CHECKING:
-    from specdeck.engine.client.engine_client import EngineClient
-    from specdeck.engine.control.protocol import EngineState
-    from specdeck.engine.sweep.runner import Progress, Sweep
-
-USUAL_S = 60.0
-_INTERRUPTED = "interrupted"
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What the options ask for."""
-
-    ks: tuple[int, ...] | None
-    """None is every k of the engine."""
-    seconds: float
-    rounds: int | None
-    reason: str
-    as_json: bool
+_FIGURES = 42
+"""Columns of a line before its bar."""
+_LEAST_BAR = 8
+_WIDEST = 100
+_MOST_PERCENT = 1000
+"""Digits of an upper end beyond this one would promise knowledge."""
 
 
 @click.command("sweep")
@@ -49,7 +39,7 @@ class Asked:
 @click.option(
     "--seconds",
     type=Finite(min=1.0, max=86_400.0),
-    default=USUAL_S,
+    default=SWEEP_S,
     metavar="S",
     show_default=True,
     help="How long the whole sweep takes, with traffic all the time.",
@@ -81,10 +71,15 @@ def command(
     takes k back by itself within 10 s. Without traffic, and when somebody else turns a knob
     meanwhile, the sweep stops and exits with 3.
     """
-    because = "sweep" if reason is None else f"sweep: {reason}"
-    asked = Asked(None if ks is None else numbers(ks), seconds, rounds, because, as_json)
+    wanted = SweepRequest(
+        operator(),
+        None if ks is None else numbers(ks),
+        seconds,
+        rounds,
+        "sweep" if reason is None else f"sweep: {reason}",
+    )
     to = access(engine, api_key_env=api_key_env, token_file=token_file)
-    return asyncio.run(until_signal(swept(to, asked)))
+    return asyncio.run(until_signal(sweep(to, wanted, as_json=as_json)))
 
 
 def numbers(text: str) -> tuple[int, ...]:
@@ -108,71 +103,46 @@ def numbers(text: str) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-async def swept(to: Access, asked: Asked) -> int:
+async def sweep(to: Access, wanted: SweepRequest, *, as_json: bool) -> int:
     """Runs the sweep and prints what came of it, whole or not; the exit code."""
-    from specdeck.engine.sweep.plan import every_k, plan
-    from specdeck.engine.sweep.report import as_json
-    from specdeck.engine.sweep.runner import Sweep
-
     client = to.client()
+    work = Sweep(client, wanted, url=to.url, name=to.name, record=note_change)
+    screen = Screen(lambda: work.outcome)
     try:
-        state = await _speculating(client)
-        planned = plan(asked.ks or every_k(state), seconds=asked.seconds, rounds=asked.rounds)
-        sweep = Sweep(client, planned, who=operator(), reason=asked.reason)
-        screen, log = Screen(lambda: as_json(sweep, to.url)), Log(to)
-
-        def heard(progress: Progress) -> None:
-            if progress.first:
-                say(_announcement(planned.visits, planned.seconds, asked))
-            log.begun(sweep)
-            screen(progress)
-
-        sweep.heard = heard
-        stopped: str | None = _INTERRUPTED
-        try:
-            await sweep.run()
-            stopped = None
-        except SpecdeckError as error:
-            stopped = error.line()
-            raise
-        finally:
-            screen.close()
-            document = as_json(sweep, to.url, stopped=stopped)
-            log.ended(sweep, document)
-            _printed(document, asked)
+        async with told_apart(client), aclosing(work.events()) as events:
+            async for event in events:
+                if isinstance(event, Planned):
+                    say(_announcement(event, wanted))
+                screen.show(event)
     finally:
+        screen.close()
+        outcome = work.outcome
+        if outcome is not None:
+            _print(outcome, as_json=as_json)
         await client.close()
+    if outcome is not None and outcome.error is not None:
+        raise outcome.error
     return 0
 
 
-async def _speculating(client: EngineClient) -> EngineState:
-    """What the engine says; raises Unsupported where it has no k to sweep over."""
-    async with told_apart(client):
-        state = await client.state()
-    if state.k_max < 1:
-        raise Unsupported(
-            "the engine does not speculate", remedy="start it with a speculative_config"
-        )
-    return state
-
-
-def _announcement(visits: int, seconds: float, asked: Asked) -> str:
-    text = f"specdeck: {visits} visits, about {duration(seconds)}; Ctrl-C gives k back"
-    if seconds > asked.seconds * 1.05:
-        text += f" ({asked.seconds:g} s are too few to tell anything)"
+def _announcement(planned: Planned, wanted: SweepRequest) -> str:
+    seconds = planned.plan.seconds
+    text = f"specdeck: {planned.plan.visits} visits, about {duration(seconds)}; Ctrl-C gives k back"
+    if seconds > wanted.seconds * 1.05:
+        text += f" ({wanted.seconds:g} s are too few to tell anything)"
     return text
 
 
-def _printed(document: dict[str, Any], asked: Asked) -> None:
+def _print(outcome: SweepOutcome, *, as_json: bool) -> None:
     # A script that interrupts a sweep is told what it came to, also when that is nothing yet.
-    if not document["visits"] and not (asked.as_json and document["stopped"] == _INTERRUPTED):
+    if not outcome.visits and not (as_json and outcome.interrupted):
         return
-    if asked.as_json:
-        emit(document)
+    if as_json:
+        emit(outcome.as_json())
         return
-    width = min(100, shutil.get_terminal_size().columns)
-    click.echo("\n".join([*words.curve(document, width), "", *words.verdict(document)]))
-    for notice in document["notices"]:
+    width = min(_WIDEST, shutil.get_terminal_size().columns)
+    click.echo("\n".join([*curve_lines(outcome, width), "", *verdict_lines(outcome)]))
+    for notice in outcome.notices:
         say(f"specdeck: {notice}")
 
 
@@ -181,43 +151,39 @@ class Screen:
 
     def __init__(
         self,
-        document: Callable[[], dict[str, Any]],
+        outcome: Callable[[], SweepOutcome | None],
         *,
         terminal: bool | None = None,
         columns: Callable[[], int] = lambda: shutil.get_terminal_size().columns,
     ) -> None:
-        self._document = document
+        """`outcome` gives what the sweep has come to by now."""
+        self._outcome = outcome
         self._terminal = sys.stderr.isatty() if terminal is None else terminal
         self._columns = columns
         self._drawn = 0
-        self._round = -1
         self._waiting = False
 
-    def __call__(self, progress: Progress) -> None:
-        """Tells how far it is."""
-        if self._terminal:
-            self._draw([*self._curve(), status(progress)])
+    def show(self, event: SweepEvent) -> None:
+        """Tells of an event."""
+        outcome = self._outcome()
+        if outcome is None or not isinstance(event, Waiting | Visiting | Visited):
             return
-        if progress.k is None and not progress.done:
+        if self._terminal:
+            lines = curve_lines(outcome, min(_WIDEST, self._columns()))
+            self._draw([*lines, status(event.progress)])
+        elif isinstance(event, Waiting):
             if not self._waiting:
                 say("specdeck: waiting for traffic")
             self._waiting = True
-            return
-        document = self._document()
-        number = progress.done // len(document["k"])
-        if progress.done and number > self._round:
-            best = (document["optimum"] or {}).get("k")
-            so_far = "" if best is None else f", best so far k={best}"
-            say(f"sweep: {progress.done} of {progress.of} visits{so_far}")
-        self._round = max(self._round, number)
+        elif isinstance(event, Visited) and event.progress.done % len(outcome.plan.ks) == 0:
+            best = outcome.analysis.optimum
+            so_far = "" if best is None else f", best so far k={best.k}"
+            say(f"sweep: {event.progress.done} of {event.progress.of} visits{so_far}")
 
     def close(self) -> None:
         """Takes the drawing away; the result stands on stdout."""
         if self._drawn:
             self._draw([])
-
-    def _curve(self) -> list[str]:
-        return words.curve(self._document(), min(100, self._columns()))
 
     def _draw(self, lines: Sequence[str]) -> None:
         up = f"\x1b[{self._drawn}A" if self._drawn else ""
@@ -231,7 +197,6 @@ class Screen:
 def status(progress: Progress) -> str:
     """How far a sweep is, on one line.
 
-    >>> from specdeck.engine.sweep.runner import Progress
     >>> status(Progress(12, 54, 3, 42.0))
     'sweep: 12 of 54 visits, at k=3, 42 s left'
     """
@@ -242,43 +207,117 @@ def status(progress: Progress) -> str:
     return f"sweep: {progress.done} of {progress.of} visits{where}, {left} left"
 
 
-class Log:
-    """Writes the sweep into the audit log: when it begins to steer, and when it has ended."""
+def curve_lines(outcome: SweepOutcome, width: int) -> list[str]:
+    """A line for each k of the sweep, in `width` columns; nothing before the first visit."""
+    rows = [(k, _figures(k, outcome)) for k in outcome.plan.ks]
+    tops = [figures.top for _, figures in rows if figures]
+    if not tops:
+        return []
+    best = outcome.analysis.optimum
+    return ["  k  tokens/s  95 % interval  ms/token"] + [
+        _row(k, figures, max(tops), max(_LEAST_BAR, width - _FIGURES - 2), best)
+        for k, figures in rows
+    ]
 
-    def __init__(self, to: Access) -> None:
-        self._to = to
-        self._begun = False
 
-    def begun(self, sweep: Sweep) -> None:
-        """Before the first change, so that a sweep that is killed is in the log as well."""
-        if self._begun or sweep.before is None or not sweep.steering:
-            return
-        self._begun = True
-        ks = ",".join(map(str, sweep.plan.ks))
-        self._note(sweep, sweep.before, {"k": ks}, sweep.reason)
+@dataclass(frozen=True, slots=True)
+class _Figures:
+    """What one k came to; a k that was visited once has no interval yet."""
 
-    def ended(self, sweep: Sweep, document: dict[str, Any]) -> None:
-        """What the engine was left with, and the optimum."""
-        if not self._begun or sweep.before is None:
-            return
-        best = document["optimum"]
-        found = document["stopped"] or (f"best k={best['k']}" if best else "no optimum")
-        ks = ",".join(map(str, sweep.plan.ks))
-        self._note(sweep, {"k": ks}, dict(sweep.after or {}), f"end of {sweep.reason}: {found}")
+    tokens_per_second: float
+    ms_per_token: float
+    interval: tuple[float, float] | None
 
-    def _note(
-        self, sweep: Sweep, before: dict[str, Any], after: dict[str, Any], reason: str
-    ) -> None:
-        from specdeck.engine.control.observe import undo
-        from specdeck.engine.store.audit import Action
+    @property
+    def top(self) -> float:
+        return max(self.tokens_per_second, *(self.interval or (0.0,)))
 
-        assert sweep.found is not None
-        back = undo(self._to.url, dict(sweep.before or {}))
-        action = Action(
-            time.time(), sweep.who, self._to.url, self._to.name, dict(before), after, back,
-            sweep.found.instance, reason,
-        )  # fmt: skip
-        try:
-            note_change(action)
-        except SpecdeckError as error:
-            say(f"specdeck: the audit log is not written: {error.line()}")
+
+def _figures(k: int, outcome: SweepOutcome) -> _Figures | None:
+    for point in outcome.analysis.curve:
+        if point.k == k:
+            speed, wait = point.tokens_per_second, point.seconds_per_token
+            return _Figures(speed.value, wait.value * 1e3, (speed.low, speed.high))
+    for sums in outcome.visits:
+        if sums.k == k and (visit := sums.visit()) is not None:
+            return _Figures(visit.tokens_per_second, visit.seconds_per_token * 1e3, None)
+    return None
+
+
+def _row(k: int, figures: _Figures | None, top: float, width: int, best: Optimum | None) -> str:
+    mark = "►" if best is not None and k == best.k else " "
+    if figures is None:
+        return f"{mark}{k:>2}         –              –         –"
+    tokens, wait = figures.tokens_per_second, figures.ms_per_token
+    low, high = figures.interval or (None, None)
+    interval = "–" if low is None else f"{low:.1f}–{high:.1f}"
+    bar = "".join(text for text, _ in whisker(tokens, low, high, top, width))
+    return f"{mark}{k:>2}  {tokens:>8.1f}  {interval:>13}  {wait:>8.1f}  {bar}".rstrip()
+
+
+def verdict_lines(outcome: SweepOutcome) -> list[str]:
+    """The optimum, what it rests on, the schedule and how the engine was left."""
+    lines = [*_best(outcome.analysis.optimum), _measured(outcome)]
+    if outcome.stopped:
+        visits = f"{len(outcome.visits)} of {outcome.plan.visits} visits are made"
+        lines.append(f"stopped    {outcome.stopped}: {visits}")
+    if outcome.schedule:
+        sizes = ", ".join(outcome.analysis.batch_sizes)
+        lines.append(f"schedule   {schedule_line(outcome.schedule)}")
+        lines.append(
+            f"           measured at {sizes} requests in a step; the rest is the nearest of these"
+        )
+    return [*lines, _left(outcome)]
+
+
+def _best(optimum: Optimum | None) -> list[str]:
+    if optimum is None:
+        return ["best k     not known: two rounds were not completed"]
+    gains = []
+    if optimum.over_target_only:
+        gains.append(f"{percent(optimum.over_target_only)} over target-only")
+    if optimum.over_next and optimum.next_k not in (None, 0):
+        gains.append(f"{percent(optimum.over_next)} over k={optimum.next_k}")
+    lines = [f"best k     {optimum.k}" + (f": {', '.join(gains)}" if gains else "")]
+    if optimum.tied:
+        names = ", ".join(str(k) for k in optimum.tied)
+        lines.append(f"tied       k={names} cannot be told from it; more --seconds may")
+    return lines
+
+
+def percent(gain: Change) -> str:
+    """A gain with its interval.
+
+    >>> percent(Change(0.071, 0.02, 0.12))
+    '+7.1 % (+2.0 to +12.0)'
+    >>> percent(Change(2.2, -0.6, 24.6))
+    '+220.0 % (-60.0 to more than +1000)'
+    """
+    low, high = gain.low * 100, gain.high * 100
+    most = f"{high:+.1f}" if high <= _MOST_PERCENT else f"more than +{_MOST_PERCENT}"
+    return f"{gain.value * 100:+.1f} % ({low:+.1f} to {most})"
+
+
+def _measured(outcome: SweepOutcome) -> str:
+    batch = outcome.analysis.batch
+    at = "" if batch is None else f", {batch:.1f} requests in a step on average"
+    seconds = sum(visit.work.seconds for visit in outcome.visits)
+    return f"measured   {len(outcome.visits)} visits, {seconds:.0f} s of work{at}"
+
+
+def _left(outcome: SweepOutcome) -> str:
+    before, after = knobs(outcome.before), outcome.after
+    if outcome.restored:
+        return f"engine     as it was found: {before}"
+    if after is None:
+        return f"engine     not known; it was found with {before}"
+    return f"engine     {knobs(after)}; it was found with {before}"
+
+
+def knobs(found: Mapping[str, int | str]) -> str:
+    """Knobs and values.
+
+    >>> knobs({"k": 3, "mode": "speculate", "policy": "fixed", "fallback": "warm"})
+    'k=3 mode=speculate policy=fixed'
+    """
+    return " ".join(f"{name}={value}" for name, value in found.items() if name != "fallback")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -14,14 +15,15 @@ from specdeck.console.view import tuning as view
 from specdeck.console.view.steering import Refusal
 from specdeck.console.view.sweeping import Run
 from specdeck.console.view.track import TRIAL_LEASE_S, Track, Want
-from specdeck.engine.control.protocol import Applied, Change
+from specdeck.engine.control.protocol import Change
 from specdeck.engine.errors import Conflict, SpecdeckError
 
 if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient
     from specdeck.engine.control.tuning import Tuning
     from specdeck.engine.metrics.reading import Reading
-    from specdeck.engine.sweep.runner import Progress, Sweep
+    from specdeck.engine.operations.sweep import Sweep
+    from specdeck.engine.sweep.runner import Progress
 
 SWEEP_S = 60.0
 
@@ -175,52 +177,48 @@ class PilotingScreen(SteeringScreen):
     @work(group="sweep")
     async def sweep(self, index: int, client: EngineClient) -> None:
         """Run one sweep over every k."""
-        from specdeck.engine.sweep.plan import every_k, plan
-        from specdeck.engine.sweep.runner import Sweep
+        from specdeck.engine.operations.sweep import Sweep, SweepRequest
+        from specdeck.engine.sweep.runner import Visited, Visiting, Waiting
 
-        state = self.tracks[index].known
-        assert state is not None  # refused otherwise
-        planned = plan(every_k(state), seconds=SWEEP_S)
-        sweep = Sweep(client, planned, who=self.desk.who, clock=self.desk.steady,
-                      sleep=self.desk.sleep)  # fmt: skip
-        sweep.heard = lambda progress: self.swept(index, _run(sweep, progress))
-        self.change(index, replace(self.tracks[index], sweeping=True))
-        stopped: str | None = "by hand"
+        track = self.tracks[index]
+        sweep = Sweep(client, SweepRequest(self.desk.who, seconds=SWEEP_S), url=track.url,
+                      name=track.name, record=self.desk.on_change, wall=self.desk.clock,
+                      clock=self.desk.steady, sleep=self.desk.sleep)  # fmt: skip
+        self.change(index, replace(track, sweeping=True))
+        error: SpecdeckError | None = None
         try:
-            await sweep.run()
-            stopped = None
-        except SpecdeckError as error:
-            stopped = error.line()
+            async with aclosing(sweep.events()) as events:
+                async for event in events:
+                    if isinstance(event, Waiting | Visiting | Visited):
+                        self.swept(index, sweep, event.progress)
+        except SpecdeckError as refusal:
+            error = refusal
         finally:
             self.sweepers.pop(index, None)
-            self.finish(index, sweep, stopped)
+            self.finish(index, sweep, error)
 
-    def swept(self, index: int, run: Run) -> None:
+    def swept(self, index: int, sweep: Sweep, progress: Progress) -> None:
         """Show how far a sweep is."""
-        self.runs[index] = run
+        outcome = sweep.outcome
+        assert outcome is not None  # it is under way
+        self.runs[index] = Run(outcome.analysis, progress)
         self.show()
 
-    def finish(self, index: int, sweep: Sweep, stopped: str | None) -> None:
-        """Tell and record how a sweep has ended."""
-        from specdeck.engine.policy.batches import BOUNDS
-        from specdeck.engine.sweep.checks import max_num_seqs
-
-        run = _run(sweep, None)
-        schedule = run.outcome.schedule(max_num_seqs(sweep.facts) or BOUNDS[-1])
-        now = self.desk.clock()
-        run = replace(run, ended=now, stopped=stopped, schedule=schedule)
-        self.runs[index] = run
+    def finish(self, index: int, sweep: Sweep, error: SpecdeckError | None) -> None:
+        """Tell how a sweep has ended."""
+        now, outcome = self.desk.clock(), sweep.outcome
         track = replace(self.tracks[index], sweeping=False)
+        if outcome is None:
+            why = "by hand" if error is None else error.line()
+            self.change(index, track.told(now, f"sweep stopped: {why}", "warn"))
+            return
+        stopped = "by hand" if outcome.interrupted else outcome.stopped
+        run = Run(outcome.analysis, None, now, stopped, outcome.schedule)
+        self.runs[index] = run
         track = track.told(now, sweeping.told(run), "good" if stopped is None else "warn")
-        for text in sweep.notices:
+        for text in outcome.notices:
             track = track.told(now, text, "warn")
         self.change(index, track)
-        if sweep.steering and sweep.before is not None:
-            ks = ",".join(map(str, sweep.plan.ks))
-            change = Change(reason=sweeping.told(run))
-            self.record(
-                index, change, Applied(dict(sweep.before), {"k": ks, **(sweep.after or {})}, 0, 0)
-            )
 
 
 def _ended(tuning: Tuning, first: Tuning, number: int | None) -> bool:
@@ -232,9 +230,3 @@ def _ended(tuning: Tuning, first: Tuning, number: int | None) -> bool:
     if trial is None or begun is None or trial.over or tuning.instance != first.instance:
         return True
     return trial.number != (begun.number if number is None else number)
-
-
-def _run(sweep: Sweep, progress: Progress | None) -> Run:
-    from specdeck.engine.sweep.report import outcome
-
-    return Run(outcome(sweep.stays, sweep.plan.ks), progress)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from specdeck.console.view.tuning_curve import Measured, Swept
 from specdeck.console.widgets.cells import Cell, Row
 from specdeck.console.widgets.format import LocalTime, Spelt, at, duration
-from specdeck.engine.tuning.schedule import line
+from specdeck.engine.sweep.analysis import schedule_line
 
 if TYPE_CHECKING:  # what a sweep needs is not for the first paint
-    from specdeck.engine.sweep.report import Outcome
+    from specdeck.engine.sweep.analysis import Analysis
     from specdeck.engine.sweep.runner import Progress
 
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # what a sweep needs is not for the first paint
 class Run:
     """A sweep at one moment."""
 
-    outcome: Outcome
+    outcome: Analysis
     progress: Progress | None = None
     """None before it began to look."""
     ended: float | None = None
@@ -80,7 +80,7 @@ def status(progress: Progress | None) -> str:
     )
 
 
-def verdict(outcome: Outcome) -> str:
+def verdict(outcome: Analysis) -> str:
     """The optimum and what cannot be told from it."""
     best = outcome.optimum
     if best is None:
@@ -98,4 +98,4 @@ def told(run: Run) -> str:
     if run.stopped is not None:
         return f"sweep stopped: {run.stopped}"
     text = f"sweep: {verdict(run.outcome)}"
-    return f"{text}; schedule {line(run.schedule)}" if run.schedule else text
+    return f"{text}; schedule {schedule_line(run.schedule)}" if run.schedule else text

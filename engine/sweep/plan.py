@@ -1,10 +1,13 @@
-"""Which k's a sweep visits, how often, and for how long."""
+"""Which k's a sweep visits, in which order, how often and for how long, and what forbids it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import TYPE_CHECKING
+
+from specdeck.engine.errors import Conflict, Unsupported
 
 if TYPE_CHECKING:
     from specdeck.engine.control.protocol import EngineState
@@ -38,13 +41,40 @@ class Plan:
         return len(self.ks) * self.rounds
 
     @property
+    def visit_s(self) -> float:
+        """Seconds of one visit while the engine has work all the time."""
+        return self.settle_s + self.measure_s
+
+    @property
     def seconds(self) -> float:
-        """How long it takes while the engine has work all the time."""
-        return self.visits * (self.settle_s + self.measure_s)
+        """How long the sweep takes while the engine has work all the time."""
+        return self.visits * self.visit_s
+
+    def order(self, random: Random) -> Iterator[tuple[int, int]]:
+        """(round, k): every k once a round, in a new order each time.
+
+        Load that drifts hits every k alike, and none always follows the same other one.
+
+        >>> visits = list(Plan((0, 1, 2), 2, 1.0).order(Random(1)))
+        >>> [round for round, _ in visits], sorted(k for _, k in visits)
+        ([0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 2, 2])
+        """
+        for number in range(self.rounds):
+            shuffled = list(self.ks)
+            random.shuffle(shuffled)
+            for k in shuffled:
+                yield number, k
 
 
 def every_k(state: EngineState) -> range:
-    """The k's that an engine can draft, 0 among them where it can skip a round."""
+    """The k's that an engine can draft, 0 among them where it can skip a round.
+
+    Raises Unsupported for an engine that can draft none.
+    """
+    if state.k_max < 1:
+        raise Unsupported(
+            "the engine does not speculate", remedy="start it with a speculative_config"
+        )
     return range(0 if state.can("target_only").available else 1, state.k_max + 1)
 
 
@@ -63,3 +93,29 @@ def plan(ks: Sequence[int], *, seconds: float, rounds: int | None = None) -> Pla
         rounds = min(MOST_ROUNDS, max(LEAST_ROUNDS, fitting))
     each = seconds / (len(every) * rounds) - SETTLE_S
     return Plan(every, rounds, round(max(LEAST_S, each), 3))
+
+
+def refuse(state: EngineState, plan: Plan) -> None:
+    """Raises Unsupported or Conflict where this engine cannot be swept now, with the reason."""
+    able = state.can("live_k")
+    if not able.available:
+        raise Unsupported(f"a sweep requires live k: {able.reason}", remedy=able.remedy)
+    zero = state.can("target_only")
+    if 0 in plan.ks and not zero.available:
+        raise Unsupported(f"k=0 cannot be visited: {zero.reason}", remedy="sweep from 1 on")
+    if plan.ks[-1] > state.k_max:
+        raise Unsupported(
+            f"k={plan.ks[-1]} is above k_max={state.k_max}: the engine's buffers are sized by it",
+            remedy=f"sweep up to {state.k_max}, or start the engine with "
+            f"num_speculative_tokens: {plan.ks[-1]}",
+        )
+    if state.lease is not None or state.trial is not None:
+        who = state.last_change.who if state.last_change else "somebody"
+        raise Conflict(
+            f"a trial or another sweep is on, by {who}", remedy="wait for its end, or take it back"
+        )
+    if state.breaker != "closed" and state.policy == "fixed":  # one of a policy ends with it
+        why = f": {state.policy_reason}" if state.policy_reason else ""
+        raise Conflict(
+            f"the breaker is {state.breaker}{why}", remedy="reset it first with breaker=closed"
+        )

@@ -8,29 +8,52 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
+from specdeck.engine.client.retry import Retry
 from specdeck.engine.control.observe import STEPS_IN_FLIGHT
-from specdeck.engine.control.protocol import Applied, Change, EngineState
-from specdeck.engine.errors import Conflict, EngineError, SpecdeckError, Unsupported, UsageError
-from specdeck.engine.sweep.checks import idle, kept, moved, refuse
-from specdeck.engine.sweep.patient import PAUSED, Patient, Steered
+from specdeck.engine.control.protocol import Applied, Change, EngineState, Step
+from specdeck.engine.errors import (
+    Conflict,
+    EngineError,
+    SpecdeckError,
+    Stalled,
+    Unsupported,
+    UsageError,
+)
+from specdeck.engine.sweep.analysis import Knobs, SweepOutcome, VisitSums, analyse, max_num_seqs
 from specdeck.engine.sweep.plan import Plan
-from specdeck.engine.tuning.stay import Stay
-from specdeck.engine.tuning.sweep import order
 
 POLL_S = 0.25
 PATIENCE_S = 10.0
 """How long an engine without traffic is waited for."""
 RESTORE_S = 8.0
 """How long giving k back may take, before it is left to the lease."""
+PAUSED = "the engine core paused, and was asked again"
+"""The notice of a sweep that went on after a pause."""
 _RELEASE_S = 0.001
 _TICKS = 20
 
-Knobs = dict[str, int | str]
+_T = TypeVar("_T")
+
+
+class Steered(Protocol):
+    """What a sweep asks of an engine; a client is one."""
+
+    async def state(self) -> EngineState:
+        """The plugin's word."""
+
+    async def steps(self, since: int) -> tuple[Step, ...]:
+        """The steps after number `since`."""
+
+    async def facts(self) -> dict[str, Any]:
+        """The facts behind the fingerprint."""
+
+    async def put(self, change: Change) -> Applied:
+        """The engine's word on `change`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,103 +64,155 @@ class Progress:
     """Visits."""
     of: int
     k: int | None
-    """The k that is visited; None while traffic is waited for."""
+    """The k that is visited; None while traffic is waited for, and after the last visit."""
     seconds_left: float
-    first: bool = False
-    """Whether nothing was told before it."""
+    """While the engine has work all the time."""
 
 
-class Sweep:
-    """One sweep; `stays` and `after` are there for whoever looks, however it ended."""
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """There is no traffic to measure so far; nothing is changed before there is some."""
+
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Visiting:
+    """A visit is about to begin: k is turned after this."""
+
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Visited:
+    """A visit was made."""
+
+    progress: Progress
+    visit: VisitSums
+
+
+SweepStep = Waiting | Visiting | Visited
+
+
+class SweepRunner:
+    """One sweep; what it has found is there for whoever looks, however it ended."""
 
     def __init__(
         self,
         engine: Steered,
         plan: Plan,
+        found: EngineState,
         *,
         who: str,
         reason: str = "sweep",
-        heard: Callable[[Progress], None] = lambda progress: None,
         random: Random | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
+        """`found` is the engine as it is now, and as it will be left."""
         self.plan = plan
-        self.found: EngineState | None = None
-        """The engine as it was found; None before it was asked."""
+        self.found = found
+        self.who = who
+        self.reason = reason
         self.facts: dict[str, Any] = {}
         """The engine's, as `GET facts` has them."""
-        self.stays: list[Stay] = []
+        self.visited: list[VisitSums] = []
         self.after: Knobs | None = None
         """Its knobs after all; None where they could not be read."""
         self.notices: list[str] = []
-        self._engine = Patient(engine, self._until, paused=lambda: self._notice(PAUSED),
-                               clock=clock, sleep=sleep)  # fmt: skip
-        self.who = who
-        self.reason = reason
-        self.heard = heard
-        self._told = False
+        self._engine = engine
+        self._retry = Retry(plan.lease_s, longest_pause_s=POLL_S, clock=clock, sleep=sleep)
         self._random = random or Random()
         self._clock = clock
         self._sleep = sleep
-        self._version = -1
+        self._version = found.version
         """Of our last change, or as it was found."""
         self._ours = False
         """Whether the knobs may be as we have turned them: not before the first change, and
         not once somebody else has steered."""
         self._renewed = 0.0
-        self.steering = False
-        """Whether k is or was turned: there was traffic to measure."""
 
     @property
-    def before(self) -> Knobs | None:
+    def before(self) -> Knobs:
         """The knobs as they were found."""
-        return None if self.found is None else knobs(self.found)
+        return knobs(self.found)
 
-    @property
-    def restored(self) -> bool | None:
-        """Whether the engine is as it was found; None when that is not known."""
-        return None if self.after is None else self.after == self.before
-
-    async def run(self) -> None:
+    async def visits(self) -> AsyncGenerator[SweepStep, None]:
         """Visits every k in every round; raises EngineError when it cannot go on.
 
-        However it ends, cancelled included, the knobs are given back first, unless
+        However it ends, cancelled or closed included, the knobs are given back first, unless
         somebody else has turned them meanwhile.
         """
-        state = self.found = await self._engine.state()
-        refuse(state, self.plan)
-        self._version = state.version
-        self.facts = await self._engine.facts()
-        await self._traffic(state)
-        self.steering = True
+        self.facts = await self._answer(self._engine.facts)
+        async for waiting in self._traffic():
+            yield waiting
         try:
-            for round, k in order(self.plan.ks, self.plan.rounds, self._random):
-                self._tell(k)
-                self.stays.append(await self._stay(k, round))
-            self._tell(None)
+            for round, k in self.plan.order(self._random):
+                yield Visiting(self._progress(k))
+                self.visited.append(await self._visit(k, round))
+                yield Visited(self._progress(None), self.visited[-1])
         finally:
             await self._restore()
 
-    def _tell(self, k: int | None) -> None:
-        left = self.plan.visits - len(self.stays)
-        each = self.plan.settle_s + self.plan.measure_s
-        first, self._told = not self._told, True
-        self.heard(Progress(len(self.stays), self.plan.visits, k, left * each, first))
+    def outcome(
+        self, url: str, *, error: SpecdeckError | None = None, interrupted: bool = False
+    ) -> SweepOutcome:
+        """What the sweep of the engine at `url` has come to so far."""
+        return SweepOutcome(
+            url=url,
+            plan=self.plan,
+            model=self.found.model,
+            method=self.found.method,
+            visits=tuple(self.visited),
+            analysis=analyse(self.visited, self.plan.ks),
+            max_num_seqs=max_num_seqs(self.facts),
+            before=self.before,
+            after=self.after,
+            notices=tuple(self.notices),
+            error=error,
+            interrupted=interrupted,
+        )
+
+    def _progress(self, k: int | None) -> Progress:
+        done, of = len(self.visited), self.plan.visits
+        return Progress(done, of, k, (of - done) * self.plan.visit_s)
 
     def _notice(self, text: str) -> None:
         if text not in self.notices:
             self.notices.append(text)
 
-    def _until(self) -> float:
-        """How long a pausing engine is asked: then it has taken k back, if it was turned."""
-        return (self._renewed if self._ours else self._clock()) + self.plan.lease_s
+    async def _answer(self, ask: Callable[[], Awaitable[_T]]) -> _T:
+        """Repeats what the engine core was too busy to answer, a change included.
 
-    async def _traffic(self, state: EngineState) -> None:
+        The plugin applies no change after it said that there was no answer, so a repeated one
+        is made once. After the lease the engine has taken k back, if it was turned: Stalled is
+        raised then.
+        """
+
+        async def asked() -> _T:
+            try:
+                return await ask()
+            except Stalled:
+                self._notice(PAUSED)
+                raise
+
+        until = (self._renewed if self._ours else self._clock()) + self.plan.lease_s
+        return await self._retry.answer(asked, errors=Stalled, until=until)
+
+    async def _state(self) -> EngineState:
+        return await self._answer(self._engine.state)
+
+    async def _steps(self, since: int) -> tuple[Step, ...]:
+        return await self._answer(lambda: self._engine.steps(since))
+
+    async def _put(self, change: Change) -> Applied:
+        return await self._answer(lambda: self._engine.put(change))
+
+    async def _traffic(self) -> AsyncGenerator[Waiting, None]:
         """Waits for the first token, before anything is changed."""
-        since, began = state.step, self._clock()
+        since, began = self.found.step, self._clock()
         while True:
-            steps = await self._engine.steps(since)
+            steps = await self._steps(since)
             if any(step.committed for step in steps):
                 return
             if steps and all(step.committed is None for step in steps):
@@ -146,31 +221,31 @@ class Sweep:
                     remedy="update specdeck there",
                 )
             if self._clock() - began >= PATIENCE_S:
-                raise idle(PATIENCE_S)
-            self._tell(None)
+                raise _idle(PATIENCE_S)
+            yield Waiting(self._progress(None))
             await self._sleep(POLL_S)
 
-    async def _stay(self, k: int, round: int) -> Stay:
+    async def _visit(self, k: int, round: int) -> VisitSums:
         applied = await self._turn(k)
         for text in applied.notices:
             self._notice(text)
         await self._sleep(self.plan.settle_s)
         since = applied.step + STEPS_IN_FLIGHT
-        since = max((step.step for step in await self._engine.steps(since)), default=since)
-        stay, began = Stay(k, round), self._clock()
-        while stay.work.seconds < self.plan.measure_s:
+        before = await self._steps(since)
+        since = max((step.step for step in before), default=since)
+        visit, began = VisitSums(k, round), self._clock()
+        while visit.work.seconds < self.plan.measure_s:
             if self._clock() - began >= self.plan.measure_s + PATIENCE_S:
                 break
             await self._sleep(min(POLL_S, self.plan.measure_s))
-            for step in await self._engine.steps(since):
+            for step in await self._steps(since):
                 since = step.step
-                stay.add(step)
+                visit.add(step)
             await self._renew()
-        await self._check(stay)
-        return stay
+        await self._check(visit)
+        return visit
 
     async def _turn(self, k: int) -> Applied:
-        assert self.found is not None
         first = not self._ours
         speculate = first and self.found.mode == "target-only"
         change = Change(
@@ -185,9 +260,9 @@ class Sweep:
         )
         self._renewed, self._ours = self._clock(), True
         try:
-            applied = await self._engine.put(change)
+            applied = await self._put(change)
         except Conflict as error:
-            raise await self._moved(error) from None
+            raise await self._conflict(error) from None
         self._version = applied.version
         return applied
 
@@ -200,42 +275,40 @@ class Sweep:
             renew=True, lease_s=self.plan.lease_s, expect_version=self._version, origin="sweep"
         )
         try:
-            await self._engine.put(renewal)
+            await self._put(renewal)
         except Conflict as error:
-            raise await self._moved(error) from None
+            raise await self._conflict(error) from None
 
-    async def _check(self, stay: Stay) -> None:
-        """Raises unless the stay was one: nobody else steered, and there was work."""
-        assert self.found is not None
-        state = await self._engine.state()
+    async def _check(self, visit: VisitSums) -> None:
+        """Raises unless the visit counts: nobody else steered, and there was work."""
+        state = await self._state()
         if state.instance != self.found.instance:
             raise self._restarted()
         if state.version != self._version:
             self._ours = False
-            raise moved(state)
+            raise _changed(state)
         lease = state.lease
         if lease is None or (lease.k, lease.mode) != (self.found.k_set, self.found.mode):
             self._ours = False
-            raise kept(state)
-        if stay.visit() is None or stay.work.seconds < self.plan.measure_s / 4:
-            raise idle(self.plan.measure_s + PATIENCE_S)
-        if stay.obeyed < stay.steps / 2:
+            raise _kept(state)
+        if visit.visit() is None or visit.work.seconds < self.plan.measure_s / 4:
+            raise _idle(self.plan.measure_s + PATIENCE_S)
+        if visit.obeyed < visit.steps / 2:
             why = f" (breaker {state.breaker})" if state.breaker != "closed" else ""
-            raise EngineError(f"the engine does not draft the k={stay.k} that was asked for{why}")
+            raise EngineError(f"the engine does not draft the k={visit.k} that was asked for{why}")
 
-    async def _moved(self, error: Conflict) -> EngineError:
+    async def _conflict(self, error: Conflict) -> EngineError:
         """Who turned a knob meanwhile, or that the engine is another one by now."""
-        assert self.found is not None
         self._ours = False
         try:
-            state = await self._engine.state()
+            state = await self._state()
         except SpecdeckError:
             return error
-        return self._restarted() if state.instance != self.found.instance else moved(state)
+        return self._restarted() if state.instance != self.found.instance else _changed(state)
 
     def _restarted(self) -> EngineError:
         self._ours = False
-        return EngineError("the engine was started anew in mid-sweep", remedy="sweep it again")
+        return EngineError("the engine was restarted in mid-sweep", remedy="sweep it again")
 
     async def _restore(self) -> None:
         """Gives the knobs back at once by letting the lease end."""
@@ -249,11 +322,11 @@ class Sweep:
             )
 
     async def _give_back(self) -> None:
-        state = await self._engine.state()
+        state = await self._state()
         if self._ours and self._turned_last(state):
             await self._release(state.version)
             for _ in range(_TICKS):
-                state = await self._engine.state()
+                state = await self._state()
                 if state.lease is None:
                     break
                 await self._sleep(POLL_S / 5)
@@ -261,7 +334,6 @@ class Sweep:
 
     def _turned_last(self, state: EngineState) -> bool:
         """Whether the lease is ours; a request that was cut short may have been fulfilled."""
-        assert self.found is not None
         last = state.last_change
         ours = last is not None and (last.who, last.reason) == (self.who, self.reason)
         count = state.version - self._version
@@ -270,14 +342,17 @@ class Sweep:
 
     async def _release(self, version: int) -> None:
         """Ends the lease now."""
-        why = f"end of {self.reason}"
+        cancel = Change(
+            cancel=True,
+            who=self.who,
+            reason=f"end of {self.reason}",
+            expect_version=version,
+            origin="sweep",
+        )
         try:
-            cancel = Change(
-                cancel=True, who=self.who, reason=why, expect_version=version, origin="sweep"
-            )
-            await self._engine.put(cancel)
+            await self._put(cancel)
         except UsageError:  # a plugin that cannot cancel: a lease may be short as well
-            await self._engine.put(Change(renew=True, lease_s=_RELEASE_S, expect_version=version))
+            await self._put(Change(renew=True, lease_s=_RELEASE_S, expect_version=version))
 
 
 def knobs(state: EngineState) -> Knobs:
@@ -291,3 +366,33 @@ def knobs(state: EngineState) -> Knobs:
         "policy": state.policy,
         "fallback": state.fallback,
     }
+
+
+def _idle(seconds: float) -> EngineError:
+    """No traffic, so nothing to measure."""
+    return EngineError(
+        f"no traffic: the engine generated next to nothing in {seconds:.0f} s",
+        remedy="sweep it while it serves, or put load on it with `specdeck load`",
+    )
+
+
+def _changed(state: EngineState) -> Conflict:
+    """Who turned what, so that the sweep cannot go on."""
+    change = state.last_change
+    if change is None:
+        return Conflict("somebody else steers the engine", remedy="agree on who does, sweep again")
+    if change.origin == "lease":
+        return Conflict("the sweep's lease ran out before it was renewed", remedy="sweep again")
+    turned = ", ".join(
+        f"{name} {change.before.get(name, '?')} → {value}"
+        for name, value in change.after.items()
+        if change.before.get(name) != value
+    )
+    return Conflict(
+        f"{change.who} changed {turned or 'the engine'} in mid-sweep", remedy="sweep again"
+    )
+
+
+def _kept(state: EngineState) -> Conflict:
+    """Somebody asked for what was in force anyway: no change, but it is to stay."""
+    return Conflict(f"somebody set k={state.k_set} for good in mid-sweep", remedy="sweep again")

@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from specdeck.console.cli import sweep_words as words
 from specdeck.console.cli.common import INTERRUPTED, until_signal
 from specdeck.console.cli.engines import Access
 from specdeck.console.cli.main import outcome
-from specdeck.console.cli.sweep import Asked, Screen, swept
+from specdeck.console.cli.sweep import Screen, curve_lines, sweep, verdict_lines
 from specdeck.engine.control.protocol import Applied, Capability, Change, LastChange, Lease, Step
-from specdeck.engine.sweep.runner import Progress
+from specdeck.engine.operations.sweep import SweepRequest
+from specdeck.engine.sweep.analysis import Analysis, Knobs, Optimum, Point, SweepOutcome, VisitSums
+from specdeck.engine.sweep.plan import Plan
+from specdeck.engine.sweep.runner import Progress, Visited, Visiting
+from specdeck.engine.tuning.intervals import Change as Gain
+from specdeck.engine.tuning.intervals import Mean
 
 if TYPE_CHECKING:
     from tests.console.conftest import Kit
@@ -51,44 +55,53 @@ def test_nonsense_and_silence_are_one_line(
     assert len(printed.err.splitlines()) == 1
 
 
-def document() -> dict[str, Any]:
+KNOBS: Knobs = {"k": 5, "mode": "speculate", "policy": "fixed", "fallback": "warm"}
+
+
+def found() -> SweepOutcome:
     """What a sweep over three k's came to."""
-    return {
-        "k": [0, 3, 4],
-        "rounds": 1,
-        "stopped": None,
-        "visits": [{"k": k, "seconds": 1.5, "tokens_per_second": 1.0} for k in (0, 3, 4)],
-        "curve": [
-            {
-                "k": k,
-                "tokens_per_second": {"value": rate, "ci95": [rate - 20, rate + 20]},
-                "ms_per_token": {"value": 4000 / rate, "ci95": [1.0, 2.0]},
-            }
-            for k, rate in ((0, 400.0), (3, 820.0), (4, 800.0))
-        ],
-        "optimum": {
-            "k": 3, "clear": False, "tied": [4], "next": 4,
-            "gain_over_next": {"value": 0.025, "ci95": [-0.01, 0.06]},
-            "gain_over_target_only": {"value": 1.05, "ci95": [0.98, 1.12]},
-        },
-        "batch": 4.02,
-        "schedule": {"num_speculative_tokens_per_batch_size": [[1, 32, 3]]},
-        "measured_batch_sizes": ["4"],
-        "before": {"k": 5, "mode": "speculate", "policy": "fixed", "fallback": "warm"},
-        "after": {"k": 5, "mode": "speculate", "policy": "fixed", "fallback": "warm"},
-        "restored": True,
-    }  # fmt: skip
+    return SweepOutcome(
+        url="http://e:1",
+        plan=Plan((0, 3, 4), 1, 1.5),
+        model="demo",
+        method="draft_model",
+        visits=tuple(VisitSums(k, 0) for k in (0, 3, 4)),
+        analysis=Analysis(
+            curve=tuple(
+                Point(k, Mean(rate, rate - 20, rate + 20, 2), Mean(4 / rate, 0.001, 0.002, 2))
+                for k, rate in ((0, 400.0), (3, 820.0), (4, 800.0))
+            ),
+            optimum=Optimum(3, Gain(0.025, -0.01, 0.06), 4, Gain(1.05, 0.98, 1.12), (4,)),
+            best={3: 3},
+            batch=4.02,
+        ),
+        max_num_seqs=32,
+        before=KNOBS,
+        after=KNOBS,
+    )
 
 
 def test_the_curve_marks_the_best_and_fits_the_width() -> None:
-    lines = words.curve(document(), 80)
+    lines = curve_lines(found(), 80)
     assert [line[0] for line in lines] == [" ", " ", "►", " "]
     assert all(len(line) <= 80 for line in lines)
     assert "800.0–840.0" in lines[2]
 
 
+def test_a_k_that_was_visited_once_has_no_interval_yet() -> None:
+    visit = VisitSums(0, 0)
+    visit.add(Step(1, 0.0, 1, 1, 0, 0, 0, 0, seconds=0.1, committed=10))
+    once = replace(
+        found(), plan=Plan((0,), 3, 1.5), visits=(visit,), analysis=Analysis((), None, {}, 1.0)
+    )
+    assert curve_lines(once, 60) == [
+        "  k  tokens/s  95 % interval  ms/token",
+        "  0     100.0              –      10.0  ━━━━━━━━━━━━━━━━",
+    ]
+
+
 def test_the_verdict_names_what_is_tied_and_how_the_engine_was_left() -> None:
-    text = "\n".join(words.verdict(document()))
+    text = "\n".join(verdict_lines(found()))
     assert "best k     3: +105.0 % (+98.0 to +112.0) over target-only" in text
     assert "k=4 cannot be told from it" in text
     assert '"num_speculative_tokens_per_batch_size": [[1, 32, 3]]' in text
@@ -96,13 +109,13 @@ def test_the_verdict_names_what_is_tied_and_how_the_engine_was_left() -> None:
 
 
 def test_an_engine_that_is_not_as_it_was_found_is_named() -> None:
-    left = {**document(), "restored": False, "after": {"k": 2}}
-    assert words.verdict(left)[-1].startswith("engine     k=2; it was found with k=5")
+    left = replace(found(), after={"k": 2})
+    assert verdict_lines(left)[-1].startswith("engine     k=2; it was found with k=5")
 
 
 def test_a_sweep_that_is_not_whole_says_so() -> None:
-    cut = {**document(), "rounds": 3, "stopped": "interrupted"}
-    assert "stopped    interrupted: 3 of 9 visits are made" in words.verdict(cut)
+    cut = replace(found(), plan=Plan((0, 3, 4), 3, 1.5), interrupted=True)
+    assert "stopped    interrupted: 3 of 9 visits are made" in verdict_lines(cut)
 
 
 class InterruptedEngine:
@@ -158,17 +171,18 @@ async def test_an_interrupted_sweep_prints_what_it_found_as_json(
     monkeypatch.setenv("SPECDECK_HOME", str(tmp_path))
     engine = InterruptedEngine(replace(kit.state, lease=None, trial=None), last)
     monkeypatch.setattr(Access, "client", lambda self: cast("EngineClient", engine))
-    asked = Asked((0, 1), 1.0, 3, "sweep", as_json=True)
-    assert await until_signal(swept(Access(engine.url), asked)) == INTERRUPTED
-    found = json.loads(capsys.readouterr().out)
-    assert (found["stopped"], found["complete"]) == ("interrupted", False)
-    assert len(found["visits"]) == visits
+    wanted = SweepRequest("ann", (0, 1), 1.0, 3)
+    assert await until_signal(sweep(Access(engine.url), wanted, as_json=True)) == INTERRUPTED
+    document = json.loads(capsys.readouterr().out)
+    assert (document["stopped"], document["complete"]) == ("interrupted", False)
+    assert len(document["visits"]) == visits
 
 
 def test_a_log_has_a_line_for_each_round(capsys: pytest.CaptureFixture[str]) -> None:
-    screen = Screen(document, terminal=False)
-    for done in range(7):
-        screen(Progress(done, 6, done % 3, 1.0))
+    screen = Screen(found, terminal=False)
+    for done in range(6):
+        screen.show(Visiting(Progress(done, 6, done % 3, 1.0)))
+        screen.show(Visited(Progress(done + 1, 6, None, 1.0), VisitSums(done % 3, done // 3)))
     screen.close()
     assert capsys.readouterr().err.splitlines() == [
         "sweep: 3 of 6 visits, best so far k=3",
@@ -179,9 +193,9 @@ def test_a_log_has_a_line_for_each_round(capsys: pytest.CaptureFixture[str]) -> 
 def test_a_terminal_shows_the_curve_and_is_left_clean(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    screen = Screen(document, terminal=True, columns=lambda: 60)
-    screen(Progress(1, 6, 3, 9.0))
-    screen(Progress(2, 6, 0, 8.0))
+    screen = Screen(found, terminal=True, columns=lambda: 60)
+    screen.show(Visiting(Progress(1, 6, 3, 9.0)))
+    screen.show(Visiting(Progress(2, 6, 0, 8.0)))
     screen.close()
     drawn = capsys.readouterr().err
     assert drawn.count("\x1b[5A") == 2

@@ -1,18 +1,29 @@
-"""Sweeps: interleaved, compared round by round, honest about ties."""
+"""Sweeps: interleaved, compared round by round, by batch size too, honest about ties."""
 
 from collections import Counter
+from itertools import pairwise
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdeck.engine.tuning.sweep import Visit, curve, optimum, order
+from specdeck.engine.control.protocol import Step
+from specdeck.engine.policy.batches import bucket
+from specdeck.engine.sweep.analysis import (
+    Visit,
+    VisitSums,
+    best_by_batch,
+    curve,
+    optimum,
+    tiers,
+)
+from specdeck.engine.sweep.plan import Plan
 
 
 def visits(rates: dict[int, float], rounds: int, *, noise: float, drift: float) -> list[Visit]:
     random, found = Random(4), []
-    for number, (round_, k) in enumerate(order(sorted(rates), rounds, random)):
+    for number, (round_, k) in enumerate(Plan(tuple(sorted(rates)), rounds, 1.0).order(random)):
         rate = rates[k] * (1 + drift * number) * (1 + random.gauss(0, noise))
         found.append(Visit(k, rate, 4 / rate, round_))
     return found
@@ -20,8 +31,8 @@ def visits(rates: dict[int, float], rounds: int, *, noise: float, drift: float) 
 
 @given(st.integers(1, 9), st.integers(1, 6), st.integers())
 def test_every_round_visits_every_k_once(k_max: int, rounds: int, seed: int) -> None:
-    ks = range(k_max + 1)
-    counted = Counter(order(ks, rounds, Random(seed)))
+    ks = tuple(range(k_max + 1))
+    counted = Counter(Plan(ks, rounds, 1.0).order(Random(seed)))
     assert counted == Counter((number, k) for number in range(rounds) for k in ks)
 
 
@@ -98,3 +109,71 @@ def test_a_round_cut_short_still_counts_in_rates_and_gains() -> None:
     assert found.over_target_only is not None
     assert found.over_target_only.value == pytest.approx(points[2] / points[0] - 1)
     assert found.over_target_only.sign == 1
+
+
+def step(number: int, requests: int, k: int, rate: float, seconds: float | None = 0.1) -> Step:
+    drafts = requests if k else 0
+    return Step(number, 0.0, requests, requests, k, drafts, drafts * k, drafts, seconds=seconds,
+                committed=round(rate * 0.1))  # fmt: skip
+
+
+def summed(k: int, number: int, rates: dict[int, float], steps: int = 3) -> VisitSums:
+    found = VisitSums(k, number)
+    for requests, rate in rates.items():
+        for n in range(steps):
+            found.add(step(n, requests, k, rate + n + number))
+    return found
+
+
+def test_each_batch_size_has_its_own_best() -> None:
+    sums = [
+        summed(k, number, {1: 100.0 + 40 * k, 16: 1000.0 - 60 * k})
+        for number in range(3)
+        for k in (0, 2, 4)
+    ]
+    assert best_by_batch(sums, (0, 2, 4)) == {bucket(1): 4, bucket(16): 0}
+
+
+def test_a_batch_size_that_one_k_never_saw_is_left_out() -> None:
+    sums = [
+        summed(k, number, {4: 400.0 + k} | ({8: 900.0} if k else {}))
+        for number in range(3)
+        for k in (0, 2)
+    ]
+    assert best_by_batch(sums, (0, 2)) == {bucket(4): 2}
+
+
+def test_a_batch_size_seen_for_a_moment_is_left_out() -> None:
+    sums = [summed(k, number, {4: 400.0}, steps=1) for number in range(3) for k in (0, 2)]
+    assert best_by_batch(sums, (0, 2)) == {}
+
+
+def test_a_step_after_an_idle_engine_is_not_counted() -> None:
+    found = VisitSums(2, 0)
+    found.add(step(1, 4, 2, 400.0, seconds=None))
+    assert (found.steps, found.visit(), found.observed_k) == (0, None, None)
+
+
+def test_steps_of_another_k_are_noticed() -> None:
+    found = VisitSums(2, 0)
+    found.add(step(1, 4, 0, 400.0))
+    found.add(step(2, 4, 2, 400.0))
+    assert (found.steps, found.obeyed) == (2, 1)
+
+
+@given(st.dictionaries(st.integers(1, 300), st.integers(0, 8), min_size=1), st.integers(1, 300))
+def test_tiers_cover_every_batch_size_once(best: dict[int, int], seqs: int) -> None:
+    found = tiers(best, seqs)
+    assert found[0][0] == 1
+    assert found[-1][1] == seqs
+    assert all(first <= last for first, last, _ in found)
+    assert all(a[1] + 1 == b[0] and a[2] != b[2] for a, b in pairwise(found))
+    for size, k in best.items():
+        if size <= seqs:
+            assert next(t[2] for t in found if t[0] <= size <= t[1]) == k
+
+
+@pytest.mark.parametrize(("best", "seqs"), [({}, 8), ({1: 3}, 0)])
+def test_nothing_to_write_is_said(best: dict[int, int], seqs: int) -> None:
+    with pytest.raises(ValueError, match=r"measured|max_num_seqs"):
+        tiers(best, seqs)

@@ -1,0 +1,110 @@
+"""An engine that is swept: a step every 10 ms of its own time, and a lease as the plugin has it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from specdeck.engine.control.protocol import (
+    Applied,
+    Capability,
+    Change,
+    EngineState,
+    LastChange,
+    Lease,
+    Origin,
+    Step,
+)
+from specdeck.engine.errors import Conflict, UsageError
+
+ABLE = (Capability("live_k", True), Capability("target_only", True))
+RATES = {0: 400.0, 1: 520.0, 2: 640.0, 3: 800.0}
+"""Tokens per second by k; beyond 3 as at 3."""
+
+
+class SweptEngine:
+    """Makes a step every 10 ms of its own time, and holds a lease as the plugin does."""
+
+    def __init__(self, state: EngineState) -> None:
+        self.now, self.step = 0.0, state.step
+        self.first = replace(state, capabilities=ABLE)
+        self.here = self.first
+        self.ends: float | None = None
+        self.changes: list[Change] = []
+        self.idle = False
+        self.found: dict[str, Any] = {}
+        """What its state shows whatever is done to it."""
+        self.knows_cancel = True
+        self.meanwhile: Callable[[], None] = lambda: None
+        """Called at every look at the steps."""
+        self._random = Random(3)
+        self._k_of: dict[int, int] = {}
+
+    def clock(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(0)
+        for _ in range(round(seconds / 0.01)):
+            self.now += 0.01
+            self._expire()
+            if not self.idle:
+                self.step += 1
+                self._k_of[self.step] = self.here.k
+
+    def _expire(self) -> None:
+        if self.ends is not None and self.now >= self.ends:
+            self.turned(self.first.k_set, "specdeck", "the lease ran out", "lease")
+            self.here = replace(self.here, mode=self.first.mode, policy=self.first.policy)
+            self.ends = None
+
+    def turned(self, k: int, who: str, reason: str, origin: Origin = "operator") -> None:
+        """Somebody turns k."""
+        last = LastChange(0.0, who, reason, {"k": self.here.k_set}, {"k": k}, origin)
+        self.here = replace(
+            self.here, k=k, k_set=k, version=self.here.version + 1, last_change=last
+        )
+
+    async def state(self) -> EngineState:
+        self._expire()
+        back = (self.first.k_set, self.first.mode)
+        left = None if self.ends is None else Lease(self.ends - self.now, *back)
+        return replace(self.here, **{"step": self.step, "lease": left, **self.found})
+
+    async def facts(self) -> dict[str, Any]:
+        return {"facts": {"config": {"scheduler": {"max_num_seqs": 32}}}}
+
+    async def steps(self, since: int) -> tuple[Step, ...]:
+        self.meanwhile()
+        return tuple(self._step(n, k) for n, k in self._k_of.items() if n > since)
+
+    def _step(self, number: int, k: int) -> Step:
+        rate = RATES[min(k, 3)] * (1 + self._random.gauss(0, 0.02))
+        drafts = 4 if k else 0
+        return Step(number, number / 100, 4, 4 + drafts * k, k, drafts, drafts * k, drafts,
+                    seconds=0.01, committed=round(rate / 100))  # fmt: skip
+
+    async def put(self, change: Change) -> Applied:
+        self._expire()
+        if change.expect_version != self.here.version:
+            raise Conflict("the engine is at another version")
+        if change.cancel and not self.knows_cancel:
+            raise UsageError("unknown key 'cancel'")
+        self.changes.append(change)
+        if change.cancel or change.renew:
+            self.ends = self.now + (change.lease_s or 0.0)
+            if change.cancel:
+                self._expire()
+            return Applied({}, {}, self.here.version, self.step)
+        assert change.k is not None
+        if change.policy or change.mode:
+            self.here = replace(
+                self.here, policy=change.policy or self.here.policy,
+                mode=change.mode or self.here.mode,
+            )  # fmt: skip
+        self.turned(change.k, change.who or "", change.reason or "")
+        self.ends = self.now + (change.lease_s or 0.0)
+        return Applied({}, change.asked(), self.here.version, self.step)
