@@ -24,7 +24,8 @@ from specdeck.engine.launch.progress import Progress
 from specdeck.engine.store.audit import Action
 
 if TYPE_CHECKING:
-    from tests.console.conftest import Kit, ListedEngine, MakeConsole
+    from tests.console.conftest import Kit, MakeConsole
+    from tests.support.listed_engine import ListedEngine
     from textual.app import App
     from textual.pilot import Pilot
 

@@ -1,0 +1,66 @@
+"""An engine for the console: a list of readings, and an answer to changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+
+from specdeck.engine.control.protocol import Applied, Change
+from specdeck.engine.errors import EngineError
+from specdeck.engine.metrics.reading import Reading
+from tests.support.readings import STATE, URL
+
+
+class ListedEngine:
+    """Gives its readings one after the other, then stays silent; changes are kept."""
+
+    def __init__(
+        self,
+        readings: Sequence[Reading],
+        *,
+        armed: bool = True,
+        name: str = "demo",
+        url: str = URL,
+        pace_s: float | None = None,
+    ) -> None:
+        self.name, self.url, self.armed, self.local = name, url, armed, True
+        self.listed = readings
+        self.pace_s = pace_s
+        """From one reading to the next; None gives them all at once."""
+        self.asked: list[Change] = []
+        self.refuse_with: EngineError | None = None
+        self.more: asyncio.Queue[Reading] = asyncio.Queue()
+        self.answer = asyncio.Event()
+        self.answer.set()
+        states = [r.state for r in readings if r.state is not None]
+        self.state = states[-1] if states else STATE
+
+    def arm(self) -> None:
+        self.armed = True
+
+    async def readings(self, every: float) -> AsyncIterator[Reading]:
+        for listed in self.listed:
+            yield listed
+            if self.pace_s is not None:
+                await asyncio.sleep(self.pace_s)
+        while True:
+            yield await self.more.get()
+
+    async def change(self, change: Change) -> Applied:
+        self.asked.append(change)
+        await self.answer.wait()
+        if self.refuse_with is not None:
+            raise self.refuse_with
+        asked = change.asked()
+        before = {"k": self.state.k_set, "mode": self.state.mode, "policy": self.state.policy}
+        k_set, mode = asked.get("k", self.state.k_set), asked.get("mode", self.state.mode)
+        policy = asked.get("policy", "fixed" if "k" in asked else self.state.policy)
+        self.state = replace(
+            self.state, k_set=k_set, mode=mode, policy=policy,
+            k=0 if mode == "target-only" else k_set, version=self.state.version + 1,
+        )  # fmt: skip
+        return Applied({name: before[name] for name in asked}, asked, self.state.version, 7)
+
+    async def close(self) -> None:
+        return
