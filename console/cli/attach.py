@@ -102,9 +102,9 @@ async def flown(wanted: Wanted) -> int:
     if len(engines) == 1:
         await engines[0].client.version()
     from specdeck.console.app import Console
+    from specdeck.console.cli.audit import note_change
     from specdeck.console.cli.bench import bench
     from specdeck.console.cli.fingerprint_book import book
-    from specdeck.console.cli.memory import note_change
     from specdeck.console.cli.operator import operator, settings, themes
 
     chosen = settings()

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specdeck.console.bench import Bench
+from specdeck.console.cli.common import open_user_store
 from specdeck.console.cli.engines import access
-from specdeck.console.cli.memory import user_store
 from specdeck.engine.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def bench(keys: Mapping[str, str | None], *, reference: str | None = None) -> Be
 def _store() -> Iterator[Checks]:
     from specdeck.engine.store.checks import Checks
 
-    with user_store() as store:
+    with open_user_store() as store:
         yield Checks(store)
 
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import click
 
+from specdeck.console.cli.common import open_user_store
 from specdeck.console.cli.engines import access
-from specdeck.console.cli.memory import past_checks
 from specdeck.console.cli.talk import emit, say, table
 from specdeck.engine.divergence import earlier
+from specdeck.engine.store.checks import Checks
 
 SHOWN = 30
 
@@ -17,7 +18,8 @@ SHOWN = 30
 def shown(options: dict[str, Any]) -> int:
     """Prints the table, or JSON; the engine need not run."""
     url = access(options["engine"]).url
-    found = earlier.lines(past_checks(url, options["limit"] or SHOWN))
+    with open_user_store() as store:
+        found = earlier.lines(Checks(store).history(url, options["limit"] or SHOWN))
     if options["as_json"]:
         emit([line.as_json() for line in found])
     elif found:

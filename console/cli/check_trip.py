@@ -2,78 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import Any
 
 from specdeck.console.cli.check_waits import waits
-from specdeck.console.cli.engines import Access, access
+from specdeck.console.cli.engines import Access, told_apart
 from specdeck.console.cli.operator import operator
-from specdeck.console.cli.set_asking import Record, applied
-from specdeck.console.cli.talk import say
+from specdeck.console.cli.output import log
+from specdeck.console.cli.set import request_change
+from specdeck.console.cli.set_outcome import Narrator
 from specdeck.engine.client.http import TOKEN_REMEDY
 from specdeck.engine.client.retry import Retry
-from specdeck.engine.control.protocol import Applied, Change
+from specdeck.engine.control.protocol import Change
 from specdeck.engine.errors import SpecdeckError, Unauthorized, UsageError
-
-if TYPE_CHECKING:
-    from specdeck.engine.control.observe import Outcome
-
-Options = dict[str, Any]
+from specdeck.engine.operations.change import ChangeApplied, format_undo
 
 
-async def armed(options: Options) -> None:
+@dataclass(frozen=True, slots=True)
+class Trip:
+    """What became of a breaker that was to be opened."""
+
+    breaker: str | None
+    """As the engine has it by now; None where it could not be opened."""
+    undo: str | None
+    """The command that resets it."""
+    error: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The value of `tripped` in `check --json`."""
+        return {"breaker": self.breaker, "undo": self.undo, "error": self.error}
+
+
+async def require_token(to: Access) -> None:
     """Raises Unauthorized where --trip could do nothing, before a check is made for it."""
-    if not options["trip"]:
-        return
-    client = _access(options).client()
+    client = to.client()
     try:
         if client.token() is None:
-            raise Unauthorized("--trip wants the engine's admin token", remedy=TOKEN_REMEDY)
+            raise Unauthorized("--trip requires the engine's admin token", remedy=TOKEN_REMEDY)
     finally:
         await client.close()
 
 
-async def tripped(options: Options, data: dict[str, Any]) -> dict[str, Any] | None:
-    """Opens the engine's breaker after a verdict of fail; what became of that.
+async def open_breaker(to: Access, reason: str, *, retry_s: float) -> Trip:
+    """Opens the engine's breaker after a verdict of fail, until somebody resets it.
 
-    None where it was not asked for, or there was no need. It stays open until somebody
-    resets it. An engine that refuses is told of and in `error`, and is no other exit
-    code: the verdict is a fail either way.
+    `reason` is the verdict's. An engine that refuses is told of and in `error`, and is no
+    other exit code: the verdict is a fail either way.
     """
-    if not options["trip"] or data["verdict"] != "fail":
-        return None
-    from specdeck.engine.control.observe import undo
-
-    to = _access(options)
-    reason = f"specdeck check: {data['reason']}"
-    change = Change(breaker="open", cause="divergence", reason=reason, who=operator())
-    record = Record(change, to)
-    # Not what was before: an open breaker is reset all the same.
-    reset = undo(to.url, {"breaker": "closed"})
-
-    def answered(applied: Applied) -> None:
-        record.answered(applied)
-        say(f"specdeck: the breaker is open, the engine runs target-only: `{reset}` resets it")
-
-    try:
-        retry = Retry(options["patience"], on_notice=waits)
-        outcome = await retry.answer(lambda: _opened(to, change, answered))
-    except SpecdeckError as error:
-        say(f"specdeck: the breaker is NOT open: {error.line()}")
-        return {"breaker": None, "undo": None, "error": error.line()}
-    record.observed(outcome)
-    return {"breaker": outcome.applied.get("breaker"), "undo": reset, "error": None}
-
-
-async def _opened(to: Access, change: Change, answered: Callable[[Applied], None]) -> Outcome:
-    try:
-        return await applied(to, change, answered)
-    except UsageError:  # an older plugin knows no cause: open by hand is open as well
-        return await applied(to, replace(change, cause=None), answered)
-
-
-def _access(options: Options) -> Access:
-    return access(
-        options["engine"], api_key_env=options["api_key_env"], token_file=options["token_file"]
+    change = Change(
+        breaker="open", cause="divergence", reason=f"specdeck check: {reason}", who=operator()
     )
+    # Not what was before: an open breaker is reset all the same.
+    reset = format_undo(to.url, {"breaker": "closed"})
+    retry = Retry(retry_s, on_notice=waits)
+    try:
+        try:
+            breaker = await retry.answer(lambda: _request(to, change, reset))
+        except UsageError:  # an older plugin knows no cause: open by hand is open as well
+            bare = replace(change, cause=None)
+            breaker = await retry.answer(lambda: _request(to, bare, reset))
+    except SpecdeckError as error:
+        log(f"specdeck: the breaker is NOT open: {error.line()}")
+        return Trip(None, None, error.line())
+    return Trip(breaker, reset)
+
+
+async def _request(to: Access, change: Change, reset: str) -> str | None:
+    """Makes the change and says so; the breaker as the engine has it."""
+    narrator, client = Narrator(change, to.url), to.client()
+    try:
+        async with told_apart(client):
+            async for event in request_change(to, client, change):
+                narrator.take(event)
+                if isinstance(event, ChangeApplied):
+                    log("specdeck: the breaker is open, the engine runs target-only: "
+                        f"`{reset}` resets it")  # fmt: skip
+    finally:
+        await client.close()
+    return narrator.outcome().applied.applied.get("breaker")

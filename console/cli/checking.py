@@ -16,7 +16,7 @@ import click
 
 from specdeck.console.cli.check_files import refuse_places, tried, written
 from specdeck.console.cli.check_stopped import Standing
-from specdeck.console.cli.check_trip import armed, tripped
+from specdeck.console.cli.check_trip import open_breaker, require_token
 from specdeck.console.cli.check_waits import waits
 from specdeck.console.cli.engines import Access, access
 from specdeck.console.cli.talk import emit, say
@@ -42,7 +42,7 @@ _TOLD_S = 10.0
 async def once(options: Options, prompts: PromptSet) -> int:
     """One check; its exit code."""
     gauges = _gauges(options)
-    await armed(options)
+    await _require_token(options)
     data = await _compared(options, prompts)
     unwritten = _told(options, data, prompts, gauges)
     return CODES[data["verdict"]] or unwritten
@@ -54,7 +54,7 @@ async def repeated(options: Options, prompts: PromptSet) -> int:
     Each reads the prompts anew: the file may be another one by then.
     """
     every, gauges = canary.seconds(options["every"]), _gauges(options)
-    await armed(options)
+    await _require_token(options)
     while True:
         began = time.monotonic()
         try:
@@ -90,7 +90,7 @@ async def sampled(options: Options, prompts: PromptSet) -> int:
     sampling = Sampling(
         options["samples"], tokens=options["max_tokens"], temperature=options["temperature"]
     )
-    await armed(options)
+    await _require_token(options)
     with _told_when_stopped(Standing(prompts.count, kept=False)) as standing:
         async with opened(options) as lab:
             with _store() as (store, _):
@@ -98,7 +98,7 @@ async def sampled(options: Options, prompts: PromptSet) -> int:
                 found = await distributions(lab, prompts, sampling, said=said)
                 data = found.as_json()
                 past = kept(lab, data, prompts, Checks(store), time.time())
-    data = {**data, "history": past.as_json(), "tripped": await tripped(options, data)}
+    data = {**data, "history": past.as_json(), "tripped": await _trip(options, data)}
     try:
         _shown(options, data, sampled_report.text)
     finally:
@@ -176,7 +176,26 @@ async def _compared(options: Options, prompts: PromptSet) -> dict[str, Any]:
     past = {"history": canary.history(runs).as_json(),
             "earlier": [line.as_json() for line in earlier.like(runs)]}  # fmt: skip
     data = {**outcome.as_json(), **past}
-    return {**data, "tripped": await tripped(options, data)}
+    return {**data, "tripped": await _trip(options, data)}
+
+
+async def _require_token(options: Options) -> None:
+    if options["trip"]:
+        await require_token(_serving(options))
+
+
+async def _trip(options: Options, data: dict[str, Any]) -> dict[str, Any] | None:
+    """What became of the breaker; None where it was not asked for, or there was no need."""
+    if not options["trip"] or data["verdict"] != "fail":
+        return None
+    trip = await open_breaker(_serving(options), data["reason"], retry_s=options["patience"])
+    return trip.as_json()
+
+
+def _serving(options: Options) -> Access:
+    return access(
+        options["engine"], api_key_env=options["api_key_env"], token_file=options["token_file"]
+    )
 
 
 def _told(

@@ -1,13 +1,22 @@
-"""What commands share: signals end their work in order, and how things stand is said."""
+"""What commands share: how a signal ends their work, and the user's store."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
-from collections.abc import Callable, Coroutine
-from typing import Any
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from specdeck.console.cli.output import log
+from specdeck.engine.errors import SpecdeckError
+from specdeck.engine.locations import locations
+
+if TYPE_CHECKING:
+    from specdeck.engine.store.database import Store
 
 INTERRUPTED = 130
 """The exit code of a command that a signal has ended."""
@@ -42,3 +51,30 @@ async def until_signal(
     if on_interrupt is not None:
         log(f"specdeck: interrupted: {on_interrupt()}")
     return INTERRUPTED
+
+
+@contextmanager
+def open_user_store() -> Iterator[Store]:
+    """The user's store; raises SpecdeckError when it cannot be used."""
+    from specdeck.engine.store.database import Store
+
+    with Store(locations(os.environ).store) as store:
+        yield store
+
+
+def note_start(config: Path, seconds: float) -> None:
+    """Remembers how long a start took; a store that cannot be used stops no engine."""
+    with suppress(SpecdeckError), open_user_store() as store:
+        from specdeck.engine.store.starts import Start, Starts, config_key
+
+        Starts(store).add(Start(time.time(), config_key(config), seconds))
+
+
+def read_last_start(config: Path) -> float | None:
+    """Seconds that the last start from this config took; None when there was none."""
+    with suppress(SpecdeckError), open_user_store() as store:
+        from specdeck.engine.store.starts import Starts, config_key
+
+        last = Starts(store).last(config_key(config))
+        return None if last is None else last.seconds
+    return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from specdeck.console.cli.memory import user_store
+from specdeck.console.cli.common import open_user_store
 from specdeck.console.cli.talk import say
 from specdeck.engine.errors import SpecdeckError
 
@@ -21,7 +21,7 @@ def note_fingerprint(seen: Fingerprint) -> None:
     from specdeck.engine.store.fingerprints import add
 
     try:
-        with user_store() as store:
+        with open_user_store() as store:
             add(store, seen)
     except SpecdeckError as error:
         say(f"specdeck: not noted in the history: {error.line()}")
@@ -31,5 +31,5 @@ def moments(*, url: str | None = None, number: int | None = None) -> tuple[Momen
     """What was noted, the newest first; raises SpecdeckError when it cannot be read."""
     from specdeck.engine.store.fingerprints import moments
 
-    with user_store() as store:
+    with open_user_store() as store:
         return moments(store, url=url, number=number)

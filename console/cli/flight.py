@@ -8,9 +8,9 @@ import signal
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
-from specdeck.console.cli.common import INTERRUPTED
+from specdeck.console.cli.audit import note_change
+from specdeck.console.cli.common import INTERRUPTED, note_start
 from specdeck.console.cli.engines import OWN_KEY, Access
-from specdeck.console.cli.memory import note_change, note_start
 from specdeck.console.cli.operator import operator, settings, themes
 from specdeck.console.cli.output import log
 from specdeck.console.cli.stop import Teller

@@ -6,9 +6,8 @@ import asyncio
 import os
 from typing import TYPE_CHECKING
 
-from specdeck.console.cli.common import until_signal
+from specdeck.console.cli.common import note_start, until_signal
 from specdeck.console.cli.engines import OWN_KEY, Access
-from specdeck.console.cli.memory import note_start
 from specdeck.console.cli.output import emit, log
 from specdeck.console.cli.stop import Teller
 from specdeck.console.cli.watch import hopeless

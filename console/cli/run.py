@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from specdeck.console.cli.memory import last_start
+from specdeck.console.cli.common import read_last_start
 from specdeck.console.cli.output import log
 from specdeck.engine.errors import ConfigError, Place, UsageError
 from specdeck.engine.locations import locations
@@ -92,7 +92,7 @@ def prepared(path: Path, *, port: Port | None, environment: Mapping[str, str]) -
         answers=answers,
         environment=environment,
         port=port,
-        last_elapsed=last_start(path),
+        last_elapsed=read_last_start(path),
         version=__version__,
     )
 

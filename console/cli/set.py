@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from specdeck.console.cli.engines import access, key_option, token_option
+from specdeck.console.cli.audit import UserAudit, print_history
+from specdeck.console.cli.common import until_signal
+from specdeck.console.cli.engines import Access, access, key_option, token_option, told_apart
 from specdeck.console.cli.numbers import Finite
 from specdeck.console.cli.operator import operator
-from specdeck.console.cli.set_asking import attended, begun, made
-from specdeck.console.cli.talk import emit, say
+from specdeck.console.cli.output import emit, log
+from specdeck.console.cli.set_outcome import Narrator, format_outcome
+from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.control.protocol import FALLBACKS, MODES, POLICIES, Change, Value
 from specdeck.engine.errors import UsageError
+from specdeck.engine.launch.attach import Attached
+from specdeck.engine.operations.change import ChangeEvent, make_change
+from specdeck.engine.operations.looks import poll
+from specdeck.engine.operations.trial import JudgedTrial, as_trial
 
 WORDS: dict[str, tuple[str, ...]] = {
     "mode": MODES,
@@ -76,35 +85,75 @@ def command(
     what the engine says, and what its counters show.
     """
     if history:
-        return _past(engine, assignments, as_json=as_json)
+        if assignments:
+            remedy = f"leave out {assignments[0]}"
+            raise UsageError("--history changes nothing", remedy=remedy)
+        return print_history(engine, as_json=as_json)
     if not assignments:
         raise click.UsageError("give what to set, such as k=3, or --history")
-    change = replace(asked(assignments), lease_s=lease, reason=reason, who=operator())
-    change = _tried(change, trial, detach=detach)
+    change = replace(parse(assignments), lease_s=lease, reason=reason, who=operator())
+    change = _as_trial(change, trial, detach=detach)
     to = access(engine, api_key_env=api_key_env, token_file=token_file)
-    ask = made if not change.judge else begun if detach else attended
-    outcome = ask(to, change)
+    narrator = Narrator(change, to.url, attended=change.judge and not detach)
+    work = _make(to, narrator, as_json=as_json)
+    return asyncio.run(until_signal(work, on_interrupt=narrator.standing))
+
+
+async def _make(to: Access, narrator: Narrator, *, as_json: bool) -> int:
+    """Makes the change or tries it, prints what became of it; the exit code."""
+    change, client = narrator.change, to.client()
+    try:
+        async with told_apart(client):
+            if change.judge:
+                await _try(to, client, narrator)
+            else:
+                async for event in request_change(to, client, change):
+                    narrator.take(event)
+    finally:
+        await client.close()
+    outcome = narrator.outcome()
     if as_json:
         emit(outcome.as_json())
     else:
-        click.echo(told(outcome.as_json()))
-    for notice in outcome.notices:
-        say(f"specdeck: {notice}")
-    if lease is not None:
-        say(f"specdeck: the engine takes this back by itself in {lease:g} s")
+        click.echo(format_outcome(outcome))
+    for line in narrator.later:
+        log(f"specdeck: {line}")
+    if change.lease_s is not None and not change.judge:
+        log(f"specdeck: the engine takes this back by itself in {change.lease_s:g} s")
     return 0
 
 
-def _past(engine: str, assignments: Sequence[str], *, as_json: bool) -> int:
-    """Shows what was changed before; raises UsageError when something is to be set as well."""
-    if assignments:
-        raise UsageError("--history changes nothing", remedy=f"leave out {assignments[0]}")
-    from specdeck.console.cli import set_history
+async def request_change(
+    to: Access, client: EngineClient, change: Change
+) -> AsyncGenerator[ChangeEvent, None]:
+    """Makes `change`, looks for it in the counters and writes the user's audit log."""
+    known = await client.state()
+    events = make_change(
+        Attached(client, name=to.name, armed=True), change,
+        known=known, looks=poll(client), audit=UserAudit(),
+    )  # fmt: skip
+    async with aclosing(events):
+        async for event in events:
+            yield event
 
-    return set_history.shown(engine, as_json=as_json)
+
+async def _try(to: Access, client: EngineClient, narrator: Narrator) -> None:
+    """Begins the trial and leaves it to the engine, or stays; cancelled, it is taken back."""
+    engine = Attached(client, name=to.name, armed=True)
+    trial = JudgedTrial(
+        engine, narrator.change, audit=UserAudit(),
+        on_notice=lambda waiting: log(f"specdeck: {waiting.line()}"),
+    )  # fmt: skip
+    try:
+        async for event in trial.attend() if narrator.attended else trial.detach():
+            narrator.take(event)
+    except asyncio.CancelledError:
+        if narrator.attended:
+            narrator.stopped = await asyncio.shield(trial.take_back())
+        raise
 
 
-def _tried(change: Change, trial: float | None, *, detach: bool) -> Change:
+def _as_trial(change: Change, trial: float | None, *, detach: bool) -> Change:
     """The change as a judged trial; raises UsageError on options that do not go together."""
     if trial is None:
         if detach:
@@ -114,17 +163,13 @@ def _tried(change: Change, trial: float | None, *, detach: bool) -> Change:
         raise UsageError("--trial and --lease exclude each other", remedy="give one of them")
     if change.breaker is not None:
         raise UsageError("the breaker is not tried", remedy="set it without --trial")
-    from specdeck.engine.control.attend import LEASE_S
-
-    # A trial gives up by itself when there is too little to measure, long before this.
-    lease = min(86_400.0, 4 * trial + 120) if detach else LEASE_S
-    return replace(change, judge=True, trial_s=trial, lease_s=lease)
+    return as_trial(change, trial_s=trial, attended=not detach)
 
 
-def asked(assignments: Sequence[str]) -> Change:
+def parse(assignments: Sequence[str]) -> Change:
     """The change that the words ask for; raises UsageError on nonsense.
 
-    >>> asked(["k=3", "mode=speculate", "goodput.margin=0.02"]).asked()
+    >>> parse(["k=3", "mode=speculate", "goodput.margin=0.02"]).asked()
     {'k': 3, 'mode': 'speculate', 'goodput.margin': 0.02}
     """
     found: dict[str, Any] = {}
@@ -178,59 +223,3 @@ def _word(name: str, value: str) -> str:
     near = difflib.get_close_matches(value, WORDS[name], n=1)
     remedy = f"did you mean {name}={near[0]}?" if near else f"give {' or '.join(WORDS[name])}"
     raise UsageError(f"there is no {name} {value!r}", remedy=remedy)
-
-
-def told(outcome: dict[str, Any]) -> str:
-    """The outcome for a person, one thing a line.
-
-    >>> print(told({"requested": {"k": 3}, "applied": {"k": 3}, "before": {"k": 5},
-    ...             "ack_ms": 12.14, "observed_k": 3.0, "observed_after_ms": 340,
-    ...             "undo": "specdeck set URL k=5"}))
-    requested  k=3
-    applied    k=3 (was k=5), after 12 ms
-    observed   3.00 draft tokens per draft, after 340 ms
-    undo       specdeck set URL k=5
-    """
-    trial = outcome.get("trial") or {}
-    lines = [f"requested  {_pairs(outcome['requested'])}", _made(outcome, trial)]
-    observed, after = outcome.get("observed_k"), outcome.get("observed_after_ms")
-    if observed is None:
-        lines.append("observed   –")
-    else:
-        when = "" if after is None else f", after {after:.0f} ms"
-        while_tried = " while on trial" if trial.get("state") == "reverted" else ""
-        lines.append(f"observed   {observed:.2f} draft tokens per draft{while_tried}{when}")
-    if trial:
-        reason = f": {trial['reason']}" if trial.get("reason") else ""
-        lines.append(f"trial      {trial['state']}{reason}")
-    if outcome.get("undo") and trial.get("state") not in ("reverted", "abandoned"):
-        lines.append(f"undo       {outcome['undo']}")
-    return "\n".join(lines)
-
-
-def _made(outcome: dict[str, Any], trial: dict[str, Any]) -> str:
-    """What the engine did: made the change, or tried it.
-
-    >>> tried = {"state": "reverted", "before": {"k": 2}, "after": {"k": 8}}
-    >>> _made({}, tried), _made({}, {**tried, "state": "abandoned"})
-    ('on trial   k=8, taken back: k=2 is in force again', 'on trial   k=8, never made: k=2 stayed')
-    """
-    state = trial.get("state")
-    if state in (None, "kept", "changed"):
-        return (
-            f"applied    {_pairs(outcome['applied'])} (was {_pairs(outcome['before'])})"
-            f", after {outcome['ack_ms']:.0f} ms"
-        )
-    before = _pairs(trial["before"])
-    what = {
-        "reverted": f"taken back: {before} is in force again",
-        "abandoned": f"never made: {before} stayed",
-    }
-    stands = what.get(state, f"not made yet: {before} is being measured")
-    return f"on trial   {_pairs(trial['after'])}, {stands}"
-
-
-def _pairs(knobs: dict[str, Any]) -> str:
-    from specdeck.engine.control.observe import spelled
-
-    return " ".join(f"{name}={spelled(value)}" for name, value in knobs.items())

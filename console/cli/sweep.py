@@ -12,9 +12,9 @@ from pathlib import Path
 
 import click
 
+from specdeck.console.cli.audit import note_change
 from specdeck.console.cli.common import until_signal
 from specdeck.console.cli.engines import Access, access, key_option, token_option, told_apart
-from specdeck.console.cli.memory import note_change
 from specdeck.console.cli.numbers import Finite
 from specdeck.console.cli.operator import operator
 from specdeck.console.cli.talk import duration, emit, say

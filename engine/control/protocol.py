@@ -65,6 +65,10 @@ FALLBACKS: tuple[Fallback, ...] = get_args(Fallback)
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 ORIGINS: tuple[Origin, ...] = get_args(Origin)
 
+STEPS_IN_FLIGHT = 3
+"""Steps after a change that may still verify drafts made before it: the drafts of one
+step are verified in the next, and asynchronous scheduling runs two steps ahead."""
+
 KNOBS = ("k", "mode", "fallback", "policy", "breaker")
 """What a change turns beside parameters, in the order in which they are told."""
 

@@ -14,7 +14,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from specdeck.engine.control.protocol import KNOBS, Applied, Change, EngineState
+from specdeck.engine.control.protocol import KNOBS, STEPS_IN_FLIGHT, Applied, Change, EngineState
 from specdeck.engine.errors import SpecdeckError, Unreachable
 from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.metrics.window import Window, between, has_restarted
@@ -28,10 +28,6 @@ IDLE_S = 1.0
 """How long an engine without a single request is watched before that is said."""
 SILENCE_S = 5.0
 """How long an engine may give no answer before its change is given up."""
-
-STEPS_IN_FLIGHT = 3
-"""Steps after a change that may still verify drafts made before it: the drafts of one
-step are verified in the next, and asynchronous scheduling runs two steps ahead."""
 
 SETTLED_S = 1.0
 """Drafts of varying length (n-gram, the last tokens of a request) are averaged this long."""

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from specdeck.console.cli.check_trip import tripped
+from specdeck.console.cli.check_trip import Trip, open_breaker
+from specdeck.console.cli.engines import Access
 from specdeck.console.cli.main import outcome
 from specdeck.engine.control.protocol import PREFIX, TOKEN_HEADER, Capability, EngineState
 from specdeck.engine.control.tuning import BreakerTuning, TrialTuning, Tuning
@@ -392,13 +393,10 @@ def test_a_trip_of_an_open_breaker_names_what_resets_it(
 ) -> None:
     knobs = {"before": {"breaker": "open"}, "applied": {"breaker": "open"}}
     engine.answers[f"{PREFIX}/control"] = (200, {**knobs, "version": 1, "step": 1})
-    options = {
-        "trip": True, "engine": engine.url, "api_key_env": None, "token_file": None,
-        "patience": 9.0,
-    }  # fmt: skip
-    found = asyncio.run(tripped(options, {"verdict": "fail", "reason": "2 of 9 differ"}))
+    found = asyncio.run(open_breaker(Access(engine.url), "2 of 9 differ", retry_s=9.0))
     reset = f"specdeck set {engine.url} breaker=closed"
-    assert found == {"breaker": "open", "undo": reset, "error": None}
+    assert found == Trip("open", reset)
+    assert found.as_json() == {"breaker": "open", "undo": reset, "error": None}
     assert f"`{reset}` resets it" in capsys.readouterr().err
     assert [reason for _, _, _, reason in audited(home, engine)] == [
         "specdeck check: 2 of 9 differ"

@@ -1,0 +1,104 @@
+"""The audit log in the user's store: what was changed from here, and `specdeck set --history`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from specdeck.console.cli.common import open_user_store
+from specdeck.console.cli.engines import access
+from specdeck.console.cli.output import emit, log, table
+
+if TYPE_CHECKING:
+    from specdeck.engine.store.audit import Action
+
+LISTED = 50
+HEAD = ("TIME (UTC)", "WHO", "CHANGE", "OBSERVED", "REASON", "UNDO")
+
+
+class UserAudit:
+    """Writes into the user's audit log; the store is open only while something is written.
+
+    Both methods raise SpecdeckError when it cannot be used.
+    """
+
+    def add(self, action: Action) -> int:
+        """Writes a change; the number of its entry, for `set_observed`."""
+        from specdeck.engine.store.audit import AuditLog
+
+        with open_user_store() as store:
+            return AuditLog(store).add(action)
+
+    def set_observed(self, entry: int, draft_tokens_per_draft: float) -> None:
+        """Adds to an entry what the counters showed after the change."""
+        from specdeck.engine.store.audit import AuditLog
+
+        with open_user_store() as store:
+            AuditLog(store).set_observed(entry, draft_tokens_per_draft)
+
+
+def note_change(action: Action) -> None:
+    """Writes a change; raises SpecdeckError when the store cannot be used."""
+    UserAudit().add(action)
+
+
+def list_changes(url: str, limit: int) -> tuple[Action, ...]:
+    """The changes of an engine, the newest first; raises SpecdeckError without a store."""
+    from specdeck.engine.store.audit import AuditLog
+
+    with open_user_store() as store:
+        return AuditLog(store).actions(url, limit)
+
+
+def print_history(engine: str, *, as_json: bool) -> int:
+    """Prints the changes that were made from here, the newest first; the engine need not run."""
+    url = access(engine).url
+    found = list_changes(url, LISTED)
+    if as_json:
+        emit([as_data(action) for action in found])
+    elif found:
+        click.echo(table(HEAD, map(format_cells, found)))
+    else:
+        log(f"specdeck: no change of {url} was made from here")
+    return 0
+
+
+def as_data(action: Action) -> dict[str, Any]:
+    """An entry as `set --history --json` prints it."""
+    found = asdict(action)
+    return {**found, "observed_k": found.pop("observed")}
+
+
+def format_cells(action: Action) -> tuple[str, ...]:
+    """A change for reading, as HEAD names it."""
+    return (
+        f"{datetime.fromtimestamp(action.t, UTC):%Y-%m-%d %H:%M:%S}",
+        action.who or "–",
+        format_difference(action.before, action.after),
+        "–" if action.observed is None else f"{action.observed:.2f}",
+        action.reason or "–",
+        action.undo,
+    )
+
+
+def format_difference(before: dict[str, Any], after: dict[str, Any]) -> str:
+    """What moved, and from where.
+
+    >>> format_difference({"k": 8, "policy": "goodput"}, {"k": 3, "policy": "fixed"})
+    'k 8 → 3, policy goodput → fixed'
+    >>> format_difference({"k": 3}, {"k": 3})
+    'k 3'
+    """
+    words = []
+    for name, value in after.items():
+        was = before.get(name)
+        words.append(f"{name} {_text(value)}" if was == value else
+                     f"{name} {_text(was)} → {_text(value)}")  # fmt: skip
+    return ", ".join(words) or "–"
+
+
+def _text(value: object) -> str:
+    return "–" if value is None else str(value)
