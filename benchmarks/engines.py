@@ -21,13 +21,13 @@ from specdeck.engine.client.engine_client import EngineClient, open_client
 from specdeck.engine.config import load as load_config
 from specdeck.engine.demo.load import PATIENCE, Load, run
 from specdeck.engine.demo.profiles import PROFILES
-from specdeck.engine.launch.argv import argv, environment
-from specdeck.engine.launch.ports import chosen
-from specdeck.engine.launch.start import deepened
-from specdeck.engine.locations import locations
+from specdeck.engine.launch.command import build_argv, build_environment
+from specdeck.engine.launch.launcher import deepen_target
+from specdeck.engine.launch.ports import find_free
 from specdeck.engine.metrics.page import parse
 from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.metrics.window import Window, between
+from specdeck.engine.paths import locations
 
 DEMO = Path(__file__).parents[1] / "sample_configs" / "demo.yaml"
 WARM_S = 2.0
@@ -54,16 +54,16 @@ def engine(*, plugin: bool = True, path: Path = DEMO, **arguments: Any) -> Itera
     """
     config = load_config(path)
     if config.deepen is not None:
-        config = deepened(config, locations(os.environ))
-    port = chosen("127.0.0.1", "auto")
+        config = deepen_target(config, locations(os.environ))
+    port = find_free("127.0.0.1")
     with tempfile.TemporaryDirectory(prefix="specdeck-bench-") as folder:
         token_file = Path(folder) / "token"
         token_file.write_text("benchmark")
         token_file.chmod(0o600)
-        variables = environment(config, os.environ, token_file=token_file)
+        variables = build_environment(config, os.environ, token_file=token_file)
         if not plugin:
             variables["VLLM_PLUGINS"] = ""
-        command = argv(config, python=sys.executable, host="127.0.0.1", port=port)
+        command = build_argv(config, python=sys.executable, host="127.0.0.1", port=port)
         for name, value in arguments.items():
             command += [f"--{name.replace('_', '-')}", str(value)]
         with (Path(folder) / "log").open("wb") as log:

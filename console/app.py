@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from specdeck.console.bench import Bench
     from specdeck.console.load import Load
     from specdeck.console.screens.startup import StartupScreen
+    from specdeck.engine.client.attach import MonitoredEngine
     from specdeck.engine.errors import SpecdeckError
     from specdeck.engine.fingerprint.book import Book
-    from specdeck.engine.launch.attach import FlownEngine
     from specdeck.engine.launch.progress import Progress
     from specdeck.engine.store.audit import Action
 
@@ -61,7 +61,7 @@ class Console(App[str]):
 
     def __init__(
         self,
-        engines: Sequence[FlownEngine],
+        engines: Sequence[MonitoredEngine],
         *,
         settings: Settings | None = None,
         progress: AsyncIterator[Progress] | None = None,
@@ -222,7 +222,7 @@ class Console(App[str]):
             self.leave()
 
 
-def _quit_dialog(engine: FlownEngine) -> Dialog:
+def _quit_dialog(engine: MonitoredEngine) -> Dialog:
     return Dialog(
         f"{engine.name} was started here. Stop it?",
         f"Left running, it serves on at {engine.url}, and "

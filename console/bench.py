@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from specdeck.engine.client.attach import MonitoredEngine
     from specdeck.engine.divergence.lab import Lab, Plan
     from specdeck.engine.divergence.prompts import Prompt, PromptSet
     from specdeck.engine.divergence.resolution import Calibration
-    from specdeck.engine.launch.attach import FlownEngine
     from specdeck.engine.store.checks import Checks
 
-Labs = Callable[["FlownEngine", str | None, "Plan"], AbstractAsyncContextManager["Lab"]]
+Labs = Callable[["MonitoredEngine", str | None, "Plan"], AbstractAsyncContextManager["Lab"]]
 """Both arms of an engine, against another at an address or against itself without drafts."""
 Memory = Callable[[], AbstractContextManager["Checks"]]
 

@@ -22,7 +22,7 @@ def loaded_by(statement: str) -> set[str]:
         ("import specdeck.engine.control.protocol", {"httpx", "pydantic", "yaml", "textual"}),
         ("import specdeck.console.cli.main", {"httpx", "textual", "torch", "pydantic", "vllm"}),
         ("import specdeck.console.app", {"torch", "vllm", "transformers"}),
-        ("import specdeck.engine.launch.argv", {"torch", "vllm", "textual"}),
+        ("import specdeck.engine.launch.command", {"torch", "vllm", "textual"}),
         ("import specdeck.engine.demo.load", {"torch", "vllm", "textual"}),
     ],
 )

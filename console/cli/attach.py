@@ -17,7 +17,7 @@ from specdeck.console.cli.run import wants_terminal
 from specdeck.engine.errors import ConfigError, Place, UsageError
 
 if TYPE_CHECKING:
-    from specdeck.engine.launch.attach import Attached
+    from specdeck.engine.client.attach import AttachedEngine
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ async def flown(wanted: Wanted) -> int:
 
 def opened(
     ours: Iterable[Access], reference: Access | None, *, control: bool
-) -> Sequence[Attached]:
+) -> Sequence[AttachedEngine]:
     """The engines, the reference last; nothing is asked of them yet."""
     from specdeck.console.cli.flight import attached
 

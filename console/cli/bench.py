@@ -15,8 +15,8 @@ from specdeck.console.cli.engines import access
 from specdeck.engine.errors import Unsupported
 
 if TYPE_CHECKING:
+    from specdeck.engine.client.attach import MonitoredEngine
     from specdeck.engine.divergence.lab import Lab, Plan
-    from specdeck.engine.launch.attach import FlownEngine
     from specdeck.engine.store.checks import Checks
 
 
@@ -24,11 +24,11 @@ def bench(keys: Mapping[str, str | None], *, reference: str | None = None) -> Be
     """For engines whose API keys are `keys`, by URL; a key is sent to no other engine."""
 
     @asynccontextmanager
-    async def labs(engine: FlownEngine, other: str | None, plan: Plan) -> AsyncIterator[Lab]:
+    async def labs(engine: MonitoredEngine, other: str | None, plan: Plan) -> AsyncIterator[Lab]:
+        from specdeck.engine.client.attach import AttachedEngine
         from specdeck.engine.divergence.lab import Engine, Lab
-        from specdeck.engine.launch.attach import Attached
 
-        if not isinstance(engine, Attached):
+        if not isinstance(engine, AttachedEngine):
             raise Unsupported(f"{engine.name} is a recording", remedy="attach to its engine")
         ours = Engine(engine.client, keys.get(engine.url))
         if other is None:

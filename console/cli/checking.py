@@ -25,7 +25,7 @@ from specdeck.engine.divergence import canary, earlier, report
 from specdeck.engine.divergence.lab import Engine, Lab, Plan, run
 from specdeck.engine.divergence.request import Settings
 from specdeck.engine.errors import ConfigError, EngineError, SpecdeckError, UsageError
-from specdeck.engine.locations import locations
+from specdeck.engine.paths import locations
 from specdeck.engine.store.checks import Checks
 
 if TYPE_CHECKING:

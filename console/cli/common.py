@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from specdeck.console.cli.output import log
 from specdeck.engine.errors import SpecdeckError
-from specdeck.engine.locations import locations
+from specdeck.engine.paths import locations
 
 if TYPE_CHECKING:
     from specdeck.engine.store.database import Store

@@ -11,8 +11,8 @@ import click
 
 from specdeck.console.cli.numbers import Finite
 from specdeck.console.cli.run import Port, port, prepared, wants_terminal
+from specdeck.engine.demo.load_process import PROFILES, LoadProcess
 from specdeck.engine.errors import SpecdeckError
-from specdeck.engine.launch.load import PROFILES, LoadProcess
 
 
 @click.command("demo")

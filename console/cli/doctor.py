@@ -77,10 +77,10 @@ def config(path: Path) -> list[Finding]:
 
 def machine() -> list[Finding]:
     """What is to be said of this machine."""
-    from specdeck.engine.launch.machine import gathered
+    from specdeck.engine.launch.machine import inspect_machine
     from specdeck.engine.launch.preflight import Finding, build_findings
 
-    here = gathered(os.environ)
+    here = inspect_machine(os.environ)
     found = list(build_findings(here))
     for gpu in here.gpus:
         free = f"{gpu.free / 2**30:.1f} of {gpu.total / 2**30:.1f} GiB free"

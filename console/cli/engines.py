@@ -13,7 +13,7 @@ import click
 
 from specdeck.engine.errors import Unsupported, UsageError
 from specdeck.engine.launch.registry import Record, Registry
-from specdeck.engine.locations import locations
+from specdeck.engine.paths import locations
 
 if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient

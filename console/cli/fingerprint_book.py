@@ -12,7 +12,7 @@ import click
 
 from specdeck.console.cli.engines import Access, access
 from specdeck.engine.launch.registry import Registry
-from specdeck.engine.locations import locations
+from specdeck.engine.paths import locations
 
 if TYPE_CHECKING:
     from specdeck.engine.config.config import Config

@@ -17,10 +17,10 @@ from specdeck.console.cli.stop import Teller
 
 if TYPE_CHECKING:
     from specdeck.console.app import Console
-    from specdeck.engine.launch.attach import Attached, FlownEngine
-    from specdeck.engine.launch.load import LoadProcess
+    from specdeck.engine.client.attach import AttachedEngine, MonitoredEngine
+    from specdeck.engine.demo.load_process import LoadProcess
+    from specdeck.engine.launch.launcher import Launch
     from specdeck.engine.launch.progress import Progress
-    from specdeck.engine.launch.start import Launch
 
 
 def aboard(launch: Launch, *, load: LoadProcess | None = None) -> int:
@@ -58,7 +58,7 @@ def aboard(launch: Launch, *, load: LoadProcess | None = None) -> int:
     if launch.record is None:
         return code
     if app.return_value == "stop":
-        asyncio.run(launch.stop(said=Teller(launch.record.name)))
+        asyncio.run(launch.stop(on_progress=Teller(launch.record.name)))
         log(f"{launch.record.name} is stopped")
     else:
         name = launch.record.name
@@ -66,7 +66,7 @@ def aboard(launch: Launch, *, load: LoadProcess | None = None) -> int:
     return code
 
 
-async def shown(app: Console, engines: Sequence[FlownEngine]) -> int:
+async def shown(app: Console, engines: Sequence[MonitoredEngine]) -> int:
     """Runs the console; the exit code, 130 when a signal ended it.
 
     A signal is handled as leaving is: the terminal is restored, and an engine that
@@ -102,23 +102,23 @@ async def with_load(launch: Launch, load: LoadProcess | None) -> AsyncIterator[P
         yield moment
 
 
-def started_here(launch: Launch) -> Attached:
+def started_here(launch: Launch) -> AttachedEngine:
     """The engine of a start that is to come; armed, since its starter owns it."""
+    from specdeck.engine.client.attach import AttachedEngine
     from specdeck.engine.client.engine_client import open_client
     from specdeck.engine.client.token import admin_token
-    from specdeck.engine.launch.attach import Attached
 
     token = admin_token({}, launch.token_file)
     asking = open_client(launch.url, api_key=os.environ.get(OWN_KEY) or None, token=token)
-    return Attached(asking, name=launch.name, armed=True, ended=launch.ended)
+    return AttachedEngine(asking, name=launch.name, armed=True, exit_error=launch.exit_error)
 
 
-def attached(to: Access, *, control: bool, name: str | None = None) -> Attached:
+def attached(to: Access, *, control: bool, name: str | None = None) -> AttachedEngine:
     """An engine that runs already; raises Unauthorized for control without a token."""
-    from specdeck.engine.launch.attach import Attached
+    from specdeck.engine.client.attach import AttachedEngine
 
     named = name or (to.record.name if to.record else None)
-    found = Attached(to.client(), name=named)
+    found = AttachedEngine(to.client(), name=named)
     if control:
         found.arm()
     return found

@@ -15,9 +15,9 @@ from specdeck.engine.errors import EngineError, Unauthorized
 
 if TYPE_CHECKING:
     from specdeck.console.cli.fingerprint_drift import Heard
-    from specdeck.engine.launch.load import LoadProcess
+    from specdeck.engine.demo.load_process import LoadProcess
+    from specdeck.engine.launch.launcher import Launch
     from specdeck.engine.launch.progress import Progress
-    from specdeck.engine.launch.start import Launch
 
 STAGES = {
     "environment": "looking at the machine",
@@ -46,7 +46,7 @@ async def flown(
     finally:
         if load is not None:
             load.close()
-        await launch.stop(said=Teller(launch.name))
+        await launch.stop(on_progress=Teller(launch.name))
 
 
 async def detached(launch: Launch) -> int:
@@ -57,7 +57,7 @@ async def detached(launch: Launch) -> int:
         ready = code == 0
     finally:
         if not ready:
-            await launch.stop(said=Teller(launch.name))
+            await launch.stop(on_progress=Teller(launch.name))
     if ready and launch.record is not None:
         from specdeck.console.cli.ps import as_data
 
@@ -124,7 +124,7 @@ async def samples(launch: Launch, interval: float, heard: Heard = lambda reading
     first = True
     try:
         async for reading in readings(client, every=interval):
-            ended = launch.ended()
+            ended = launch.exit_error()
             if ended is not None:
                 # What still answers at the URL is another engine.
                 if not reading.up:

@@ -7,7 +7,7 @@ import sys
 import click
 
 from specdeck.console.cli.engines import OWN_KEY, access, key_option
-from specdeck.engine.launch.load import PROFILES
+from specdeck.engine.demo.load_process import PROFILES
 
 
 @click.command("load")

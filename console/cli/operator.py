@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specdeck.engine.locations import locations
+from specdeck.engine.paths import locations
 
 if TYPE_CHECKING:
     from specdeck.console.settings import Settings

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 import click
 
 from specdeck.console.cli.output import duration, emit, log, table
-from specdeck.engine.launch import session
+from specdeck.engine.launch import process
 from specdeck.engine.launch.registry import Record, Registry, Unreadable
-from specdeck.engine.locations import locations
+from specdeck.engine.paths import locations
 
 
 @click.command("ps")
@@ -41,7 +41,7 @@ def as_data(entry: Record | Unreadable) -> Mapping[str, object]:
     if isinstance(entry, Unreadable):
         name = entry.path.stem
         return {"state": "unreadable", "name": name, "url": None, "reason": entry.reason}
-    pids = [process.pid for process in session.members(entry.leader)]
+    pids = [one.pid for one in process.members(entry.leader)]
     told = {k: v for k, v in entry.as_json().items() if k not in ("born", "boot", "schema")}
     return {"state": state(entry), **told, "processes": pids}
 
@@ -51,7 +51,7 @@ def state(record: Record) -> str:
     life = record.life()
     if life != "running" or record.ready is not None or record.port is None:
         return life
-    from specdeck.engine.launch.machine import port_taken
+    from specdeck.engine.launch.ports import port_taken
 
     # vLLM listens only once it can answer; asking the port needs no request.
     host = urlsplit(record.url).hostname or "127.0.0.1"

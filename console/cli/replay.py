@@ -50,8 +50,8 @@ async def shown(found: Recording, speed: float) -> int:
     from specdeck.console.app import Console
     from specdeck.console.cli import flight
     from specdeck.console.cli.operator import operator, settings, themes
-    from specdeck.engine.launch.replay import Replayed
+    from specdeck.engine.metrics.recording import ReplayedEngine
 
-    engines = [Replayed(found, url, speed=speed) for url in found.engines]
+    engines = [ReplayedEngine(found, url, speed=speed) for url in found.engines]
     app = Console(engines, settings=settings(), who=operator(), themes=themes())
     return await flight.shown(app, engines)

@@ -14,10 +14,10 @@ import click
 from specdeck.console.cli.common import read_last_start
 from specdeck.console.cli.output import log
 from specdeck.engine.errors import ConfigError, Place, UsageError
-from specdeck.engine.locations import locations
+from specdeck.engine.paths import locations
 
 if TYPE_CHECKING:
-    from specdeck.engine.launch.start import Launch
+    from specdeck.engine.launch.launcher import Launch
 
 Port = int | Literal["auto"]
 
@@ -71,8 +71,8 @@ def prepared(path: Path, *, port: Port | None, environment: Mapping[str, str]) -
     from specdeck import __version__
     from specdeck.console.cli.headless import answers
     from specdeck.engine.config.loader import load
+    from specdeck.engine.launch.launcher import Launch
     from specdeck.engine.launch.preflight import findings, raise_errors
-    from specdeck.engine.launch.start import Launch
 
     config = load(path)
     if config.model is None:

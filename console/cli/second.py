@@ -12,7 +12,7 @@ from specdeck.console.cli.headless import started
 from specdeck.console.cli.output import log
 from specdeck.console.cli.stop import Teller
 from specdeck.engine.errors import Unsupported
-from specdeck.engine.locations import locations
+from specdeck.engine.paths import locations
 
 
 @asynccontextmanager
@@ -25,8 +25,8 @@ async def second(ours: Access) -> AsyncIterator[Access]:
     from specdeck import __version__
     from specdeck.console.cli.headless import answers
     from specdeck.engine.config.loader import load
+    from specdeck.engine.launch.launcher import Launch
     from specdeck.engine.launch.preflight import findings, raise_errors
-    from specdeck.engine.launch.start import Launch
 
     if ours.record is None or ours.record.config is None:
         raise Unsupported(
@@ -52,4 +52,4 @@ async def second(ours: Access) -> AsyncIterator[Access]:
         assert launch.record is not None
         yield Access(launch.url, launch.record, ours.api_key)
     finally:
-        await launch.stop(said=Teller(launch.name))
+        await launch.stop(on_progress=Teller(launch.name))

@@ -20,10 +20,10 @@ from specdeck.console.cli.numbers import Finite
 from specdeck.console.cli.operator import operator
 from specdeck.console.cli.output import emit, log
 from specdeck.console.cli.set_outcome import Narrator, format_outcome
+from specdeck.engine.client.attach import AttachedEngine
 from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.control.protocol import FALLBACKS, MODES, POLICIES, Change, Value
 from specdeck.engine.errors import UsageError
-from specdeck.engine.launch.attach import Attached
 from specdeck.engine.operations.change import ChangeEvent, make_change
 from specdeck.engine.operations.looks import poll
 from specdeck.engine.operations.trial import JudgedTrial, as_trial
@@ -129,7 +129,7 @@ async def request_change(
     """Makes `change`, looks for it in the counters and writes the user's audit log."""
     known = await client.state()
     events = make_change(
-        Attached(client, name=to.name, armed=True), change,
+        AttachedEngine(client, name=to.name, armed=True), change,
         known=known, looks=poll(client), audit=UserAudit(),
     )  # fmt: skip
     async with aclosing(events):
@@ -139,7 +139,7 @@ async def request_change(
 
 async def _try(to: Access, client: EngineClient, narrator: Narrator) -> None:
     """Begins the trial and leaves it to the engine, or stays; cancelled, it is taken back."""
-    engine = Attached(client, name=to.name, armed=True)
+    engine = AttachedEngine(client, name=to.name, armed=True)
     trial = JudgedTrial(
         engine, narrator.change, audit=UserAudit(),
         on_notice=lambda waiting: log(f"specdeck: {waiting.line()}"),

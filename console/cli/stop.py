@@ -9,9 +9,9 @@ import click
 
 from specdeck.console.cli.output import emit, log
 from specdeck.engine.errors import EngineError, UsageError
-from specdeck.engine.launch import process, session
+from specdeck.engine.launch import launcher, process
 from specdeck.engine.launch.registry import Registry
-from specdeck.engine.locations import locations
+from specdeck.engine.paths import locations
 
 EVERY_S = 5.0
 """Between two lines of an engine that takes its time."""
@@ -26,12 +26,12 @@ def command(engine: str, as_json: bool) -> None:
     record = registry.find(engine)
     if record is None:
         raise UsageError(f"no engine {engine} that specdeck started", remedy="see `specdeck ps`")
-    if not session.members(record.leader):
+    if not process.members(record.leader):
         registry.clean()
         raise EngineError(f"{record.name} has ended already", remedy="see `specdeck ps`")
-    count = len(session.members(record.leader))
-    steps: list[process.Stopping] = []
-    asyncio.run(process.stop(record, registry, said=Teller(record.name, steps)))
+    count = len(process.members(record.leader))
+    steps: list[launcher.Stopping] = []
+    asyncio.run(launcher.stop(record, registry, on_progress=Teller(record.name, steps)))
     last = steps[-1]
     if as_json:
         said = {"name": record.name, "url": record.url, "processes": count}
@@ -53,12 +53,12 @@ def processes(count: int) -> str:
 class Teller:
     """Says on stderr how an engine's end goes: after a second, then every 5 s."""
 
-    def __init__(self, name: str, steps: list[process.Stopping] | None = None) -> None:
+    def __init__(self, name: str, steps: list[launcher.Stopping] | None = None) -> None:
         self._name = name
         self._steps = steps if steps is not None else []
         self._due = 1.0
 
-    def __call__(self, step: process.Stopping) -> None:
+    def __call__(self, step: launcher.Stopping) -> None:
         """Takes note of one moment."""
         self._steps.append(step)
         if step.left and step.elapsed >= self._due:

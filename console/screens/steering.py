@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from specdeck.console.bench import Bench
     from specdeck.console.load import Load
     from specdeck.console.screens.fingerprint_names import Names
+    from specdeck.engine.client.attach import MonitoredEngine
     from specdeck.engine.fingerprint.book import Book
-    from specdeck.engine.launch.attach import FlownEngine
     from specdeck.engine.metrics.reading import Reading
     from specdeck.engine.store.audit import Action
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 class Desk:
     """What the live screen works with."""
 
-    engines: tuple[FlownEngine, ...]
+    engines: tuple[MonitoredEngine, ...]
     owned: bool = False
     """Whether this console started the engine, so that control needs no question."""
     interval: float = 1.0
@@ -122,7 +122,7 @@ class SteeringScreen(Screen[None]):
         """A reading has been taken in; `before` is the track without it."""
 
     @property
-    def engine(self) -> FlownEngine:
+    def engine(self) -> MonitoredEngine:
         """The engine on the screen."""
         return self.desk.engines[self.selected]
 
@@ -286,13 +286,13 @@ class SteeringScreen(Screen[None]):
         self.tell("control armed: every change is recorded and can be undone", "accent")
 
 
-def _recorded(engine: FlownEngine) -> bool:
-    from specdeck.engine.launch.replay import Replayed
+def _recorded(engine: MonitoredEngine) -> bool:
+    from specdeck.engine.metrics.recording import ReplayedEngine
 
-    return isinstance(engine, Replayed)
+    return isinstance(engine, ReplayedEngine)
 
 
-def _arm_dialog(engine: FlownEngine, undo: str) -> Dialog:
+def _arm_dialog(engine: MonitoredEngine, undo: str) -> Dialog:
     return Dialog(
         f"Arm control of {engine.name}?",
         "This console did not start the engine, and others may rely on it. "

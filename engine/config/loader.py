@@ -25,7 +25,7 @@ from specdeck.engine.config.vllm_args import (
     shipped_table,
 )
 from specdeck.engine.config.yaml_source import Document, quote, read
-from specdeck.engine.locations import locations
+from specdeck.engine.paths import locations
 from specdeck.engine.policy.catalogue import block_of
 
 _OWN = frozenset(Settings.model_fields)

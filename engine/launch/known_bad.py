@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from specdeck.engine.config.methods import FIXED_K, is_mtp
-from specdeck.engine.launch.argv import SCHEDULE
+from specdeck.engine.launch.command import SCHEDULE
 from specdeck.engine.launch.situation import Situation
 
 _CPU_BLOCK = 32

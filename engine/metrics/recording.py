@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from specdeck.engine.control.protocol import PROTOCOL, EngineState
+from specdeck.engine.control.protocol import PROTOCOL, Applied, Change, EngineState
 from specdeck.engine.errors import ConfigError, EngineError, SpecdeckError, Unreachable, Unsupported
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.sample import Histogram, Sample, quantile
@@ -17,6 +19,8 @@ from specdeck.engine.metrics.window import Window
 
 Json = object
 """A value that `json.dumps` writes; NaN and infinities are not among them."""
+
+Sleep = Callable[[float], Awaitable[None]]
 
 
 def reading_as_json(reading: Reading) -> dict[str, Json]:
@@ -307,3 +311,39 @@ def _histogram(quantiles: Mapping[str, float | None] | None) -> Histogram | None
 def refusal() -> SpecdeckError:
     """Why nothing can be changed here."""
     return EngineError("this is a recording: nothing runs that could be changed")
+
+
+class ReplayedEngine:
+    """One engine of a recording in place of a live one, at `speed` times its own pace."""
+
+    armed = False
+    local = False
+
+    def __init__(
+        self, recording: Recording, url: str, *, speed: float = 1.0, sleep: Sleep = asyncio.sleep
+    ) -> None:
+        self._recording = recording
+        self._speed = speed
+        self._sleep = sleep
+        self.url = url
+        self.name = urlsplit(url).netloc or url
+
+    def arm(self) -> None:
+        """Raises EngineError: there is nothing to change."""
+        raise refusal()
+
+    async def readings(self, every: float) -> AsyncIterator[Reading]:
+        """The recorded readings, until they end; `every` is theirs, not the caller's."""
+        shown = self._recording.first
+        for reading in self._recording.readings(self.url):
+            if reading.t > shown:
+                await self._sleep((reading.t - shown) / self._speed)
+                shown = reading.t
+            yield reading
+
+    async def change(self, change: Change) -> Applied:
+        """Raises EngineError: there is nothing to change."""
+        raise refusal()
+
+    async def close(self) -> None:
+        """Nothing is held."""

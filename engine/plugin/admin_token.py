@@ -49,7 +49,7 @@ def _sound(path: Path) -> bool:
 def default_token_file(port: int, environment: Mapping[str, str]) -> Path:
     """Where an engine that specdeck did not start keeps its token.
 
-    The standard library's spelling of specdeck's state folder (engine.locations).
+    The standard library's spelling of specdeck's state folder (engine.paths).
 
     >>> default_token_file(8000, {"XDG_STATE_HOME": "/s"}).as_posix()
     '/s/specdeck/tokens/port-8000'

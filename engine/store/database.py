@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from specdeck.engine.errors import SpecdeckError, UsageError
-from specdeck.engine.locations import private
+from specdeck.engine.paths import private
 
 PATIENCE_S = 2.0
 """How long another process may hold the file before a write gives up."""

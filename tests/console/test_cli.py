@@ -14,8 +14,8 @@ import pytest
 from specdeck.console.cli.main import COMMANDS, outcome
 from specdeck.console.cli.stop import Teller
 from specdeck.engine.errors import SpecdeckError
-from specdeck.engine.launch import session
-from specdeck.engine.launch.process import Stopping
+from specdeck.engine.launch import process
+from specdeck.engine.launch.launcher import Stopping
 from specdeck.engine.launch.registry import Record, Registry
 
 Captured = pytest.CaptureFixture[str]
@@ -208,7 +208,7 @@ def registered(home: Path) -> Callable[..., Record]:
     """Puts a record of this very process into the registry."""
 
     def add(name: str = "demo", ready: float | None = 2.0) -> Record:
-        me = session.leader(os.getpid())
+        me = process.find_leader(os.getpid())
         assert me is not None
         record = Record(
             name=name,

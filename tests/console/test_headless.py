@@ -13,8 +13,8 @@ import pytest
 from specdeck.console.cli import headless
 from specdeck.engine.control.protocol import PREFIX
 from specdeck.engine.errors import StartFailed, Unauthorized
+from specdeck.engine.launch.launcher import Launch
 from specdeck.engine.launch.registry import Record
-from specdeck.engine.launch.start import Launch
 
 PAGE = (Path(__file__).parents[1] / "engine/metrics/pages/speculative.txt").read_text()
 KEY = "Bearer the-key"
@@ -54,7 +54,7 @@ class Flown:
 
     url: str
     record: Record
-    ended: Callable[[], StartFailed | None]
+    exit_error: Callable[[], StartFailed | None]
 
 
 def flown(url: str, folder: Path, ended: Callable[[], StartFailed | None]) -> Launch:

@@ -15,8 +15,7 @@ from specdeck.console.screens.live import LiveScreen
 from specdeck.console.widgets.charts import CurveBars
 from specdeck.console.widgets.text import Feed, Rows
 from specdeck.engine.errors import Unsupported
-from specdeck.engine.launch.replay import Replayed
-from specdeck.engine.metrics.recording import read_recording, reading_as_json
+from specdeck.engine.metrics.recording import ReplayedEngine, read_recording, reading_as_json
 
 if TYPE_CHECKING:
     from tests.console.conftest import Kit, MakeConsole
@@ -37,7 +36,7 @@ def replayed(kit: type[Kit], console: MakeConsole, tmp_path: Path) -> Callable[.
 
     def make(sleep: Callable[[float], Awaitable[None]] = instant) -> Console:
         found = read_recording(tape)
-        engines = [Replayed(found, url, sleep=sleep) for url in found.engines]
+        engines = [ReplayedEngine(found, url, sleep=sleep) for url in found.engines]
         return console(*engines)
 
     return make

@@ -17,7 +17,7 @@ from tests.support.command import Command
 from tests.support.http_engine import serve
 from tests.support.live_engine import LiveEngine
 
-from specdeck.engine.locations import locations
+from specdeck.engine.paths import locations
 
 WAIT_S = 300
 

@@ -14,9 +14,9 @@ import pytest
 
 from specdeck.console.app import Console
 from specdeck.console.bench import Bench
+from specdeck.engine.client.attach import MonitoredEngine
 from specdeck.engine.divergence.lab import Lab, Plan
 from specdeck.engine.errors import SpecdeckError
-from specdeck.engine.launch.attach import FlownEngine
 from specdeck.engine.store.checks import Checks
 from specdeck.engine.store.database import Store
 
@@ -63,7 +63,9 @@ def deck(fakes: Any, kit: type[Kit], console: MakeConsole, tmp_path: Path) -> Op
         held: list[Deck] = []
 
         @asynccontextmanager
-        async def labs(engine: FlownEngine, other: str | None, plan: Plan) -> AsyncIterator[Lab]:
+        async def labs(
+            engine: MonitoredEngine, other: str | None, plan: Plan
+        ) -> AsyncIterator[Lab]:
             one = held[0]
             one.asked.append((other, plan))
             if one.failure is not None:

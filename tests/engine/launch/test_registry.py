@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from specdeck.engine.errors import UsageError
-from specdeck.engine.launch import session
+from specdeck.engine.launch import process
 from specdeck.engine.launch.registry import Record, Registry, Unreadable, address
-from specdeck.engine.locations import locations
+from specdeck.engine.paths import locations
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def registry(tmp_path: Path) -> Registry:
 
 def record(name: str = "demo", port: int = 8000, **given: object) -> Record:
     """An engine that runs: this very process, were it a leader."""
-    me = session.leader(os.getpid())
+    me = process.find_leader(os.getpid())
     assert me is not None
     made = Record(
         name=name,

@@ -11,8 +11,8 @@ import pytest
 
 from specdeck.engine.config.loader import load
 from specdeck.engine.errors import UsageError
-from specdeck.engine.launch.start import Launch
-from specdeck.engine.locations import locations
+from specdeck.engine.launch.launcher import Launch
+from specdeck.engine.paths import locations
 
 
 async def yes(_: str) -> bool:
@@ -80,8 +80,8 @@ async def test_the_port_of_an_engine_that_is_starting_is_refused(
 async def test_an_engine_that_was_killed_says_how_it_ended(launch: Launch) -> None:
     async for moment in launch.progress():
         if moment.stage == "process" and moment.failed is None and launch.record is not None:
-            assert launch.ended() is None
+            assert launch.exit_error() is None
             os.kill(launch.record.leader.pid, signal.SIGKILL)
-    end = launch.ended()
+    end = launch.exit_error()
     assert "the engine ended: it was killed by SIGKILL" in str(end)
-    assert launch.ended() is end
+    assert launch.exit_error() is end

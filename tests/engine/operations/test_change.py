@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from specdeck.engine.client.attach import AttachedEngine
 from specdeck.engine.client.engine_client import EngineClient, open_client
 from specdeck.engine.control.protocol import Applied, Change, EngineState
 from specdeck.engine.errors import (
@@ -21,7 +22,6 @@ from specdeck.engine.errors import (
     Unreachable,
     Unsupported,
 )
-from specdeck.engine.launch.attach import Attached
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.scrape import Scraper
 from specdeck.engine.operations.change import (
@@ -147,7 +147,7 @@ class Engine:
         """Makes a change as the command line does: it asks for every look."""
         asking = asking or self.client()
         return make_change(
-            Attached(asking, name="demo", armed=True),
+            AttachedEngine(asking, name="demo", armed=True),
             change,
             known=self.state,
             looks=poll(asking, clock=self.clock, sleep=self.sleep),
@@ -320,7 +320,7 @@ async def console(
     """
     asking, feed, events = engine.client(), ReadingFeed(), list[ChangeEvent]()
     scraper = Scraper(asking, clock=engine.clock, wall=engine.clock)
-    armed = Attached(asking, name="demo", armed=True)
+    armed = AttachedEngine(asking, name="demo", armed=True)
     tasks = []
 
     async def make(change: Change) -> None:

@@ -12,11 +12,11 @@ from typing import Any
 import httpx
 import pytest
 
+from specdeck.engine.client.attach import AttachedEngine
 from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.control.protocol import Change
 from specdeck.engine.control.tuning import BreakerTuning, TrialTuning, Tuning
 from specdeck.engine.errors import EngineError, SpecdeckError, Unreachable
-from specdeck.engine.launch.attach import Attached
 from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.operations.change import NotRecorded
 from specdeck.engine.operations.trial import (
@@ -130,7 +130,7 @@ class Engine:
         asking = EngineClient(http, url=URL, token=lambda: "t")
         options = {"clock": self.clock, "wall": lambda: 1000.0, "sleep": self.sleep} | more
         return JudgedTrial(
-            Attached(asking, name="demo", armed=True), CHANGE, audit=self.log, **options
+            AttachedEngine(asking, name="demo", armed=True), CHANGE, audit=self.log, **options
         )
 
     async def attended(

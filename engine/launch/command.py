@@ -17,7 +17,7 @@ from specdeck.engine.control.protocol import (
     TIERS_VARIABLE,
     TOKEN_FILE_VARIABLE,
 )
-from specdeck.engine.launch.build import Build, detected
+from specdeck.engine.launch.machine import Build, detect_build
 
 SCHEDULE = "num_speculative_tokens_per_batch_size"
 PLUGIN = "specdeck"
@@ -37,7 +37,7 @@ _PLUGIN_GROUPS = (
 """Groups whose plugins vLLM loads when VLLM_PLUGINS is not set; its endpoint plugins are not."""
 
 
-def argv(
+def build_argv(
     config: Config,
     *,
     python: str,
@@ -55,7 +55,7 @@ def argv(
     args = engine_arguments(config, gpu=gpu, environment=environment or {})
     words = [python, "-m", _MODULE]
     for name, value in (args | {"host": host, "port": port}).items():
-        words += flags(name, value, config.arguments.engine.get(name, Argument()))
+        words += format_flags(name, value, config.arguments.engine.get(name, Argument()))
     return words
 
 
@@ -119,14 +119,14 @@ def schedule(k_max: int, max_num_seqs: int) -> list[list[int]]:
     return [[size, room if size == last else size, k] for size, k in enumerate(depths, start=1)]
 
 
-def flags(name: str, value: object, argument: Argument) -> Iterator[str]:
+def format_flags(name: str, value: object, argument: Argument) -> Iterator[str]:
     """The words of one argument as vLLM's parser wants them.
 
-    >>> list(flags("max_num_seqs", 8, Argument("int")))
+    >>> list(format_flags("max_num_seqs", 8, Argument("int")))
     ['--max-num-seqs', '8']
-    >>> list(flags("enforce_eager", False, Argument("bool")))
+    >>> list(format_flags("enforce_eager", False, Argument("bool")))
     ['--no-enforce-eager']
-    >>> list(flags("speculative_config", {"method": "ngram"}, Argument("json")))
+    >>> list(format_flags("speculative_config", {"method": "ngram"}, Argument("json")))
     ['--speculative-config', '{"method": "ngram"}']
     """
     flag = f"--{name.replace('_', '-')}"
@@ -162,7 +162,7 @@ def _word(value: object) -> str:
     return json.dumps(value) if isinstance(value, dict | list) else str(value)
 
 
-def environment(
+def build_environment(
     config: Config,
     base: Mapping[str, str],
     *,
@@ -182,7 +182,7 @@ def environment(
         **base,
         TOKEN_FILE_VARIABLE: str(token_file),
     }
-    if (build or detected()).kind == "cpu":
+    if (build or detect_build()).kind == "cpu":
         found.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     if block := config.orchestration.model_dump(exclude_none=True, exclude={"graphs_per_k"}):
         found[ORCHESTRATION_VARIABLE] = json.dumps(block)

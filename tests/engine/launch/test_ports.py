@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from specdeck.engine.launch import session
-from specdeck.engine.launch.sockets import listens
+from specdeck.engine.launch import process
+from specdeck.engine.launch.ports import listens
 
 SERVER = (
     "import socket, sys\n"
@@ -20,7 +20,7 @@ SERVER = (
 
 
 @pytest.fixture
-def server() -> Iterator[tuple[session.Leader, int]]:
+def server() -> Iterator[tuple[process.Leader, int]]:
     """A process that leads a session and listens."""
     with subprocess.Popen(
         [sys.executable, "-c", SERVER],
@@ -31,13 +31,13 @@ def server() -> Iterator[tuple[session.Leader, int]]:
     ) as popen:
         assert popen.stdout is not None
         port = int(popen.stdout.readline())
-        leader = session.leader(popen.pid)
+        leader = process.find_leader(popen.pid)
         assert leader is not None
         yield leader, port
         popen.kill()
 
 
-def test_a_session_listens_on_its_own_port_only(server: tuple[session.Leader, int]) -> None:
+def test_a_session_listens_on_its_own_port_only(server: tuple[process.Leader, int]) -> None:
     leader, port = server
     assert listens(leader, port) is True
     with socket.create_server(("127.0.0.1", 0)) as mine:
@@ -45,14 +45,14 @@ def test_a_session_listens_on_its_own_port_only(server: tuple[session.Leader, in
 
 
 def test_a_port_that_another_session_serves_is_not_an_engines_own(
-    server: tuple[session.Leader, int],
+    server: tuple[process.Leader, int],
 ) -> None:
     _, port = server
-    other = session.Leader(os.getpid() + 10**7, 1, session.boot())
+    other = process.Leader(os.getpid() + 10**7, 1, process.boot())
     assert listens(other, port) is False
 
 
-def test_a_port_without_a_listener_tells_nothing(server: tuple[session.Leader, int]) -> None:
+def test_a_port_without_a_listener_tells_nothing(server: tuple[process.Leader, int]) -> None:
     leader, _ = server
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))

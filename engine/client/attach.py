@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Gpus = Callable[[], tuple[Gpu, ...] | None]
 
 
-class FlownEngine(Protocol):
+class MonitoredEngine(Protocol):
     """What a console flies: a live engine, a recording, or a list in a test."""
 
     @property
@@ -55,7 +55,7 @@ class FlownEngine(Protocol):
         """Lets go of connections; the engine goes on."""
 
 
-class Attached:
+class AttachedEngine:
     """A live engine, read-only until it is armed."""
 
     def __init__(
@@ -64,14 +64,14 @@ class Attached:
         *,
         name: str | None = None,
         armed: bool = False,
-        ended: Callable[[], EngineError | None] = lambda: None,
+        exit_error: Callable[[], EngineError | None] = lambda: None,
         gpus: Gpus = read_gpus,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """`ended` says how the process behind the URL ended; None while it runs or is not ours."""
+        """`exit_error` says how the process ended; None while it runs or is not ours."""
         self._client = client
-        self._ended = ended
+        self._exit_error = exit_error
         self.name = name or urlsplit(client.url).netloc
         self.armed = armed
         self._gpus: Gpus | None = gpus if is_local(client.url) else None
@@ -105,7 +105,7 @@ class Attached:
         looks = readings(self._client, every=every, clock=self._clock, wall=self._wall)
         async with aclosing(looks) as stream:
             async for reading in stream:
-                gone = self._ended()
+                gone = self._exit_error()
                 if gone is not None:
                     # What still answers at the URL is another engine.
                     yield Reading(reading.t, self.url, error=gone, control_error=gone)
@@ -123,7 +123,7 @@ class Attached:
             raise Unsupported(
                 f"{self.name} is attached read-only", remedy="arm it, or attach with --control"
             )
-        if (gone := self._ended()) is not None:
+        if (gone := self._exit_error()) is not None:
             raise gone
         self._token()
         return await self._client.put(change)
@@ -157,7 +157,7 @@ def attach(
     api_key: str | None = None,
     token: TokenSource | None = None,
     control: bool = False,
-) -> Attached:
+) -> AttachedEngine:
     """The engine that `url` means, however it is spelt; nothing is asked of it yet.
 
     Raises UsageError for a URL that is none, and Unauthorized for `control` without a
@@ -167,7 +167,9 @@ def attach(
     from specdeck.engine.client.token import no_token
 
     base = engine_url(url)
-    attached = Attached(open_client(base, api_key=api_key, token=token or no_token), name=name)
+    attached = AttachedEngine(
+        open_client(base, api_key=api_key, token=token or no_token), name=name
+    )
     if control:
         attached.arm()
     return attached

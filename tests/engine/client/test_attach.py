@@ -7,10 +7,10 @@ from typing import Any
 import httpx
 import pytest
 
+from specdeck.engine.client.attach import AttachedEngine, MonitoredEngine, attach
 from specdeck.engine.client.engine_client import open_client
 from specdeck.engine.control.protocol import Change, EngineState
 from specdeck.engine.errors import StartFailed, Unauthorized, Unsupported, UsageError
-from specdeck.engine.launch.attach import Attached, FlownEngine, attach
 from specdeck.engine.metrics.reading import Gpu
 
 LOCAL, REMOTE = "http://127.0.0.1:8000", "http://gpu-1:8000"
@@ -29,12 +29,12 @@ def of(
     url: str = LOCAL,
     token: str | None = "secret",
     **more: Any,
-) -> Attached:
+) -> AttachedEngine:
     source = open_client(url, token=lambda: token, transport=httpx.MockTransport(answer))
-    return Attached(source, **more)
+    return AttachedEngine(source, **more)
 
 
-def flown(engine: FlownEngine) -> str:
+def flown(engine: MonitoredEngine) -> str:
     return engine.name
 
 
@@ -111,7 +111,7 @@ async def test_attaching_normalises_the_url_and_asks_nothing() -> None:
 
 async def test_another_engine_at_the_url_is_not_taken_for_the_one_that_ended() -> None:
     gone = StartFailed("the engine ended: it was ended by SIGKILL")
-    engine = of(lambda _: httpx.Response(200, text=""), armed=True, ended=lambda: gone)
+    engine = of(lambda _: httpx.Response(200, text=""), armed=True, exit_error=lambda: gone)
     async with aclosing(engine.readings(0.0)) as readings:
         reading = await anext(readings)
     assert (reading.up, reading.error) == (False, gone)

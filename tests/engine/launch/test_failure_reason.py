@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from specdeck.engine.launch.reason import reason
+from specdeck.engine.launch.failure_reason import find_reason
 
 LOGS = Path(__file__).parent / "logs"
 
@@ -26,12 +26,12 @@ SAID = {
 
 @pytest.mark.parametrize("name", SAID)
 def test_a_recorded_failure_gives_the_engines_own_reason(name: str) -> None:
-    assert reason((LOGS / f"{name}.txt").read_text(), 1).startswith(SAID[name])
+    assert find_reason((LOGS / f"{name}.txt").read_text(), 1).startswith(SAID[name])
 
 
 @pytest.mark.parametrize("name", SAID)
 def test_a_reason_is_one_readable_line(name: str) -> None:
-    said = reason((LOGS / f"{name}.txt").read_text(), 1)
+    said = find_reason((LOGS / f"{name}.txt").read_text(), 1)
     assert "\n" not in said
     assert len(said) <= 260
 
@@ -50,7 +50,7 @@ def test_an_assertion_without_words_shows_its_code_and_place() -> None:
         '(APIServer pid=5)   File "/v/core_client.py", line 9, in wait\n'
         "(APIServer pid=5) RuntimeError: Engine core initialization failed. See root cause above.\n"
     )
-    assert reason(log, 1) == "AssertionError at assert k == self.k (suffix.py:43)"
+    assert find_reason(log, 1) == "AssertionError at assert k == self.k (suffix.py:43)"
 
 
 def test_gpu_memory_that_runs_out_is_named() -> None:
@@ -59,7 +59,7 @@ def test_gpu_memory_that_runs_out_is_named() -> None:
         '(EngineCore pid=7)   File "/v/model.py", line 1, in load\n'
         "(EngineCore pid=7) torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB.\n"
     )
-    assert reason(log, 1).startswith("OutOfMemoryError: CUDA out of memory.")
+    assert find_reason(log, 1).startswith("OutOfMemoryError: CUDA out of memory.")
 
 
 def test_a_plugin_that_was_skipped_is_no_reason() -> None:
@@ -68,7 +68,7 @@ def test_a_plugin_that_was_skipped_is_no_reason() -> None:
         '  File "/v/plugins.py", line 69, in load\nModuleNotFoundError: No module named other\n'
         "(APIServer pid=5) INFO 11-21 08:44:58 [a.py:1] Using max model len 256\n"
     )
-    assert reason(log, 3) == "it ended with exit code 3 after: Using max model len 256"
+    assert find_reason(log, 3) == "it ended with exit code 3 after: Using max model len 256"
 
 
 def test_what_was_raised_from_an_accident_of_code_tells_more() -> None:
@@ -78,9 +78,9 @@ def test_what_was_raised_from_an_accident_of_code_tells_more() -> None:
         'Traceback (most recent call last):\n  File "a.py", line 2, in f\n'
         "ValueError: no method called eagle9\n"
     )
-    assert reason(log) == "no method called eagle9"
+    assert find_reason(log) == "no method called eagle9"
 
 
 def test_an_engine_that_was_killed_says_so() -> None:
-    assert "SIGKILL" in reason("INFO 11-21 08:44:58 [a.py:1] loading\n", -9)
-    assert "SIGSEGV" in reason("", -11)
+    assert "SIGKILL" in find_reason("INFO 11-21 08:44:58 [a.py:1] loading\n", -9)
+    assert "SIGSEGV" in find_reason("", -11)

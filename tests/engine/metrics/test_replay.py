@@ -7,9 +7,8 @@ import pytest
 
 from specdeck.engine.control.protocol import Change
 from specdeck.engine.errors import EngineError
-from specdeck.engine.launch.replay import Replayed
 from specdeck.engine.metrics.reading import Reading
-from specdeck.engine.metrics.recording import read_recording, reading_as_json
+from specdeck.engine.metrics.recording import ReplayedEngine, read_recording, reading_as_json
 from specdeck.engine.metrics.sample import Sample
 
 URL = "http://127.0.0.1:8000"
@@ -29,13 +28,13 @@ async def test_it_keeps_the_recorded_pace(tape: Path) -> None:
     async def sleep(seconds: float) -> None:
         waited.append(seconds)
 
-    engine = Replayed(read_recording(tape), URL, speed=2.0, sleep=sleep)
+    engine = ReplayedEngine(read_recording(tape), URL, speed=2.0, sleep=sleep)
     assert [reading.t async for reading in engine.readings(1.0)] == [10.0, 11.0, 14.0]
     assert waited == [0.5, 1.5]
 
 
 async def test_nothing_can_be_changed(tape: Path) -> None:
-    engine = Replayed(read_recording(tape), URL)
+    engine = ReplayedEngine(read_recording(tape), URL)
     with pytest.raises(EngineError, match="recording"):
         engine.arm()
     with pytest.raises(EngineError, match="recording"):

@@ -1,0 +1,435 @@
+"""Starts an engine so that no console's death loses it, follows its start, and ends all of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal
+from urllib.parse import urlsplit
+
+from specdeck.engine.config.config import Config
+from specdeck.engine.errors import EngineError, StartFailed, UsageError
+from specdeck.engine.launch import command, ports, process
+from specdeck.engine.launch.failure_reason import find_reason
+from specdeck.engine.launch.machine import detect_build
+from specdeck.engine.launch.progress import LogTail, Progress, Stage, follow
+from specdeck.engine.launch.registry import Record, Registry, port_conflict, slug
+from specdeck.engine.paths import Locations, private
+from specdeck.engine.plugin.admin_token import write_token
+
+Answers = Callable[[str], Awaitable[bool]]
+"""Asks the server at a URL whether it is up."""
+
+_GATE = 'IFS= read -r go && exec "$@" </dev/null'
+"""The engine's process waits for a word before it becomes the engine.
+
+The word is given once the engine is registered. A console that is killed before that
+closes the pipe, `read` fails and the process ends: there is no moment at which an
+engine runs and nobody can find it. `exec` keeps pid, session and birth.
+"""
+
+KEPT_LOGS = 30
+
+SERVING_GRACE_S = 15.0
+STARTING_GRACE_S = 3.0
+"""A server that still waits for its engine core ignores SIGTERM, and has nobody to serve."""
+ORPHANS_GRACE_S = 2.0
+"""Workers of a dead server: there is no request left to finish."""
+HANGS_S = 10.0
+"""A process that outlives SIGKILL so long hangs in the kernel."""
+
+
+class Launch:
+    """Starts the engine of one config; `progress` does the work while it is iterated.
+
+    Raises UsageError when the port is taken, or taken by the time the process begins.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        locations: Locations,
+        answers: Answers,
+        environment: Mapping[str, str] | None = None,
+        port: int | Literal["auto"] | None = None,
+        last_elapsed: float | None = None,
+        version: str | None = None,
+        python: str = sys.executable,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.config = config
+        self.record: Record | None = None
+        """The engine's own record; None before there is a process."""
+        self.failed: Progress | None = None
+        """The moment at which the start failed."""
+        self.token_file = token_path(locations)
+        """Where the engine's admin token will lie."""
+        self._host = config.host or "127.0.0.1"
+        wanted = config.port if port is None else port
+        self._registry = Registry(locations.engines)
+        self._port = choose_port(self._host, 8000 if wanted is None else wanted, self._registry)
+        self.url = url(self._host, self._port)
+        """Where the engine will answer."""
+        self.name = config.served_name or config.path.stem
+        """What people call it; the registry may have to add a number."""
+        self._locations = locations
+        self._answers = answers
+        self._environment = os.environ if environment is None else environment
+        self._last_elapsed = last_elapsed
+        self._version = version
+        self._python = python
+        self._clock = clock
+        self._now = now
+        self._started: Started | None = None
+        self._ending: StartFailed | None = None
+
+    async def progress(self) -> AsyncIterator[Progress]:
+        """Every moment of the start; the last one is ready or failed.
+
+        A start that fails has ended everything it began when its last moment comes.
+        Raises StartFailed when there is not even a process.
+        """
+        began = self._clock()
+        yield self._moment("environment", began)
+        if self.config.deepen is not None:
+            yield self._moment("weights", began)
+            self.config = await asyncio.to_thread(deepen_target, self.config, self._locations)
+        yield self._moment("process", began)
+        self._started = self._start()
+        self.record = self._started.record
+        async for moment in follow(
+            Path(self.record.log),
+            exit_code=self.exit_code,
+            answers=self._answered,
+            began=began,
+            last_elapsed=self._last_elapsed,
+            clock=self._clock,
+        ):
+            if moment.failed is not None:
+                self.failed = moment
+                await self.stop(grace_s=0.0)
+            elif moment.ready:
+                self.record = replace(self.record, ready=self._now())
+                self._registry.update(self.record)
+            yield moment
+
+    def exit_code(self) -> int | None:
+        """How the engine's server ended; None while it runs and before it was started."""
+        return self._started.exit_code() if self._started else None
+
+    async def stop(
+        self,
+        *,
+        grace_s: float | None = None,
+        on_progress: Callable[[Stopping], None] = lambda _: None,
+    ) -> None:
+        """Ends every process of the engine; without effect when there is none."""
+        if self.record is not None:
+            await stop(self.record, self._registry, grace_s=grace_s, on_progress=on_progress)
+
+    def failure(self) -> StartFailed:
+        """Why the start failed, for one line on a terminal."""
+        assert self.failed is not None
+        log = f"the whole log is {self.failed.log_path}"
+        return StartFailed(f"the engine did not start: {self.failed.failed}", remedy=log)
+
+    def exit_error(self) -> StartFailed | None:
+        """How an engine that was ready came to its end; None while it runs."""
+        code = self.exit_code()
+        if code is None or self.record is None:
+            return None
+        if self._ending is None:
+            log = Path(self.record.log)
+            why = find_reason(LogTail(log).text(), code)
+            self._ending = StartFailed(f"the engine ended: {why}", remedy=f"the whole log is {log}")
+        return self._ending
+
+    async def _answered(self) -> bool:
+        """Whether this very engine answers, and not another one at its URL."""
+        assert self.record is not None
+        if not await self._answers(self.url):
+            return False
+        return ports.listens(self.record.leader, self._port) is not False
+
+    def _start(self) -> Started:
+        build = detect_build()
+        environment = command.build_environment(
+            self.config, self._environment, token_file=self.token_file, build=build
+        )
+        asked = Command(
+            argv=command.build_argv(
+                self.config,
+                python=self._python,
+                host=self._host,
+                port=self._port,
+                gpu=build.kind == "gpu",
+                environment=environment,
+            ),
+            environment=environment,
+            name=self.name,
+            url=self.url,
+            token_file=self.token_file,
+            config=str(self.config.path.absolute()),
+            model=self.config.served_name,
+            version=self._version,
+        )
+        return start(asked, registry=self._registry, locations=self._locations, clock=self._now)
+
+    def _moment(self, stage: Stage, began: float) -> Progress:
+        return Progress(stage, self._clock() - began, self._last_elapsed)
+
+
+def url(host: str, port: int) -> str:
+    """Where a client on this machine reaches a server that listens on `host`.
+
+    >>> url("0.0.0.0", 8000), url("::1", 80)
+    ('http://127.0.0.1:8000', 'http://[::1]:80')
+    """
+    reached = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{reached}]:{port}" if ":" in reached else f"http://{reached}:{port}"
+
+
+def deepen_target(config: Config, locations: Locations) -> Config:
+    """`config` with its target made as deep as it asks for; blocks while the files are written."""
+    from specdeck.engine.demo import deepen
+
+    assert config.deepen is not None
+    assert config.model is not None
+    source, layers = Path(config.model), config.deepen.layers
+    destination = private(locations.models) / f"{source.name}-{layers}-layers"
+    try:
+        made = deepen.deepen_model(source, layers, destination)
+    except (OSError, ValueError, KeyError) as error:
+        raise StartFailed(f"{source}: cannot be deepened: {error}") from error
+    names = config.engine_args.get("served_model_name") or [source.name]
+    arguments = {**config.engine_args, "model": str(made), "served_model_name": names}
+    return replace(config, engine_args=MappingProxyType(arguments), deepen=None)
+
+
+def choose_port(host: str, wanted: int | Literal["auto"], registry: Registry) -> int:
+    """The port to start on: `wanted`, or any free one for 0 and `auto`.
+
+    Raises UsageError when the port is taken, naming by whom: an engine in the registry,
+    which may not listen yet, or whoever the kernel tells of.
+    """
+    if wanted in (0, "auto"):
+        return ports.find_free(host, is_reserved=lambda port: registry.holder(port) is not None)
+    assert isinstance(wanted, int)
+    if holder := registry.holder(wanted):
+        raise port_conflict(wanted, holder)
+    if why := ports.port_taken(host, wanted):
+        raise UsageError(f"port {wanted}: {why}", remedy="choose another, or --port auto")
+    return wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What to run, and what to remember of it."""
+
+    argv: Sequence[str]
+    environment: Mapping[str, str] = field(repr=False)
+    name: str
+    """Shortened and made unique by the registry."""
+    url: str
+    token_file: Path
+    config: str | None = None
+    model: str | None = None
+    version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """An engine whose parent is this process."""
+
+    record: Record
+    popen: subprocess.Popen[bytes] = field(repr=False)
+
+    def exit_code(self) -> int | None:
+        """How the engine's first process ended; None while it runs."""
+        return self.popen.poll()
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """One moment of an engine's end."""
+
+    elapsed: float
+    """Seconds since the stop was asked for."""
+    left: int
+    """Processes that still run."""
+    killed: bool
+    """Whether the time for an orderly end is over."""
+
+
+def token_path(locations: Locations) -> Path:
+    """Where the token of one engine to come will lie; nothing is created."""
+    return locations.tokens / secrets.token_hex(8)
+
+
+def start(
+    command: Command,
+    *,
+    registry: Registry,
+    locations: Locations,
+    clock: Callable[[], float] = time.time,
+) -> Started:
+    """Starts an engine in a session of its own, with a token, registered before it runs.
+
+    It survives this process: no terminal, no pipe and no parent ties it. Raises
+    StartFailed when not even its process could be made, UsageError when another engine
+    has the port.
+    """
+    now = clock()
+    log = _new_log(locations, command.name, now, keep={r.log for r in registry.records()})
+    reading, writing = os.pipe()
+    with ExitStack() as undo:
+        undo.callback(command.token_file.unlink, missing_ok=True)
+        private(command.token_file.parent)
+        write_token(command.token_file)
+        with open(reading, "rb") as stdin, open(writing, "wb") as gate, open(log, "ab") as output:
+            try:
+                popen = subprocess.Popen(
+                    ["/bin/sh", "-c", _GATE, "sh", *command.argv],
+                    stdin=stdin,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=dict(command.environment),
+                    start_new_session=True,
+                )
+                record = _register(command, popen.pid, log, now, registry)
+                gate.write(b"go\n")
+                gate.flush()
+            except UsageError:
+                gate.close()  # its end of the pipe: the process that waits there ends
+                popen.wait()
+                log.unlink(missing_ok=True)
+                raise
+            except OSError as error:
+                raise StartFailed(f"the engine cannot be started: {error}") from error
+        undo.pop_all()
+    return Started(record, popen)
+
+
+def _register(command: Command, pid: int, log: Path, now: float, registry: Registry) -> Record:
+    leader = process.find_leader(pid)
+    if leader is None:
+        raise StartFailed("the engine's process ended at once", remedy=f"see {log}")
+    return registry.add(
+        Record(
+            name=slug(command.name),
+            url=command.url,
+            pid=leader.pid,
+            born=leader.born,
+            boot=leader.boot,
+            started=now,
+            log=str(log),
+            token_file=str(command.token_file),
+            config=command.config,
+            model=command.model,
+            version=command.version,
+        ),
+        exclusive=True,
+    )
+
+
+async def stop(
+    record: Record,
+    registry: Registry,
+    *,
+    grace_s: float | None = None,
+    every: float = 0.1,
+    on_progress: Callable[[Stopping], None] = lambda _: None,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """Ends every process of the engine and forgets it.
+
+    The server is asked first and has `grace_s` to end in order: 15 s when it serves, 3 s
+    while it starts, 2 s for its orphans when it is dead. Then whatever is left in its
+    session is killed. Returns once nothing runs and the port is free. Raises EngineError
+    when a process outlives even that (one that hangs in the kernel); the record is kept
+    then, so that it is found.
+    """
+    began = clock()
+    grace_s = _grace(record) if grace_s is None else grace_s
+    asked = killed = False
+    while left := process.members(record.leader):
+        elapsed = clock() - began
+        on_progress(Stopping(elapsed, len(left), killed))
+        if elapsed > grace_s + HANGS_S:
+            pids = ", ".join(str(process.pid) for process in left)
+            raise EngineError(f"{record.name}: cannot be killed: process {pids}")
+        if elapsed > grace_s:
+            killed = True
+            _send(left, signal.SIGKILL)
+        elif not asked:
+            asked = True
+            _ask(record, left)
+        await sleep(every)
+        _reap(record.pid)
+    await _wait_for_port(record, every, clock() + 5.0, clock, sleep)
+    registry.remove(record)
+    on_progress(Stopping(clock() - began, 0, killed))
+
+
+def _grace(record: Record) -> float:
+    if not process.leads(record.leader):
+        return ORPHANS_GRACE_S
+    host = urlsplit(record.url).hostname or "127.0.0.1"
+    serves = record.ready is not None or record.port is None or ports.port_taken(host, record.port)
+    return SERVING_GRACE_S if serves else STARTING_GRACE_S
+
+
+def _ask(record: Record, left: Sequence[process.Process]) -> None:
+    """SIGTERM to the server; to its orphans where it is dead."""
+    server = [process for process in left if process.pid == record.pid]
+    _send(server or left, signal.SIGTERM)
+    _send(left, signal.SIGCONT)  # a stopped process takes no other signal than SIGKILL
+
+
+def _send(to: Sequence[process.Process], number: signal.Signals) -> None:
+    for one in to:
+        process.send(one, number)
+
+
+def _reap(pid: int) -> None:
+    """Takes a dead child's status where the engine is a child of this process."""
+    with suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+
+
+async def _wait_for_port(
+    record: Record,
+    every: float,
+    until: float,
+    clock: Callable[[], float],
+    sleep: Callable[[float], Awaitable[None]],
+) -> None:
+    """Waits for the port, but not for ever: somebody else may have taken it already."""
+    host, port = urlsplit(record.url).hostname or "127.0.0.1", record.port
+    while port is not None and ports.port_taken(host, port) and clock() < until:
+        await sleep(every)
+
+
+def _new_log(locations: Locations, name: str, now: float, keep: Container[str]) -> Path:
+    """A new log for its owner only; the oldest ones make room, save those in use."""
+    folder = private(locations.logs)
+    for old in sorted(folder.glob("*.log"))[: -KEPT_LOGS + 1]:
+        if str(old) not in keep:
+            old.unlink(missing_ok=True)
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
+    path = folder / f"{stamp}-{slug(name)}-{secrets.token_hex(2)}.log"
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    return path
