@@ -31,14 +31,14 @@ def serving(specdeck: Command, fault: Path) -> Iterator[LiveEngine]:
 
 @pytest.fixture(scope="session")
 def copied(specdeck: Command, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveEngine]:
-    """An engine on copies of the models, whose tokenizer has two words the other way round."""
+    """An engine on copies of the models, whose tokenizers have two words the other way round."""
     folder = tmp_path_factory.mktemp("copied")
     shutil.copytree(MODELS, folder / "models")
-    path = folder / "models" / "target" / "tokenizer.json"
-    tokenizer = json.loads(path.read_text())
-    ids = tokenizer["model"]["vocab"]
-    ids["def"], ids["):"] = ids["):"], ids["def"]
-    path.write_text(json.dumps(tokenizer))
+    for path in folder.glob("models/*/tokenizer.json"):
+        tokenizer = json.loads(path.read_text())
+        ids = tokenizer["model"]["vocab"]
+        ids["def"], ids["):"] = ids["):"], ids["def"]
+        path.write_text(json.dumps(tokenizer))
     config = planted_defect.config(folder, models=folder / "models")
     started = LiveEngine.start(specdeck, config.rename(folder / "copied.yaml"))
     yield started
