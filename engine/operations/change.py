@@ -167,6 +167,7 @@ async def make_change(
         undo=undo,
         instance=known.instance,
         reason=change.reason,
+        origin=change.origin,
     )
     try:
         entry: int | None = audit.add(action)

@@ -17,8 +17,8 @@ from random import Random
 from typing import Any
 
 from specdeck.engine.client.retry import Retry
-from specdeck.engine.control.observe import undo
 from specdeck.engine.errors import SpecdeckError, Stalled
+from specdeck.engine.operations.change import format_undo
 from specdeck.engine.store.audit import Action
 from specdeck.engine.sweep.analysis import SweepOutcome
 from specdeck.engine.sweep.plan import LEASE_S, Plan, every_k, plan, refuse
@@ -161,10 +161,10 @@ class Sweep:
     def _write(
         self, runner: SweepRunner, before: dict[str, Any], after: dict[str, Any], reason: str
     ) -> None:
-        back = undo(self._url, dict(runner.before))
+        undo = format_undo(self._url, dict(runner.before))
         action = Action(
-            self._wall(), runner.who, self._url, self._name, before, after, back,
-            runner.found.instance, reason,
+            self._wall(), runner.who, self._url, self._name, before, after, undo,
+            runner.found.instance, reason, origin="sweep",
         )  # fmt: skip
         try:
             self._record(action)

@@ -298,7 +298,8 @@ class JudgedTrial:
         try:
             if self._entry is not None and self._observed is not None:
                 self._audit.set_observed(self._entry, self._observed)
-            self._audit.add(replace(action, observed=self._observed if kept else None))
+            seen = self._observed if kept else None
+            self._audit.add(replace(action, observed=seen, origin="trial"))
         except SpecdeckError as error:
             return NotRecorded(error)
         return None
@@ -315,6 +316,7 @@ class JudgedTrial:
             undo=self._undo(applied),
             instance=self._first.instance if self._first is not None else self._instance,
             reason=reason,
+            origin=self._change.origin,
         )
 
     def _undo(self, applied: Applied) -> str:

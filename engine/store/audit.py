@@ -28,6 +28,8 @@ class Action:
     reason: str | None = None
     observed: float | None = None
     """Draft tokens per draft after the change; None when it was not observed."""
+    origin: str | None = None
+    """Where it came from, as `protocol.Origin` has it; None of an entry that does not tell."""
 
 
 _COLUMNS = tuple(field.name for field in fields(Action))

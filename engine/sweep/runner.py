@@ -14,8 +14,7 @@ from random import Random
 from typing import Any, Protocol, TypeVar
 
 from specdeck.engine.client.retry import Retry
-from specdeck.engine.control.observe import STEPS_IN_FLIGHT
-from specdeck.engine.control.protocol import Applied, Change, EngineState, Step
+from specdeck.engine.control.protocol import STEPS_IN_FLIGHT, Applied, Change, EngineState, Step
 from specdeck.engine.errors import (
     Conflict,
     EngineError,

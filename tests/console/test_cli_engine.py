@@ -237,6 +237,7 @@ def test_what_was_changed_is_read_back_the_newest_first(
     assert [(one["before"], one["reason"], one["observed_k"]) for one in told[1:]] == [
         ({"k": 5}, "try", 3.0)
     ]
+    assert {one["origin"] for one in told} == {"operator"}
     assert len(engine.asked) == asked  # it need not run
 
 

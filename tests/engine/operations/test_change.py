@@ -186,7 +186,7 @@ async def test_a_change_is_in_the_audit_log_once_applied_and_has_its_observed_va
                 assert engine.log.actions[0].observed is None
     undo = f"specdeck set {URL} k=5"
     assert engine.log.actions == [
-        Action(1000.01, "ana", URL, "demo", {"k": 5}, {"k": 3}, undo, "one", "try", 3.0)
+        Action(1000.01, "ana", URL, "demo", {"k": 5}, {"k": 3}, undo, "one", "try", 3.0, "operator")
     ]
 
 

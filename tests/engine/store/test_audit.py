@@ -21,6 +21,7 @@ ACTION = Action(
     instance="one",
     reason="trying",
     observed=3.0,
+    origin="undo",
 )
 
 

@@ -130,9 +130,12 @@ def test_migrations_are_numbered_without_a_gap() -> None:
 
 
 def test_a_file_of_the_first_schema_gains_the_checks_and_keeps_its_actions(path: Path) -> None:
-    make_file(path, f"{MIGRATIONS[1]} PRAGMA user_version = 1;")
-    with Store(path, migrations={1: MIGRATIONS[1]}) as store:
-        AuditLog(store).add(ACTION)
+    row = (
+        "INSERT INTO actions (t, who, url, engine, before, after, undo, instance, reason, observed)"
+        f" VALUES (1000.0, 'ana', '{ACTION.url}', 'demo', '{{\"k\": 5}}', '{{\"k\": 3}}',"
+        f" '{ACTION.undo}', 'one', 'trying', 3.0);"
+    )
+    make_file(path, f"{MIGRATIONS[1]} {row} PRAGMA user_version = 1;")
     with Store(path) as store:
         assert AuditLog(store).actions() == (ACTION,)
         Checks(store).begin("key", 1000.0, ACTION.url, {})
