@@ -22,8 +22,8 @@ from specdeck.engine.fingerprint.fingerprint import Fingerprint
 from specdeck.engine.fingerprint.gather import Gatherer
 from specdeck.engine.fingerprint.name import compute_names
 from specdeck.engine.fingerprint.sources import text, version
-from specdeck.engine.plugin.facts import facts, sources, system_fingerprint
-from specdeck.engine.plugin.seam import Build
+from specdeck.engine.plugin.contract import Build
+from specdeck.engine.plugin.fingerprint import config_facts, sources, system_fingerprint
 
 MODELS = Path(__file__).parents[1] / "sample_configs" / "models"
 DRIVER = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {}\n"
@@ -53,7 +53,7 @@ class Setup:
                 UsageContext.OPENAI_API_SERVER
             )
             build = Build(__version__, "demo", "draft_model", "V1", self.live["k"])
-            known = facts(config, build)
+            known = config_facts(config, build)
             own = system_fingerprint(config)
         gatherer = Gatherer(
             Digests(None),

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from specdeck.engine.fingerprint.digest import CHUNK, sha256
-from specdeck.engine.plugin.fingerprint_board import Board, Reader
+from specdeck.engine.plugin.fingerprint import Board, Reader
 from specdeck.engine.plugin.responses import Stamp, carry
 
 ROUNDS = 5

@@ -2,7 +2,7 @@
 
     python -m benchmarks.plugin_step_cost [--steps 20000] [--requests 8]
 
-The plugin's real hooks (recorder, controller, policy, breaker, curve, baseline of trials) on
+The plugin's real hooks (recorder, control, policy, breaker, curve, baseline of trials) on
 a scheduler that does nothing else, alternating with the same scheduler without them, so that
 the difference is theirs.
 """
@@ -20,14 +20,13 @@ from benchmarks.engines import table
 from vllm.v1.spec_decode.metrics import SpecDecodingStats
 
 from specdeck.engine.control.protocol import Change, Policy
-from specdeck.engine.plugin.controller import Controller
-from specdeck.engine.plugin.fingerprint_identity import Identity
-from specdeck.engine.plugin.hooks import filled
-from specdeck.engine.plugin.pins import Pins
+from specdeck.engine.plugin.contract import Build, StepListener, Tally
+from specdeck.engine.plugin.core import Control
+from specdeck.engine.plugin.fingerprint import Identity
 from specdeck.engine.plugin.recorder import Recorder
-from specdeck.engine.plugin.seam import Build, Tally
-from specdeck.engine.policy.batches import bucket
-from specdeck.engine.policy.decision import everywhere
+from specdeck.engine.plugin.request_pins import Pins
+from specdeck.engine.plugin.scheduler import filled
+from specdeck.engine.policy.table import bucket, everywhere
 
 K_MAX = 8
 BUDGET_US = 30.0
@@ -93,13 +92,16 @@ class Scheduler:
 
 
 class Engine:
-    """The controller's seam over that scheduler."""
+    """The contract with an engine, over that scheduler."""
 
     build = Build("0.32.0", "bench", "draft_model", "V1", K_MAX)
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._buckets = [bucket(size) for size in range(257)]
+
+    def watch(self, listener: StepListener) -> None:
+        Recorder(self._scheduler, K_MAX, listener)
 
     def set_k(self, k: int) -> None:
         self.set_table(everywhere(k).table)
@@ -135,14 +137,12 @@ def hooked(requests: int, policy: Policy) -> Scheduler:
     """A scheduler with everything of the plugin's on it."""
     scheduler = Scheduler(requests)
     Pins(scheduler, K_MAX)
-    recorder = Recorder(scheduler, K_MAX)
-    controller = Controller(
+    control = Control(
         Engine(scheduler), Identity({}), instance="bench", orchestration={},
         clock=time.monotonic, wall=time.time,
     )  # fmt: skip
-    recorder.before_step, recorder.after_step = controller.tick, controller.seen
     if policy != "fixed":
-        controller.change(Change(policy=policy))
+        control.change(Change(policy=policy))
     return scheduler
 
 

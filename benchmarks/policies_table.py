@@ -10,7 +10,7 @@ from math import exp, log
 from pathlib import Path
 from statistics import fmean
 
-from specdeck.engine.tuning.intervals import mean
+from specdeck.engine.policy.intervals import mean
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,18 +24,18 @@ from typing import Any, NamedTuple
 
 from benchmarks.policy_synthetic import synthetic
 
-from specdeck.engine.policy.batches import bucket
 from specdeck.engine.policy.breaker import Breaker
-from specdeck.engine.policy.experience import Experience
+from specdeck.engine.policy.estimates import Estimates
 from specdeck.engine.policy.fixed import Fixed
 from specdeck.engine.policy.goodput import Goodput
-from specdeck.engine.policy.observed import StepSeen
 from specdeck.engine.policy.parameters import Breaker as BreakerParameters
 from specdeck.engine.policy.parameters import Goodput as GoodputParameters
 from specdeck.engine.policy.parameters import Threshold as ThresholdParameters
-from specdeck.engine.policy.pilot import Pilot
+from specdeck.engine.policy.runner import PolicyRunner
+from specdeck.engine.policy.simulation import Cell, Engine, Pools, rate, recorded
+from specdeck.engine.policy.step import Step
+from specdeck.engine.policy.table import bucket
 from specdeck.engine.policy.threshold import Threshold
-from specdeck.engine.tuning.simulation import Cell, Engine, Pools, rate, recorded
 
 RECORDED = sorted((Path(__file__).parent / "data").glob("steps*.jsonl.gz"))
 STRETCH = 8
@@ -60,9 +60,9 @@ def records(paths: Iterable[Path]) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def pilot(kind: str, k_max: int, *, breaker: BreakerParameters | None = None) -> Pilot:
+def runner(kind: str, k_max: int, *, breaker: BreakerParameters | None = None) -> PolicyRunner:
     """A policy by name: `goodput`, `threshold`, or `k=N`."""
-    known = Experience(k_max)
+    known = Estimates(k_max)
     guard = Breaker(breaker, known) if breaker else None
     if kind == "goodput":
         policy: Goodput | Threshold | Fixed = Goodput(GoodputParameters(), known, k=k_max)
@@ -70,7 +70,7 @@ def pilot(kind: str, k_max: int, *, breaker: BreakerParameters | None = None) ->
         policy = Threshold(ThresholdParameters(), k_max=k_max)
     else:
         policy = Fixed(int(kind.removeprefix("k=")), k_max=k_max)
-    return Pilot(policy, known, breaker=guard)
+    return PolicyRunner(policy, known, breaker=guard)
 
 
 class Run(NamedTuple):
@@ -90,10 +90,10 @@ class Run(NamedTuple):
 
 def run(
     pools: Pools,
-    auto: Pilot,
+    auto: PolicyRunner,
     load: Iterable[Segment],
     random: Random,
-    watch: Callable[[StepSeen, Pilot], None] | None = None,
+    watch: Callable[[Step, PolicyRunner], None] | None = None,
     most: int | None = None,
 ) -> Run:
     """Drives `auto` through `load`, at most `most` steps."""
@@ -106,7 +106,7 @@ def run(
         began, end, here = engine.t, engine.t + seconds, bucket(requests)
         while engine.t < end and (most is None or steps < most):
             seen = engine.step(text, requests, auto.decision.table[here])
-            auto.step(seen)
+            auto.choose(seen)
             tokens += seen.committed
             steps += 1
             if watch:
@@ -135,11 +135,11 @@ def table(pools: Pools, seed: int) -> None:
     head = "".join(f"{kind:>10s}" for kind in kinds)
     print(f"{'load':16s}{head}    regret  with breaker")
     for name, load in cells(pools, seed):
-        runs = {kind: run(pools, pilot(kind, depth - 1), load, Random(seed)) for kind in kinds}
+        runs = {kind: run(pools, runner(kind, depth - 1), load, Random(seed)) for kind in kinds}
         speeds = {kind: ran.tokens / ran.seconds for kind, ran in runs.items()}
         best = max(speeds[f"k={k}"] for k in range(depth))
         row = "".join(f"{speeds[kind] / best:10.3f}" for kind in kinds)
-        guarded = pilot("goodput", depth - 1, breaker=BreakerParameters())
+        guarded = runner("goodput", depth - 1, breaker=BreakerParameters())
         regrets = (runs["goodput"].regret, run(pools, guarded, load, Random(seed)).regret)
         print(f"{name:16s}{row}  {regrets[0]:8.1%}  {regrets[1]:12.1%}")
     print("regret: goodput against an oracle that knows the best k of every segment\n")
@@ -159,13 +159,12 @@ def collapse(pools: Pools, seed: int) -> None:
         for kind in (f"k={k_max}", "goodput"):
             events: list[tuple[float, str]] = [(0.0, "closed")]
 
-            def watch(seen: StepSeen, auto: Pilot, seen_before: list[Any] = events) -> None:
-                assert auto.breaker is not None
+            def watch(seen: Step, auto: PolicyRunner, seen_before: list[Any] = events) -> None:
                 if auto.breaker.state != seen_before[-1][1]:
                     seen_before.append((seen.t, auto.breaker.state))
 
             load = [Segment(text, requests, 60) for text in (first, "rejected", first)]
-            run(pools, pilot(kind, k_max, breaker=parameters), load, Random(seed), watch)
+            run(pools, runner(kind, k_max, breaker=parameters), load, Random(seed), watch)
             opened = next((t - 60 for t, state in events if t > 60 and state == "open"), None)
             closed = next((t - 120 for t, state in events if t > 120 and state == "closed"), None)
             print(
@@ -186,9 +185,8 @@ def edge(pools: Pools, seed: int) -> None:
             mixed = at_gain(pools, requests, k_max, gain, Random(seed))
             if mixed is None:
                 continue
-            auto = pilot(f"k={k_max}", k_max, breaker=parameters)
+            auto = runner(f"k={k_max}", k_max, breaker=parameters)
             ran = run(mixed, auto, [Segment("edge", requests, 3600)], Random(seed))
-            assert auto.breaker is not None
             opened = auto.breaker.view().opened
             print(f"  {requests:3d} streams, {gain:+.0%}: {opened} in {ran.steps:,} steps")
     print()
@@ -238,7 +236,7 @@ def million(pools: Pools, seed: int, count: int) -> None:
     k_max = depth_of(pools) - 1
     load = [segment for _, load in cells(pools, seed) for segment in load] * 1000
     ran = run(
-        pools, pilot("goodput", k_max, breaker=BreakerParameters()), load, Random(seed), most=count
+        pools, runner("goodput", k_max, breaker=BreakerParameters()), load, Random(seed), most=count
     )
     print(
         f"{ran.steps:,} steps of goodput and breaker in {ran.cpu:.1f} s of CPU: "

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from math import exp
 from random import Random
 
-from specdeck.engine.tuning.cost import CostModel
-from specdeck.engine.tuning.simulation import Cell, Pools
+from specdeck.engine.policy.cost import CostModel
+from specdeck.engine.policy.simulation import Cell, Pools
 
 K_MAX = 5
 SYNTHETIC = {

@@ -26,9 +26,8 @@ from specdeck.engine.config.schema import Settings
 from specdeck.engine.launch.known_bad import KNOWN_BAD
 from specdeck.engine.plugin import drafters
 from specdeck.engine.plugin.capabilities import capabilities
-from specdeck.engine.plugin.seam import Build
-from specdeck.engine.policy.parameters import Breaker, Goodput, Threshold, Trial
-from specdeck.engine.policy.ranges import Range, ranges
+from specdeck.engine.plugin.contract import Build
+from specdeck.engine.policy.parameters import Breaker, Goodput, Range, Threshold, Trial, ranges
 
 DOCS = Path(__file__).parents[1] / "docs"
 PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)

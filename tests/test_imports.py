@@ -35,7 +35,7 @@ def loaded_by(statement: str) -> set[str]:
     [
         ("import specdeck.engine.plugin.register", {"httpx", "pydantic", "textual", "torch"}),
         ("import specdeck.engine.plugin.core", {"httpx", "pydantic", "textual", "torch", "vllm"}),
-        ("import specdeck.engine.policy.pilot", {"httpx", "pydantic", "textual", "torch", "vllm"}),
+        ("import specdeck.engine.policy.runner", {"httpx", "pydantic", "textual", "torch", "vllm"}),
         ("import specdeck.engine.control.protocol", {"httpx", "pydantic", "yaml", "textual"}),
         ("import specdeck.console.cli.main", {"httpx", "textual", "torch", "pydantic", "vllm"}),
         ("import specdeck.console.app", {"torch", "vllm", "transformers"}),

@@ -21,9 +21,9 @@ from specdeck.console.cli.talk import duration, emit, say
 from specdeck.console.widgets.blocks import whisker
 from specdeck.engine.errors import UsageError
 from specdeck.engine.operations.sweep import SWEEP_S, Planned, Sweep, SweepEvent, SweepRequest
+from specdeck.engine.policy.intervals import Change
 from specdeck.engine.sweep.analysis import Optimum, SweepOutcome, schedule_line
 from specdeck.engine.sweep.runner import Progress, Visited, Visiting, Waiting
-from specdeck.engine.tuning.intervals import Change
 
 _FIGURES = 42
 """Columns of a line before its bar."""

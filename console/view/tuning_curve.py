@@ -10,7 +10,7 @@ from specdeck.console.view.track import Track
 from specdeck.console.widgets.cells import NOTHING, Cell, Cells, Row, Tone, heading
 from specdeck.console.widgets.format import DASH, Spelt, number, percent
 from specdeck.engine.control.tuning import CurvePoint, Outlook, Tuning
-from specdeck.engine.tuning.counterfactual import tokens_by_k
+from specdeck.engine.policy.estimates import tokens_by_k
 
 OLD_S: Final = 30.0
 """Seconds after which a measurement says little of the load of this moment."""

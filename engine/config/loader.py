@@ -26,7 +26,7 @@ from specdeck.engine.config.vllm_args import (
 )
 from specdeck.engine.config.yaml_source import Document, quote, read
 from specdeck.engine.paths import locations
-from specdeck.engine.policy.catalogue import block_of
+from specdeck.engine.policy.parameters import block_of
 
 _OWN = frozenset(Settings.model_fields)
 _TEXT = "text"

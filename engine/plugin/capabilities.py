@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from specdeck.engine.control.protocol import Capability
-from specdeck.engine.plugin.seam import Build
+from specdeck.engine.plugin.contract import Build
 
 _ASSERTS_ON_V1 = frozenset({"suffix", "ngram_gpu", "extract_hidden_states", "medusa"})
 """Proposers of the V1 runner that assert k == num_speculative_tokens."""
@@ -55,8 +55,8 @@ def of_several_ranks() -> Capability:
     return _SEVERAL
 
 
-def among_ranks(told: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The capabilities that one of several data-parallel ranks told, without what all share.
+def among_ranks(of_rank: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The capabilities of one of several data-parallel ranks, without what all share.
 
     >>> among_ranks([{"name": "request_k", "available": True, "reason": None, "remedy": None}])
     [{'name': 'request_k', 'available': True, 'reason': None, 'remedy': None}]
@@ -68,7 +68,7 @@ def among_ranks(told: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         {**asdict(_SEVERAL), "name": one["name"]}
         if one["available"] and one["name"] not in _EACH_ITS_OWN
         else dict(one)
-        for one in told
+        for one in of_rank
     ]
 
 

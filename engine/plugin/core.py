@@ -1,53 +1,134 @@
-"""Inside the engine core's process: a command from the API server, and its answer."""
+"""The control state of one engine core: k, mode, lease, trial, version; and its answers.
+
+Runs in the engine core's process, on its main thread and between scheduler steps, so
+nothing here needs a lock. It lives in the engine, not in a console, so that an SSH session
+that drops leaves no half-made change behind.
+"""
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import secrets
 import time
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
-from specdeck.engine.plugin.autopilot import orchestration
-from specdeck.engine.plugin.controller import Controller
-from specdeck.engine.plugin.exact import exact_models
-from specdeck.engine.plugin.fingerprint_board import Board
-from specdeck.engine.plugin.fingerprint_core import identity
-from specdeck.engine.plugin.hooks import CoreEngine
-from specdeck.engine.plugin.refusal import Refusal, change_from
+from specdeck import __version__
+from specdeck.engine.control.protocol import (
+    ORCHESTRATION_VARIABLE,
+    PROTOCOL,
+    Applied,
+    Change,
+    EngineState,
+    LastChange,
+    Lease,
+    Origin,
+)
+from specdeck.engine.control.tuning import Exact, Tuning
+from specdeck.engine.plugin.contract import Engine
+from specdeck.engine.plugin.fingerprint import Board, Identity, identify
+from specdeck.engine.plugin.reply import Refusal, conflict, describe_tuning
+from specdeck.engine.plugin.request_pins import exact_models
+from specdeck.engine.plugin.scheduler import CoreEngine
+from specdeck.engine.plugin.steering import Knobs, Steering
+from specdeck.engine.plugin.trials import Trials
+from specdeck.engine.plugin.validation import VersionSnapshot, check_change, parse_change
+from specdeck.engine.policy.step import Step
+
+logger = logging.getLogger("vllm.specdeck")
+
+_AGAIN_S = 1.0
+"""Seconds until a lease that could not be taken back is tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """Knobs on lease: when they are taken back, and to what."""
+
+    ends: float
+    """By the control's clock, seconds."""
+    back: Knobs
+    tries: int = 3
+    """To take it back, before it is given up."""
+
+    def after_try(self, now: float) -> Self | None:
+        """The lease should taking it back fail at `now`; None when this is the last try."""
+        if self.tries <= 1:
+            logger.error("specdeck tries for the last time to take a lease back")
+            return None
+        return replace(self, ends=now + _AGAIN_S, tries=self.tries - 1)
 
 
 class Control:
-    """The controller of one engine core and the engine it controls."""
+    """Applies changes to one `Engine`, takes them back when they run out, and answers for it."""
 
     def __init__(
-        self, engine: CoreEngine, controller: Controller, board: Board | None, instance: str
+        self,
+        engine: Engine,
+        identity: Identity,
+        *,
+        instance: str,
+        orchestration: Mapping[str, Any],
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+        exact: Sequence[str] = (),
+        board: Board | None = None,
     ) -> None:
+        """`clock` and `wall` give seconds: monotonic, and Unix time."""
         self._engine = engine
-        self._controller = controller
-        self._board = board
+        self._identity = identity
         self._instance = instance
-        if engine.recorder is not None:
-            engine.recorder.before_step = controller.tick
-            engine.recorder.after_step = controller.seen
-            engine.recorder.failed = controller.blinded
+        self._exact = tuple(exact)
+        self._board = board
+        self._clock = clock
+        self._wall = wall
+        self._started = wall()
+        self._steering = Steering(engine, identity, orchestration=orchestration, wall=wall)
+        self._turns = 0
+        self._lease: Leased | None = None
+        self._trials = Trials(self._steering, self._turn, self._take_back, clock=clock, wall=wall)
+        self._by: str | None = None
+        """Who opened or reset the breaker by hand last."""
+        self._last_change: LastChange | None = None
+        self._begin(orchestration)
+        engine.watch(self)
 
     @classmethod
     def over(cls, core: Any) -> Self:
         """Takes hold of `core`, a vLLM EngineCore; called once, before traffic."""
         engine = CoreEngine(core)
         instance = secrets.token_hex(8)
-        found, board = identity(core, engine.build, instance)
-        controller = Controller(
+        identity, board = identify(core, engine.build, instance)
+        return cls(
             engine,
-            found,
+            identity,
             instance=instance,
             orchestration=orchestration(os.environ),
-            exact=exact_models(os.environ),
             clock=time.monotonic,
             wall=time.time,
+            exact=exact_models(os.environ),
+            board=board,
         )
-        return cls(engine, controller, board, instance)
+
+    def _begin(self, orchestration: Mapping[str, Any]) -> None:
+        """Starts the policy that the config asks for; says what of it makes no sense."""
+        for block, reason in self._steering.wrong.items():
+            logger.warning("specdeck goes by its own %s parameters: %s", block, reason)
+        if not orchestration.get("adaptive_draft"):
+            return
+        body = {
+            "policy": orchestration.get("policy") or "goodput",
+            "who": "config",
+            "reason": "orchestration.adaptive_draft",
+            "origin": "config",
+        }
+        try:
+            self.change(parse_change(body))
+        except Refusal as refusal:
+            logger.warning("specdeck leaves k alone: %s", refusal)
 
     def answer(self, command: str, payload: Any) -> dict[str, Any]:
         """The reply as JSON; a refusal carries its HTTP `status` beside the `error`."""
@@ -58,18 +139,251 @@ class Control:
 
     def _reply(self, command: str, payload: Any) -> dict[str, Any]:
         if command == "state":
-            return self._controller.state().as_json()
+            return self.state().as_json()
         if command == "tuning":
-            return self._controller.tuning().as_json()
+            return self.tuning().as_json()
         if command == "steps":
             return {"steps": self._engine.steps(int(payload))}
         if command == "facts":
-            return {**self._controller.facts(), "instance": self._instance}
+            return {**self.facts(), "instance": self._instance}
         if command == "board":
             return {"path": self._board.path if self._board else None, "instance": self._instance}
         if command == "change":
             if time.time() > payload["until"]:
                 # Whoever asked has been told that there was no answer.
                 raise Refusal(503, "late", "the engine core got to it too late; nothing changed")
-            return asdict(self._controller.change(change_from(payload["change"])))
+            return asdict(self.change(Change(**payload["change"])))
         raise Refusal(400, "invalid", f"unknown command {command!r}")
+
+    def before_step(self) -> None:
+        """Takes back what has run out; called before every step and every answer."""
+        lease = self._lease
+        if lease is not None and self._clock() >= lease.ends:
+            reason = "the lease ran out"
+            self._take_back(lease.back, who="specdeck", reason=reason, origin="lease")
+        self._trials.tick()
+
+    def after_step(self, step: Step) -> None:
+        """Learns from a step; called after every one."""
+        self._steering.step(step)
+        self._trials.step(step)
+
+    def on_blind(self) -> None:
+        """No step is seen any more: a trial ends, and k is the operator's again."""
+        why = "specdeck failed at watching the steps; the engine's log says why"
+        self._trials.cancel(why)
+        self._steering.go_blind(why)
+        if (lease := self._lease) is not None:
+            self._lease = replace(lease, back=replace(lease.back, policy="fixed"))
+        fixed = replace(self._steering.knobs, policy="fixed")
+        self._turn(fixed, who="specdeck", reason=why, origin="policy")
+
+    def _look(self) -> None:
+        """Brings everything that goes by time up to this moment."""
+        self.before_step()
+        self._steering.look(self._clock())
+
+    @property
+    def _version(self) -> int:
+        return self._turns + self._trials.moves
+
+    def change(self, change: Change) -> Applied:
+        """Applies `change` at once; raises Refusal and changes nothing otherwise."""
+        self._look()
+        last, trial = self._last_change, self._trials.running
+        snapshot = VersionSnapshot(
+            self._version,
+            last.who if last else None,
+            trial.back if trial else self._steering.knobs,
+            self._lease.back if self._lease else None,
+            trial.who if trial else None,
+        )
+        check_change(change, self._steering, snapshot)
+        step = self._engine.tally().step
+        if change.renew or change.cancel:
+            return self._hold(change, step)
+        if change.judge:
+            touched = self._steering.touched_names(change)
+            was = self._steering.pick(touched)
+            notices = self._trials.begin(change) + self._warn_of_breaker(change)
+            found, number = self._steering.pick(touched), self._trials.number
+            return Applied(was, found, self._version, step, notices, number)
+        who = change.who or "unknown"
+        notices = self._trials.cancel(f"{who} changed the engine")
+        before = self._steering.knobs
+        touched = self._steering.touched_names(change)
+        was = self._steering.pick(touched)
+        undoing = self._steering.undo_breaker(change)
+        wanted = before.with_change(change)
+        if wanted.policy != before.policy and change.policy is None:
+            notices += (f"policy {before.policy} → fixed: k is yours again",)
+        notices += self._turn(wanted, who=who, reason=change.reason, origin=change.origin)
+        notices += self._lend(change, before)
+        notices += self._turn_breaker(change, was, who)
+        found, undo = self._steering.pick(touched), {**was, **undoing} if undoing else None
+        return Applied(was, found, self._version, step, notices, undo=undo)
+
+    def _hold(self, change: Change, step: int) -> Applied:
+        """Renews or takes back what is leased or on trial."""
+        now, lease, trial = self._clock(), self._lease, self._trials.running
+        if change.trial is not None and (trial is None or trial.number != change.trial):
+            raise conflict(self._version, f"specdeck (trial {change.trial} has ended)")
+        who = change.who or "unknown"
+        before = self._steering.knobs.as_dict()
+        if trial is not None and change.cancel:
+            self._trials.cancel(change.reason or f"cancelled by {who}")
+        elif trial is not None:
+            trial.trial.renew(now, change.lease_s or 0.0)
+        elif lease is not None and change.cancel:
+            self._take_back(lease.back, who=who, reason=change.reason, origin=change.origin)
+        elif lease is not None:
+            self._lease = replace(lease, ends=now + (change.lease_s or 0.0))
+        present = self._steering.knobs.as_dict()
+        turned = {name: value for name, value in present.items() if before.get(name) != value}
+        was = {name: before.get(name) for name in turned}
+        return Applied(was, turned, self._version, step)
+
+    def _turn_breaker(self, change: Change, was: Mapping[str, Any], who: str) -> tuple[str, ...]:
+        """Opens or resets the breaker by hand; says so where it is in the way."""
+        steering = self._steering
+        if change.breaker is None:
+            return self._warn_of_breaker(change)
+        steering.turn_breaker(change, who=who)
+        self._by = who
+        self._turns += 1
+        knobs = steering.knobs.as_dict()
+        before, after = {**knobs, **was}, {**knobs, "breaker": change.breaker}
+        self._last_change = LastChange(
+            self._wall(), who, change.reason, before, after, change.origin
+        )
+        if change.breaker == "open" and steering.knobs.mode == "target-only":
+            return ("mode is target-only already: the breaker stays open when that ends",)
+        return ()
+
+    def _warn_of_breaker(self, change: Change) -> tuple[str, ...]:
+        """Says so where the breaker keeps a k from taking effect."""
+        runner = self._steering.runner
+        if change.k is None or runner is None or not runner.bypassed:
+            return ()
+        state = runner.breaker.state
+        return (f"the breaker is {state}: k takes effect when it is reset (breaker=closed)",)
+
+    def _lend(self, change: Change, before: Knobs) -> tuple[str, ...]:
+        """Begins a lease, or carries on the one in force beside a change that is to stay."""
+        lease, now = self._lease, self._clock()
+        if change.lease_s:
+            self._lease = Leased(now + change.lease_s, lease.back if lease else before)
+        elif lease is not None:
+            back = lease.back.with_change(change)
+            self._lease = None if back == self._steering.knobs else replace(lease, back=back)
+            if self._lease is not None:
+                left = lease.ends - now
+                return (f"a trial goes on: what it changed comes back in {left:.0f} s",)
+        return ()
+
+    def _turn(
+        self, knobs: Knobs, *, who: str, reason: str | None, origin: Origin
+    ) -> tuple[str, ...]:
+        """Makes `knobs` the engine's and remembers who did, and where it came from."""
+        before = self._steering.knobs
+        notices = self._steering.turn(knobs, why=reason or f"by {who}", who=who, origin=origin)
+        if knobs != before:
+            self._turns += 1
+            was, present = before.as_dict(), knobs.as_dict()
+            self._last_change = LastChange(self._wall(), who, reason, was, present, origin)
+        return notices
+
+    def _take_back(
+        self, knobs: Knobs, *, who: str, reason: str | None, origin: Origin
+    ) -> tuple[str, ...]:
+        """Turns to `knobs`, which a lease or a trial holds; tried again should that fail."""
+        now = self._clock()
+        self._lease = (self._lease or Leased(now, knobs)).after_try(now)
+        notices = self._turn(knobs, who=who, reason=reason, origin=origin)
+        self._lease = None
+        return notices
+
+    def facts(self) -> dict[str, Any]:
+        """The facts behind the fingerprint, what is live included."""
+        self._steering.name()
+        return self._identity.as_json()
+
+    def state(self) -> EngineState:
+        """Everything the plugin knows at this moment."""
+        self._look()
+        build, tally, steering = self._engine.build, self._engine.tally(), self._steering
+        running, waiting = self._engine.requests()
+        knobs, runner, trial = steering.knobs, steering.runner, self._trials.running
+        return EngineState(
+            protocol=PROTOCOL,
+            plugin=__version__,
+            instance=self._instance,
+            version=self._version,
+            started=self._started,
+            vllm=build.vllm,
+            model=build.model,
+            method=build.method,
+            runner=build.runner,
+            k=self._engine.scheduled_k(),
+            k_set=knobs.k,
+            k_max=build.k_max,
+            mode=knobs.mode if build.method else "target-only",
+            fallback=knobs.fallback,
+            policy=knobs.policy,
+            breaker=runner.breaker.state if runner else "closed",
+            policy_reason=runner.reason if runner else None,
+            alarm=runner.breaker.alarm if runner else None,
+            step=tally.step,
+            drafts=tally.drafts,
+            drafted_per_position=tally.drafted_per_position,
+            accepted_per_position=tally.accepted_per_position,
+            running=running,
+            waiting=waiting,
+            pinned=tally.pinned,
+            exact_running=tally.exact_running,
+            exact_requests=tally.exact_requests,
+            exact_tokens=tally.exact_tokens,
+            trial=trial.trial.state if trial else None,
+            fingerprint=steering.name(),
+            capabilities=steering.capabilities,
+            lease=self._lease_left(),
+            last_change=self._last_change,
+        )
+
+    def tuning(self) -> Tuning:
+        """What the policy, the breaker and the trial are at."""
+        self._look()
+        tally = self._engine.tally()
+        exact = Exact(self._exact, tally.exact_requests, tally.exact_tokens, tally.exact_running)
+        return replace(
+            describe_tuning(self._steering, by=self._by, instance=self._instance, t=self._wall()),
+            version=self._version,
+            trial=self._trials.last.as_reply() if self._trials.last else None,
+            exact=exact,
+        )
+
+    def _lease_left(self) -> Lease | None:
+        lease, judged = self._lease, self._trials.running
+        if judged is not None:
+            left = judged.trial.lease_left_s
+            return None if left is None else Lease(left, judged.back.k, judged.back.mode)
+        if lease is None:
+            return None
+        left = max(0.0, lease.ends - self._clock())
+        return Lease(seconds_left=left, k=lease.back.k, mode=lease.back.mode)
+
+
+def orchestration(environment: Mapping[str, str]) -> dict[str, Any]:
+    """The config's `orchestration` block as the launcher handed it over.
+
+    >>> orchestration({"SPECDECK_ORCHESTRATION": '{"min_draft_length": 2}'})
+    {'min_draft_length': 2}
+    >>> orchestration({}), orchestration({"SPECDECK_ORCHESTRATION": "{"})
+    ({}, {})
+    """
+    try:
+        found = json.loads(environment.get(ORCHESTRATION_VARIABLE) or "{}")
+    except ValueError:
+        logger.warning("%s is not JSON: every parameter has its default", ORCHESTRATION_VARIABLE)
+        return {}
+    return found if isinstance(found, dict) else {}

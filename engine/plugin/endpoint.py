@@ -11,13 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 from specdeck.engine.control.protocol import PREFIX, TOKEN_HEADER
-from specdeck.engine.plugin import exact, responses
+from specdeck.engine.plugin import request_pins, responses
 from specdeck.engine.plugin.admin_token import accepted, ensure_token_file
 from specdeck.engine.plugin.capabilities import among_ranks, of_several_ranks
-from specdeck.engine.plugin.facts import system_fingerprint
-from specdeck.engine.plugin.fingerprint_board import Reader
-from specdeck.engine.plugin.pins import guard
-from specdeck.engine.plugin.refusal import Refusal, change_from, nonsense, unsupported
+from specdeck.engine.plugin.fingerprint import Reader, system_fingerprint
+from specdeck.engine.plugin.reply import Refusal, nonsense, unsupported
+from specdeck.engine.plugin.validation import parse_change
 
 logger = logging.getLogger("vllm.specdeck")
 
@@ -75,13 +74,13 @@ class SpecdeckEndpoint:
         except Exception:  # whatever it is, the engine must come up without us
             logger.exception("specdeck did not take hold; the engine serves without it")
         # Last, and so around what stamps a response: the stamp names the k of the request.
-        self._keep_exact(exact.exact_models(os.environ))
+        self._keep_exact(request_pins.exact_models(os.environ))
 
     def _keep_exact(self, names: tuple[str, ...]) -> None:
         """Has requests under exact names answered target-only, or says loudly that they are not."""
         if not names:
             return
-        self._inexact = exact.install(frozenset(names))
+        self._inexact = request_pins.mark_exact_requests(frozenset(names))
         if self._inexact is not None:
             logger.error("exact_models are NOT answered target-only: %s", self._inexact)
 
@@ -92,7 +91,7 @@ class SpecdeckEndpoint:
         config = engine_client.vllm_config
         self._system_fingerprint = system_fingerprint(config)
         k_max = getattr(config.speculative_config, "num_speculative_tokens", 0) or 0
-        guard(engine_client, k_max, _exact_seen(config))
+        request_pins.guard(engine_client, k_max, _count_exact(config))
         try:
             state_now = await self._answer("state", None, patience_s=_FIRST_PATIENCE_S)
         except Refusal as refusal:
@@ -166,7 +165,7 @@ class SpecdeckEndpoint:
                     f"the admin token ({TOKEN_HEADER}) is missing or wrong",
                     "use the token file that `specdeck run` wrote on the engine's machine",
                 )
-            change = change_from(_json(body))
+            change = parse_change(_json(body))
             if self._several:
                 raise unsupported(of_several_ranks())
         except Refusal as refusal:
@@ -210,9 +209,9 @@ class SpecdeckEndpoint:
         return next((answer for answer in found if "error" in answer), found[0])
 
 
-def _exact_seen(config: Any) -> Callable[[], None]:
+def _count_exact(config: Any) -> Callable[[], None]:
     """What counts a request under an exact name; nothing where there are no such names."""
-    if not exact.exact_models(os.environ):
+    if not request_pins.exact_models(os.environ):
         return lambda: None
     from specdeck.engine.plugin import stats
 

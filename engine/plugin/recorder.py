@@ -10,7 +10,9 @@ from operator import add
 from time import monotonic
 from typing import Any
 
-from specdeck.engine.plugin.safely import Persistently, Safely
+from specdeck.engine.plugin.contract import StepListener
+from specdeck.engine.plugin.guards import DisableOnError, RetryAfterError
+from specdeck.engine.policy.step import Step, StepOrder
 
 _REMEMBERED_STEPS = 4096
 
@@ -21,25 +23,26 @@ _SUMS = {
     "num_draft_tokens_per_pos",
 }
 
-Record = dict[str, Any]
-"""`control.protocol.Step`, with `accepted_per_position`, `seconds`, `committed`, `prefill`."""
-
 
 class Recorder:
     """Wraps one scheduler's methods once and counts what passes through them."""
 
     def __init__(
-        self, scheduler: Any, k_max: int, *, clock: Callable[[], float] = monotonic
+        self,
+        scheduler: Any,
+        k_max: int,
+        listener: StepListener,
+        *,
+        settle: int = 1,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
-        """`clock` times the pause after a failure, in seconds."""
+        """`settle` is that of `StepOrder`; `clock` times the pause after a failure, in seconds."""
         self._scheduler = scheduler
-        self.before_step: Callable[[], None] = lambda: None
-        """Called before every scheduling; set by whoever holds the control state."""
-        self.after_step: Callable[[Record], None] = lambda record: None
-        """Called with every step that was accounted for."""
-        self.failed: Callable[[], None] = lambda: None
-        """Called once when watching has failed: no step is seen any more."""
-        self.ring: deque[Record] = deque(maxlen=_REMEMBERED_STEPS)
+        self._before_step = listener.before_step
+        self._after_step = listener.after_step
+        self._order = StepOrder(settle)
+        self.ring: deque[Step] = deque(maxlen=_REMEMBERED_STEPS)
+        """The last steps, oldest first."""
         self.scheduled = 0
         self.drafts = 0
         self.drafted = [0] * k_max
@@ -48,8 +51,8 @@ class Recorder:
         self._k_max = k_max
         self._ended: float | None = None
         """When the step before ended; None when the engine had nothing to do after it."""
-        self._safely = Safely("watching and steering", otherwise=lambda: self.failed())
-        self._safely_before = Persistently("taking back what runs out", clock=clock)
+        self._guard = DisableOnError("watching and steering", on_failure=listener.on_blind)
+        self._guard_before = RetryAfterError("taking back what runs out", clock=clock)
         """Apart, since leases and trials must end when a policy has failed, or one of them."""
         self._summed: bool | None = None
         """Whether this vLLM sums drafts up per step; None until the first one was seen."""
@@ -85,7 +88,7 @@ class Recorder:
     def _add_up(self) -> tuple[int, ...]:
         """Enters the step's drafts into the totals; those accepted at each position."""
         if self._stats is not None and self._summed:
-            return self._summed_up(self._stats)
+            return self._take_sums(self._stats)
         accepted = [0] * self._k_max
         if not self._drafts:
             return tuple(accepted)
@@ -101,7 +104,7 @@ class Recorder:
 
     def _schedule(self, schedule: Any) -> Any:
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            self._safely_before(self.before_step)
+            self._guard_before(self._before_step)
             output = schedule(*args, **kwargs)
             self.scheduled += 1
             if len(self._outstanding) > 64:  # steps that vLLM dropped without an update
@@ -117,39 +120,39 @@ class Recorder:
             outputs = update(output, *args, **kwargs)
             step = self._outstanding.pop(id(output), None)
             if step is not None and output.total_num_scheduled_tokens:
-                self._safely(self._take_down, step, output, outputs)
+                self._guard(self._record, step, output, outputs)
             return outputs
 
         return wrapped
 
-    def _take_down(self, step: int, output: Any, outputs: Any) -> None:
+    def _record(self, number: int, output: Any, outputs: Any) -> None:
         now, before = monotonic(), self._ended
         # A step that follows an idle engine began we know not when.
         self._ended = now if self._scheduler.running else None
         accepted = self._add_up()
         requests, tokens = len(output.num_scheduled_tokens), output.total_num_scheduled_tokens
         verifying = sum(map(len, output.scheduled_spec_decode_tokens.values()))
-        record = {
-            "step": step,
-            "t": now,
-            "requests": requests,
-            "tokens": tokens,
-            "k": output.num_spec_tokens_to_schedule,
-            "drafts": self._drafts,
-            "drafted": self._drafted,
-            "accepted": sum(accepted),
-            "accepted_per_position": accepted,
-            "seconds": None if before is None else now - before,
-            "committed": sum(
-                [len(o.new_token_ids) for each in outputs.values() for o in each.outputs]
-            ),
+        k = output.num_spec_tokens_to_schedule
+        step = Step(
+            number,
+            now,
+            requests,
+            tokens,
+            k,
+            self._drafts,
+            self._drafted,
+            sum(accepted),
+            None if before is None else now - before,
+            sum([len(o.new_token_ids) for each in outputs.values() for o in each.outputs]),
+            accepted,
             # A request that decodes is given one token and those it verifies.
-            "prefill": max(0, tokens - requests - verifying),
-        }
-        self.ring.append(record)
-        self.after_step(record)
+            max(0, tokens - requests - verifying),
+            *self._order.follow(number, k),
+        )
+        self.ring.append(step)
+        self._after_step(step)
 
-    def _summed_up(self, stats: Any) -> tuple[int, ...]:
+    def _take_sums(self, stats: Any) -> tuple[int, ...]:
         """The same from vLLM's own sums over the step, where it makes them."""
         accepted = tuple(stats.num_accepted_tokens_per_pos[: self._k_max])
         self._drafts, self._drafted = stats.num_drafts, stats.num_draft_tokens
@@ -161,14 +164,14 @@ class Recorder:
 
     def _make_spec_decoding_stats(self, make: Any) -> Any:
         signature = inspect.signature(make)
-        safely = self._safely
+        guard = self._guard
 
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             stats = self._stats = make(*args, **kwargs)  # once for each request: no more than this
             if self._summed is None and stats is not None:
                 self._summed = all(hasattr(stats, name) for name in _SUMS)
             if stats is None or not self._summed:
-                safely(self._bound, signature, args, kwargs)
+                guard(self._bind, signature, args, kwargs)
             return stats
 
         return wrapped
@@ -186,7 +189,7 @@ class Recorder:
 
         return wrapped
 
-    def _bound(self, signature: inspect.Signature, args: Any, kwargs: Any) -> None:
+    def _bind(self, signature: inspect.Signature, args: Any, kwargs: Any) -> None:
         self._count(**signature.bind(*args, **kwargs).arguments)
 
     def _count(

@@ -43,7 +43,7 @@ def _on_core(core: Any, command: str, payload: str) -> str:
 
         control = getattr(core, _CONTROL, None)
         if control is None:
-            control = _taken_hold(core, Control.over)
+            control = _take_hold(core, Control.over)
         if isinstance(control, str):
             raise RuntimeError(control)
         return json.dumps(control.answer(command, json.loads(payload)))
@@ -53,7 +53,7 @@ def _on_core(core: Any, command: str, payload: str) -> str:
         return json.dumps({"error": {"code": "failed", "message": message}, "status": 500})
 
 
-def _taken_hold(core: Any, over: Callable[[Any], Any]) -> Any:
+def _take_hold(core: Any, over: Callable[[Any], Any]) -> Any:
     """The control over `core`; tried once, since each try would wrap the scheduler again."""
     setattr(core, _CONTROL, "it could not take hold; the engine's log says why")
     control = over(core)
@@ -68,7 +68,7 @@ def _on_worker(worker: Any, command: str, *args: Any) -> Any:
     if command == "install":
         return drafters.install(worker)
     if command == "facts":
-        from specdeck.engine.plugin import fingerprint_worker
+        from specdeck.engine.plugin import fingerprint
 
-        return fingerprint_worker.told(worker)
+        return fingerprint.worker_facts(worker)
     return drafters.skip(worker, *args)

@@ -17,7 +17,7 @@ from inspect import isasyncgen
 from typing import Any
 
 from specdeck.engine.control.protocol import IN_RESPONSES_VARIABLE
-from specdeck.engine.plugin.pins import KEY
+from specdeck.engine.plugin.request_pins import KEY
 
 _ATTRIBUTE = "system_fingerprint"
 _pin: ContextVar[int | None] = ContextVar("specdeck_pin", default=None)

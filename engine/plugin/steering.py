@@ -6,20 +6,80 @@ The operator's k, the policy's table or the breaker's zero: one of them at a tim
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
-from specdeck.engine.control.protocol import Capability, Change, Origin
-from specdeck.engine.plugin.autopilot import Autopilot
+from specdeck.engine.control.protocol import (
+    Capability,
+    Change,
+    Fallback,
+    Mode,
+    Origin,
+    Policy,
+    Value,
+    with_implied_policy,
+)
 from specdeck.engine.plugin.capabilities import capabilities
-from specdeck.engine.plugin.fingerprint_identity import Identity
-from specdeck.engine.plugin.knobs import Knobs
-from specdeck.engine.plugin.seam import Engine
-from specdeck.engine.policy.catalogue import Catalogue, configured
-from specdeck.engine.policy.observed import StepSeen
+from specdeck.engine.plugin.contract import Engine
+from specdeck.engine.plugin.fingerprint import Identity
+from specdeck.engine.policy.parameters import Catalogue, configured
+from specdeck.engine.policy.runner import PolicyRunner
+from specdeck.engine.policy.step import Step
 
 _WATCHED = ("trial", "policy.threshold", "policy.goodput")
 """What an engine can only do while its steps are seen."""
+
+_OWN = ("k", "mode", "fallback", "policy")
+
+
+@dataclass(frozen=True, slots=True)
+class Knobs:
+    """What an operator has set; the breaker is none of them, since it moves by itself too."""
+
+    k: int
+    mode: Mode = "speculate"
+    fallback: Fallback = "warm"
+    policy: Policy = "fixed"
+    parameters: Mapping[str, Value] = field(default_factory=dict)
+    """Those that were set since the start, by dotted name."""
+    scheduled: bool = False
+    """Whether the configured k by batch size is in force, which any k replaces."""
+
+    def with_change(self, change: Change) -> Self:
+        """These with what `change` asks for; a k without a policy ends the policy."""
+        own = {name: value for name in _OWN if (value := getattr(change, name)) is not None}
+        asked = with_implied_policy(own)
+        parameters = {**self.parameters, **(change.parameters or {})}
+        scheduled = self.scheduled and not {"k", "mode", "policy"} & set(asked)
+        return replace(self, parameters=parameters, scheduled=scheduled, **asked)
+
+    @property
+    def live_k(self) -> int:
+        """The k that the scheduler is to be told."""
+        return 0 if self.mode == "target-only" else self.k
+
+    @property
+    def cold(self) -> bool:
+        """Whether the drafter is to be left out."""
+        return self.mode == "target-only" and self.fallback == "cold"
+
+    def live_facts(self, breaker: str) -> dict[str, Any]:
+        """What the serving path depends on: how target-only is kept matters only in it."""
+        if self.mode == "target-only":
+            return {"k": 0, "mode": self.mode, "fallback": self.fallback, "policy": self.policy}
+        k: object = self.k if self.policy == "fixed" else None
+        if self.scheduled:
+            k = "by batch size"
+        if breaker == "closed":
+            return {"k": k, "mode": self.mode, "fallback": None, "policy": self.policy}
+        k = 0 if breaker == "open" else None
+        own = {"mode": self.mode, "fallback": None, "policy": self.policy, "breaker": breaker}
+        return {"k": k, **own}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Every knob by its name."""
+        own = {name: getattr(self, name) for name in _OWN}
+        return {**own, **self.parameters}
 
 
 class Steering:
@@ -41,23 +101,22 @@ class Steering:
         self.catalogue: Catalogue = self.configured
         """The parameters in force."""
         self.knobs = Knobs(k=engine.build.k_max, scheduled=engine.build.own_schedule)
-        self.pilot = self._watching(wall)
+        self.runner = self._watch(wall)
         """What observes the engine and chooses k; None where k cannot be changed."""
-        if self.pilot is not None and not self.knobs.scheduled:
+        if self.runner is not None and not self.knobs.scheduled:
             engine.set_k(self.knobs.live_k)
         self._follow(self.knobs)
         self.name()
 
-    def _watching(self, wall: Callable[[], float]) -> Autopilot | None:
+    def _watch(self, wall: Callable[[], float]) -> PolicyRunner | None:
         build = self.engine.build
         if not self.can("live_k").available or build.k_max < 1:
             return None
-        return Autopilot(
+        return PolicyRunner.watching(
             self.catalogue,
             k=self.knobs.k,
             k_max=build.k_max,
             zero=self.can("target_only").available,
-            asynchronous=build.asynchronous,
             wall=wall,
         )
 
@@ -65,40 +124,37 @@ class Steering:
         """Whether the engine can, and the reason where not."""
         return next(c for c in self.capabilities if c.name == name)
 
-    def seen(self, record: Mapping[str, Any]) -> StepSeen | None:
+    def step(self, step: Step) -> None:
         """Learns from a step, and has the policy choose the k's for the next one."""
-        pilot = self.pilot
-        if pilot is None:
-            return None
-        seen = pilot.see(record)
-        steering = self.knobs.mode == "speculate"
-        was = pilot.breaker.state
-        if pilot.step(seen, steering=steering):
+        runner = self.runner
+        if runner is None:
+            return
+        was = runner.breaker.state
+        if runner.step(step, steering=self.knobs.mode == "speculate"):
             self._tell()
-            if pilot.breaker.state != was:
+            if runner.breaker.state != was:
                 self.name()
-        return seen
 
-    def blinded(self, why: str) -> None:
+    def go_blind(self, why: str) -> None:
         """Nothing that needs to see steps can be wanted any more; a held breaker stays open."""
         self.capabilities = tuple(
-            replace(can, available=False, reason=why, remedy="start the engine anew")
+            replace(can, available=False, reason=why, remedy="restart the engine")
             if can.name in _WATCHED
             else can
             for can in self.capabilities
         )
-        pilot = self.pilot
-        if pilot is None:
+        runner = self.runner
+        if runner is None:
             return
-        pilot.breaker.silence()
-        if pilot.bypassed and not pilot.breaker.held:
-            pilot.reset()
+        runner.breaker.silence()
+        if runner.bypassed and not runner.breaker.held:
+            runner.reset()
             self._tell()
 
     def look(self, t: float) -> None:
         """Has time pass to `t`, seconds of the clock of the steps: an idle engine makes none."""
-        if self.pilot is not None:
-            self.pilot.look(t)
+        if self.runner is not None:
+            self.runner.look(t)
 
     def turn(self, knobs: Knobs, *, why: str, who: str, origin: Origin) -> tuple[str, ...]:
         """Makes `knobs` the engine's, in an order in which no step drafts without a drafter."""
@@ -113,37 +169,37 @@ class Steering:
             raise
         if knobs != before:
             self.name()
-            self._note(k, why, "trial" if origin == "trial" else who, origin)
+            self._log_move(k, why, "trial" if origin == "trial" else who, origin)
         return notices
 
-    def hand(self, change: Change, *, who: str) -> None:
+    def turn_breaker(self, change: Change, *, who: str) -> None:
         """Opens or resets the breaker from outside, at once."""
-        pilot = self.pilot
-        assert pilot is not None
+        runner = self.runner
+        assert runner is not None
         k = self.engine.scheduled_k()
         if change.breaker == "open":
             reason = change.reason or f"opened by {who}"
-            pilot.trip(change.cause or "hand", reason, hold=not change.probe)
+            runner.trip(change.cause or "hand", reason, hold=not change.probe)
         else:
-            pilot.reset()
+            runner.reset()
         self._tell()
         self.name()
         words = f": {change.reason}" if change.reason else ""
         why = "for divergence" if change.cause else "by hand"
-        self._note(k, f"breaker {change.breaker} {why}{words}", who, change.origin)
+        self._log_move(k, f"breaker {change.breaker} {why}{words}", who, change.origin)
 
-    def _note(self, before: int, why: str, who: str, origin: Origin) -> None:
-        if self.pilot is not None:
-            self.pilot.work.begin()
-            self.pilot.note(before, self.engine.scheduled_k(), why, who, origin)
+    def _log_move(self, before: int, why: str, who: str, origin: Origin) -> None:
+        if self.runner is not None:
+            self.runner.work.begin()
+            self.runner.log_move(before, self.engine.scheduled_k(), why, who, origin)
 
     def _bring_about(self, knobs: Knobs, before: Knobs) -> tuple[str, ...]:
         notices: tuple[str, ...] = ()
-        if knobs != before and self.pilot is not None:
+        if knobs != before and self.runner is not None:
             self._follow(knobs)
             self._tell()
             if knobs.mode == "target-only":
-                self.pilot.breaker.silence()
+                self.runner.breaker.silence()
             if before.scheduled and not knobs.scheduled:
                 notices += ("the configured k by batch size is replaced until the next start",)
         if knobs.cold != before.cold:
@@ -158,16 +214,16 @@ class Steering:
     def _follow(self, knobs: Knobs) -> None:
         """Has the policy and the parameters of `knobs` choose from now on."""
         self.catalogue = self.configured.with_values(knobs.parameters)
-        if self.pilot is not None:
-            self.pilot.follow(knobs.policy, k=knobs.k, catalogue=self.catalogue)
+        if self.runner is not None:
+            self.runner.follow(knobs.policy, k=knobs.k, catalogue=self.catalogue)
 
     def _tell(self) -> None:
-        """Has the scheduler told the operator's k, the policy's, or what the breaker leaves."""
-        pilot, knobs = self.pilot, self.knobs
-        if pilot is None or knobs.mode == "target-only":
+        """Tells the scheduler the operator's k, the policy's, or what the breaker leaves."""
+        runner, knobs = self.runner, self.knobs
+        if runner is None or knobs.mode == "target-only":
             self.engine.set_k(knobs.live_k)
-        elif knobs.policy != "fixed" or pilot.interrupted:
-            self.engine.set_table(pilot.decision.table)
+        elif knobs.policy != "fixed" or runner.interrupted:
+            self.engine.set_table(runner.decision.table)
         elif knobs.scheduled:
             self.engine.restore_schedule()
         else:
@@ -176,15 +232,15 @@ class Steering:
     @property
     def bypassed(self) -> bool:
         """Whether the breaker has k."""
-        return self.pilot is not None and self.pilot.bypassed
+        return self.runner is not None and self.runner.bypassed
 
-    def touched(self, change: Change) -> list[str]:
+    def touched_names(self, change: Change) -> list[str]:
         """What `change` asks for, and the policy where a k ends it: undoing wants both."""
         names = list(change.asked())
-        ends = self.knobs.turned(change).policy != self.knobs.policy
+        ends = self.knobs.with_change(change).policy != self.knobs.policy
         return [*names, "policy"] if ends and change.policy is None else names
 
-    def picked(self, names: Iterable[str]) -> dict[str, Any]:
+    def pick(self, names: Iterable[str]) -> dict[str, Any]:
         """The knobs, the breaker and the parameters called `names`, as they are now."""
         found: dict[str, Any] = {}
         for name in names:
@@ -196,19 +252,19 @@ class Steering:
                 found[name] = getattr(self.knobs, name)
         return found
 
-    def undoing(self, change: Change) -> dict[str, str]:
+    def undo_breaker(self, change: Change) -> dict[str, str]:
         """The word that takes `change` of the breaker back, as `specdeck set` spells it.
 
         Opened, it is to be reset, whatever it was: opening it once more would hold it for ever.
         """
         if change.breaker is None:
             return {}
-        pilot = self.pilot
-        if pilot is None or not pilot.bypassed or (change.breaker == "open" and not change.probe):
+        runner = self.runner
+        if runner is None or not runner.bypassed or (change.breaker == "open" and not change.probe):
             return {"breaker": "closed"}
-        return {"breaker": "open" if pilot.breaker.held else "probe"}
+        return {"breaker": "open" if runner.breaker.held else "probe"}
 
     def name(self) -> str:
         """The path's name with what is in force at this moment."""
-        breaker = self.pilot.breaker.state if self.pilot else "closed"
-        return self._identity.now(self.knobs.live(breaker))
+        breaker = self.runner.breaker.state if self.runner else "closed"
+        return self._identity.now(self.knobs.live_facts(breaker))

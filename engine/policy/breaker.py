@@ -17,12 +17,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from specdeck.engine.control.protocol import Breaker as State
-from specdeck.engine.policy.elapsed import Elapsed
-from specdeck.engine.policy.experience import Experience
-from specdeck.engine.policy.meter import Evidence, Meter
-from specdeck.engine.policy.observed import StepSeen
+from specdeck.engine.policy.estimates import Estimates
+from specdeck.engine.policy.evidence import Evidence, Meter, decided, judged, probed
 from specdeck.engine.policy.parameters import Breaker as Parameters
-from specdeck.engine.policy.verdict import decided, judged, probed
+from specdeck.engine.policy.step import Elapsed, Step
 
 Cause = Literal["loss", "acceptance", "policy", "divergence", "hand", "probe"]
 
@@ -74,11 +72,11 @@ class BreakerView:
 class Breaker:
     """One for each engine; sees every step, whatever the policy."""
 
-    def __init__(self, parameters: Parameters, experience: Experience) -> None:
+    def __init__(self, parameters: Parameters, estimates: Estimates) -> None:
         self.parameters = parameters
         self.state: State = "closed"
-        self._experience = experience
-        self._meter = Meter(experience)
+        self._estimates = estimates
+        self._meter = Meter(estimates)
         self._elapsed = Elapsed(parameters.cooldown_max_s)
         self._since = 0.0
         self._cooldown = parameters.cooldown_s
@@ -108,22 +106,22 @@ class Breaker:
         """Whether it is open until it is reset."""
         return self._held and self.state == "open"
 
-    def step(self, seen: StepSeen, *, bypassed: bool, automatic: bool = True) -> None:
+    def step(self, step: Step, *, bypassed: bool, automatic: bool = True) -> None:
         """Takes in a step; `bypassed` says that the policy's own choice for it was k = 0.
 
         Unless it is `automatic` windows are measured and never open it.
         """
-        now = self._elapsed.at(seen.t)
+        now = self._elapsed.at(step.t)
         if self.state == "open":
             if not self._held and now - self._since >= self._cooldown:
                 self._turn("half-open")
             return
         if self.state == "half-open":
-            self._probe(seen)
+            self._probe(step)
             return
-        self._meter.add(seen)
+        self._meter.add(step)
         self._bypassed += bypassed
-        self._speculated += seen.verified > 0
+        self._speculated += step.verified > 0
         if self._meter.seconds >= self.parameters.window_s:
             self._close_window(automatic=automatic)
 
@@ -206,7 +204,7 @@ class Breaker:
             self._evidence = run
             self._open(found.cause or "loss", found.reason)
 
-    def _probe(self, seen: StepSeen) -> None:
+    def _probe(self, step: Step) -> None:
         """Counts a step of the half-open breaker; the settled speculating ones are judged."""
         self._cycle += 1
         cycle_steps = _BURST_STEPS / self._tries
@@ -215,13 +213,13 @@ class Breaker:
         self._unjudged += 1
         if self._unjudged > _OVERDUE * cycle_steps:
             self._tries = self.parameters.share
-        if self._experience.shifted:  # what was tried before says nothing of the present text
+        if self._estimates.shifted:  # what was tried before says nothing of the present text
             self._run, self._probes = None, 0
             self._tries = min(self._tries, _CHEAP)
             self._begin_window()
-        if not (seen.verified and seen.settled and not seen.prefill):
+        if not (step.verified and step.settled and not step.prefill):
             return
-        self._meter.add(seen)
+        self._meter.add(step)
         self._speculated += 1
         if self._speculated < _PROBE_STEPS:
             return

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from specdeck.engine.policy.decision import Decision, everywhere
-from specdeck.engine.policy.observed import StepSeen
 from specdeck.engine.policy.parameters import whole
+from specdeck.engine.policy.step import Step
+from specdeck.engine.policy.table import Decision, everywhere
 
 
 class Fixed:
@@ -20,8 +20,8 @@ class Fixed:
         whole("k", k, 0, k_max)
         self.decision = everywhere(k)
 
-    def step(self, seen: StepSeen, *, steering: bool = True) -> Decision:
-        """The operator's k, whatever was seen."""
+    def step(self, step: Step, *, steering: bool = True) -> Decision:
+        """The operator's k, whatever was step."""
         return self.decision
 
     def speculating(self, requests: int) -> int:

@@ -3,20 +3,20 @@
 A step at k gives each request 1 + the expected accepted tokens, from acceptance by
 position, and takes what steps at that batch size and k were measured to take. Both sides
 are in the comparison: acceptance alone says nothing of cost. k = 0 is one of the choices
-and is measured regularly, so speculation that does not pay is left.
+and is measured regularly, so speculation that does not pay is left. Other k's are tried a
+few steps at a time, paid from a budget of lost output.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import log, sqrt
 
-from specdeck.engine.policy.batches import BUCKETS, bucket, span
-from specdeck.engine.policy.decision import Decision, Reason, everywhere
-from specdeck.engine.policy.experience import Experience
-from specdeck.engine.policy.observed import StepSeen
+from specdeck.engine.policy.estimates import Estimates
 from specdeck.engine.policy.parameters import Goodput as Parameters
 from specdeck.engine.policy.parameters import ParameterError
-from specdeck.engine.policy.probing import Prober
+from specdeck.engine.policy.step import Step
+from specdeck.engine.policy.table import BUCKETS, Decision, Reason, bucket, everywhere, span
 
 _OPTIMISM = 1.5
 """Standard errors by which another k is given the benefit of the doubt when a try is due."""
@@ -25,16 +25,20 @@ _BASELINE_SHARE = 0.3
 _TIMED_STEPS = 8
 _SETTLED_STEPS = 24.0
 """Steps at a batch size before target-only is measured there."""
+_SWITCH = 0.03
+"""What a try costs at least, as a share of its steps: the step that changes k is mixed."""
+_RESERVE_STEPS = 250
+"""The output that may be saved up for tries, in steps' worth of the budget's share."""
 
 
 class Goodput:
-    """Chooses k by batch size from `experience`; a little of the output pays for trying."""
+    """Chooses k by batch size from `estimates`; a little of the output pays for trying."""
 
-    def __init__(self, parameters: Parameters, experience: Experience, *, k: int) -> None:
+    def __init__(self, parameters: Parameters, estimates: Estimates, *, k: int) -> None:
         self.parameters = parameters
-        self._experience = experience
+        self._estimates = estimates
         highest = parameters.max_draft_length
-        self._high = experience.k_max if highest is None else min(highest, experience.k_max)
+        self._high = estimates.k_max if highest is None else min(highest, estimates.k_max)
         self._low = min(parameters.min_draft_length, self._high)
         if self._high < 1:
             raise ParameterError("k_max=0: there is nothing to choose from")
@@ -52,16 +56,16 @@ class Goodput:
         self.reasons = 0
         """How often k moved."""
 
-    def step(self, seen: StepSeen, *, steering: bool = True) -> Decision:
-        """The k's after a step that `experience` has taken in.
+    def step(self, step: Step, *, steering: bool = True) -> Decision:
+        """The k's after a step that `estimates` has taken in.
 
         While it is not `steering`, because the breaker is open, it goes on learning but
         tries nothing.
         """
         self._steps += 1
-        if not self._experience.closed:
+        if not self._estimates.closed:
             return self.decision
-        here, steps, self._steps = self._experience.bucket, self._steps, 0
+        here, steps, self._steps = self._estimates.bucket, self._steps, 0
         self._prober.earn(steps)
         probe = self._prober.running(here, steps)
         if not steering:
@@ -102,7 +106,7 @@ class Goodput:
 
     def _rates(self, here: int) -> list[float] | None:
         """Expected tokens of a request per second, by k."""
-        known = self._experience
+        known = self._estimates
         seconds = known.times.row(here, known.k_max)
         if seconds is None:
             return None
@@ -113,14 +117,14 @@ class Goodput:
 
     def _error(self, errors: list[float], k: int, other: int) -> float:
         """Relative standard error of the ratio of two k's, given those of their times."""
-        acceptance = self._experience.acceptance
+        acceptance = self._estimates.acceptance
         low, high = min(k, other), max(k, other)
         tokens = acceptance.error(low, high) / acceptance.expected[high]
         return sqrt(tokens**2 + errors[k] ** 2 + errors[other] ** 2)
 
     def _choose(self, here: int, rates: list[float]) -> bool:
         """Moves the choice if enough is expected of it; whether it moved."""
-        now, parameters = self._experience.now, self.parameters
+        now, parameters = self._estimates.now, self.parameters
         present = self._chosen[here]
         best = _best(rates, self._low, self._high)
         fresh = not self._visited[here]
@@ -128,7 +132,7 @@ class Goodput:
         if best == present:
             return False
         gain = log(rates[best] / rates[present])
-        errors = self._experience.times.errors(here, self._high)
+        errors = self._estimates.times.errors(here, self._high)
         doubt = parameters.confidence * self._error(errors, best, present)
         waited = now - self._changed[here] >= parameters.dwell_s
         if not (fresh or waited) or gain < parameters.margin + doubt * (not fresh):
@@ -156,7 +160,7 @@ class Goodput:
 
     def _due(self, here: int, rates: list[float]) -> int | None:
         """Target-only whose time is old; or a draft, where target-only is the choice."""
-        times, now = self._experience.times, self._experience.now
+        times, now = self._estimates.times, self._estimates.now
         present = self._chosen[here]
         lowest = max(1, self._low)
         other = 0 if present else _best(rates, lowest, self._high)
@@ -175,7 +179,7 @@ class Goodput:
     def _promising(self, here: int, rates: list[float]) -> int | None:
         """The other k that could be best, given what is not known of it."""
         present = self._chosen[here]
-        errors = self._experience.times.errors(here, self._high)
+        errors = self._estimates.times.errors(here, self._high)
         found, most = None, self.parameters.margin
         for k in range(self._low, self._high + 1):
             if k == present or (k < present and self._probing):
@@ -189,7 +193,7 @@ class Goodput:
         return found
 
     def _explain(self, here: int, before: int, after: int, rates: list[float]) -> None:
-        known = self._experience
+        known = self._estimates
         low, high = min(before, after), max(before, after)
         survival = known.acceptance.survival[low:high]
         cost = (known.times.seconds(here, high) or 0.0) - (known.times.seconds(here, low) or 0.0)
@@ -224,3 +228,69 @@ def _rounded(drafts: float) -> int:
     """
     number = round(drafts)
     return round(number, 2 - len(str(number))) if number > 99 else number
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A try that is under way."""
+
+    bucket: int
+    k: int
+
+
+class Prober:
+    """Whether a try may start, and when it ends.
+
+    `share` is the part of the output that tries may cost: a try that is expected to lose a
+    third over eight steps is paid back in 270 steps at 1 %.
+
+    >>> prober = Prober(share=0.01, steps=8)
+    >>> prober.start(0, 3, loss=0.0)
+    True
+    >>> [prober.running(0, steps) is not None for steps in (4, 4)]
+    [True, False]
+    """
+
+    def __init__(self, share: float, steps: int) -> None:
+        self._share = share
+        self._steps = steps
+        self._budget = share * _RESERVE_STEPS
+        self._left = 0
+        self._probe: Probe | None = None
+
+    def earn(self, steps: int) -> None:
+        """Puts the share of so many steps into the budget."""
+        self._budget = min(self._budget + self._share * steps, self._share * _RESERVE_STEPS)
+
+    def start(self, bucket: int, k: int, loss: float) -> bool:
+        """Begins a try that loses `loss` of a step's output in each step, if that can be paid.
+
+        One that is expected to gain, a negative loss, costs nothing.
+        """
+        if self._probe is not None or not self._share:
+            return False
+        if not self.affords(loss):
+            return False
+        self._budget -= self._cost(loss)
+        self._probe, self._left = Probe(bucket, k), self._steps
+        return True
+
+    def affords(self, loss: float) -> bool:
+        """Whether a try that loses `loss` of a step's output in each step can be paid."""
+        return self._budget > 0 or not self._cost(loss)
+
+    def _cost(self, loss: float) -> float:
+        return self._steps * max(0.0, loss + _SWITCH)
+
+    def running(self, bucket: int, steps: int) -> Probe | None:
+        """The try under way after `steps` more; one ends early when the batch moves away."""
+        if self._probe is None:
+            return None
+        self._left -= steps
+        if self._left <= 0 or self._probe.bucket != bucket:
+            self._probe = None
+        return self._probe
+
+    def stop(self) -> None:
+        """Ends the try under way."""
+        self._probe = None

@@ -1,13 +1,18 @@
-"""What an operator may set of a policy, and the reason when it makes no sense."""
+"""What an operator may set of a policy, the breaker or trials: ranges, defaults, and refusals.
+
+Each parameter stands once, with its range and its words, in the dataclass of its block; the
+`Catalogue` has every block under one roof, by dotted name.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
+from typing import Any, Literal, TypeVar
 
-from specdeck.engine.policy.ranges import flag_field, number_field, ranges, whole_field, word_field
+from specdeck.engine.control.tuning import Parameter, Value
 
 _T = TypeVar("_T")
 
@@ -109,6 +114,52 @@ def _within_ranges(block: Any) -> None:
             whole(name, value, allowed.low, allowed.high)
         else:
             number(name, value, allowed.low, allowed.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What one parameter can be."""
+
+    kind: Literal["whole", "number", "flag", "word"]
+    low: float = 0.0
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    optional: bool = False
+    """Whether it can be None."""
+    doc: str = ""
+
+
+def ranges(cls: type[Any]) -> dict[str, Range]:
+    """What each parameter of the dataclass `cls` can be, by name."""
+    return {each.name: each.metadata["range"] for each in fields(cls)}
+
+
+def whole_field(
+    default: int | None, low: int, high: int | None = None, *, optional: bool = False, doc: str
+) -> Any:
+    """An integer of `low` to `high`."""
+    return _field(default, Range("whole", low, high, optional=optional, doc=doc))
+
+
+def number_field(
+    default: float | None, low: float, high: float, *, optional: bool = False, doc: str
+) -> Any:
+    """A number of `low` to `high`."""
+    return _field(default, Range("number", low, high, optional=optional, doc=doc))
+
+
+def word_field(default: str, choices: tuple[str, ...], *, doc: str) -> Any:
+    """One of `choices`."""
+    return _field(default, Range("word", choices=choices, doc=doc))
+
+
+def flag_field(default: bool, *, doc: str) -> Any:
+    """True or false."""
+    return _field(default, Range("flag", doc=doc))
+
+
+def _field(default: object, allowed: Range) -> Any:
+    return field(default=default, metadata={"range": allowed})
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,3 +349,145 @@ class Trial:
             block_s=block,
             settle_s=min(self.settle_s, seconds / 10),
         )
+
+
+BLOCKS: dict[str, type[Any]] = {
+    "goodput": Goodput,
+    "threshold": Threshold,
+    "breaker": Breaker,
+    "trial": Trial,
+}
+
+_SPELLED = {
+    "threshold": {each.name: each.name for each in fields(Threshold)},
+    # The shortest draft bounds drafting; target-only must stay among goodput's choices.
+    "goodput": {"max_draft_length": "max_draft_length"},
+    "breaker": {
+        "fallback_after_low_acceptance": "windows",
+        "draft_acceptance_threshold": "acceptance_floor",
+        "breaker": "automatic",
+    },
+    "trial": {},
+}
+"""What the keys of the config's `orchestration` are called in each block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """The parameters of every block, in force at one moment."""
+
+    goodput: Goodput = field(default_factory=Goodput)
+    threshold: Threshold = field(default_factory=Threshold)
+    breaker: Breaker = field(default_factory=Breaker)
+    trial: Trial = field(default_factory=Trial)
+
+    def value(self, name: str) -> Value:
+        """What the parameter called `name` is; ParameterError when there is none."""
+        block, own = split(name)
+        found: Value = getattr(getattr(self, block), own)
+        return found
+
+    def with_values(self, given: Mapping[str, Value]) -> Catalogue:
+        """The same with `given`, checked whole; raises ParameterError and changes nothing.
+
+        >>> Catalogue().with_values({"goodput.margin": 0.1}).goodput.margin
+        0.1
+        >>> Catalogue().with_values({"threshold.min_draft_length": 99})
+        Traceback (most recent call last):
+        specdeck.engine.policy.parameters.ParameterError: threshold: min_draft_length=99 is more \
+than max_draft_length=16
+        """
+        blocks: dict[str, dict[str, Value]] = {}
+        for name, value in given.items():
+            block, own = split(name)
+            blocks.setdefault(block, {})[own] = _unset(block, own, value)
+        made = {}
+        for block, values in blocks.items():
+            try:
+                made[block] = parameters(BLOCKS[block], values, getattr(self, block))
+            except ParameterError as error:
+                raise ParameterError(f"{block}: {error}") from None
+        return replace(self, **made)
+
+    def listed(self, defaults: Catalogue) -> tuple[Parameter, ...]:
+        """Every parameter, for a screen that edits them."""
+        return tuple(
+            Parameter(
+                f"{block}.{name}",
+                getattr(getattr(self, block), name),
+                getattr(getattr(defaults, block), name),
+                allowed.kind,
+                None if allowed.kind in ("flag", "word") else allowed.low,
+                allowed.high,
+                allowed.choices,
+                allowed.optional,
+                allowed.doc,
+            )
+            for block, cls in BLOCKS.items()
+            for name, allowed in ranges(cls).items()
+        )
+
+
+def split(name: str) -> tuple[str, str]:
+    """Block and name of a dotted name; ParameterError with the nearest when there is none.
+
+    >>> split("breaker.loss")
+    ('breaker', 'loss')
+    >>> split("breaker.los")
+    Traceback (most recent call last):
+    specdeck.engine.policy.parameters.ParameterError: no parameter 'breaker.los': did you mean \
+breaker.loss?
+    """
+    block, _, own = name.partition(".")
+    if block in BLOCKS and own in ranges(BLOCKS[block]):
+        return block, own
+
+    words = [f"{each}.{own}" for each, cls in BLOCKS.items() for own in ranges(cls)]
+    near = get_close_matches(name, words, n=1, cutoff=0.6)
+    of = ranges(BLOCKS[block]) if block in BLOCKS else BLOCKS
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(of)}"
+    raise ParameterError(f"no parameter {name[:80]!r}: {hint}")
+
+
+def configured(orchestration: Mapping[str, Any]) -> tuple[Catalogue, dict[str, str]]:
+    """What a config's `orchestration` makes of them, and the blocks that it makes no whole of.
+
+    The values at odds with the others are left out, and the reasons are there for whoever
+    wants to use the block.
+
+    >>> found, wrong = configured({"max_draft_length": 4, "min_draft_length": 5})
+    >>> found.goodput.max_draft_length, wrong
+    (4, {'threshold': 'min_draft_length=5 is more than max_draft_length=4'})
+    """
+    found, wrong = Catalogue(), {}
+    for block in BLOCKS:
+        made, refused = block_of(block, orchestration)
+        found = replace(found, **{block: made})
+        if refused:
+            wrong[block] = ", ".join(refused.values())
+    return found, wrong
+
+
+def block_of(block: str, orchestration: Mapping[str, Any]) -> tuple[Any, dict[str, str]]:
+    """What a config's `orchestration` makes of one block, and why not of which of its keys.
+
+    >>> block_of("breaker", {"breaker": "never", "draft_acceptance_threshold": 0.98})[1]
+    {'draft_acceptance_threshold': 'acceptance_floor=0.98 is more than repetition=0.97'}
+    """
+    cls, names = BLOCKS[block], _SPELLED[block]
+    given = {key: value for key, value in orchestration.items() if key in names}
+    try:
+        return parameters(cls, {names[key]: value for key, value in given.items()}), {}
+    except ParameterError:
+        made, refused = cls(), {}
+    for key, value in given.items():
+        try:
+            made = parameters(cls, {names[key]: value}, made)
+        except ParameterError as error:
+            refused[key] = str(error)
+    return made, refused
+
+
+def _unset(block: str, own: str, value: Value) -> Value:
+    allowed = ranges(BLOCKS[block])[own]
+    return None if allowed.optional and value in ("none", None) else value

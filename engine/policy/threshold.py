@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from math import floor
 
-from specdeck.engine.policy.decision import Decision, everywhere
-from specdeck.engine.policy.observed import StepSeen
 from specdeck.engine.policy.parameters import Threshold as Parameters
 from specdeck.engine.policy.parameters import whole
+from specdeck.engine.policy.step import Step
+from specdeck.engine.policy.table import Decision, everywhere
 
 _SHORTENED = 0.75
 
@@ -19,9 +19,9 @@ class Threshold:
     drafted tokens of all requests in it: one k serves the whole batch, so the batch gives
     one verdict. A step that verified nothing is no round. Cost plays no part in it.
 
-    >>> from specdeck.engine.policy.observed import StepSeen
+    >>> from specdeck.engine.policy.step import Step
     >>> def round(accepted):
-    ...     return StepSeen(0.0, 1, 6, 6, True, 0.02, accepted + 1, 1, 6, (1,) * accepted, 0)
+    ...     return Step(0, 0.0, 1, 7, 6, 1, 6, accepted, 0.02, accepted + 1)
     >>> rule = Threshold(Parameters(initial_draft_length=6), k_max=8)
     >>> [rule.step(round(accepted)).k(1) for accepted in (1, 1, 1, 6, 6, 6, 6, 6)]
     [6, 6, 4, 5, 6, 7, 8, 8]
@@ -39,11 +39,11 @@ class Threshold:
         self._k = k
         self.decision = everywhere(k)
 
-    def step(self, seen: StepSeen, *, steering: bool = True) -> Decision:
+    def step(self, step: Step, *, steering: bool = True) -> Decision:
         """The k after a step; while it is not `steering`, k stays and rounds do not count."""
-        if seen.drafted <= 0 or not steering:
+        if step.drafted <= 0 or not steering:
             return self.decision
-        acceptance = sum(seen.accepted) / seen.drafted
+        acceptance = step.accepted / step.drafted
         if acceptance < self.parameters.draft_acceptance_threshold:
             self._poor += 1
             if self._poor >= self.parameters.fallback_after_low_acceptance:

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from specdeck.engine.policy.elapsed import Elapsed
-from specdeck.engine.policy.observed import StepSeen
+from specdeck.engine.policy.intervals import Change, change
 from specdeck.engine.policy.parameters import Trial as Parameters
-from specdeck.engine.tuning.intervals import Change, change
+from specdeck.engine.policy.step import Elapsed, Step
 
 State = Literal["baseline", "changed", "kept", "reverted", "abandoned"]
 Action = Literal["apply", "keep", "revert", "abandon"]
@@ -73,7 +72,7 @@ class Work:
 
     >>> work = Work()
     >>> for step in range(40):
-    ...     work.add(StepSeen(step * 0.1, 2, 3, 3, True, 0.1, 4, 2, 6, (2, 0, 0), 0))
+    ...     work.add(Step(step, step * 0.1, 2, 8, 3, 2, 6, 2, 0.1, 4))
     >>> round(sum(block.seconds for block in work.latest(60.0)), 1)
     4.0
     """
@@ -96,17 +95,17 @@ class Work:
         """Has time pass to `t` without a step."""
         self._elapsed.at(t)
 
-    def add(self, seen: StepSeen) -> None:
+    def add(self, step: Step) -> None:
         """Counts a step."""
-        seconds = seen.seconds
+        seconds = step.seconds
         if seconds is None:
             return
         self._busy += seconds
-        self._waited += seconds * seen.requests
-        self._committed += seen.committed
+        self._waited += seconds * step.requests
+        self._committed += step.committed
         if self._busy >= _GRAIN_S:
             block = _Block(self._busy, self._waited, self._committed)
-            self._blocks.append((self._elapsed.at(seen.t), block))
+            self._blocks.append((self._elapsed.at(step.t), block))
             self._clear()
 
     def latest(self, seconds: float) -> list[_Block]:
@@ -135,10 +134,10 @@ class _Blocks:
         self._busy = self._waited = 0.0
         self._committed = 0
 
-    def add(self, seen: StepSeen) -> None:
-        seconds = seen.seconds
+    def add(self, step: Step) -> None:
+        seconds = step.seconds
         if seconds is not None:
-            self.take(_Block(seconds, seconds * seen.requests, seen.committed))
+            self.take(_Block(seconds, seconds * step.requests, step.committed))
 
     def means(self) -> tuple[float, float]:
         return fmean(self.tokens_per_second), fmean(self.seconds_per_token)
@@ -196,17 +195,17 @@ class Trial:
             return self._end("too little traffic to compare")
         return None
 
-    def step(self, seen: StepSeen) -> Action | None:
+    def step(self, step: Step) -> Action | None:
         """Counts a step."""
         if self.over:
             return None
         if self.state == "baseline":
-            self._before.add(seen)
+            self._before.add(step)
             return self.begin()
         if self._settling > 0:
-            self._settling -= seen.seconds or 0.0
+            self._settling -= step.seconds or 0.0
             return None
-        self._after.add(seen)
+        self._after.add(step)
         return self._conclude() if self._after.seconds >= self.parameters.seconds else None
 
     def cancel(self, reason: str) -> Action | None:

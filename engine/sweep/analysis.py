@@ -9,9 +9,9 @@ from typing import Any
 
 from specdeck.engine.control.protocol import Step
 from specdeck.engine.errors import SpecdeckError
-from specdeck.engine.policy.batches import BOUNDS, bucket, first, span
+from specdeck.engine.policy.intervals import Change, Mean, Work, gain, rate, ratio
+from specdeck.engine.policy.table import BOUNDS, bucket, first, span
 from specdeck.engine.sweep.plan import Plan
-from specdeck.engine.tuning.intervals import Change, Mean, Work, gain, rate, ratio
 
 LEAST_S = 0.15
 """Seconds of work at one batch size, below which a visit says nothing about it."""

@@ -18,11 +18,11 @@ from specdeck.console.cli.main import outcome
 from specdeck.console.cli.sweep import Screen, curve_lines, sweep, verdict_lines
 from specdeck.engine.control.protocol import Applied, Capability, Change, LastChange, Lease, Step
 from specdeck.engine.operations.sweep import SweepRequest
+from specdeck.engine.policy.intervals import Change as Gain
+from specdeck.engine.policy.intervals import Mean
 from specdeck.engine.sweep.analysis import Analysis, Knobs, Optimum, Point, SweepOutcome, VisitSums
 from specdeck.engine.sweep.plan import Plan
 from specdeck.engine.sweep.runner import Progress, Visited, Visiting
-from specdeck.engine.tuning.intervals import Change as Gain
-from specdeck.engine.tuning.intervals import Mean
 
 if TYPE_CHECKING:
     from tests.console.conftest import Kit

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from specdeck.engine.plugin import exact
-from specdeck.engine.plugin.exact import marked
-from specdeck.engine.plugin.pins import Pins
+from specdeck.engine.plugin import request_pins
+from specdeck.engine.plugin.request_pins import Pins, mark_exact
 
 NAMES = frozenset({"tools-exact"})
 
@@ -18,33 +17,33 @@ def ask(model: str | None, **xargs: Any) -> Any:
 
 def test_other_names_are_left_alone() -> None:
     request = ask("tools", specdeck_k=3)
-    assert marked(request, NAMES, "tools") is None
+    assert mark_exact(request, NAMES, "tools") is None
     assert request.vllm_xargs == {"specdeck_k": 3}
 
 
 def test_a_request_without_a_name_means_the_first_served_one() -> None:
     request = ask(None)
-    assert marked(request, NAMES, "tools-exact") is None
+    assert mark_exact(request, NAMES, "tools-exact") is None
     assert request.vllm_xargs == {"specdeck_k": 0, "specdeck_exact": 1}
 
 
 def test_marking_twice_is_marking_once() -> None:
     request = ask("tools-exact", other=1)
     for _ in range(2):
-        assert marked(request, NAMES, None) is None
+        assert mark_exact(request, NAMES, None) is None
     assert request.vllm_xargs == {"other": 1, "specdeck_k": 0, "specdeck_exact": 1}
 
 
 @pytest.mark.parametrize("k", [1, "0", False])
 def test_another_k_of_its_own_is_refused_under_an_exact_name(k: Any) -> None:
-    reason = marked(ask("tools-exact", specdeck_k=k), NAMES, None)
+    reason = mark_exact(ask("tools-exact", specdeck_k=k), NAMES, None)
     assert reason is not None
     assert "target-only" in reason
 
 
 def test_a_client_cannot_pass_for_exact_traffic() -> None:
     request = ask("tools", specdeck_exact=1, specdeck_k=0)
-    assert marked(request, NAMES, None) is None
+    assert mark_exact(request, NAMES, None) is None
     assert request.vllm_xargs == {"specdeck_k": 0}
 
 
@@ -81,7 +80,7 @@ async def test_where_the_name_is_checked_the_request_is_marked_or_refused() -> N
         def create_error_response(self, message: str) -> str:
             return f"400: {message}"
 
-    exact._check(Serving, NAMES)
+    request_pins._wrap_check(Serving, NAMES)
     serving = Serving()
     good = ask("tools-exact")
     assert await serving._check_model(good) is None

@@ -1,11 +1,13 @@
 """What is taken down of each step, on a stand-in for vLLM's scheduler."""
 
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from specdeck.engine.plugin.recorder import Recorder
+from specdeck.engine.policy.step import Step
 
 
 class Scheduler:
@@ -37,6 +39,28 @@ class Scheduler:
         return None
 
 
+@dataclass
+class Listener:
+    """Hears of steps, and fails where it is told to."""
+
+    fails: set[str] = field(default_factory=set)
+    calls: list[str] = field(default_factory=list)
+
+    def before_step(self) -> None:
+        self._hear("before_step")
+
+    def after_step(self, step: Step) -> None:
+        self._hear("after_step")
+
+    def on_blind(self) -> None:
+        self._hear("on_blind")
+
+    def _hear(self, call: str) -> None:
+        self.calls.append(call)
+        if call in self.fails:
+            raise RuntimeError("ours")
+
+
 @pytest.fixture
 def scheduler() -> Scheduler:
     return Scheduler()
@@ -49,81 +73,84 @@ def step(scheduler: Scheduler, *drafts: tuple[int, int], tokens: int = 4, k: int
 
 
 def test_a_step_says_what_it_drafted_accepted_and_committed(scheduler: Scheduler) -> None:
-    recorder = Recorder(scheduler, 3)
+    recorder = Recorder(scheduler, 3, Listener())
     step(scheduler, (3, 2))
     (record,) = recorder.ring
-    assert (record["step"], record["k"], record["drafts"], record["drafted"]) == (1, 3, 1, 3)
-    assert (record["accepted"], record["accepted_per_position"]) == (2, (1, 1, 0))
-    assert (record["committed"], record["prefill"], record["seconds"]) == (3, 0, None)
+    assert (record.step, record.k, record.drafts, record.drafted) == (1, 3, 1, 3)
+    assert (record.accepted, record.accepted_per_position) == (2, (1, 1, 0))
+    assert (record.committed, record.prefill, record.seconds) == (3, 0, None)
     assert (recorder.drafts, recorder.drafted, recorder.accepted) == (1, [1, 1, 1], [1, 1, 0])
 
 
 def test_a_step_after_a_busy_one_knows_how_long_it_took(scheduler: Scheduler) -> None:
-    recorder = Recorder(scheduler, 3)
+    recorder = Recorder(scheduler, 3, Listener())
     step(scheduler)
     step(scheduler)
-    assert recorder.ring[-1]["seconds"] is not None
+    assert recorder.ring[-1].seconds is not None
     scheduler.running = []
     step(scheduler)
     step(scheduler)
-    assert recorder.ring[-1]["seconds"] is None
+    assert recorder.ring[-1].seconds is None
 
 
 def test_prompt_tokens_are_told_from_decoded_ones(scheduler: Scheduler) -> None:
-    recorder = Recorder(scheduler, 3)
+    recorder = Recorder(scheduler, 3, Listener())
     step(scheduler, tokens=40)
-    assert recorder.ring[-1]["prefill"] == 39
+    assert recorder.ring[-1].prefill == 39
 
 
-@pytest.mark.parametrize("callback", ["before_step", "after_step"])
+@pytest.mark.parametrize("call", ["before_step", "after_step"])
 def test_a_failure_of_ours_ends_our_part_and_not_the_engine(
-    scheduler: Scheduler, callback: str, caplog: pytest.LogCaptureFixture
+    scheduler: Scheduler, call: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    recorder = Recorder(scheduler, 3)
-    calls = []
-
-    def fails(*args: Any) -> None:
-        calls.append(args)
-        raise RuntimeError("ours")
-
-    setattr(recorder, callback, fails)
+    listener = Listener({call})
+    Recorder(scheduler, 3, listener)
     for _ in range(3):
         step(scheduler, (3, 1))
-    assert len(calls) == 1
+    assert listener.calls.count(call) == 1
     assert "the engine goes on" in caplog.text
 
 
 def test_what_runs_out_is_still_taken_back_when_watching_has_failed(scheduler: Scheduler) -> None:
-    recorder, ticks, told = Recorder(scheduler, 3), [], []
-
-    def fails(record: Any) -> None:
-        raise RuntimeError("ours")
-
-    recorder.before_step = lambda: ticks.append(1)
-    recorder.after_step = fails
-    recorder.failed = lambda: told.append(1)
+    listener = Listener({"after_step"})
+    Recorder(scheduler, 3, listener)
     for _ in range(3):
         step(scheduler, (3, 1))
-    assert (len(ticks), len(told)) == (3, 1)
+    assert (listener.calls.count("before_step"), listener.calls.count("on_blind")) == (3, 1)
 
 
 def test_taking_back_what_runs_out_is_tried_again_after_a_failure(
     scheduler: Scheduler, caplog: pytest.LogCaptureFixture
 ) -> None:
-    recorder, now, ticks = Recorder(scheduler, 3, clock=lambda: now[0]), [0.0], []
+    now, ticks = [0.0], []
 
-    def fails_at_first() -> None:
-        ticks.append(now[0])
-        if len(ticks) < 3:
-            raise RuntimeError("ours")
+    class FailsAtFirst(Listener):
+        def before_step(self) -> None:
+            ticks.append(now[0])
+            if len(ticks) < 3:
+                raise RuntimeError("ours")
 
-    recorder.before_step = fails_at_first
+    Recorder(scheduler, 3, FailsAtFirst(), clock=lambda: now[0])
     for _ in range(40):
         step(scheduler)
         now[0] += 0.25
     assert ticks[:4] == [0.0, 1.0, 2.0, 2.25]
     assert len(ticks) == 34
     assert caplog.text.count("Traceback") == 1
+
+
+def test_a_step_goes_onto_the_wire_without_what_follows_from_the_order_of_steps(
+    scheduler: Scheduler,
+) -> None:
+    recorder = Recorder(scheduler, 3, Listener())
+    step(scheduler, (3, 2))
+    step(scheduler, (3, 2))
+    last = recorder.ring[-1]
+    assert (last.verified, last.settled) == (3, True)
+    assert list(last.as_json()) == [
+        "step", "t", "requests", "tokens", "k", "drafts", "drafted", "accepted", "seconds",
+        "committed", "accepted_per_position", "prefill",
+    ]  # fmt: skip
 
 
 class Sums:
@@ -171,11 +198,11 @@ class Summing(Scheduler):
 def test_sums_of_vllm_are_taken_once_a_step_where_it_hands_them_over(handed_over: bool) -> None:
     scheduler = Summing()
     scheduler.handed_over = handed_over
-    recorder = Recorder(scheduler, 3)
+    recorder = Recorder(scheduler, 3, Listener())
     for drafts in ([(3, 2), (2, 0)], [], [(3, 3)], [(1, 1), (3, 0), (3, 1)]):
         step(scheduler, *drafts)
-    assert [record["drafts"] for record in recorder.ring] == [2, 0, 1, 3]
-    assert [record["accepted_per_position"] for record in recorder.ring] == [
+    assert [record.drafts for record in recorder.ring] == [2, 0, 1, 3]
+    assert [record.accepted_per_position for record in recorder.ring] == [
         (1, 1, 0), (0, 0, 0), (1, 1, 1), (2, 0, 0),
     ]  # fmt: skip
     assert (recorder.drafts, recorder.drafted, recorder.accepted) == (6, [6, 5, 4], [4, 2, 1])

@@ -9,9 +9,9 @@ from random import Random
 
 import pytest
 
-from specdeck.engine.policy.observed import StepSeen
-from specdeck.engine.policy.pilot import Pilot
-from specdeck.engine.tuning.cost import CostModel
+from specdeck.engine.policy.cost import CostModel
+from specdeck.engine.policy.runner import PolicyRunner
+from specdeck.engine.policy.step import Step
 
 K_MAX = 5
 TEXTS = {
@@ -33,7 +33,7 @@ class Simulated:
     verified: int = 0
     slowdown: float = 1.0
 
-    def step(self, text: str, requests: int, k: int) -> StepSeen:
+    def step(self, text: str, requests: int, k: int) -> Step:
         accepted = [0] * K_MAX
         for _ in range(requests):
             for position in range(self.verified):
@@ -46,18 +46,20 @@ class Simulated:
         seconds *= self.slowdown * exp(self.random.gauss(0, self.noise))
         self.t += seconds
         drafts = requests if verified else 0
-        return StepSeen(
-            self.t,
-            requests,
-            k,
-            verified,
-            verified == k,
-            seconds,
-            requests + sum(accepted),
-            drafts,
-            drafts * verified,
-            tuple(accepted),
-            0,
+        return Step(
+            step=0,
+            t=self.t,
+            requests=requests,
+            tokens=requests + drafts * verified,
+            k=k,
+            drafts=drafts,
+            drafted=drafts * verified,
+            accepted=sum(accepted),
+            seconds=seconds,
+            committed=requests + sum(accepted),
+            accepted_per_position=tuple(accepted),
+            verified=verified,
+            settled=verified == k,
         )
 
     def rate(self, text: str, requests: int, k: int) -> float:
@@ -74,17 +76,17 @@ class Simulated:
 
     def drive(
         self,
-        pilot: Pilot,
+        runner: PolicyRunner,
         text: str,
         requests: int,
         seconds: float,
-        watch: Callable[[StepSeen], None] = lambda _: None,
+        watch: Callable[[Step], None] = lambda _: None,
     ) -> float:
-        """Runs `pilot` for so long; committed tokens per second."""
+        """Runs `runner` for so long; committed tokens per second."""
         began, tokens = self.t, 0
         while self.t < began + seconds:
-            seen = self.step(text, requests, pilot.decision.k(requests))
-            pilot.step(seen)
+            seen = self.step(text, requests, runner.decision.k(requests))
+            runner.choose(seen)
             watch(seen)
             tokens += seen.committed
         return tokens / (self.t - began)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdeck.engine.policy.acceptance import Acceptance
+from specdeck.engine.policy.estimates import Acceptance
 
 SHARES = (0.8, 0.6, 0.5, 0.5, 0.5)
 

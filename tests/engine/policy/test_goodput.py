@@ -6,88 +6,88 @@ from typing import Any
 
 import pytest
 
-from specdeck.engine.policy.experience import Experience
+from specdeck.engine.policy.estimates import Estimates
 from specdeck.engine.policy.goodput import Goodput
-from specdeck.engine.policy.observed import StepSeen
 from specdeck.engine.policy.parameters import Goodput as Parameters
 from specdeck.engine.policy.parameters import ParameterError
-from specdeck.engine.policy.pilot import Pilot
+from specdeck.engine.policy.runner import PolicyRunner
+from specdeck.engine.policy.step import Step
 
 
-def auto(parameters: Parameters | None = None, *, k: int = 5) -> tuple[Pilot, Goodput]:
-    known = Experience(5)
+def auto(parameters: Parameters | None = None, *, k: int = 5) -> tuple[PolicyRunner, Goodput]:
+    known = Estimates(5)
     policy = Goodput(parameters or Parameters(), known, k=k)
-    return Pilot(policy, known, breaker=None), policy
+    return PolicyRunner(policy, known, breaker=None), policy
 
 
 @pytest.mark.parametrize("text", ["predictable", "middling", "hard"])
 @pytest.mark.parametrize("requests", [1, 8, 32])
 def test_it_keeps_within_three_percent_of_the_best_k(text: str, requests: int, engine: Any) -> None:
-    pilot, _ = auto()
-    engine.drive(pilot, text, requests, 5)
-    rate = engine.drive(pilot, text, requests, 60)
+    runner, _ = auto()
+    engine.drive(runner, text, requests, 5)
+    rate = engine.drive(runner, text, requests, 60)
     assert rate > 0.965 * engine.rate(text, requests, engine.best(text, requests))
 
 
 def test_it_follows_a_change_of_text_within_two_seconds(engine: Any) -> None:
-    pilot, policy = auto()
-    engine.drive(pilot, "predictable", 8, 20)
+    runner, policy = auto()
+    engine.drive(runner, "predictable", 8, 20)
     assert policy.chosen(8) >= 4
-    engine.drive(pilot, "hard", 8, 2)
+    engine.drive(runner, "hard", 8, 2)
     assert policy.chosen(8) <= 1
-    engine.drive(pilot, "predictable", 8, 8)
+    engine.drive(runner, "predictable", 8, 8)
     assert policy.chosen(8) >= 4
 
 
 def test_a_batch_size_never_seen_gets_its_k_at_once(engine: Any) -> None:
-    pilot, policy = auto()
+    runner, policy = auto()
     for requests in (1, 4, 8):
-        engine.drive(pilot, "middling", requests, 15)
-    engine.drive(pilot, "middling", 32, 1)
+        engine.drive(runner, "middling", requests, 15)
+    engine.drive(runner, "middling", 32, 1)
     chosen, best = policy.chosen(32), engine.best("middling", 32)
     assert engine.rate("middling", 32, chosen) > 0.93 * engine.rate("middling", 32, best)
 
 
 def test_a_steady_load_sees_few_changes(engine: Any) -> None:
-    pilot, policy = auto()
-    engine.drive(pilot, "middling", 8, 20)
+    runner, policy = auto()
+    engine.drive(runner, "middling", 8, 20)
     before = policy.reasons
-    engine.drive(pilot, "middling", 8, 120)
+    engine.drive(runner, "middling", 8, 120)
     assert policy.reasons - before <= 6
 
 
 def test_tries_are_few_and_target_only_is_among_them(engine: Any) -> None:
-    pilot, policy = auto()
-    engine.drive(pilot, "predictable", 8, 20)
+    runner, policy = auto()
+    engine.drive(runner, "predictable", 8, 20)
     tried: list[int] = []
 
-    def watch(seen: StepSeen) -> None:
+    def watch(seen: Step) -> None:
         if seen.k != policy.chosen(8):
             tried.append(seen.k)
 
-    engine.drive(pilot, "predictable", 8, 60, watch)
+    engine.drive(runner, "predictable", 8, 60, watch)
     steps = 60 / engine.cost.seconds(8, 5)
     assert 0 in tried
     assert len(tried) < 0.08 * steps
 
 
 def test_without_exploring_it_still_chooses(engine: Any) -> None:
-    pilot, policy = auto(Parameters(explore=0.0))
-    engine.drive(pilot, "hard", 8, 10)
+    runner, policy = auto(Parameters(explore=0.0))
+    engine.drive(runner, "hard", 8, 10)
     assert policy.chosen(8) <= 1
 
 
 def test_it_stays_within_the_lengths_it_was_given(engine: Any) -> None:
-    pilot, _ = auto(Parameters(min_draft_length=2, max_draft_length=4))
+    runner, _ = auto(Parameters(min_draft_length=2, max_draft_length=4))
     ks = set()
     for text in ("hard", "predictable"):
-        engine.drive(pilot, text, 4, 10, lambda seen: ks.add(seen.k))
+        engine.drive(runner, text, 4, 10, lambda seen: ks.add(seen.k))
     assert ks <= {2, 3, 4}
 
 
 def test_the_reason_names_positions_cost_and_gain(engine: Any) -> None:
-    pilot, policy = auto()
-    engine.drive(pilot, "hard", 8, 5)
+    runner, policy = auto()
+    engine.drive(runner, "hard", 8, 5)
     assert policy.reason is not None
     line = str(policy.reason)
     assert line.startswith("k 5 → ")
@@ -97,33 +97,33 @@ def test_the_reason_names_positions_cost_and_gain(engine: Any) -> None:
 
 
 def test_a_machine_that_slows_down_moves_no_k(engine: Any) -> None:
-    pilot, policy = auto()
-    engine.drive(pilot, "middling", 8, 30)
+    runner, policy = auto()
+    engine.drive(runner, "middling", 8, 30)
     chosen = policy.chosen(8)
     engine.slowdown = 1.6
-    engine.drive(pilot, "middling", 8, 20)
+    engine.drive(runner, "middling", 8, 20)
     assert abs(policy.chosen(8) - chosen) <= 1
 
 
 def test_a_clock_set_back_does_not_stop_it(engine: Any) -> None:
-    pilot, policy = auto()
-    engine.drive(pilot, "predictable", 8, 10)
+    runner, policy = auto()
+    engine.drive(runner, "predictable", 8, 10)
     engine.t = -5000.0
-    engine.drive(pilot, "hard", 8, 4)
+    engine.drive(runner, "hard", 8, 4)
     assert policy.chosen(8) <= 1
 
 
 def test_the_same_steps_give_the_same_choices(engine: Any) -> None:
-    steps: list[StepSeen] = []
-    pilot, _ = auto()
-    engine.drive(pilot, "middling", 4, 10, steps.append)
+    steps: list[Step] = []
+    runner, _ = auto()
+    engine.drive(runner, "middling", 4, 10, steps.append)
     runs = []
     for _ in range(2):
-        pilot, _ = auto()
-        runs.append([pilot.step(seen).table for seen in steps])
+        runner, _ = auto()
+        runs.append([runner.choose(seen).table for seen in steps])
     assert runs[0] == runs[1]
 
 
 def test_an_engine_without_drafts_is_refused() -> None:
     with pytest.raises(ParameterError, match="nothing to choose"):
-        Goodput(Parameters(), Experience(0), k=0)
+        Goodput(Parameters(), Estimates(0), k=0)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from specdeck.engine.policy import parameters as p
-from specdeck.engine.policy.catalogue import configured
+from specdeck.engine.policy.parameters import configured
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from specdeck.engine.policy.step_times import StepTimes
+from specdeck.engine.policy.cost import StepTimes
 
 
 def steps(random: Random, seconds: float, count: int = 8) -> list[float]:

@@ -6,16 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdeck.engine.policy.observed import StepSeen
 from specdeck.engine.policy.parameters import ParameterError
 from specdeck.engine.policy.parameters import Threshold as Parameters
+from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.threshold import Threshold
 
 
-def round_of(accepted: int, drafted: int) -> StepSeen:
-    return StepSeen(
-        0.0, 1, drafted, drafted, True, 0.02, 1 + accepted, 1, drafted, (1,) * accepted, 0
-    )
+def round_of(accepted: int, drafted: int) -> Step:
+    return Step(0, 0.0, 1, 1 + drafted, drafted, 1, drafted, accepted, 0.02, 1 + accepted)
 
 
 @given(
@@ -47,7 +45,7 @@ def test_a_step_that_verified_nothing_is_no_round() -> None:
     rule = Threshold(Parameters(), k_max=8)
     for accepted in (0, 0):
         rule.step(round_of(accepted, 6))
-    rule.step(StepSeen(0.0, 1, 6, 0, True, 0.02, 1, 0, 0, (), 0))
+    rule.step(Step(0, 0.0, 1, 1, 6, 0, 0, 0, 0.02, 1))
     assert rule.step(round_of(0, 6)).k(1) == 4
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdeck.engine.policy.observed import StepSeen
 from specdeck.engine.policy.parameters import Trial as Parameters
+from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.trial import Trial, Work
 
 SHORT = Parameters(baseline_s=10.0, seconds=20.0)
@@ -127,7 +127,7 @@ def test_apply_comes_first_and_an_end_comes_once(events: list[str]) -> None:
     for event in events:
         now += 20.0 if event == "late" else 1.0
         if event in ("step", "slow"):
-            action = trial.step(StepSeen(now, 2, 3, 3, True, 1.0, 2, 2, 6, (0,) * 3, 0))
+            action = trial.step(Step(0, now, 2, 8, 3, 2, 6, 0, 1.0, 2))
         elif event == "renew":
             trial.renew(now, 30.0)
             action = None

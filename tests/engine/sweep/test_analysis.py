@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specdeck.engine.control.protocol import Step
-from specdeck.engine.policy.batches import bucket
+from specdeck.engine.policy.table import bucket
 from specdeck.engine.sweep.analysis import (
     Visit,
     VisitSums,

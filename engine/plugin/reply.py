@@ -1,0 +1,158 @@
+"""What the plugin answers: a refusal, and `GET tuning`, put together of its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from specdeck.engine.control.protocol import Capability
+from specdeck.engine.control.tuning import BreakerTuning, Ledger, Outlook, Saved, Tuning
+from specdeck.engine.policy.table import bucket
+
+if TYPE_CHECKING:
+    from specdeck.engine.plugin.steering import Steering
+    from specdeck.engine.policy.evidence import Evidence
+    from specdeck.engine.policy.runner import PolicyRunner
+
+_HOUR_S = 3600.0
+_DAY_S = 86400.0
+_TIMED_STEPS = 8
+
+
+class Refusal(Exception):
+    """Why a request is turned down, with the HTTP status that says so."""
+
+    def __init__(self, status: int, code: str, message: str, remedy: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.remedy = remedy
+
+    def as_json(self) -> dict[str, Any]:
+        """The body of the reply."""
+        return {"error": {"code": self.code, "message": str(self), "remedy": self.remedy}}
+
+
+def unsupported(capability: Capability) -> Refusal:
+    """501: this engine cannot."""
+    return Refusal(501, capability.name, capability.reason or "not available", capability.remedy)
+
+
+def conflict(version: int, who: str) -> Refusal:
+    """409: someone else was first."""
+    message = f"the engine is at version {version}, changed by {who}"
+    return Refusal(409, "version", message, "look at its state and try again")
+
+
+def nonsense(message: str) -> Refusal:
+    """400: not a change at all."""
+    return Refusal(400, "invalid", message)
+
+
+def describe_tuning(steering: Steering, *, by: str | None, instance: str, t: float) -> Tuning:
+    """What is known of the policy and the breaker; trial and exact traffic are the caller's."""
+    runner, engine = steering.runner, steering.engine
+    common = Tuning(
+        instance=instance,
+        version=0,
+        t=t,
+        policy=steering.knobs.policy,
+        reason=runner.reason if runner else None,
+        k=group_schedule(engine.schedule()),
+        parameters=steering.catalogue.listed(steering.configured),
+        breaker=BreakerTuning("closed", automatic=False),
+    )
+    if runner is None:
+        return common
+    drafts, (running, _) = engine.tally().drafted_per_position, engine.requests()
+    return replace(
+        common,
+        breaker=_breaker(runner, by=by),
+        ledger=Ledger(_saved(runner, _HOUR_S), _saved(runner, _DAY_S)),
+        curve=runner.curve.points(),
+        outlook=_outlook(runner, running, drafts),
+        acceptance=_acceptance(runner, drafts),
+        changes=tuple(runner.moves),
+    )
+
+
+def group_schedule(schedule: Sequence[int]) -> tuple[tuple[int, int, int], ...]:
+    """k by number of requests of a list indexed by it, as vLLM's scheduler holds it.
+
+    >>> group_schedule([5, 5, 5, 2])
+    ((1, 2, 5), (3, 3, 2))
+    """
+    found: list[tuple[int, int, int]] = []
+    for requests, k in list(enumerate(schedule))[1:]:
+        if found and found[-1][2] == k:
+            found[-1] = (found[-1][0], requests, k)
+        else:
+            found.append((requests, requests, k))
+    return tuple(found)
+
+
+def _breaker(runner: PolicyRunner, *, by: str | None) -> BreakerTuning:
+    """The breaker of an engine; `by` opened or reset it by hand last."""
+    view = runner.breaker.view()
+    evidence = view.evidence
+    return BreakerTuning(
+        state=view.state,
+        automatic=runner.automatic and runner.guarded,
+        reason=view.reason,
+        cause=view.cause,
+        evidence=None if evidence is None else describe_evidence(evidence),
+        window_s=None if evidence is None else evidence.seconds,
+        acceptance=None if evidence is None else evidence.acceptance,
+        gain=None if evidence is None else evidence.gain,
+        since_s=view.since_s,
+        next_probe_s=view.next_probe_s,
+        cooldown_s=view.cooldown_s,
+        held=view.held,
+        by=by,
+        opened=view.opened,
+        alarm=view.alarm,
+    )
+
+
+def describe_evidence(evidence: Evidence) -> str:
+    """What a window showed, as a line.
+
+    >>> from specdeck.engine.policy.evidence import Evidence
+    >>> describe_evidence(Evidence(1.0, 50, 50, 250, 10, speculating_s=1.0, target_only_s=0.82))
+    '50 steps in 1.0 s: 4 % accepted of 250 drafted tokens, -18 % against target-only'
+    """
+    found = f"{evidence.steps} steps in {evidence.seconds:.1f} s: "
+    if evidence.acceptance is None:
+        return found + "nothing drafted"
+    found += f"{evidence.acceptance * 100:.0f} % accepted of {evidence.drafted:,} drafted tokens"
+    if evidence.gain is None:
+        return f"{found}, target-only not measured"
+    return f"{found}, {evidence.gain * 100:+.0f} % against target-only"
+
+
+def _saved(runner: PolicyRunner, seconds: float) -> Saved | None:
+    """Engine time saved in the last `seconds`."""
+    balance = runner.ledger.over(seconds, now=runner.estimates.now)
+    if not balance.speculating_s:
+        return None
+    return Saved(balance.saved_s, balance.speculating_s)
+
+
+def _acceptance(runner: PolicyRunner, drafts: Sequence[int]) -> tuple[float, ...] | None:
+    """Shares accepted up to each position, of those that any draft had."""
+    had = sum(1 for count in drafts if count)
+    return tuple(runner.estimates.acceptance.survival[:had]) if had else None
+
+
+def _outlook(runner: PolicyRunner, requests: int, drafts: Sequence[int]) -> tuple[Outlook, ...]:
+    """What every k is expected to give to so many requests; empty before any step."""
+    known, here = runner.estimates, bucket(requests)
+    had = sum(1 for count in drafts if count)
+    found = []
+    for k, tokens in enumerate(known.acceptance.expected):
+        seconds = known.times.seconds(here, k)
+        rate = None if not seconds else max(requests, 1) * tokens / seconds
+        timed = known.times.measured(here, k) >= _TIMED_STEPS
+        found.append(Outlook(k, tokens, rate, timed, k > had))
+    return tuple(found) if any(each.tokens_per_second for each in found) else ()

@@ -1,0 +1,268 @@
+"""Requests pinned to a k of their own, so that exact traffic can share an engine.
+
+A request carries `"vllm_xargs": {"specdeck_k": 0}` (0 to k_max). The API server's
+process checks the figure, and the scheduler then verifies that many drafts at most for
+the request; the drafter still runs its row, so that its KV cache stays in step.
+
+Requests under the config's `exact_models` are pinned to k = 0 by the API server's process,
+which knows the name that a request asks for, and counted apart. One under an exact name
+that asks for another k of its own is refused: the name is a promise.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from importlib import import_module
+from typing import Any
+
+from specdeck.engine.control.protocol import EXACT_VARIABLE
+from specdeck.engine.plugin.guards import DisableOnError
+
+KEY = "specdeck_k"
+EXACT = "specdeck_exact"
+"""Put beside the key by the API server's process on requests under an exact name."""
+
+_NEEDED = ("add_request", "update_draft_token_ids", "requests")
+"""What pinning uses of vLLM's scheduler."""
+
+
+def pinned_k(extra_args: Mapping[str, Any] | None, k_max: int) -> int | None:
+    """The k that a request asks for; None when it asks for none.
+
+    Raises ValueError on anything but 0 to `k_max`.
+
+    >>> pinned_k({"specdeck_k": 0}, k_max=5), pinned_k({}, k_max=5)
+    (0, None)
+    """
+    if not extra_args or KEY not in extra_args:
+        return None
+    k = extra_args[KEY]
+    if isinstance(k, bool) or not isinstance(k, int) or not 0 <= k <= k_max:
+        raise ValueError(f"{KEY} requires a whole number from 0 to {k_max}, not {k!r}")
+    return k
+
+
+def guard(engine_client: Any, k_max: int, on_exact: Callable[[], None] = lambda: None) -> None:
+    """Has the API server's process refuse requests with a k that cannot be.
+
+    `on_exact` is called for every request under an exact name.
+
+    vLLM ignores keys of vllm_xargs that it does not know, and a pin that was silently
+    ignored would be worse than none.
+    """
+    processor = getattr(engine_client, "input_processor", None)
+    if processor is None:
+        return
+    process, refused = processor.process_inputs, _validation_error()
+
+    @functools.wraps(process)
+    def checked(request_id: Any, prompt: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
+        extra = getattr(params, "extra_args", None)
+        try:
+            pinned_k(extra, k_max)
+        except ValueError as error:
+            raise refused(str(error)) from None
+        if extra and EXACT in extra:
+            on_exact()
+        return process(request_id, prompt, params, *args, **kwargs)
+
+    processor.process_inputs = checked
+
+
+def _validation_error() -> type[Exception]:
+    """What vLLM answers with 400 when it comes from within a request."""
+    try:
+        from vllm.exceptions import VLLMValidationError
+    except ImportError:  # before there was one, a ValueError served
+        return ValueError
+    kind: type[Exception] = VLLMValidationError
+    return kind
+
+
+class Pins:
+    """The pinned requests of one scheduler."""
+
+    def __init__(self, scheduler: Any, k_max: int) -> None:
+        self._scheduler = scheduler
+        self._k_max = k_max
+        self._pinned: dict[str, int] = {}
+        self._exact: dict[str, Any] = {}
+        """vLLM's own request objects, until they are finished and counted."""
+        self._counted = 0
+        self.exact_requests = 0
+        """Requests under exact names so far."""
+        self._guard = DisableOnError("pinning requests")
+        self.available = all(hasattr(scheduler, name) for name in _NEEDED)
+        if self.available:
+            self._wrap("add_request", self._add)
+            # The plain scheduler is given drafts after a step, the asynchronous one plans
+            # for them while it schedules.
+            self._wrap("update_draft_token_ids", self._trim)
+            if hasattr(scheduler, "_spec_token_placeholders"):
+                self._wrap("_update_after_schedule", self._trim)
+
+    def __len__(self) -> int:
+        """Pinned requests that are not finished."""
+        return sum(request_id in self._scheduler.requests for request_id in self._pinned)
+
+    @property
+    def exact_running(self) -> int:
+        """Unfinished requests under exact names."""
+        return sum(request_id in self._scheduler.requests for request_id in self._exact)
+
+    @property
+    def exact_tokens(self) -> int:
+        """Tokens generated for requests under exact names."""
+        return self._counted + sum(map(_tokens, self._exact.values()))
+
+    def _wrap(self, name: str, afterwards: Any) -> None:
+        original = getattr(self._scheduler, name)
+
+        @functools.wraps(original)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            self._guard(afterwards, *args)
+            return result
+
+        setattr(self._scheduler, name, wrapped)
+
+    def _add(self, request: Any, *_: Any) -> None:
+        self._trim()  # with k = 0 for all, vLLM has no drafts to hand over for long
+        params = getattr(request, "sampling_params", None)
+        # Refused by the API server; one that came past it must not end the engine.
+        with suppress(ValueError):
+            extra = getattr(params, "extra_args", None)
+            k = pinned_k(extra, self._k_max)
+            if k is None:
+                return
+            self._pinned[request.request_id] = k
+            if k == 0 and extra and EXACT in extra:
+                self._exact[request.request_id] = request
+                self.exact_requests += 1
+
+    def _trim(self, *_: Any) -> None:
+        if not self._pinned:
+            return
+        for request_id, k in list(self._pinned.items()):
+            request = self._scheduler.requests.get(request_id)
+            if request is None:
+                del self._pinned[request_id]
+                if (done := self._exact.pop(request_id, None)) is not None:
+                    self._counted += _tokens(done)
+            elif len(request.spec_token_ids) > k:
+                # A new list: the asynchronous scheduler shares one among its requests.
+                request.spec_token_ids = request.spec_token_ids[:k]
+
+
+def _tokens(request: Any) -> int:
+    return int(getattr(request, "num_output_tokens", 0))
+
+
+_BASES = (
+    ("vllm.entrypoints.serve.engine.serving", "BaseServing"),
+    ("vllm.entrypoints.serve.engine.serving", "OpenAIServing"),
+    ("vllm.entrypoints.openai.engine.serving", "OpenAIServing"),
+)
+"""Where vLLM checks a request's model name, the newer places first."""
+
+_ENTRIES = (
+    ("vllm.entrypoints.openai.completion.serving", "OpenAIServingCompletion", "create_completion"),
+    ("vllm.entrypoints.openai.chat_completion.serving", "OpenAIServingChat",
+     "create_chat_completion"),
+    ("vllm.entrypoints.openai.responses.serving", "OpenAIServingResponses", "create_responses"),
+)  # fmt: skip
+"""Where a request comes in: earlier than the check, so that its fingerprint says k0 as well."""
+
+_CHECK = "_check_model"
+
+
+def exact_models(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The exact names as the launcher handed them over.
+
+    >>> exact_models({"SPECDECK_EXACT_MODELS": '["tools-exact"]'})
+    ('tools-exact',)
+    >>> exact_models({})
+    ()
+    """
+    try:
+        found = json.loads(environment.get(EXACT_VARIABLE) or "[]")
+    except ValueError:
+        return ()
+    return tuple(map(str, found)) if isinstance(found, list) else ()
+
+
+def mark_exact(request: Any, names: Collection[str], default: str | None) -> str | None:
+    """Pins `request` if it asks for an exact name; why it is refused, otherwise None.
+
+    `default` is the name that a request without one means.
+
+    >>> from types import SimpleNamespace
+    >>> request = SimpleNamespace(model="exact", vllm_xargs=None)
+    >>> mark_exact(request, {"exact"}, None), request.vllm_xargs
+    (None, {'specdeck_k': 0, 'specdeck_exact': 1})
+    """
+    given = dict(getattr(request, "vllm_xargs", None) or {})
+    marks = given.pop(EXACT, None) is not None  # nobody else may say so
+    name = getattr(request, "model", None) or default
+    if name in names:
+        asked = given.get(KEY, 0)
+        if asked != 0 or isinstance(asked, bool):
+            return f"{name} is answered target-only: {KEY} can only be 0 there, not {asked!r}"
+        given |= {KEY: 0, EXACT: 1}
+        marks = True
+    if marks:
+        request.vllm_xargs = given
+    return None
+
+
+def mark_exact_requests(names: Collection[str]) -> str | None:
+    """Has this process pin requests under `names`; why not, where it cannot be."""
+    for module, name in _BASES:
+        try:
+            _wrap_check(getattr(import_module(module), name), names)
+        except (ImportError, AttributeError):
+            continue
+        break
+    else:
+        return "this vLLM checks model names where specdeck does not know it"
+    for module, name, method in _ENTRIES:
+        try:
+            _wrap_entry(getattr(import_module(module), name), method, names)
+        except (ImportError, AttributeError):
+            continue  # the check of the name marks it as well, only later
+    return None
+
+
+def _wrap_check(serving: type[Any], names: Collection[str]) -> None:
+    """Marks a request where its model's name is looked at: every endpoint does that."""
+    check = getattr(serving, _CHECK)
+
+    @functools.wraps(check)
+    async def checked(this: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+        error = await check(this, request, *args, **kwargs)
+        if error is not None or not hasattr(request, "vllm_xargs"):
+            return error
+        reason = mark_exact(request, names, _default_name(this))
+        return None if reason is None else this.create_error_response(reason)
+
+    setattr(serving, _CHECK, checked)
+
+
+def _wrap_entry(serving: type[Any], method: str, names: Collection[str]) -> None:
+    answer = getattr(serving, method)
+
+    @functools.wraps(answer)
+    async def answered(this: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+        mark_exact(request, names, _default_name(this))  # a refusal is the check's to tell
+        return await answer(this, request, *args, **kwargs)
+
+    setattr(serving, method, answered)
+
+
+def _default_name(serving: Any) -> str | None:
+    """The first served name."""
+    paths = getattr(getattr(serving, "models", None), "base_model_paths", None)
+    return str(paths[0].name) if paths else None

@@ -1,0 +1,178 @@
+"""vLLM's scheduler and engine core, behind specdeck's contract with an engine.
+
+The scheduler reads `dynamic_sd_lookup[batch size]` once per step and tells the workers
+that many draft tokens (vllm/v1/core/sched/scheduler.py). Writing that list in place,
+from a utility method that vLLM calls on the engine core's main thread between steps, is
+a complete control of k for the plain and the asynchronous scheduler alike.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from specdeck.engine.control.protocol import TIERS_VARIABLE
+from specdeck.engine.plugin.contract import Build, StepListener, Tally
+from specdeck.engine.plugin.recorder import Recorder
+from specdeck.engine.plugin.request_pins import Pins
+from specdeck.engine.policy.table import bucket, everywhere
+
+_NEEDED = (
+    "dynamic_sd_lookup",
+    "num_spec_tokens",
+    "schedule",
+    "update_from_output",
+    "make_spec_decoding_stats",
+)
+"""What specdeck uses of a scheduler; a version without one of them is named, not patched."""
+
+
+class CoreEngine:
+    """One vLLM engine core, as `contract.Engine`."""
+
+    def __init__(self, core: Any) -> None:
+        self._core = core
+        self._scheduler = core.scheduler
+        missing = tuple(name for name in _NEEDED if not hasattr(core.scheduler, name))
+        drafters = [] if missing else self._on_workers("install")
+        k_max = getattr(core.scheduler, "num_spec_tokens", 0)
+        self._pins = Pins(core.scheduler, k_max)
+        self._build = _build(core.vllm_config, missing, drafters, can_pin=self._pins.available)
+        self._recorder: Recorder | None = None
+        """None where nobody watches, or this vLLM's scheduler has not what specdeck needs."""
+        held = getattr(core.scheduler, "dynamic_sd_lookup", None)
+        self._buckets: list[int] = []
+        self._configured = None if held is None else list(held)
+
+    @property
+    def build(self) -> Build:
+        """What the engine is until it is started again."""
+        return self._build
+
+    def watch(self, listener: StepListener) -> None:
+        """Has every step reported from now on, where this vLLM's scheduler can be watched."""
+        if not self._build.missing:
+            settle = 2 if self._build.asynchronous else 1
+            self._recorder = Recorder(self._scheduler, self._build.k_max, listener, settle=settle)
+
+    def set_k(self, k: int) -> None:
+        """Writes k for every batch size."""
+        self.set_table(everywhere(k).table)
+
+    def set_table(self, table: Sequence[int]) -> None:
+        """Writes the k of every batch size from a policy's table.
+
+        The list is filled in place where there is one, since parts of vLLM may hold it.
+        """
+        held = self._scheduler.dynamic_sd_lookup
+        if held is None:
+            size = self._core.vllm_config.scheduler_config.max_num_seqs + 1
+            self._scheduler.dynamic_sd_lookup = filled(table, self._places(size))
+        else:
+            held[:] = filled(table, self._places(len(held)))
+
+    def _places(self, entries: int) -> list[int]:
+        """The bucket of each batch size, worked out once: a policy may move k at every step."""
+        if len(self._buckets) != entries:
+            self._buckets = [bucket(size) for size in range(entries)]
+        return self._buckets
+
+    def restore_schedule(self) -> None:
+        """Writes the k by batch size that the engine was started with."""
+        held = self._scheduler.dynamic_sd_lookup
+        if held is not None and self._configured is not None:
+            held[:] = self._configured
+
+    def schedule(self) -> Sequence[int]:
+        """What the scheduler looks k up in."""
+        return getattr(self._scheduler, "dynamic_sd_lookup", None) or ()
+
+    def scheduled_k(self) -> int:
+        """The k for the present number of running requests."""
+        lookup = getattr(self._scheduler, "dynamic_sd_lookup", None)
+        if not lookup:
+            return self._build.k_max
+        return int(lookup[min(max(len(self._scheduler.running), 1), len(lookup) - 1)])
+
+    def skip_drafter(self, on: bool) -> None:
+        """Tells every worker; all ranks must agree."""
+        self._on_workers("skip", on)
+
+    def resync(self) -> int:
+        """Preempts what runs and empties the prefix cache; the number preempted."""
+        running = len(self._scheduler.running)
+        self._core.reset_prefix_cache(True)
+        return running
+
+    def requests(self) -> tuple[int, int]:
+        """Requests running and waiting."""
+        running, waiting = self._scheduler.get_request_counts()
+        return int(running), int(waiting)
+
+    def tally(self) -> Tally:
+        """Counts since the plugin took hold."""
+        recorder, none, pins = self._recorder, (0,) * self._build.k_max, self._pins
+        counts = (len(pins), pins.exact_requests, pins.exact_tokens, pins.exact_running)
+        if recorder is None:
+            return Tally(0, 0, none, none, *counts)
+        drafted, accepted = tuple(recorder.drafted), tuple(recorder.accepted)
+        return Tally(recorder.scheduled, recorder.drafts, drafted, accepted, *counts)
+
+    def steps(self, since: int) -> list[dict[str, Any]]:
+        """The remembered steps after number `since`, oldest first."""
+        ring = self._recorder.ring if self._recorder else ()
+        return [step.as_json() for step in ring if step.step > since]
+
+    def _on_workers(self, command: str, *args: Any) -> list[Any]:
+        answers = self._core.model_executor.collective_rpc("specdeck_worker", args=(command, *args))
+        return list(answers)
+
+
+def filled(table: Sequence[int], places: Sequence[int]) -> list[int]:
+    """k by batch size, of which `places` are the buckets.
+
+    >>> filled([5, 4, 3], [0, 0, 1, 2]), filled([2, 2, 2], [0, 0, 1, 2])
+    ([5, 5, 4, 3], [2, 2, 2, 2])
+    """
+    first = table[0]
+    if table.count(first) == len(table):
+        return [first] * len(places)
+    return [table[place] for place in places]
+
+
+def _build(
+    config: Any, missing: tuple[str, ...], drafters: list[dict[str, Any]], *, can_pin: bool
+) -> Build:
+    from vllm import __version__ as version
+
+    spec = config.speculative_config
+    draft = getattr(spec, "draft_model_config", None)
+    parallel = config.parallel_config
+    return Build(
+        vllm=version,
+        model=_served_name(config.model_config),
+        method=spec.method if spec else None,
+        runner=_runner(config),
+        k_max=(spec.num_speculative_tokens or 0) if spec else 0,
+        data_parallel=parallel.data_parallel_size,
+        moe=bool(getattr(parallel, "is_moe_model", None) or config.model_config.is_moe),
+        draft_architecture=getattr(getattr(draft, "hf_config", None), "model_type", None),
+        missing=missing,
+        drafter_obeys=all(drafter["obeys"] for drafter in drafters),
+        can_skip_drafter=bool(drafters) and all(drafter["skippable"] for drafter in drafters),
+        can_pin=can_pin,
+        asynchronous=bool(getattr(config.scheduler_config, "async_scheduling", False)),
+        own_schedule=bool(getattr(spec, "num_speculative_tokens_per_batch_size", None))
+        and TIERS_VARIABLE not in os.environ,
+    )
+
+
+def _runner(config: Any) -> str:
+    v2 = getattr(config, "use_v2_model_runner", None)
+    return "unknown" if v2 is None else "V2" if v2 else "V1"
+
+
+def _served_name(model: Any) -> str:
+    name = model.served_model_name
+    return str(name[0] if isinstance(name, list) else name or model.model)

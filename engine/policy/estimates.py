@@ -1,0 +1,375 @@
+"""What the steps so far have taught: acceptance by position, step times by batch size and k.
+
+Position i of a draft is counted among the steps whose drafts were to be i tokens or longer,
+given that position i - 1 was accepted: with k moving, any other denominator would
+understate the deep positions. The products of these shares are the expected tokens of
+every k, smaller ones included, at no cost.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import exp, sqrt
+from operator import attrgetter
+
+from specdeck.engine.control.tuning import CurvePoint
+from specdeck.engine.policy.cost import StepTimes
+from specdeck.engine.policy.intervals import ratio
+from specdeck.engine.policy.step import Elapsed, Step
+from specdeck.engine.policy.table import BOUNDS, bucket, first
+
+BLOCK_STEPS = 8
+"""Steps that are taken in together, so that a step itself costs next to nothing."""
+
+_verified = attrgetter("verified")
+
+
+class Estimates:
+    """Shared by the policy and the breaker of one engine; outlives a change of policy."""
+
+    def __init__(self, k_max: int, memory_steps: int = 400) -> None:
+        self.k_max = k_max
+        self.acceptance = Acceptance(k_max, memory_steps)
+        self.times = StepTimes()
+        self.now = 0.0
+        """Seconds since the first step, by a clock that does not jump."""
+        self.closed = False
+        """Whether the last step completed a block, so that there is something new to know."""
+        self.shifted = False
+        """Whether the text turned out to have changed in that block."""
+        self.bucket = 0
+        """Of the last step's batch size."""
+        self._elapsed = Elapsed()
+        self._k = -1
+        self._block: list[Step] = []
+        """Steps of one bucket and one k that are still to be taken in."""
+        self._unmerged: list[Step] = []
+        """Those whose acceptance is still to be taken in: it belongs to no k in particular."""
+        self._t = 0.0
+
+    def add(self, step: Step) -> None:
+        """Learns from a step."""
+        here, k = bucket(step.requests), step.k
+        self.closed = self.shifted = False
+        if here != self.bucket or k != self._k:
+            self._close()
+            self.bucket, self._k = here, k
+        self._block.append(step)
+        self._t = step.t
+        if len(self._block) >= BLOCK_STEPS:
+            self._close()
+
+    def look(self, t: float) -> None:
+        """Has time pass to `t` without a step."""
+        self._t, self.now = t, self._elapsed.at(t)
+
+    def _close(self) -> None:
+        if not self._block:
+            return
+        block, self._block = self._block, []
+        self.now = self._elapsed.at(self._t)
+        timed = [
+            (step.seconds, step.requests)
+            for step in block
+            if step.settled and not step.prefill and step.seconds is not None
+        ]
+        if timed:
+            seconds, sizes = zip(*timed, strict=True)
+            self.times.add(self.bucket, sum(sizes) / len(sizes), self._k, seconds, self.now)
+        self._unmerged += block
+        if len(self._unmerged) >= BLOCK_STEPS:
+            self._count(self._unmerged)
+            self._unmerged = []
+            self.shifted = self.acceptance.merge()
+        self.closed = True
+
+    def _count(self, unmerged: Sequence[Step]) -> None:
+        """Has the drafts of steps counted, those of one length together."""
+        for verified, alike in groupby(sorted(unmerged, key=_verified), _verified):
+            if verified:
+                steps = list(alike)
+                chances = sum([step.drafts if step.prefill else step.requests for step in steps])
+                columns = zip(*[step.accepted_per_position for step in steps], strict=False)
+                deepest = min(verified, self.k_max)
+                self.acceptance.add(chances, deepest, map(sum, columns), steps=len(steps))
+
+
+_FAST_STEPS = 12
+_MIDDLE_STEPS = 48
+"""A change that few drafts at a time cannot show, since one stream makes one in a step."""
+_NEGLECTED = 0.1
+"""How fast a position that is not drafted ages, beside one that is."""
+
+_PRIOR = 0.5
+_PRIOR_DRAFTS = 2.0
+_SHIFT = 16.0
+_SHIFT_MORE = 3.0
+"""Squared standard errors, over all positions, by which lately and before must differ to be two
+kinds of text; and what each position beyond the first adds to that."""
+_FEWEST = 5.0
+_ALIKE_DRAFTS = 10.0
+"""Drafts of a window from which the requests they come from are fewer than they."""
+_OVERDISPERSION = 2.0
+"""Tokens of one request are alike, so a window says less than its number of drafts."""
+
+
+class Acceptance:
+    """Windows of three lengths over the positions of the drafts.
+
+    The long one is the estimate. When a shorter one disagrees with it beyond chance, the
+    text has changed, and the long one is started again from the shortest.
+    """
+
+    def __init__(self, k_max: int, memory_steps: int = 400) -> None:
+        self._k_max = k_max
+        self._memory = memory_steps
+        self._block: list[list[float]] = [[0, 0] for _ in range(k_max)]
+        self._steps = 0
+        self._slow: list[list[float]] = [[0.0, 0.0] for _ in range(k_max)]
+        self._fast: list[list[float]] = [[0.0, 0.0] for _ in range(k_max)]
+        self._middle: list[list[float]] = [[0.0, 0.0] for _ in range(k_max)]
+        self.survival: list[float] = []
+        """Expected share of requests whose draft is accepted up to each position."""
+        self.expected: list[float] = []
+        """Expected committed tokens of a request in one step, for k = 0…k_max."""
+        self._estimate()
+
+    def add(self, chances: int, verified: int, accepted: Iterable[int], *, steps: int = 1) -> None:
+        """Counts steps: `chances` requests that could have had a draft of `verified` tokens.
+
+        `accepted` has how many did accept each position, both summed over the `steps`.
+        """
+        self._steps += steps
+        before: float = chances
+        for counts, here in zip(self._block[:verified], accepted, strict=False):
+            counts[0] += before
+            if here < before:  # no more can be accepted than were there
+                before = here
+            counts[1] += before
+
+    def merge(self) -> bool:
+        """Takes the counted steps into the windows; whether the text has changed."""
+        steps, self._steps = self._steps, 0
+        if not steps:
+            return False
+        slow, fast = exp(-steps / self._memory), exp(-steps / _FAST_STEPS)
+        medium = exp(-steps / _MIDDLE_STEPS)
+        neglected = exp(-steps * _NEGLECTED / self._memory)
+        for (chances, accepted), long, middle, short in zip(
+            self._block, self._slow, self._middle, self._fast, strict=True
+        ):
+            if not chances:
+                long[0] *= neglected
+                long[1] *= neglected
+                continue
+            long[0] = long[0] * slow + chances
+            long[1] = long[1] * slow + accepted
+            middle[0] = middle[0] * medium + chances
+            middle[1] = middle[1] * medium + accepted
+            short[0] = short[0] * fast + chances
+            short[1] = short[1] * fast + accepted
+        drafted = sum([counts[0] > 0 for counts in self._block])
+        limit = _SHIFT + _SHIFT_MORE * (drafted - 1)
+        shifted = (
+            _apart(self._fast[:drafted], self._slow) > limit
+            or _apart(self._middle[:drafted], self._slow) > limit
+        )
+        if shifted:
+            self._start_again()
+        for counts in self._block:
+            counts[0] = counts[1] = 0
+        self._estimate()
+        return shifted
+
+    def drafts(self, position: int) -> float:
+        """The drafts that the estimate up to `position`, from 1, rests on."""
+        reaching = self.survival[position - 2] if position > 1 else 1.0
+        return self._slow[position - 1][0] / max(reaching, 0.02)
+
+    def error(self, low: int, high: int) -> float:
+        """Standard error of the expected tokens that positions low + 1…high add."""
+        if low >= high:
+            return 0.0
+        added = sum(self.survival[low:high])
+        drafts = self.drafts(low + 1) + _PRIOR_DRAFTS
+        return sqrt(_OVERDISPERSION * (high - low) * max(added, 0.02) / drafts)
+
+    def _start_again(self) -> None:
+        for counts, short, middle, long in zip(
+            self._block, self._fast, self._middle, self._slow, strict=True
+        ):
+            if not counts[0]:
+                short[:] = (0.0, 0.0)
+            middle[:] = long[:] = short
+
+    def _estimate(self) -> None:
+        """A position never seen is taken to be accepted like the one before it."""
+        share, reached, tokens = _PRIOR, 1.0, 1.0
+        survival, expected = [], [1.0]
+        for chances, accepted in self._slow:
+            share = (accepted + _PRIOR_DRAFTS * share) / (chances + _PRIOR_DRAFTS)
+            reached *= share
+            tokens += reached
+            survival.append(reached)
+            expected.append(tokens)
+        self.survival, self.expected = survival, expected
+
+
+def _apart(shorter: Sequence[Sequence[float]], longer: Sequence[Sequence[float]]) -> float:
+    """By how many standard errors, squared, two windows disagree over the positions of both.
+
+    Many drafts at once come from few requests: their count overstates what they say.
+
+    >>> _apart([(12, 12)], [(400, 200)]) > 16 > _apart([(12, 8)], [(400, 200)])
+    True
+    """
+    total = 0.0
+    for (drafts, accepted), (known, kept) in zip(shorter, longer, strict=False):
+        if drafts >= _FEWEST <= known:
+            p = (kept + 1) / (known + 2)
+            # An exponential window whose weights add up to n spreads like one of 2 n equal ones.
+            chance = p * (1 - p) * (1 / (2 * drafts) + 1 / known)
+            apart = accepted / drafts - p
+            apart = apart * apart / chance
+            total += apart / sqrt(drafts / _ALIKE_DRAFTS) if drafts > _ALIKE_DRAFTS else apart
+    return total
+
+
+_BLOCK_STEPS = 16
+_BLOCKS = 40
+_FORGET_S = 600.0
+
+
+class _Cell:
+    """The steps of one bucket and one k, in blocks."""
+
+    __slots__ = ("blocks", "committed", "requests", "seconds", "steps")
+
+    def __init__(self) -> None:
+        self.blocks: deque[tuple[float, float, int, int]] = deque(maxlen=_BLOCKS)
+        """When each ended, its seconds, its tokens and its requests over all steps."""
+        self.seconds = 0.0
+        self.committed = self.requests = self.steps = 0
+
+
+class Curve:
+    """Sums up settled steps that only decode; what is older than ten minutes is forgotten.
+
+    >>> step = Step(1, 0.0, 2, 8, 3, 2, 6, 3, 0.01, 5, (2, 1, 0), verified=3, settled=True)
+    >>> curve = Curve()
+    >>> for _ in range(32):
+    ...     curve.add(1, step)
+    >>> [(point.k, point.steps, round(point.tokens_per_second)) for point in curve.points()]
+    [(3, 32, 500)]
+    """
+
+    def __init__(self) -> None:
+        self._cells: dict[tuple[int, int], _Cell] = {}
+        self._elapsed = Elapsed()
+        self._at = (-1, -1)
+        self._cell = _Cell()
+
+    def add(self, bucket: int, step: Step) -> None:
+        """Counts a step."""
+        if not step.settled or step.prefill or step.seconds is None:
+            return
+        at = (bucket, step.k)
+        if at != self._at:
+            self._at = at
+            self._cell = self._cells.setdefault(at, _Cell())
+        cell = self._cell
+        cell.seconds += step.seconds
+        cell.committed += step.committed
+        cell.requests += step.requests
+        cell.steps += 1
+        if cell.steps >= _BLOCK_STEPS:
+            now = self._elapsed.at(step.t)
+            cell.blocks.append((now, cell.seconds, cell.committed, cell.requests))
+            cell.seconds = 0.0
+            cell.committed = cell.requests = cell.steps = 0
+
+    def look(self, t: float) -> None:
+        """Has time pass to `t` without a step."""
+        self._elapsed.at(t)
+
+    def points(self) -> tuple[CurvePoint, ...]:
+        """What was measured, by bucket and k."""
+        found = (
+            self._point(bucket, k, self._cells[bucket, k]) for bucket, k in sorted(self._cells)
+        )
+        return tuple(point for point in found if point is not None)
+
+    def _point(self, bucket: int, k: int, cell: _Cell) -> CurvePoint | None:
+        now = self._elapsed.seconds
+        blocks = [block for block in cell.blocks if now - block[0] <= _FORGET_S and block[1] > 0]
+        if not blocks:
+            return None
+        steps = len(blocks) * _BLOCK_STEPS
+        seconds = sum(block[1] for block in blocks)
+        committed = sum(block[2] for block in blocks)
+        requests = sum(block[3] for block in blocks) / steps
+        if not committed:
+            return None
+        interval = ratio([block[2] for block in blocks], [block[1] for block in blocks])
+        return CurvePoint(
+            first(bucket),
+            BOUNDS[bucket],
+            requests,
+            k,
+            steps,
+            seconds / steps,
+            committed / seconds,
+            1e3 * seconds * requests / committed,
+            None if interval is None else interval.low,
+            None if interval is None else interval.high,
+            now - blocks[-1][0],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Expected committed tokens of a request in a step, at one k."""
+
+    k: int
+    value: float
+    """1 + the expected accepted tokens: the mean acceptance length."""
+    extrapolated: bool
+    """Whether positions that were never drafted are part of it."""
+
+
+def tokens_by_k(
+    drafted: Sequence[float], accepted: Sequence[float], k_max: int
+) -> tuple[Tokens, ...] | None:
+    """Expected tokens for k = 0…k_max; None when nothing was drafted.
+
+    `drafted[i]` counts drafts that had position i, `accepted[i]` those whose token there was
+    accepted; both may be scaled alike, as shares are. Positions that no draft had are taken to
+    be accepted, given the one before, as often as the last observed one was: a guess, and
+    marked so.
+
+    >>> [(t.k, round(t.value, 2), t.extrapolated) for t in tokens_by_k([100, 100], [80, 60], 3)]
+    [(0, 1.0, False), (1, 1.8, False), (2, 2.4, False), (3, 2.85, True)]
+    >>> [round(t.value, 2) for t in tokens_by_k([1.0, 1.0], [0.8, 0.6], 2)]
+    [1.0, 1.8, 2.4]
+    >>> tokens_by_k([0, 0], [0, 0], 2) is None
+    True
+    """
+    if not drafted or not drafted[0]:
+        return None
+    found, total, reached, conditional = [Tokens(0, 1.0, False)], 1.0, 1.0, 0.0
+    guessed = False
+    for position in range(k_max):
+        had = drafted[position] if position < len(drafted) else 0
+        if had and not guessed:
+            share = accepted[position] / had
+            conditional = min(1.0, share / reached) if reached else 0.0
+            reached = share
+        else:
+            guessed = True
+            reached *= conditional
+        total += reached
+        found.append(Tokens(position + 1, total, guessed))
+    return tuple(found)

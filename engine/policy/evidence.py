@@ -1,0 +1,312 @@
+"""What speculation is worth, measured, and whether a window of it was poor, how poor, and why.
+
+The tokens of a step at batch size b would have cost target-only tokens / b steps at k = 0,
+whose duration at that batch size is measured and follows the machine. Nothing is claimed
+for a batch size at which target-only was never measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import Literal, NamedTuple, Self
+
+from specdeck.engine.policy.estimates import Estimates
+from specdeck.engine.policy.parameters import Breaker as Parameters
+from specdeck.engine.policy.step import Step
+from specdeck.engine.policy.table import BUCKETS
+
+MEASURED_STEPS = 6.0
+"""Steps at k = 0 from which target-only counts as measured."""
+_BLOCK_STEPS = 8
+"""Steps in a row that deviate as one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One window of work."""
+
+    seconds: float
+    """Of all steps whose duration is known."""
+    steps: int
+    drafts: int
+    drafted: int
+    accepted: int
+    speculating_s: float
+    """Seconds of the steps that drafted or verified, where target-only was measured."""
+    target_only_s: float
+    """Seconds that target-only would have taken for the tokens of the same steps."""
+    compared: int = 0
+    """The steps behind the two figures above."""
+    squares: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """Sums over `blocks` of speculating², target-only² and their product."""
+    target_only_error: float = 0.0
+    """Relative standard error of what a target-only step takes."""
+    blocks: int = 0
+    """The blocks of successive steps that `squares` sums over; 0 where each step is one."""
+
+    def __add__(self, other: Self) -> Evidence:
+        """Both windows as one."""
+        mine, theirs = self.squares, other.squares
+        return Evidence(
+            self.seconds + other.seconds,
+            self.steps + other.steps,
+            self.drafts + other.drafts,
+            self.drafted + other.drafted,
+            self.accepted + other.accepted,
+            self.speculating_s + other.speculating_s,
+            self.target_only_s + other.target_only_s,
+            self.compared + other.compared,
+            (mine[0] + theirs[0], mine[1] + theirs[1], mine[2] + theirs[2]),
+            self._weighed_error(other),
+            self.blocks + other.blocks,
+        )
+
+    def _weighed_error(self, other: Self) -> float:
+        """What both windows are in doubt of target-only: each by the time that rests on it."""
+        worth = self.target_only_s + other.target_only_s
+        if not worth:
+            return max(self.target_only_error, other.target_only_error)
+        mine = self.target_only_error * self.target_only_s
+        return (mine + other.target_only_error * other.target_only_s) / worth
+
+    @property
+    def acceptance(self) -> float | None:
+        """Accepted over drafted tokens; None when nothing was drafted."""
+        return self.accepted / self.drafted if self.drafted else None
+
+    @property
+    def gain(self) -> float | None:
+        """Speed against target-only, as a share; negative is a loss, None is unknown.
+
+        >>> Evidence(1.0, 50, 50, 150, 75, 0.8, 1.0).gain
+        0.25
+        """
+        return self.target_only_s / self.speculating_s - 1 if self.speculating_s else None
+
+    @property
+    def spread(self) -> float | None:
+        """Relative deviation of single steps from the mean gain; None of fewer than five.
+
+        Neighbours are alike, in text and in what else the machine does: were they not, blocks
+        of them would deviate less than they do, and single steps as much as this.
+        """
+        blocks = self.blocks or self.compared
+        if self.compared < 5 or blocks < 2 or not (self.speculating_s and self.target_only_s):
+            return None
+        ratio = self.target_only_s / self.speculating_s
+        spent, worth, both = self.squares
+        rest = max(0.0, worth - 2 * ratio * both + ratio * ratio * spent)
+        return sqrt(rest * blocks / (blocks - 1) * self.compared) / self.target_only_s
+
+    def gain_error(self, *, spread: float = 0.0) -> float | None:
+        """Standard error of `gain`; None when there are too few steps to tell.
+
+        `spread` is the least that single steps are taken to deviate.
+        """
+        own, gain = self.spread, self.gain
+        if own is None or gain is None:
+            return None
+        steps = max(own, spread) / sqrt(self.compared)
+        return (1 + gain) * sqrt(steps**2 + self.target_only_error**2)
+
+    @property
+    def saved_s(self) -> float:
+        """Seconds of engine time saved; negative when lost."""
+        return self.target_only_s - self.speculating_s
+
+
+class Meter:
+    """Sums up windows; `estimates` supplies what target-only takes."""
+
+    def __init__(self, estimates: Estimates) -> None:
+        self._estimates = estimates
+        self._times = estimates.times
+        self._target_only: list[float | None] = [None] * BUCKETS
+        self.clear()
+
+    def clear(self) -> None:
+        """Begins a window."""
+        self._version = -1
+        self.seconds = 0.0
+        self._steps = self._drafts = self._drafted = self._accepted = 0
+        self._speculating = self._worth = 0.0
+        self._compared = 0
+        self._spent2 = self._worth2 = self._both = self._doubt = 0.0
+        self._block = (0, 0.0, 0.0)
+        self._blocks = 0
+
+    def add(self, step: Step) -> None:
+        """Counts a step that `estimates` has taken in."""
+        if step.drafted:
+            self._drafts += step.drafts
+            self._drafted += step.drafted
+            self._accepted += step.accepted
+        seconds = step.seconds
+        if seconds is None:
+            return
+        self.seconds += seconds
+        self._steps += 1
+        if step.prefill or not (step.k or step.verified):
+            return
+        steps, spent, gained = self._block
+        if not steps and self._version != self._times.version:
+            self._version = self._times.version
+            self._target_only = [None] * BUCKETS
+        here = self._estimates.bucket
+        alone = self._target_only[here]
+        if alone is None:
+            alone = self._target_only[here] = self._measured(here)
+        if alone:
+            worth = alone * step.committed / step.requests
+            self._speculating += seconds
+            self._worth += worth
+            self._compared += 1
+            steps, spent, gained = self._block = steps + 1, spent + seconds, gained + worth
+            if steps == _BLOCK_STEPS:
+                self._close_block(spent, gained)
+
+    def _close_block(self, spent: float, worth: float) -> None:
+        self._spent2 += spent * spent
+        self._worth2 += worth * worth
+        self._both += spent * worth
+        self._blocks += 1
+        self._block = (0, 0.0, 0.0)
+
+    def evidence(self) -> Evidence:
+        """The window so far; it begins another block of steps."""
+        steps, spent, worth = self._block
+        if steps:
+            self._close_block(spent, worth)
+        return Evidence(
+            self.seconds,
+            self._steps,
+            self._drafts,
+            self._drafted,
+            self._accepted,
+            self._speculating,
+            self._worth,
+            self._compared,
+            (self._spent2, self._worth2, self._both),
+            self._doubt,
+            self._blocks,
+        )
+
+    def _measured(self, here: int) -> float:
+        """Seconds of a target-only step; 0 when it was not measured."""
+        if self._times.measured(here, 0) < MEASURED_STEPS:
+            return 0.0
+        self._doubt = max(self._doubt, self._times.error(here, 0))
+        return self._times.seconds(here, 0) or 0.0
+
+
+_SEVERE = 2.0
+"""A loss of so many times the limit counts as two windows."""
+_CERTAIN = 3.0
+"""Standard errors below zero at which a loss opens the breaker."""
+_DOUBTFUL = 1.0
+"""Standard errors for which low acceptance is forgiven: it may pay all the same."""
+_LIKELY = 3.0
+"""Standard errors above zero at which a gain closes it."""
+
+
+class Verdict(NamedTuple):
+    """A judgement on one window."""
+
+    weight: int
+    """0 is good, 1 poor, 2 severe."""
+    cause: Literal["loss", "acceptance", "policy", "probe"] | None
+    reason: str
+    """In words with figures; empty when it is good."""
+
+
+def judged(evidence: Evidence, parameters: Parameters, *, bypassed: bool) -> Verdict:
+    """The verdict on a window of the closed breaker.
+
+    Acceptance below the floor is forgiven when speculation is measured to pay by more than
+    `loss`: where a step costs little more with drafts than without, few need to be right.
+
+    >>> poor = Evidence(1.0, 50, 50, 250, 10, speculating_s=1.0, target_only_s=0.82)
+    >>> print(judged(poor, Parameters(), bypassed=False).reason)
+    18 % slower than target-only, 4 % accepted of 250 drafted tokens
+    >>> cheap = Evidence(1.0, 50, 50, 250, 75, speculating_s=1.0, target_only_s=1.3)
+    >>> judged(cheap, Parameters(acceptance_floor=0.6), bypassed=False).weight
+    0
+    """
+    gain, acceptance = evidence.gain, evidence.acceptance
+    if gain is not None and gain < -parameters.loss and not bypassed:
+        weight = 2 if gain < -_SEVERE * max(parameters.loss, 0.01) else 1
+        slower = f"{-gain * 100:.0f} % slower than target-only, {_accepted(evidence)}"
+        return Verdict(weight, "loss", slower)
+    floor = parameters.acceptance_floor
+    pays = gain is not None and gain > parameters.loss
+    if floor is not None and acceptance is not None and acceptance < floor and not pays:
+        weight = 2 if acceptance < floor / _SEVERE else 1
+        low = f"{_accepted(evidence)}, below the floor of {floor * 100:.0f} %"
+        return Verdict(weight, "acceptance", low)
+    if bypassed:
+        return Verdict(1, "policy", f"the policy found no k that pays: {_accepted(evidence)}")
+    return Verdict(0, None, "")
+
+
+def decided(
+    run: Evidence, parameters: Parameters, *, spread: float, bypassed: bool
+) -> Verdict | None:
+    """Why poor windows in a row, as one, open the breaker; None when they may be noise.
+
+    `spread` is the relative deviation of single steps as known from before: few steps of a
+    rare kind of text look more alike than they are.
+    """
+    verdict = judged(run, parameters, bypassed=bypassed)
+    gain, error = run.gain, run.gain_error(spread=spread)
+    if bypassed:
+        return Verdict(1, "policy", f"the policy found no k that pays: {_accepted(run)}")
+    if gain is None or error is None:
+        return verdict if verdict.cause == "acceptance" else None
+    if gain + _CERTAIN * error < 0:
+        return verdict if verdict.cause else None
+    floor, acceptance = parameters.acceptance_floor, run.acceptance
+    low = floor is not None and acceptance is not None and acceptance < floor
+    if not low or gain + _DOUBTFUL * error >= parameters.loss:
+        return None
+    assert floor is not None
+    return Verdict(
+        1,
+        "acceptance",
+        f"{_accepted(run)}, below the floor of {floor * 100:.0f} %: "
+        f"{gain * 100:+.0f} ± {error * 100:.0f} % against target-only",
+    )
+
+
+def probed(
+    evidence: Evidence, parameters: Parameters, *, spread: float, last: bool
+) -> Verdict | None:
+    """The verdict on what a half-open breaker has tried so far; None asks for more.
+
+    A gain is wanted, beyond the noise: to lose nothing is not enough. `last` wants an answer.
+
+    >>> tried = Evidence(1.0, 20, 20, 60, 50, 1.0, 1.4, 20, (0.05, 0.1, 0.07))
+    >>> probed(tried, Parameters(), spread=0.1, last=False).weight
+    0
+    """
+    gain, error = evidence.gain, evidence.gain_error(spread=spread)
+    if gain is None or error is None:
+        if not last:
+            return None
+        good = (evidence.acceptance or 0.0) >= (parameters.acceptance_floor or 0.0)
+    else:
+        good = gain >= parameters.gain and gain - _LIKELY * error > 0
+        if not good and not last and gain + error >= parameters.gain:
+            return None
+    if good:
+        return Verdict(0, None, "")
+    measured = "unknown" if gain is None else f"{gain * 100:+.0f} %"
+    accepted = (evidence.acceptance or 0.0) * 100
+    return Verdict(1, "probe", f"a probe accepted {accepted:.0f} %: {measured} against target-only")
+
+
+def _accepted(evidence: Evidence) -> str:
+    acceptance = evidence.acceptance
+    if acceptance is None:
+        return "nothing drafted"
+    return f"{acceptance * 100:.0f} % accepted of {evidence.drafted:,} drafted tokens"

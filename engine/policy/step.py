@@ -1,0 +1,112 @@
+"""One step of an engine's scheduler, from the recorder to the policies and onto the wire."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any, NamedTuple
+
+_MOST_MISSED = 8
+"""Steps without a record after which the k before them is unknown: some have nothing to run."""
+
+
+class Step(NamedTuple):
+    """One step that was scheduled, run and accounted for.
+
+    A step verifies the drafts that the step before it made, and makes its own: its
+    `accepted` belongs to `verified`, its `k` to the step after it. A named tuple since
+    one is made at every step of the engine.
+    """
+
+    step: int
+    """Its number, counted from when the plugin took hold."""
+    t: float
+    """Monotonic seconds at the end of the step, in the engine's process."""
+    requests: int
+    """Requests in the step: the batch size that vLLM looks k up by."""
+    tokens: int
+    """Tokens scheduled."""
+    k: int
+    """Tokens that each draft made in this step was to have."""
+    drafts: int
+    """Drafts verified."""
+    drafted: int
+    """Tokens verified."""
+    accepted: int
+    """Tokens accepted, of those."""
+    seconds: float | None
+    """What the step took, wall time, between two steps of a busy engine; None when unknown."""
+    committed: int
+    """Tokens handed to the requests."""
+    accepted_per_position: tuple[int, ...] = ()
+    """Drafts whose token at each position was accepted."""
+    prefill: int = 0
+    """Prompt tokens computed in the step; 0 in a step that only decodes."""
+    verified: int = 0
+    """Tokens that each draft verified in this step was to have: the k of the step before."""
+    settled: bool = False
+    """Whether k has been the same for so long that `seconds` is what this k costs."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The step for the wire; what follows from the order of steps is left to the reader."""
+        found = self._asdict()
+        del found["verified"], found["settled"]
+        return found
+
+
+class StepOrder:
+    """Tells what each step verified, from the steps in the order in which they were scheduled.
+
+    `settle` is the number of steps by which the engine's accounting lags behind its
+    scheduling: 1, or 2 where the scheduler is asynchronous.
+
+    >>> order = StepOrder()
+    >>> [order.follow(step, k) for step, k in ((1, 3), (2, 3), (3, 5))]
+    [(0, False), (3, True), (3, False)]
+    """
+
+    def __init__(self, settle: int = 1) -> None:
+        self._settle = settle
+        self._k = 0
+        self._same = 0
+        self._step: int | None = None
+
+    def follow(self, step: int, k: int) -> tuple[int, bool]:
+        """The k of the step before number `step`, and whether k has settled.
+
+        A step that has none before it counts as unsettled.
+        """
+        verified = self._k
+        self._same = self._same + 1 if k == verified else 0
+        if self._step is not None and not 0 < step - self._step <= _MOST_MISSED:
+            verified, self._same = 0, 0  # another hand chose k in between, or another engine ran
+        self._k, self._step = k, step
+        return verified, self._same >= self._settle
+
+
+class Elapsed:
+    """Seconds passed, by a clock that is only trusted from one look to the next.
+
+    A clock set back stands still for once. With `leap_s` a leap counts as so much at most,
+    and a stretch in which nothing happened ends a wait but not a row of waits; the age of a
+    thing is counted without it, for an idle night is a night.
+
+    >>> elapsed = Elapsed(leap_s=60)
+    >>> [elapsed.at(t) for t in (100.0, 101.0, 50.0, 52.0, 9e9)]
+    [0.0, 1.0, 1.0, 3.0, 63.0]
+    >>> elapsed = Elapsed()
+    >>> [elapsed.at(t) for t in (100.0, 101.0, 50.0, 36050.0)]
+    [0.0, 1.0, 1.0, 36001.0]
+    """
+
+    def __init__(self, leap_s: float = inf) -> None:
+        self.leap_s = leap_s
+        self._last: float | None = None
+        self.seconds = 0.0
+
+    def at(self, t: float) -> float:
+        """The seconds passed when the clock says `t`."""
+        last, self._last = self._last, t
+        if last is not None and t > last:
+            passed = t - last
+            self.seconds += passed if passed < self.leap_s else self.leap_s
+        return self.seconds

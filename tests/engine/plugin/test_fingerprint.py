@@ -1,0 +1,190 @@
+"""Facts from vLLM's configuration: everything that computes, nothing that merely differs."""
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from specdeck.engine.fingerprint.name import compute_name
+from specdeck.engine.fingerprint.sources import numeric_variables
+from specdeck.engine.plugin.contract import Build
+from specdeck.engine.plugin.fingerprint import config_facts, plain, sources
+
+BUILD = Build("0.32.0", "demo", "draft_model", "V1", 6)
+
+
+class Mode(IntEnum):
+    NONE = 0
+
+
+@dataclass
+class Model:
+    model: str = "/models/a"
+    tokenizer: str = "/models/a"
+    tokenizer_revision: str | None = None
+    revision: str | None = None
+    generation_config: str = "auto"
+    dtype: str = "bfloat16"
+    hf_token: str | None = None
+    api_key: str | None = None
+    max_logprobs: int = 20
+    _private: int = 1
+
+
+@dataclass
+class Parallel:
+    tensor_parallel_size: int = 1
+    data_parallel_rpc_port: int = 1234
+    data_parallel_index: int = 0
+
+
+@dataclass
+class Compilation:
+    mode: Mode = Mode.NONE
+    cudagraph_capture_sizes: list[int] = field(default_factory=lambda: [1, 2])
+    compilation_time: float = 0.0
+
+
+@dataclass
+class Speculative:
+    method: str = "draft_model"
+    num_speculative_tokens: int = 6
+    draft_model_config: Model = field(default_factory=lambda: Model("/models/b"))
+
+
+def config(**changed: Any) -> Any:
+    parts: dict[str, Any] = {
+        "model_config": Model(),
+        "parallel_config": Parallel(),
+        "compilation_config": Compilation(),
+        "speculative_config": Speculative(),
+        "load_config": SimpleNamespace(load_format="auto"),
+        "instance_id": "random",
+    }
+    for place, value in changed.items():
+        part, name = place.split("__")
+        setattr(parts[part], name, value)
+    return SimpleNamespace(**parts)
+
+
+def name(config: Any) -> str:
+    return compute_name("build", config_facts(config, BUILD))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model_config__dtype": "float32"},
+        {"model_config__max_logprobs": 5},
+        {"parallel_config__tensor_parallel_size": 2},
+        {"compilation_config__cudagraph_capture_sizes": [1]},
+        {"speculative_config__method": "ngram"},
+        {"speculative_config__num_speculative_tokens": 5},
+    ],
+)
+def test_a_setting_moves_the_build(change: dict[str, Any]) -> None:
+    assert name(config(**change)) != name(config())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model_config__model": "/elsewhere"},
+        {"model_config__hf_token": "hf_secret"},
+        {"model_config__api_key": "sk-secret"},
+        {"model_config___private": 2},
+        {"parallel_config__data_parallel_rpc_port": 9},
+        {"compilation_config__compilation_time": 12.5},
+    ],
+)
+def test_a_place_a_port_and_a_measured_time_do_not(change: dict[str, Any]) -> None:
+    found = config_facts(config(**change), BUILD)
+    assert compute_name("build", found) == name(config())
+    assert "secret" not in str(found)
+
+
+def test_what_is_no_setting_has_a_steady_spelling() -> None:
+    assert plain({"mode": Mode.NONE, "f": test_what_is_no_setting_has_a_steady_spelling}) == {
+        "mode": "NONE",
+        "f": f"{__name__}.test_what_is_no_setting_has_a_steady_spelling",
+    }
+    assert plain(object()) == "object"
+    assert plain({3, 1, 2}) == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"token": "s3cr3t"},
+        {"apiKey": "s3cr3t", "accessToken": "s3cr3t"},
+        {"store": {"passwd": "s3cr3t", "headers": {"Authorization": "Bearer s3cr3t-text"}}},
+        {"bearer": "s3cr3t"},
+        {"url": "redis://user:s3cr3t@cache:6379"},
+        {"urls": ["redis://user:s3cr3t@a", ("redis://user:s3cr3t@b",)]},
+        {"urls": {"redis://user:s3cr3t@a"}},
+        {"redis://user:s3cr3t@a": 1},
+        {"headers": ["Authorization: Bearer s3cr3t-text"]},
+    ],
+)
+def test_no_credential_of_a_connector_is_a_fact(extra: dict[str, Any]) -> None:
+    found = config_facts(SimpleNamespace(**vars(config()), additional_config=extra), BUILD)
+    assert "s3cr3t" not in str(found)
+
+
+def test_settings_that_only_sound_secret_are_facts() -> None:
+    extra = {"max_tokens": 5, "tokens_per_block": 16, "num_key_value_heads": 4, "tokenizer": "t"}
+    found = config_facts(SimpleNamespace(**vars(config()), additional_config=extra), BUILD)
+    assert found["config"]["additional_config"] == extra
+
+
+def test_an_url_without_its_credentials_is_a_fact() -> None:
+    assert plain({"url": "redis://user:s3cr3t@cache:6379"}) == {"url": "redis://***@cache:6379"}
+
+
+def test_the_sources_are_target_draft_and_their_tokenizers() -> None:
+    found = sources(config())
+    assert {role: model["name"] for role, model in found["models"].items()} == {
+        "target": "/models/a",
+        "draft": "/models/b",
+    }
+    assert set(found["tokenizers"]) == {"tokenizer"}
+
+
+def test_a_draft_with_a_tokenizer_of_its_own_brings_it() -> None:
+    draft = Model("/models/b", tokenizer="/models/b")
+    found = sources(config(speculative_config__draft_model_config=draft))
+    assert found["tokenizers"]["draft_tokenizer"]["name"] == "/models/b"
+
+
+def test_a_draft_within_the_target_is_no_second_model() -> None:
+    assert "draft" not in sources(config(speculative_config__draft_model_config=Model()))["models"]
+
+
+def test_defaults_of_requests_in_a_folder_of_their_own_are_read_there() -> None:
+    found = sources(config(model_config__generation_config="/defaults"))
+    assert found["models"]["target"]["generation"] == "/defaults"
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        *("VLLM_API_KEY", "VLLM_ADMIN_TOKEN", "NCCL_AUTH", "VLLM_S3_SECRET", "VLLM_PORT"),
+        *("VLLM_HOST_IP", "VLLM_CACHE_ROOT", "VLLM_LOGGING_LEVEL", "TORCHINDUCTOR_CACHE_DIR"),
+        *("VLLM_DP_RANK", "CUDA_VISIBLE_DEVICES", "HOME", "VLLM_PLUGINS", "NCCL_SOCKET_IFNAME"),
+    ],
+)
+def test_secrets_and_whereabouts_are_no_facts(variable: str) -> None:
+    assert numeric_variables({variable: "x"}) == {}
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        *("VLLM_BATCH_INVARIANT", "NVIDIA_TF32_OVERRIDE", "CUBLAS_WORKSPACE_CONFIG", "NCCL_ALGO"),
+        *("OMP_NUM_THREADS", "VLLM_KV_CACHE_LAYOUT", "VLLM_USE_V2_MODEL_RUNNER", "MKL_CBWR"),
+    ],
+)
+def test_what_changes_a_computation_is_one(variable: str) -> None:
+    assert numeric_variables({variable: "1"}) == {variable: "1"}

@@ -1,0 +1,83 @@
+"""What a PUT may carry."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specdeck.engine.control.protocol import Change
+from specdeck.engine.plugin.reply import Refusal
+from specdeck.engine.plugin.validation import parse_change
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+KEYS = st.sampled_from([*Change.__dataclass_fields__, "K", ""])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        None,
+        [],
+        "k=3",
+        {},
+        {"k": -1},
+        {"k": 1.5},
+        {"k": "3"},
+        {"k": True},
+        {"speed": 3},
+        {"mode": "off"},
+        {"policy": 1},
+        {"fallback": "hot"},
+        {"k": 1, "lease_s": 0},
+        {"k": 1, "lease_s": float("nan")},
+        {"k": 1, "lease_s": float("inf")},
+        {"k": 1, "lease_s": True},
+        {"k": 1, "reason": 5},
+        {"k": 1, "who": []},
+        {"k": 1, "expect_version": "0"},
+        {"renew": True},
+        {"renew": 1, "lease_s": 5},
+        {"renew": True, "lease_s": 5, "k": 2},
+        {"breaker": "ajar"},
+        {"breaker": "open", "lease_s": 5},
+        {"probe": True, "k": 3},
+        {"breaker": "closed", "cause": "divergence"},
+        {"breaker": "open", "cause": "loss"},
+        {"breaker": "open", "cause": "divergence", "probe": True},
+        {"k": 3, "judge": True},
+        {"k": 3, "judge": True, "lease_s": 5, "trial_s": 0.1},
+        {"k": 3, "trial_s": 5},
+        {"judge": True, "lease_s": 5},
+        {"cancel": True, "k": 3},
+        {"cancel": 1},
+        {"k": 3, "trial": 1},
+        {"cancel": True, "trial": "1"},
+        {"parameters": {}},
+        {"parameters": [1]},
+        {"parameters": {"goodput.margin": [1]}},
+    ],
+)
+def test_nonsense_is_a_400(body: Any) -> None:
+    with pytest.raises(Refusal) as refusal:
+        parse_change(body)
+    assert refusal.value.status == 400
+
+
+@given(JSON | st.dictionaries(KEYS, JSON))
+def test_no_body_does_worse_than_a_400(body: Any) -> None:
+    try:
+        change = parse_change(body)
+    except Refusal as refusal:
+        status = refusal.status
+    else:
+        status = 200 if change.asked() or change.renew or change.cancel else 500
+    assert status in (200, 400)
+
+
+def test_a_change_survives_the_wire() -> None:
+    change = Change(k=0, mode="target-only", lease_s=3.0, who="ana", expect_version=0)
+    assert parse_change(change.as_json()) == change
