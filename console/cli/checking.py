@@ -22,11 +22,13 @@ from specdeck.console.cli.engines import Access, access
 from specdeck.console.cli.talk import emit, say
 from specdeck.console.cli.ticker import Ticker
 from specdeck.engine.divergence import canary, earlier, report
+from specdeck.engine.divergence.canary_gauges import Gauges
 from specdeck.engine.divergence.lab import Engine, Lab, Plan, run
 from specdeck.engine.divergence.request import Settings
 from specdeck.engine.errors import ConfigError, EngineError, SpecdeckError, UsageError
 from specdeck.engine.paths import locations
 from specdeck.engine.store.checks import Checks
+from specdeck.engine.text import parse_duration
 
 if TYPE_CHECKING:
     from specdeck.engine.divergence.prompts import PromptSet
@@ -53,7 +55,7 @@ async def repeated(options: Options, prompts: PromptSet) -> int:
 
     Each reads the prompts anew: the file may be another one by then.
     """
-    every, gauges = canary.seconds(options["every"]), _gauges(options)
+    every, gauges = parse_duration(options["every"]), _gauges(options)
     await _require_token(options)
     while True:
         began = time.monotonic()
@@ -198,9 +200,7 @@ def _serving(options: Options) -> Access:
     )
 
 
-def _told(
-    options: Options, data: dict[str, Any], prompts: PromptSet, gauges: canary.Gauges | None
-) -> int:
+def _told(options: Options, data: dict[str, Any], prompts: PromptSet, gauges: Gauges | None) -> int:
     """Prints a check, then writes it down wherever that was asked for.
 
     0, or the code of what could not be written: that costs neither the figures nor other
@@ -224,16 +224,16 @@ def _shown(options: Options, data: dict[str, Any], text: Callable[[dict[str, Any
         click.echo(text(data))
 
 
-def _gauges(options: Options) -> canary.Gauges | None:
+def _gauges(options: Options) -> Gauges | None:
     if options["metrics_port"] is None and options["metrics_file"] is None:
         return None
-    gauges = canary.Gauges(access(options["engine"]).url)
+    gauges = Gauges(access(options["engine"]).url)
     if options["metrics_port"] is not None:
         gauges.serve(options["metrics_port"])
     return gauges
 
 
-def _write(options: Options, gauges: canary.Gauges) -> None:
+def _write(options: Options, gauges: Gauges) -> None:
     if options["metrics_file"] is not None:
         gauges.write(options["metrics_file"])
 
@@ -270,7 +270,7 @@ def refuse_nonsense(options: Options) -> None:
         word = given[0].replace("_", "-")
         raise UsageError(f"--sampled has no --{word}", remedy="use --json or --report")
     if options["every"] is not None:
-        canary.seconds(options["every"])
+        parse_duration(options["every"])
     elif options["metrics_port"] is not None:
         raise UsageError("--metrics-port answers while --every runs", remedy="give --every as well")
     if options["private"] and options["bundle"]:

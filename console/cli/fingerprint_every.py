@@ -14,6 +14,7 @@ import click
 from specdeck.console.cli.fingerprint_words import compared_lines
 from specdeck.console.cli.talk import emit, say
 from specdeck.engine.errors import EngineError, SpecdeckError, UsageError
+from specdeck.engine.text import parse_duration
 
 if TYPE_CHECKING:
     from specdeck.engine.fingerprint.drift import Judge, Sight
@@ -144,9 +145,7 @@ def seconds(every: str | None) -> float | None:
     """`--every` in seconds; raises UsageError for what is no time."""
     if every is None:
         return None
-    from specdeck.engine.divergence.canary import seconds
-
-    return seconds(every)
+    return parse_duration(every)
 
 
 def exports_options(command: Any) -> Any:

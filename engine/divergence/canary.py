@@ -7,10 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from specdeck.engine.divergence.arms import moved
-from specdeck.engine.divergence.compare import CLASSES
 from specdeck.engine.divergence.statistics import Rate, above
-from specdeck.engine.errors import UsageError
-from specdeck.engine.metrics.exposition import Exposition
 from specdeck.engine.store.checks import Run
 
 Data = Mapping[str, Any]
@@ -92,62 +89,3 @@ def details(run: Run) -> dict[str, Any]:
     facts = run.facts.get("serving", {}).get("facts", {})
     named = {name: facts.get(name) for name in ("vllm", "method", "k", "k_max", "mode")}
     return {**named, **(facts.get("details") or {})}
-
-
-class Gauges(Exposition):
-    """The last check as Prometheus gauges; None is no sample, not 0."""
-
-    def __init__(self, engine: str) -> None:
-        from prometheus_client import Gauge
-
-        super().__init__()
-        self._engine = engine
-
-        def gauge(name: str, help_: str, *labels: str) -> Gauge:
-            return Gauge(
-                f"specdeck_check_{name}", help_, ("engine", *labels), registry=self.registry
-            )
-
-        self._rate = gauge("mismatch_rate", "Share of prompts whose outputs differ.")
-        self._floor = gauge("noise_floor_rate", "The same of an arm against itself.", "arm")
-        self._prompts = gauge("prompts", "Prompts that both arms answered.")
-        self._cases = gauge("cases", "Differing outputs by class.", "kind")
-        self._verdict = gauge("verdict", "1 for the last verdict, 0 for others.", "verdict")
-        self._ended = gauge("last_run_timestamp_seconds", "Unix time of the last finished check.")
-        self._up = gauge("up", "Whether the last check could be done.")
-
-    def failed(self) -> None:
-        """The check could not be done; the last figures stay."""
-        self._up.labels(self._engine).set(0)
-
-    def show(self, data: Data, t: float) -> None:
-        """The outcome of a check that ended at Unix time `t`."""
-        name, floor = self._engine, data["noise_floor"]
-        self._up.labels(name).set(1)
-        self._ended.labels(name).set(t)
-        self._prompts.labels(name).set(data["prompts"])
-        if data["mismatch_rate"] is not None:
-            self._rate.labels(name).set(data["mismatch_rate"])
-            self._floor.labels(name, "reference").set(floor["rate"])
-            self._floor.labels(name, "serving").set(floor["serving"]["rate"])
-        for kind in CLASSES:
-            self._cases.labels(name, kind).set(data["classes"][kind])
-        for word in ("pass", "fail", "inconclusive"):
-            self._verdict.labels(name, word).set(data["verdict"] == word)
-
-
-def seconds(text: str) -> float:
-    """How long `text` is, in seconds; raises UsageError for what is no duration.
-
-    >>> seconds("24h"), seconds("90s"), seconds("1.5d")
-    (86400.0, 90.0, 129600.0)
-    """
-    units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-    number, unit = text[:-1], text[-1:]
-    try:
-        found = float(number) * units[unit]
-    except (KeyError, ValueError):
-        found = 0.0
-    if not 0 < found < float("inf"):
-        raise UsageError(f"{text} is no time between checks", remedy="give one such as 24h or 30m")
-    return found

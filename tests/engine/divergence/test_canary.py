@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 
 from specdeck.engine.divergence.bundle import bundle, chosen
-from specdeck.engine.divergence.canary import Gauges, History, alike, history, seconds
+from specdeck.engine.divergence.canary import History, alike, history
+from specdeck.engine.divergence.canary_gauges import Gauges
 from specdeck.engine.divergence.lab import run
 from specdeck.engine.divergence.request import Settings
 from specdeck.engine.errors import UsageError
 from specdeck.engine.store.checks import Run
+from specdeck.engine.text import parse_duration
 
 
 def past(
@@ -46,7 +48,7 @@ def test_the_first_check_has_no_history() -> None:
 @pytest.mark.parametrize("text", ["", "24", "h", "-1h", "0s", "nanh", "2w"])
 def test_nonsense_is_no_time_between_checks(text: str) -> None:
     with pytest.raises(UsageError, match="no time"):
-        seconds(text)
+        parse_duration(text)
 
 
 async def checked(bench: Any, **faults: Any) -> dict[str, Any]:
