@@ -25,8 +25,8 @@ from benchmarks.engines import Flown, engine, table
 from specdeck.engine.demo.load import PATIENCE
 from specdeck.engine.demo.profiles import ask
 from specdeck.engine.divergence.lab import Engine, Lab, Plan, run
-from specdeck.engine.divergence.prompts import prompts
-from specdeck.engine.divergence.request import Settings
+from specdeck.engine.divergence.prompts import load_prompts
+from specdeck.engine.divergence.requests import Settings
 from specdeck.engine.divergence.runner import Found, Progress
 from specdeck.engine.store.checks import Checks
 from specdeck.engine.store.database import Store
@@ -96,7 +96,7 @@ class Beside:
         try:
             with Store(self._store) as store:
                 async with Lab(Engine(control), None, plan) as lab:
-                    await run(lab, prompts("code"), Checks(store), self._heard)
+                    await run(lab, load_prompts("code"), Checks(store), self._heard)
         finally:
             await control.close()
 

@@ -26,8 +26,8 @@ from benchmarks.engines import table
 from specdeck.engine.client.engine_client import open_client
 from specdeck.engine.control.protocol import PREFIX, Capability, EngineState
 from specdeck.engine.divergence.lab import Engine, Lab, Plan, run
-from specdeck.engine.divergence.prompts import prompts
-from specdeck.engine.divergence.request import Settings
+from specdeck.engine.divergence.prompts import load_prompts
+from specdeck.engine.divergence.requests import Settings
 from specdeck.engine.divergence.runner import Found, Progress
 from specdeck.engine.store.checks import Checks
 from specdeck.engine.store.database import Store
@@ -86,7 +86,7 @@ async def weighed(count: int) -> dict[str, float]:
         engine = Engine(open_client("http://engine", transport=transport), transport=transport)
         tracemalloc.start()
         async with Lab(engine, None, Plan(settings=Settings(max_tokens=TOKENS))) as lab:
-            await run(lab, prompts(path), Checks(store), weigh)
+            await run(lab, load_prompts(path), Checks(store), weigh)
     return found
 
 

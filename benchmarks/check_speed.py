@@ -25,10 +25,10 @@ from benchmarks.engines import engine, table
 
 from specdeck.engine.client.address import engine_url
 from specdeck.engine.client.engine_client import open_client
-from specdeck.engine.divergence import request
+from specdeck.engine.divergence import requests
 from specdeck.engine.divergence.lab import Engine, Lab, Plan, run
-from specdeck.engine.divergence.prompts import Prompt, PromptSet, prompts
-from specdeck.engine.divergence.request import Settings
+from specdeck.engine.divergence.prompts import Prompt, PromptSet, load_prompts
+from specdeck.engine.divergence.requests import Settings
 from specdeck.engine.store.checks import Checks
 from specdeck.engine.store.database import Store
 
@@ -51,8 +51,8 @@ async def plain(url: str, model: str, asked: PromptSet, settings: Settings, stre
         def four(prompt: Prompt) -> list[tuple[str, dict[str, object]]]:
             return [
                 (
-                    request.path(prompt),
-                    request.body(prompt, settings, model=model, pin=pin, stream=s),
+                    requests.request_path(prompt),
+                    requests.request_body(prompt, settings, model=model, pin=pin, stream=s),
                 )
                 for pin, s in ((0, False), (None, False), (None, True), (0, True))
             ]
@@ -77,12 +77,12 @@ async def checked(url: str, plan: Plan, asked: PromptSet) -> float:
 
 def segments(folder: Path, count: int, size: int) -> Iterator[PromptSet]:
     """The bundled prompts, so many at a time."""
-    numbered = list(prompts("code", count))
+    numbered = list(load_prompts("code", count))
     for start in range(0, count, size):
         path = folder / f"{start}.jsonl"
         part = numbered[start : start + size]
         path.write_text("".join(json.dumps(dict(one.body)) + "\n" for one in part))
-        yield prompts(path)
+        yield load_prompts(path)
 
 
 async def pair(url: str, asked: PromptSet, options: argparse.Namespace, *, swap: bool) -> Pair:
@@ -104,7 +104,7 @@ def measured(url: str, options: argparse.Namespace) -> list[Pair]:
     with tempfile.TemporaryDirectory() as folder:
         parts = list(segments(Path(folder), options.prompts, options.segment))
         if len(done) < len(parts):  # nothing is compiled or cached before the first
-            warm = prompts("code", 2 * options.streams)
+            warm = load_prompts("code", 2 * options.streams)
             asyncio.run(plain(url, "demo", warm, settings, options.streams))
         for number, part in enumerate(parts[len(done) :], start=len(done)):
             if time.monotonic() > ends:

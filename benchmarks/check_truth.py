@@ -29,8 +29,8 @@ from tests.support import planted_defect
 
 from specdeck.engine.control.protocol import Change
 from specdeck.engine.divergence.lab import Engine, Lab, Plan, run
-from specdeck.engine.divergence.prompts import PromptSet, prompts
-from specdeck.engine.divergence.request import Settings
+from specdeck.engine.divergence.prompts import PromptSet, load_prompts
+from specdeck.engine.divergence.requests import Settings
 from specdeck.engine.store.checks import Checks
 from specdeck.engine.store.database import Store
 
@@ -79,12 +79,12 @@ class Truths:
 def asked(folder: Path, line: Line) -> PromptSet:
     """Openings of code, or, where a draft is to be wrong often, random tokens."""
     if line.prompts <= 500 and not line.defect:
-        return prompts("code", line.prompts)
+        return load_prompts("code", line.prompts)
     random = Random(11)
     path = folder / f"{line.prompts}.jsonl"
     bodies = ({"prompt": [random.randrange(300, 1900) for _ in range(24)]} for _ in range(2000))
     path.write_text("".join(json.dumps(body) + "\n" for body in bodies))
-    return prompts(path, line.prompts)
+    return load_prompts(path, line.prompts)
 
 
 async def checked(
@@ -122,7 +122,7 @@ def measured(
     found, share = asked(folder, line), None
     if line.defect:
         fault.write_text(f"greedy {_WIDE}")
-        wide = asyncio.run(checked(served, line, prompts(found.path, 60), folder))
+        wide = asyncio.run(checked(served, line, load_prompts(found.path, 60), folder))
         share = defect_share(wide)
         fault.write_text(f"greedy {share}")
     try:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from specdeck.engine.client.attach import MonitoredEngine
     from specdeck.engine.divergence.lab import Lab, Plan
+    from specdeck.engine.divergence.near_tie import Calibration
     from specdeck.engine.divergence.prompts import Prompt, PromptSet
-    from specdeck.engine.divergence.resolution import Calibration
     from specdeck.engine.store.checks import Checks
 
 Labs = Callable[["MonitoredEngine", str | None, "Plan"], AbstractAsyncContextManager["Lab"]]
@@ -38,7 +38,7 @@ class Wishes:
     def plan(self) -> Plan:
         """As a lab takes them."""
         from specdeck.engine.divergence.lab import Plan
-        from specdeck.engine.divergence.request import Settings
+        from specdeck.engine.divergence.requests import Settings
 
         return Plan(
             settings=Settings(max_tokens=self.tokens),

@@ -114,7 +114,7 @@ def command(**options: Any) -> int:
     pass, 1 a fail or too little to tell.
     """
     from specdeck.console.cli import checking
-    from specdeck.engine.divergence.prompts import prompts
+    from specdeck.engine.divergence.prompts import load_prompts
 
     checking.refuse_nonsense(options)
     if options["history"]:
@@ -125,7 +125,7 @@ def command(**options: Any) -> int:
     options["max_tokens"] = options["max_tokens"] or (
         _TOKENS_SAMPLED if options["sampled"] else _TOKENS
     )
-    found = prompts(options["source"], options["limit"])
+    found = load_prompts(options["source"], options["limit"])
     checking.refuse_case(options, found)
     work = checking.sampled if options["sampled"] else checking.once
     if options["every"] is not None:

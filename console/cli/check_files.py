@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from specdeck.console.cli.talk import say
 from specdeck.engine.divergence import report
-from specdeck.engine.divergence.bundle import bundle, chosen
+from specdeck.engine.divergence.bundle import case_page, choose_case
 from specdeck.engine.errors import UsageError
 
 if TYPE_CHECKING:
     from specdeck.engine.divergence.prompts import PromptSet
-    from specdeck.engine.divergence.request import Settings
+    from specdeck.engine.divergence.requests import Settings
 
 Data = Mapping[str, Any]
 Options = dict[str, Any]
@@ -23,12 +23,12 @@ Options = dict[str, Any]
 def refuse_places(options: Options) -> None:
     """UsageError for a file that could not be written, before anything is asked for it."""
     for path in options["reports"]:
-        report.form_of(path)
+        report.report_form(path)
     for path in (*options["reports"], options["bundle"]):
         if path is not None:
-            report.place(path)
+            report.refuse_place(path)
     if options["metrics_file"] is not None:
-        report.place(options["metrics_file"], replaced=True)
+        report.refuse_place(options["metrics_file"], replaced=True)
 
 
 def written(
@@ -37,7 +37,7 @@ def written(
     prompts: PromptSet,
     settings: Settings,
     *,
-    form: Callable[[Data, Path], None] = report.written,
+    form: Callable[[Data, Path], None] = report.write_report,
 ) -> int:
     """Writes reports and bundle, and says what could not be; 0, or the code of such an error.
 
@@ -62,7 +62,7 @@ def tried(write: Callable[[], None]) -> int:
 
 def _bundled(options: Options, data: Data, prompts: PromptSet, settings: Settings) -> None:
     try:
-        case = chosen(data, options["case"])
+        case = choose_case(data, options["case"])
     except UsageError as error:  # the prompt did not differ, which is nobody's mistake
         say(f"specdeck: nothing is bundled: {error.line()}")
         return
@@ -74,4 +74,4 @@ def _bundled(options: Options, data: Data, prompts: PromptSet, settings: Setting
         say(f"specdeck: {prompts.path} was edited, so there is no prompt to bundle")
         return
     keyed = bool(options["api_key_env"] or options["reference_api_key_env"])
-    report.save(options["bundle"], bundle(data, case, prompt, settings, keyed=keyed))
+    report.save_file(options["bundle"], case_page(data, case, prompt, settings, keyed=keyed))

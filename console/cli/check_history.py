@@ -9,7 +9,7 @@ import click
 from specdeck.console.cli.common import open_user_store
 from specdeck.console.cli.engines import access
 from specdeck.console.cli.talk import emit, say, table
-from specdeck.engine.divergence import earlier
+from specdeck.engine.divergence.history import PAST_CHECKS_HEAD, past_check_cells, past_checks
 from specdeck.engine.store.checks import Checks
 
 SHOWN = 30
@@ -19,11 +19,11 @@ def shown(options: dict[str, Any]) -> int:
     """Prints the table, or JSON; the engine need not run."""
     url = access(options["engine"]).url
     with open_user_store() as store:
-        found = earlier.lines(Checks(store).history(url, options["limit"] or SHOWN))
+        found = past_checks(Checks(store).history(url, options["limit"] or SHOWN))
     if options["as_json"]:
         emit([line.as_json() for line in found])
     elif found:
-        click.echo(table(earlier.HEAD, map(earlier.cells, found)))
+        click.echo(table(PAST_CHECKS_HEAD, map(past_check_cells, found)))
     else:
         say(f"specdeck: no check of {url} has been finished here")
     return 0

@@ -21,10 +21,10 @@ from specdeck.console.cli.check_waits import waits
 from specdeck.console.cli.engines import Access, access
 from specdeck.console.cli.talk import emit, say
 from specdeck.console.cli.ticker import Ticker
-from specdeck.engine.divergence import canary, earlier, report
-from specdeck.engine.divergence.canary_gauges import Gauges
+from specdeck.engine.divergence import history, report
 from specdeck.engine.divergence.lab import Engine, Lab, Plan, run
-from specdeck.engine.divergence.request import Settings
+from specdeck.engine.divergence.report import CheckGauges
+from specdeck.engine.divergence.requests import Settings
 from specdeck.engine.errors import ConfigError, EngineError, SpecdeckError, UsageError
 from specdeck.engine.paths import locations
 from specdeck.engine.store.checks import Checks
@@ -75,19 +75,19 @@ async def repeated(options: Options, prompts: PromptSet) -> int:
 
 def read_again(options: Options, known: PromptSet) -> PromptSet:
     """The prompts as they are by now; those that are known where they cannot be read."""
-    from specdeck.engine.divergence.prompts import prompts
+    from specdeck.engine.divergence.prompts import load_prompts
 
     try:
-        return prompts(options["source"], options["limit"])
+        return load_prompts(options["source"], options["limit"])
     except ConfigError:
         return known  # the check that reads it says what is wrong
 
 
 async def sampled(options: Options, prompts: PromptSet) -> int:
     """Distributions at temperature > 0; the exit code."""
-    from specdeck.engine.divergence import sampled_report
-    from specdeck.engine.divergence.sampled import Sampling, distributions
-    from specdeck.engine.divergence.sampled_memory import kept
+    from specdeck.engine.divergence import report
+    from specdeck.engine.divergence.history import record_sampled
+    from specdeck.engine.divergence.sampled import Sampling, compare_distributions
 
     sampling = Sampling(
         options["samples"], tokens=options["max_tokens"], temperature=options["temperature"]
@@ -97,15 +97,15 @@ async def sampled(options: Options, prompts: PromptSet) -> int:
         async with opened(options) as lab:
             with _store() as (store, _):
                 said = _drawing(prompts, standing)
-                found = await distributions(lab, prompts, sampling, said=said)
+                found = await compare_distributions(lab, prompts, sampling, said=said)
                 data = found.as_json()
-                past = kept(lab, data, prompts, Checks(store), time.time())
+                past = record_sampled(lab, data, prompts, Checks(store), time.time())
     data = {**data, "history": past.as_json(), "tripped": await _trip(options, data)}
     try:
-        _shown(options, data, sampled_report.text)
+        _shown(options, data, report.sampled_text)
     finally:
         settings = plan(options).settings
-        unwritten = written(options, data, prompts, settings, form=sampled_report.written)
+        unwritten = written(options, data, prompts, settings, form=report.write_sampled_report)
     return CODES[data["verdict"]] or unwritten
 
 
@@ -175,8 +175,8 @@ async def _compared(options: Options, prompts: PromptSet) -> dict[str, Any]:
                 outcome = await run(lab, prompts, checks, standing.also(ticker))
                 standing.finished = True
                 runs = checks.history(lab.arms[0].url)
-    past = {"history": canary.history(runs).as_json(),
-            "earlier": [line.as_json() for line in earlier.like(runs)]}  # fmt: skip
+    past = {"history": history.compare_with_history(runs).as_json(),
+            "earlier": [line.as_json() for line in history.comparable_checks(runs)]}  # fmt: skip
     data = {**outcome.as_json(), **past}
     return {**data, "tripped": await _trip(options, data)}
 
@@ -200,14 +200,16 @@ def _serving(options: Options) -> Access:
     )
 
 
-def _told(options: Options, data: dict[str, Any], prompts: PromptSet, gauges: Gauges | None) -> int:
+def _told(
+    options: Options, data: dict[str, Any], prompts: PromptSet, gauges: CheckGauges | None
+) -> int:
     """Prints a check, then writes it down wherever that was asked for.
 
     0, or the code of what could not be written: that costs neither the figures nor other
     files, and a reader who has gone costs no file.
     """
     try:
-        _shown(options, data, report.text)
+        _shown(options, data, report.check_text)
     finally:
         shown = 0
         if gauges is not None:
@@ -224,16 +226,16 @@ def _shown(options: Options, data: dict[str, Any], text: Callable[[dict[str, Any
         click.echo(text(data))
 
 
-def _gauges(options: Options) -> Gauges | None:
+def _gauges(options: Options) -> CheckGauges | None:
     if options["metrics_port"] is None and options["metrics_file"] is None:
         return None
-    gauges = Gauges(access(options["engine"]).url)
+    gauges = CheckGauges(access(options["engine"]).url)
     if options["metrics_port"] is not None:
         gauges.serve(options["metrics_port"])
     return gauges
 
 
-def _write(options: Options, gauges: Gauges) -> None:
+def _write(options: Options, gauges: CheckGauges) -> None:
     if options["metrics_file"] is not None:
         gauges.write(options["metrics_file"])
 

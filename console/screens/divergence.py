@@ -17,7 +17,13 @@ from specdeck.console.view import divergence as view
 from specdeck.console.view.divergence import Split
 from specdeck.console.widgets.charts import Candidates
 from specdeck.console.widgets.text import Flow, Line, Passage
-from specdeck.engine.divergence.prompts import Copies, PromptSet, copies, named, prompts
+from specdeck.engine.divergence.prompts import (
+    Copies,
+    PromptSet,
+    load_prompts,
+    repeat_prompt,
+    source_name,
+)
 from specdeck.engine.divergence.race import NAMES
 from specdeck.engine.divergence.report import case_line
 from specdeck.engine.errors import SpecdeckError
@@ -99,7 +105,7 @@ class DivergenceScreen(RacingScreen, Writing):
     def _load(self, source: str) -> None:
         """Take the prompts of a set or a file; the first one where none is chosen."""
         try:
-            self.found = prompts(source)
+            self.found = load_prompts(source)
         except SpecdeckError as error:
             self.split.problem = error.line()
             return
@@ -157,12 +163,12 @@ class DivergenceScreen(RacingScreen, Writing):
     def action_replay(self) -> None:
         """The prompt of the screen, many times over."""
         if self.session.prompt is not None:
-            self._results(copies(self.session.prompt, self.wishes.replays), replay=True)
+            self._results(repeat_prompt(self.session.prompt, self.wishes.replays), replay=True)
 
     def action_batch(self) -> None:
         """The prompts of the set."""
         try:
-            self._results(prompts(self.session.source, self.wishes.prompts), replay=False)
+            self._results(load_prompts(self.session.source, self.wishes.prompts), replay=False)
         except SpecdeckError as error:
             self.split.problem = error.line()
             self.show()
@@ -187,7 +193,7 @@ class DivergenceScreen(RacingScreen, Writing):
             typed = self.session.typed or not same
             self.choose(found.prompt, typed=typed, recorded=case_line(case))
         else:
-            self.session.source, self.found = named(found.path), prompts(found.path)
+            self.session.source, self.found = source_name(found.path), load_prompts(found.path)
             self.choose(prompt, recorded=case_line(case))
         self.action_race()
 
@@ -195,7 +201,7 @@ class DivergenceScreen(RacingScreen, Writing):
         """The prompt that was asked last, as a check of one."""
         if self.case is None or self.session.prompt is None:
             return None
-        return Results(self.case, copies(self.session.prompt, 1), self.wishes, False)
+        return Results(self.case, repeat_prompt(self.session.prompt, 1), self.wishes, False)
 
     def chosen_case(self) -> Any:
         """The only case that there is."""

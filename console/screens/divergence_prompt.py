@@ -16,7 +16,13 @@ from specdeck.console import keys
 from specdeck.console.view.divergence import preview
 from specdeck.console.widgets.cells import Cell, Row, join_cells
 from specdeck.console.widgets.text import Line
-from specdeck.engine.divergence.prompts import BUNDLED, Prompt, PromptSet, prompts, typed
+from specdeck.engine.divergence.prompts import (
+    BUNDLED,
+    Prompt,
+    PromptSet,
+    load_prompts,
+    parse_prompt,
+)
 from specdeck.engine.errors import SpecdeckError
 
 LISTED = 2000
@@ -75,7 +81,7 @@ class Picker(ModalScreen[Picked | None]):
         from itertools import islice
 
         try:
-            self.found = prompts(source)
+            self.found = load_prompts(source)
             self.listed = tuple(islice(self.found, LISTED))
         except SpecdeckError as error:
             self._problem(error.line())
@@ -148,7 +154,7 @@ class Picker(ModalScreen[Picked | None]):
                 self.query_one("#prompts").focus()
             return
         try:
-            prompt = typed(text, chat=self.chat)
+            prompt = parse_prompt(text, chat=self.chat)
         except SpecdeckError as error:
             self._problem(error.line())
             return

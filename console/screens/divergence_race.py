@@ -13,8 +13,8 @@ from specdeck.console.bench import Bench, Session, Wishes
 from specdeck.console.screens.over import OverScreen
 from specdeck.console.screens.steering import SteeringScreen
 from specdeck.console.view.divergence import Split
+from specdeck.engine.divergence.near_tie import Calibration
 from specdeck.engine.divergence.race import Event, Judged, Parted, Said, race
-from specdeck.engine.divergence.resolution import Calibration
 from specdeck.engine.errors import SpecdeckError, Unsupported
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from specdeck.console.view import divergence as split_view
 from specdeck.console.view import divergence_results as view
 from specdeck.console.widgets.charts import ProgressBar
 from specdeck.console.widgets.text import Flow, Line, Rows
-from specdeck.engine.divergence.canary import history
+from specdeck.engine.divergence.history import compare_with_history
 from specdeck.engine.divergence.lab import run
 from specdeck.engine.divergence.runner import Found, Progress
 from specdeck.engine.errors import SpecdeckError
@@ -99,14 +99,14 @@ class ResultsScreen(Writing, OverScreen):
 
     def chosen_case(self) -> Any:
         """The case under the cursor, or the gravest."""
-        from specdeck.engine.divergence.bundle import chosen
+        from specdeck.engine.divergence.bundle import choose_case
 
         if self.case is None:
             return None
         at = self.query_one("#cases", OptionList).highlighted
         if self.pane == "cases" and at is not None and at < len(self.case["cases"]):
             return self.case["cases"][at]
-        return chosen(self.case, None)
+        return choose_case(self.case, None)
 
     def show(self) -> None:
         """Bring the state onto the screen."""
@@ -204,7 +204,7 @@ class ResultsScreen(Writing, OverScreen):
                     if not self.replay:
                         runs = checks.history(lab.arms[0].url)
                         self.now = runs[0].id
-                        data["history"] = history(runs).as_json()
+                        data["history"] = compare_with_history(runs).as_json()
             self._ended(data)
         except SpecdeckError as error:
             self.problem, self.stopped = error.line(), self.progress is not None

@@ -37,18 +37,18 @@ class Writing(Screen[Any]):
 
     def action_report(self) -> None:
         """Write the outcome down in Markdown, and say where it is."""
-        from specdeck.engine.divergence.report import markdown
+        from specdeck.engine.divergence.report import check_markdown
 
         results = self.results()
         if results is None:
             self.say("nothing is measured yet, so there is no report", bad=True)
             return
-        self._write("check", markdown(results.data))
+        self._write("check", check_markdown(results.data))
 
     def action_bundle(self) -> None:
         """Write one case down so that others can see it, and say where that is."""
-        from specdeck.engine.divergence.bundle import bundle
-        from specdeck.engine.divergence.request import Settings
+        from specdeck.engine.divergence.bundle import case_page
+        from specdeck.engine.divergence.requests import Settings
 
         results, case = self.results(), self.chosen_case()
         if results is None:
@@ -62,7 +62,7 @@ class Writing(Screen[Any]):
             return
         settings = Settings(max_tokens=results.wishes.tokens)
         keyed = self.bench.keyed
-        self._write("case", bundle(results.data, case, prompt, settings, keyed=keyed))
+        self._write("case", case_page(results.data, case, prompt, settings, keyed=keyed))
 
     def looked_up(self, found: PromptSet, number: int) -> Prompt | None:
         """A prompt by its number; None, and the reason on the screen, where there is none."""

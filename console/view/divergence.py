@@ -206,7 +206,7 @@ def _findings(split: Split, spelt: Spelt, *, elsewhere: bool) -> Iterator[Row]:
 
 
 def _judged(judged: Judged) -> Iterator[Row]:
-    from specdeck.engine.divergence.summary import streaming
+    from specdeck.engine.divergence.outcome import streaming_notices
 
     data = judged.outcome.as_json()
     case = data["cases"][0] if data["cases"] else None
@@ -219,7 +219,7 @@ def _judged(judged: Judged) -> Iterator[Row]:
         yield _said(kind.replace("_", " "), CLASS_TONES[kind], reason(case, data["near_tie"]))
         if case["recheck"]:
             yield _said("recheck", "plain", recheck(case["recheck"]))
-    for notice in streaming(judged.outcome.totals):
+    for notice in streaming_notices(judged.outcome.totals):
         yield _said("streaming", "muted", notice)
     yield _floor(judged)
     if judged.outcome.totals.serving.drafted == 0:

@@ -12,7 +12,7 @@ from specdeck.console.widgets.format import printable
 
 if TYPE_CHECKING:
     from specdeck.console.widgets.format import LocalTime, Spelt
-    from specdeck.engine.divergence.earlier import Line
+    from specdeck.engine.divergence.history import PastCheck
     from specdeck.engine.divergence.runner import Progress
     from specdeck.engine.store.checks import Run
 
@@ -88,7 +88,7 @@ def summary(data: Data, *, replay: bool) -> tuple[Row, ...]:
 
 
 def _summary(data: Data, replay: bool) -> Iterator[Row]:
-    from specdeck.engine.divergence.canary import History
+    from specdeck.engine.divergence.history import History
 
     if replay:
         yield _line(
@@ -228,7 +228,7 @@ def earlier(
     Those with other prompts or settings than run `now`, or the newest, are muted: their
     rates are no comparison.
     """
-    from specdeck.engine.divergence.earlier import lines
+    from specdeck.engine.divergence.history import past_checks
 
     told = [run for run in runs if run.summary is not None]
     if not told:
@@ -237,7 +237,7 @@ def earlier(
     this = next((run for run in told if run.id == now), told[0])
     return tuple(
         _run(line, local, run.id == now, _asked(run) == _asked(this))
-        for run, line in zip(told, lines(told), strict=True)
+        for run, line in zip(told, past_checks(told), strict=True)
     )
 
 
@@ -245,7 +245,7 @@ def _asked(run: Run) -> tuple[Any, ...]:
     return run.facts.get("prompts"), run.facts.get("settings")
 
 
-def _run(line: Line, local: LocalTime, marked: bool, comparable: bool) -> Row:
+def _run(line: PastCheck, local: LocalTime, marked: bool, comparable: bool) -> Row:
     speeds = (line.serving_tokens_per_second, line.reference_tokens_per_second)
     ours, theirs = ("–" if speed is None else f"{speed:.0f}" for speed in speeds)
     columns = _columns(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from specdeck.engine.client.retry import Retry, Sleep
 from specdeck.engine.errors import EngineError, Unreachable, Unsupported
 from specdeck.engine.fingerprint.name import is_partial
+from specdeck.engine.metrics.page import parse
 
 if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient
@@ -94,14 +95,14 @@ class Arm:
         return {"url": self.url, "grade": self.grade, "pin": self.pin, "facts": asdict(self.facts)}
 
 
-async def soft(
+async def describe_soft(
     client: EngineClient, model: str | None = None, retry: Retry | None = None
 ) -> tuple[Arm, Arm]:
     """An engine as it serves, and the same engine without a draft for the request.
 
     Raises Unsupported where it cannot pin a request.
     """
-    facts, pins = await described(client, model, retry)
+    facts, pins = await describe_engine(client, model, retry)
     if pins is None or not pins.available:
         why = "the engine cannot leave the draft out of a single request"
         if pins is not None and pins.reason:
@@ -113,23 +114,23 @@ async def soft(
     )
 
 
-async def hard(
+async def describe_hard(
     serving: EngineClient,
     reference: EngineClient,
     model: str | None = None,
     retry: Retry | None = None,
 ) -> tuple[Arm, Arm]:
     """Two engines, each as it serves; the second may have another name for the model."""
-    ours, _ = await described(serving, model, retry)
+    ours, _ = await describe_engine(serving, model, retry)
     same = ours.model if ours.model in await reference.models() else None
-    theirs, _ = await described(reference, same, retry)
+    theirs, _ = await describe_engine(reference, same, retry)
     return (
         Arm("serving", serving.url, "serving", ours),
         Arm("reference", reference.url, "hard", theirs),
     )
 
 
-async def described(
+async def describe_engine(
     client: EngineClient, model: str | None, retry: Retry | None = None
 ) -> tuple[Facts, Capability | None]:
     """What an engine says of itself, and whether it can pin requests; None without the plugin.
@@ -144,11 +145,11 @@ async def described(
         raise EngineError(f"{client.url} serves {names}, not {model}", remedy="check --model")
     name = model or served[0]
     try:
-        details = await retry.answer(lambda: _details(client))
+        details = await retry.answer(lambda: _fetch_facts(client))
         state = await retry.answer(client.state)
     except Unsupported:
         version = await retry.answer(client.version)
-        seen = await counters(client)
+        seen = await fetch_counters(client)
         return Facts(name, vllm=version, started=seen.process_start if seen else None), None
     return (
         Facts(
@@ -167,17 +168,15 @@ async def described(
     )
 
 
-async def counters(client: EngineClient) -> Sample | None:
+async def fetch_counters(client: EngineClient) -> Sample | None:
     """What the engine's metrics say at this moment; None where there are none to be read."""
-    from specdeck.engine.metrics.page import parse
-
     try:
         return parse(await client.page(), t=0.0, at=0.0)
     except EngineError:
         return None
 
 
-async def _details(client: EngineClient, sleep: Sleep = asyncio.sleep) -> dict[str, Any] | None:
+async def _fetch_facts(client: EngineClient, sleep: Sleep = asyncio.sleep) -> dict[str, Any] | None:
     """The facts, once the engine has read its weights; None where it does not tell them.
 
     After a start the fingerprint moves once when they are all known, and a run that was cut
@@ -196,29 +195,31 @@ async def _details(client: EngineClient, sleep: Sleep = asyncio.sleep) -> dict[s
             break
         await sleep(_PAUSE_S)
     facts = reply.get("facts")
-    return flat(facts) if isinstance(facts, dict) else None
+    return flatten(facts) if isinstance(facts, dict) else None
 
 
-def flat(facts: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(facts: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested facts with dotted names.
 
-    >>> flat({"model": {"dtype": "bfloat16"}, "vllm": "0.32.0"})
+    >>> flatten({"model": {"dtype": "bfloat16"}, "vllm": "0.32.0"})
     {'model.dtype': 'bfloat16', 'vllm': '0.32.0'}
     """
     found: dict[str, Any] = {}
     for key, value in facts.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):
-            found |= flat(value, f"{name}.")
+            found |= flatten(value, f"{name}.")
         else:
             found[name] = value
     return found
 
 
-def moved(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> tuple[str, ...]:
+def changed_facts(
+    before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
+) -> tuple[str, ...]:
     """The facts that are not what they were.
 
-    >>> moved({"vllm": "0.31.0", "a": 1}, {"vllm": "0.32.0", "a": 1})
+    >>> changed_facts({"vllm": "0.31.0", "a": 1}, {"vllm": "0.32.0", "a": 1})
     ('vllm',)
     """
     old, new = before or {}, after or {}

@@ -7,10 +7,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specdeck.engine.divergence import request
+from specdeck.engine.divergence import requests
 from specdeck.engine.divergence.prompts import Prompt
 from specdeck.engine.divergence.report import case_line
-from specdeck.engine.divergence.request import Settings
+from specdeck.engine.divergence.requests import Settings
 from specdeck.engine.errors import UsageError
 
 Data = Mapping[str, Any]
@@ -20,7 +20,7 @@ _PARTED = ("index", "serving_token", "reference_token", "margin_serving", "margi
 _ORDER = {"material": 0, "structural": 1, "stream_only": 2, "near_tie": 3}
 
 
-def chosen(data: Data, number: int | None) -> Data | None:
+def choose_case(data: Data, number: int | None) -> Data | None:
     """The case of prompt `number`, or the gravest; None where nothing differs.
 
     Raises UsageError for a prompt that does not differ.
@@ -34,7 +34,7 @@ def chosen(data: Data, number: int | None) -> Data | None:
     raise UsageError(f"prompt {number} is no case", remedy="give one that the check lists")
 
 
-def bundle(data: Data, case: Data, prompt: Prompt, settings: Settings, *, keyed: bool) -> str:
+def case_page(data: Data, case: Data, prompt: Prompt, settings: Settings, *, keyed: bool) -> str:
     """Both requests as curl, what answered them, and what they answered; holds no secret."""
     if case.get("streamed_by"):
         return _streamed(data, case, prompt, settings, keyed=keyed)
@@ -123,8 +123,8 @@ def _curl(
     arm: Data, prompt: Prompt, settings: Settings, *, keyed: bool, stream: bool = False
 ) -> str:
     pin = 0 if arm["grade"] == "soft" else None
-    body = request.body(prompt, settings, model=arm["model"], pin=pin, stream=stream)
-    lines = [f"curl -s{'N' * stream} {shlex.quote(arm['url'] + request.path(prompt))}"]
+    body = requests.request_body(prompt, settings, model=arm["model"], pin=pin, stream=stream)
+    lines = [f"curl -s{'N' * stream} {shlex.quote(arm['url'] + requests.request_path(prompt))}"]
     lines.append("-H 'Content-Type: application/json'")
     if keyed:
         lines.append('-H "Authorization: Bearer $API_KEY"')

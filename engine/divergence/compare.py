@@ -1,18 +1,127 @@
-"""Two answers to one request: where they part, and what kind of parting it is."""
+"""Two answers to one request: where they part, what kind of parting it is, and in which fields."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from specdeck.engine.divergence.answer import Answer, Candidate
-from specdeck.engine.divergence.resolution import agreed
-from specdeck.engine.divergence.structure import Change, changes
+from specdeck.engine.divergence.answers import Answer, Call, Candidate
 
+Kind = Literal["value", "type", "key", "invalid"]
+"""Another value, another type, a key or item that only one has, JSON that only one can parse."""
+_MISSING = object()
 Class = Literal["near_tie", "material", "structural", "stream_only"]
 CLASSES: tuple[Class, ...] = ("near_tie", "material", "structural", "stream_only")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One place at which the serving arm says something else than the reference."""
+
+    path: str
+    kind: Kind
+    reference: Any
+    """A JSON value; None as well where there is none."""
+    serving: Any
+
+    def line(self) -> str:
+        """One line for the operator.
+
+        >>> Change("limit", "value", 50, 500).line()
+        'limit: 50 → 500'
+        """
+        if self.kind == "invalid":
+            return f"{self.path}: not JSON in one of the arms"
+        return f"{self.path}: {_format_value(self.reference)} → {_format_value(self.serving)}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
+def find_changes(reference: Answer, serving: Answer) -> tuple[Change, ...]:
+    """Where tool calls, or answers that are JSON as a whole, differ; none for plain text."""
+    if reference.calls or serving.calls:
+        return tuple(_calls(reference.calls, serving.calls))
+    before, after = _parse_json(reference.text), _parse_json(serving.text)
+    if not isinstance(before, dict | list) and not isinstance(after, dict | list):
+        return ()
+    if before is _MISSING or after is _MISSING:
+        return (Change("$", "invalid", None, None),)
+    return tuple(find_json_changes(before, after))
+
+
+def find_json_changes(before: Any, after: Any, path: str = "") -> Iterator[Change]:
+    """Every leaf at which two JSON values differ.
+
+    >>> old, new = {"limit": 50, "q": ["a"]}, {"limit": 500, "q": ["a", "b"]}
+    >>> [c.line() for c in find_json_changes(old, new)]
+    ['limit: 50 → 500', 'q[1]: – → "b"']
+    >>> [c.kind for c in find_json_changes({"n": 1}, {"n": "1"})]
+    ['type']
+    """
+    here = path or "$"
+    if before is _MISSING or after is _MISSING:
+        yield Change(here, "key", _value(before), _value(after))
+    elif isinstance(before, dict) and isinstance(after, dict):
+        for key in dict.fromkeys((*before, *after)):
+            deeper = f"{path}.{key}" if path else str(key)
+            yield from find_json_changes(
+                before.get(key, _MISSING), after.get(key, _MISSING), deeper
+            )
+    elif isinstance(before, list) and isinstance(after, list):
+        for n in range(max(len(before), len(after))):
+            yield from find_json_changes(_item(before, n), _item(after, n), f"{path}[{n}]")
+    elif type(before) is not type(after):
+        yield Change(here, "type", before, after)
+    elif before != after:
+        yield Change(here, "value", before, after)
+
+
+def _calls(before: Sequence[Call], after: Sequence[Call]) -> Iterator[Change]:
+    several = max(len(before), len(after)) > 1
+    for n in range(max(len(before), len(after))):
+        prefix = f"calls[{n}]" if several else ""
+        old, new = _item(before, n), _item(after, n)
+        if not isinstance(old, Call) or not isinstance(new, Call):
+            names = (one.name if isinstance(one, Call) else None for one in (old, new))
+            yield Change(f"calls[{n}]", "key", *names)
+            continue
+        if old.name != new.name:
+            yield Change(f"{prefix}.name" if prefix else "name", "value", old.name, new.name)
+        yield from _arguments(old.arguments, new.arguments, prefix)
+
+
+def _arguments(before: str, after: str, prefix: str) -> Iterator[Change]:
+    if before == after:
+        return
+    old, new = _parse_json(before), _parse_json(after)
+    if old is _MISSING or new is _MISSING:
+        yield Change(f"{prefix}.arguments" if prefix else "arguments", "invalid", None, None)
+    else:
+        yield from find_json_changes(old, new, prefix)
+
+
+def _parse_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return _MISSING
+
+
+def _item(values: Sequence[Any], n: int) -> Any:
+    return values[n] if n < len(values) else _MISSING
+
+
+def _value(value: Any) -> Any:
+    return None if value is _MISSING else value
+
+
+def _format_value(value: Any) -> str:
+    return "–" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +224,26 @@ def _depth(path: str) -> str:
     return f"depth {0 if path == '$' else len(re.split('[.[]', path))}"
 
 
-def divergence(serving: Answer, reference: Answer) -> Divergence | None:
+def common_length(one: Iterable[int], other: Iterable[int]) -> int:
+    """How many tokens two answers begin with in common.
+
+    >>> common_length((1, 2, 3), (1, 2, 4)), common_length((1, 2), (1, 2, 3))
+    (2, 2)
+    """
+    count = 0
+    for a, b in zip(one, other, strict=False):
+        if a != b:
+            break
+        count += 1
+    return count
+
+
+def find_divergence(serving: Answer, reference: Answer) -> Divergence | None:
     """Where `serving` leaves `reference`; None when they are the same, token for token."""
-    index = agreed(serving.token_ids, reference.token_ids)
+    index = common_length(serving.token_ids, reference.token_ids)
     ours, theirs = _at(serving, index), _at(reference, index)
     if ours is None and theirs is None:
-        return _untold(serving, reference, index)
+        return _find_text_divergence(serving, reference, index)
     mine, bound_mine = _preference(serving, index, theirs)
     yours, bound_yours = _preference(reference, index, ours)
     return Divergence(
@@ -132,23 +255,23 @@ def divergence(serving: Answer, reference: Answer) -> Divergence | None:
         margin_serving=mine,
         margin_reference=yours,
         bounded=bound_mine or bound_yours,
-        structure=changes(reference, serving),
+        structure=find_changes(reference, serving),
     )
 
 
-def of_streams(
+def find_stream_divergences(
     serving: tuple[Answer, Answer], reference: tuple[Answer, Answer]
 ) -> tuple[Divergence | None, Divergence | None]:
     """Where each arm leaves itself; of an arm come the streamed answer and the whole one."""
-    found = divergence(*serving), divergence(*reference)
-    both = _retold(*serving) and _retold(*reference)
+    found = find_divergence(*serving), find_divergence(*reference)
+    both = _has_other_text(*serving) and _has_other_text(*reference)
     ours, theirs = (
         replace(one, in_both=both) if one is not None and one.stream_only else one for one in found
     )
     return ours, theirs
 
 
-def _untold(serving: Answer, reference: Answer, index: int) -> Divergence | None:
+def _find_text_divergence(serving: Answer, reference: Answer, index: int) -> Divergence | None:
     """Equal tokens that were told as different text or other calls: one arm was streamed.
 
     A call that was cut short by max_tokens is told in parts or not at all, as it comes.
@@ -156,18 +279,27 @@ def _untold(serving: Answer, reference: Answer, index: int) -> Divergence | None
     called = bool(serving.calls or reference.calls)
     if called and "length" in (serving.finish, reference.finish):
         return None
-    if not _retold(serving, reference):
+    if not _has_other_text(serving, reference):
         return None
     return Divergence(
-        index, None, None, (), (), None, None, False, changes(reference, serving), stream_only=True
+        index,
+        None,
+        None,
+        (),
+        (),
+        None,
+        None,
+        False,
+        find_changes(reference, serving),
+        stream_only=True,
     )
 
 
-def _retold(one: Answer, other: Answer) -> bool:
+def _has_other_text(one: Answer, other: Answer) -> bool:
     """Whether the same tokens became other text or calls."""
     if one.token_ids != other.token_ids:
         return False
-    same = one.text == other.text and not changes(other, one)
+    same = one.text == other.text and not find_changes(other, one)
     return not same or len(one.calls) != len(other.calls)
 
 

@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Self
 from specdeck.engine.client.retry import RETRY_S, Retry, Waiting
 from specdeck.engine.divergence import arms as arms_of
 from specdeck.engine.divergence.arms import Arm
-from specdeck.engine.divergence.ask import Asker, http_client
 from specdeck.engine.divergence.compare import Divergence
-from specdeck.engine.divergence.pace import Pacer
-from specdeck.engine.divergence.request import Settings
+from specdeck.engine.divergence.outcome import Case, Outcome, build_outcome
+from specdeck.engine.divergence.requests import Asker, Pacer, Settings, http_client
 from specdeck.engine.divergence.runner import Check, Found, Progress
-from specdeck.engine.divergence.summary import Case, Outcome, outcome
 from specdeck.engine.errors import Unsupported
 from specdeck.engine.fingerprint.digest import canonical
 from specdeck.engine.store.checks import Checks, Pair, Run
@@ -86,10 +84,10 @@ class Lab:
     async def __aenter__(self) -> Self:
         serving, reference = self._engines
         if reference is None:
-            self.arms = await arms_of.soft(serving.client, self.plan.model, self._retry)
+            self.arms = await arms_of.describe_soft(serving.client, self.plan.model, self._retry)
         else:
             clients = serving.client, reference.client
-            self.arms = await arms_of.hard(*clients, self.plan.model, self._retry)
+            self.arms = await arms_of.describe_hard(*clients, self.plan.model, self._retry)
         streams = 1 if self.plan.gentle else self.plan.streams
         ours = self._http(serving, streams)
         theirs = ours if reference is None else self._http(reference, streams)
@@ -130,7 +128,7 @@ class Lab:
                 f"every prompt was refused by an arm: prompt {number}: {why}",
                 remedy="give other prompts, or see to the engine's arguments",
             )
-        found = outcome(
+        found = build_outcome(
             check.totals,
             self.arms,
             cases=_cases(store, run, "cross"),
@@ -181,7 +179,7 @@ class Lab:
 
     async def drafted(self) -> float | None:
         """Tokens that the serving engine has drafted for anybody; None where it does not say."""
-        seen = await arms_of.counters(self._engines[0].client)
+        seen = await arms_of.fetch_counters(self._engines[0].client)
         if seen is None:
             return None
         # An engine without a drafter has no counter of drafts, only those of everything else.

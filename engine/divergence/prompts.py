@@ -66,14 +66,14 @@ class PromptSet:
         return next((prompt for prompt in self if prompt.number == number), None)
 
 
-def prompts(source: str | Path, limit: int | None = None) -> PromptSet:
+def load_prompts(source: str | Path, limit: int | None = None) -> PromptSet:
     """The first `limit` prompts of a bundled set or a file, all of them looked at once.
 
     A file named .jsonl holds {"prompt": …} or {"messages": …, "tools": …}, or a prompt as a JSON
     string, a line; any other holds such objects, or plain text with a prompt a line. Raises
     ConfigError with file:line for a line that is no prompt, and for a file without any.
     """
-    path = bundled(source) if source in BUNDLED else Path(source)
+    path = bundled_path(source) if source in BUNDLED else Path(source)
     try:
         stream = path.is_fifo() or path.is_char_device()
     except OSError as error:  # such as a name that is too long
@@ -100,21 +100,21 @@ class Copies(PromptSet):
         return (replace(self.prompt, number=number) for number in range(1, self.count + 1))
 
 
-def copies(prompt: Prompt, count: int) -> Copies:
+def repeat_prompt(prompt: Prompt, count: int) -> Copies:
     """`prompt` as a set of `count`: what differs among them is no matter of the prompt.
 
-    >>> [each.number for each in copies(typed("a"), 3)]
+    >>> [each.number for each in repeat_prompt(parse_prompt("a"), 3)]
     [1, 2, 3]
     """
     return Copies(Path(), count, prompt.hash(), prompt)
 
 
-def typed(text: str, *, chat: bool = False) -> Prompt:
+def parse_prompt(text: str, *, chat: bool = False) -> Prompt:
     """What was typed as a prompt: text, or one JSON object as a line of a file has it.
 
     `chat` makes text the user's message of a conversation. Raises ConfigError.
 
-    >>> typed("def f(", chat=True).body
+    >>> parse_prompt("def f(", chat=True).body
     {'messages': [{'role': 'user', 'content': 'def f('}]}
     """
     where = "the prompt"
@@ -125,20 +125,20 @@ def typed(text: str, *, chat: bool = False) -> Prompt:
     return Prompt(1, 1, body)
 
 
-def bundled(name: str | Path) -> Path:
+def bundled_path(name: str | Path) -> Path:
     """The file of a bundled set; raises UsageError for another name."""
     if name not in BUNDLED:
         raise UsageError(f"there is no set {name}", remedy=f"there are {', '.join(BUNDLED)}")
     return Path(str(files("specdeck") / "sample_configs" / "prompts" / f"{name}.jsonl"))
 
 
-def named(path: Path) -> str:
+def source_name(path: Path) -> str:
     """What `prompts` takes for a file: the name of a bundled set, or the path.
 
-    >>> named(bundled("chat")), named(Path("mine.jsonl"))
+    >>> source_name(bundled_path("chat")), source_name(Path("mine.jsonl"))
     ('chat', 'mine.jsonl')
     """
-    return next((name for name in BUNDLED if bundled(name) == path), str(path))
+    return next((name for name in BUNDLED if bundled_path(name) == path), str(path))
 
 
 def _read(path: Path) -> Iterator[Prompt]:

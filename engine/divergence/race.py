@@ -8,16 +8,19 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
-from specdeck.engine.divergence.answer import Answer, Call, Piece, assembled
+from specdeck.engine.divergence.answers import Answer, Call, Piece, assemble
 from specdeck.engine.divergence.arms import Arm, Name
-from specdeck.engine.divergence.ask import Asker, Refused
-from specdeck.engine.divergence.compare import Divergence, divergence, of_streams
+from specdeck.engine.divergence.compare import (
+    Divergence,
+    common_length,
+    find_divergence,
+    find_stream_divergences,
+)
+from specdeck.engine.divergence.near_tie import Calibration
+from specdeck.engine.divergence.outcome import Case, Outcome, Totals, build_outcome
 from specdeck.engine.divergence.prompts import Prompt
-from specdeck.engine.divergence.recheck import rechecked
-from specdeck.engine.divergence.resolution import Calibration, agreed
-from specdeck.engine.divergence.runner import DISOBEYED, UPDATE
-from specdeck.engine.divergence.summary import Case, Outcome, outcome
-from specdeck.engine.divergence.totals import Totals
+from specdeck.engine.divergence.requests import Asker, Refused
+from specdeck.engine.divergence.runner import DISOBEYED, UPDATE, recheck_divergence
 from specdeck.engine.errors import EngineError, SpecdeckError, Unsupported
 from specdeck.engine.store.checks import Pair
 
@@ -152,7 +155,7 @@ class Heard:
         return ")" if open_ else ""
 
     def answer(self) -> Answer:
-        return assembled(self.pieces, self.seconds)
+        return assemble(self.pieces, self.seconds)
 
 
 async def _listen(asker: Asker, prompt: Prompt, name: Name, queue: asyncio.Queue[_News]) -> None:
@@ -168,13 +171,13 @@ async def _listen(asker: Asker, prompt: Prompt, name: Name, queue: asyncio.Queue
 
 def _first(ours: Heard, theirs: Heard) -> Divergence | None:
     """The first difference among the tokens that are there; None while there is none."""
-    at = agreed(ours.tokens, theirs.tokens)
+    at = common_length(ours.tokens, theirs.tokens)
     lengths = len(ours.tokens), len(theirs.tokens)
     # An arm that has said less than the other is behind, unless it has ended.
     behind = [arm for arm, n in zip((ours, theirs), lengths, strict=True) if n == at]
     if len(behind) == 2 or any(not arm.ended for arm in behind):
         return None
-    found = divergence(ours.answer(), theirs.answer())
+    found = find_divergence(ours.answer(), theirs.answer())
     # Parts of a call are no call yet: what differs in them is judged at the end.
     return None if found is None else replace(found, structure=())
 
@@ -207,13 +210,13 @@ async def _judged(
         raise Unsupported(DISOBEYED, remedy=UPDATE)
     totals = Totals(calibration=ruler, seconds=max(ours.seconds, theirs.seconds))
     totals.measure((ours, again[0]), (theirs, again[1]))
-    mine, yours = of_streams((ours, again[0]), (theirs, again[1]))
-    cross = divergence(ours, theirs)
+    mine, yours = find_stream_divergences((ours, again[0]), (theirs, again[1]))
+    cross = find_divergence(ours, theirs)
     if cross is not None and cross.stream_only and _of_stream(mine, yours):
         cross = None  # told otherwise only as it was streamed, which is a case of its own
     sure = cross is None or (ruler.sound and cross.tied(ruler.near_tie()))
     if cross is not None and not cross.stream_only and not sure:
-        cross = await rechecked(cross, prompt, serving=ours, reference=reference)
+        cross = await recheck_divergence(cross, prompt, serving=ours, reference=reference)
     parted: dict[Pair, Divergence | None] = {
         "cross": cross,
         "serving": mine,
@@ -239,11 +242,13 @@ def _told(
     )
     told = [replace(c, streamed_by="serving") for c in mine if c.divergence.streamed_alone]
     floor = [c for c in yours if not c.divergence.stream_only]
-    found = outcome(totals, arms, cases=crossed, floor_cases=floor, told=told, threshold=0.015)
+    found = build_outcome(
+        totals, arms, cases=crossed, floor_cases=floor, told=told, threshold=0.015
+    )
     return Judged(
         found,
         next(iter([*crossed, *told]), None),
-        agreed(ours.token_ids, theirs.token_ids),
+        common_length(ours.token_ids, theirs.token_ids),
         {"serving": ours.seconds, "reference": theirs.seconds},
     )
 

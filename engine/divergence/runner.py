@@ -1,21 +1,25 @@
-"""Runs a check: both arms kept busy, every arm against itself too, nothing counted twice."""
+"""Runs a check: both arms kept busy, each against itself too, nothing counted twice."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from specdeck.engine.divergence.answer import Answer
-from specdeck.engine.divergence.ask import PROBE, Asker, Refused
-from specdeck.engine.divergence.compare import Divergence, divergence, of_streams
+from specdeck.engine.divergence.answers import Answer
+from specdeck.engine.divergence.compare import (
+    Divergence,
+    Recheck,
+    find_divergence,
+    find_stream_divergences,
+)
+from specdeck.engine.divergence.near_tie import LEAST
+from specdeck.engine.divergence.outcome import Totals
 from specdeck.engine.divergence.prompts import Prompt, PromptSet
-from specdeck.engine.divergence.recheck import rechecked
-from specdeck.engine.divergence.resolution import LEAST
-from specdeck.engine.divergence.totals import Totals
+from specdeck.engine.divergence.requests import PROBE, Asker, Refused
 from specdeck.engine.errors import EngineError, Unsupported
 from specdeck.engine.store.checks import Checks, Compared, Pair, Run
 
@@ -24,10 +28,82 @@ if TYPE_CHECKING:
 
 RECHECKS = 200
 """The most in one run: an engine in which everything differs needs no more to be believed."""
-
 DISOBEYED = "the engine drafts for requests that are pinned to k = 0"
 UNTOLD = "the engine's reason is not kept"
 UPDATE = "update specdeck in the engine's environment"
+
+
+async def recheck_divergence(
+    found: Divergence, prompt: Prompt, *, serving: Answer, reference: Asker
+) -> Divergence:
+    """`found` with the target's own view; a reference's margin that is but a bound gives way."""
+    seen = await ask_target(found, prompt, serving=serving, reference=reference)
+    if seen is not None and seen.gap is not None and found.bounded:
+        found = replace(found, margin_reference=seen.gap)
+    return replace(found, recheck=seen)
+
+
+async def ask_target(
+    found: Divergence, prompt: Prompt, *, serving: Answer, reference: Asker
+) -> Recheck | None:
+    """What the target thinks of the serving arm's tokens up to `found`; None where it won't say."""
+    if serving.prompt_ids is None or found.serving_token is None:
+        return None
+    said = serving.token_ids[: found.index + 1]
+    thoughts = await reference.forced((*serving.prompt_ids, *said))
+    if isinstance(thoughts, Refused) or len(thoughts) < len(said):
+        return None
+    return weigh_preference(
+        found, said, thoughts[-len(said) :], constrained=_is_constrained(prompt)
+    )
+
+
+def weigh_preference(
+    found: Divergence,
+    said: Sequence[int],
+    thoughts: Sequence[Mapping[str, Any] | None],
+    *,
+    constrained: bool = False,
+) -> Recheck | None:
+    """Gap and rank of the divergent token, and the worst gap before it.
+
+    Under a grammar the target's argmax may be forbidden, so the token that the
+    reference chose is what its preference is measured against; None where the target
+    does not list it, as what it would prefer among the allowed ones is not known then.
+    """
+    at = thoughts[found.index]
+    own = None if at is None else at.get(str(found.serving_token))
+    if at is None or own is None:
+        return None
+    best = max(float(one["logprob"]) for one in at.values())
+    if constrained:
+        chosen = at.get(str(found.reference_token))
+        if chosen is None:
+            return None
+        best = float(chosen["logprob"])
+    gaps = (
+        []
+        if constrained
+        else [_gap(thought, token) for thought, token in zip(thoughts, said, strict=True)]
+    )
+    rank = own.get("rank")
+    return Recheck(
+        gap=best - float(own["logprob"]),
+        rank=None if rank is None else int(rank),
+        worst=max((gap for gap in gaps if gap is not None), default=None),
+    )
+
+
+def _gap(thought: Mapping[str, Any] | None, token: int) -> float | None:
+    own = None if thought is None else thought.get(str(token))
+    if thought is None or own is None:
+        return None
+    return max(float(one["logprob"]) for one in thought.values()) - float(own["logprob"])
+
+
+def _is_constrained(prompt: Prompt) -> bool:
+    choice = prompt.body.get("tool_choice")
+    return "response_format" in prompt.body or choice == "required" or isinstance(choice, dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +229,13 @@ class Check:
             return prompt, refused
         r1, s1, s2, r2 = (a for a in answers if isinstance(a, Answer))
         self._same_prompt(prompt, s1, r1)
-        cross = divergence(s1, r1)
+        cross = find_divergence(s1, r1)
         ruler = self.totals.calibration
         # By the least threshold: what noise has added to it by now may yet be taken off.
         least = LEAST * ruler.resolution()
         if cross is not None and not (ruler.sound and cross.tied(least)):
             cross = await self._again(prompt, cross, s1)
-        ours, theirs = of_streams((s2, s1), (r2, r1))
+        ours, theirs = find_stream_divergences((s2, s1), (r2, r1))
         parted: dict[Pair, Divergence | None] = {
             "cross": cross, "reference": theirs, "serving": ours,
         }  # fmt: skip
@@ -171,7 +247,9 @@ class Check:
             return found
         self._rechecks += 1
         async with self._gates["reference"]:
-            return await rechecked(found, prompt, serving=serving, reference=self.reference)
+            return await recheck_divergence(
+                found, prompt, serving=serving, reference=self.reference
+            )
 
     async def _one(self, asker: Asker, prompt: Prompt, *, stream: bool) -> Answer | Refused:
         turn = self._pace.turn(self._clock) if self._pace else nullcontext()

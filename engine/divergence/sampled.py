@@ -8,31 +8,107 @@ drawn twice: the test must find no difference there, or it proves nothing.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from specdeck.engine.divergence.arms import Arm
-from specdeck.engine.divergence.ask import Asker, Refused
 from specdeck.engine.divergence.prompts import Prompt, PromptSet
-from specdeck.engine.divergence.sampled_verdict import ALPHA, Shown, doubted, judged
-from specdeck.engine.divergence.statistics import holm
-from specdeck.engine.divergence.verdict import Verdict
+from specdeck.engine.divergence.requests import Asker, Refused
+from specdeck.engine.divergence.statistics import Rate, holm
+from specdeck.engine.divergence.verdict import IDLE, Verdict
 from specdeck.engine.errors import Unsupported
 
 if TYPE_CHECKING:
     import numpy as np
 
     from specdeck.engine.divergence.lab import Lab
-    from specdeck.engine.divergence.pace import Pacer
+    from specdeck.engine.divergence.requests import Pacer
 
+ALPHA = 0.01
+"""The chance of accusing an honest engine in one run."""
 FEW = 4
 """Continuations at once beside production that must not feel it."""
 _HELD = 4_000_000
 """Figures of the deals that are held at a time: 16 MB, however many prompts and draws."""
-
 Draws = Sequence[tuple[int, ...]]
+
+
+@dataclass(slots=True)
+class Coverage:
+    """What the draws can show at all."""
+
+    places: int = 0
+    """Compared, over all prompts; the first of a continuation comes from no draft."""
+    known: int = 0
+    """Prompts during which the engine told what it drafted."""
+    idle: int = 0
+    """Those of them during which it drafted nothing."""
+    drafted: float | None = None
+    """The engine's counter of drafted tokens when last looked at.
+
+    Requests of others count in it: it may show drafts that no draw had, never hide one.
+    """
+
+    def count(self, now: float | None, draws: Sequence[tuple[int, ...]]) -> None:
+        """Takes in one prompt, at whose end the counter stood at `now`."""
+        self.places += max(0, min(map(len, draws)) - 1)
+        if self.drafted is not None and now is not None and now >= self.drafted:
+            self.known += 1
+            self.idle += now == self.drafted
+        self.drafted = now
+
+
+def judge_draws(p_values: Iterable[float], controls: Iterable[float]) -> Verdict:
+    """Fails where a corrected p-value is low, and none of the control's is."""
+    lowest, control = min(p_values), min(controls)
+    if lowest >= ALPHA:
+        return Verdict("pass", f"no difference was seen (p = {lowest:.2g})")
+    if control < ALPHA:
+        return Verdict("inconclusive", "the reference's draws differ from its own as well")
+    return Verdict("fail", f"the arms draw from different distributions (p = {lowest:.2g})")
+
+
+def doubt_pass(
+    judged: Verdict, shown: Coverage, samples: int, prompts: int, *, by_text: bool = False
+) -> Verdict:
+    """What was `judged`, unless a pass rests on draws that could not have shown a difference.
+
+    A drafter that goes `by_text` finds nothing in some of them.
+    """
+    if judged.word != "pass":
+        return judged
+    wanted, idle = samples_wanted(prompts), Rate(shown.idle, shown.known)
+    if not shown.places:
+        why = "no continuation has a second token, so nothing was compared"
+    elif samples < wanted:
+        why = f"{samples} continuations are too few to show any difference: at least {wanted} would"
+    elif idle.rate == 1.0:
+        why = "the serving arm drafted nothing, so speculation was not tried"
+    elif (idle.rate or 0.0) > IDLE and not by_text:
+        why = f"nothing was drafted during {idle.count} of {idle.of} prompts"
+    elif idle.rate is None:
+        return Verdict("pass", f"{judged.reason}; the engine does not say whether it drafted")
+    else:
+        return judged
+    return Verdict("inconclusive", why)
+
+
+def samples_wanted(prompts: int) -> int:
+    """The fewest continuations of each of `prompts` with which a p-value can be below ALPHA.
+
+    Draws that have nothing in common are dealt so by chance in 2 of all ways of dealing, for
+    each prompt on its own; Holm's correction multiplies by the number of tests.
+
+    >>> samples_wanted(1), samples_wanted(100)
+    (6, 2)
+    """
+    count = 2
+    while (prompts + 1) * (2 / math.comb(2 * count, count)) ** prompts >= ALPHA:
+        count += 1
+    return count
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +152,8 @@ class Distributions:
 
     def as_json(self) -> dict[str, Any]:
         """Plain values; `p_lowest` is what the verdict rests on, after Holm's correction."""
-        adjusted = corrected(self.tested, self.pooled, control=False)
-        controls = corrected(self.tested, self.control, control=True)
+        adjusted = correct_p_values(self.tested, self.pooled, control=False)
+        controls = correct_p_values(self.tested, self.control, control=True)
         return {
             "verdict": self.verdict.word,
             "reason": self.verdict.reason,
@@ -108,7 +184,7 @@ class Distributions:
         }
 
 
-async def distributions(
+async def compare_distributions(
     lab: Lab,
     prompts: PromptSet,
     sampling: Sampling,
@@ -128,42 +204,48 @@ async def distributions(
     rounds = max(1999, int(2 / ALPHA) * (prompts.count + 1))
     sums, controls = np.zeros(rounds + 1), np.zeros(rounds + 1)
     tested: list[Tested] = []
-    refused, why, shown = 0, "", Shown(drafted=await lab.drafted())
+    refused, why, shown = 0, "", Coverage(drafted=await lab.drafted())
     for number, prompt in enumerate(prompts):
         said(number)
-        drawn = await _drawn(lab, prompt, sampling, pace)
+        drawn = await _draw_arms(lab, prompt, sampling, pace)
         if isinstance(drawn, Refused):
             refused, why = refused + 1, drawn.reason
             continue
         serving, reference, again = drawn
         shown.count(await lab.drafted(), [*serving, *reference])
-        one, other = gs(serving, reference, rounds, random), gs(again, reference, rounds, random)
+        one, other = (
+            permute(serving, reference, rounds, random),
+            permute(again, reference, rounds, random),
+        )
         sums += one
         controls += other
         tested.append(Tested(prompt.number, prompt.hash(), p_value(one), p_value(other)))
     if refused and not tested:
         raise Unsupported(f"every prompt was refused by an arm: {why}", remedy="give other prompts")
     pooled, control = p_value(sums), p_value(controls)
-    word = judged(
-        corrected(tested, pooled, control=False), corrected(tested, control, control=True)
+    word = judge_draws(
+        correct_p_values(tested, pooled, control=False),
+        correct_p_values(tested, control, control=True),
     )
-    word = doubted(word, shown, sampling.samples, len(tested), by_text=lab.arms[0].drafts_by_text)
+    word = doubt_pass(
+        word, shown, sampling.samples, len(tested), by_text=lab.arms[0].drafts_by_text
+    )
     return Distributions(
         word, sampling, tuple(tested), pooled, control, refused, lab.arms, clock() - began
     )
 
 
-async def _drawn(
+async def _draw_arms(
     lab: Lab, prompt: Prompt, sampling: Sampling, pace: Pacer | None
 ) -> tuple[Draws, Draws, Draws] | Refused:
     serving, reference = lab.askers
     order = (reference, serving, reference)
     if pace is None:
         found = await asyncio.gather(
-            *(_draws(asker, prompt, sampling, sampling.samples) for asker in order)
+            *(_draw(asker, prompt, sampling, sampling.samples) for asker in order)
         )
     else:
-        found = [await _gently(asker, prompt, sampling, pace) for asker in order]
+        found = [await _draw_gently(asker, prompt, sampling, pace) for asker in order]
     refused = next((one for one in found if isinstance(one, Refused)), None)
     if refused is not None:
         return refused
@@ -171,25 +253,27 @@ async def _drawn(
     return ours, first, second
 
 
-async def _draws(asker: Asker, prompt: Prompt, sampling: Sampling, n: int) -> Draws | Refused:
+async def _draw(asker: Asker, prompt: Prompt, sampling: Sampling, n: int) -> Draws | Refused:
     return await asker.continuations(
         prompt, n=n, tokens=sampling.tokens, temperature=sampling.temperature
     )
 
 
-async def _gently(asker: Asker, prompt: Prompt, sampling: Sampling, pace: Pacer) -> Draws | Refused:
+async def _draw_gently(
+    asker: Asker, prompt: Prompt, sampling: Sampling, pace: Pacer
+) -> Draws | Refused:
     """A few at a time, with rests."""
     drawn: list[tuple[int, ...]] = []
     while len(drawn) < sampling.samples:
         async with pace.turn():
-            some = await _draws(asker, prompt, sampling, min(FEW, sampling.samples - len(drawn)))
+            some = await _draw(asker, prompt, sampling, min(FEW, sampling.samples - len(drawn)))
         if isinstance(some, Refused):
             return some
         drawn += some
     return drawn
 
 
-def gs(
+def permute(
     one: Draws, other: Draws, rounds: int, random: np.random.Generator, *, held: int = _HELD
 ) -> np.ndarray:
     """G of the draws as they came, then of `rounds` ways of dealing them out at random.
@@ -234,6 +318,8 @@ def p_value(statistics: np.ndarray) -> float:
     return float((statistics >= statistics[0] - 1e-6).mean())
 
 
-def corrected(tested: Iterable[Tested], pooled: float, *, control: bool) -> tuple[float, ...]:
+def correct_p_values(
+    tested: Iterable[Tested], pooled: float, *, control: bool
+) -> tuple[float, ...]:
     """The p-values of the prompts and, last, of all together, after Holm's correction."""
     return holm([*(one.control if control else one.p for one in tested), pooled])

@@ -45,7 +45,7 @@ class Verdict:
     """How many would settle it, if the rate stays; None when it is settled or never will be."""
 
 
-def verdict(found: Evidence, threshold: float) -> Verdict:
+def judge(found: Evidence, threshold: float) -> Verdict:
     """Weighs the rate against the threshold *and* the floor, and a defect above both."""
     if not found.mismatches.of:
         return Verdict("inconclusive", "no prompt was answered by both arms")

@@ -176,7 +176,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def prompts(tmp_path: Path) -> Path:
+def load_prompts(tmp_path: Path) -> Path:
     path = tmp_path / "prompts.txt"
     path.write_text("".join(f"prompt {n}\n" for n in range(1, 201)))
     return path
@@ -562,12 +562,12 @@ def test_an_engine_that_is_away_is_code_3(capsys: Captured) -> None:
 
 def test_a_canary_reads_its_prompts_anew_for_each_check(tmp_path: Path) -> None:
     from specdeck.console.cli.checking import read_again
-    from specdeck.engine.divergence.prompts import prompts
+    from specdeck.engine.divergence.prompts import load_prompts
 
     path = tmp_path / "mine.txt"
     path.write_text("one\n")
     options: dict[str, Any] = {"source": str(path), "limit": 200}
-    known = prompts(path)
+    known = load_prompts(path)
     path.write_text("one\ntwo\n")
     again = read_again(options, known)
     assert again.count == 2

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from specdeck.console.bench import Results, Wishes
-from specdeck.engine.divergence.prompts import prompts
+from specdeck.engine.divergence.prompts import load_prompts
 
 if TYPE_CHECKING:
     from tests.console.conftest import Kit, Until
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Compare = Callable[..., bool]
 SIZES = [(80, 24), (120, 40), (60, 20)]
-SET = tuple(prompts("code", 40))
+SET = tuple(load_prompts("code", 40))
 
 
 def made(deck: Opens, fakes: Any) -> Deck:

@@ -10,14 +10,14 @@ import pytest
 from specdeck.console.bench import Wishes
 from specdeck.console.screens.divergence import DivergenceScreen
 from specdeck.console.screens.divergence_results import ResultsScreen
-from specdeck.engine.divergence.prompts import prompts
+from specdeck.engine.divergence.prompts import load_prompts
 
 if TYPE_CHECKING:
     from tests.console.conftest import Until
     from tests.console.divergence.conftest import Deck, Opens
     from textual.pilot import Pilot
 
-SET = tuple(prompts("code", 12))
+SET = tuple(load_prompts("code", 12))
 WISHES = Wishes(tokens=24, replays=6, prompts=12)
 
 

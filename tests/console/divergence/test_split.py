@@ -13,7 +13,7 @@ from specdeck.console.screens.divergence import DivergenceScreen
 from specdeck.console.screens.divergence_form import Form
 from specdeck.console.screens.divergence_prompt import Picker
 from specdeck.console.settings import Settings
-from specdeck.engine.divergence.prompts import prompts
+from specdeck.engine.divergence.prompts import load_prompts
 from specdeck.engine.errors import Unreachable, Unsupported
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.console.divergence.conftest import Deck, Opens
     from textual.pilot import Pilot
 
-FIRST = prompts("code").find(1)
+FIRST = load_prompts("code").find(1)
 assert FIRST is not None
 TEXT = FIRST.body["prompt"]
 

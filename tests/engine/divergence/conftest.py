@@ -16,8 +16,8 @@ import pytest
 from specdeck.engine.client.engine_client import open_client
 from specdeck.engine.control.protocol import PREFIX, Capability, EngineState
 from specdeck.engine.divergence.lab import Engine, Lab, Plan
-from specdeck.engine.divergence.prompts import PromptSet, prompts
-from specdeck.engine.divergence.request import Settings
+from specdeck.engine.divergence.prompts import PromptSet, load_prompts
+from specdeck.engine.divergence.requests import Settings
 from specdeck.engine.store.checks import Checks
 from specdeck.engine.store.database import Store
 
@@ -319,7 +319,7 @@ class Bench:
     def written(self, *bodies: dict[str, Any], name: str = "prompts.jsonl") -> PromptSet:
         path = self.folder / name
         path.write_text("".join(json.dumps(body) + "\n" for body in bodies))
-        return prompts(path)
+        return load_prompts(path)
 
     def many(self, count: int) -> PromptSet:
         return self.written(*({"prompt": f"prompt {n}"} for n in range(1, count + 1)))

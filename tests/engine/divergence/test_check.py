@@ -17,8 +17,8 @@ import pytest
 
 from specdeck.engine.divergence import report
 from specdeck.engine.divergence.lab import run
+from specdeck.engine.divergence.outcome import Outcome
 from specdeck.engine.divergence.runner import Found, Progress
-from specdeck.engine.divergence.summary import Outcome
 from specdeck.engine.errors import EngineError, Unreachable, Unsupported
 from specdeck.engine.store.checks import Checks
 from specdeck.engine.store.database import Store
@@ -38,7 +38,7 @@ async def test_an_honest_engine_passes_with_its_floor_shown(bench: Any) -> None:
     assert data["arms"]["reference"]["drafted"] == 0
     assert data["arms"]["serving"]["drafted"] > 0
     assert data["near_tie"]["resolution"] == bench.step
-    verdict, mismatches, *_ = report.text(data).splitlines()
+    verdict, mismatches, *_ = report.check_text(data).splitlines()
     assert verdict.endswith("at most 1.33% differ (one-sided 95% bound)")
     assert "two-sided 95% 0.00% to 1.88%" in mismatches
 

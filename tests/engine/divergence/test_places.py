@@ -17,6 +17,6 @@ def test_a_file_that_is_replaced_wants_its_folders_leave_only(
     path = tmp_path / "specdeck.prom"
     path.touch()
     monkeypatch.setattr(os, "access", lambda asked, _: asked != path)  # root may write anywhere
-    report.place(path, replaced=True)
+    report.refuse_place(path, replaced=True)
     with pytest.raises(UsageError, match="permission denied"):
-        report.place(path)
+        report.refuse_place(path)

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from specdeck.engine.divergence.compare import Divergence
-from specdeck.engine.divergence.structure import Change, differences
+from specdeck.engine.divergence.compare import Change, Divergence, find_json_changes
 
 
 def parted(*changes: Change) -> Divergence:
@@ -32,7 +31,7 @@ def test_a_place_is_kept_by_its_depth(path: str, kept: str) -> None:
 def test_nothing_that_was_said_is_kept() -> None:
     before: dict[str, Any] = {"patients": {"Ada Lovelace": {"hiv": True}}}
     after: dict[str, Any] = {"patients": {"Ada Lovelace": {"hiv": False}, "Eve": {}}}
-    found = parted(*differences(before, after))
+    found = parted(*find_json_changes(before, after))
     kept = json.dumps(found.as_json(private=True))
     assert len(found.structure) == 2
     assert not [word for word in ("patients", "Ada", "hiv", "Eve") if word in kept]

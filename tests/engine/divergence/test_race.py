@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from specdeck.engine.divergence.answer import Answer, Call, Piece
-from specdeck.engine.divergence.compare import divergence
+from specdeck.engine.divergence.answers import Answer, Call, Piece
+from specdeck.engine.divergence.compare import find_divergence
 from specdeck.engine.divergence.lab import Lab, run
-from specdeck.engine.divergence.prompts import Prompt, copies, typed
+from specdeck.engine.divergence.near_tie import Calibration
+from specdeck.engine.divergence.prompts import Prompt, parse_prompt, repeat_prompt
 from specdeck.engine.divergence.race import Event, Heard, Judged, Parted, Said, race
-from specdeck.engine.divergence.recheck import rechecked
-from specdeck.engine.divergence.resolution import Calibration
+from specdeck.engine.divergence.runner import recheck_divergence
 from specdeck.engine.errors import ConfigError, EngineError, Unreachable
 
 if TYPE_CHECKING:
@@ -69,11 +69,11 @@ async def test_a_bound_gives_way_to_the_targets_own_gap(bench: Bench) -> None:
         ours, theirs = await serving.answer(PROMPT), await reference.answer(PROMPT)
         assert isinstance(ours, Answer)
         assert isinstance(theirs, Answer)
-        known = divergence(ours, theirs)
+        known = find_divergence(ours, theirs)
         assert known is not None
         for bounded, margin in ((True, 3.2), (False, 1.0)):
             found = replace(known, bounded=bounded, margin_reference=1.0)
-            seen = await rechecked(found, PROMPT, serving=ours, reference=reference)
+            seen = await recheck_divergence(found, PROMPT, serving=ours, reference=reference)
             assert seen.margin_reference == pytest.approx(margin)
             assert seen.recheck is not None
             assert seen.recheck.gap == pytest.approx(3.2)
@@ -145,7 +145,7 @@ async def test_a_race_that_is_left_asks_no_more(bench: Bench) -> None:
 async def test_copies_of_a_prompt_count_how_often_it_differs(bench: Bench) -> None:
     engine = bench.engine(faults={"prompt 1": bench.fault(index=5, margin=3.2)})
     async with bench.lab(engine) as lab:
-        outcome = await run(lab, copies(PROMPT, 7), bench.store, lambda event: None)
+        outcome = await run(lab, repeat_prompt(PROMPT, 7), bench.store, lambda event: None)
     data = outcome.as_json()
     assert (data["prompts"], data["mismatches"]) == (7, 7)
     assert data["noise_floor"]["pairs"] == 7
@@ -159,11 +159,11 @@ async def test_the_store_tells_of_every_engine(bench: Bench) -> None:
 
 
 def test_what_is_typed_may_be_json_and_must_be_a_prompt() -> None:
-    assert typed('{"prompt": [1, 2]}').body == {"prompt": [1, 2]}
+    assert parse_prompt('{"prompt": [1, 2]}').body == {"prompt": [1, 2]}
     with pytest.raises(ConfigError, match="the prompt"):
-        typed('{"prompt": ')
+        parse_prompt('{"prompt": ')
     with pytest.raises(ConfigError):
-        typed("   ")
+        parse_prompt("   ")
 
 
 async def test_a_pinned_request_that_drafts_is_no_reference(bench: Bench) -> None:

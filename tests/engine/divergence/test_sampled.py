@@ -9,10 +9,18 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 
-from specdeck.engine.divergence.sampled import Distributions, Sampling, distributions, gs, p_value
-from specdeck.engine.divergence.sampled_memory import kept
-from specdeck.engine.divergence.sampled_report import markdown, text, written
-from specdeck.engine.divergence.sampled_verdict import ALPHA, judged, samples_wanted
+from specdeck.engine.divergence.history import record_sampled
+from specdeck.engine.divergence.report import sampled_markdown, sampled_text, write_sampled_report
+from specdeck.engine.divergence.sampled import (
+    ALPHA,
+    Distributions,
+    Sampling,
+    compare_distributions,
+    judge_draws,
+    p_value,
+    permute,
+    samples_wanted,
+)
 
 
 def draws(seed: int, biased: float = 0.0, count: int = 128) -> list[tuple[int, ...]]:
@@ -28,13 +36,13 @@ def draws(seed: int, biased: float = 0.0, count: int = 128) -> list[tuple[int, .
 
 def p(seed: int, biased: float) -> float:
     random = np.random.default_rng(seed)
-    return p_value(gs(draws(2 * seed, biased), draws(2 * seed + 1), 999, random))
+    return p_value(permute(draws(2 * seed, biased), draws(2 * seed + 1), 999, random))
 
 
 async def test_the_reference_is_named_with_the_k_it_is_pinned_to(bench: Any) -> None:
     found = (await sampled(bench, bench.engine(), 1)).as_json()
     assert [arm["k"] for arm in found["arms"].values()] == [5, 0]
-    assert "soft, k=0" in text(found)
+    assert "soft, k=0" in sampled_text(found)
 
 
 def test_p_values_of_one_distribution_are_spread_evenly() -> None:
@@ -49,18 +57,20 @@ def test_a_verification_that_accepts_too_much_is_seen() -> None:
 
 def test_the_first_token_says_nothing_of_drafts() -> None:
     one, other = [(1, 5)] * 50, [(2, 5)] * 50
-    assert p_value(gs(one, other, 199, np.random.default_rng(1))) == 1.0
+    assert p_value(permute(one, other, 199, np.random.default_rng(1))) == 1.0
 
 
 def test_a_difference_that_the_control_shows_as_well_is_no_proof() -> None:
-    assert judged([0.5, 0.2], [0.9, 0.9]).word == "pass"
-    assert judged([1e-5, 0.2], [0.9, 0.9]).word == "fail"
-    assert judged([1e-5, 0.2], [1e-5, 0.9]).word == "inconclusive"
+    assert judge_draws([0.5, 0.2], [0.9, 0.9]).word == "pass"
+    assert judge_draws([1e-5, 0.2], [0.9, 0.9]).word == "fail"
+    assert judge_draws([1e-5, 0.2], [1e-5, 0.9]).word == "inconclusive"
 
 
 async def sampled(bench: Any, engine: Any, count: int) -> Distributions:
     async with bench.lab(engine) as lab:
-        found: Distributions = await distributions(lab, bench.many(count), Sampling(tokens=2))
+        found: Distributions = await compare_distributions(
+            lab, bench.many(count), Sampling(tokens=2)
+        )
         return found
 
 
@@ -123,14 +133,14 @@ async def test_a_difference_without_drafts_is_still_one(bench: Any) -> None:
 
 async def test_first_tokens_alone_are_nothing_compared(bench: Any) -> None:
     async with bench.lab(bench.engine()) as lab:
-        found = await distributions(lab, bench.many(4), Sampling(tokens=1))
+        found = await compare_distributions(lab, bench.many(4), Sampling(tokens=1))
     assert found.verdict.word == "inconclusive"
     assert "nothing was compared" in found.verdict.reason
 
 
 async def test_too_few_draws_to_accuse_anybody_say_how_many_would_do(bench: Any) -> None:
     async with bench.lab(bench.engine()) as lab:
-        found = await distributions(lab, bench.many(1), Sampling(samples=4, tokens=2))
+        found = await compare_distributions(lab, bench.many(1), Sampling(samples=4, tokens=2))
     assert found.verdict.word == "inconclusive"
     assert f"at least {samples_wanted(1)}" in found.verdict.reason
 
@@ -139,7 +149,7 @@ def test_the_draws_wanted_can_tell_even_what_never_agrees() -> None:
     count = samples_wanted(1)
     random = np.random.default_rng(1)
     for n, reached in ((count, True), (count - 1, False)):
-        lowest = p_value(gs([(1, 2)] * n, [(1, 3)] * n, 9999, random))
+        lowest = p_value(permute([(1, 2)] * n, [(1, 3)] * n, 9999, random))
         assert (2 * lowest < ALPHA) == reached
 
 
@@ -148,7 +158,7 @@ async def test_a_run_is_kept_apart_from_greedy_ones_and_compared_with_its_own(be
     for _ in range(2):
         data = (await sampled(bench, bench.engine(), 4)).as_json()
         async with bench.lab(bench.engine()) as lab:
-            past = kept(lab, data, bench.many(4), bench.store, float(len(said)))
+            past = record_sampled(lab, data, bench.many(4), bench.store, float(len(said)))
         said.append(past.line())
     assert said == ["the first run", "of 1 earlier run none failed"]
     assert bench.store.history("http://engine") == ()
@@ -160,7 +170,7 @@ async def test_a_run_is_kept_apart_from_greedy_ones_and_compared_with_its_own(be
 async def test_a_gentle_run_draws_a_few_at_a_time(bench: Any) -> None:
     engine = bench.engine()
     async with bench.lab(engine, gentle=True) as lab:
-        found = await distributions(lab, bench.many(1), Sampling(samples=8, tokens=2))
+        found = await compare_distributions(lab, bench.many(1), Sampling(samples=8, tokens=2))
     assert [body["n"] for body in engine.asked] == [4] * 6
     assert engine.busiest == 1
     assert len(found.tested) == 1
@@ -170,24 +180,24 @@ async def test_the_reports_name_the_prompts_whose_draws_differ(bench: Any, tmp_p
     faults = {f"prompt {n}": bench.fault(1, margin=1.0) for n in (2, 5)}
     data = (await sampled(bench, bench.engine(faults=faults), 8)).as_json()
     for name in ("a.xml", "a.md", "a.json"):
-        written(data, tmp_path / name)
+        write_sampled_report(data, tmp_path / name)
     suite = ET.fromstring((tmp_path / "a.xml").read_text())
     assert suite.attrib["failures"] == "3"
     assert {case.attrib["name"] for case in suite} == {"verdict", "prompt 2", "prompt 5"}
     assert "| 2 | " in (tmp_path / "a.md").read_text()
     assert json.loads((tmp_path / "a.json").read_text()) == data
-    assert text(data).startswith("verdict    fail: ")
+    assert sampled_text(data).startswith("verdict    fail: ")
 
 
 async def test_the_page_has_one_head_for_its_table(bench: Any) -> None:
     async with bench.lab(bench.engine()) as lab:
-        found = await distributions(lab, bench.many(2), Sampling(samples=16))
-    page = markdown(found.as_json())
+        found = await compare_distributions(lab, bench.many(2), Sampling(samples=16))
+    page = sampled_markdown(found.as_json())
     assert page.count("| | |\n|---|---|\n") == 1
     assert "|---|---|\n| verdict | " in page
 
 
 def test_dealing_in_parts_is_dealing_at_once() -> None:
-    at_once = gs(draws(1), draws(2), 999, np.random.default_rng(0))
-    in_parts = gs(draws(1), draws(2), 999, np.random.default_rng(0), held=10_000)
+    at_once = permute(draws(1), draws(2), 999, np.random.default_rng(0))
+    in_parts = permute(draws(1), draws(2), 999, np.random.default_rng(0), held=10_000)
     assert np.array_equal(at_once, in_parts)

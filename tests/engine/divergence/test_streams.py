@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from specdeck.engine.divergence.bundle import bundle, chosen
-from specdeck.engine.divergence.junit import junit
+from specdeck.engine.divergence.bundle import case_page, choose_case
 from specdeck.engine.divergence.lab import run
-from specdeck.engine.divergence.report import case_line, text
-from specdeck.engine.divergence.request import Settings
+from specdeck.engine.divergence.report import case_line, check_junit, check_text
+from specdeck.engine.divergence.requests import Settings
 
 
 async def checked(bench: Any, engine: Any, prompts: Any) -> dict[str, Any]:
@@ -44,7 +43,7 @@ async def test_what_the_serving_arm_alone_does_is_a_fail_that_is_listed_once(ben
     (case,) = data["cases"]
     assert (case["prompt"], case["class"], case["streamed_by"]) == (2, "stream_only", "serving")
     assert "margins" not in case_line(case)
-    assert text(data).count("prompt 2") == 1
+    assert check_text(data).count("prompt 2") == 1
 
 
 async def test_a_call_that_the_reference_streams_in_part_counts_as_streamed_otherwise(
@@ -69,7 +68,7 @@ async def test_junit_names_no_case_twice(bench: Any) -> None:
         faults={"prompt 1": fault}, drafts_lose=frozenset({"prompt 1", "prompt 2"})
     )
     data = await checked(bench, engine, bench.many(3))
-    suite = ET.fromstring(junit(data))
+    suite = ET.fromstring(check_junit(data))
     names = [(one.get("classname"), one.get("name")) for one in suite.findall("testcase")]
     assert len({name for _, name in names}) == len(names) == int(suite.get("tests", "0")) == 4
     assert len(suite.findall(".//failure")) == int(suite.get("failures", "0")) == 4
@@ -78,9 +77,9 @@ async def test_junit_names_no_case_twice(bench: Any) -> None:
 async def test_a_bundle_says_what_is_true_of_a_stream(bench: Any) -> None:
     engine = bench.engine(drafts_lose=frozenset({"prompt 2"}))
     data = await checked(bench, engine, bench.many(3))
-    case, prompt = chosen(data, None), bench.many(3).find(2)
+    case, prompt = choose_case(data, None), bench.many(3).find(2)
     assert case is not None
-    page = bundle(data, case, prompt, Settings(), keyed=False)
+    page = case_page(data, case, prompt, Settings(), keyed=False)
     assert page.startswith("# An answer is streamed otherwise than it is told in one piece")
     assert "first token that differs" not in page
     assert "null" not in page

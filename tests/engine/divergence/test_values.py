@@ -13,17 +13,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from specdeck.engine.divergence.answer import Answer, Call, Piece, assembled, piece
+from specdeck.engine.divergence.answers import Answer, Call, Piece, assemble, parse_piece
 from specdeck.engine.divergence.arms import Arm, Facts
-from specdeck.engine.divergence.compare import Divergence, Recheck, divergence
-from specdeck.engine.divergence.prompts import BUNDLED, prompts
-from specdeck.engine.divergence.recheck import judged
-from specdeck.engine.divergence.resolution import FINE, MOST, Calibration
+from specdeck.engine.divergence.compare import (
+    Divergence,
+    Recheck,
+    find_divergence,
+    find_json_changes,
+)
+from specdeck.engine.divergence.near_tie import FINE, MOST, Calibration
+from specdeck.engine.divergence.outcome import Case, Outcome, Totals, build_outcome
+from specdeck.engine.divergence.prompts import BUNDLED, load_prompts
+from specdeck.engine.divergence.runner import weigh_preference
 from specdeck.engine.divergence.statistics import Rate, holm, prompts_wanted, wilson
-from specdeck.engine.divergence.structure import differences
-from specdeck.engine.divergence.summary import Case, Outcome, outcome
-from specdeck.engine.divergence.totals import Totals
-from specdeck.engine.divergence.verdict import Evidence, verdict
+from specdeck.engine.divergence.verdict import Evidence, judge
 from specdeck.engine.errors import ConfigError, NotAnEngine, Unsupported
 
 
@@ -38,22 +41,22 @@ def answer(ids: list[int], margins: list[float] | None = None, text: str = "") -
 def test_one_changed_token_is_found_at_its_index(ids: list[int], place: int) -> None:
     index = place % len(ids)
     changed = [*ids[:index], ids[index] + 10, *ids[index + 1 :]]
-    found = divergence(answer(changed), answer(ids))
+    found = find_divergence(answer(changed), answer(ids))
     assert found is not None
     assert (found.index, found.reference_token, found.serving_token) == (
         index, ids[index], changed[index],
     )  # fmt: skip
-    assert divergence(answer(ids), answer(ids)) is None
+    assert find_divergence(answer(ids), answer(ids)) is None
 
 
 def test_an_answer_that_ends_early_parts_at_its_end() -> None:
-    found = divergence(answer([1, 2]), answer([1, 2, 3]))
+    found = find_divergence(answer([1, 2]), answer([1, 2, 3]))
     assert found is not None
     assert (found.index, found.serving_token, found.reference_token) == (2, None, 3)
 
 
 def test_a_third_token_that_no_arm_lists_is_no_tie_without_a_closer_look() -> None:
-    found = divergence(answer([50], [0.0]), answer([1], [0.0]))
+    found = find_divergence(answer([50], [0.0]), answer([1], [0.0]))
     assert found is not None
     assert found.bounded
     assert found.kind(0.125) == "material"
@@ -66,15 +69,15 @@ def test_a_third_token_that_no_arm_lists_is_no_tie_without_a_closer_look() -> No
 def test_under_a_grammar_a_forbidden_token_is_no_measure(
     listed: dict[int, float], gap: float | None
 ) -> None:
-    found = divergence(answer([50], [0.0]), answer([1], [0.0]))
+    found = find_divergence(answer([50], [0.0]), answer([1], [0.0]))
     assert found is not None
     thought = {"9": {"logprob": -0.1}} | {str(t): {"logprob": p} for t, p in listed.items()}
-    seen = judged(found, (50,), (thought,), constrained=True)
+    seen = weigh_preference(found, (50,), (thought,), constrained=True)
     assert (None if seen is None else seen.gap) == gap
 
 
 def test_two_arms_that_waver_both_are_tied_whatever_a_third_look_says() -> None:
-    found = divergence(answer([1]), answer([2]))
+    found = find_divergence(answer([1]), answer([2]))
     assert found is not None
     wavering = replace(found, margin_serving=0.19, margin_reference=0.19, bounded=False)
     assert replace(wavering, recheck=Recheck(0.28, 2, 0.28)).kind(0.25) == "near_tie"
@@ -84,12 +87,12 @@ def test_two_arms_that_waver_both_are_tied_whatever_a_third_look_says() -> None:
 
 def test_a_call_that_was_cut_short_may_be_told_in_parts() -> None:
     whole = replace(answer([1]), finish="stop", calls=(Call("search", "{}"),))
-    assert divergence(replace(whole, calls=()), whole) is not None
-    assert divergence(replace(whole, calls=(), finish="length"), whole) is None
+    assert find_divergence(replace(whole, calls=()), whole) is not None
+    assert find_divergence(replace(whole, calls=(), finish="length"), whole) is None
 
 
 def test_a_divergence_survives_the_store() -> None:
-    found = divergence(answer([50], [0.25]), answer([1], [0.5]))
+    found = find_divergence(answer([50], [0.25]), answer([1], [0.5]))
     assert found is not None
     found = replace(found, recheck=Recheck(1.0, 2, 1.0))
     assert Divergence.from_json(json.loads(json.dumps(found.as_json()))) == found
@@ -97,15 +100,17 @@ def test_a_divergence_survives_the_store() -> None:
 
 def test_two_tokens_with_one_text_are_told_apart() -> None:
     logprobs = {"token_logprobs": [-0.1], "top_logprobs": [{"token_id:5": -0.1, "token_id:9": -2}]}
-    found = piece({"choices": [{"text": "x", "token_ids": [5], "logprobs": logprobs}]})
+    found = parse_piece({"choices": [{"text": "x", "token_ids": [5], "logprobs": logprobs}]})
     assert found.tops == (((5, -0.1), (9, -2.0)),)
 
 
 def test_an_answer_without_ids_is_refused() -> None:
     with pytest.raises(Unsupported, match="token ids"):
-        assembled([Piece(text="hello")], 1.0)
+        assemble([Piece(text="hello")], 1.0)
     with pytest.raises(NotAnEngine):
-        piece({"choices": [{"logprobs": {"token_logprobs": [-1], "top_logprobs": [{"a": -1}]}}]})
+        parse_piece(
+            {"choices": [{"logprobs": {"token_logprobs": [-1], "top_logprobs": [{"a": -1}]}}]}
+        )
 
 
 def calibrated(step: float, count: int = 2000, noise: float = 0.0) -> Calibration:
@@ -169,31 +174,31 @@ def test_holm_keeps_the_order_and_stays_a_probability() -> None:
 
 def test_a_defect_that_the_reference_has_too_is_not_laid_at_the_drafts_door() -> None:
     found = Evidence(Rate(5, 200), Rate(5, 200), material=5, floor_material=5)
-    assert verdict(found, 0.015).word == "inconclusive"
-    assert verdict(replace(found, floor_material=0), 0.015).word == "fail"
+    assert judge(found, 0.015).word == "inconclusive"
+    assert judge(replace(found, floor_material=0), 0.015).word == "fail"
 
 
 def test_a_rate_at_the_threshold_is_never_settled_by_more() -> None:
-    found = verdict(Evidence(Rate(3, 200), Rate(0, 200), 0, 0), 0.015)
+    found = judge(Evidence(Rate(3, 200), Rate(0, 200), 0, 0), 0.015)
     assert (found.word, found.prompts_wanted) == ("inconclusive", None)
 
 
 def test_nothing_compared_is_nothing_known() -> None:
-    assert verdict(Evidence(Rate(0, 0), Rate(0, 0), 0, 0), 0.015).word == "inconclusive"
+    assert judge(Evidence(Rate(0, 0), Rate(0, 0), 0, 0), 0.015).word == "inconclusive"
 
 
 def test_structures_are_compared_by_value_type_and_key() -> None:
     before = {"a": {"b": [1, 2]}, "gone": 1, "n": 5}
     after = {"a": {"b": [1, 3]}, "new": 2, "n": "5"}
-    assert [(c.path, c.kind) for c in differences(before, after)] == [
+    assert [(c.path, c.kind) for c in find_json_changes(before, after)] == [
         ("a.b[1]", "value"), ("gone", "key"), ("n", "type"), ("new", "key"),
     ]  # fmt: skip
-    assert [c.kind for c in differences({"x": True}, {"x": 1})] == ["type"]
+    assert [c.kind for c in find_json_changes({"x": True}, {"x": 1})] == ["type"]
 
 
 @pytest.mark.parametrize("name", BUNDLED)
 def test_bundled_sets_can_be_read(name: str) -> None:
-    found = prompts(name, 100)
+    found = load_prompts(name, 100)
     assert found.count == 100
     assert len({prompt.hash() for prompt in found}) == 100
     assert {prompt.has_tools for prompt in found} == {name == "tools"}
@@ -202,10 +207,10 @@ def test_bundled_sets_can_be_read(name: str) -> None:
 def test_plain_text_is_a_prompt_a_line(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("one\n\ntwo\n")
-    assert [(p.number, p.line, p.body) for p in prompts(path)] == [
+    assert [(p.number, p.line, p.body) for p in load_prompts(path)] == [
         (1, 1, {"prompt": "one"}), (2, 3, {"prompt": "two"}),
     ]  # fmt: skip
-    assert prompts(path, 1).count == 1
+    assert load_prompts(path, 1).count == 1
 
 
 @pytest.mark.parametrize(
@@ -228,26 +233,26 @@ def test_a_line_that_is_no_prompt_is_named(text: str, said: str, tmp_path: Path)
     path = tmp_path / "b.jsonl"
     path.write_text(text)
     with pytest.raises(ConfigError, match=said):
-        prompts(path)
+        load_prompts(path)
 
 
 def test_prompts_that_can_be_read_once_only_are_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ConfigError, match="is no file"):
-        prompts(tmp_path / "pipe")
+        load_prompts(tmp_path / "pipe")
 
 
 def test_a_name_that_no_file_can_have_is_one_line() -> None:
     with pytest.raises(ConfigError, match="too long"):
-        prompts("x" * 300 + ".jsonl")
+        load_prompts("x" * 300 + ".jsonl")
 
 
 def test_a_missing_or_binary_file_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such file"):
-        prompts(tmp_path / "none")
+        load_prompts(tmp_path / "none")
     (tmp_path / "bin").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="UTF-8"):
-        prompts(tmp_path / "bin")
+        load_prompts(tmp_path / "bin")
 
 
 def weighed(*cases: Divergence, mismatches: int = 1, prompts: int = 400) -> Outcome:
@@ -262,13 +267,13 @@ def weighed(*cases: Divergence, mismatches: int = 1, prompts: int = 400) -> Outc
         calibration=calibrated(1 / 16),
     )  # fmt: skip
     found = [Case(n, "abc", case) for n, case in enumerate(cases, 1)]
-    return outcome(totals, arms, cases=found, floor_cases=[], threshold=0.015)
+    return build_outcome(totals, arms, cases=found, floor_cases=[], threshold=0.015)
 
 
 def parted(serving: tuple[int, float], reference: tuple[int, float]) -> Divergence:
     """Each arm's token and its margin over the next one."""
     (ours, mine), (theirs, yours) = serving, reference
-    found = divergence(answer([ours], [mine]), answer([theirs], [yours]))
+    found = find_divergence(answer([ours], [mine]), answer([theirs], [yours]))
     assert found is not None
     return found
 
@@ -299,7 +304,7 @@ def test_confident_margins_on_both_arms_need_no_third_look(case: Divergence) -> 
 
 
 def test_an_answer_that_ends_where_the_other_is_sure_to_go_on_needs_no_third_look() -> None:
-    case = divergence(answer([1]), answer([1, 2], [1.0, 2.0]))
+    case = find_divergence(answer([1]), answer([1, 2], [1.0, 2.0]))
     assert case is not None
     private = Divergence.from_json(case.as_json(private=True))
     assert weighed(case).verdict.word == weighed(private).verdict.word == "fail"
@@ -313,10 +318,9 @@ def test_too_many_unconfirmed_cases_fail_by_their_rate() -> None:
 
 
 def test_the_reports_say_the_same() -> None:
-    from specdeck.engine.divergence.junit import junit
-    from specdeck.engine.divergence.report import markdown, text
+    from specdeck.engine.divergence.report import check_junit, check_markdown, check_text
 
-    found = divergence(answer([1, 50], [1.0, 2.0]), answer([1, 2], [1.0, 2.0]))
+    found = find_divergence(answer([1, 50], [1.0, 2.0]), answer([1, 2], [1.0, 2.0]))
     assert found is not None
     facts = Facts("demo", k=5)
     arms = (
@@ -324,12 +328,12 @@ def test_the_reports_say_the_same() -> None:
         Arm("reference", "http://e", "soft", facts, 0),
     )
     totals = Totals(prompts=200, mismatches=1, reference_pairs=200, serving_pairs=200)
-    data = outcome(
+    data = build_outcome(
         totals, arms, cases=[Case(7, "abc", found)], floor_cases=[], threshold=0.015
     ).as_json()
-    for report in (text(data), markdown(data)):
+    for report in (check_text(data), check_markdown(data)):
         assert "fail" in report
         assert "material" in report
-    suite = ET.fromstring(junit(data))
+    suite = ET.fromstring(check_junit(data))
     assert (suite.get("tests"), suite.get("failures")) == ("2", "2")
     assert suite.find("testcase[@name='prompt 7 token 1']/failure") is not None

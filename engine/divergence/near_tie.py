@@ -9,11 +9,11 @@ same position lie apart, in two answers that agree up to there, tells the noise.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from specdeck.engine.divergence.answer import Answer
+from specdeck.engine.divergence.answers import Answer
 
 STEPS = tuple(2.0**-n for n in range(1, 12))
 """Resolutions that a run is tested for, the coarsest first."""
@@ -61,10 +61,10 @@ class Calibration:
             for number in range(_coarsest(margin), len(counts)):
                 counts[number] += 1
 
-    def compare(self, one: Answer, other: Answer, agreed: int) -> None:
-        """Takes in how far the margins of two answers lie apart at their `agreed` first tokens."""
+    def compare(self, one: Answer, other: Answer, common: int) -> None:
+        """Takes in how far the margins of two answers lie apart at their first `common` tokens."""
         noise = self.noise
-        for a, b in zip(_margins(one)[:agreed], _margins(other)[:agreed], strict=False):
+        for a, b in zip(_margins(one)[:common], _margins(other)[:common], strict=False):
             if a is not None and b is not None:
                 bin_ = _NONE if a == b else _bin(abs(a - b))
                 noise[bin_] = noise.get(bin_, 0) + 1
@@ -141,17 +141,3 @@ def _bin(value: float) -> int:
 
 def _edge(bin_: int) -> float:
     return 0.0 if bin_ <= _NONE else 2.0 ** (bin_ / _FINENESS)
-
-
-def agreed(one: Iterable[int], other: Iterable[int]) -> int:
-    """How many tokens two answers begin with in common.
-
-    >>> agreed((1, 2, 3), (1, 2, 4)), agreed((1, 2), (1, 2, 3))
-    (2, 2)
-    """
-    count = 0
-    for a, b in zip(one, other, strict=False):
-        if a != b:
-            break
-        count += 1
-    return count

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from specdeck.engine.divergence.junit import junit
+from specdeck.engine.divergence.report import check_junit
 
 CASE = {
     "prompt": 7, "index": 1, "serving_token": 50, "reference_token": 2, "margin_serving": 0.05,
@@ -18,7 +18,7 @@ CASE = {
 
 def suite(verdict: str, *cases: dict[str, Any]) -> ET.Element:
     return ET.fromstring(
-        junit({"verdict": verdict, "reason": "why", "seconds": 1.0, "cases": cases})
+        check_junit({"verdict": verdict, "reason": "why", "seconds": 1.0, "cases": cases})
     )
 
 

@@ -1,28 +1,151 @@
-"""One arm's requests: patient with an engine that is busy or away, strict with nonsense."""
+"""How an arm is asked: the body of a request, its repetition, and a pace beside production."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Any
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
 from specdeck.engine.client.http import refusal, silence, verification
 from specdeck.engine.client.retry import Retry, TryAgain
-from specdeck.engine.divergence import request
-from specdeck.engine.divergence.answer import Answer, Piece, assembled, piece
-from specdeck.engine.divergence.arms import Arm
+from specdeck.engine.divergence.answers import Answer, Piece, assemble, parse_piece
+from specdeck.engine.divergence.arms import Arm, fetch_counters
 from specdeck.engine.divergence.prompts import Prompt
-from specdeck.engine.divergence.request import Settings
 from specdeck.engine.errors import EngineError, NotAnEngine, Unreachable
+from specdeck.engine.metrics.sample import Histogram, quantile
 
+if TYPE_CHECKING:
+    from specdeck.engine.client.engine_client import EngineClient
+
+PIN = "specdeck_k"
+"""The plugin's key in vllm_xargs: at most so many tokens are drafted for the request."""
+COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+_UNPENALISED = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+"""vLLM chooses a token after penalties and tells its log-probability before them: a server's
+default penalty would part what is said from the margin that judges it."""
 TIMEOUT_S = 300.0
 """Without a byte. A whole answer is long in coming from an engine under load."""
 _AGAIN = frozenset({429, 500, 502, 503, 504})
 PROBE = 'def probe(limit: int = 50) -> str:\n\treturn "naïve 東京" + \'{"limit": 500}\'  # 0.125\n'
+AIM = 1.05
+"""How far production's p95 inter-token latency may rise: half of what is tolerated, as the
+measure is noisy."""
+_LEAST_REST, _MOST_REST = 0.25, 24.0
+"""Bounds of the rest after a request, in its own durations. At the upper one a check touches
+one step in 25, which no p95 sees."""
+FIRST_REST = 16.0
+"""The rest after the first request: a check begins unfelt, and hastens where that shows."""
+_KEPT = 0.8
+"""Of what was measured before, with every turn: some hundred latencies make no steady p95."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is the same for every request of a check."""
+
+    max_tokens: int = 128
+    ignore_eos: bool = False
+    candidates: int = 2
+    """Log-probabilities asked for at each token."""
+    priority: int = 0
+    """vLLM's: above 0 is served later; only where the engine schedules by priority."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
+def request_path(prompt: Prompt) -> str:
+    """The route that answers it."""
+    return CHAT if prompt.chat else COMPLETIONS
+
+
+def request_body(
+    prompt: Prompt, settings: Settings, *, model: str, pin: int | None = None, stream: bool = False
+) -> dict[str, Any]:
+    """A greedy request that asks for token ids and for the likeliest candidates at each.
+
+    Without penalties, whatever the server's defaults are.
+
+    >>> b = request_body(Prompt(1, 1, {"prompt": "a"}), Settings(), model="m", pin=0)
+    >>> b["temperature"], b["logprobs"], b["vllm_xargs"]
+    (0.0, 2, {'specdeck_k': 0})
+    """
+    wanted: dict[str, Any] = {
+        "model": model,
+        **prompt.body,
+        "max_tokens": prompt.body.get("max_tokens", settings.max_tokens),
+        "temperature": 0.0,
+        **_UNPENALISED,
+        "return_token_ids": True,
+        "return_tokens_as_token_ids": True,
+        **_logprobs(prompt, settings.candidates),
+        **_pin_arguments(pin),
+    }
+    if settings.ignore_eos:
+        wanted["ignore_eos"] = True
+    if settings.priority:
+        wanted["priority"] = settings.priority
+    if stream:
+        wanted |= {"stream": True, "stream_options": {"include_usage": True}}
+    return wanted
+
+
+def scoring_body(
+    tokens: Sequence[int], settings: Settings, *, model: str, pin: int | None
+) -> dict[str, Any]:
+    """Feeds `tokens` through a model in one pass and asks what it thinks of each."""
+    wanted: dict[str, Any] = {
+        "model": model,
+        "prompt": list(tokens),
+        "max_tokens": 1,
+        "temperature": 0.0,
+        "prompt_logprobs": settings.candidates,
+        **_pin_arguments(pin),
+    }
+    if settings.priority:
+        wanted["priority"] = settings.priority
+    return wanted
+
+
+def sampling_body(
+    prompt: Prompt,
+    *,
+    model: str,
+    pin: int | None,
+    n: int,
+    tokens: int,
+    temperature: float,
+    priority: int = 0,
+) -> dict[str, Any]:
+    """`n` short continuations of one prompt, drawn at `temperature`, each on its own."""
+    return {
+        "model": model,
+        **prompt.body,
+        "max_tokens": tokens,
+        "temperature": temperature,
+        "n": n,
+        "ignore_eos": True,
+        "return_token_ids": True,
+        **({"priority": priority} if priority else {}),
+        **_pin_arguments(pin),
+    }
+
+
+def _logprobs(prompt: Prompt, candidates: int) -> Mapping[str, Any]:
+    if prompt.chat:
+        return {"logprobs": True, "top_logprobs": candidates}
+    return {"logprobs": candidates}
+
+
+def _pin_arguments(pin: int | None) -> Mapping[str, Any]:
+    return {} if pin is None else {"vllm_xargs": {PIN: pin}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +205,7 @@ class Asker:
             began = self._clock()
             async with aclosing(self.pieces(prompt, stream=stream)) as pieces:
                 found = [each async for each in pieces]
-            return assembled(found, self._clock() - began)
+            return assemble(found, self._clock() - began)
 
         try:
             return await self._retry.answer(once)
@@ -92,13 +215,13 @@ class Asker:
     async def pieces(self, prompt: Prompt, *, stream: bool = True) -> AsyncGenerator[Piece, None]:
         """The answer as it comes, tried once."""
         arm = self.arm
-        wanted = request.body(prompt, self.settings, model=arm.model, pin=arm.pin, stream=stream)
+        wanted = request_body(prompt, self.settings, model=arm.model, pin=arm.pin, stream=stream)
         if not stream:
-            yield piece(await self._post(request.path(prompt), wanted))
+            yield parse_piece(await self._post(request_path(prompt), wanted))
             return
-        async with aclosing(self._events(request.path(prompt), wanted)) as events:
+        async with aclosing(self._events(request_path(prompt), wanted)) as events:
             async for event in events:
-                yield piece(event)
+                yield parse_piece(event)
 
     async def live(self, prompt: Prompt) -> AsyncGenerator[Piece, None]:
         """The answer as it comes, for somebody who looks on; raises EngineError at once."""
@@ -118,10 +241,10 @@ class Asker:
 
         A server that keeps it to itself, as one that is told to, counts as refusing.
         """
-        wanted = request.forced(tokens, self.settings, model=self.arm.model, pin=self.arm.pin)
+        wanted = scoring_body(tokens, self.settings, model=self.arm.model, pin=self.arm.pin)
 
         async def once() -> list[dict[str, Any] | None]:
-            reply = await self._post(request.COMPLETIONS, wanted)
+            reply = await self._post(COMPLETIONS, wanted)
             try:
                 return list(reply["choices"][0]["prompt_logprobs"])
             except (KeyError, IndexError, TypeError) as error:
@@ -137,13 +260,13 @@ class Asker:
     ) -> tuple[tuple[int, ...], ...] | Refused:
         """`n` short continuations drawn at `temperature`, as token ids."""
         arm = self.arm
-        wanted = request.sampled(
+        wanted = sampling_body(
             prompt, model=arm.model, pin=arm.pin, n=n, tokens=tokens, temperature=temperature,
             priority=self.settings.priority,
         )  # fmt: skip
 
         async def once() -> tuple[tuple[int, ...], ...]:
-            reply = await self._post(request.path(prompt), wanted)
+            reply = await self._post(request_path(prompt), wanted)
             try:
                 return tuple(tuple(choice["token_ids"]) for choice in reply["choices"])
             except (KeyError, TypeError) as error:
@@ -196,7 +319,7 @@ class Asker:
                 if not response.is_success:
                     await response.aread()
                 self._judge(response)
-                async for event in _parsed(response.aiter_bytes(), self.arm.url):
+                async for event in _parse_events(response.aiter_bytes(), self.arm.url):
                     yield event
         except httpx.HTTPError as error:
             raise TryAgain(silence(self.arm.url, error, TIMEOUT_S)) from error
@@ -214,7 +337,7 @@ class Asker:
         raise TryAgain(error, wait_s=_retry_after(response), accident=status == 500)
 
 
-async def _parsed(chunks: AsyncIterator[bytes], url: str) -> AsyncIterator[dict[str, Any]]:
+async def _parse_events(chunks: AsyncIterator[bytes], url: str) -> AsyncIterator[dict[str, Any]]:
     """The events of a stream, cut by hand: httpx's lines cost more than all else of an answer."""
     rest = b""
     async for chunk in chunks:
@@ -225,11 +348,11 @@ async def _parsed(chunks: AsyncIterator[bytes], url: str) -> AsyncIterator[dict[
             text = line[5:].strip()
             if text == b"[DONE]":
                 return
-            yield _event(text, url)
+            yield _parse_event(text, url)
     raise TryAgain(Unreachable(f"{url} broke off in mid-answer"))
 
 
-def _event(text: bytes, url: str) -> dict[str, Any]:
+def _parse_event(text: bytes, url: str) -> dict[str, Any]:
     try:
         event = json.loads(text)
     except ValueError as error:
@@ -255,3 +378,70 @@ def _message(response: httpx.Response) -> str:
     except (ValueError, AttributeError):
         text = f"status {response.status_code}"
     return "".join(c for c in " ".join(text.split()) if c.isprintable())[:300]
+
+
+class Pacer:
+    """One request at a time, and a rest after each that grows while production feels it.
+
+    What production felt is read from the engine's own histogram of inter-token
+    latencies: the p95 of all the time, requests and rests, against that of the rests.
+    """
+
+    def __init__(
+        self,
+        client: EngineClient,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        rest: float = FIRST_REST,
+    ) -> None:
+        self._client = client
+        self._sleep = sleep
+        self.rest = rest
+        """After a request, in its own durations."""
+        self._whole: Histogram | None = None
+        self._rests: Histogram | None = None
+
+    @asynccontextmanager
+    async def turn(self, seconds: Callable[[], float] = time.monotonic) -> AsyncIterator[None]:
+        """Held for one request; rests before it lets go."""
+        began, before = seconds(), await self._itl()
+        yield
+        took, during = seconds() - began, await self._itl()
+        await self._sleep(max(0.02, took * self.rest))
+        after = await self._itl()
+        whole, rested = _between(before, after), _between(during, after)
+        if whole is None or rested is None:
+            return
+        self._whole, self._rests = _sum(self._whole, whole), _sum(self._rests, rested)
+        self._learn(alone=not rested.counts or not rested.counts[-1])
+
+    def _learn(self, *, alone: bool) -> None:
+        assert self._whole is not None
+        assert self._rests is not None
+        felt, unfelt = quantile(self._whole, 0.95), quantile(self._rests, 0.95)
+        if alone:
+            factor = 0.5  # nobody was served during the rest: there is no one to disturb
+        elif felt is None or unfelt is None:
+            return
+        else:
+            factor = 1.5 if felt > AIM * unfelt else 0.9
+        self.rest = min(_MOST_REST, max(_LEAST_REST, self.rest * factor))
+
+    async def _itl(self) -> Histogram | None:
+        seen = await fetch_counters(self._client)
+        return None if seen is None else seen.itl
+
+
+def _between(older: Histogram | None, newer: Histogram | None) -> Histogram | None:
+    """What was observed from one to the other; None across a restart."""
+    if older is None or newer is None or older.bounds != newer.bounds:
+        return None
+    counts = tuple(b - a for a, b in zip(older.counts, newer.counts, strict=True))
+    return Histogram(newer.bounds, counts) if min(counts, default=0.0) >= 0 else None
+
+
+def _sum(known: Histogram | None, new: Histogram) -> Histogram:
+    if known is None or known.bounds != new.bounds:
+        return new
+    counts = tuple(_KEPT * a + b for a, b in zip(known.counts, new.counts, strict=True))
+    return Histogram(new.bounds, counts)

@@ -68,12 +68,12 @@ class Answer:
         return first[1] - second[1]
 
 
-def assembled(pieces: Iterable[Piece], seconds: float) -> Answer:
+def assemble(pieces: Iterable[Piece], seconds: float) -> Answer:
     """The answer that the pieces make; raises Unsupported when they carry no token ids."""
     found = tuple(pieces)
     ids = tuple(token for piece in found for token in piece.token_ids)
     text = "".join(piece.text for piece in found)
-    calls = _joined(part for piece in found for part in piece.calls)
+    calls = _join_calls(part for piece in found for part in piece.calls)
     if not ids and (text or calls):
         raise Unsupported("the engine returns no token ids", remedy="use vLLM 0.26 or newer")
     return Answer(
@@ -90,12 +90,12 @@ def assembled(pieces: Iterable[Piece], seconds: float) -> Answer:
     )
 
 
-def piece(event: Mapping[str, Any]) -> Piece:
+def parse_piece(event: Mapping[str, Any]) -> Piece:
     """What a completion, a chat completion or one streamed event of either holds.
 
     Raises NotAnEngine for anything else.
 
-    >>> piece({"choices": [{"text": "a", "token_ids": [7]}]}).token_ids
+    >>> parse_piece({"choices": [{"text": "a", "token_ids": [7]}]}).token_ids
     (7,)
     """
     try:
@@ -143,14 +143,14 @@ def _logprobs(
 
 def _ranked(candidates: Iterable[tuple[str, float]]) -> tuple[Candidate, ...]:
     """By log-probability; equal ones by id, as an arm must not depend on a server's order."""
-    found = [(token_id(token), float(logprob)) for token, logprob in candidates]
+    found = [(parse_token_id(token), float(logprob)) for token, logprob in candidates]
     return tuple(sorted(found, key=lambda one: (-one[1], one[0])))
 
 
-def token_id(token: str) -> int:
+def parse_token_id(token: str) -> int:
     """The id in vLLM's spelling of it; raises ValueError for text.
 
-    >>> token_id("token_id:309")
+    >>> parse_token_id("token_id:309")
     309
     """
     if not token.startswith(_PREFIX):
@@ -165,7 +165,7 @@ def _call(number: int, part: Mapping[str, Any]) -> tuple[int, Call]:
     return (number if index is None else int(index), call)
 
 
-def _joined(parts: Iterable[tuple[int, Call]]) -> tuple[Call, ...]:
+def _join_calls(parts: Iterable[tuple[int, Call]]) -> tuple[Call, ...]:
     calls: dict[int, Call] = {}
     for number, part in parts:
         known = calls.get(number, Call("", ""))

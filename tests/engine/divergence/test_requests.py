@@ -1,4 +1,4 @@
-"""How an arm is asked: patience, priorities and pace."""
+"""How an arm is asked: bodies, repetition, priorities and pace."""
 
 from __future__ import annotations
 
@@ -10,15 +10,38 @@ import httpx
 import pytest
 
 from specdeck.engine.client.engine_client import open_client
-from specdeck.engine.client.retry import Retry
-from specdeck.engine.divergence.answer import Answer
-from specdeck.engine.divergence.arms import Arm, Facts
-from specdeck.engine.divergence.ask import Asker, Refused
+from specdeck.engine.client.retry import Retry, Waiting
+from specdeck.engine.divergence import requests
+from specdeck.engine.divergence.answers import Answer
+from specdeck.engine.divergence.arms import Arm, Facts, describe_soft
 from specdeck.engine.divergence.lab import run
-from specdeck.engine.divergence.pace import Pacer
 from specdeck.engine.divergence.prompts import Prompt
-from specdeck.engine.divergence.request import Settings
+from specdeck.engine.divergence.requests import Asker, Pacer, Refused, Settings
 from specdeck.engine.errors import EngineError, NotAnEngine, Unauthorized, Unreachable
+
+PROMPTS: list[dict[str, Any]] = [
+    {"prompt": "a"},
+    {"messages": [{"role": "user", "content": "a"}]},
+]
+NEUTRAL = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+
+
+@pytest.mark.parametrize("body", PROMPTS)
+@pytest.mark.parametrize("pin", [None, 0])
+@pytest.mark.parametrize("stream", [False, True])
+def test_no_penalty_of_the_server_stands_between_a_token_and_its_logprob(
+    body: dict[str, Any], pin: int | None, stream: bool
+) -> None:
+    asked = requests.request_body(Prompt(1, 1, body), Settings(), model="m", pin=pin, stream=stream)
+    assert {name: asked.get(name) for name in NEUTRAL} == NEUTRAL
+
+
+def test_draws_are_made_as_the_server_would_make_them() -> None:
+    asked = requests.sampling_body(
+        Prompt(1, 1, PROMPTS[0]), model="m", pin=None, n=8, tokens=4, temperature=1.0
+    )
+    assert not set(NEUTRAL) & set(asked)
+
 
 PROMPT = Prompt(1, 1, {"prompt": "a"})
 GOOD = {
@@ -252,3 +275,69 @@ def merged(one: str, other: str) -> str:
         f"{a.rpartition(' ')[0]} {float(a.rpartition(' ')[2]) + float(b.rpartition(' ')[2])}\n"
         for a, b in lines
     )
+
+
+STALLED = {"code": "stalled", "message": "the engine core has not answered for 4 s"}
+
+
+class Clock:
+    """Nobody waits for it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.said: list[str] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def hear(self, waiting: Waiting) -> None:
+        self.said.append(waiting.line())
+
+    def retry(self, seconds: float) -> Retry:
+        return Retry(seconds, on_notice=self.hear, sleep=self.sleep, clock=lambda: self.now)
+
+
+def stalled(bench: Any, clock: Clock, path: str, seconds: float) -> httpx.MockTransport:
+    """An engine whose core is silent until `seconds`, with 4 of them for each question."""
+    engine = bench.engine()
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith(path) and clock.now < seconds:
+            clock.now += 4.0
+            return httpx.Response(503, json={"error": STALLED})
+        found: httpx.Response = await engine(request)
+        return found
+
+    return httpx.MockTransport(answer)
+
+
+@pytest.mark.parametrize("path", ["/state", "/facts"])
+async def test_a_core_that_stalls_in_the_set_up_is_waited_for(bench: Any, path: str) -> None:
+    clock = Clock()
+    asking = open_client("http://engine", transport=stalled(bench, clock, path, 20.0))
+    serving, _ = await describe_soft(asking, None, clock.retry(60.0))
+    await asking.close()
+    assert serving.facts.details == {"vllm": "0.32.0"}
+    assert serving.facts.k == 5
+    assert clock.said == [f"{STALLED['message']}: waiting for it up to 60 s"]
+
+
+async def test_the_wait_for_a_core_ends_with_the_patience(bench: Any) -> None:
+    clock = Clock()
+    asking = open_client("http://engine", transport=stalled(bench, clock, "/state", 1e9))
+    with pytest.raises(Unreachable, match="has not answered"):
+        await describe_soft(asking, None, clock.retry(60.0))
+    await asking.close()
+    assert 55.0 < clock.now <= 64.0
+
+
+async def test_an_address_without_an_engine_is_told_at_once() -> None:
+    def refused(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused", request=request)
+
+    clock = Clock()
+    asking = open_client("http://engine", transport=httpx.MockTransport(refused))
+    with pytest.raises(Unreachable):
+        await describe_soft(asking, None, clock.retry(60.0))
+    await asking.close()
+    assert (clock.now, clock.said) == (0.0, [])

@@ -1,3 +1,5 @@
+"""A check among its earlier ones, and the gauges of the last."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -5,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from specdeck.engine.divergence.bundle import bundle, chosen
-from specdeck.engine.divergence.canary import History, alike, history
-from specdeck.engine.divergence.canary_gauges import Gauges
+from specdeck.engine.divergence import history
+from specdeck.engine.divergence.bundle import case_page, choose_case
+from specdeck.engine.divergence.history import History, comparable_runs, compare_with_history
 from specdeck.engine.divergence.lab import run
-from specdeck.engine.divergence.request import Settings
+from specdeck.engine.divergence.report import CheckGauges
+from specdeck.engine.divergence.requests import Settings
 from specdeck.engine.errors import UsageError
 from specdeck.engine.store.checks import Run
 from specdeck.engine.text import parse_duration
@@ -28,7 +31,7 @@ def past(
 
 def test_a_check_is_compared_with_its_own_kind() -> None:
     runs = [past(9, 12, "0.32.0"), past(8, 6), past(7, 6), past(6, 400, grade="hard")]
-    found = history(runs)
+    found = compare_with_history(runs)
     assert (found.runs, found.rate, found.changed) == (2, 0.012, ("vllm",))
     assert found.p is not None
     assert 0.001 < found.p < 0.2
@@ -37,12 +40,12 @@ def test_a_check_is_compared_with_its_own_kind() -> None:
 
 def test_another_model_is_another_kind_and_an_unnamed_one_is_not() -> None:
     same, other, unnamed = past(3, 6, model="a"), past(2, 400, model="b"), past(1, 8)
-    assert alike([past(4, 6, model="a"), same, other, unnamed]) == [same, unnamed]
-    assert alike([past(4, 6), same, unnamed]) == [same, unnamed]
+    assert comparable_runs([past(4, 6, model="a"), same, other, unnamed]) == [same, unnamed]
+    assert comparable_runs([past(4, 6), same, unnamed]) == [same, unnamed]
 
 
 def test_the_first_check_has_no_history() -> None:
-    assert history([past(1, 0)]) == History(0, None, None, ())
+    assert compare_with_history([past(1, 0)]) == History(0, None, None, ())
 
 
 @pytest.mark.parametrize("text", ["", "24", "h", "-1h", "0s", "nanh", "2w"])
@@ -62,7 +65,7 @@ async def checked(bench: Any, **faults: Any) -> dict[str, Any]:
 
 async def test_gauges_say_what_the_check_says(bench: Any, tmp_path: Path) -> None:
     data = await checked(bench, prompt_3=bench.fault(1, margin=2.0, honest=False))
-    gauges = Gauges("http://engine")
+    gauges = CheckGauges("http://engine")
     gauges.show(data, 1000.0)
     gauges.write(tmp_path / "check.prom")
     page = (tmp_path / "check.prom").read_text()
@@ -82,17 +85,39 @@ async def test_a_bundle_reproduces_the_gravest_case(bench: Any) -> None:
         prompt_3=bench.fault(1, margin=0.0),
         prompt_5=bench.fault(2, margin=3.0, honest=False),
     )
-    case = chosen(data, None)
+    case = choose_case(data, None)
     assert case is not None
     assert case["prompt"] == 5
     prompt = bench.many(20).find(5)
-    page = bundle(data, case, prompt, Settings(), keyed=True)
+    page = case_page(data, case, prompt, Settings(), keyed=True)
     assert page.count("curl -s http://engine/v1/completions") == 2
     assert page.count('"vllm_xargs": {"specdeck_k": 0}') == 1
     assert page.count("Bearer $API_KEY") == 2
     assert '"prompt": "prompt 5"' in page
-    near_tie = chosen(data, 3)
+    near_tie = choose_case(data, 3)
     assert near_tie is not None
     assert near_tie["class"] == "near_tie"
     with pytest.raises(UsageError, match="prompt 4 is no case"):
-        chosen(data, 4)
+        choose_case(data, 4)
+
+
+async def test_a_draft_is_known_by_its_content(bench: Any) -> None:
+    def engine(weights: str) -> Any:
+        draft = {"weights": {"model.safetensors": weights}, "shape": "c7"}
+        return bench.engine(facts={"model": {"target": {"shape": "a1"}, "draft": draft}})
+
+    for weights in ("6be2", "6be2", "77aa"):
+        async with bench.lab(engine(weights)) as lab:
+            await run(lab, bench.many(2), bench.store, lambda _: None)
+    other, same, first = history.past_checks(bench.store.history("http://engine"))
+    assert first.draft is not None
+    assert len(first.draft) == 8
+    assert (first.draft == same.draft, first.draft == other.draft) == (True, False)
+    assert history.past_check_cells(first)[2] == first.draft
+
+
+async def test_an_engine_without_a_draft_model_has_none(bench: Any) -> None:
+    async with bench.lab(bench.engine(facts={"model": {"target": {"shape": "a1"}}})) as lab:
+        await run(lab, bench.many(2), bench.store, lambda _: None)
+    (line,) = history.past_checks(bench.store.history("http://engine"))
+    assert line.draft is None

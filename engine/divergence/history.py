@@ -1,0 +1,274 @@
+"""A check among its earlier ones: what changed since, and all of them side by side."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from specdeck.engine.divergence.arms import changed_facts
+from specdeck.engine.divergence.statistics import Rate, above
+from specdeck.engine.fingerprint.digest import canonical
+from specdeck.engine.store.checks import SAMPLED, Checks, Run
+
+if TYPE_CHECKING:
+    from specdeck.engine.divergence.lab import Lab
+    from specdeck.engine.divergence.prompts import PromptSet
+
+PAST_CHECKS_HEAD = (
+    "UTC", "METHOD", "DRAFT", "K", "REFERENCE", "PROMPTS", "DIFFER", "95%", "FLOOR", "TIES",
+    "MATERIAL", "STRUCT.", "TOK/S", "REF. TOK/S", "VERDICT", "PATH",
+)  # fmt: skip
+_ASKED = ("prompts", "settings")
+_DRAFT = "model.draft."
+"""Facts of its content; they hold no path, so the digest follows a draft wherever it lies."""
+Data = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PastCheck:
+    """One finished check; None is not known."""
+
+    t: float
+    """Unix time of its end, seconds."""
+    method: str | None
+    draft: str | None
+    """Eight digits that name the draft's content."""
+    k: int | None
+    mode: str | None
+    grade: str
+    prompt_set: str | None
+    """A digest: rates of different prompts are no comparison."""
+    max_tokens: int | None
+    prompts: int
+    mismatches: int
+    mismatch_rate: float | None
+    ci95: tuple[float, float] | None
+    floor_rate: float | None
+    classes: Mapping[str, int]
+    serving_tokens_per_second: float | None
+    """Of one stream, on average."""
+    reference_tokens_per_second: float | None
+    verdict: str
+    fingerprint: str | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**asdict(self), "ci95": None if self.ci95 is None else list(self.ci95)}
+
+
+def past_checks(runs: Sequence[Run]) -> tuple[PastCheck, ...]:
+    """What the store has of finished runs, in the order given."""
+    return tuple(_past_check(run, run.summary) for run in runs if run.summary is not None)
+
+
+def comparable_checks(runs: Sequence[Run]) -> tuple[PastCheck, ...]:
+    """The runs before the first of `runs` with its prompts and settings, whatever draft or k."""
+    if not runs:
+        return ()
+    now, *earlier = runs
+    same = [run for run in earlier if all(run.facts.get(n) == now.facts.get(n) for n in _ASKED)]
+    return past_checks(same)
+
+
+def past_check_cells(line: PastCheck) -> tuple[str, ...]:
+    """A line for reading, as HEAD names it."""
+    from datetime import UTC, datetime
+
+    low, high = (None, None) if line.ci95 is None else line.ci95
+    k = "target-only" if line.mode == "target-only" else _text(line.k)
+    return (
+        f"{datetime.fromtimestamp(line.t, UTC):%Y-%m-%d %H:%M}",
+        line.method or "–",
+        line.draft or "–",
+        k,
+        line.grade,
+        str(line.prompts),
+        _percent(line.mismatch_rate),
+        f"{_percent(low)} to {_percent(high)}",
+        _percent(line.floor_rate),
+        *(str(line.classes[name]) for name in ("near_tie", "material", "structural")),
+        _speed(line.serving_tokens_per_second),
+        _speed(line.reference_tokens_per_second),
+        line.verdict,
+        line.fingerprint or "–",
+    )
+
+
+def _past_check(run: Run, summary: Mapping[str, Any]) -> PastCheck:
+    facts = run.facts.get("serving", {}).get("facts", {})
+    arms, ci = summary["arms"], summary["ci95"]
+    return PastCheck(
+        t=run.finished or run.t,
+        method=facts.get("method"),
+        draft=_draft(facts.get("details") or {}),
+        k=arms["serving"]["k"],
+        mode=facts.get("mode"),
+        grade=arms["reference"]["grade"],
+        prompt_set=run.facts.get("prompts"),
+        max_tokens=(run.facts.get("settings") or {}).get("max_tokens"),
+        prompts=summary["prompts"],
+        mismatches=summary["mismatches"],
+        mismatch_rate=summary["mismatch_rate"],
+        ci95=None if ci is None else (ci[0], ci[1]),
+        floor_rate=summary["noise_floor"]["rate"],
+        classes=summary["classes"],
+        serving_tokens_per_second=arms["serving"]["tokens_per_second"],
+        reference_tokens_per_second=arms["reference"]["tokens_per_second"],
+        verdict=summary["verdict"],
+        fingerprint=arms["serving"]["fingerprint"],
+    )
+
+
+def _draft(details: Mapping[str, Any]) -> str | None:
+    known = {name: value for name, value in details.items() if name.startswith(_DRAFT)}
+    return hashlib.sha256(canonical(known)).hexdigest()[:8] if known else None
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2%}"
+
+
+def _speed(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0f}"
+
+
+def _text(value: object) -> str:
+    return "–" if value is None else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Earlier runs with the same prompts, settings and kind of reference."""
+
+    runs: int
+    rate: float | None
+    """Of all of them together; None without any."""
+    p: float | None
+    """The chance of so high a rate as now, were it what it was; None without any."""
+    changed: tuple[str, ...]
+    """Facts of the serving engine that were others in the run before."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**asdict(self), "changed": list(self.changed)}
+
+    def line(self, rate: float | None) -> str:
+        """One line for the operator.
+
+        >>> History(30, 0.012, 0.03, ("vllm",)).line(0.021)
+        '2.10%, was 1.20% for 30 runs; the fingerprint changed in: vllm'
+        """
+        now = "–" if rate is None else f"{rate:.2%}"
+        runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
+        was = "the first run" if self.rate is None else f"was {self.rate:.2%} for {runs}"
+        changed = f"; the fingerprint changed in: {', '.join(self.changed)}" if self.changed else ""
+        return f"{now}, {was}{changed}"
+
+
+def compare_with_history(runs: Sequence[Run]) -> History:
+    """Compares the first of `runs`, which come the newest first, with the others like it."""
+    now, like = runs[0], comparable_runs(runs)
+    if not like:
+        return History(0, None, None, ())
+    past = Rate(
+        sum(int(run.summary["mismatches"]) for run in like if run.summary),
+        sum(int(run.summary["prompts"]) for run in like if run.summary),
+    )
+    summary = now.summary or {"mismatches": 0, "prompts": 0}
+    present = Rate(int(summary["mismatches"]), int(summary["prompts"]))
+    changed = changed_facts(run_details(like[0]), run_details(now))
+    return History(len(like), past.rate, above(present, past), changed)
+
+
+def comparable_runs(runs: Sequence[Run]) -> list[Run]:
+    """The 30 latest before the first of `runs` with its prompts, settings and kind of reference.
+
+    And with its models: a run that has not kept them may be of any.
+    """
+    now, *earlier = runs
+    return [run for run in earlier if _same_kind(run, now) and run.summary][:30]
+
+
+def _same_kind(run: Run, other: Run) -> bool:
+    if _kind(run) != _kind(other):
+        return False
+    models = zip(_models(run), _models(other), strict=True)
+    return all(one == two or None in (one, two) for one, two in models)
+
+
+def _kind(run: Run) -> tuple[Any, ...]:
+    reference = run.facts.get("reference", {})
+    return run.facts.get("prompts"), run.facts.get("settings"), reference.get("grade")
+
+
+def _models(run: Run) -> tuple[str | None, ...]:
+    """The names that both arms were asked by; None where a run has not kept them."""
+    arms = (run.facts.get(name, {}).get("facts") or {} for name in ("serving", "reference"))
+    return tuple(facts.get("model") for facts in arms)
+
+
+def run_details(run: Run) -> dict[str, Any]:
+    """The facts of a run's serving engine, flat."""
+    facts = run.facts.get("serving", {}).get("facts", {})
+    named = {name: facts.get(name) for name in ("vllm", "method", "k", "k_max", "mode")}
+    return {**named, **(facts.get("details") or {})}
+
+
+@dataclass(frozen=True, slots=True)
+class SampledHistory:
+    """Earlier runs with the same prompts, sampling and kind of reference."""
+
+    runs: int
+    failed: int
+    inconclusive: int
+    changed: tuple[str, ...]
+    """Facts of the serving engine that were others in the run before."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**asdict(self), "changed": list(self.changed)}
+
+    def line(self) -> str:
+        """One line for the operator.
+
+        >>> SampledHistory(5, 1, 0, ("vllm",)).line()
+        'of 5 earlier runs 1 failed; the fingerprint changed in: vllm'
+        """
+        if not self.runs:
+            return "the first run"
+        runs = "1 earlier run" if self.runs == 1 else f"{self.runs} earlier runs"
+        said = f"of {runs} {self.failed or 'none'} failed"
+        if self.inconclusive:
+            said += f", {self.inconclusive} inconclusive"
+        changed = f"; the fingerprint changed in: {', '.join(self.changed)}" if self.changed else ""
+        return said + changed
+
+
+def record_sampled(
+    lab: Lab, data: Data, prompts: PromptSet, store: Checks, t: float
+) -> SampledHistory:
+    """Writes a finished run down, at Unix time `t`; how it stands to those before it."""
+    serving, reference = lab.arms
+    settings = {name: data[name] for name in ("samples", "tokens", "temperature")}
+    facts = {"kind": SAMPLED, "serving": serving.as_json(), "reference": reference.as_json(),
+             "settings": settings, "prompts": prompts.digest}  # fmt: skip
+    key = hashlib.sha256(canonical({**facts, "t": t})).hexdigest()[:32]
+    run = store.begin(key, t, serving.url, facts)
+    store.finish(run.id, t, dict(data))
+    return compare_with_sampled_history(store.history(serving.url, kind=SAMPLED))
+
+
+def compare_with_sampled_history(runs: Sequence[Run]) -> SampledHistory:
+    """Compares the first of `runs`, which come the newest first, with the others like it."""
+    like = comparable_runs(runs)
+    if not like:
+        return SampledHistory(0, 0, 0, ())
+    words = [run.summary["verdict"] for run in like if run.summary]
+    return SampledHistory(
+        len(like),
+        words.count("fail"),
+        words.count("inconclusive"),
+        changed_facts(run_details(like[0]), run_details(runs[0])),
+    )
