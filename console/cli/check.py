@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from specdeck.console.cli.common import until_signal
+from specdeck.console.cli.common import metrics_address_option, until_signal
 from specdeck.console.cli.engines import key_option, token_option
 from specdeck.console.cli.numbers import Finite
 
@@ -88,6 +88,7 @@ _OPTIONS = (
     click.option("--every", metavar="T", help="Check again and again, such as every 24h."),
     click.option("--metrics-port", type=click.IntRange(1, 65535), metavar="P",
                  help="Serve the last check to Prometheus."),
+    metrics_address_option,
     click.option("--metrics-file", type=_FILE, metavar="FILE",
                  help="The same for node_exporter's textfile collector."),
     click.option("--trip", is_flag=True, help="Open the engine's breaker when the verdict is "

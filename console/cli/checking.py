@@ -231,7 +231,7 @@ def _gauges(options: Options) -> CheckGauges | None:
         return None
     gauges = CheckGauges(access(options["engine"]).url)
     if options["metrics_port"] is not None:
-        gauges.serve(options["metrics_port"])
+        gauges.serve(options["metrics_port"], options["metrics_address"])
     return gauges
 
 

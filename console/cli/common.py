@@ -11,8 +11,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from specdeck.console.cli.output import log
 from specdeck.engine.errors import SpecdeckError
+from specdeck.engine.metrics.exposition import LOOPBACK
 from specdeck.engine.paths import locations
 
 if TYPE_CHECKING:
@@ -23,6 +26,14 @@ INTERRUPTED = 130
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, a service manager, a terminal that was closed."""
+
+metrics_address_option = click.option(
+    "--metrics-address",
+    metavar="A",
+    default=LOOPBACK,
+    show_default=True,
+    help="The address for --metrics-port; 0.0.0.0 lets other machines read it.",
+)
 
 
 async def until_signal(

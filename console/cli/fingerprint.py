@@ -120,6 +120,7 @@ def verify(
     behaviour: bool | None,
     every: str | None,
     metrics_port: int | None,
+    metrics_address: str,
     metrics_file: Path | None,
     webhook_env: str | None,
     api_key_env: str | None,
@@ -161,7 +162,7 @@ def verify(
         return found
 
     pins = PinFile(places(to).found if expect is None else lambda: place, required=True)
-    exports = Exports(metrics_port, metrics_file, hook)
+    exports = Exports(metrics_port, metrics_file, hook, metrics_address)
     rounds = Round(look, Judge(pinned, place), exports, to.url, pins)
     return asyncio.run(again(rounds, pause_s, as_json=as_json))
 

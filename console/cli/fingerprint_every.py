@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from specdeck.console.cli.common import metrics_address_option
 from specdeck.console.cli.fingerprint_words import compared_lines
 from specdeck.console.cli.talk import emit, say
 from specdeck.engine.errors import EngineError, SpecdeckError, UsageError
+from specdeck.engine.metrics.exposition import LOOPBACK
 from specdeck.engine.text import parse_duration
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ class Exports:
     port: int | None = None
     file: Path | None = None
     webhook: Webhook | None = None
+    address: str = LOOPBACK
+    """What `port` is bound on."""
 
     def gauges(self, url: str) -> Gauges | None:
         """Gauges that are served already; None where nobody wants them."""
@@ -39,7 +43,7 @@ class Exports:
 
         found = Gauges(url)
         if self.port is not None:
-            found.serve(self.port)
+            found.serve(self.port, self.address)
         return found
 
 
@@ -149,11 +153,12 @@ def seconds(every: str | None) -> float | None:
 
 
 def exports_options(command: Any) -> Any:
-    """`--every`, `--metrics-port`, `--metrics-file`."""
+    """`--every`, `--metrics-port`, `--metrics-address`, `--metrics-file`."""
     for option in (
         click.option("--every", metavar="T", help="Verify again and again, such as every 60s."),
         click.option("--metrics-port", type=click.IntRange(1, 65535), metavar="P",
                      help="Show a Prometheus the outcome, with --every."),
+        metrics_address_option,
         click.option("--metrics-file", type=click.Path(path_type=Path, dir_okay=False),
                      metavar="F", help="Write it for node_exporter's textfile collector."),
     ):  # fmt: skip

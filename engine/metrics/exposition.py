@@ -10,6 +10,9 @@ from specdeck.engine.errors import UsageError
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
+LOOPBACK = "127.0.0.1"
+"""Other machines do not reach it: who wants them to says so."""
+
 
 class Exposition:
     """A registry of its own, served to a Prometheus or written for node_exporter."""
@@ -19,18 +22,19 @@ class Exposition:
 
         self.registry: CollectorRegistry = CollectorRegistry()
 
-    def serve(self, port: int) -> None:
-        """Answers a Prometheus on `port`, on every address, for as long as the process runs.
+    def serve(self, port: int, address: str = LOOPBACK) -> None:
+        """Answers a Prometheus on `port` of one address for as long as the process runs.
 
-        Raises UsageError for a port that cannot be had.
+        Raises UsageError for a port that cannot be bound.
         """
         from prometheus_client import start_http_server
 
         try:
-            start_http_server(port, registry=self.registry)
+            start_http_server(port, addr=address, registry=self.registry)
         except OSError as error:
             raise UsageError(
-                f"port {port} cannot be had: {error.strerror}", remedy="choose another"
+                f"cannot bind port {port} of {address}: {error.strerror}",
+                remedy="check --metrics-port and --metrics-address",
             ) from error
 
     def write(self, path: Path) -> None:
