@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Sequence,
+)
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,18 +24,18 @@ from textual.driver import Driver
 from textual.screen import Screen
 
 from specdeck.console import keys, theme
-from specdeck.console.footer import footer
+from specdeck.console.context import ConsoleContext
 from specdeck.console.screens.dialog import Choice, Dialog
+from specdeck.console.screens.engine_screen import DetailScreen
 from specdeck.console.screens.live import LiveScreen
-from specdeck.console.screens.steering import Desk
 from specdeck.console.settings import Settings
-from specdeck.console.widgets.cells import Row
+from specdeck.console.state.controller import Controller, Load, Task
 from specdeck.console.widgets.format import LocalTime
 
 if TYPE_CHECKING:
     from specdeck.console.bench import Bench
-    from specdeck.console.load import Load
     from specdeck.console.screens.startup import StartupScreen
+    from specdeck.console.state.fingerprint_follower import FingerprintFollower
     from specdeck.engine.client.attach import MonitoredEngine
     from specdeck.engine.errors import SpecdeckError
     from specdeck.engine.fingerprint.book import Book
@@ -45,6 +53,29 @@ def _folders() -> Iterable[Path]:
     from specdeck.console import pictures
 
     return pictures.folders()
+
+
+def _follow_names(controller: Controller, book: Book) -> FingerprintFollower:
+    from specdeck.console.state.fingerprint_follower import FingerprintFollower
+
+    follower = FingerprintFollower(controller, book)
+    controller.add_reader(follower.on_reading)
+    return follower
+
+
+def _find_screen(name: str) -> type[DetailScreen]:
+    """The screen that a key names; imported when it is first opened."""
+    if name == "divergence":
+        from specdeck.console.screens.divergence import DivergenceScreen
+
+        return DivergenceScreen
+    if name == "fingerprint":
+        from specdeck.console.screens.fingerprint import FingerprintScreen
+
+        return FingerprintScreen
+    from specdeck.console.screens.tuning import TuningScreen
+
+    return TuningScreen
 
 
 class Console(App[str]):
@@ -73,6 +104,8 @@ class Console(App[str]):
         bench: Bench | None = None,
         themes: Sequence[Path] = (),
         clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         local: LocalTime = time.localtime,
         folders: Callable[[], Iterable[Path]] | None = None,
         driver_class: type[Driver] | None = None,
@@ -88,31 +121,42 @@ class Console(App[str]):
         """
         super().__init__(driver_class=driver_class)
         self.settings = settings or Settings()
-        self.folders = folders or _folders
         self.owned = owned
         self.progress = progress
         self.failure: SpecdeckError | None = None
         """What the start raised."""
-        self.keys = keys.available(engines=len(engines) > 1, load=load is not None)
-        self.desk = Desk(
-            tuple(engines),
-            owned=owned,
-            interval=self.settings.interval,
+        keymap = self.settings.keymap
+        self.controller = Controller(
+            engines,
+            spawn=self._spawn,
             who=who,
+            interval=self.settings.interval,
             on_change=on_change,
             load=load,
+            key_label=lambda name: keys.spelt(name, keymap),
+            clock=clock,
+            steady=steady,
+            sleep=sleep,
+        )
+        self.context = ConsoleContext(
+            owned=owned,
             clock=clock,
             local=local,
-            footer=lambda width, armed: self.footer("live", width, armed=armed),
-            keymap=self.settings.keymap,
+            keys=keys.available(engines=len(engines) > 1, load=load is not None),
+            keymap=keymap,
+            folders=folders or _folders,
             bench=bench,
             book=book,
+            names=None if book is None else _follow_names(self.controller, book),
         )
         found = theme.load(theme.SHIPPED, *themes)
         self.theme_names = tuple(one.name for one in found.themes)
         self.broken_themes = found.broken
         for one in found.themes:
             self.register_theme(one)
+
+    def _spawn(self, work: Coroutine[Any, Any, None], group: str) -> Task:
+        return self.run_worker(work, group=group)
 
     def get_driver_class(self) -> type[Driver]:
         """The driver that leaves out unchanged cells, unless another one was asked for."""
@@ -127,11 +171,11 @@ class Console(App[str]):
     def get_default_screen(self) -> Screen[None]:
         """The start-up screen while the engine starts, else the live screen."""
         if self.progress is None:
-            return LiveScreen(self.desk)
+            return LiveScreen(self.controller, self.context)
         from specdeck.console.screens.startup import StartupScreen
 
-        line = self.footer("start", self.size.width)
-        return StartupScreen(self.desk.engines[0].name, self.progress, line)
+        line = self.context.footer("start", self.size.width)
+        return StartupScreen(self.controller.engine.name, self.progress, line)
 
     def on_load(self) -> None:
         """Take the theme before there is anything to paint a second time."""
@@ -148,7 +192,7 @@ class Console(App[str]):
 
     def on_startup_screen_ready(self) -> None:
         """The engine answers: fly it."""
-        self.push_screen(LiveScreen(self.desk))
+        self.push_screen(LiveScreen(self.controller, self.context))
 
     def on_startup_screen_raised(self, message: StartupScreen.Raised) -> None:
         """Keep the error for whoever opened the console."""
@@ -175,7 +219,9 @@ class Console(App[str]):
         from specdeck.console import pictures
 
         try:
-            path = pictures.save(lambda to: self.save_screenshot(path=str(to)), self.folders())
+            path = pictures.save(
+                lambda to: self.save_screenshot(path=str(to)), self.context.folders()
+            )
         except OSError as error:
             self.notify(f"not saved: {error}", severity="error", markup=False)
         else:
@@ -187,14 +233,25 @@ class Console(App[str]):
         signal.raise_signal(signal.SIGWINCH)
         self.screen.refresh(repaint=True, layout=True)
 
-    def footer(self, place: keys.Place, width: int, *, armed: bool = False) -> Row:
-        """The footer of a screen that is so wide."""
-        return footer(place, self.keys, self.settings.keymap, width, armed=armed)
+    def action_open_screen(self, name: str) -> None:
+        """Look at the engine in another way, in the place of whatever lies over the live screen."""
+        wanted = _find_screen(name)
+        while isinstance(self.screen, DetailScreen) and isinstance(
+            self.screen_stack[-2], DetailScreen
+        ):
+            self.screen.leave()
+        if isinstance(self.screen, wanted):
+            return
+        found = wanted(self.controller, self.context)
+        if isinstance(self.screen, DetailScreen):
+            self.switch_screen(found)
+        else:
+            self.push_screen(found)
 
     def keys_on(self, screen: Screen[Any]) -> tuple[keys.Key, ...]:
         """The keys that mean something on a screen."""
         place: keys.Place = getattr(screen, "PLACE", "start")
-        return keys.of(place, self.keys)
+        return keys.of(place, self.context.keys)
 
     async def run_key(self, action: str) -> None:
         """Run an action of the key table."""
@@ -212,7 +269,7 @@ class Console(App[str]):
         if not self.owned or self.screen.has_class("-failed"):
             self.exit()
             return
-        choice = await self.push_screen_wait(_quit_dialog(self.desk.engines[0]))
+        choice = await self.push_screen_wait(_quit_dialog(self.controller.engines[0]))
         if choice:
             self.exit(choice)
 

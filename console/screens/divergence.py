@@ -10,9 +10,10 @@ from textual.containers import Horizontal, Vertical
 
 from specdeck.console import keys
 from specdeck.console.bench import Results
+from specdeck.console.context import ConsoleContext
 from specdeck.console.screens.divergence_race import RacingScreen
 from specdeck.console.screens.divergence_writing import Writing
-from specdeck.console.screens.steering import SteeringScreen
+from specdeck.console.state.controller import Controller
 from specdeck.console.view import divergence as view
 from specdeck.console.view.divergence import Split
 from specdeck.console.widgets.charts import Candidates
@@ -38,8 +39,8 @@ class DivergenceScreen(RacingScreen, Writing):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal"), (110, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium"), (34, "-tall")]
 
-    def __init__(self, live: SteeringScreen) -> None:
-        super().__init__(live)
+    def __init__(self, controller: Controller, context: ConsoleContext) -> None:
+        super().__init__(controller, context)
         self.found: PromptSet | None = None
         """The set that the prompt is of."""
 
@@ -72,8 +73,8 @@ class DivergenceScreen(RacingScreen, Writing):
         prompt, found = session.prompt, self.found
         count = found.count if found is not None and not session.typed else None
         source = "typed" if session.typed else session.source.rpartition("/")[2]
-        name = self.live.engine.name
-        footer = self.console.footer("check", self.size.width)
+        name = self.controller.engine.name
+        footer = self.context.footer("check", self.size.width)
         with self.app.batch_update():
             self.query_one("#footer", Line).row = footer
             self.query_one("#identity", Line).row = view.identity(name, split, self.reference)
@@ -86,7 +87,7 @@ class DivergenceScreen(RacingScreen, Writing):
                 bars.bars = view.candidates(split, arm)
                 bars.display = bool(bars.bars)
             self.query_one("#findings", Flow).rows = view.findings(
-                split, self.spelt, elsewhere=self.live.desk.bench is not None
+                split, self.spelt, elsewhere=self.context.bench is not None
             )
 
     def on_resize(self) -> None:
@@ -180,7 +181,7 @@ class DivergenceScreen(RacingScreen, Writing):
     def _results(self, wanted: PromptSet | None, *, replay: bool) -> None:
         from specdeck.console.screens.divergence_results import ResultsScreen
 
-        if self.live.desk.bench is not None:
+        if self.context.bench is not None:
             self.app.push_screen(ResultsScreen(self, wanted, replay=replay), self._opened)
 
     def _opened(self, picked: Any) -> None:

@@ -10,8 +10,9 @@ from textual import work
 from textual.timer import Timer
 
 from specdeck.console.bench import Bench, Session, Wishes
-from specdeck.console.screens.over import OverScreen
-from specdeck.console.screens.steering import SteeringScreen
+from specdeck.console.context import ConsoleContext
+from specdeck.console.screens.engine_screen import DetailScreen
+from specdeck.console.state.controller import Controller
 from specdeck.console.view.divergence import Split
 from specdeck.engine.divergence.near_tie import Calibration
 from specdeck.engine.divergence.race import Event, Judged, Parted, Said, race
@@ -24,14 +25,14 @@ REDRAW_S = 0.1
 """Between two pictures of a stream: a link is slow, and so are eyes."""
 
 
-class RacingScreen(OverScreen):
+class RacingScreen(DetailScreen):
     """Has both arms, and what they have said so far."""
 
     case: dict[str, Any] | None = None
     """The outcome on the screen, as JSON has it."""
 
-    def __init__(self, live: SteeringScreen) -> None:
-        super().__init__(live)
+    def __init__(self, controller: Controller, context: ConsoleContext) -> None:
+        super().__init__(controller, context)
         self.split = Split()
         self._ticking: Timer | None = None
         self._alone = Session()
@@ -44,17 +45,17 @@ class RacingScreen(OverScreen):
     @property
     def bench(self) -> Bench:
         """Where labs come from; raises Unsupported where there is none."""
-        found = self.live.desk.bench
+        found = self.context.bench
         if found is None:
             what = "a recording" if self.track.recorded else "no live engine"
-            why = f"{self.live.engine.name} is {what}: it cannot be asked"
+            why = f"{self.controller.engine.name} is {what}: it cannot be asked"
             raise Unsupported(why, remedy="attach to one: `specdeck attach URL`")
         return found
 
     @property
     def session(self) -> Session:
         """What was chosen in this session."""
-        found = self.live.desk.bench
+        found = self.context.bench
         return self._alone if found is None else found.session
 
     @property
@@ -66,12 +67,14 @@ class RacingScreen(OverScreen):
     def reference(self) -> str | None:
         """The other engine; None where the reference would be the engine itself."""
         wanted = self.wishes.reference
-        return None if wanted == self.live.engine.url else wanted
+        return None if wanted == self.controller.engine.url else wanted
 
     @asynccontextmanager
     async def lab(self) -> AsyncIterator[Lab]:
         """Both arms, with their facts on the screen."""
-        async with self.bench.labs(self.live.engine, self.reference, self.wishes.plan()) as lab:
+        async with self.bench.labs(
+            self.controller.engine, self.reference, self.wishes.plan()
+        ) as lab:
             self.split.arms, self.split.problem = lab.arms, None
             yield lab
 

@@ -13,7 +13,7 @@ from textual.widgets import OptionList
 from specdeck.console import keys
 from specdeck.console.bench import Bench, Results
 from specdeck.console.screens.divergence_writing import Writing
-from specdeck.console.screens.over import OverScreen, screen
+from specdeck.console.screens.engine_screen import DetailScreen
 from specdeck.console.view import divergence as split_view
 from specdeck.console.view import divergence_results as view
 from specdeck.console.widgets.charts import ProgressBar
@@ -33,7 +33,7 @@ QUIET_S = 5.0
 """A run that has told of nothing for so long waits for an engine that is down."""
 
 
-class ResultsScreen(Writing, OverScreen):
+class ResultsScreen(Writing, DetailScreen):
     """Runs a check while it is open; returns a prompt to see side by side, its case and its set."""
 
     CSS_PATH = "divergence_results.tcss"
@@ -43,7 +43,7 @@ class ResultsScreen(Writing, OverScreen):
     VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium"), (30, "-tall")]
 
     def __init__(self, below: DivergenceScreen, wanted: PromptSet | None, *, replay: bool) -> None:
-        super().__init__(below.live)
+        super().__init__(below.controller, below.context)
         self.below = below
         self.wanted = wanted
         self.replay = replay
@@ -91,7 +91,7 @@ class ResultsScreen(Writing, OverScreen):
         return self.below.bench
 
     def _known(self) -> Results | None:
-        return self.bench.session.results.get(self.live.engine.url)
+        return self.bench.session.results.get(self.controller.engine.url)
 
     def results(self) -> Results | None:
         """The outcome on the screen."""
@@ -112,14 +112,14 @@ class ResultsScreen(Writing, OverScreen):
         """Bring the state onto the screen."""
         if not self.query("#footer"):  # a worker's last word may come after the widgets have gone
             return
-        footer = self.console.footer("results", self.size.width)
+        footer = self.context.footer("results", self.size.width)
         what = f"{self.below.wishes.replays} replays" if self.replay else "check"
         if self.wanted is None:
             what = "last results"
         with self.app.batch_update():
             self.query_one("#footer", Line).row = footer
             self.query_one("#identity", Line).row = split_view.identity(
-                self.live.engine.name, self.below.split, self.below.reference
+                self.controller.engine.name, self.below.split, self.below.reference
             )
             self.query_one("#progress", Line).row = view.progress_row(
                 self.progress,
@@ -161,7 +161,7 @@ class ResultsScreen(Writing, OverScreen):
                 self.runs = checks.recent()
         except SpecdeckError as error:
             self.problem = error.line()
-        local = self.live.desk.local
+        local = self.context.local
         rows = (view.earlier_heading(), *view.earlier(self.runs, local, self.spelt, self.now))
         self.query_one("#runs", Rows).rows = rows
         self.query_one("#runs").styles.height = len(rows)
@@ -177,8 +177,8 @@ class ResultsScreen(Writing, OverScreen):
 
     def _away(self) -> str | None:
         """What a check waits for."""
-        quiet = self.live.desk.clock() - self.heard > QUIET_S
-        if not (self.running and quiet) or self.live.tracks[self.live.selected].up is not False:
+        quiet = self.context.clock() - self.heard > QUIET_S
+        if not (self.running and quiet) or self.track.up is not False:
             return None
         seconds = self.below.wishes.plan().patience_s
         key = self.spelt("results.stop")
@@ -213,7 +213,7 @@ class ResultsScreen(Writing, OverScreen):
         self.show()
 
     def _said(self, event: Progress | Found) -> None:
-        self.heard = self.live.desk.clock()
+        self.heard = self.context.clock()
         if isinstance(event, Progress):
             self.progress = event
             self.show()
@@ -221,7 +221,7 @@ class ResultsScreen(Writing, OverScreen):
     def _ended(self, data: dict[str, Any]) -> None:
         assert self.wanted is not None
         results = Results(data, self.wanted, self.below.wishes, self.replay)
-        self.bench.session.results[self.live.engine.url] = results
+        self.bench.session.results[self.controller.engine.url] = results
         self._fill(results)
         self._remember()
 
@@ -242,7 +242,7 @@ class ResultsScreen(Writing, OverScreen):
             return
         self.check()
 
-    def action_back(self) -> None:
+    def leave(self) -> None:
         """Both arms again; a check that runs is stopped, and that is said."""
         if self.running and self.progress is not None:
             done = f"{self.progress.done} of {self.progress.of}"
@@ -251,15 +251,9 @@ class ResultsScreen(Writing, OverScreen):
             )
             text = f"at {done}, {kept}"
             self.below.split.note = ("stopped", text)
-            self.live.tell(f"check stopped {text}", "warn")
+            self.controller.tell(f"check stopped {text}", "warn")
         self.workers.cancel_group(self, "check")
         self.dismiss(None)
-
-    def action_over(self, name: str) -> None:
-        """Another screen in place of this one and the one below."""
-        self.action_back()
-        if screen(name) is not type(self.below):
-            self.below.call_later(self.below.action_over, name)
 
     def action_pane(self, by: int) -> None:
         """The next pane."""

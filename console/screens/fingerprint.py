@@ -38,12 +38,12 @@ class FingerprintScreen(FactsScreen):
 
     async def _choices(self) -> tuple[tuple[str, str], ...]:
         assert self.book is not None
-        desk, url = self.live.desk, self.flown.url
+        url = self.flown.url
         place = self.book.place(url)
         found = []
         if place.exists():
             found.append(("pin ", f"the pin  {place.name}"))
-        for number, engine in enumerate(desk.engines):
+        for number, engine in enumerate(self.controller.engines):
             if engine.url != url:
                 found.append((f"desk {number}", f"{engine.name}  {engine.url}"))
         try:
@@ -52,7 +52,9 @@ class FingerprintScreen(FactsScreen):
             self.say(error.line(), bad=True)
             moments = ()
         for one in moments:
-            found.append((f"moment {one.number}", view.moment(one, desk.local, desk.clock())))
+            found.append(
+                (f"moment {one.number}", view.moment(one, self.context.local, self.context.clock()))
+            )
         return (*found, ("none ", "nothing: facts alone"))
 
     async def _chosen(self, kind: str, value: str) -> Against | None:
@@ -61,7 +63,7 @@ class FingerprintScreen(FactsScreen):
             pinned = await self.book.pinned(self.flown.url)
             return None if pinned is None else Against("pin", pinned)
         if kind == "desk":
-            engine = self.live.desk.engines[int(value)]
+            engine = self.controller.engines[int(value)]
             return Against(engine.name, await self.book.look(engine.url, ask_own=True))
         if kind == "engine":
             return Against(value, await self.book.look(value, ask_own=True))
@@ -87,8 +89,8 @@ class FingerprintScreen(FactsScreen):
         except SpecdeckError as error:
             self.say(error.line(), bad=True)
             return
-        if self.live.names is not None:
-            self.live.names.pinned(seen, place)
+        if self.context.names is not None:
+            self.context.names.pinned(seen, place)
         self.against = Against("pin", seen)
         self.compare()
         self.say(f"pinned {seen.path} in {pictures.spelt(place, Path.home())}")
@@ -108,8 +110,8 @@ class FingerprintScreen(FactsScreen):
             self.say(error.line(), bad=True)
         else:
             self.took(seen)
-            if self.live.names is not None:
-                self.live.names.probed(seen)
+            if self.context.names is not None:
+                self.context.names.probed(seen)
         finally:
             self.probe = None
         self.paint()
@@ -127,14 +129,14 @@ class FingerprintScreen(FactsScreen):
             )
             return
         text, label = view.diff(found, self.against.label), self.flown.name.replace("/", "-")
-        name = f"specdeck-fingerprint-{label}-{int(self.live.desk.clock())}.diff".replace(":", "-")
+        name = f"specdeck-fingerprint-{label}-{int(self.context.clock())}.diff".replace(":", "-")
 
         def write(folder: Path) -> str:
             (folder / name).write_text(text, encoding="utf-8", errors="backslashreplace")
             return str(folder / name)
 
         try:
-            path = pictures.save(write, self.console.folders())
+            path = pictures.save(write, self.context.folders())
         except OSError as error:
             self.say(f"not saved: {error}", bad=True)
         else:

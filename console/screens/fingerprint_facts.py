@@ -14,8 +14,9 @@ from textual.widgets import Input
 from textual.worker import Worker
 
 from specdeck.console import keys, pictures
-from specdeck.console.screens.over import OverScreen
-from specdeck.console.screens.steering import SteeringScreen
+from specdeck.console.context import ConsoleContext
+from specdeck.console.screens.engine_screen import DetailScreen
+from specdeck.console.state.controller import Controller
 from specdeck.console.view import fingerprint as view
 from specdeck.console.view.fingerprint import Against
 from specdeck.console.view.fingerprint_list import Listing, moves
@@ -31,7 +32,7 @@ POLL_S = 1.0
 """Between two looks at an engine that reads its weights."""
 
 
-class FactsScreen(OverScreen):
+class FactsScreen(DetailScreen):
     """Follows one engine's fingerprint; what is done with it is a subclass's."""
 
     CSS_PATH = "fingerprint.tcss"
@@ -41,9 +42,9 @@ class FactsScreen(OverScreen):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium"), (34, "-tall")]
 
-    def __init__(self, live: SteeringScreen) -> None:
-        super().__init__(live)
-        self.flown = live.engine
+    def __init__(self, controller: Controller, context: ConsoleContext) -> None:
+        super().__init__(controller, context)
+        self.flown = controller.engine
         self.seen: Fingerprint | None = None
         self.error: SpecdeckError | None = None
         self.against: Against | None = None
@@ -84,11 +85,11 @@ class FactsScreen(OverScreen):
     @property
     def book(self) -> Book | None:
         """Fingerprints and pins; None in a console that was given none."""
-        return self.live.desk.book
+        return self.context.book
 
     def show(self) -> None:
         """Look again when the live screen's engine has another name."""
-        track = self.live.tracks[self.live.selected]
+        track = self.track
         if track.up is False and track.reading is not None:
             self.error = track.reading.error
         elif self.asked is not None:
@@ -193,7 +194,7 @@ class FactsScreen(OverScreen):
         if label == "pin" and self.book is not None:
             where = pictures.spelt(self.book.place(self.flown.url), Path.home())
         with self.app.batch_update():
-            self.query_one("#footer", Line).row = self.console.footer(
+            self.query_one("#footer", Line).row = self.context.footer(
                 "fingerprint", self.size.width
             )
             self.query_one("#title", Line).row = view.title(

@@ -10,12 +10,12 @@ from textual.containers import Horizontal, Vertical
 from textual.reactive import reactive
 
 from specdeck.console import keys
-from specdeck.console.screens.over import OverScreen, screen
-from specdeck.console.screens.piloting import PilotingScreen
-from specdeck.console.screens.steering import Desk
+from specdeck.console.context import ConsoleContext
+from specdeck.console.screens.engine_screen import SteeringScreen
+from specdeck.console.state.controller import Controller
+from specdeck.console.state.engine_state import Track
 from specdeck.console.view.live import Live, live
 from specdeck.console.view.series import Series
-from specdeck.console.view.track import Track
 from specdeck.console.widgets import format
 from specdeck.console.widgets.cells import Bar, Cell, Row, heading
 from specdeck.console.widgets.charts import Bars, Chart
@@ -25,7 +25,7 @@ _ONE_CHART: Final = ("", "-only-tokens", "-only-acceptance")
 """Classes that `m` goes through: both charts, one, the other."""
 
 
-class LiveScreen(PilotingScreen):
+class LiveScreen(SteeringScreen):
     """Watches and steers."""
 
     PLACE: ClassVar[keys.Place] = "live"
@@ -46,10 +46,10 @@ class LiveScreen(PilotingScreen):
     events: reactive[tuple[Row, ...]] = reactive((), repaint=False)
     compact: reactive[tuple[Row, ...]] = reactive((), repaint=False)
 
-    def __init__(self, desk: Desk) -> None:
-        super().__init__(desk)
-        self.frozen: Track | None = None
-        self.frozen_at = 0.0
+    def __init__(self, controller: Controller, context: ConsoleContext) -> None:
+        super().__init__(controller, context)
+        self.frozen: tuple[int, Track, float] | None = None
+        """The engine that is held still, as it was, and since when in Unix time."""
 
     def compose(self) -> ComposeResult:
         """Title, controls, charts, panels, events, keys."""
@@ -82,62 +82,58 @@ class LiveScreen(PilotingScreen):
         yield Line(id="footer")
 
     def on_mount(self) -> None:
-        """Name the panels and follow every engine."""
+        """Name the panels and have every engine followed."""
         self.query_one("#spec-heading", Line).row = heading("speculation")
         self.query_one("#events-heading", Line).row = heading("events")
         self.show()
-        for index in range(len(self.tracks)):
-            self.follow(index)
+        self.controller.start()
 
     def _moment(self, t: float) -> str:
-        return format.at(t, self.desk.local)
+        return format.at(t, self.context.local)
 
     def show(self) -> None:
         """Bring the selected engine's state onto the screen."""
-        track, frozen_for = self.tracks[self.selected], None
-        if self.frozen is not None:
-            track, frozen_for = self.frozen, self.desk.clock() - self.frozen_at
-        load = self.desk.load
-        profile = () if load is None else (Cell(f"load {load.profile}", "accent"),)
-        self.query_one("#traffic-heading", Line).row = heading("requests", *profile)
-        armed = self.desk.engines[self.selected].armed
+        controller, context = self.controller, self.context
+        track, frozen_for = controller.track, None
+        if self.frozen is not None and self.frozen[0] == controller.selected:
+            _, track, since = self.frozen
+            frozen_for = context.clock() - since
+        profile = () if controller.load is None else (_load(controller.load.profile),)
+        armed = controller.engine.armed
         view = live(
             track,
-            tuple(self.tracks),
-            self.selected,
+            tuple(controller.tracks),
+            controller.selected,
             armed=armed,
             frozen_for=frozen_for,
-            local=self.desk.local,
-            spelt=self.desk.spelt,
+            local=context.local,
+            spelt=context.key_label,
         )
         with self.app.batch_update():
-            self.query_one("#footer", Line).row = self.desk.footer(self.size.width, armed)
+            self.query_one("#traffic-heading", Line).row = heading("requests", *profile)
+            self.query_one("#footer", Line).row = context.footer(
+                "live", self.size.width, armed=armed
+            )
             self.set_class(track.up is False, "-down")
             self.set_class(len(view.positions) > 5, "-deep")
             for field in fields(Live):
                 setattr(self, field.name, getattr(view, field.name))
-        if isinstance(self.app.screen, OverScreen):
-            self.app.screen.show()
 
     def on_resize(self) -> None:
         """The footer names as many keys as there is room for."""
         self.show()
 
-    def action_over(self, name: str) -> None:
-        """Open a screen over this one."""
-        self.app.push_screen(screen(name)(self))
-
-    def action_sweep(self) -> None:
-        """Sweep k, with the curve in view."""
-        super().action_sweep()
-        if self.selected in self.sweepers and self.is_current:
-            self.action_over("tuning")
-
     def action_freeze(self) -> None:
         """Hold the view still, or let it go on."""
-        self.frozen = self.tracks[self.selected] if self.frozen is None else None
-        self.frozen_at = self.desk.clock()
+        controller = self.controller
+        frozen = (controller.selected, controller.track, self.context.clock())
+        self.frozen = frozen if self.frozen is None else None
         self.show()
+
+    def action_select(self, index: int) -> None:
+        """Show the engine at `index`, as it is at this moment."""
+        self.frozen = None
+        super().action_select(index)
 
     def action_maximise(self) -> None:
         """Both charts, the first alone, the second alone."""
@@ -147,11 +143,6 @@ class LiveScreen(PilotingScreen):
         if following:
             self.add_class(following)
 
-    def action_step(self, by: int) -> None:
-        """Show another engine."""
-        self.action_select((self.selected + by) % len(self.tracks))
 
-    def action_select(self, index: int) -> None:
-        """Show the engine at `index`."""
-        self.selected, self.frozen = index, None
-        self.show()
+def _load(profile: str) -> Cell:
+    return Cell(f"load {profile}", "accent")

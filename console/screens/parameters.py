@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from textual import work
 from textual.app import ComposeResult
@@ -11,14 +11,12 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Label, OptionList
 from textual.widgets.option_list import Option
 
+from specdeck.console.state.controller import Controller
+from specdeck.console.state.pending import Want
 from specdeck.console.view import parameters as view
-from specdeck.console.view.track import Track, Want
 from specdeck.console.view.tuning import untold, value
 from specdeck.engine.control.protocol import Value
 from specdeck.engine.control.tuning import Parameter
-
-if TYPE_CHECKING:
-    from specdeck.console.screens.piloting import PilotingScreen
 
 _LOOK_S = 1.0
 
@@ -29,12 +27,13 @@ class ParametersScreen(ModalScreen[None]):
     CSS_PATH = "trial.tcss"
     BINDINGS = [("escape,p,q", "dismiss", "Close"), ("z", "undo", "Undo")]
 
-    def __init__(self, live: PilotingScreen) -> None:
+    def __init__(self, controller: Controller) -> None:
         super().__init__()
-        self.live = live
-        self.shown: tuple[Parameter, ...] = ()
-        self.seen = len(self._track.events)
+        self.controller = controller
+        self.listed: tuple[Parameter, ...] = ()
+        self.before = controller.track.events
         """Events that were there before this screen."""
+        self._unsubscribe: Callable[[], None] = lambda: None
 
     def compose(self) -> ComposeResult:
         """The list, and what the engine said last."""
@@ -46,54 +45,53 @@ class ParametersScreen(ModalScreen[None]):
 
     def on_mount(self) -> None:
         """Fill the list, and go on looking."""
+        self._unsubscribe = self.controller.subscribe(self.show)
         self.show()
         self.set_interval(_LOOK_S, self.look)
 
+    def on_unmount(self) -> None:
+        """Look no more."""
+        self._unsubscribe()
+
     def on_resize(self) -> None:
         """Lines are cut to the width."""
-        self.shown = ()
+        self.listed = ()
         self.show()
 
     def look(self) -> None:
-        """Ask anew, and show what the last answer was."""
-        self.live.look(self.live.selected)
-        self.show()
-
-    @property
-    def _track(self) -> Track:
-        return self.live.tracks[self.live.selected]
+        """Ask the engine for them again."""
+        self.controller.look(self.controller.selected)
 
     def show(self) -> None:
         """The list as the engine has it, and the last word on a change."""
-        tuning = self._track.tuning
-        found = tuning.parameters if tuning is not None else ()
-        listed = self.query_one(OptionList)
-        if found != self.shown:
-            self.shown, at = found, listed.highlighted
-            width = max(30, listed.size.width - 2)
-            listed.clear_options()
+        track = self.controller.track
+        found = track.tuning.parameters if track.tuning is not None else ()
+        options = self.query_one(OptionList)
+        if found != self.listed:
+            self.listed, at = found, options.highlighted
+            width = max(30, options.size.width - 2)
+            options.clear_options()
             names = max((len(one.name) for one in found), default=0)
-            listed.add_options([Option(view.label(one, width, names)) for one in found])
-            listed.highlighted = at if at is not None and at < len(found) else 0
+            options.add_options([Option(view.label(one, width, names)) for one in found])
+            options.highlighted = at if at is not None and at < len(found) else 0
         said = self.query_one("#refusal", Label)
         if not found:
-            said.update(" ".join(cell.text for row in untold(self._track) for cell in row.left))
-        elif len(self._track.events) > self.seen:
-            said.update(self._track.events[-1].text)
+            said.update(" ".join(cell.text for row in untold(track) for cell in row.left))
+        elif track.events != self.before:
+            said.update(track.events[-1].text)
 
     def action_undo(self) -> None:
         """Take the last change back."""
-        self.live.action_undo()
-        self.show()
+        self.controller.undo()
 
     @work(exclusive=True)
     async def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Edit one."""
-        parameter = self.shown[event.option_index]
+        parameter = self.listed[event.option_index]
         found = await self.app.push_screen_wait(ValueDialog(parameter))
         if found is not None:
-            self.live.wish(Want(parameters=((parameter.name, found),), reason="parameters"))
-        self.show()
+            want = Want(parameters=((parameter.name, found),), reason="parameters")
+            self.controller.wish(want)
 
 
 class ValueDialog(ModalScreen[Value | None]):

@@ -9,7 +9,8 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
-from specdeck.console.view.track import Track, Want
+from specdeck.console.state.engine_state import Track
+from specdeck.console.state.pending import Want
 from specdeck.engine.control.protocol import MODES, POLICIES
 
 _USUAL_S, _MOST_S = 60.0, 3600.0

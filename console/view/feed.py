@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from specdeck.console.state.engine_state import Track
 from specdeck.console.view import figures, panels
-from specdeck.console.view.track import Track
 from specdeck.console.widgets.cells import Cell, Row, fact, fade_row
 from specdeck.console.widgets.format import LocalTime, Spelt, at
 

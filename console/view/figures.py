@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from specdeck.console.state.engine_state import Track
 from specdeck.console.view.fingerprint_badge import names
-from specdeck.console.view.track import Track
 from specdeck.console.widgets.cells import BLANK, Bar, Cell, Row, Tone, fact, join_cells
 from specdeck.console.widgets.format import (
     DASH,
@@ -61,9 +61,9 @@ def speculation(track: Track) -> tuple[Row, ...]:
 
 def _names(track: Track, path: str | None, tone: Tone) -> Row:
     """All three names, or the path's alone where nobody looked behind it."""
-    if track.named is None:
+    if track.names is None:
         return fact("fingerprint", _cell(shorten(path, 13), tone))
-    return names(track.named, path, live=track.up is True)
+    return names(track.names, path, live=track.up is True)
 
 
 def traffic(track: Track) -> tuple[Row, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from specdeck.console.view.track import Track
+from specdeck.console.state.engine_state import Track
 from specdeck.console.widgets.cells import BLANK, Cell, Cells, Row, Tone, join_cells
 from specdeck.console.widgets.format import LocalTime, Spelt, at, oneline, percent
 from specdeck.engine.errors import SpecdeckError

@@ -2,43 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
+from specdeck.console.state.fingerprint_names import FingerprintNames
 from specdeck.console.widgets.cells import BLANK, Cell, Cells, Row, Tone
-
-if TYPE_CHECKING:
-    from specdeck.engine.fingerprint.drift import Sight
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """An engine's names as they were last looked at."""
-
-    build: str
-    path: str
-    behaviour: str | None = None
-    """None while the probe set was not asked of this path."""
-    reading: str | None = None
-    """How far the engine is with reading its weights; None when it is done."""
-    pinned: bool = False
-    """Whether there is a pin to differ from."""
-    differs: str | None = None
-    """The layer that differs from its pin, the lowest one; None when none does."""
-
-
-def named(sight: Sight, old: Named | None) -> Named:
-    """What the live screen keeps of a look."""
-    seen, found = sight.seen, sight.comparison
-    behaviour = seen.names["behaviour"]
-    if behaviour is None and old is not None and old.path == seen.path:
-        behaviour = old.behaviour
-    differs = None
-    if found is not None and not found.same:
-        moved = (layer for layer in ("build", "path", "behaviour") if found.layers[layer])
-        differs = next(moved, "path")
-    reading = None if seen.progress.finished else seen.progress.line()
-    return Named(seen.build, seen.path, behaviour, reading, found is not None, differs)
 
 
 def digits(name: str | None, count: int) -> str:
@@ -53,10 +18,11 @@ def digits(name: str | None, count: int) -> str:
     return bare[: count + (2 if "~" in bare[:2] else 1)]
 
 
-def names(found: Named, path: str | None, *, live: bool) -> Row:
+def names(found: FingerprintNames, path: str | None, *, live: bool) -> Row:
     """All three in a line; `path` is the engine's latest word, which moves before the others.
 
-    >>> row = names(Named("sd1:b0123456789abcdef", "sd1:p0123456789abcdef"), None, live=True)
+    >>> found = FingerprintNames("sd1:b0123456789abcdef", "sd1:p0123456789abcdef")
+    >>> row = names(found, None, live=True)
     >>> [cell.text for cell in row.right]
     ['b01234567', ' ', 'p01234567', ' ', 'x–']
     """
@@ -64,7 +30,7 @@ def names(found: Named, path: str | None, *, live: bool) -> Row:
     return Row((Cell("sd1:", "muted"),), right, shorter=tuple(shorter))
 
 
-def _names(found: Named, path: str, count: int, live: bool) -> Cells:
+def _names(found: FingerprintNames, path: str, count: int, live: bool) -> Cells:
     layers = (("build", found.build), ("path", path), ("behaviour", found.behaviour))
     cells: list[Cell] = []
     for layer, name in layers:
@@ -78,12 +44,12 @@ def _names(found: Named, path: str, count: int, live: bool) -> Cells:
     return tuple(cells)
 
 
-def badge(found: Named | None) -> Cells:
+def badge(found: FingerprintNames | None) -> Cells:
     """What stands beside up and armed while a name differs from its pin.
 
-    >>> badge(Named("b", "p", pinned=True, differs="path"))[0].text
+    >>> badge(FingerprintNames("b", "p", pinned=True, differs="path"))[0].text
     '≠ pin: path'
     """
     if found is None or found.differs is None:
         return ()
-    return (Cell(f"≠ pin: {found.differs}", "bad", "screen.over('fingerprint')"), Cell("  "))
+    return (Cell(f"≠ pin: {found.differs}", "bad", "app.open_screen('fingerprint')"), Cell("  "))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from specdeck.console.state.engine_state import Track
 from specdeck.console.view import feed, figures, panels, series
 from specdeck.console.view.series import EMPTY, Series
-from specdeck.console.view.track import Track
 from specdeck.console.widgets.cells import NOTHING, Bar, Row, fade_row
 from specdeck.console.widgets.format import LocalTime, Spelt
 

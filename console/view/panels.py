@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from specdeck.console.state.engine_state import Track
 from specdeck.console.view.fingerprint_badge import badge
-from specdeck.console.view.track import Track
 from specdeck.console.widgets.cells import BLANK, Cell, Cells, Row, Tone, fade, fade_row, join_cells
 from specdeck.console.widgets.format import LocalTime, Spelt, at, duration, oneline
 from specdeck.engine.control.protocol import EngineState
@@ -23,7 +23,7 @@ _LIGHT: dict[bool | None, Cell] = {
 
 def title(track: Track, *, armed: bool) -> Row:
     """Engine, model and method; up or down; armed or read-only."""
-    right = (*badge(track.named), _LIGHT[track.up], Cell("  "), _armed(armed), Cell(" "))
+    right = (*badge(track.names), _LIGHT[track.up], Cell("  "), _armed(armed), Cell(" "))
     return Row((Cell(" specdeck  ", "accent"), *_identity(track)), right)
 
 
@@ -58,7 +58,7 @@ def strip(tracks: tuple[Track, ...], selected: int, spelt: Spelt) -> Row:
         tone: Tone = "strong" if index == selected else "muted"
         name = f"[{track.name}]" if index == selected else f" {track.name} "
         cells += [Cell(light.text[0], light.tone), Cell(name, tone, f"screen.select({index})")]
-        drifted = track.named is not None and track.named.differs is not None
+        drifted = track.names is not None and track.names.differs is not None
         cells.append(Cell("≠ ", "bad") if drifted else Cell(" "))
     return Row(tuple(cells), (Cell(f"{spelt('engine.next')} next ", "muted"),))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from specdeck.console.state.engine_state import Track
 from specdeck.console.view import figures
-from specdeck.console.view.track import Track
 from specdeck.console.widgets.cells import BLANK, Cell
 
 

@@ -2,50 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from specdeck.console.state.sweep_run import SweepRun, describe_optimum
 from specdeck.console.view.tuning_curve import Measured, Swept
 from specdeck.console.widgets.cells import Cell, Row
 from specdeck.console.widgets.format import LocalTime, Spelt, at, duration
-from specdeck.engine.sweep.analysis import schedule_line
 
 if TYPE_CHECKING:  # what a sweep needs is not for the first paint
-    from specdeck.engine.sweep.analysis import Analysis
     from specdeck.engine.sweep.runner import Progress
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A sweep at one moment."""
-
-    outcome: Analysis
-    progress: Progress | None = None
-    """None before it began to look."""
-    ended: float | None = None
-    """Unix time; None while it goes on."""
-    stopped: str | None = None
-    """Why it is not whole."""
-    schedule: list[list[int]] | None = None
-    """k by batch size, when it has ended."""
-
-
-def swept(run: Run | None, local: LocalTime, spelt: Spelt) -> Swept | None:
+def swept(run: SweepRun | None, local: LocalTime, spelt: Spelt) -> Swept | None:
     """What the curve shows of it; None where it measured nothing and has ended."""
-    if run is None or (run.ended is not None and not run.outcome.curve):
+    if run is None:
+        return None
+    analysis = None if run.outcome is None else run.outcome.analysis
+    if run.ended is not None and (analysis is None or not analysis.curve):
         return None
     points = {
         point.k: Measured(
             point.tokens_per_second.value, point.seconds_per_token.value * 1e3,
             point.tokens_per_second.low, point.tokens_per_second.high,
         )
-        for point in run.outcome.curve
+        for point in (analysis.curve if analysis else ())
     }  # fmt: skip
-    best = run.outcome.optimum
+    best = analysis.optimum if analysis else None
     title = "sweep under way" if run.ended is None else f"sweep of {at(run.ended, local)}"
     return Swept(
         points,
-        run.outcome.batch,
+        analysis.batch if analysis else None,
         best.k if best else None,
         best.tied if best else (),
         title,
@@ -53,15 +39,15 @@ def swept(run: Run | None, local: LocalTime, spelt: Spelt) -> Swept | None:
     )
 
 
-def words(run: Run, *, stop: str) -> Row:
+def words(run: SweepRun, *, stop: str) -> Row:
     """How far it is and the key that stops it, or the verdict."""
     if run.ended is None:
         return Row(
             (Cell(f" {status(run.progress)}", "accent"),), (Cell(f"{stop} stops it ", "muted"),)
         )
-    if run.stopped is not None:
+    if run.stopped is not None or run.outcome is None:
         return Row((Cell(f" sweep stopped: {run.stopped}", "warn"),))
-    return Row((Cell(f" {verdict(run.outcome)}", "good"),))
+    return Row((Cell(f" {describe_optimum(run.outcome.analysis)}", "good"),))
 
 
 def status(progress: Progress | None) -> str:
@@ -78,24 +64,3 @@ def status(progress: Progress | None) -> str:
         f"sweep: {progress.done} of {progress.of} visits{where}, "
         f"{duration(progress.seconds_left)} left"
     )
-
-
-def verdict(outcome: Analysis) -> str:
-    """The optimum and what cannot be told from it."""
-    best = outcome.optimum
-    if best is None:
-        return "no optimum: two rounds were not completed"
-    text = f"best k {best.k}"
-    if best.tied:
-        text += f", tied with {', '.join(map(str, best.tied))}"
-    if best.over_target_only is not None:
-        text += f": {best.over_target_only} over target-only"
-    return text
-
-
-def told(run: Run) -> str:
-    """The end of a sweep as an event."""
-    if run.stopped is not None:
-        return f"sweep stopped: {run.stopped}"
-    text = f"sweep: {verdict(run.outcome)}"
-    return f"{text}; schedule {schedule_line(run.schedule)}" if run.schedule else text

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from specdeck.console.view.track import KEY, Event, Track
+from specdeck.console.state.engine_state import Event, Track
+from specdeck.console.state.pending import KEY
+from specdeck.console.state.trials import describe_trial
 from specdeck.console.widgets.cells import Cell, Cells, Row, Tone
 from specdeck.console.widgets.format import LocalTime, Spelt, at, duration, number, oneline
 from specdeck.engine.control.tuning import (
     BreakerTuning,
-    Comparison,
     Exact,
-    Interval,
     KChange,
     Ledger,
     Parameter,
     Saved,
-    TrialTuning,
     Tuning,
 )
 
@@ -40,7 +39,7 @@ def status(track: Track, spelt: Spelt) -> tuple[Row, ...]:
     if breaker.alarm:
         rows.append(_said("alarm", oneline(breaker.alarm), "bad"))
     if tuning.trial is not None:
-        rows.append(_said("trial", *trial(tuning.trial)))
+        rows.append(_said("trial", *describe_trial(tuning.trial)))
     rows.append(_said("saved", *_ledger(tuning.ledger)))
     if tuning.reason and tuning.reason != KEY:
         rows.append(_said("why", oneline(tuning.reason)))
@@ -112,58 +111,6 @@ def breaker_line(breaker: BreakerTuning, *, reset: str) -> str:
             last = f", last: {oneline(breaker.reason)}" if breaker.reason else ""
             parts.append(f"opened {breaker.opened}×{last}")
     return "; ".join(parts)
-
-
-def trial(found: TrialTuning) -> tuple[str, Tone]:
-    """A trial on one line, and whether that is good news.
-
-    >>> one = TrialTuning("changed", "ann", {"k": 5}, {"k": 3}, 60.0, 0.0, 41.2, 12.0)
-    >>> trial(one)[0]
-    'k 5 → 3: measuring it, 41 s of work left; taken back in 12 s unless renewed'
-    """
-    what = knobs(found)
-    if not found.over:
-        doing = "measuring what was before" if found.state == "baseline" else "measuring it"
-        left = (
-            "" if found.seconds_left is None else f", {duration(found.seconds_left)} of work left"
-        )
-        lease = found.lease_left_s
-        back = "" if lease is None else f"; taken back in {duration(lease)} unless renewed"
-        return f"{what}: {doing}{left}{back}", "accent"
-    tone: Tone = "good" if found.state == "kept" else "warn"
-    ended = "never made" if found.state == "abandoned" else found.state
-    if found.comparison is not None:
-        return f"{what} {ended}: {compared(found.comparison)}", tone
-    return f"{what} {ended}: {oneline(found.reason or 'no reason given')}", tone
-
-
-def knobs(found: TrialTuning) -> str:
-    """What is tried.
-
-    >>> knobs(TrialTuning("kept", "ann", {"k": 5}, {"k": 3, "policy": "fixed"}, 60.0, 0.0))
-    'k 5 → 3, policy fixed'
-    """
-    return ", ".join(
-        f"{name} {found.before[name]} → {value}" if name in found.before else f"{name} {value}"
-        for name, value in found.after.items()
-    )
-
-
-def compared(found: Comparison) -> str:
-    """A comparison with its intervals.
-
-    >>> compared(Comparison("better", Interval(0.07, 0.02, 0.12), Interval(-0.06, -0.1, -0.02)))
-    'better: tokens/s +7.0 % (+2.0 to +12.0), ms/token -6.0 % (-10.0 to -2.0)'
-    """
-    return (
-        f"{found.verdict}: tokens/s {_change(found.tokens_per_second)}, "
-        f"ms/token {_change(found.ms_per_token)}"
-    )
-
-
-def _change(found: Interval) -> str:
-    value, low, high = (each * 100 for each in (found.value, found.low, found.high))
-    return f"{value:+.1f} % ({low:+.1f} to {high:+.1f})"
 
 
 def _ledger(ledger: Ledger) -> tuple[str, Tone]:

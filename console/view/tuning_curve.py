@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from specdeck.console.view.track import Track
+from specdeck.console.state.engine_state import Track
 from specdeck.console.widgets.cells import NOTHING, Cell, Cells, Row, Tone, heading
 from specdeck.console.widgets.format import DASH, Spelt, number, percent
 from specdeck.engine.control.tuning import CurvePoint, Outlook, Tuning

@@ -37,7 +37,7 @@ def live(app: App[str]) -> LiveScreen:
 
 def said(app: App[str], index: int = 0) -> list[str]:
     """What an engine's events say."""
-    return [event.text for event in live(app).tracks[index].events]
+    return [event.text for event in live(app).controller.tracks[index].events]
 
 
 def text(app: App[str], name: str) -> str:
@@ -253,18 +253,16 @@ async def test_a_failure_in_our_own_code_leaves_nothing_asked_for_ever(
     engine = kit.engine(kit.run(3))
     monkeypatch.setattr(engine, "change", broken)
     app = console(engine)
-    asking: list[set[int]] = []
 
     async def press() -> None:
         async with app.run_test() as pilot:
             await settled(pilot)
-            asking.append(live(app).asking)
             await pilot.press("minus")
             await settled(pilot)
 
     with pytest.raises(WorkerFailed, match="a defect"):
         await press()
-    assert asking == [set()]
+    assert app.controller.is_idle
 
 
 async def test_a_picture_is_saved_in_the_first_folder_that_takes_it(
@@ -400,7 +398,7 @@ async def test_a_frozen_view_stands_still_while_readings_are_taken_in(
         engine.more.put_nowait(kit.reading(3))
         await settled(pilot)
         assert live(app).tokens.total == 3
-        assert live(app).tracks[0].total == 4
+        assert live(app).controller.tracks[0].total == 4
         await pilot.press("space")
         assert live(app).tokens.total == 4
 
@@ -518,7 +516,7 @@ async def test_a_keymap_moves_a_key_and_help_and_footer_show_it(
         await pilot.press("f2")
         await settled(pilot)
         assert len(engine.asked) == 1
-        assert any("f2" in cell.text for cell in app.desk.footer(80, True).left)
+        assert any("f2" in cell.text for cell in app.context.footer("live", 80, armed=True).left)
         await pilot.press("question_mark")
         await settled(pilot)
         assert isinstance(app.screen, HelpScreen)

@@ -160,7 +160,7 @@ async def rest(pilot: Pilot[str]) -> None:
 
 def taken(app: App[str]) -> float | None:
     """The time of the reading that the live screen took in last."""
-    reading = live(app).tracks[0].reading
+    reading = live(app).controller.tracks[0].reading
     return None if reading is None else reading.t
 
 
@@ -181,7 +181,7 @@ def live(app: App[str]) -> LiveScreen:
 
 def events(app: App[str]) -> list[str]:
     """What the engine's events say."""
-    return [event.text for event in live(app).tracks[0].events]
+    return [event.text for event in live(app).controller.tracks[0].events]
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (60, 20)])
@@ -229,7 +229,7 @@ def test_the_live_screen_has_a_badge_while_a_name_differs(
     asyncio.run(bench.pin())  # the console looks for its pin once, when it begins
 
     async def look(pilot: Pilot[str]) -> None:
-        await until(pilot, lambda: live(pilot.app).tracks[0].named)
+        await until(pilot, lambda: live(pilot.app).controller.tracks[0].names)
         await bench.turn(pilot, 4)
         await until(pilot, lambda: events(pilot.app))
 
@@ -240,7 +240,7 @@ async def test_a_drift_is_an_event_once_and_so_is_its_end(bench: Bench, until: U
     await bench.pin()
     app = bench.app()
     async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: live(app).tracks[0].named)
+        await until(pilot, lambda: live(app).controller.tracks[0].names)
         assert events(app) == []
         await bench.turn(pilot, 4, 10)
         await until(pilot, lambda: events(app))
@@ -323,7 +323,7 @@ async def test_p_pins_and_asks_before_it_overwrites(bench: Bench) -> None:
             assert (pinned.path != first) is moved
         assert "nothing changed" in shown(app)
         assert events(app)[-1].startswith("pinned sd1:p")
-        assert live(app).tracks[0].named.differs is None  # type: ignore[union-attr]  # it is named
+        assert live(app).controller.tracks[0].names.differs is None  # type: ignore[union-attr]  # it is named
 
 
 async def test_another_engine_and_an_earlier_moment_can_be_chosen(
@@ -403,7 +403,7 @@ async def test_the_probe_is_the_third_name_and_its_move_the_alarm(bench: Bench) 
         await rest(pilot)
         assert "behaviour changed with nothing else: probe 0" in shown(app)
         assert events(app)[-1].startswith("drift from")
-        assert live(app).tracks[0].named.differs == "behaviour"  # type: ignore[union-attr]  # it is named
+        assert live(app).controller.tracks[0].names.differs == "behaviour"  # type: ignore[union-attr]  # it is named
 
 
 async def test_the_diff_can_be_saved(bench: Bench) -> None:
@@ -451,11 +451,11 @@ async def test_a_pin_made_in_another_shell_is_compared_with_from_then_on(bench: 
     async with app.run_test(size=(120, 40)) as pilot:
         await rest(pilot)
         await bench.turn(pilot, 4)
-        assert live(app).tracks[0].named.differs == "path"  # type: ignore[union-attr]  # it is named
+        assert live(app).controller.tracks[0].names.differs == "path"  # type: ignore[union-attr]  # it is named
         await bench.pin()
         await bench.turn(pilot, 4, n=20)
         assert "another pin is in http-127.0.0.1-8000.json" in events(app)[-1]
-        assert live(app).tracks[0].named.differs is None  # type: ignore[union-attr]  # it is named
+        assert live(app).controller.tracks[0].names.differs is None  # type: ignore[union-attr]  # it is named
         await bench.turn(pilot, 5, n=30)
         assert "knob changed: k 4 → 5" in events(app)[-1]
 
@@ -469,11 +469,11 @@ async def test_the_first_pin_of_an_engine_is_found_by_a_console_that_runs(bench:
         assert "a pin is in http-127.0.0.1-8000.json" in events(app)[-1]
         await bench.turn(pilot, 4, n=20)
         assert "knob changed: k 5 → 4" in events(app)[-1]
-        assert live(app).tracks[0].named.differs == "path"  # type: ignore[union-attr]  # it is named
+        assert live(app).controller.tracks[0].names.differs == "path"  # type: ignore[union-attr]  # it is named
         place.unlink()
         await bench.turn(pilot, 4, n=30)
         assert "is gone" in events(app)[-1]
-        assert live(app).tracks[0].named.differs is None  # type: ignore[union-attr]  # it is named
+        assert live(app).controller.tracks[0].names.differs is None  # type: ignore[union-attr]  # it is named
 
 
 async def test_a_pin_made_here_is_no_news_from_elsewhere(bench: Bench) -> None:
@@ -511,7 +511,7 @@ async def test_readings_of_other_engines_do_not_begin_a_look_anew(
 
         screen.look = counted  # type: ignore[method-assign,assignment]  # counts the questions
         for _ in range(5):  # what every engine's reading does
-            live(app).show()
+            live(app).controller.put(0, live(app).controller.tracks[0])
         assert looks <= 1
         await rest(pilot)
         bench.served.away = False

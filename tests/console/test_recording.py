@@ -45,7 +45,7 @@ def replayed(kit: type[Kit], console: MakeConsole, tmp_path: Path) -> Callable[.
 def said(app: Console) -> list[str]:
     """What the first engine's events say."""
     live = next(screen for screen in app.screen_stack if isinstance(screen, LiveScreen))
-    return [event.text for event in live.tracks[0].events]
+    return [event.text for event in live.controller.tracks[0].events]
 
 
 def shown(app: Console) -> str:
@@ -134,7 +134,7 @@ async def test_the_end_of_a_recording_is_told_once_at_its_own_time(
         await rest(pilot)
         assert said(app) == ["the recording ends here"]
         assert isinstance(app.screen, LiveScreen)
-        assert app.screen.tracks[0].events[0].t == kit.start + 9
+        assert app.screen.controller.tracks[0].events[0].t == kit.start + 9
 
 
 @pytest.mark.parametrize("key", ["minus", "t", "a", "b", "T", "w"])

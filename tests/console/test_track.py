@@ -9,9 +9,9 @@ import pytest
 from rich.style import Style
 
 from specdeck.console import keys
-from specdeck.console.view import figures, panels, series, steering, undoing
-from specdeck.console.view.folding import after
-from specdeck.console.view.track import Track, Want
+from specdeck.console.state.engine_state import Track, fold_answer, fold_error, fold_reading
+from specdeck.console.state.pending import Want
+from specdeck.console.view import figures, panels, series
 from specdeck.console.widgets import text as draw
 from specdeck.console.widgets.cells import Cell, Row
 from specdeck.engine.control.protocol import Applied, Capability, LastChange, Lease
@@ -26,7 +26,7 @@ def track(readings: list[Reading]) -> Track:
     """The track after all of them."""
     found = Track("demo", "http://127.0.0.1:8000")
     for reading in readings:
-        found = after(found, reading)
+        found = fold_reading(found, reading)
     return found
 
 
@@ -48,7 +48,7 @@ def test_a_restart_breaks_the_lines_and_is_marked(kit: type[Kit]) -> None:
     assert [mark.label for mark in found.marks] == ["restart"]
     assert found.points[5].tokens is None
     assert found.points[6].tokens is not None
-    assert words(found) == ["the engine was started anew"]
+    assert words(found) == ["the engine was restarted"]
 
 
 def test_an_engine_that_goes_away_and_comes_back_says_how_long(kit: type[Kit]) -> None:
@@ -82,35 +82,33 @@ def test_a_change_by_someone_else_is_told_with_name_and_reason(kit: type[Kit]) -
 
 
 def test_a_reading_taken_before_the_answer_does_not_bring_the_old_k_back(kit: type[Kit]) -> None:
-    found = steering.wished(track(kit.run(3)), Want(k=3))
-    found = steering.answered(found, Want(k=3), Applied({"k": 5}, {"k": 3}, 2, 9), 0.0, 0.012)
-    found = after(found, kit.reading(4))
+    found = track(kit.run(3)).add_wish(Want(k=3))
+    found = fold_answer(found, Want(k=3), Applied({"k": 5}, {"k": 3}, 2, 9), 0.0, 0.012)
+    found = fold_reading(found, kit.reading(4))
     assert found.state is not None
     assert found.state.k == 3
     assert words(found) == ["k 5 → 3 · applied in 12 ms"]
 
 
 def test_wishes_add_up_and_the_last_one_wins() -> None:
-    found = steering.wished(Track("a", "http://a"), Want(k=4))
-    found = steering.wished(found, Want(mode="target-only"))
-    found = steering.wished(found, Want(k=3))
+    found = Track("a", "http://a").add_wish(Want(k=4))
+    found = found.add_wish(Want(mode="target-only"))
+    found = found.add_wish(Want(k=3))
     assert found.want == Want(k=3, mode="target-only")
 
 
 def test_a_wish_made_while_another_is_asked_stays_pending(kit: type[Kit]) -> None:
-    found = steering.wished(steering.wished(track(kit.run(2)), Want(k=4)), Want(k=3))
-    found = steering.answered(found, Want(k=4), Applied({"k": 5}, {"k": 4}, 2, 9), 0.0, 0.01)
+    found = track(kit.run(2)).add_wish(Want(k=4)).add_wish(Want(k=3))
+    found = fold_answer(found, Want(k=4), Applied({"k": 5}, {"k": 4}, 2, 9), 0.0, 0.01)
     assert found.want == Want(k=3)
-    change = steering.request(found, "ann")
-    assert change is not None
-    assert change.expect_version == 2
+    assert found.want.as_change("ann", found.version).expect_version == 2
 
 
 def test_a_conflict_forgets_the_wish_and_asks_with_what_is_read_next(kit: type[Kit]) -> None:
-    found = steering.wished(track(kit.run(2)), Want(k=4))
-    found = steering.refused(found, Conflict("bob was first"), 0.0)
+    found = track(kit.run(2)).add_wish(Want(k=4))
+    found = fold_error(found, Conflict("bob was first"), 0.0)
     assert found.want is None
-    found = after(found, kit.reading(3, replace(kit.state, version=9)))
+    found = fold_reading(found, kit.reading(3, replace(kit.state, version=9)))
     assert found.version == 9
 
 
@@ -134,10 +132,10 @@ def test_every_refusal_names_reason_and_remedy(kit: type[Kit]) -> None:
         (track([kit.down(0)]), Want(k=3), True, "down"),
     ]
     for found, want, armed, said in cases:
-        refusal = steering.refusal(found, want, armed=armed, spelt=spelt)
+        refusal = found.find_refusal(want, armed=armed, key_label=spelt)
         assert refusal is not None
         assert said in refusal.line()
-    assert steering.refusal(track([kit.reading(0)]), Want(k=3), armed=True, spelt=spelt) is None
+    assert track([kit.reading(0)]).find_refusal(Want(k=3), armed=True, key_label=spelt) is None
 
 
 def test_positions_beyond_the_live_k_are_dimmed(kit: type[Kit]) -> None:
@@ -177,7 +175,7 @@ def test_the_loss_of_control_is_told_once_and_so_is_its_return(kit: type[Kit]) -
     told = next(cell for cell in row.left if cell.text == "5")
     assert told.tone == "muted"
     assert {cell.tone for cell in row.right} == {"muted"}
-    found = after(found, kit.reading(8))
+    found = fold_reading(found, kit.reading(8))
     assert words(found)[-1] == "control is back after 5 s"
 
 
@@ -248,44 +246,43 @@ def test_a_breaker_that_was_open_between_two_looks_is_told_all_the_same(kit: typ
 def test_undoing_a_reset_has_the_breaker_recover_by_itself_again(kit: type[Kit]) -> None:
     reset = Want(breaker="closed")
     applied = Applied({"breaker": "open"}, {"breaker": "closed"}, 1, 7, undo={"breaker": "probe"})
-    found = steering.answered(track([flown(kit, 0, None, 0)]), reset, applied, kit.start, 0.01)
-    back = undoing.latest(found)
+    found = fold_answer(track([flown(kit, 0, None, 0)]), reset, applied, kit.start, 0.01)
+    back = found.undo.latest
     assert back is not None
     assert back == Want(breaker="probe", reason="undo", origin="undo")
-    change = back.change("ana", 1)
+    change = back.as_change("ana", 1)
     assert (change.breaker, change.probe, change.asked()) == ("open", True, {"breaker": "probe"})
-    assert Want.of(change) == back
 
 
 def test_undoing_a_k_gives_a_policy_its_k_back(kit: type[Kit]) -> None:
-    found = steering.wished(track([flown(kit, 0, None)]), Want(k=2))
-    found = steering.answered(found, Want(k=2), Applied({"k": 5}, {"k": 2}, 3, 9), 0.0, 0.01)
+    found = track([flown(kit, 0, None)]).add_wish(Want(k=2))
+    found = fold_answer(found, Want(k=2), Applied({"k": 5}, {"k": 2}, 3, 9), 0.0, 0.01)
     assert found.state is not None
     assert (found.state.policy, found.state.k) == ("fixed", 2)
-    assert undoing.latest(found) == Want(5, None, "goodput", "undo", origin="undo")
+    assert found.undo.latest == Want(5, None, "goodput", "undo", origin="undo")
 
 
 def test_a_trial_that_took_itself_back_is_not_what_undo_takes_back(kit: type[Kit]) -> None:
     found = track(kit.run(2))
-    found = steering.answered(found, Want(k=4), Applied({"k": 5}, {"k": 4}, 2, 9), 0.0, 0.01)
+    found = fold_answer(found, Want(k=4), Applied({"k": 5}, {"k": 4}, 2, 9), 0.0, 0.01)
     tried = Want(k=3, trial_s=9.0)
-    found = steering.answered(found, tried, Applied({"k": 4}, {"k": 3}, 3, 9), 0.0, 0.01)
+    found = fold_answer(found, tried, Applied({"k": 4}, {"k": 3}, 3, 9), 0.0, 0.01)
     four = replace(kit.state, k=4, k_set=4, version=4)
-    found = undoing.ready(after(found, kit.reading(3, four)))
-    assert undoing.latest(found) == Want(5, reason="undo", origin="undo")
-    assert undoing.doubt(found, spelt) is None
+    found = fold_reading(found, kit.reading(3, four))
+    undo = found.undo.prune(found.in_force)
+    assert undo.latest == Want(5, reason="undo", origin="undo")
+    assert undo.find_doubt(found.in_force, spelt) is None
 
 
 def test_undo_leaves_a_policy_that_somebody_has_given_k_to(kit: type[Kit]) -> None:
-    found = steering.answered(
-        track(kit.run(2)), Want(k=4), Applied({"k": 5}, {"k": 4}, 2, 9), 0.0, 0.01
-    )
+    found = fold_answer(track(kit.run(2)), Want(k=4), Applied({"k": 5}, {"k": 4}, 2, 9), 0.0, 0.01)
     theirs = replace(kit.state, k=4, k_set=4, version=3, policy="goodput")
-    found = undoing.ready(after(found, kit.reading(3, theirs)))
-    assert undoing.doubt(found, spelt) == (
+    found = fold_reading(found, kit.reading(3, theirs))
+    undo = found.undo.prune(found.in_force)
+    assert undo.find_doubt(found.in_force, spelt) == (
         "not undone: somebody changed policy fixed → goodput since: a sets policy; z again sets k 5"
     )
-    assert undoing.doubt(undoing.doubted(found), spelt) is None
+    assert undo.warn(found.in_force).find_doubt(found.in_force, spelt) is None
 
 
 @pytest.mark.parametrize("width", [72, 80, 100, 160])

@@ -101,7 +101,7 @@ async def test_an_engine_that_cannot_pin_names_the_remedy(
 
 async def test_a_console_without_a_live_engine_says_so(deck: Opens, opened: Opened) -> None:
     one = deck()
-    object.__setattr__(one.app.desk, "bench", None)
+    object.__setattr__(one.app.context, "bench", None)
     async with one.app.run_test() as pilot:
         screen = await opened(pilot)
         assert "no live engine" in words(screen)

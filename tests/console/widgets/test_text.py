@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.style import Style
 
-from specdeck.console.view.track import Track
+from specdeck.console.state.engine_state import Track
 from specdeck.console.widgets.cells import Cell, Row
 from specdeck.console.widgets.text import row_strip
 
@@ -18,5 +18,5 @@ def test_no_control_character_of_a_cell_reaches_the_terminal() -> None:
 
 
 def test_an_event_brings_no_escape_along() -> None:
-    told = Track("a", "http://a").told(0.0, "bob changed k (\x1b]0;owned\x07)")
+    told = Track("a", "http://a").add_event(0.0, "bob changed k (\x1b]0;owned\x07)")
     assert told.events[0].text.isprintable()

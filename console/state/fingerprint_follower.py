@@ -1,67 +1,70 @@
-"""Keeps the engines' three names beneath the live screen, and tells of drift."""
+"""Keeps the engines' three names beneath every screen, and tells of drift."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specdeck.console.state.controller import Controller
+from specdeck.console.state.fingerprint_names import note_sight
 from specdeck.console.widgets.cells import Tone
 
 if TYPE_CHECKING:
-    from specdeck.console.screens.steering import SteeringScreen
     from specdeck.engine.fingerprint.book import Book
     from specdeck.engine.fingerprint.drift import Drift, Follower, Sight
+    from specdeck.engine.fingerprint.export import Webhook
     from specdeck.engine.fingerprint.fingerprint import Fingerprint
     from specdeck.engine.fingerprint.pins import PinFile
     from specdeck.engine.metrics.reading import Reading
 
 
-class Names:
-    """Follows the names of a screen's engines; looks are workers of that screen."""
+class FingerprintFollower:
+    """Follows the names of a controller's engines."""
 
-    def __init__(self, screen: SteeringScreen, book: Book) -> None:
-        self._screen = screen
+    def __init__(self, controller: Controller, book: Book) -> None:
+        self._controller = controller
         self._book = book
         self._followers: dict[int, Follower] = {}
         self._pins: dict[int, PinFile] = {}
         self._beginning: set[int] = set()
 
-    def heard(self, index: int, reading: Reading) -> None:
+    def on_reading(self, index: int, reading: Reading) -> None:
         """Look behind the names of an engine, if the reading says that they moved."""
         known = self._followers.get(index)
         if known is not None and (known.due(reading) or self._pin_due(index, reading)):
-            self._screen.run_worker(self._look(index, known, reading), group="names")
+            self._controller.spawn(self._look(index, known, reading), "names")
         elif known is None and reading.up and index not in self._beginning:
             self._beginning.add(index)
-            self._screen.run_worker(self._begin(index, reading), group="names")
+            self._controller.spawn(self._begin(index, reading), "names")
 
     def pinned(self, seen: Fingerprint, place: Path) -> None:
         """The engine that `seen` is of has another pin from now on."""
         from specdeck.engine.fingerprint.drift import Judge
 
-        for index, track in enumerate(self._screen.tracks):
+        for index, track in enumerate(self._controller.tracks):
             if track.url == seen.url and index in self._followers:
                 self._pins[index].wrote(place)
                 judge = self._followers[index].judge = Judge(seen, place)
-                self._show(index, judge.sight(seen, self._screen.desk.clock()))
-                self._tell(index, f"pinned {seen.path}", "accent")
+                self._show(index, judge.sight(seen, self._controller.clock()))
+                self._controller.tell(f"pinned {seen.path}", "accent", index=index)
 
     def probed(self, seen: Fingerprint) -> None:
         """A look that brought the engine's behaviour along."""
-        for index, track in enumerate(self._screen.tracks):
+        for index, track in enumerate(self._controller.tracks):
             if track.url == seen.url and index in self._followers:
                 from specdeck.engine.fingerprint.drift import Sight
 
                 judge = self._followers[index].judge
-                now = self._screen.desk.clock()
+                now = self._controller.clock()
                 self._show(index, Sight(seen) if judge is None else judge.sight(seen, now))
 
     async def _begin(self, index: int, reading: Reading) -> None:
         """The first look, with the engine's pin at hand."""
         from specdeck.engine.fingerprint.drift import Follower
 
-        url = self._screen.desk.engines[index].url
+        url = self._controller.engines[index].url
         follower = Follower(lambda: self._book.look(url))
         self._pins[index] = self._book.pin_file(url)
         self._pins[index].due(reading.t)
@@ -77,7 +80,7 @@ class Names:
     async def _look(self, index: int, follower: Follower, reading: Reading) -> None:
         """Look at the engine's pin, and behind its names where they or the pin moved."""
         if (news := await self._expect(index, follower)) is not None:
-            self._tell(index, news, "accent")
+            self._controller.tell(news, "accent", index=index)
         if not follower.due(reading):
             return
         sight = await follower.sight(reading)
@@ -93,32 +96,24 @@ class Names:
         try:
             found = await asyncio.to_thread(pins.again)
         except SpecdeckError as error:
-            self._tell(index, f"no pin: {error.line()}", "warn")
-            url = self._screen.desk.engines[index].url
+            self._controller.tell(f"no pin: {error.line()}", "warn", index=index)
+            url = self._controller.engines[index].url
             follower.expect(Pin(self._book.place(url), None))
             return None
         return None if found is None else follower.expect(found)
 
     def _show(self, index: int, sight: Sight) -> None:
-        from dataclasses import replace
-
-        from specdeck.console.view.fingerprint_badge import named
-
-        track = self._screen.tracks[index]
-        self._screen.change(index, replace(track, named=named(sight, track.named)))
-        if sight.drift is not None:
-            drift = sight.drift
-            self._tell(index, drift.line, "good" if drift.comparison.same else "bad")
+        controller, drift = self._controller, sight.drift
+        track = controller.tracks[index]
+        track = replace(track, names=note_sight(sight, track.names))
+        if drift is not None:
+            tone: Tone = "good" if drift.comparison.same else "bad"
+            track = track.add_event(controller.clock(), drift.line, tone)
             if self._book.webhook is not None:
-                self._screen.run_worker(self._post(index, drift), group="webhook")
+                controller.spawn(self._post(index, drift, self._book.webhook), "webhook")
+        controller.put(index, track)
 
-    async def _post(self, index: int, drift: Drift) -> None:
-        assert self._book.webhook is not None
-        reason = await self._book.webhook.post(drift.as_json())
+    async def _post(self, index: int, drift: Drift, webhook: Webhook) -> None:
+        reason = await webhook.post(drift.as_json())
         if reason is not None:
-            self._tell(index, reason, "warn")
-
-    def _tell(self, index: int, text: str, tone: Tone) -> None:
-        track = self._screen.tracks[index]
-        told = track.told(self._screen.desk.clock(), text, tone)
-        self._screen.change(index, told)
+            self._controller.tell(reason, "warn", index=index)

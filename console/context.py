@@ -1,0 +1,51 @@
+"""What the console's screens share beside the engines: clock, calendar, keys, stores."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specdeck.console.footer import footer
+from specdeck.console.keys import KEYS, Key, Place, spelt
+from specdeck.console.widgets.cells import Row
+from specdeck.console.widgets.format import LocalTime
+
+if TYPE_CHECKING:
+    from specdeck.console.bench import Bench
+    from specdeck.console.state.fingerprint_follower import FingerprintFollower
+    from specdeck.engine.fingerprint.book import Book
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleContext:
+    """What a screen works with beside the controller."""
+
+    owned: bool = False
+    """Whether this console started the engine, so that control needs no question."""
+    clock: Callable[[], float] = time.time
+    """Unix time, seconds."""
+    local: LocalTime = time.localtime
+    """Unix time to the operator's calendar."""
+    keys: tuple[Key, ...] = KEYS
+    """Those that mean something in this session."""
+    keymap: Mapping[str, str] = field(default_factory=dict)
+    """The keys that the user has moved, by the ids of their actions."""
+    folders: Callable[[], Iterable[Path]] = tuple
+    """Where something may be saved, the best place first."""
+    bench: Bench | None = None
+    """Lends both arms of an engine; None where there is no live engine to ask."""
+    book: Book | None = None
+    """Fingerprints and pins; None leaves names at what readings tell."""
+    names: FingerprintFollower | None = None
+    """Follows the engines' names; None without a book."""
+
+    def key_label(self, name: str) -> str:
+        """The key of an action, for a hint."""
+        return spelt(name, self.keymap)
+
+    def footer(self, place: Place, width: int, *, armed: bool = False) -> Row:
+        """The footer of a screen that is `width` cells wide."""
+        return footer(place, self.keys, self.keymap, width, armed=armed)

@@ -1,0 +1,159 @@
+"""What screens that show an engine have in common: they follow the controller, and may steer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from textual import work
+from textual.screen import Screen
+
+from specdeck.console.context import ConsoleContext
+from specdeck.console.screens.dialog import Choice, Dialog
+from specdeck.console.state.controller import Controller
+from specdeck.console.state.engine_state import Track
+from specdeck.console.state.pending import Want
+
+
+class EngineScreen(Screen[None]):
+    """Shows the engine that is selected, and is painted once for each of its readings."""
+
+    def __init__(self, controller: Controller, context: ConsoleContext) -> None:
+        super().__init__()
+        self.controller = controller
+        self.context = context
+        self._unsubscribe: Callable[[], None] = lambda: None
+
+    def on_mount(self) -> None:
+        """Follow the controller."""
+        self._unsubscribe = self.controller.subscribe(self._follow)
+
+    def on_unmount(self) -> None:
+        """Follow it no more."""
+        self._unsubscribe()
+
+    def on_screen_resume(self) -> None:
+        """Show what has happened while another screen lay over this one."""
+        self.show()
+
+    def _follow(self) -> None:
+        if self.is_current:
+            self.show()
+
+    def show(self) -> None:
+        """Bring what is known onto the screen."""
+
+    @property
+    def track(self) -> Track:
+        """What is known of the engine."""
+        return self.controller.track
+
+    def spelt(self, name: str) -> str:
+        """The key of an action, for a hint."""
+        return self.context.key_label(name)
+
+
+class DetailScreen(EngineScreen):
+    """Looks at the engine in one particular way; escape goes back to the live screen."""
+
+    def action_back(self) -> None:
+        """The screen before."""
+        self.leave()
+
+    def leave(self) -> None:
+        """Make room for the screen before, or for another one in this one's place."""
+        self.dismiss()
+
+
+class SteeringScreen(EngineScreen):
+    """Has the keys that steer."""
+
+    def action_change_k(self, by: int) -> None:
+        """k up or down."""
+        self.controller.change_k(by)
+
+    def action_set_k(self, k: int) -> None:
+        """k at once."""
+        self.controller.wish(Want(k=k))
+
+    def action_toggle_mode(self) -> None:
+        """From speculation to target-only, or back."""
+        self.controller.toggle_mode()
+
+    def action_toggle_policy(self) -> None:
+        """Have the goodput policy choose k, or take k back."""
+        self.controller.toggle_policy()
+
+    def action_breaker(self) -> None:
+        """Open the breaker by hand, or reset it."""
+        self.controller.toggle_breaker()
+
+    def action_undo(self) -> None:
+        """Take a trial back, or else this console's last change."""
+        self.controller.undo()
+
+    def action_next_load(self) -> None:
+        """The next load profile."""
+        self.controller.next_load()
+
+    def action_step(self, by: int) -> None:
+        """Show another engine."""
+        self.action_select(self.controller.selected + by)
+
+    def action_select(self, index: int) -> None:
+        """Show the engine at `index`."""
+        self.controller.select(index)
+
+    async def action_sweep(self) -> None:
+        """Sweep k on the live traffic, with the curve in view, or stop the sweep under way."""
+        if self.controller.toggle_sweep():
+            await self.run_action("app.open_screen('tuning')")
+
+    @work(group="ask", exclusive=True)
+    async def action_trial(self) -> None:
+        """Ask what to try, and have the engine judge it."""
+        from specdeck.console.screens.trial import TrialDialog
+
+        controller, index = self.controller, self.controller.selected
+        refusal = controller.find_refusal(Want(k=0, trial_s=1.0))
+        if refusal is not None:
+            controller.tell(refusal.line(), "warn")
+            return
+        await controller.refresh_tuning(index)
+        if controller.selected != index:  # another engine is on the screen by now
+            return
+        want = await self.app.push_screen_wait(TrialDialog(self.track))
+        if want is not None and controller.selected == index:
+            controller.wish(want)
+
+    @work(group="ask", exclusive=True)
+    async def action_parameters(self) -> None:
+        """List what can be set of the policies, and edit it."""
+        from specdeck.console.screens.parameters import ParametersScreen
+
+        await self.controller.refresh_tuning(self.controller.selected)
+        await self.app.push_screen_wait(ParametersScreen(self.controller))
+
+    @work(group="arm", exclusive=True)
+    async def action_arm(self) -> None:
+        """Allow changes, after a question where specdeck did not start the engine."""
+        controller = self.controller
+        if self.track.recorded:
+            controller.wish(Want())
+            return
+        if controller.engine.armed:
+            controller.tell("control is armed already", "muted")
+            return
+        if not self.context.owned:
+            question = _arm_dialog(controller.engine.name, self.spelt("change.undo"))
+            if not await self.app.push_screen_wait(question):
+                return
+        controller.arm()
+
+
+def _arm_dialog(name: str, undo: str) -> Dialog:
+    return Dialog(
+        f"Arm control of {name}?",
+        "This console did not start the engine, and others may rely on it. "
+        f"Changes act at once on live traffic, are recorded, and can be undone with {undo}.",
+        (Choice("arm", "a", "Arm control"), Choice("", "escape", "Stay read-only")),
+    )

@@ -1,0 +1,1 @@
+"""What the console knows of engines and asks of them; no terminal in it."""

@@ -1,0 +1,430 @@
+"""Steers engines: follows their readings, sends what is wished, and tells who shows it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from specdeck.console.state.engine_state import Track, fold_answer, fold_error, fold_reading
+from specdeck.console.state.pending import Refusal, Want
+from specdeck.console.state.sweep_run import SweepRun, describe_end
+from specdeck.console.state.trials import describe_trial, is_over
+from specdeck.console.widgets.cells import Tone
+from specdeck.console.widgets.format import Spelt
+from specdeck.engine.control.attend import LEASE_S
+from specdeck.engine.control.observe import back
+from specdeck.engine.control.observe import undo as undo_command
+from specdeck.engine.control.protocol import Applied, Change
+from specdeck.engine.errors import Conflict, SpecdeckError
+
+if TYPE_CHECKING:
+    from specdeck.engine.client.engine_client import EngineClient
+    from specdeck.engine.control.tuning import Tuning
+    from specdeck.engine.client.attach import MonitoredEngine
+    from specdeck.engine.metrics.reading import Reading
+    from specdeck.engine.operations.sweep import Sweep
+    from specdeck.engine.store.audit import Action
+
+
+class Task(Protocol):
+    """Work that runs beside the caller."""
+
+    def cancel(self) -> object:
+        """Ends it at the next point at which it waits."""
+
+
+class Spawn(Protocol):
+    """Starts work; `group` says what kind it is of."""
+
+    def __call__(self, work: Coroutine[Any, Any, None], group: str) -> Task:
+        """The work, begun."""
+
+
+class Load(Protocol):
+    """Load that specdeck puts on an engine."""
+
+    @property
+    def profile(self) -> str:
+        """The profile that runs."""
+
+    def next(self) -> str:
+        """Switch to the next profile and name it."""
+
+
+@runtime_checkable
+class Asked(Protocol):
+    """An engine that can be asked for more than readings; a recording cannot."""
+
+    @property
+    def client(self) -> EngineClient:
+        """For what a console asks beyond readings."""
+
+
+@dataclass(slots=True)
+class _Sweeper:
+    """The sweep of one engine, under way."""
+
+    task: Task | None = None
+    begun: bool = False
+    stopping: bool = False
+
+    def stop(self) -> None:
+        """Ends it, once: a second cancellation would end what gives the knobs back."""
+        if not self.stopping and self.begun and self.task is not None:
+            self.task.cancel()
+        self.stopping = True
+
+
+class Controller:
+    """Owns what is known of the engines, and acts on the one that is selected.
+
+    `spawn` starts work beside the caller, `clock` is Unix time, `steady` a clock that is never
+    set; with `sleep` they are arguments, so that nothing here needs a terminal.
+    """
+
+    def __init__(
+        self,
+        engines: Sequence[MonitoredEngine],
+        *,
+        spawn: Spawn,
+        who: str = "operator",
+        interval: float = 1.0,
+        on_change: Callable[[Action], None] = lambda action: None,
+        load: Load | None = None,
+        key_label: Spelt = str,
+        clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """Follow nothing yet; `on_change` takes what goes into the audit log."""
+        self.engines = tuple(engines)
+        self.tracks = [Track(one.name, one.url, _is_recorded(one)) for one in engines]
+        """What is known of each engine."""
+        self.selected = 0
+        """The engine that a key acts on."""
+        self.who = who
+        self.load = load
+        self.clock, self.steady, self.sleep = clock, steady, sleep
+        self.spawn = spawn
+        self._interval = interval
+        self._on_change = on_change
+        self._key_label = key_label
+        self._listeners: list[Callable[[], None]] = []
+        self._readers: list[Callable[[int, Reading], None]] = []
+        self._asking: set[int] = set()
+        self._sweepers: dict[int, _Sweeper] = {}
+        self.trials: set[tuple[int, int | None]] = set()
+        """Engines with a trial of this console under way, and the number that they gave it."""
+
+    def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` whenever something is to be shown anew, once for a reading.
+
+        What is returned ends it.
+        """
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def add_reader(self, reader: Callable[[int, Reading], None]) -> None:
+        """Call `reader` with every engine's number and reading, before listeners are told."""
+        self._readers.append(reader)
+
+    def _notify(self) -> None:
+        for listener in tuple(self._listeners):
+            listener()
+
+    @property
+    def track(self) -> Track:
+        """What is known of the selected engine."""
+        return self.tracks[self.selected]
+
+    @property
+    def engine(self) -> MonitoredEngine:
+        """The selected engine."""
+        return self.engines[self.selected]
+
+    def select(self, index: int) -> None:
+        """Act on another engine from here on; counted around at both ends."""
+        self.selected = index % len(self.engines)
+        self._notify()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no engine is being asked for a change."""
+        return not self._asking
+
+    def put(self, index: int, track: Track) -> None:
+        """Take a newer value of what is known of an engine, and have it shown."""
+        self.tracks[index] = track
+        self._notify()
+
+    def tell(self, text: str, tone: Tone = "plain", *, index: int | None = None) -> None:
+        """One more event of the selected engine, or of another one."""
+        index = self.selected if index is None else index
+        self.put(index, self.tracks[index].add_event(self.clock(), text, tone))
+
+    def start(self) -> None:
+        """Follow every engine."""
+        for index in range(len(self.engines)):
+            self.spawn(self.follow(index), "follow")
+
+    async def follow(self, index: int) -> None:
+        """Take in one engine's readings: for ever, or to the end of a recording."""
+        async for reading in self.engines[index].readings(self._interval):
+            before = self.tracks[index]
+            self.tracks[index] = fold_reading(before, reading)
+            for reader in self._readers:
+                reader(index, reading)
+            old, new = before.known, reading.state
+            if old is not None and new is not None and old.trial != new.trial:
+                self.look(index)  # a trial that began or ended, whoever's it is
+            self._notify()
+        track = self.tracks[index]
+        if track.recorded and track.reading is not None:
+            end = track.add_event(track.reading.t, "the recording ends here", "accent")
+            self.put(index, end)
+
+    def look(self, index: int) -> None:
+        """Ask one engine for its tuning, and tell of a trial that has ended."""
+        if self._client(index) is not None:
+            self.spawn(self.refresh_tuning(index), "look")
+
+    async def refresh_tuning(self, index: int) -> None:
+        """The same, to be waited for."""
+        client = self._client(index)
+        if client is None:
+            return
+        try:
+            tuning = await client.tuning()
+        except SpecdeckError as error:
+            self.put(index, replace(self.tracks[index], tuning=None, untuned=error))
+            return
+        track = self.tracks[index]
+        before, trial = track.tuning, tuning.trial
+        track = replace(track, tuning=tuning, untuned=None)
+        was = before.trial if before is not None and before.instance == tuning.instance else None
+        if trial is not None and trial.over and was is not None and not was.over:
+            text, tone = describe_trial(trial)
+            track = track.add_event(self.clock(), f"trial {text}", tone)
+        self.put(index, track)
+
+    def _client(self, index: int) -> EngineClient | None:
+        """Asks an engine for more than readings; None where nothing can be asked."""
+        engine = self.engines[index]
+        return engine.client if isinstance(engine, Asked) else None
+
+    def change_k(self, by: int) -> None:
+        """k up or down, counted from what was last asked for."""
+        self.wish(Want(k=(self.track.k_wanted or 0) + by))
+
+    def toggle_mode(self) -> None:
+        """From speculation to target-only, or back."""
+        alone = self.track.mode_wanted == "target-only"
+        self.wish(Want(mode="speculate" if alone else "target-only"))
+
+    def toggle_policy(self) -> None:
+        """Have the goodput policy choose k, or keep k where the operator has put it."""
+        fixed = self.track.policy_wanted in (None, "fixed")
+        self.wish(Want(policy="goodput" if fixed else "fixed"))
+
+    def toggle_breaker(self) -> None:
+        """Open the breaker by hand, or reset it."""
+        state = self.track.known
+        closed = state is None or state.breaker == "closed"
+        self.wish(Want(breaker="open" if closed else "closed", reason="from the console"))
+
+    def next_load(self) -> None:
+        """The next load profile, where specdeck makes the load."""
+        if self.load is not None:
+            self.tell(f"load profile {self.load.next()}", "accent")
+
+    def arm(self) -> None:
+        """Let changes through to the selected engine, or say why they cannot be."""
+        try:
+            self.engine.arm()
+        except SpecdeckError as error:
+            self.tell(error.line(), "warn")
+            return
+        self.tell("control armed: every change is recorded and can be undone", "accent")
+
+    def find_refusal(self, want: Want) -> Refusal | None:
+        """Why the selected engine would not do it; None where it might."""
+        return self.track.find_refusal(want, armed=self.engine.armed, key_label=self._key_label)
+
+    def wish(self, want: Want) -> bool:
+        """Ask for a change unless it is known to be refused; wishes add up."""
+        index = self.selected
+        refusal = self.find_refusal(want)
+        if refusal is not None:
+            self.tell(refusal.line(), "warn")
+            return False
+        self.put(index, self.tracks[index].add_wish(want))
+        if index not in self._asking:
+            self._asking.add(index)
+            self.spawn(self._send(index), "steer")
+        return True
+
+    async def _send(self, index: int) -> None:
+        """Ask for what is wished; one request at a time, the last wish wins."""
+        try:
+            while (want := self.tracks[index].want) is not None:
+                change = want.as_change(self.who, self.tracks[index].version)
+                began = self.steady()
+                try:
+                    applied = await self.engines[index].change(change)
+                except SpecdeckError as error:
+                    # What was wished meanwhile is dropped too, since it was built upon it.
+                    self.put(index, fold_error(self.tracks[index], error, self.clock()))
+                else:
+                    self._answer(index, want, change, applied, self.steady() - began)
+        finally:
+            self._asking.discard(index)
+
+    def _answer(
+        self, index: int, want: Want, change: Change, applied: Applied, seconds: float
+    ) -> None:
+        """Take in and record what the engine did."""
+        track = self.tracks[index]
+        self.tracks[index] = fold_answer(track, want, applied, self.clock(), seconds)
+        self._record(index, change, applied)
+        trial = (index, applied.trial)
+        if want.trial_s is not None and trial not in self.trials:
+            self.trials.add(trial)
+            self.spawn(self._renew(*trial), "trial")
+        if change.parameters or change.breaker or change.cancel:
+            self.look(index)
+        self._notify()
+
+    def _record(self, index: int, change: Change, applied: Applied) -> None:
+        """Hand a change over to the audit log; what cannot be written is said."""
+        from specdeck.engine.store.audit import Action
+
+        track = self.tracks[index]
+        action = Action(
+            self.clock(),
+            self.who,
+            track.url,
+            track.name,
+            applied.before,
+            applied.applied,
+            undo_command(track.url, back(applied)),
+            track.state.instance if track.state else None,
+            change.reason,
+        )
+        try:
+            self._on_change(action)
+        except SpecdeckError as error:
+            text = f"not recorded: {error.line()}"
+            self.tracks[index] = self.tracks[index].add_event(action.t, text, "warn")
+
+    def undo(self) -> None:
+        """Take a trial back, or else this console's last change."""
+        index, track = self.selected, self.track
+        if track.state is not None and track.state.trial is not None:
+            self.wish(Want(cancel=True, reason="undo", origin="undo"))
+            return
+        history = track.undo.prune(track.in_force)
+        want = history.latest
+        if want is None:
+            self.tracks[index] = replace(track, undo=history)
+            self.tell(history.explain_empty(), "muted")
+            return
+        refusal = self.find_refusal(want)
+        if refusal is not None:
+            self.tell(refusal.line(), "warn")
+            return
+        doubt = history.find_doubt(track.in_force, self._key_label)
+        if doubt is None:
+            self.tracks[index] = replace(track, undo=history.take())
+            self.wish(want)
+        else:
+            self.tracks[index] = replace(track, undo=history.warn(track.in_force))
+            self.tell(doubt, "warn")
+
+    async def _renew(self, index: int, number: int | None) -> None:
+        """Keep a trial's lease alive as long as this console is; `number` is the engine's."""
+        renewal = Change(renew=True, lease_s=LEASE_S, trial=number, who=self.who)
+        first: Tuning | None = None
+        try:
+            while True:
+                await self.refresh_tuning(index)
+                tuning = self.tracks[index].tuning
+                first = first or tuning
+                if tuning is not None and first is not None and is_over(tuning, first, number):
+                    return
+                await self.sleep(LEASE_S / 5)
+                try:
+                    await self.engines[index].change(renewal)
+                except Conflict:
+                    await self.refresh_tuning(index)
+                    return
+                except SpecdeckError:
+                    continue  # a poor link is what the lease is there for
+        finally:
+            self.trials.discard((index, number))
+
+    def toggle_sweep(self) -> bool:
+        """Sweep k on the live traffic, or stop the sweep under way; whether one has begun."""
+        index = self.selected
+        if index in self._sweepers:
+            self._sweepers[index].stop()
+            return False
+        client = self._client(index)
+        refusal = self.find_refusal(Want(k=0))
+        if refusal is None and client is None:
+            refusal = Refusal("a recording cannot be swept")
+        if refusal is not None or client is None:
+            self.tell((refusal or Refusal("there is nothing to sweep")).line(), "warn")
+            return False
+        sweeper = self._sweepers[index] = _Sweeper()
+        sweeper.task = self.spawn(self._sweep(index, client, sweeper), "sweep")
+        return True
+
+    async def _sweep(self, index: int, client: EngineClient, sweeper: _Sweeper) -> None:
+        """Run one sweep over every k."""
+        from specdeck.engine.operations.sweep import Sweep, SweepRequest
+        from specdeck.engine.sweep.runner import Visited, Visiting, Waiting
+
+        if sweeper.stopping:
+            del self._sweepers[index]
+            return
+        sweeper.begun = True
+        engine = self.engines[index]
+        sweep = Sweep(client, SweepRequest(self.who), url=engine.url, name=engine.name,
+                      record=self._on_change, wall=self.clock, clock=self.steady,
+                      sleep=self.sleep)  # fmt: skip
+        self.put(index, replace(self.tracks[index], sweep=SweepRun()))
+        error: SpecdeckError | None = None
+        try:
+            async with aclosing(sweep.events()) as events:
+                async for event in events:
+                    if isinstance(event, Waiting | Visiting | Visited):
+                        run = SweepRun(sweep.outcome, event.progress)
+                        self.put(index, replace(self.tracks[index], sweep=run))
+        except SpecdeckError as refusal:
+            error = refusal
+        finally:
+            del self._sweepers[index]
+            self._end_sweep(index, sweep, error)
+
+    def _end_sweep(self, index: int, sweep: Sweep, error: SpecdeckError | None) -> None:
+        """Tell how a sweep has ended."""
+        outcome, now = sweep.outcome, self.clock()
+        run = SweepRun(ended=now, stopped="by hand" if error is None else error.line())
+        if outcome is not None:
+            stopped = "by hand" if outcome.interrupted else outcome.stopped
+            run = SweepRun(outcome, None, now, stopped)
+        track = replace(self.tracks[index], sweep=run)
+        track = track.add_event(now, describe_end(run), "good" if run.stopped is None else "warn")
+        for text in () if outcome is None else outcome.notices:
+            track = track.add_event(now, text, "warn")
+        self.put(index, track)
+
+
+def _is_recorded(engine: MonitoredEngine) -> bool:
+    from specdeck.engine.metrics.recording import ReplayedEngine
+
+    return isinstance(engine, ReplayedEngine)

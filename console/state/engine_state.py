@@ -1,0 +1,419 @@
+"""What is known of one engine: its readings, and its answers, folded into one value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from specdeck.console.state.fingerprint_names import FingerprintNames
+from specdeck.console.state.pending import Refusal, Want, find_refusal
+from specdeck.console.state.sweep_run import SweepRun
+from specdeck.console.state.undo import InForce, UndoHistory
+from specdeck.console.widgets.cells import Tone
+from specdeck.console.widgets.format import Spelt, duration, oneline
+from specdeck.engine.control.protocol import Applied, EngineState, Mode, Policy, with_implied_policy
+from specdeck.engine.control.tuning import Tuning
+from specdeck.engine.errors import Conflict, SpecdeckError
+from specdeck.engine.metrics.reading import Reading
+
+POINTS: Final = 1200
+"""Samples kept for the charts; wider terminals do not exist."""
+EVENTS: Final = 200
+REASONS_APART_S: Final = 5.0
+"""A policy may move k in every step; its reasons are told no faster than they are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One reading's share of the charts; None is a gap in the line."""
+
+    t: float
+    tokens: float | None = None
+    acceptance: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A place on the time axis where something changed."""
+
+    at: int
+    """Which reading, counted from the first."""
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened, in plain words."""
+
+    t: float
+    text: str
+    tone: Tone = "plain"
+    reason: str | None = None
+    """The reason that the engine was given, of a change that was made from here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """The latest reason of a policy that was told."""
+
+    t: float
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """One engine over time, as far as a console needs it."""
+
+    name: str
+    url: str
+    recorded: bool = False
+    """Whether it is a recording, in which nothing runs that could be asked."""
+    reading: Reading | None = None
+    """The latest one, whatever it says."""
+    figures: Reading | None = None
+    """The latest one with a sample: shown muted while the engine is down."""
+    known: EngineState | None = None
+    """The plugin's last word in this life of the engine, however old."""
+    lost: float | None = None
+    """Unix time since which the engine answers and its plugin does not."""
+    said: Said | None = None
+    names: FingerprintNames | None = None
+    """Its fingerprint when it was last looked at; None while nobody looked."""
+    tuning: Tuning | None = None
+    """The plugin's last word on policy, breaker and trial; asked for while somebody looks."""
+    untuned: SpecdeckError | None = None
+    """Why the last question for it had no answer."""
+    sweep: SweepRun | None = None
+    """This console's latest sweep of it."""
+    since: float | None = None
+    """Unix time at which the engine came up or went away."""
+    points: tuple[Point, ...] = ()
+    total: int = 0
+    """Readings so far; `points` are the last of them."""
+    marks: tuple[Mark, ...] = ()
+    events: tuple[Event, ...] = ()
+    want: Want | None = None
+    """What the operator asked for and the engine has not answered yet."""
+    version: int | None = None
+    """The control version that the next change may expect."""
+    undo: UndoHistory = field(default_factory=UndoHistory)
+
+    @property
+    def up(self) -> bool | None:
+        """Whether the engine answered last time; None before the first reading."""
+        return None if self.reading is None else self.reading.up
+
+    @property
+    def state(self) -> EngineState | None:
+        """The plugin's latest word; None without one or while the engine is down."""
+        return None if self.reading is None else self.reading.state
+
+    @property
+    def is_sweeping(self) -> bool:
+        """Whether this console sweeps it: k moves all the time then, and that is no news."""
+        return self.sweep is not None and self.sweep.ended is None
+
+    @property
+    def in_force(self) -> InForce:
+        """What its knobs are known to be."""
+        return InForce(self.known, self.tuning, self.want)
+
+    @property
+    def k_wanted(self) -> int | None:
+        """The k that the operator has asked for, shown before the engine answers.
+
+        While a policy chooses, the k that it has chosen.
+        """
+        if self.want is not None and self.want.k is not None:
+            return self.want.k
+        if self.known is None:
+            return None
+        return self.known.k_set if self.policy_wanted == "fixed" else self.known.k
+
+    @property
+    def mode_wanted(self) -> Mode | None:
+        """The mode that the operator has asked for."""
+        if self.want is not None and self.want.mode is not None:
+            return self.want.mode
+        return None if self.known is None else self.known.mode
+
+    @property
+    def policy_wanted(self) -> Policy | None:
+        """The policy that the operator has asked for; a k of one's own asks for none."""
+        if self.want is not None and self.want.policy is not None:
+            return self.want.policy
+        if self.want is not None and self.want.k is not None:
+            return "fixed"
+        return None if self.known is None else self.known.policy
+
+    def find_refusal(self, want: Want, *, armed: bool, key_label: Spelt) -> Refusal | None:
+        """Why the engine cannot be asked for this; None where it can."""
+        return find_refusal(
+            want,
+            self.reading,
+            pending=self.want,
+            armed=armed,
+            recorded=self.recorded,
+            sweeping=self.is_sweeping,
+            key_label=key_label,
+        )
+
+    def add_wish(self, want: Want) -> Track:
+        """The same with one more wish: shown at once, whatever the engine will say."""
+        return replace(self, want=want if self.want is None else self.want.then(want))
+
+    def add_event(
+        self, t: float, text: str, tone: Tone = "plain", *, reason: str | None = None
+    ) -> Track:
+        """The same with one more event."""
+        event = Event(t, oneline(text), tone, reason)
+        return replace(self, events=(*self.events, event)[-EVENTS:])
+
+    def add_mark(self, label: str) -> Track:
+        """The same with a mark at the latest reading, where the last change wins."""
+        at = self.total - 1
+        kept = tuple(mark for mark in self.marks if at - POINTS < mark.at < at)
+        return replace(self, marks=(*kept, Mark(at, label)))
+
+
+def fold_reading(track: Track, reading: Reading) -> Track:
+    """The track with one more reading, and the events and marks that it makes."""
+    before = track
+    reading = _newest(track, reading)
+    window = reading.window
+    point = Point(reading.t)
+    if window is not None:
+        point = Point(reading.t, window.tokens_per_second, window.acceptance_rate)
+    changed = before.up is not reading.up
+    track = replace(
+        track,
+        reading=reading,
+        figures=reading if reading.up else track.figures,
+        since=reading.t if changed else track.since,
+        points=(*track.points, point)[-POINTS:],
+        total=track.total + 1,
+    )
+    track = _presence(before, track, reading)
+    if reading.state is None:
+        return _silence(track, reading)
+    return replace(_control(track, reading.state, reading.t), known=reading.state)
+
+
+def _newest(track: Track, reading: Reading) -> Reading:
+    """The reading, with the state kept that an answer has brought since it was taken."""
+    ours, theirs = track.state, reading.state
+    if ours is None or theirs is None or ours.instance != theirs.instance:
+        return reading
+    return replace(reading, state=ours) if theirs.version < ours.version else reading
+
+
+def _presence(before: Track, track: Track, reading: Reading) -> Track:
+    if reading.restarted:
+        # What was changed, or asked for, in its former life says nothing about this one.
+        track = replace(
+            track, version=None, want=None, undo=UndoHistory(), known=None, lost=None, said=None
+        ).add_mark("restart")
+        return track.add_event(reading.t, "the engine was restarted", "warn")
+    if before.up is reading.up:
+        return track
+    if not reading.up:
+        why = "no answer" if reading.error is None else str(reading.error)
+        return track.add_mark("down").add_event(reading.t, why, "bad")
+    if before.up is None:
+        return track
+    gone = duration(reading.t - (before.since or reading.t))
+    return track.add_mark("up").add_event(reading.t, f"answers again after {gone}", "good")
+
+
+def _silence(track: Track, reading: Reading) -> Track:
+    """The track after a reading without a state: says so once, if there was one before."""
+    if track.known is None or not reading.up or track.lost is not None:
+        return track
+    error = reading.control_error
+    why = "the plugin does not answer" if error is None else error.line()
+    return replace(track.add_event(reading.t, f"no control: {why}", "warn"), lost=reading.t)
+
+
+def _control(track: Track, state: EngineState, t: float) -> Track:
+    """The track after a newer state, compared with the last one that was known."""
+    if track.lost is not None:
+        gone = duration(t - track.lost)
+        track = replace(track.add_event(t, f"control is back after {gone}", "good"), lost=None)
+    old = track.known
+    if old is None or old.instance != state.instance:
+        return replace(track, version=state.version, said=Said(t, state.policy_reason))
+    if not _is_swept(state) and not track.is_sweeping:
+        track = _mark_turned(track, old, state)
+    track = _alarm(_breaker(track, old, state, t), old, state, t)
+    if track.version is None or state.version > track.version:
+        track = _by_others(replace(track, version=state.version), old, state, t)
+    return _reason(track, state, t)
+
+
+def _mark_turned(track: Track, old: EngineState, state: EngineState) -> Track:
+    """Marks what was set; the k's that a policy chooses are no knob."""
+    if old.mode != state.mode:
+        track = track.add_mark(_short(state.mode))
+    if old.policy != state.policy:
+        track = track.add_mark(state.policy)
+    return track if old.k_set == state.k_set else track.add_mark(f"k{state.k_set}")
+
+
+def _breaker(track: Track, old: EngineState, state: EngineState, t: float) -> Track:
+    if old.breaker == state.breaker:
+        return track
+    # The reason is part of this event, and none of its own.
+    track = replace(track, said=Said(t, state.policy_reason))
+    if state.breaker == "closed":
+        text = f"breaker closed, was {old.breaker}"
+        return track.add_mark("breaker closed").add_event(t, text, "good")
+    if old.breaker == "closed":
+        track = track.add_mark("breaker open")
+    if old.breaker == "closed" or state.breaker == "open":
+        why = f": {state.policy_reason}" if state.policy_reason else f", was {old.breaker}"
+        track = track.add_event(t, f"breaker open{why}", "bad")
+    if state.breaker == "half-open":
+        track = track.add_event(t, "breaker half-open: it tries whether drafts pay again", "warn")
+    return track
+
+
+def _reason(track: Track, state: EngineState, t: float) -> Track:
+    """Tells why a policy has k where it is, when that is new."""
+    said = track.said
+    if said is not None and said.text == state.policy_reason:
+        return track
+    if state.policy_reason is None:
+        return replace(track, said=None)
+    if said is not None and said.text is not None and t - said.t < REASONS_APART_S:
+        return track
+    track = replace(track, said=Said(t, state.policy_reason))
+    last = state.last_change
+    if last is not None and last.reason == state.policy_reason:
+        return track  # the change itself has been told
+    return track.add_event(t, f"{state.policy}: {state.policy_reason}")
+
+
+def _short(mode: Mode) -> str:
+    """A mode in a mark on the time axis."""
+    return "target" if mode == "target-only" else "spec"
+
+
+def _alarm(track: Track, old: EngineState, state: EngineState, t: float) -> Track:
+    """Acceptance that is too good: streams that repeat themselves."""
+    if state.alarm is None or state.alarm == old.alarm:
+        return track
+    return track.add_event(t, f"alarm: {state.alarm}", "bad")
+
+
+def _is_swept(state: EngineState) -> bool:
+    """Whether the last change was one of a sweep's many."""
+    change = state.last_change
+    return change is not None and change.origin == "sweep"
+
+
+def _by_others(track: Track, old: EngineState, state: EngineState, t: float) -> Track:
+    """Says who turned a knob that this console did not turn."""
+    change = state.last_change
+    if track.is_sweeping:
+        return track
+    if change is not None and _is_swept(state):
+        if _is_swept(old):
+            return track
+        return track.add_event(t, f"{change.who} sweeps k", "accent")
+    knobs = format_moves(change.before, change.after) if change is not None else ""
+    if change is None or not knobs:
+        return track
+    reason = f" ({change.reason})" if change.reason else ""
+    return track.add_event(t, f"{change.who} changed {knobs}{reason}", "accent")
+
+
+def format_moves(before: dict[str, Any], after: dict[str, Any]) -> str:
+    """The knobs that moved, from where to where.
+
+    >>> format_moves({"k": 6, "fallback": "warm"}, {"k": 6, "fallback": "cold"})
+    'fallback warm → cold'
+    """
+    moved = [
+        f"{name} {before.get(name, '?')} → {value}"
+        for name, value in after.items()
+        if name not in before or before[name] != value
+    ]
+    return ", ".join(moved)
+
+
+def fold_answer(track: Track, asked: Want, applied: Applied, t: float, seconds: float) -> Track:
+    """The track after the engine's word on a wish, `seconds` after it was asked."""
+    text = f"{_describe_answer(asked, applied)} · applied in {seconds * 1000:.0f} ms"
+    track = track.add_event(t, text, "good", reason=asked.reason)
+    for text in applied.notices:
+        track = track.add_event(t, text, "warn")
+    judged = asked.trial_s is not None
+    if applied.applied != applied.before and not judged:
+        track = _mark_answer(track, applied)
+    track = replace(track, want=None if track.want == asked else track.want)
+    track = replace(track, undo=track.undo.add(asked, applied, track.in_force))
+    if judged or asked.cancel:  # what is in force by now is for the next reading to say
+        return replace(track, version=applied.version)
+    return replace(
+        track,
+        version=applied.version,
+        reading=_patch(track.reading, applied),
+        figures=_patch(track.figures, applied),
+        known=None if track.known is None else _turn(track.known, applied),
+    )
+
+
+def _describe_answer(asked: Want, applied: Applied) -> str:
+    if asked.cancel:
+        return "the trial is taken back"
+    knobs = ", ".join(
+        f"{name} {_value(applied.before.get(name, '?'))} → {_value(value)}"
+        for name, value in applied.applied.items()
+    )
+    if asked.trial_s is not None:
+        return f"on trial: {knobs}"
+    return f"undone, {knobs}" if asked.origin == "undo" else knobs
+
+
+def _value(value: object) -> str:
+    return "none" if value is None else str(value)
+
+
+def _mark_answer(track: Track, applied: Applied) -> Track:
+    mode, k = applied.applied.get("mode"), applied.applied.get("k")
+    if "policy" in applied.applied:
+        track = track.add_mark(applied.applied["policy"])
+    if mode is not None:
+        track = track.add_mark(_short(mode))
+    return track if k is None else track.add_mark(f"k{k}")
+
+
+def _patch(reading: Reading | None, applied: Applied) -> Reading | None:
+    """The reading with the engine's newest word in it, until the next one is read."""
+    if reading is None or reading.state is None:
+        return reading
+    return replace(reading, state=_turn(reading.state, applied))
+
+
+def _turn(state: EngineState, applied: Applied) -> EngineState:
+    knobs = with_implied_policy(applied.applied)
+    k_set, mode = knobs.get("k", state.k_set), knobs.get("mode", state.mode)
+    policy = knobs.get("policy", state.policy)
+    chosen = k_set if policy == "fixed" else state.k
+    state = replace(
+        state, k=0 if mode == "target-only" else chosen, k_set=k_set, mode=mode, policy=policy,
+        version=applied.version, last_change=None,  # the next reading brings this one
+    )  # fmt: skip
+    if "breaker" in knobs:
+        return replace(state, breaker=knobs["breaker"])
+    ended = policy == "fixed" and state.policy_reason is not None
+    return replace(state, policy_reason=None) if ended else state
+
+
+def fold_error(track: Track, error: SpecdeckError, t: float) -> Track:
+    """The track after a wish that the engine would not fulfil; nothing stays pending."""
+    track = replace(track, want=None, undo=track.undo.restore())
+    if isinstance(error, Conflict):
+        # The next reading says who it was and brings the version to ask with.
+        return replace(track.add_event(t, f"not changed: {error.line()}", "warn"), version=None)
+    return track.add_event(t, f"not changed: {error.line()}", "bad")

@@ -1,0 +1,70 @@
+"""A trial in words: under way, or how it has ended."""
+
+from __future__ import annotations
+
+from specdeck.console.widgets.cells import Tone
+from specdeck.console.widgets.format import duration, oneline
+from specdeck.engine.control.tuning import Comparison, Interval, TrialTuning, Tuning
+
+
+def describe_trial(trial: TrialTuning) -> tuple[str, Tone]:
+    """A trial on one line, and whether that is good news.
+
+    >>> one = TrialTuning("changed", "ann", {"k": 5}, {"k": 3}, 60.0, 0.0, 41.2, 12.0)
+    >>> describe_trial(one)[0]
+    'k 5 → 3: measuring it, 41 s of work left; taken back in 12 s unless renewed'
+    """
+    what = _knobs(trial)
+    if not trial.over:
+        doing = "measuring what was before" if trial.state == "baseline" else "measuring it"
+        left = (
+            "" if trial.seconds_left is None else f", {duration(trial.seconds_left)} of work left"
+        )
+        lease = trial.lease_left_s
+        back = "" if lease is None else f"; taken back in {duration(lease)} unless renewed"
+        return f"{what}: {doing}{left}{back}", "accent"
+    tone: Tone = "good" if trial.state == "kept" else "warn"
+    ended = "never made" if trial.state == "abandoned" else trial.state
+    if trial.comparison is not None:
+        return f"{what} {ended}: {_compare(trial.comparison)}", tone
+    return f"{what} {ended}: {oneline(trial.reason or 'no reason given')}", tone
+
+
+def _knobs(trial: TrialTuning) -> str:
+    """What is tried.
+
+    >>> _knobs(TrialTuning("kept", "ann", {"k": 5}, {"k": 3, "policy": "fixed"}, 60.0, 0.0))
+    'k 5 → 3, policy fixed'
+    """
+    return ", ".join(
+        f"{name} {trial.before[name]} → {value}" if name in trial.before else f"{name} {value}"
+        for name, value in trial.after.items()
+    )
+
+
+def _compare(found: Comparison) -> str:
+    """A comparison with its intervals.
+
+    >>> _compare(Comparison("better", Interval(0.07, 0.02, 0.12), Interval(-0.06, -0.1, -0.02)))
+    'better: tokens/s +7.0 % (+2.0 to +12.0), ms/token -6.0 % (-10.0 to -2.0)'
+    """
+    return (
+        f"{found.verdict}: tokens/s {_change(found.tokens_per_second)}, "
+        f"ms/token {_change(found.ms_per_token)}"
+    )
+
+
+def _change(found: Interval) -> str:
+    value, low, high = (each * 100 for each in (found.value, found.low, found.high))
+    return f"{value:+.1f} % ({low:+.1f} to {high:+.1f})"
+
+
+def is_over(tuning: Tuning, first: Tuning, number: int | None) -> bool:
+    """Whether the trial that `first` showed, or that was given `number`, is under way no more.
+
+    An older plugin gives no number: the first trial that is seen is taken for the one begun.
+    """
+    trial, begun = tuning.trial, first.trial
+    if trial is None or begun is None or trial.over or tuning.instance != first.instance:
+        return True
+    return trial.number != (begun.number if number is None else number)

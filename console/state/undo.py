@@ -1,0 +1,199 @@
+"""Taking this console's changes back, and leaving what somebody else has changed since."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from specdeck.console.state.pending import KEY, Want
+from specdeck.console.widgets.format import Spelt
+from specdeck.engine.control.observe import back, spelled
+from specdeck.engine.control.protocol import Applied, EngineState, with_implied_policy
+from specdeck.engine.control.tuning import Tuning
+
+_MOST: Final = 50
+"""Changes that can be taken back, one after the other."""
+_KEYS: Final = {
+    "k": "k.set", "mode": "mode.toggle", "policy": "policy.auto", "breaker": "breaker.toggle",
+}  # fmt: skip
+"""Whose key sets a knob."""
+
+Moves = tuple[tuple[str, str, str], ...]
+"""Knobs that are not as they were left: name, as it was left, as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """What an engine's knobs are known to be, and what is asked of them."""
+
+    state: EngineState | None = None
+    """The plugin's last word."""
+    tuning: Tuning | None = None
+    """Its last word on parameters, which may be an older one."""
+    pending: Want | None = None
+
+    def knobs(self, version: int) -> dict[str, str]:
+        """As `specdeck set` takes them; parameters from no older word than of `version`."""
+        state, tuning = self.state, self.tuning
+        if state is None:
+            return {}
+        found: dict[str, Any] = {
+            "k": state.k_set, "mode": state.mode, "policy": state.policy,
+            "breaker": state.breaker,
+        }  # fmt: skip
+        if tuning is not None and tuning.instance == state.instance and tuning.version >= version:
+            found |= {each.name: each.value for each in tuning.parameters}
+        last = state.last_change
+        if last is not None and state.version > version:
+            found |= {name: value for name, value in last.after.items() if "." in name}
+        if self.pending is not None:
+            found |= with_implied_policy(_asked(self.pending))
+        return _spell(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """One change of this console, and what takes it back."""
+
+    want: Want
+    left: tuple[tuple[str, str], ...]
+    """The knobs as the change has left them, spelt as `specdeck set` takes them."""
+    version: int
+    """The control version that the change made."""
+    trial: bool = False
+    """Whether it was on trial, which may have taken it back."""
+    warned: Moves = ()
+    """Who presses undo has been told that these are no longer as they were left."""
+
+    def moved(self, now: InForce) -> Moves:
+        """The knobs that are not as this console left them."""
+        knobs = now.knobs(self.version)
+        return tuple(
+            (name, left, knobs[name]) for name, left in self.left if knobs.get(name, left) != left
+        )
+
+    def is_in_force(self, now: InForce) -> bool:
+        """Whether everything is already as it was before the change."""
+        knobs, asked = now.knobs(self.version), with_implied_policy(_asked(self.want))
+        return all(knobs.get(name) == value for name, value in asked.items())
+
+
+@dataclass(frozen=True, slots=True)
+class UndoHistory:
+    """What takes this console's changes of one engine back, in one life of the engine."""
+
+    undos: tuple[Undo, ...] = ()
+    """The latest last."""
+    under_way: tuple[Undo, ...] = ()
+    """Those that the engine has been asked for and has not answered."""
+    has_changed: bool = False
+    """Whether this console has changed anything."""
+
+    def add(self, asked: Want, applied: Applied, now: InForce) -> UndoHistory:
+        """The history after an answer of the engine, with what takes the change back."""
+        undos = tuple(replace(undo, warned=()) for undo in self.undos)
+        under_way = self.under_way if now.pending is not None else ()
+        history = replace(self, undos=undos, under_way=under_way)
+        if asked.origin == "undo" or asked.cancel:
+            return history
+        left = with_implied_policy(applied.applied)
+        undo = Undo(
+            _reverse(applied, now.state), tuple(_spell(left).items()), applied.version,
+            trial=asked.trial_s is not None,
+        )  # fmt: skip
+        return replace(history, undos=(*undos, undo)[-_MOST:], has_changed=True)
+
+    def prune(self, now: InForce) -> UndoHistory:
+        """Without latest changes that changed nothing, or that a trial has taken back."""
+        undos = self.undos
+        while (
+            undos and undos[-1].is_in_force(now) and (undos[-1].trial or not undos[-1].moved(now))
+        ):
+            undos = undos[:-1]
+        return replace(self, undos=undos)
+
+    @property
+    def latest(self) -> Want | None:
+        """The wish that takes this console's last change back; None without one."""
+        return self.undos[-1].want if self.undos else None
+
+    def explain_empty(self) -> str:
+        """Why there is nothing to take back."""
+        if self.has_changed:
+            return "nothing left to undo"
+        return "nothing to undo: this console has changed nothing"
+
+    def find_doubt(self, now: InForce, key_label: Spelt) -> str | None:
+        """Who moved what the last change had set; None where it is as this console left it.
+
+        None as well where that has been said and the same is in force still.
+        """
+        undo = self.undos[-1]
+        moved = undo.moved(now)
+        if not moved or moved == undo.warned:
+            return None
+        who = _who(now.state, moved)
+        if undo.is_in_force(now):
+            return f"nothing to take back: {who}, which is what it was before"
+        keys = "; ".join(
+            f"{key_label(_KEYS.get(name, 'parameters.edit'))} sets {name}" for name, _, _ in moved
+        )
+        asked = ", ".join(f"{name} {value}" for name, value in _asked(undo.want).items())
+        return f"not undone: {who}: {keys}; {key_label('change.undo')} again sets {asked}"
+
+    def warn(self, now: InForce) -> UndoHistory:
+        """After the doubt is said: the next press may go on, or has nothing to do."""
+        undo = self.undos[-1]
+        if undo.is_in_force(now):
+            return replace(self, undos=self.undos[:-1])
+        return replace(self, undos=(*self.undos[:-1], replace(undo, warned=undo.moved(now))))
+
+    def take(self) -> UndoHistory:
+        """While the last change is being taken back."""
+        return replace(self, undos=self.undos[:-1], under_way=(*self.under_way, self.undos[-1]))
+
+    def restore(self) -> UndoHistory:
+        """After an undo that was refused: what it would have taken back still can be."""
+        undone = tuple(reversed(self.under_way))
+        return replace(self, undos=(*self.undos, *undone)[-_MOST:], under_way=())
+
+
+def _reverse(applied: Applied, state: EngineState | None) -> Want:
+    """What takes a change back; a k of one's own has ended the policy of before."""
+    before = back(applied)
+    policy = before.get("policy")
+    if policy is None and "k" in before and state is not None:
+        policy = state.policy if state.policy != "fixed" else None
+    breaker = before.get("breaker")
+    parameters = tuple(
+        (name, "none" if value is None else value) for name, value in before.items() if "." in name
+    )
+    return Want(
+        before.get("k"), before.get("mode"), policy, "undo",
+        breaker if breaker in (None, "open", "probe") else "closed", parameters,
+        origin="undo",
+    )  # fmt: skip
+
+
+def _who(state: EngineState | None, moved: Moves) -> str:
+    """Who moved it since, as far as the engine's last change tells."""
+    last = None if state is None else state.last_change
+    after = _spell(last.after) if last is not None else {}
+    what = ", ".join(f"{name} {left} → {now}" for name, left, now in moved)
+    if last is None or not any(after.get(name) == now for name, _, now in moved):
+        alone = [name for name, _, _ in moved] == ["breaker"]
+        return f"{'the engine' if alone else 'somebody'} changed {what} since"
+    why = f" ({last.reason})" if last.reason and last.reason != KEY else ""
+    return f"{last.who} changed {what} since{why}"
+
+
+def _asked(want: Want) -> dict[str, str]:
+    """The knobs of a wish; a breaker that recovers by itself is open."""
+    breaker = "open" if want.breaker == "probe" else want.breaker
+    knobs = {"k": want.k, "mode": want.mode, "policy": want.policy, "breaker": breaker}
+    asked = {name: value for name, value in knobs.items() if value is not None}
+    return _spell({**asked, **dict(want.parameters)})
+
+
+def _spell(knobs: dict[str, Any]) -> dict[str, str]:
+    return {name: spelled(value) for name, value in knobs.items()}
