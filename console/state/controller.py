@@ -15,9 +15,6 @@ from specdeck.console.state.sweep_run import SweepRun, describe_end
 from specdeck.console.state.trials import describe_trial, is_over
 from specdeck.console.widgets.cells import Tone
 from specdeck.console.widgets.format import Spelt
-from specdeck.engine.control.attend import LEASE_S
-from specdeck.engine.control.observe import back
-from specdeck.engine.control.observe import undo as undo_command
 from specdeck.engine.control.protocol import Applied, Change
 from specdeck.engine.errors import Conflict, SpecdeckError
 
@@ -300,6 +297,7 @@ class Controller:
 
     def _record(self, index: int, change: Change, applied: Applied) -> None:
         """Hand a change over to the audit log; what cannot be written is said."""
+        from specdeck.engine.operations.change import format_undo, knobs_to_undo
         from specdeck.engine.store.audit import Action
 
         track = self.tracks[index]
@@ -310,7 +308,7 @@ class Controller:
             track.name,
             applied.before,
             applied.applied,
-            undo_command(track.url, back(applied)),
+            format_undo(track.url, knobs_to_undo(applied)),
             track.state.instance if track.state else None,
             change.reason,
         )
@@ -346,6 +344,8 @@ class Controller:
 
     async def _renew(self, index: int, number: int | None) -> None:
         """Keep a trial's lease alive as long as this console is; `number` is the engine's."""
+        from specdeck.engine.operations.trial import LEASE_S
+
         renewal = Change(renew=True, lease_s=LEASE_S, trial=number, who=self.who)
         first: Tuning | None = None
         try:

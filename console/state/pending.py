@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from specdeck.console.widgets.format import Spelt
-from specdeck.engine.control.attend import LEASE_S
 from specdeck.engine.control.protocol import Change, EngineState, Mode, Origin, Policy, Value
 from specdeck.engine.metrics.reading import Reading
 
@@ -52,22 +51,24 @@ class Want:
 
     def as_change(self, who: str, version: int | None) -> Change:
         """The request that says so; `version` is the one that the engine is expected to be at."""
-        return Change(
+        change = Change(
             k=self.k,
             mode=self.mode,
             policy=self.policy,
             breaker="open" if self.breaker == "probe" else self.breaker,
             probe=self.breaker == "probe",
             parameters=dict(self.parameters) or None,
-            lease_s=None if self.trial_s is None else LEASE_S,
-            judge=self.trial_s is not None,
-            trial_s=self.trial_s,
             cancel=self.cancel,
             reason=self.reason,
             who=who,
             expect_version=version,
             origin=self.origin,
         )
+        if self.trial_s is None:
+            return change
+        from specdeck.engine.operations.trial import as_trial
+
+        return as_trial(change, trial_s=self.trial_s)
 
 
 @dataclass(frozen=True, slots=True)

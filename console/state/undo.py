@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from specdeck.console.state.pending import KEY, Want
 from specdeck.console.widgets.format import Spelt
-from specdeck.engine.control.observe import back, spelled
 from specdeck.engine.control.protocol import Applied, EngineState, with_implied_policy
 from specdeck.engine.control.tuning import Tuning
 
@@ -160,7 +159,9 @@ class UndoHistory:
 
 def _reverse(applied: Applied, state: EngineState | None) -> Want:
     """What takes a change back; a k of one's own has ended the policy of before."""
-    before = back(applied)
+    from specdeck.engine.operations.change import knobs_to_undo
+
+    before = knobs_to_undo(applied)
     policy = before.get("policy")
     if policy is None and "k" in before and state is not None:
         policy = state.policy if state.policy != "fixed" else None
@@ -196,4 +197,6 @@ def _asked(want: Want) -> dict[str, str]:
 
 
 def _spell(knobs: dict[str, Any]) -> dict[str, str]:
-    return {name: spelled(value) for name, value in knobs.items()}
+    from specdeck.engine.operations.change import format_value
+
+    return {name: format_value(value) for name, value in knobs.items()}

@@ -14,7 +14,8 @@ from specdeck.console.state.controller import Controller
 from specdeck.console.state.pending import Want
 
 if TYPE_CHECKING:
-    from tests.console.conftest import Kit, ListedEngine
+    from tests.console.conftest import Kit
+    from tests.support.listed_engine import ListedEngine
 
 
 @dataclass
