@@ -19,9 +19,9 @@ from specdeck.engine.control.protocol import Applied, Change
 from specdeck.engine.errors import Conflict, SpecdeckError
 
 if TYPE_CHECKING:
+    from specdeck.engine.client.attach import MonitoredEngine
     from specdeck.engine.client.engine_client import EngineClient
     from specdeck.engine.control.tuning import Tuning
-    from specdeck.engine.client.attach import MonitoredEngine
     from specdeck.engine.metrics.reading import Reading
     from specdeck.engine.operations.sweep import Sweep
     from specdeck.engine.store.audit import Action
