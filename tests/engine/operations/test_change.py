@@ -4,11 +4,11 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
 import pytest
+from tests.support.memory_audit import MemoryAudit
 
 from specdeck.engine.client.attach import AttachedEngine
 from specdeck.engine.client.engine_client import EngineClient, open_client
@@ -16,7 +16,6 @@ from specdeck.engine.control.protocol import Applied, Change, EngineState
 from specdeck.engine.errors import (
     EngineError,
     NotAnEngine,
-    SpecdeckError,
     Stalled,
     Unauthorized,
     Unreachable,
@@ -53,23 +52,6 @@ def page(drafts: float, drafted: float, generated: float) -> str:
     )
 
 
-@dataclass
-class Log:
-    """An audit log in memory; `full` refuses to write."""
-
-    actions: list[Action] = field(default_factory=list)
-    full: bool = False
-
-    def add(self, action: Action) -> int:
-        if self.full:
-            raise SpecdeckError("the disk is full")
-        self.actions.append(action)
-        return len(self.actions)
-
-    def set_observed(self, entry: int, draft_tokens_per_draft: float) -> None:
-        self.actions[entry - 1] = replace(self.actions[entry - 1], observed=draft_tokens_per_draft)
-
-
 class Engine:
     """An engine that makes `pace` steps each time its state is asked, drafting k in each.
 
@@ -79,7 +61,7 @@ class Engine:
     def __init__(self, state: EngineState, *, pace: int = 2, lengths: tuple[int, ...] = ()) -> None:
         self.k, self.k_set, self.mode = state.k, state.k_set, state.mode
         self.state = state
-        self.log = Log()
+        self.log = MemoryAudit()
         self.version = 0
         self.pace = pace
         self._lengths: Iterator[int] = iter(lengths * 1000)

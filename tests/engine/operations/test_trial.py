@@ -6,17 +6,18 @@ import asyncio
 import json
 from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 import pytest
+from tests.support.memory_audit import MemoryAudit
 
 from specdeck.engine.client.attach import AttachedEngine
 from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.control.protocol import Change
 from specdeck.engine.control.tuning import BreakerTuning, TrialTuning, Tuning
-from specdeck.engine.errors import EngineError, SpecdeckError, Unreachable
+from specdeck.engine.errors import EngineError, Unreachable
 from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.operations.change import NotRecorded
 from specdeck.engine.operations.trial import (
@@ -29,31 +30,10 @@ from specdeck.engine.operations.trial import (
     TrialUnseen,
     as_trial,
 )
-from specdeck.engine.store.audit import Action
 
 URL = "http://engine"
 CHANGE = as_trial(Change(k=3, who="ana"), trial_s=60.0)
 GONE = httpx.ConnectError("refused")
-
-
-@dataclass
-class Log:
-    """An audit log in memory; `full` refuses to write."""
-
-    actions: list[Action] = field(default_factory=list)
-    full: bool = False
-
-    def add(self, action: Action) -> int:
-        if self.full:
-            raise SpecdeckError("the disk is full")
-        self.actions.append(action)
-        return len(self.actions)
-
-    def set_observed(self, entry: int, draft_tokens_per_draft: float) -> None:
-        self.actions[entry - 1] = replace(self.actions[entry - 1], observed=draft_tokens_per_draft)
-
-    def lines(self) -> list[tuple[object, object, object, object]]:
-        return [(one.before, one.after, one.reason, one.observed) for one in self.actions]
 
 
 @dataclass
@@ -70,7 +50,7 @@ class Engine:
     number: int = 1
     """Of the trial under way."""
     asked: list[dict[str, Any]] = field(default_factory=list)
-    log: Log = field(default_factory=Log)
+    log: MemoryAudit = field(default_factory=MemoryAudit)
     renewed: asyncio.Event = field(default_factory=asyncio.Event)
     working: bool = False
     """Whether its counters move, at three drafted tokens a draft."""
@@ -147,6 +127,11 @@ class Engine:
         return [ask for ask in self.asked if ask.get("renew")]
 
 
+def lines(engine: Engine) -> list[tuple[object, object, object, object]]:
+    actions = engine.log.actions
+    return [(one.before, one.after, one.reason, one.observed) for one in actions]
+
+
 def ended(events: list[TrialEvent]) -> TrialEnded:
     assert isinstance(events[-1], TrialEnded)
     return events[-1]
@@ -181,7 +166,7 @@ async def test_how_a_trial_began_and_ended_is_in_the_audit_log_with_what_was_obs
     engine = Engine(["baseline", *["changed"] * 3, "kept"], working=True)
     end = ended(await engine.attended())
     assert end.observed_k == 3.0
-    assert engine.log.lines() == [
+    assert lines(engine) == [
         ({"k": 5}, {"k": 3}, "on trial", 3.0),
         ({"k": 5}, {"k": 3}, "trial kept: better", 3.0),
     ]
@@ -191,11 +176,11 @@ async def test_how_a_trial_began_and_ended_is_in_the_audit_log_with_what_was_obs
 async def test_what_was_taken_back_is_not_said_to_be_in_force(end: str) -> None:
     engine = Engine(["changed", "changed", end], working=True)
     assert ended(await engine.attended()).trial.state == end
-    assert engine.log.lines()[-1] == ({"k": 5}, {"k": 5}, f"trial {end}: better", None)
+    assert lines(engine)[-1] == ({"k": 5}, {"k": 5}, f"trial {end}: better", None)
 
 
 async def test_an_audit_log_that_cannot_be_written_ends_no_trial() -> None:
-    engine = Engine(["changed", "kept"], log=Log(full=True))
+    engine = Engine(["changed", "kept"], log=MemoryAudit(full=True))
     events = await engine.attended()
     assert [type(event) for event in events] == [
         TrialBegun, NotRecorded, TrialSeen, NotRecorded, TrialEnded
@@ -265,7 +250,7 @@ async def test_what_is_taken_back_is_the_trial_that_was_begun(
     assert (end.end, end.line()) == ("taken_back", "the change is taken back")
     cancel = {"cancel": True, "who": "ana", "reason": "interrupted", "origin": "undo"}
     assert asked == [{**cancel, how[0]: how[1]}]
-    assert engine.log.lines()[1:] == [({"k": 5}, {"k": 5}, "trial reverted: interrupted", None)]
+    assert lines(engine)[1:] == [({"k": 5}, {"k": 5}, "trial reverted: interrupted", None)]
 
 
 @pytest.mark.parametrize("named", [1, None])
@@ -280,7 +265,7 @@ async def test_a_trial_that_was_kept_is_not_said_to_be_taken_back() -> None:
     assert end.end == "ended"
     assert end.line() == "the trial had ended: kept; undo: specdeck set http://engine k=5"
     assert asked == []
-    assert engine.log.lines()[-1][2] == "trial kept: better"
+    assert lines(engine)[-1][2] == "trial kept: better"
 
 
 async def test_a_take_back_that_does_not_get_through_is_left_to_the_lease() -> None:
@@ -311,7 +296,7 @@ async def test_a_detached_trial_is_begun_and_seen_once() -> None:
     engine = Engine(["baseline"], named=1)
     events = [event async for event in engine.trial().detach()]
     assert [type(event) for event in events] == [TrialBegun, TrialSeen]
-    assert engine.log.lines() == [({"k": 5}, {"k": 3}, "on trial", None)]
+    assert lines(engine) == [({"k": 5}, {"k": 3}, "on trial", None)]
 
 
 async def test_a_trial_left_to_an_engine_that_cannot_be_asked_is_begun_all_the_same() -> None:
@@ -327,4 +312,4 @@ async def test_a_trial_is_in_the_audit_log_before_anything_else_is_asked() -> No
     engine = Engine([GONE], named=1)
     with pytest.raises(Unreachable):
         await engine.attended()
-    assert engine.log.lines() == [({"k": 5}, {"k": 3}, "on trial", None)]
+    assert lines(engine) == [({"k": 5}, {"k": 3}, "on trial", None)]

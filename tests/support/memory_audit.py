@@ -1,0 +1,26 @@
+"""An audit log in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from specdeck.engine.errors import SpecdeckError
+from specdeck.engine.store.audit import Action
+
+
+@dataclass
+class MemoryAudit:
+    """Keeps every entry; one that is full refuses to write."""
+
+    actions: list[Action] = field(default_factory=list)
+    full: bool = False
+
+    def add(self, action: Action) -> int:
+        if self.full:
+            raise SpecdeckError("the disk is full")
+        self.actions.append(action)
+        return len(self.actions)
+
+    def set_observed(self, entry: int, draft_tokens_per_draft: float) -> None:
+        entries = self.actions
+        entries[entry - 1] = replace(entries[entry - 1], observed=draft_tokens_per_draft)
