@@ -70,7 +70,7 @@ def test_stop_leaves_no_process_port_or_token(specdeck: Command, copied: LiveEng
         httpx.get(copied.url)
     assert not list(Path(specdeck.home).rglob(f"*{record['name']}*.token"))
     assert copied.url not in specdeck.urls()
-    assert specdeck("stop", copied.url).returncode == 3
+    assert specdeck("stop", copied.url).returncode == 2
 
 
 def test_a_start_that_fails_says_why_and_leaves_nothing(specdeck: Command, tmp_path: Path) -> None:
