@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -11,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.completion_engine import CompletionEngine
 
 from specdeck.console.app import Console
 from specdeck.console.bench import Bench
@@ -23,20 +22,6 @@ from specdeck.engine.store.database import Store
 if TYPE_CHECKING:
     from tests.console.conftest import Kit, MakeConsole
 
-_FAKES = Path(__file__).parents[2] / "engine" / "divergence" / "conftest.py"
-
-
-@pytest.fixture(scope="session")
-def fakes() -> Any:
-    """The module with the engine of functions."""
-    spec = importlib.util.spec_from_file_location("divergence_fakes", _FAKES)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
 
 @dataclass
 class Deck:
@@ -44,7 +29,7 @@ class Deck:
 
     app: Console
     bench: Bench
-    serving: Any
+    serving: CompletionEngine
     folder: Path
     asked: list[tuple[str | None, Plan]] = field(default_factory=list)
     failure: SpecdeckError | None = None
@@ -55,11 +40,15 @@ Opens = Callable[..., Deck]
 
 
 @pytest.fixture
-def deck(fakes: Any, kit: type[Kit], console: MakeConsole, tmp_path: Path) -> Opens:
+def deck(kit: type[Kit], console: MakeConsole, tmp_path: Path) -> Opens:
     """Makes a console whose labs ask `serving` and, when one is named, `reference`."""
 
-    def make(serving: Any = None, reference: Any = None, **settings: Any) -> Deck:
-        ours = serving or fakes.FakeEngine()
+    def make(
+        serving: CompletionEngine | None = None,
+        reference: CompletionEngine | None = None,
+        **settings: Any,
+    ) -> Deck:
+        ours = serving or CompletionEngine()
         held: list[Deck] = []
 
         @asynccontextmanager
@@ -70,8 +59,8 @@ def deck(fakes: Any, kit: type[Kit], console: MakeConsole, tmp_path: Path) -> Op
             one.asked.append((other, plan))
             if one.failure is not None:
                 raise one.failure
-            theirs = fakes._engine(reference) if other else None
-            async with Lab(fakes._engine(ours), theirs, plan, wall=lambda: kit.start) as lab:
+            theirs = reference.connect() if reference and other else None
+            async with Lab(ours.connect(), theirs, plan, wall=lambda: kit.start) as lab:
                 yield lab
 
         @contextmanager

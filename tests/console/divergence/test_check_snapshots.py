@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.completion_engine import STEP, CompletionEngine, Fault
 
 from specdeck.console.bench import Results, Wishes
 from specdeck.engine.divergence.prompts import load_prompts
@@ -20,12 +21,12 @@ SIZES = [(80, 24), (120, 40), (60, 20)]
 SET = tuple(load_prompts("code", 40))
 
 
-def made(deck: Opens, fakes: Any) -> Deck:
+def made(deck: Opens) -> Deck:
     faults = {
-        prompt.body["prompt"]: fakes.Fault(17, 3.2) if number == 0 else fakes.Fault(5, fakes.STEP)
+        prompt.body["prompt"]: Fault(17, 3.2) if number == 0 else Fault(5, STEP)
         for number, prompt in enumerate(SET[::8])
     }
-    one = deck(fakes.FakeEngine(faults=faults))
+    one = deck(CompletionEngine(faults=faults))
     one.bench.session.wishes = Wishes(tokens=40, prompts=40, replays=6)
     return one
 
@@ -36,26 +37,25 @@ def screen(pilot: Pilot[str]) -> Any:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_a_material_difference(
-    size: tuple[int, int], deck: Opens, fakes: Any, snap_compare: Compare, until: Until
+    size: tuple[int, int], deck: Opens, snap_compare: Compare, until: Until
 ) -> None:
     async def play(pilot: Pilot[str]) -> None:
         await pilot.press("d", "enter")
         await until(pilot, lambda: screen(pilot).split.judged)
         await pilot.pause()
 
-    assert snap_compare(made(deck, fakes).app, terminal_size=size, run_before=play)
+    assert snap_compare(made(deck).app, terminal_size=size, run_before=play)
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_the_outcome_of_a_check(
     size: tuple[int, int],
     deck: Opens,
-    fakes: Any,
     kit: type[Kit],
     snap_compare: Compare,
     until: Until,
 ) -> None:
-    one = made(deck, fakes)
+    one = made(deck)
 
     async def play(pilot: Pilot[str]) -> None:
         await pilot.press("d", "b")
@@ -75,21 +75,19 @@ def test_the_outcome_of_a_check(
     assert snap_compare(one.app, terminal_size=size, run_before=play)
 
 
-def test_choosing_a_prompt(deck: Opens, fakes: Any, snap_compare: Compare) -> None:
+def test_choosing_a_prompt(deck: Opens, snap_compare: Compare) -> None:
     async def play(pilot: Pilot[str]) -> None:
         await pilot.press("d", "p", "down", "down")
         await pilot.pause()
 
-    assert snap_compare(made(deck, fakes).app, terminal_size=(80, 24), run_before=play)
+    assert snap_compare(made(deck).app, terminal_size=(80, 24), run_before=play)
 
 
-def test_an_engine_without_the_plugin(
-    deck: Opens, fakes: Any, snap_compare: Compare, until: Until
-) -> None:
+def test_an_engine_without_the_plugin(deck: Opens, snap_compare: Compare, until: Until) -> None:
     async def play(pilot: Pilot[str]) -> None:
         await pilot.press("d")
         await until(pilot, lambda: screen(pilot).split.problem)
         await pilot.pause()
 
-    app = deck(fakes.FakeEngine(pins=False)).app
+    app = deck(CompletionEngine(pins=False)).app
     assert snap_compare(app, terminal_size=(80, 24), run_before=play)

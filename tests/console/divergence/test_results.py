@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.completion_engine import STEP, CompletionEngine, Fault
 
 from specdeck.console.bench import Wishes
 from specdeck.console.screens.divergence import DivergenceScreen
@@ -21,10 +22,10 @@ SET = tuple(load_prompts("code", 12))
 WISHES = Wishes(tokens=24, replays=6, prompts=12)
 
 
-def made(deck: Opens, fakes: Any, *, pause: float = 0.0, **faults: Any) -> Deck:
+def made(deck: Opens, *, pause: float = 0.0, **faults: Any) -> Deck:
     """Prompts by number, as `p3`, with their faults; `pause` in seconds before each answer."""
     found = {SET[int(name[1:]) - 1].body["prompt"]: fault for name, fault in faults.items()}
-    one = deck(fakes.FakeEngine(faults=found, pause=pause))
+    one = deck(CompletionEngine(faults=found, pause=pause))
     one.bench.session.wishes = WISHES
     return one
 
@@ -50,9 +51,9 @@ def figures(screen: ResultsScreen) -> str:
 
 
 async def test_replays_count_what_differs_with_their_floor(
-    deck: Opens, fakes: Any, results: Opened, until: Until
+    deck: Opens, results: Opened, until: Until
 ) -> None:
-    one = made(deck, fakes, p1=fakes.Fault(9, 3.2))
+    one = made(deck, p1=Fault(9, 3.2))
     async with one.app.run_test() as pilot:
         screen = await results(pilot, "r")
         await until(pilot, lambda: screen.case)
@@ -66,9 +67,9 @@ async def test_replays_count_what_differs_with_their_floor(
 
 
 async def test_a_batch_has_verdict_interval_and_history(
-    deck: Opens, fakes: Any, results: Opened, until: Until
+    deck: Opens, results: Opened, until: Until
 ) -> None:
-    one = made(deck, fakes, p2=fakes.Fault(9, 3.2), p5=fakes.Fault(4, fakes.STEP))
+    one = made(deck, p2=Fault(9, 3.2), p5=Fault(4, STEP))
     async with one.app.run_test() as pilot:
         screen = await results(pilot, "b")
         await until(pilot, lambda: screen.case)
@@ -84,9 +85,9 @@ async def test_a_batch_has_verdict_interval_and_history(
 
 
 async def test_a_case_opens_side_by_side_with_what_the_check_saw(
-    deck: Opens, fakes: Any, results: Opened, until: Until
+    deck: Opens, results: Opened, until: Until
 ) -> None:
-    one = made(deck, fakes, p2=fakes.Fault(9, 3.2), p5=fakes.Fault(4, fakes.STEP))
+    one = made(deck, p2=Fault(9, 3.2), p5=Fault(4, STEP))
     async with one.app.run_test() as pilot:
         screen = await results(pilot, "b")
         await until(pilot, lambda: screen.case)
@@ -101,9 +102,9 @@ async def test_a_case_opens_side_by_side_with_what_the_check_saw(
 
 
 async def test_what_was_stopped_goes_on_where_it_was(
-    deck: Opens, fakes: Any, results: Opened, until: Until
+    deck: Opens, results: Opened, until: Until
 ) -> None:
-    one = made(deck, fakes, pause=0.01)
+    one = made(deck, pause=0.01)
     one.bench.session.wishes = Wishes(tokens=24, prompts=200, streams=1)
     async with one.app.run_test() as pilot:
         screen = await results(pilot, "b")
@@ -127,9 +128,9 @@ async def test_what_was_stopped_goes_on_where_it_was(
 
 
 async def test_escape_stops_a_check_and_says_what_is_kept(
-    deck: Opens, fakes: Any, results: Opened, until: Until
+    deck: Opens, results: Opened, until: Until
 ) -> None:
-    one = made(deck, fakes, pause=0.01)
+    one = made(deck, pause=0.01)
     one.bench.session.wishes = Wishes(tokens=24, prompts=300, streams=1)
     async with one.app.run_test() as pilot:
         screen = await results(pilot, "b")
@@ -144,9 +145,9 @@ async def test_escape_stops_a_check_and_says_what_is_kept(
 
 
 async def test_an_engine_that_dies_in_the_middle_is_one_line(
-    deck: Opens, fakes: Any, results: Opened, until: Until
+    deck: Opens, results: Opened, until: Until
 ) -> None:
-    one = made(deck, fakes)
+    one = made(deck)
     one.serving.statuses = [401] * 5
     async with one.app.run_test() as pilot:
         screen = await results(pilot, "b")
@@ -157,9 +158,9 @@ async def test_an_engine_that_dies_in_the_middle_is_one_line(
 
 
 async def test_the_last_outcome_is_kept_for_the_session(
-    deck: Opens, fakes: Any, results: Opened, until: Until
+    deck: Opens, results: Opened, until: Until
 ) -> None:
-    one = made(deck, fakes, p2=fakes.Fault(9, 3.2))
+    one = made(deck, p2=Fault(9, 3.2))
     async with one.app.run_test() as pilot:
         screen = await results(pilot, "b")
         await until(pilot, lambda: screen.case)
@@ -178,11 +179,11 @@ def row_of(screen: ResultsScreen) -> Any:
 
 
 async def test_another_screen_takes_the_place_of_both(
-    deck: Opens, fakes: Any, results: Opened, until: Until
+    deck: Opens, results: Opened, until: Until
 ) -> None:
     from specdeck.console.screens.fingerprint import FingerprintScreen
 
-    one = made(deck, fakes)
+    one = made(deck)
     async with one.app.run_test() as pilot:
         await results(pilot, "v")
         await pilot.press("f")
@@ -192,9 +193,9 @@ async def test_another_screen_takes_the_place_of_both(
 
 
 async def test_a_replay_that_is_opened_is_the_prompt_itself(
-    deck: Opens, fakes: Any, results: Opened, until: Until
+    deck: Opens, results: Opened, until: Until
 ) -> None:
-    one = made(deck, fakes, p1=fakes.Fault(9, 3.2))
+    one = made(deck, p1=Fault(9, 3.2))
     async with one.app.run_test() as pilot:
         screen = await results(pilot, "r")
         await until(pilot, lambda: screen.case)
@@ -205,8 +206,8 @@ async def test_a_replay_that_is_opened_is_the_prompt_itself(
         assert split.session.prompt == SET[0]
 
 
-async def test_a_file_that_is_gone_is_one_line(deck: Opens, fakes: Any, until: Until) -> None:
-    one = made(deck, fakes)
+async def test_a_file_that_is_gone_is_one_line(deck: Opens, until: Until) -> None:
+    one = made(deck)
     path = one.folder / "mine.jsonl"
     path.write_text('{"prompt": "one"}\n{"prompt": "two"}\n')
     one.bench.session.source = str(path)
@@ -223,9 +224,9 @@ async def test_a_file_that_is_gone_is_one_line(deck: Opens, fakes: Any, until: U
 
 
 async def test_a_replay_that_is_left_is_forgotten(
-    deck: Opens, fakes: Any, results: Opened, until: Until
+    deck: Opens, results: Opened, until: Until
 ) -> None:
-    one = made(deck, fakes)
+    one = made(deck)
     one.bench.session.wishes = Wishes(tokens=24, replays=500, streams=1)
     async with one.app.run_test() as pilot:
         screen = await results(pilot, "r")
@@ -238,9 +239,9 @@ async def test_a_replay_that_is_left_is_forgotten(
 
 
 async def test_a_replay_that_was_stopped_begins_again_and_says_so(
-    deck: Opens, fakes: Any, results: Opened, until: Until
+    deck: Opens, results: Opened, until: Until
 ) -> None:
-    one = made(deck, fakes, pause=0.01)
+    one = made(deck, pause=0.01)
     one.bench.session.wishes = Wishes(tokens=24, replays=500, streams=1)
     async with one.app.run_test() as pilot:
         screen = await results(pilot, "r")
@@ -259,10 +260,8 @@ async def test_a_replay_that_was_stopped_begins_again_and_says_so(
             assert checks.recent() == ()
 
 
-async def test_after_a_replay_comes_the_set(
-    deck: Opens, fakes: Any, results: Opened, until: Until
-) -> None:
-    one = made(deck, fakes)
+async def test_after_a_replay_comes_the_set(deck: Opens, results: Opened, until: Until) -> None:
+    one = made(deck)
     async with one.app.run_test() as pilot:
         screen = await results(pilot, "r")
         await until(pilot, lambda: screen.case)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+from tests.support.completion_engine import CompletionEngine, Fault
 
 from specdeck.console.screens.divergence import DivergenceScreen
 from specdeck.console.screens.divergence_form import Form
@@ -66,9 +67,9 @@ async def test_enter_runs_to_the_end_of_equal_answers(
 
 
 async def test_it_stops_at_the_first_token_that_differs(
-    deck: Opens, fakes: Any, opened: Opened, until: Until
+    deck: Opens, opened: Opened, until: Until
 ) -> None:
-    serving = fakes.FakeEngine(faults={TEXT: fakes.Fault(17, 3.2)})
+    serving = CompletionEngine(faults={TEXT: Fault(17, 3.2)})
     async with deck(serving).app.run_test() as pilot:
         screen = await opened(pilot)
         await pilot.press("enter")
@@ -81,8 +82,8 @@ async def test_it_stops_at_the_first_token_that_differs(
         assert "rank 2): confirmed" in words(screen)
 
 
-async def test_another_engine_is_a_hard_reference(deck: Opens, fakes: Any, opened: Opened) -> None:
-    one = deck(reference=fakes.FakeEngine(url="http://other"))
+async def test_another_engine_is_a_hard_reference(deck: Opens, opened: Opened) -> None:
+    one = deck(reference=CompletionEngine(url="http://other"))
     async with one.app.run_test() as pilot:
         screen = await opened(pilot)
         assert one.asked[0][0] == "http://other"
@@ -90,10 +91,8 @@ async def test_another_engine_is_a_hard_reference(deck: Opens, fakes: Any, opene
         assert "hard" in "".join(cell.text for cell in row.row.right)
 
 
-async def test_an_engine_that_cannot_pin_names_the_remedy(
-    deck: Opens, fakes: Any, opened: Opened
-) -> None:
-    async with deck(fakes.FakeEngine(pins=False)).app.run_test() as pilot:
+async def test_an_engine_that_cannot_pin_names_the_remedy(deck: Opens, opened: Opened) -> None:
+    async with deck(CompletionEngine(pins=False)).app.run_test() as pilot:
         screen = await opened(pilot)
         assert "it is too old" in words(screen)
         assert "--reference URL" in words(screen)
@@ -221,9 +220,9 @@ async def test_the_form_takes_numbers_and_refuses_nonsense(
 
 
 async def test_a_case_is_written_and_its_place_said(
-    deck: Opens, fakes: Any, opened: Opened, until: Until
+    deck: Opens, opened: Opened, until: Until
 ) -> None:
-    one: Deck = deck(fakes.FakeEngine(faults={TEXT: fakes.Fault(17, 3.2)}))
+    one: Deck = deck(CompletionEngine(faults={TEXT: Fault(17, 3.2)}))
     async with one.app.run_test() as pilot:
         screen = await opened(pilot)
         await pilot.press("w")
@@ -254,9 +253,9 @@ async def test_help_has_the_keys_of_the_screen(deck: Opens, opened: Opened) -> N
 
 
 async def test_enter_while_a_race_runs_begins_it_anew_and_x_stops_that_one(
-    deck: Opens, fakes: Any, opened: Opened
+    deck: Opens, opened: Opened
 ) -> None:
-    one, gate = held(fakes, deck)
+    one, gate = held(deck)
     async with one.app.run_test() as pilot:
         screen = await opened(pilot)
         await pilot.press("enter", "enter")
@@ -269,9 +268,9 @@ async def test_enter_while_a_race_runs_begins_it_anew_and_x_stops_that_one(
 
 
 async def test_a_look_at_the_arms_that_ends_late_does_not_end_the_race(
-    deck: Opens, fakes: Any, opened: Opened, until: Until
+    deck: Opens, opened: Opened, until: Until
 ) -> None:
-    one, gate = held(fakes, deck)
+    one, gate = held(deck)
     async with one.app.run_test() as pilot:
         screen = await opened(pilot)
         await pilot.press("enter")
@@ -284,16 +283,15 @@ async def test_a_look_at_the_arms_that_ends_late_does_not_end_the_race(
         await until(pilot, lambda: screen.split.judged)
 
 
-def held(fakes: Any, deck: Opens) -> tuple[Deck, asyncio.Event]:
+def held(deck: Opens) -> tuple[Deck, asyncio.Event]:
     """A console whose engine answers no prompt until the gate opens."""
     gate = asyncio.Event()
 
-    class Slow(fakes.FakeEngine):  # type: ignore[misc]  # a module found by path
+    class Slow(CompletionEngine):
         async def __call__(self, request: httpx.Request) -> httpx.Response:
             if request.url.path.startswith("/v1/completions"):
                 await gate.wait()
-            found: httpx.Response = await super().__call__(request)
-            return found
+            return await super().__call__(request)
 
     return deck(Slow()), gate
 

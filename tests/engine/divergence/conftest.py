@@ -1,308 +1,20 @@
-"""A small engine of functions: a language that is decided by its prompt, and planted faults."""
+"""A store, prompts, and labs on engines of functions."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from random import Random
 from typing import Any
 
-import httpx
 import pytest
+from tests.support.completion_engine import STEP, CompletionEngine, Fault
 
-from specdeck.engine.client.engine_client import open_client
-from specdeck.engine.control.protocol import PREFIX, Capability, EngineState
-from specdeck.engine.divergence.lab import Engine, Lab, Plan
+from specdeck.engine.divergence.lab import Lab, Plan
 from specdeck.engine.divergence.prompts import PromptSet, load_prompts
 from specdeck.engine.divergence.requests import Settings
 from specdeck.engine.store.checks import Checks
 from specdeck.engine.store.database import Store
-
-STEP = 1 / 16
-"""The margins of this language are multiples of it, as bfloat16's are."""
-
-
-@dataclass(frozen=True)
-class Fault:
-    """What happens to the serving arm's answer to one prompt."""
-
-    index: int
-    margin: float
-    """By how much the target prefers its own token there."""
-    honest: bool = True
-    """Whether the arm's own figures favour what it said, as after another rounding."""
-
-
-@dataclass
-class FakeEngine:
-    """Answers as vLLM does; a request pinned to 0 never meets a fault."""
-
-    url: str = "http://engine"
-    faults: dict[str, Fault] = field(default_factory=dict)
-    """By prompt text."""
-    unrepeatable: dict[str, Fault] = field(default_factory=dict)
-    """Met by every second answer of either arm."""
-    calls: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Arguments of the tool call: the target's and the serving arm's, by text of the message."""
-    refuse: dict[str, tuple[int, str]] = field(default_factory=dict)
-    statuses: list[int] = field(default_factory=list)
-    """Answers in store for the next requests; 0 is a connection that breaks."""
-    plugin: bool = True
-    version: str = "0.32.0"
-    models: tuple[str, ...] = ("demo",)
-    pins: bool = True
-    obeys_pins: bool = True
-    drafts: bool = True
-    vocabulary: int = 0
-    """Shifts every token of a prompt."""
-    facts: dict[str, Any] = field(default_factory=lambda: {"vllm": "0.32.0"})
-    pages: list[str] = field(default_factory=list)
-    """Answers of /metrics, the last one for ever."""
-    stream_loses: frozenset[str] = frozenset()
-    """Prompts whose streamed text lacks its end, in both arms."""
-    drafts_lose: frozenset[str] = frozenset()
-    """The same where nothing is pinned, so in the serving arm alone."""
-    pins_lose: frozenset[str] = frozenset()
-    """And in the reference alone."""
-    named: list[str] = field(default_factory=list)
-    """The system_fingerprint of the next answers, the last one for ever."""
-    asked: list[dict[str, Any]] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=dict)
-    pause: float = 0.0
-    """Seconds that an answer takes."""
-    busy: int = 0
-    busiest: int = 0
-
-    async def __call__(self, request: httpx.Request) -> httpx.Response:
-        path = request.url.path
-        if request.method == "GET":
-            return self._get(path)
-        body = json.loads(request.content)
-        if path == "/detokenize":
-            return httpx.Response(200, json={"prompt": "".join(f"<{t}>" for t in body["tokens"])})
-        if path == "/tokenize":
-            return httpx.Response(200, json={"tokens": self._ids(body["prompt"])})
-        if self.statuses:
-            status = self.statuses.pop(0)
-            if status == 0:
-                raise httpx.ConnectError("refused", request=request)
-            return httpx.Response(status, json={"error": {"message": "busy"}})
-        self.asked.append(body)
-        self.busy += 1
-        self.busiest = max(self.busiest, self.busy)
-        await asyncio.sleep(self.pause)
-        self.busy -= 1
-        return self._answer(body)
-
-    def _get(self, path: str) -> httpx.Response:
-        if path == "/v1/models":
-            return httpx.Response(200, json={"data": [{"id": one} for one in self.models]})
-        if path == "/metrics" and self.pages:
-            return httpx.Response(200, text=self.pages.pop(0) if self.pages[1:] else self.pages[0])
-        if path == "/version":
-            return httpx.Response(200, json={"version": self.version})
-        if path == f"{PREFIX}/state" and self.plugin:
-            return httpx.Response(200, json=self.state().as_json())
-        if path == f"{PREFIX}/facts" and self.plugin:
-            return httpx.Response(200, json={"facts": self.facts})
-        return httpx.Response(404, json={})
-
-    def state(self) -> EngineState:
-        pin = Capability("request_k", self.pins, None if self.pins else "it is too old")
-        return EngineState(
-            protocol=1, plugin="0.1.0", instance="one", version=0, started=1.0, vllm="0.32.0",
-            model="demo", method="draft_model", runner="V1", k=5, k_set=5, k_max=5,
-            mode="speculate", fallback="warm", policy="fixed", breaker="closed", step=1, drafts=1,
-            drafted_per_position=(1,) * 5, accepted_per_position=(1,) * 5, running=0, waiting=0,
-            fingerprint="sd1:0f3a", capabilities=(pin,),
-        )  # fmt: skip
-
-    def _answer(self, body: dict[str, Any]) -> httpx.Response:
-        text = self._text(body)
-        if text in self.refuse:
-            status, message = self.refuse[text]
-            return httpx.Response(status, json={"error": {"message": message}})
-        if "prompt_logprobs" in body:
-            return self._forced(body)
-        if body.get("n", 1) > 1:
-            return self._sampled(body)
-        return self._greedy(body, text)
-
-    def _greedy(self, body: dict[str, Any], text: str) -> httpx.Response:
-        pinned = body.get("vllm_xargs", {}).get("specdeck_k") == 0
-        key = f"{text} {pinned}"
-        self.counts[key] = self.counts.get(key, 0) + 1
-        fault = None if pinned else self.faults.get(text)
-        if fault is None and self.counts[key] % 2 == 0:
-            fault = self.unrepeatable.get(text)
-        ids, logprobs, tops = self._said(text, body["max_tokens"], fault)
-        drafted = None if not self.drafts else 0 if pinned and self.obeys_pins else 3 * len(ids)
-        written = "".join(f"<{token}>" for token in ids)
-        call = self.calls.get(text)
-        arguments = None if call is None else call[0 if pinned else 1]
-        if body.get("stream"):
-            losing = self.stream_loses | (self.pins_lose if pinned else self.drafts_lose)
-            lost = written[:-1] if text in losing else written
-            return _stream(body, ids, logprobs, tops, lost, self._ids(text), drafted, arguments)
-        choice = _choice(body, ids, logprobs, tops, written, arguments) | {
-            "finish_reason": "length"
-        }
-        reply = {"choices": [choice], "metrics": _metrics(drafted)}
-        if self.named:
-            name = self.named.pop(0) if self.named[1:] else self.named[0]
-            reply["system_fingerprint"] = name + "+k0" * pinned
-        return httpx.Response(200, json=_with_prompt(body, reply, self._ids(text)))
-
-    def _said(
-        self, text: str, tokens: int, fault: Fault | None
-    ) -> tuple[list[int], list[float], list[dict[int, float]]]:
-        ids: list[int] = []
-        logprobs: list[float] = []
-        tops: list[dict[int, float]] = []
-        for index in range(tokens):
-            own, second, margin = self._likely(text, index)
-            if fault and index == fault.index:
-                margin = fault.margin
-            likely = {own: -0.25, second: -0.25 - margin}
-            said = own
-            if fault and index == fault.index:
-                said = second
-                if fault.honest:
-                    likely = {own: -0.25 - margin, second: -0.25}
-            elif fault and index > fault.index:
-                said = own + 7
-                likely = {said: -0.25, second: -0.25 - margin}
-            ids.append(said)
-            logprobs.append(likely[said])
-            tops.append(likely)
-        return ids, logprobs, tops
-
-    def _likely(self, text: str, index: int) -> tuple[int, int, float]:
-        """The target's first and second choice, and how far they lie apart."""
-        random = Random(f"{text} {index}")
-        first = random.randrange(300, 1000)
-        fault = self.faults.get(text) or self.unrepeatable.get(text)
-        planted = fault is not None and fault.index == index
-        margin = fault.margin if planted and fault else STEP * random.randrange(9, 90)
-        return first, first + 1000, margin
-
-    def _forced(self, body: dict[str, Any]) -> httpx.Response:
-        tokens, thoughts = body["prompt"], []
-        start = len(tokens)
-        text = next(
-            t for t in {**self.faults, **self.unrepeatable} if tokens[: len(t)] == self._ids(t)
-        )
-        start = len(self._ids(text))
-        for place, token in enumerate(tokens):
-            if place < start:
-                thoughts.append(None if place == 0 else {str(token): {"logprob": -1.0, "rank": 1}})
-                continue
-            own, second, margin = self._likely(text, place - start)
-            seen = {own: (-0.25, 1), second: (-0.25 - margin, 2)}
-            thoughts.append({str(t): {"logprob": p, "rank": r} for t, (p, r) in seen.items()})
-        return httpx.Response(200, json={"choices": [{"prompt_logprobs": thoughts}]})
-
-    def _sampled(self, body: dict[str, Any]) -> httpx.Response:
-        pinned = body.get("vllm_xargs", {}).get("specdeck_k") == 0
-        text = self._text(body)
-        self.counts["sampled"] = self.counts.get("sampled", 0) + 1
-        random = Random(f"{text} {self.counts['sampled']}")
-        bias = 0.0 if pinned or text not in self.faults else 0.35
-        choices = []
-        for _ in range(body["n"]):
-            first = random.choice((1, 2, 3))
-            second = 9 if random.random() < bias else random.choice((4, 5, 6, 9))
-            choices.append({"token_ids": [first, second][: body["max_tokens"]]})
-        return httpx.Response(200, json={"choices": choices})
-
-    def _text(self, body: dict[str, Any]) -> str:
-        if "messages" in body:
-            return str(body["messages"][-1]["content"])
-        prompt = body["prompt"]
-        return prompt if isinstance(prompt, str) else ""
-
-    def _ids(self, text: str) -> list[int]:
-        return [ord(c) + self.vocabulary for c in text]
-
-
-def _spelt(likely: dict[int, float]) -> dict[str, float]:
-    return {f"token_id:{token}": logprob for token, logprob in likely.items()}
-
-
-def _choice(
-    body: dict[str, Any],
-    ids: list[int],
-    logprobs: list[float],
-    tops: list[dict[int, float]],
-    text: str,
-    arguments: str | None,
-) -> dict[str, Any]:
-    role = "delta" if body.get("stream") else "message"
-    choice: dict[str, Any] = {"index": 0, "token_ids": ids}
-    if "messages" not in body:
-        choice["text"] = text
-        choice["logprobs"] = {
-            "tokens": [f"token_id:{i}" for i in ids],
-            "token_logprobs": logprobs,
-            "top_logprobs": [_spelt(t) for t in tops],
-        }
-        return choice
-    choice["logprobs"] = {
-        "content": [
-            {
-                "token": f"token_id:{i}",
-                "logprob": p,
-                "top_logprobs": [{"token": k, "logprob": v} for k, v in _spelt(t).items()],
-            }
-            for i, p, t in zip(ids, logprobs, tops, strict=True)
-        ]
-    }
-    choice[role] = {"content": text}
-    if arguments is not None:
-        call = {"index": 0, "function": {"name": "search", "arguments": arguments}}
-        choice[role] = {"content": None, "tool_calls": [call]}
-    return choice
-
-
-def _stream(
-    body: dict[str, Any],
-    ids: list[int],
-    logprobs: list[float],
-    tops: list[dict[int, float]],
-    text: str,
-    prompt: list[int],
-    drafted: int | None,
-    arguments: str | None,
-) -> httpx.Response:
-    """The answer in events of three tokens; the text, and a call, come with the first."""
-    events: list[dict[str, Any]] = []
-    for at in range(0, len(ids), 3):
-        part = slice(at, at + 3)
-        choice = _choice(
-            body, ids[part], logprobs[part], tops[part], "" if at else text,
-            None if at else arguments,
-        )  # fmt: skip
-        if at and "delta" in choice:
-            choice["delta"] = {}
-        events.append({"choices": [choice]})
-    events[0] = _with_prompt(body, events[0], prompt)
-    events.append({"choices": [], "metrics": _metrics(drafted)})
-    lines = [f"data: {json.dumps(event)}\n\n" for event in events] + ["data: [DONE]\n\n"]
-    return httpx.Response(200, text="".join(lines))
-
-
-def _with_prompt(body: dict[str, Any], reply: dict[str, Any], ids: list[int]) -> dict[str, Any]:
-    if "messages" in body:
-        return {**reply, "prompt_token_ids": ids}
-    reply["choices"][0]["prompt_token_ids"] = ids
-    return reply
-
-
-def _metrics(drafted: int | None) -> dict[str, Any] | None:
-    return None if drafted is None else {"speculative_decoding": {"num_draft_tokens": drafted}}
 
 
 class Bench:
@@ -312,7 +24,7 @@ class Bench:
         self.store = store
         self.folder = folder
 
-    engine = FakeEngine
+    engine = CompletionEngine
     fault = Fault
     step = STEP
 
@@ -324,18 +36,15 @@ class Bench:
     def many(self, count: int) -> PromptSet:
         return self.written(*({"prompt": f"prompt {n}"} for n in range(1, count + 1)))
 
-    def lab(self, serving: FakeEngine, reference: FakeEngine | None = None, **changed: Any) -> Lab:
+    def lab(
+        self, serving: CompletionEngine, reference: CompletionEngine | None = None, **changed: Any
+    ) -> Lab:
         plan = Plan(
             settings=Settings(max_tokens=changed.pop("max_tokens", 40)),
             **{"streams": 4, "patience_s": 5.0, **changed},
         )
-        ours, theirs = _engine(serving), None if reference is None else _engine(reference)
+        ours, theirs = serving.connect(), None if reference is None else reference.connect()
         return Lab(ours, theirs, plan, wall=lambda: 1000.0)
-
-
-def _engine(fake: FakeEngine) -> Engine:
-    transport = httpx.MockTransport(fake)
-    return Engine(open_client(fake.url, transport=transport), transport=transport)
 
 
 @pytest.fixture
