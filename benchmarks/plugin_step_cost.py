@@ -25,7 +25,7 @@ from specdeck.engine.plugin.core import Control
 from specdeck.engine.plugin.fingerprint import Identity
 from specdeck.engine.plugin.recorder import Recorder
 from specdeck.engine.plugin.request_pins import Pins
-from specdeck.engine.plugin.scheduler import filled
+from specdeck.engine.plugin.scheduler import fill_lookup
 from specdeck.engine.policy.table import bucket, everywhere
 
 K_MAX = 8
@@ -108,7 +108,7 @@ class Engine:
 
     def set_table(self, table: Sequence[int]) -> None:
         held = self._scheduler.dynamic_sd_lookup
-        held[:] = filled(table, self._buckets)
+        held[:] = fill_lookup(table, self._buckets)
 
     def scheduled_k(self) -> int:
         return self._scheduler.dynamic_sd_lookup[len(self._scheduler.running)]

@@ -32,7 +32,7 @@ from specdeck.engine.policy.parameters import Breaker as BreakerParameters
 from specdeck.engine.policy.parameters import Goodput as GoodputParameters
 from specdeck.engine.policy.parameters import Threshold as ThresholdParameters
 from specdeck.engine.policy.runner import PolicyRunner
-from specdeck.engine.policy.simulation import Cell, Engine, Pools, rate, recorded
+from specdeck.engine.policy.simulation import Cell, Engine, Pools, rate, read_pools
 from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.table import bucket
 from specdeck.engine.policy.threshold import Threshold
@@ -256,7 +256,7 @@ def main() -> None:
         pools = synthetic(Random(arguments.seed), (1, 4, 8, 16))
         print("SYNTHETIC steps: no engine was measured")
     else:
-        pools = easiest_first(recorded(records(arguments.steps or RECORDED)))
+        pools = easiest_first(read_pools(records(arguments.steps or RECORDED)))
         count = sum(len(cell.noise) for cell in pools.values())
         print(f"{count:,} recorded steps of a real engine")
     if not pools:

@@ -20,7 +20,8 @@ def ensure_token_file(port: int, environment: MutableMapping[str, str] = os.envi
     """The token's file; made here when whoever started the engine named none.
 
     The name follows from the port, so that several API server processes of one engine
-    agree on one token, and a console on the same machine finds it.
+    agree on one token, and a console on the same machine finds it. Raises OSError where it
+    cannot be written, RuntimeError where this user has no home.
     """
     named = environment.get(TOKEN_FILE_VARIABLE)
     if named:
@@ -72,7 +73,7 @@ def write_token(path: Path) -> None:
         file.write(secrets.token_urlsafe(32))
 
 
-def accepted(given: str | None, environment: Mapping[str, str] = os.environ) -> bool:
+def is_accepted(given: str | None, environment: Mapping[str, str] = os.environ) -> bool:
     """Whether `given` is the engine's admin token; False as well when there is none."""
     named = environment.get(TOKEN_FILE_VARIABLE)
     if not given or not named:

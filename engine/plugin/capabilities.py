@@ -23,8 +23,8 @@ _SEVERAL = Capability(
     "live_k", False, "data-parallel ranks with different k could deadlock",
     "run one engine per rank, without data_parallel_size",
 )  # fmt: skip
-_EACH_ITS_OWN = ("request_k", "policy.fixed")
-"""What is the same on every rank, whatever the others do."""
+_NOT_TURNED = ("request_k", "policy.fixed")
+"""What holds without anybody turning k: of each request, and as the engine was started."""
 
 _NO_ZERO_ON_V1 = frozenset({"step3p5", "step3p5_mtp"})
 """Drafts whose V1 proposer has no branch for k = 0."""
@@ -55,20 +55,30 @@ def of_several_ranks() -> Capability:
     return _SEVERAL
 
 
-def among_ranks(of_rank: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The capabilities of one of several data-parallel ranks, without what all share.
+def of_no_token(why: str) -> Capability:
+    """Why nothing can be changed where the engine cannot keep an admin token."""
+    return Capability(
+        "admin_token", False, f"the engine cannot keep an admin token: {why}",
+        "restart it with SPECDECK_HOME naming a folder that it can write, or with "
+        "SPECDECK_ADMIN_TOKEN_FILE naming a token's file",
+    )  # fmt: skip
 
-    >>> among_ranks([{"name": "request_k", "available": True, "reason": None, "remedy": None}])
+
+def withhold(found: Iterable[Mapping[str, Any]], why: Capability) -> list[dict[str, Any]]:
+    """The capabilities `found`, without those that turn k, for the reason and remedy of `why`.
+
+    >>> withhold([{"name": "request_k", "available": True, "reason": None, "remedy": None}],
+    ...          of_several_ranks())
     [{'name': 'request_k', 'available': True, 'reason': None, 'remedy': None}]
-    >>> among_ranks([{"name": "cold", "available": True, "reason": None, "remedy": None}])[0][
-    ...     "reason"]
+    >>> withhold([{"name": "cold", "available": True, "reason": None, "remedy": None}],
+    ...          of_several_ranks())[0]["reason"]
     'data-parallel ranks with different k could deadlock'
     """
     return [
-        {**asdict(_SEVERAL), "name": one["name"]}
-        if one["available"] and one["name"] not in _EACH_ITS_OWN
+        {**asdict(why), "name": one["name"]}
+        if one["available"] and one["name"] not in _NOT_TURNED
         else dict(one)
-        for one in of_rank
+        for one in found
     ]
 
 

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from specdeck.engine.control.protocol import PREFIX, TOKEN_HEADER
+from specdeck.engine.control.protocol import PREFIX, TOKEN_HEADER, Capability
 from specdeck.engine.plugin import request_pins, responses
-from specdeck.engine.plugin.admin_token import accepted, ensure_token_file
-from specdeck.engine.plugin.capabilities import among_ranks, of_several_ranks
+from specdeck.engine.plugin.admin_token import ensure_token_file, is_accepted
+from specdeck.engine.plugin.capabilities import of_no_token, of_several_ranks, withhold
 from specdeck.engine.plugin.fingerprint import Reader, system_fingerprint
 from specdeck.engine.plugin.reply import Refusal, nonsense, unsupported
 from specdeck.engine.plugin.validation import parse_change
@@ -41,6 +41,8 @@ class SpecdeckEndpoint:
         self._client: Any = None
         self._several = False
         """Whether there are several data-parallel ranks, of which one answers for all."""
+        self._withheld: Capability | None = None
+        """Why nothing can be changed; None where it can."""
         self._system_fingerprint: str | None = None
         self._unstamped: str | None = "not asked yet"
         """Why responses do not carry the live fingerprint; None when they do."""
@@ -69,12 +71,24 @@ class SpecdeckEndpoint:
         self._client = engine_client
         parallel = getattr(getattr(engine_client, "vllm_config", None), "parallel_config", None)
         self._several = getattr(parallel, "data_parallel_size", 1) > 1
+        self._withheld = of_several_ranks() if self._several else None
+        self._keep_token(getattr(args, "port", 0) or 0)
         try:
             await self._take_hold(engine_client, args)
         except Exception:  # whatever it is, the engine must come up without us
             logger.exception("specdeck did not take hold; the engine serves without it")
         # Last, and so around what stamps a response: the stamp names the k of the request.
         self._keep_exact(request_pins.exact_models(os.environ))
+
+    def _keep_token(self, port: int) -> None:
+        """Has a token ready for whoever changes the engine; without one nobody can."""
+        try:
+            path = ensure_token_file(port)
+        except (OSError, RuntimeError) as error:  # a home that cannot be written, or told
+            self._withheld = of_no_token(str(error))
+            logger.error("specdeck only watches: %s", self._withheld.reason)
+        else:
+            logger.info("specdeck's admin token is in %s", path)
 
     def _keep_exact(self, names: tuple[str, ...]) -> None:
         """Has requests under exact names answered target-only, or says loudly that they are not."""
@@ -85,9 +99,6 @@ class SpecdeckEndpoint:
             logger.error("exact_models are NOT answered target-only: %s", self._inexact)
 
     async def _take_hold(self, engine_client: Any, args: Any) -> None:
-        logger.info(
-            "specdeck's admin token is in %s", ensure_token_file(getattr(args, "port", 0) or 0)
-        )
         config = engine_client.vllm_config
         self._system_fingerprint = system_fingerprint(config)
         k_max = getattr(config.speculative_config, "num_speculative_tokens", 0) or 0
@@ -126,7 +137,7 @@ class SpecdeckEndpoint:
 
     async def _stamp(self, instance: str) -> str | None:
         """Has this process's responses carry the live fingerprint; why not, otherwise."""
-        if not responses.wanted(os.environ):
+        if not responses.is_enabled(os.environ):
             return "switched off"
         place = (await self._answer("board", None)).get("path")
         board = Reader.of(place, instance) if place else None
@@ -158,21 +169,26 @@ class SpecdeckEndpoint:
         from fastapi.responses import JSONResponse
 
         try:
-            if not accepted(token):
-                raise Refusal(
-                    401,
-                    "admin_token",
-                    f"the admin token ({TOKEN_HEADER}) is missing or wrong",
-                    "use the token file that `specdeck run` wrote on the engine's machine",
-                )
+            if not is_accepted(token):
+                raise self._unauthorized()
             change = parse_change(_json(body))
-            if self._several:
-                raise unsupported(of_several_ranks())
+            if self._withheld is not None:
+                raise unsupported(self._withheld)
         except Refusal as refusal:
             return JSONResponse(refusal.as_json(), status_code=refusal.status)
         # Nothing may change after the client was told that there was no answer.
         until = time.time() + _PATIENCE_S - _ANSWERING_S
         return await self._respond("change", {"change": change.as_json(), "until": until})
+
+    def _unauthorized(self) -> Refusal:
+        if self._withheld is not None and self._withheld.name == "admin_token":
+            return unsupported(self._withheld)  # no token could be right
+        return Refusal(
+            401,
+            "admin_token",
+            f"the admin token ({TOKEN_HEADER}) is missing or wrong",
+            "use the token file that `specdeck run` wrote on the engine's machine",
+        )
 
     async def _respond(self, command: str, payload: Any, **known_here: Any) -> Any:
         from fastapi.responses import JSONResponse
@@ -181,8 +197,8 @@ class SpecdeckEndpoint:
             answer = {**await self._answer(command, payload), **known_here}
         except Refusal as refusal:
             answer = {**refusal.as_json(), "status": refusal.status}
-        if self._several and "capabilities" in answer:
-            answer["capabilities"] = among_ranks(answer["capabilities"])
+        if self._withheld is not None and "capabilities" in answer:
+            answer["capabilities"] = withhold(answer["capabilities"], self._withheld)
         return JSONResponse(answer, status_code=answer.pop("status", 200))
 
     async def _answer(

@@ -331,7 +331,7 @@ def identify(core: Any, build: Build, instance: str) -> tuple[Identity, Board | 
     request = {
         **sources(core.vllm_config),
         "libraries": worker.get("libraries", []),
-        "cache": str(cache_file(os.environ)),
+        "cache": _digest_cache(),
     }
     held_ms = (time.perf_counter() - began) * 1e3
     if getattr(core.vllm_config.parallel_config, "data_parallel_index", 0):
@@ -392,6 +392,14 @@ def _first_worker(core: Any) -> dict[str, Any]:
     """Rank 0 speaks for all: its libraries lie on this machine."""
     answers = core.model_executor.collective_rpc("specdeck_worker", args=("facts",))
     return dict(answers[0]) if answers else {}
+
+
+def _digest_cache() -> str | None:
+    """None where this user has no home: digests are then read anew at every start."""
+    try:
+        return str(cache_file(os.environ))
+    except RuntimeError:
+        return None
 
 
 def _board(instance: str) -> Board | None:

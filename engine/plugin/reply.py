@@ -60,7 +60,7 @@ def describe_tuning(steering: Steering, *, by: str | None, instance: str, t: flo
         policy=steering.knobs.policy,
         reason=runner.reason if runner else None,
         k=group_schedule(engine.schedule()),
-        parameters=steering.catalogue.listed(steering.configured),
+        parameters=steering.catalogue.as_list(steering.configured),
         breaker=BreakerTuning("closed", automatic=False),
     )
     if runner is None:

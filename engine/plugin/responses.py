@@ -41,7 +41,7 @@ class Stamp:
         self._made: tuple[str, str, str] = ("", "", "")
         """vLLM's own value, the path's name, and both together as they were last wanted."""
 
-    def stamped(self, own: str | None) -> str | None:
+    def stamp(self, own: str | None) -> str | None:
         """vLLM's own value and the path's name.
 
         An operator who switched vLLM's off gets none of either.
@@ -63,10 +63,10 @@ STAMP = Stamp()
 """One for the process: vLLM makes its serving objects itself."""
 
 
-def wanted(environment: Mapping[str, str]) -> bool:
+def is_enabled(environment: Mapping[str, str]) -> bool:
     """Whether responses are to carry the path's name.
 
-    >>> wanted({}), wanted({"SPECDECK_FINGERPRINT_IN_RESPONSES": "0"})
+    >>> is_enabled({}), is_enabled({"SPECDECK_FINGERPRINT_IN_RESPONSES": "0"})
     (True, False)
     """
     return environment.get(IN_RESPONSES_VARIABLE, "1").strip().lower() not in _OFF
@@ -88,10 +88,10 @@ def install(stamp: Stamp = STAMP) -> str | None:
 def carry(serving: type[Any], stamp: Stamp) -> None:
     """Gives objects of `serving` the property; what they set stays vLLM's own value."""
 
-    stamped = stamp.stamped
+    stamp_name = stamp.stamp
 
     def read(this: Any) -> str | None:
-        return stamped(this.__dict__.get(_ATTRIBUTE))
+        return stamp_name(this.__dict__.get(_ATTRIBUTE))
 
     def keep(this: Any, own: str | None) -> None:
         this.__dict__[_ATTRIBUTE] = own

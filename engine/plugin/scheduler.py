@@ -68,9 +68,9 @@ class CoreEngine:
         held = self._scheduler.dynamic_sd_lookup
         if held is None:
             size = self._core.vllm_config.scheduler_config.max_num_seqs + 1
-            self._scheduler.dynamic_sd_lookup = filled(table, self._places(size))
+            self._scheduler.dynamic_sd_lookup = fill_lookup(table, self._places(size))
         else:
-            held[:] = filled(table, self._places(len(held)))
+            held[:] = fill_lookup(table, self._places(len(held)))
 
     def _places(self, entries: int) -> list[int]:
         """The bucket of each batch size, worked out once: a policy may move k at every step."""
@@ -129,10 +129,10 @@ class CoreEngine:
         return list(answers)
 
 
-def filled(table: Sequence[int], places: Sequence[int]) -> list[int]:
+def fill_lookup(table: Sequence[int], places: Sequence[int]) -> list[int]:
     """k by batch size, of which `places` are the buckets.
 
-    >>> filled([5, 4, 3], [0, 0, 1, 2]), filled([2, 2, 2], [0, 0, 1, 2])
+    >>> fill_lookup([5, 4, 3], [0, 0, 1, 2]), fill_lookup([2, 2, 2], [0, 0, 1, 2])
     ([5, 5, 4, 3], [2, 2, 2, 2])
     """
     first = table[0]

@@ -22,7 +22,7 @@ from specdeck.engine.control.protocol import (
 from specdeck.engine.plugin.capabilities import capabilities
 from specdeck.engine.plugin.contract import Engine
 from specdeck.engine.plugin.fingerprint import Identity
-from specdeck.engine.policy.parameters import Catalogue, configured
+from specdeck.engine.policy.parameters import Catalogue, read_orchestration
 from specdeck.engine.policy.runner import PolicyRunner
 from specdeck.engine.policy.step import Step
 
@@ -96,7 +96,7 @@ class Steering:
         self.engine = engine
         self._identity = identity
         self.capabilities = capabilities(engine.build)
-        self.configured, self.wrong = configured(orchestration)
+        self.configured, self.wrong = read_orchestration(orchestration)
         """The parameters as the engine was started, and the blocks that made no sense."""
         self.catalogue: Catalogue = self.configured
         """The parameters in force."""

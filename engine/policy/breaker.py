@@ -18,7 +18,7 @@ from typing import Literal
 
 from specdeck.engine.control.protocol import Breaker as State
 from specdeck.engine.policy.estimates import Estimates
-from specdeck.engine.policy.evidence import Evidence, Meter, decided, judged, probed
+from specdeck.engine.policy.evidence import Evidence, Meter, judge_probes, judge_run, judge_window
 from specdeck.engine.policy.parameters import Breaker as Parameters
 from specdeck.engine.policy.step import Elapsed, Step
 
@@ -182,7 +182,7 @@ class Breaker:
             return
         self._evidence = evidence
         self._watch_repetition(evidence)
-        verdict = judged(evidence, self.parameters, bypassed=bypassed)
+        verdict = judge_window(evidence, self.parameters, bypassed=bypassed)
         # A poor window may hold two kinds of text, which deviate more than either does.
         spread = 0.0 if verdict.weight else evidence.spread or 0.0
         self._spread = max(_FORGETS * self._spread, spread)
@@ -199,7 +199,7 @@ class Breaker:
         run = self._run = evidence if self._run is None else self._run + evidence
         if self._poor < self.parameters.windows * (1 if self._calm else 2):
             return
-        found = decided(run, self.parameters, spread=self._spread, bypassed=bypassed)
+        found = judge_run(run, self.parameters, spread=self._spread, bypassed=bypassed)
         if found is not None:
             self._evidence = run
             self._open(found.cause or "loss", found.reason)
@@ -232,7 +232,7 @@ class Breaker:
         self._unjudged = 0
         # At a batch size where target-only was never measured, it has to be first.
         self._tries = self._share(run) if evidence.compared else self.parameters.share
-        verdict = probed(run, self.parameters, spread=self._spread, last=last)
+        verdict = judge_probes(run, self.parameters, spread=self._spread, last=last)
         if verdict is None:
             return
         if verdict.weight:

@@ -220,17 +220,17 @@ class Verdict(NamedTuple):
     """In words with figures; empty when it is good."""
 
 
-def judged(evidence: Evidence, parameters: Parameters, *, bypassed: bool) -> Verdict:
+def judge_window(evidence: Evidence, parameters: Parameters, *, bypassed: bool) -> Verdict:
     """The verdict on a window of the closed breaker.
 
     Acceptance below the floor is forgiven when speculation is measured to pay by more than
     `loss`: where a step costs little more with drafts than without, few need to be right.
 
     >>> poor = Evidence(1.0, 50, 50, 250, 10, speculating_s=1.0, target_only_s=0.82)
-    >>> print(judged(poor, Parameters(), bypassed=False).reason)
+    >>> print(judge_window(poor, Parameters(), bypassed=False).reason)
     18 % slower than target-only, 4 % accepted of 250 drafted tokens
     >>> cheap = Evidence(1.0, 50, 50, 250, 75, speculating_s=1.0, target_only_s=1.3)
-    >>> judged(cheap, Parameters(acceptance_floor=0.6), bypassed=False).weight
+    >>> judge_window(cheap, Parameters(acceptance_floor=0.6), bypassed=False).weight
     0
     """
     gain, acceptance = evidence.gain, evidence.acceptance
@@ -249,7 +249,7 @@ def judged(evidence: Evidence, parameters: Parameters, *, bypassed: bool) -> Ver
     return Verdict(0, None, "")
 
 
-def decided(
+def judge_run(
     run: Evidence, parameters: Parameters, *, spread: float, bypassed: bool
 ) -> Verdict | None:
     """Why poor windows in a row, as one, open the breaker; None when they may be noise.
@@ -257,7 +257,7 @@ def decided(
     `spread` is the relative deviation of single steps as known from before: few steps of a
     rare kind of text look more alike than they are.
     """
-    verdict = judged(run, parameters, bypassed=bypassed)
+    verdict = judge_window(run, parameters, bypassed=bypassed)
     gain, error = run.gain, run.gain_error(spread=spread)
     if bypassed:
         return Verdict(1, "policy", f"the policy found no k that pays: {_accepted(run)}")
@@ -278,7 +278,7 @@ def decided(
     )
 
 
-def probed(
+def judge_probes(
     evidence: Evidence, parameters: Parameters, *, spread: float, last: bool
 ) -> Verdict | None:
     """The verdict on what a half-open breaker has tried so far; None asks for more.
@@ -286,7 +286,7 @@ def probed(
     A gain is wanted, beyond the noise: to lose nothing is not enough. `last` wants an answer.
 
     >>> tried = Evidence(1.0, 20, 20, 60, 50, 1.0, 1.4, 20, (0.05, 0.1, 0.07))
-    >>> probed(tried, Parameters(), spread=0.1, last=False).weight
+    >>> judge_probes(tried, Parameters(), spread=0.1, last=False).weight
     0
     """
     gain, error = evidence.gain, evidence.gain_error(spread=spread)

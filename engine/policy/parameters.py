@@ -409,7 +409,7 @@ than max_draft_length=16
                 raise ParameterError(f"{block}: {error}") from None
         return replace(self, **made)
 
-    def listed(self, defaults: Catalogue) -> tuple[Parameter, ...]:
+    def as_list(self, defaults: Catalogue) -> tuple[Parameter, ...]:
         """Every parameter, for a screen that edits them."""
         return tuple(
             Parameter(
@@ -449,13 +449,13 @@ breaker.loss?
     raise ParameterError(f"no parameter {name[:80]!r}: {hint}")
 
 
-def configured(orchestration: Mapping[str, Any]) -> tuple[Catalogue, dict[str, str]]:
+def read_orchestration(orchestration: Mapping[str, Any]) -> tuple[Catalogue, dict[str, str]]:
     """What a config's `orchestration` makes of them, and the blocks that it makes no whole of.
 
     The values at odds with the others are left out, and the reasons are there for whoever
     wants to use the block.
 
-    >>> found, wrong = configured({"max_draft_length": 4, "min_draft_length": 5})
+    >>> found, wrong = read_orchestration({"max_draft_length": 4, "min_draft_length": 5})
     >>> found.goodput.max_draft_length, wrong
     (4, {'threshold': 'min_draft_length=5 is more than max_draft_length=4'})
     """

@@ -85,7 +85,7 @@ class Engine:
         )  # fmt: skip
 
 
-def recorded(texts: Mapping[str, Iterable[Mapping[str, Any]]]) -> Pools:
+def read_pools(texts: Mapping[str, Iterable[Mapping[str, Any]]]) -> Pools:
     """Pools from the plugin's records of steps, by kind of text.
 
     Batch sizes at which some k has fewer than `FEWEST` steps are left out.
@@ -94,7 +94,7 @@ def recorded(texts: Mapping[str, Iterable[Mapping[str, Any]]]) -> Pools:
     for text, records in texts.items():
         order = StepOrder()
         for record in records:
-            step = recorded_step(record, order)
+            step = read_step(record, order)
             if step.settled and not step.prefill and step.seconds is not None:
                 found.setdefault((text, step.requests), {}).setdefault(step.k, []).append(step)
     deepest = max((k for by_k in found.values() for k in by_k), default=0)
@@ -105,7 +105,7 @@ def recorded(texts: Mapping[str, Iterable[Mapping[str, Any]]]) -> Pools:
     }
 
 
-def recorded_step(record: Mapping[str, Any], order: StepOrder) -> Step:
+def read_step(record: Mapping[str, Any], order: StepOrder) -> Step:
     """A step as the plugin sent it; `order` has followed the steps before it."""
     accepted = tuple(record["accepted_per_position"])
     verified, settled = order.follow(record["step"], record["k"])

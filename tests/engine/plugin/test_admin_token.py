@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from specdeck.engine.control.protocol import TOKEN_FILE_VARIABLE
-from specdeck.engine.plugin.admin_token import accepted, ensure_token_file, write_token
+from specdeck.engine.plugin.admin_token import ensure_token_file, is_accepted, write_token
 
 
 def test_a_token_file_is_its_owners_only(tmp_path: Path) -> None:
@@ -51,15 +51,15 @@ def test_only_the_whole_token_is_accepted(tmp_path: Path) -> None:
     write_token(tmp_path / "token")
     token = (tmp_path / "token").read_text()
     environment = {TOKEN_FILE_VARIABLE: str(tmp_path / "token")}
-    assert accepted(token, environment)
-    assert not accepted(token[:-1], environment)
-    assert not accepted("", environment)
-    assert not accepted(None, environment)
-    assert not accepted("é", environment)
+    assert is_accepted(token, environment)
+    assert not is_accepted(token[:-1], environment)
+    assert not is_accepted("", environment)
+    assert not is_accepted(None, environment)
+    assert not is_accepted("é", environment)
 
 
 def test_nothing_is_accepted_without_a_token(tmp_path: Path) -> None:
-    assert not accepted("x", {})
-    assert not accepted("x", {TOKEN_FILE_VARIABLE: str(tmp_path / "gone")})
+    assert not is_accepted("x", {})
+    assert not is_accepted("x", {TOKEN_FILE_VARIABLE: str(tmp_path / "gone")})
     (tmp_path / "empty").touch()
-    assert not accepted("x", {TOKEN_FILE_VARIABLE: str(tmp_path / "empty")})
+    assert not is_accepted("x", {TOKEN_FILE_VARIABLE: str(tmp_path / "empty")})

@@ -51,6 +51,7 @@ class Cores:
     to_changes: tuple[dict[str, Any], ...] = (APPLIED,)
     ranks: int = 1
     changed: list[dict[str, Any]] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
 
     @property
     def vllm_config(self) -> Any:
@@ -65,6 +66,7 @@ class Cores:
         return SimpleNamespace(call_utility_all_async=self.call)
 
     async def call(self, method: str, command: str, payload: str) -> list[str]:
+        self.asked.append(command)
         if command == "change":
             self.changed.append(json.loads(payload)["change"])
             return [json.dumps(answer) for answer in self.to_changes]
@@ -135,3 +137,35 @@ async def test_no_rank_goes_on_with_a_policy_of_its_own(ask: Asking) -> None:
 async def test_the_first_error_of_several_engines_is_the_answer(ask: Asking) -> None:
     answer = await ask(Cores((APPLIED, REFUSED, APPLIED)), Change(k=3))
     assert (answer.status_code, answer.json()["error"]["message"]) == (409, "moved")
+
+
+async def test_an_engine_whose_home_cannot_be_written_is_watched_and_says_what_is_missing(
+    ask: Asking, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.delenv(TOKEN_FILE_VARIABLE)
+    monkeypatch.setenv("SPECDECK_HOME", str(tmp_path / "file" / "home"))
+    cores = Cores()
+    state = (await ask(cores)).json()
+    assert state["system_fingerprint"] == "vllm-0.32.0-09d54272"
+    able = {one["name"]: one for one in state["capabilities"]}
+    assert [name for name, one in able.items() if one["available"]] == ["request_k", "policy.fixed"]
+    assert "cannot keep an admin token" in able["live_k"]["reason"]
+    assert "SPECDECK_HOME" in able["live_k"]["remedy"]
+    assert cores.asked == ["state", "state"]  # once to take hold, once for the answer
+    answer = await ask(cores, Change(k=3))
+    assert (answer.status_code, answer.json()["error"]["code"]) == (501, "admin_token")
+    assert cores.changed == []
+
+
+async def test_a_user_without_a_home_is_no_reason_to_stay_away(
+    ask: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in (TOKEN_FILE_VARIABLE, "SPECDECK_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    state = (await ask(Cores())).json()
+    assert state["system_fingerprint"] == "vllm-0.32.0-09d54272"

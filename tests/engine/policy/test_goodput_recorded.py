@@ -11,7 +11,7 @@ import pytest
 from specdeck.engine.policy.estimates import Estimates
 from specdeck.engine.policy.goodput import Goodput
 from specdeck.engine.policy.parameters import Goodput as Parameters
-from specdeck.engine.policy.simulation import Engine, Pools, recorded
+from specdeck.engine.policy.simulation import Engine, Pools, read_pools
 
 DATA = Path(__file__).parents[3] / "benchmarks" / "data"
 
@@ -23,7 +23,7 @@ def pools() -> Pools:
         with gzip.open(path, "rt", encoding="utf-8") as lines:
             for record in map(json.loads, lines):
                 texts[record["text"]].append(record)
-    return recorded(texts)
+    return read_pools(texts)
 
 
 def share_of_the_oracle(pools: Pools, texts: tuple[str, ...], requests: int, k_max: int) -> float:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from specdeck.engine.policy import parameters as p
-from specdeck.engine.policy.parameters import configured
+from specdeck.engine.policy.parameters import read_orchestration
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_what_is_not_given_stays_as_it_was() -> None:
 
 
 def test_a_value_that_makes_no_sense_does_not_take_the_others_of_its_block_along() -> None:
-    found, wrong = configured(
+    found, wrong = read_orchestration(
         {
             "draft_acceptance_threshold": 0.98,
             "breaker": "never",
@@ -58,6 +58,6 @@ def test_a_value_that_makes_no_sense_does_not_take_the_others_of_its_block_along
 
 def test_values_that_make_sense_together_are_taken_whatever_their_order() -> None:
     for given in ({"min_draft_length": 20, "max_draft_length": 24}, {"max_draft_length": 1}):
-        found, wrong = configured(given)
+        found, wrong = read_orchestration(given)
         assert found.goodput.max_draft_length == given["max_draft_length"]
         assert ("threshold" in wrong) == (len(given) == 1)

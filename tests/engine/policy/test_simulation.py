@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from specdeck.engine.policy.simulation import FEWEST, Cell, Engine, rate, recorded
+from specdeck.engine.policy.simulation import FEWEST, Cell, Engine, rate, read_pools
 
 
 def records(batches: dict[int, int]) -> list[dict[str, Any]]:
@@ -35,12 +35,12 @@ def records(batches: dict[int, int]) -> list[dict[str, Any]]:
 
 
 def test_a_batch_size_that_lacks_a_k_is_left_out() -> None:
-    pools = recorded({"text": records({1: FEWEST, 4: FEWEST - 5})})
+    pools = read_pools({"text": records({1: FEWEST, 4: FEWEST - 5})})
     assert list(pools) == [("text", 1)]
 
 
 def test_steps_come_back_as_they_were_recorded() -> None:
-    pools = recorded({"text": records({4: FEWEST})})
+    pools = read_pools({"text": records({4: FEWEST})})
     assert rate(pools, "text", 4, 2) == pytest.approx(8 / 0.03)
     engine = Engine(pools, Random(1))
     seen = [engine.step("text", 4, k) for k in (2, 2, 0, 0)]
@@ -55,7 +55,7 @@ def test_every_k_meets_the_drafts_of_the_deepest() -> None:
     for step in steps:
         if step["k"] == 1:
             step["accepted_per_position"] = [0, 0]
-    assert rate(recorded({"text": steps}), "text", 1, 1) == pytest.approx(2 / 0.025)
+    assert rate(read_pools({"text": steps}), "text", 1, 1) == pytest.approx(2 / 0.025)
 
 
 def test_steps_are_played_in_the_order_in_which_they_came() -> None:
