@@ -17,11 +17,10 @@ from specdeck.engine.control.protocol import (
     Applied,
     Change,
     EngineState,
-    Step,
 )
 from specdeck.engine.control.tuning import Tuning
-from specdeck.engine.control.wire import every
 from specdeck.engine.errors import NotAnEngine, Unauthorized, Unreachable, Unsupported, UsageError
+from specdeck.engine.policy.step import Step
 
 TIMEOUT_S = 5.0
 CONNECT_S = 2.0
@@ -95,10 +94,18 @@ class EngineClient:
             raise self._strange("state") from error
 
     async def steps(self, since: int) -> tuple[Step, ...]:
-        """The scheduler's steps after number `since` that the plugin still remembers."""
+        """The scheduler's steps after number `since` that the plugin still remembers.
+
+        Raises Unsupported for a plugin that does not count what steps commit.
+        """
         data = await self._control("/steps", {"since": since})
         try:
-            return every(Step, data["steps"])
+            if any(step.get("committed") is None for step in data["steps"]):
+                raise Unsupported(
+                    "the engine's specdeck plugin does not time its steps",
+                    remedy="update specdeck there",
+                )
+            return tuple(map(Step.from_json, data["steps"]))
         except (KeyError, TypeError, AttributeError) as error:
             raise self._strange("steps") from error
 

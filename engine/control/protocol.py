@@ -4,7 +4,7 @@ Every path lies under `/v1/` because vLLM's `--api-key` guards nothing else. The
 standard library only: this module is imported inside vLLM's processes.
 
     GET  /v1/specdeck/state          EngineState
-    GET  /v1/specdeck/steps?since=N  {"steps": [Step, ...]}
+    GET  /v1/specdeck/steps?since=N  {"steps": [policy.step.Step, ...]}
     GET  /v1/specdeck/tuning         control.tuning.Tuning
     GET  /v1/specdeck/facts          {"facts": {...}, "names": {"build": "sd1:b…", "path": …},
                                       "partial": [{"fact", "reason"}], "progress": {...}, ...}
@@ -305,24 +305,3 @@ class Applied:
     def from_json(cls, data: dict[str, Any]) -> Self:
         """The reply a plugin sent."""
         return known(cls, {**data, "notices": tuple(data.get("notices", ()))})
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One step of the scheduler that verified or could have verified drafts."""
-
-    step: int
-    t: float
-    """Monotonic seconds in the engine's process."""
-    requests: int
-    tokens: int
-    """Tokens scheduled."""
-    k: int
-    """The k the scheduler gave for the drafts to be made in this step."""
-    drafts: int
-    drafted: int
-    accepted: int
-    seconds: float | None = None
-    """Since the step before; None when the engine was idle before this one."""
-    committed: int | None = None
-    """Tokens that requests were given; None from a plugin that does not count them."""

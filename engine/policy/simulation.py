@@ -107,24 +107,8 @@ def read_pools(texts: Mapping[str, Iterable[Mapping[str, Any]]]) -> Pools:
 
 def read_step(record: Mapping[str, Any], order: StepOrder) -> Step:
     """A step as the plugin sent it; `order` has followed the steps before it."""
-    accepted = tuple(record["accepted_per_position"])
     verified, settled = order.follow(record["step"], record["k"])
-    return Step(
-        record["step"],
-        record["t"],
-        record["requests"],
-        record["tokens"],
-        record["k"],
-        record["drafts"],
-        record["drafted"],
-        sum(accepted),
-        record["seconds"],
-        record["committed"],
-        accepted,
-        record["prefill"],
-        verified,
-        settled,
-    )
+    return Step.from_json(record)._replace(verified=verified, settled=settled)
 
 
 def rate(pools: Pools, text: str, requests: int, k: int) -> float:

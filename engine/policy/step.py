@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 _MOST_MISSED = 8
 """Steps without a record after which the k before them is unknown: some have nothing to run."""
@@ -51,6 +52,18 @@ class Step(NamedTuple):
         found = self._asdict()
         del found["verified"], found["settled"]
         return found
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """The step that a plugin sent; raises TypeError on nonsense.
+
+        >>> step = Step(1, 9.0, 2, 8, 3, 2, 6, 3, 0.02, 5, (2, 1, 0))
+        >>> Step.from_json({**step.as_json(), "from_a_newer_plugin": 1}) == step
+        True
+        """
+        found = {name: value for name, value in data.items() if name in cls._fields}
+        accepted = tuple(data.get("accepted_per_position", ()))
+        return cls(**{"accepted": sum(accepted), **found, "accepted_per_position": accepted})
 
 
 class StepOrder:

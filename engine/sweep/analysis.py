@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from specdeck.engine.control.protocol import Step
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.policy.intervals import Change, Mean, Work, gain, rate, ratio
+from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.table import BOUNDS, bucket, first, span
 from specdeck.engine.sweep.plan import Plan
 
@@ -60,7 +60,7 @@ class StepSums:
         """Counts a step whose time is known."""
         seconds = step.seconds or 0.0
         self.seconds += seconds
-        self.committed += step.committed or 0
+        self.committed += step.committed
         self.waited += seconds * step.requests
 
     def visit(self, k: int, round: int) -> Visit | None:
@@ -103,7 +103,7 @@ class VisitSums:
 
     def add(self, step: Step) -> None:
         """Counts a step; one that followed an idle engine took nobody knows how long."""
-        if step.seconds is None or step.committed is None:
+        if step.seconds is None:
             return
         self.steps += 1
         self.obeyed += step.k == self.k

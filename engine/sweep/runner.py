@@ -14,15 +14,15 @@ from random import Random
 from typing import Any, Protocol, TypeVar
 
 from specdeck.engine.client.retry import Retry
-from specdeck.engine.control.protocol import STEPS_IN_FLIGHT, Applied, Change, EngineState, Step
+from specdeck.engine.control.protocol import STEPS_IN_FLIGHT, Applied, Change, EngineState
 from specdeck.engine.errors import (
     Conflict,
     EngineError,
     SpecdeckError,
     Stalled,
-    Unsupported,
     UsageError,
 )
+from specdeck.engine.policy.step import Step
 from specdeck.engine.sweep.analysis import Knobs, SweepOutcome, VisitSums, analyse, max_num_seqs
 from specdeck.engine.sweep.plan import Plan
 
@@ -214,11 +214,6 @@ class SweepRunner:
             steps = await self._steps(since)
             if any(step.committed for step in steps):
                 return
-            if steps and all(step.committed is None for step in steps):
-                raise Unsupported(
-                    "the engine's specdeck plugin does not time its steps",
-                    remedy="update specdeck there",
-                )
             if self._clock() - began >= PATIENCE_S:
                 raise _idle(PATIENCE_S)
             yield Waiting(self._progress(None))

@@ -17,7 +17,7 @@ from specdeck.console.screens.tuning import TuningScreen
 from specdeck.console.view.parameters import parsed
 from specdeck.console.widgets.charts import CurveBars
 from specdeck.console.widgets.text import Feed
-from specdeck.engine.control.protocol import Applied, Capability, Change, EngineState, Lease, Step
+from specdeck.engine.control.protocol import Applied, Capability, Change, EngineState, Lease
 from specdeck.engine.control.tuning import (
     BreakerTuning,
     Comparison,
@@ -33,6 +33,7 @@ from specdeck.engine.control.tuning import (
     Tuning,
 )
 from specdeck.engine.errors import Conflict, SpecdeckError, Unsupported, UsageError
+from specdeck.engine.policy.step import Step
 from specdeck.engine.store.audit import Action
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from specdeck.engine.control.protocol import (
     LastChange,
     Lease,
     Origin,
-    Step,
 )
 from specdeck.engine.errors import Conflict, UsageError
+from specdeck.engine.policy.step import Step
 
 ABLE = (Capability("live_k", True), Capability("target_only", True))
 RATES = {0: 400.0, 1: 520.0, 2: 640.0, 3: 800.0}

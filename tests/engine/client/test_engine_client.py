@@ -101,20 +101,28 @@ async def test_a_state_with_more_to_say_is_read(state: State) -> None:
 
 async def test_steps_facts_models_and_version() -> None:
     answers = {
-        "/v1/specdeck/steps": {"steps": [dict(zip(STEP, range(8), strict=True))]},
+        "/v1/specdeck/steps": {"steps": [dict(zip(STEP, range(10), strict=True))]},
         "/v1/specdeck/facts": {"facts": {"dtype": "float32"}, "fingerprint": "sd1:0"},
         "/v1/models": {"data": [{"id": "demo"}]},
         "/version": {"version": "0.32.0"},
     }
     engine = of(lambda request: httpx.Response(200, json=answers[request.url.path]))
     (step,) = await engine.steps(7)
-    assert (step.step, step.accepted) == (0, 7)
+    assert (step.step, step.accepted, step.committed) == (0, 7, 9)
     assert (await engine.facts())["fingerprint"] == "sd1:0"
     assert await engine.models() == ("demo",)
     assert await engine.version() == "0.32.0"
 
 
-STEP = ("step", "t", "requests", "tokens", "k", "drafts", "drafted", "accepted")
+STEP = (
+    "step", "t", "requests", "tokens", "k", "drafts", "drafted", "accepted", "seconds", "committed"
+)  # fmt: skip
+
+
+async def test_a_plugin_that_does_not_time_its_steps_is_named() -> None:
+    older = {"steps": [dict(zip(STEP[:8], range(8), strict=True))]}
+    with pytest.raises(Unsupported, match="does not time its steps"):
+        await of(always(200, older)).steps(0)
 
 
 @pytest.mark.parametrize("k", [0, 3])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdeck.engine.control.protocol import Step
+from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.table import bucket
 from specdeck.engine.sweep.analysis import (
     Visit,
