@@ -15,8 +15,8 @@ from specdeck.console.screens.engine_screen import SteeringScreen
 from specdeck.console.state.controller import Controller
 from specdeck.console.state.engine_state import Track
 from specdeck.console.view.live import Live, live
-from specdeck.console.view.series import Series
 from specdeck.console.widgets import format
+from specdeck.console.widgets.blocks import Series
 from specdeck.console.widgets.cells import Bar, Cell, Row, heading
 from specdeck.console.widgets.charts import Bars, Chart
 from specdeck.console.widgets.text import Feed, Line, Notice, Rows

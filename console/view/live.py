@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from specdeck.console.state.engine_state import Track
 from specdeck.console.view import feed, figures, panels, series
-from specdeck.console.view.series import EMPTY, Series
+from specdeck.console.widgets.blocks import EMPTY_SERIES, Series
 from specdeck.console.widgets.cells import NOTHING, Bar, Row, fade_row
 from specdeck.console.widgets.format import LocalTime, Spelt
 
@@ -19,8 +19,8 @@ class Live:
     engines: Row = NOTHING
     control: Row = NOTHING
     notice: tuple[Row, ...] = ()
-    tokens: Series = EMPTY
-    acceptance: Series = EMPTY
+    tokens: Series = EMPTY_SERIES
+    acceptance: Series = EMPTY_SERIES
     positions: tuple[Bar, ...] = ()
     speculation: tuple[Row, ...] = ()
     traffic: tuple[Row, ...] = ()

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from specdeck.console.state.engine_state import Track
-from specdeck.console.widgets.cells import NOTHING, Cell, Cells, Row, Tone, heading
+from specdeck.console.widgets.blocks import Curve, CurveRow
+from specdeck.console.widgets.cells import Cell, Row, Tone, heading
 from specdeck.console.widgets.format import DASH, Spelt, number, percent
 from specdeck.engine.control.tuning import CurvePoint, Outlook, Tuning
 from specdeck.engine.policy.estimates import tokens_by_k
@@ -46,33 +47,6 @@ class Swept:
     """When, and of how many visits."""
     words: Row
     """How far it is, or the verdict."""
-
-
-@dataclass(frozen=True, slots=True)
-class CurveRow:
-    """One k: a bar with its interval, and figures beside it."""
-
-    label: Cell
-    value: float | None
-    low: float | None
-    high: float | None
-    expected: bool
-    """Whether the bar is a forecast, or an old measurement where there is none."""
-    right: tuple[Cells, ...]
-    """The figures, the most of them first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """Speed over k; empty before anything is known."""
-
-    title: Row = NOTHING
-    head: tuple[Cells, ...] = ()
-    rows: tuple[CurveRow, ...] = ()
-    top: float = 1.0
-    note: Row = NOTHING
-    focus: int = 0
-    """The row that is shown where not all of them fit."""
 
 
 _COLUMNS = (9, 11, 9, 9, 9, 9)

@@ -1,4 +1,4 @@
-"""Bars, lines and intervals in block elements: pure drawing, from numbers to characters."""
+"""What charts show, and how it is drawn in block elements: pure, from numbers to characters."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from specdeck.console.widgets.cells import BLANK, NOTHING, Cell, Cells, Row
 
 _STEPS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 
@@ -169,3 +171,69 @@ def _runs(bar: str, interval: str, width: int) -> list[tuple[str, WhiskerPart]]:
     parts: list[tuple[str, WhiskerPart]] = [(bar, "bar"), (interval, "interval")]
     rest = " " * (width - len(bar) - len(interval))
     return [run for run in (*parts, (rest, "empty")) if run[0]]
+
+
+def first_shown(total: int, width: int) -> int:
+    """The sample in the leftmost column, of `total` samples on `width` columns.
+
+    A full chart jumps left by a quarter of its width: between two jumps only one
+    column changes.
+
+    >>> [first_shown(total, 40) for total in (0, 40, 41, 50, 51)]
+    [0, 0, 10, 10, 20]
+    """
+    if width <= 0 or total <= width:
+        return 0
+    jump = max(1, width // 4)
+    return -(-(total - width) // jump) * jump
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """What a chart shows."""
+
+    values: tuple[float | None, ...] = ()
+    """The latest ones; None breaks the line."""
+    total: int = 0
+    """Values so far, those included that are no longer kept."""
+    latest: Cell = BLANK
+    marks: tuple[tuple[int, str], ...] = ()
+    """Where something changed, counted like `total`, and what."""
+    times: tuple[float, ...] = ()
+    """Unix time of each value."""
+
+    def shown(self, width: int) -> tuple[int, tuple[float | None, ...]]:
+        """The index of the leftmost column, and the values from there on."""
+        first = max(first_shown(self.total, width), self.total - len(self.values))
+        return first, self.values[len(self.values) - (self.total - first) :]
+
+
+EMPTY_SERIES = Series()
+"""Before the first reading."""
+
+
+@dataclass(frozen=True, slots=True)
+class CurveRow:
+    """One k: a bar with its interval, and figures beside it."""
+
+    label: Cell
+    value: float | None
+    low: float | None
+    high: float | None
+    expected: bool
+    """Whether the bar is a forecast, or an old measurement where there is none."""
+    right: tuple[Cells, ...]
+    """The figures, the most of them first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Speed over k; empty before anything is known."""
+
+    title: Row = NOTHING
+    head: tuple[Cells, ...] = ()
+    rows: tuple[CurveRow, ...] = ()
+    top: float = 1.0
+    note: Row = NOTHING
+    focus: int = 0
+    """The row that is shown where not all of them fit."""

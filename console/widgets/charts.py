@@ -10,11 +10,9 @@ from textual.geometry import Region
 from textual.reactive import reactive
 from textual.strip import Strip
 
-from specdeck.console.view.series import Series
-from specdeck.console.view.tuning_curve import Curve, CurveRow
 from specdeck.console.widgets import blocks
 from specdeck.console.widgets import text as draw
-from specdeck.console.widgets.blocks import bar, whisker
+from specdeck.console.widgets.blocks import Curve, CurveRow, Series, bar, whisker
 from specdeck.console.widgets.cells import Bar, Cell, Cells, Row, heading
 from specdeck.console.widgets.text import Toned
 
