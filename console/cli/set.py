@@ -179,7 +179,7 @@ def parse(assignments: Sequence[str]) -> Change:
         dotted = name.partition(".")[0] in _BLOCKS and "." in name
         if not equals or not (dotted or name in ("k", *WORDS)):
             raise UsageError(
-                f"{assignment!r} is nothing that can be set",
+                f"{assignment!r} cannot be set",
                 remedy="give k=N, mode=…, policy=…, breaker=…, fallback=… or a parameter such as "
                 "goodput.margin=0.02",
             )
@@ -205,14 +205,14 @@ def _value(name: str, text: str) -> Value:
     if _NUMBER.fullmatch(text) and text.isascii():
         return int(text) if text.lstrip("-").isdecimal() else float(text)
     if not text.isalpha():
-        raise UsageError(f"{name}={text[:40]} is no value", remedy="give a number or a word")
+        raise UsageError(f"{name}={text[:40]} is not a value", remedy="give a number or a word")
     return text
 
 
 def _k(value: str) -> int:
     if not (value.isascii() and value.isdecimal() and len(value) <= _MOST_DIGITS):
         raise UsageError(
-            f"k={value[:40]} is no number of tokens", remedy="give 0 or more, such as k=3"
+            f"k={value[:40]} is not a number of tokens", remedy="give 0 or more, such as k=3"
         )
     return int(value)
 

@@ -117,13 +117,13 @@ class Narrator:
 
     def standing(self) -> str:
         """How things stand after a signal, and what to do."""
-        if self.stopped is not None:
-            return self.stopped.line()
         lease = self.change.lease_s
         later = "" if lease is None else f"; the engine takes it back within {lease:g} s"
         if self._begun is None:
             look = f"`specdeck watch {self.url} --count 1` shows what is in force"
             return f"no word of the engine yet: {look}{later}"
+        if self.stopped is not None:
+            return self.stopped.line()
         if self.attended:
             return f"the change is asked for{later}"
         return f"{self._made}: `{self._begun.undo}` takes it back{later}"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from specdeck.engine.store.database import Store
+if TYPE_CHECKING:
+    from specdeck.engine.store.database import Store
 
 
 @dataclass(frozen=True, slots=True)
