@@ -1,4 +1,4 @@
-"""`specdeck attach`: the console on engines that already run."""
+"""`specdeck attach` and `specdeck replay`: the console on engines that run, or on a recording."""
 
 from __future__ import annotations
 
@@ -10,18 +10,26 @@ from typing import TYPE_CHECKING
 
 import click
 
+from specdeck.console.cli.common import (
+    Finite,
+    find_operator,
+    read_settings,
+    require_terminal,
+    run_console,
+    theme_folders,
+)
 from specdeck.console.cli.engines import Access, access, key_option, token_option
 from specdeck.console.cli.fingerprint_book import NOTHING_SAID, Expected, pin_option, webhook_option
-from specdeck.console.cli.numbers import Finite
-from specdeck.console.cli.run import wants_terminal
+from specdeck.console.cli.output import emit
 from specdeck.engine.errors import ConfigError, Place, UsageError
+from specdeck.engine.metrics.recording import Recording, ReplayedEngine, read_lines, read_recording
 
 if TYPE_CHECKING:
     from specdeck.engine.client.attach import AttachedEngine
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class AttachOptions:
     """What the command line, or a config in its place, asks for."""
 
     engines: tuple[str, ...]
@@ -42,7 +50,7 @@ class Wanted:
 @webhook_option
 @key_option
 @token_option
-def command(
+def attach(
     engines: tuple[str, ...],
     control: bool,
     reference: str | None,
@@ -56,20 +64,22 @@ def command(
 
     Only reads until control is armed. Quitting leaves the engines as they are.
     """
-    wants_terminal("`specdeck watch` to a pipe")
+    require_terminal("`specdeck watch` to a pipe")
     expected = Expected(pin, webhook_env)
-    wanted = Wanted(engines, control, reference, api_key_env, token_file, interval, expected)
-    return asyncio.run(flown(from_config(wanted)))
+    options = AttachOptions(
+        engines, control, reference, api_key_env, token_file, interval, expected
+    )
+    return asyncio.run(attach_console(read_attach_block(options)))
 
 
-def from_config(wanted: Wanted) -> Wanted:
-    """`wanted`, with a config's `attach` block in place of its file; raises ConfigError."""
+def read_attach_block(options: AttachOptions) -> AttachOptions:
+    """`options`, with a config's `attach` block in place of its file; raises ConfigError."""
     from specdeck.console.cli.doctor import is_config
 
-    files = [name for name in wanted.engines if is_config(name)]
+    files = [name for name in options.engines if is_config(name)]
     if not files:
-        return wanted
-    if len(wanted.engines) > 1:
+        return options
+    if len(options.engines) > 1:
         raise UsageError("a config names its engines itself", remedy="give either it or URLs")
     from specdeck.engine.config.loader import load
 
@@ -79,41 +89,38 @@ def from_config(wanted: Wanted) -> Wanted:
         remedy = f"use `specdeck run {files[0]}`"
         raise ConfigError("no `attach` block", place=Place(config.path), remedy=remedy)
     return replace(
-        wanted,
+        options,
         engines=block.engines,
-        control=wanted.control or block.control,
-        reference=wanted.reference or block.reference,
-        api_key_env=wanted.api_key_env or block.api_key_env,
-        expected=wanted.expected.over(Expected.of(config)),
+        control=options.control or block.control,
+        reference=options.reference or block.reference,
+        api_key_env=options.api_key_env or block.api_key_env,
+        expected=options.expected.over(Expected.of(config)),
     )
 
 
-async def flown(wanted: Wanted) -> int:
+async def attach_console(options: AttachOptions) -> int:
     """Opens the console; the exit code.
 
     A single engine that does not answer is an error at once. Several are opened all
     the same: that one of them is down is what the console shows.
     """
-    from specdeck.console.cli.flight import shown
-
-    ours = [_access(name, wanted) for name in wanted.engines]
-    reference = None if wanted.reference is None else _access(wanted.reference, wanted)
-    engines = opened(ours, reference, control=wanted.control)
+    ours = [_access(name, options) for name in options.engines]
+    reference = None if options.reference is None else _access(options.reference, options)
+    engines = open_engines(ours, reference, control=options.control)
     if len(engines) == 1:
         await engines[0].client.version()
     from specdeck.console.app import Console
     from specdeck.console.cli.audit import note_change
     from specdeck.console.cli.bench import bench
     from specdeck.console.cli.fingerprint_book import book
-    from specdeck.console.cli.operator import operator, settings, themes
 
-    chosen = settings()
-    if wanted.interval is not None:
-        chosen = replace(chosen, interval=wanted.interval)
+    chosen = read_settings()
+    if options.interval is not None:
+        chosen = replace(chosen, interval=options.interval)
     app = Console(
         engines,
         settings=chosen,
-        who=operator(),
+        who=find_operator(),
         on_change=note_change,
         bench=bench(
             {to.url: to.api_key for to in (*ours, *([reference] if reference else []))},
@@ -121,26 +128,74 @@ async def flown(wanted: Wanted) -> int:
         ),
         book=book(
             [to.url for to in ours],
-            wanted.expected,
-            api_key_env=wanted.api_key_env,
-            token_file=wanted.token_file,
+            options.expected,
+            api_key_env=options.api_key_env,
+            token_file=options.token_file,
         ),
-        themes=themes(),
+        themes=theme_folders(),
     )
-    return await shown(app, engines)
+    return await run_console(app, engines)
 
 
-def opened(
+def open_engines(
     ours: Iterable[Access], reference: Access | None, *, control: bool
 ) -> Sequence[AttachedEngine]:
     """The engines, the reference last; nothing is asked of them yet."""
-    from specdeck.console.cli.flight import attached
-
-    found = [attached(to, control=control) for to in ours]
+    found = [connect(to, control=control) for to in ours]
     if reference is not None:
-        found.append(attached(reference, control=False, name="reference"))
+        found.append(connect(reference, control=False, name="reference"))
     return found
 
 
-def _access(engine: str, wanted: Wanted) -> Access:
-    return access(engine, api_key_env=wanted.api_key_env, token_file=wanted.token_file)
+def _access(engine: str, options: AttachOptions) -> Access:
+    return access(engine, api_key_env=options.api_key_env, token_file=options.token_file)
+
+
+def connect(to: Access, *, control: bool, name: str | None = None) -> AttachedEngine:
+    """An engine that runs already; raises Unauthorized for control without a token."""
+    from specdeck.engine.client.attach import AttachedEngine
+
+    named = name or (to.record.name if to.record else None)
+    found = AttachedEngine(to.client(), name=named)
+    if control:
+        found.arm()
+    return found
+
+
+@click.command("replay")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="The samples as JSON lines, all at once.")
+@click.option(
+    "--speed",
+    type=Finite(min=0.01),
+    default=1.0,
+    metavar="N",
+    show_default=True,
+    help="Times the pace at which it was recorded.",
+)
+def replay(file: Path, as_json: bool, speed: float) -> int:
+    """Show a recording in the console: what `specdeck watch URL --json > FILE` has written.
+
+    What `run --headless` and `demo --headless` print is a recording as well. Lines of several
+    engines become several engines. Nothing can be changed in one.
+    """
+    if not as_json:
+        require_terminal("`specdeck replay FILE --json` to a pipe")
+    found = read_recording(file)
+    return print_recording(found) if as_json else asyncio.run(replay_recording(found, speed))
+
+
+def print_recording(found: Recording) -> int:
+    """Prints every sample, checked, in its order."""
+    for line in read_lines(found.path):
+        emit(line)
+    return 0
+
+
+async def replay_recording(found: Recording, speed: float) -> int:
+    """Opens the console; the exit code."""
+    from specdeck.console.app import Console
+
+    engines = [ReplayedEngine(found, url, speed=speed) for url in found.engines]
+    app = Console(engines, settings=read_settings(), who=find_operator(), themes=theme_folders())
+    return await run_console(app, engines)

@@ -10,7 +10,7 @@ import click
 
 from specdeck.console.cli.common import open_user_store
 from specdeck.console.cli.engines import access
-from specdeck.console.cli.output import emit, log, table
+from specdeck.console.cli.output import emit, format_table, log
 
 if TYPE_CHECKING:
     from specdeck.engine.store.audit import Action
@@ -60,7 +60,7 @@ def print_history(engine: str, *, as_json: bool) -> int:
     if as_json:
         emit([as_data(action) for action in found])
     elif found:
-        click.echo(table(HEAD, map(format_cells, found)))
+        click.echo(format_table(HEAD, map(format_cells, found)))
     else:
         log(f"specdeck: no change of {url} was made from here")
     return 0

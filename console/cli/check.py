@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
-from specdeck.console.cli.common import metrics_address_option, until_signal
+from specdeck.console.cli.common import Finite, metrics_address_option, until_signal
 from specdeck.console.cli.engines import key_option, token_option
-from specdeck.console.cli.numbers import Finite
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
 _PROMPTS, _PROMPTS_SAMPLED = 200, 20

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from specdeck.console.cli.check_waits import waits
-from specdeck.console.cli.engines import Access, told_apart
-from specdeck.console.cli.operator import operator
+from specdeck.console.cli.common import find_operator
+from specdeck.console.cli.engines import Access, require_vllm
 from specdeck.console.cli.output import log
 from specdeck.console.cli.set import request_change
 from specdeck.console.cli.set_outcome import Narrator
@@ -50,7 +50,7 @@ async def open_breaker(to: Access, reason: str, *, retry_s: float) -> Trip:
     other exit code: the verdict is a fail either way.
     """
     change = Change(
-        breaker="open", cause="divergence", reason=f"specdeck check: {reason}", who=operator()
+        breaker="open", cause="divergence", reason=f"specdeck check: {reason}", who=find_operator()
     )
     # Not what was before: an open breaker is reset all the same.
     reset = format_undo(to.url, {"breaker": "closed"})
@@ -71,7 +71,7 @@ async def _request(to: Access, change: Change, reset: str) -> str | None:
     """Makes the change and says so; the breaker as the engine has it."""
     narrator, client = Narrator(change, to.url), to.client()
     try:
-        async with told_apart(client):
+        async with require_vllm(client):
             async for event in request_change(to, client, change):
                 narrator.take(event)
                 if isinstance(event, ChangeApplied):

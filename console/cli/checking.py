@@ -245,9 +245,9 @@ async def _reference(options: Options, ours: Access, stack: AsyncExitStack) -> A
     if options["reference"]:
         return access(options["reference"], api_key_env=options["reference_api_key_env"])
     if options["hard"]:
-        from specdeck.console.cli.second import second
+        from specdeck.console.cli.run import start_reference_engine
 
-        return await stack.enter_async_context(second(ours))
+        return await stack.enter_async_context(start_reference_engine(ours))
     return None
 
 

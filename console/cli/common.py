@@ -1,12 +1,15 @@
-"""What commands share: how a signal ends their work, and the user's store."""
+"""What commands share: signals, the console on a terminal, the user's store, settings and name."""
 
 from __future__ import annotations
 
 import asyncio
+import getpass
+import math
 import os
 import signal
+import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,11 +17,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specdeck.console.cli.output import log
-from specdeck.engine.errors import SpecdeckError
+from specdeck.engine.errors import SpecdeckError, UsageError
 from specdeck.engine.metrics.exposition import LOOPBACK
 from specdeck.engine.paths import locations
 
 if TYPE_CHECKING:
+    from specdeck.console.app import Console
+    from specdeck.console.settings import Settings
+    from specdeck.engine.client.attach import MonitoredEngine
     from specdeck.engine.store.database import Store
 
 INTERRUPTED = 130
@@ -89,3 +95,81 @@ def read_last_start(config: Path) -> float | None:
         last = Starts(store).last(config_key(config))
         return None if last is None else last.seconds
     return None
+
+
+def require_terminal(otherwise: str) -> None:
+    """UsageError unless there is a terminal for the console."""
+    # Textual draws on stderr, so that a redirected one would take the screen with it.
+    if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
+        raise UsageError("the console requires a terminal", remedy=f"give {otherwise}")
+
+
+async def run_console(app: Console, engines: Sequence[MonitoredEngine]) -> int:
+    """Runs the console; the exit code, 130 when a signal ended it.
+
+    A signal is handled as leaving is: the terminal is restored, and an engine that
+    was started here runs on.
+    """
+    loop, signalled = asyncio.get_running_loop(), False
+
+    def end() -> None:
+        nonlocal signalled
+        signalled = True
+        app.exit("leave")
+
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        loop.add_signal_handler(number, end)
+    try:
+        await app.run_async()
+    except OSError:
+        if not signalled:  # a terminal that hung up cannot be restored either
+            raise
+    finally:
+        for engine in engines:
+            await engine.close()
+    return INTERRUPTED if signalled else app.return_code or 0
+
+
+def find_operator(environment: Mapping[str, str] = os.environ) -> str:
+    """Who asks, for the audit log: the login, and where it comes from over SSH.
+
+    >>> find_operator({"LOGNAME": "mira", "SSH_CONNECTION": "10.0.0.7 51 10.0.0.1 22"})
+    'mira from 10.0.0.7'
+    """
+    host = environment.get("SSH_CONNECTION", "").partition(" ")[0]
+    name = environment.get("LOGNAME") or environment.get("USER") or _find_login()
+    return f"{name} from {host}" if host else name
+
+
+def _find_login() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a uid without a name, as in a container
+        return f"uid {os.getuid()}"
+
+
+def read_settings(environment: Mapping[str, str] = os.environ) -> Settings:
+    """The user's settings; raises ConfigError for a file that cannot be used."""
+    from specdeck.console import keys
+    from specdeck.console.settings import read
+
+    path = locations(environment).config / "settings.yaml"
+    return read(path, keys.ids())
+
+
+def theme_folders(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
+    """The folders of the user's own themes."""
+    return (locations(environment).config / "themes",)
+
+
+class Finite(click.FloatRange):
+    """A number within bounds that is one: `nan` is below no minimum, and `inf` above all."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The number; fails as click's own types do."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is no finite number", param, ctx)
+        return number

@@ -32,11 +32,11 @@ def command(subject: str | None, as_json: bool, api_key_env: str | None) -> int:
     Exits with 2 when a config or this machine has an error, 3 when an engine cannot be reached.
     """
     if subject is None:
-        found = machine()
+        found = check_machine()
     elif is_config(subject):
-        found = config(Path(subject))
+        found = check_config(Path(subject))
     else:
-        found = asyncio.run(engine(access(subject, api_key_env=api_key_env)))
+        found = asyncio.run(check_engine(access(subject, api_key_env=api_key_env)))
     if as_json:
         emit([finding.as_json() for finding in found])
     else:
@@ -56,7 +56,7 @@ def is_config(subject: str) -> bool:
     return subject.endswith((".yaml", ".yml")) or "/" in subject or Path(subject).is_file()
 
 
-def config(path: Path) -> list[Finding]:
+def check_config(path: Path) -> list[Finding]:
     """What is to be said of a config before it is started: every error, or the preflight.
 
     Raises ConfigError for a file that cannot be read at all.
@@ -75,7 +75,7 @@ def config(path: Path) -> list[Finding]:
     return findings(found, port=found.port or 8000, environment=os.environ)
 
 
-def machine() -> list[Finding]:
+def check_machine() -> list[Finding]:
     """What is to be said of this machine."""
     from specdeck.engine.launch.machine import inspect_machine
     from specdeck.engine.launch.preflight import Finding, build_findings
@@ -89,10 +89,10 @@ def machine() -> list[Finding]:
         found.append(Finding("notice", "gpu", "no NVIDIA GPU answers"))
     if here.memory_free is not None:
         found.append(Finding("ok", "memory", f"{here.memory_free / 2**30:.1f} GiB free"))
-    return [*found, *terminal()]
+    return [*found, *check_terminal()]
 
 
-def terminal() -> Iterator[Finding]:
+def check_terminal() -> Iterator[Finding]:
     """What is to be said of the terminal that the console would use."""
     from specdeck.engine.launch.preflight import Finding
 
@@ -113,16 +113,16 @@ def terminal() -> Iterator[Finding]:
         )
 
 
-async def engine(to: Access) -> list[Finding]:
+async def check_engine(to: Access) -> list[Finding]:
     """What is to be said of a running engine; raises EngineError when it cannot be reached."""
     client = to.client()
     try:
-        return await _asked(client, to)
+        return await _ask(client, to)
     finally:
         await client.close()
 
 
-async def _asked(client: EngineClient, to: Access) -> list[Finding]:
+async def _ask(client: EngineClient, to: Access) -> list[Finding]:
     from specdeck.engine.errors import EngineError, Unauthorized
     from specdeck.engine.launch.preflight import Finding
 

@@ -99,7 +99,7 @@ def _started(engine: str, variables: Mapping[str, str]) -> Record | None:
 
 
 @asynccontextmanager
-async def told_apart(client: EngineClient) -> AsyncIterator[None]:
+async def require_vllm(client: EngineClient) -> AsyncIterator[None]:
     """Turns an Unsupported of the plugin's routes into NotAnEngine where there is no vLLM at all.
 
     Any server lacks those routes; only vLLM tells its version.

@@ -39,6 +39,16 @@ COMMANDS = {
 }
 """What `--help` says of each; the modules behind them are not imported for that."""
 
+_SHARED = {
+    "demo": "run",
+    "run": "run",
+    "attach": "attach",
+    "replay": "attach",
+    "ps": "processes",
+    "stop": "processes",
+}
+"""Modules with several commands, each under its own name; any other module has its `command`."""
+
 
 class Lazy(click.Group):
     """A group whose commands live in modules that are imported when they are used."""
@@ -51,8 +61,8 @@ class Lazy(click.Group):
         """The command called `cmd_name`."""
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f"specdeck.console.cli.{cmd_name}")
-        command: click.Command = module.command
+        module = import_module(f"specdeck.console.cli.{_SHARED.get(cmd_name, cmd_name)}")
+        command: click.Command = getattr(module, cmd_name if cmd_name in _SHARED else "command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -31,10 +31,10 @@ def log(text: str) -> None:
         click.echo(text, err=True)
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def format_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Columns as wide as their widest cell.
 
-    >>> print(table(("NAME", "K"), [("demo", "5"), ("a", "–")]))
+    >>> print(format_table(("NAME", "K"), [("demo", "5"), ("a", "–")]))
     NAME  K
     demo  5
     a     –
@@ -47,10 +47,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     )
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """How long, in its two largest units.
 
-    >>> duration(42), duration(3700), duration(200_000)
+    >>> format_duration(42), format_duration(3700), format_duration(200_000)
     ('42 s', '1 h 01 min', '2 d 07 h')
     """
     whole = int(seconds)

@@ -1,31 +1,66 @@
-"""`specdeck run`: starts an engine from a config, then the console on it."""
+"""`specdeck run` and `specdeck demo`: an engine from a config, in the console or without one."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
-from specdeck.console.cli.common import read_last_start
-from specdeck.console.cli.output import log
-from specdeck.engine.errors import ConfigError, Place, UsageError
+from specdeck.console.cli.audit import note_change
+from specdeck.console.cli.common import (
+    Finite,
+    find_operator,
+    note_start,
+    read_last_start,
+    read_settings,
+    require_terminal,
+    run_console,
+    theme_folders,
+    until_signal,
+)
+from specdeck.console.cli.engines import OWN_KEY, Access
+from specdeck.console.cli.output import emit, log
+from specdeck.console.cli.processes import StopReporter, record_as_json
+from specdeck.console.cli.watch import find_lasting_error
+from specdeck.engine.demo.load_process import PROFILES, LoadProcess
+from specdeck.engine.errors import (
+    ConfigError,
+    EngineError,
+    Place,
+    SpecdeckError,
+    Unauthorized,
+    Unsupported,
+)
 from specdeck.engine.paths import locations
 
 if TYPE_CHECKING:
+    from specdeck.console.cli.fingerprint_drift import Heard
+    from specdeck.engine.client.attach import AttachedEngine
     from specdeck.engine.launch.launcher import Launch
+    from specdeck.engine.launch.progress import Progress
 
 Port = int | Literal["auto"]
 
+STAGES = {
+    "environment": "looking at the machine",
+    "weights": "making the models",
+    "process": "starting the engine's process",
+    "loading": "loading the weights",
+    "warming": "warming up",
+    "ready": "ready",
+}
 
-def port(value: str) -> Port:
+
+def parse_port(value: str) -> Port:
     """A port number, or `auto` for any free one; click turns the ValueError into its own.
 
-    >>> port("8000"), port("auto")
+    >>> parse_port("8000"), parse_port("auto")
     (8000, 'auto')
     """
     if value == "auto":
@@ -40,36 +75,76 @@ def port(value: str) -> Port:
 @click.argument("config", type=click.Path(path_type=Path))
 @click.option("--headless", is_flag=True, help="JSON lines instead of the console.")
 @click.option("--detach", is_flag=True, help="Leave the engine running once it is ready.")
-@click.option("--port", "wanted", type=port, metavar="P", help="The port, or auto for a free one.")
-def command(config: Path, headless: bool, detach: bool, wanted: Port | None) -> int:
+@click.option(
+    "--port", "wanted", type=parse_port, metavar="P", help="The port, or auto for a free one."
+)
+def run(config: Path, headless: bool, detach: bool, wanted: Port | None) -> int:
     """Start an engine from a config, then the console on it.
 
     With --headless its samples go to stdout until SIGTERM or SIGINT, which end the
     engine too. With --detach its record goes to stdout when it is ready.
     """
     if not (headless or detach):
-        wants_terminal("--headless or --detach")
-    launch = prepared(config, port=wanted, environment=os.environ)
+        require_terminal("--headless or --detach")
+    launch = prepare_launch(config, port=wanted, environment=os.environ)
     if detach:
-        from specdeck.console.cli.headless import detached
-
-        return asyncio.run(detached(launch))
+        return asyncio.run(run_detached(launch))
     if headless:
-        from specdeck.console.cli.headless import flown
-
-        return asyncio.run(flown(launch))
-    from specdeck.console.cli.flight import aboard
-
-    return aboard(launch)
+        return asyncio.run(run_headless(launch))
+    return run_in_console(launch)
 
 
-def prepared(path: Path, *, port: Port | None, environment: Mapping[str, str]) -> Launch:
+@click.command("demo")
+@click.option("--headless", is_flag=True, help="JSON lines instead of the console.")
+@click.option("--seconds", type=Finite(min=1.0), metavar="N", help="With --headless.")
+@click.option(
+    "--port",
+    "wanted",
+    type=parse_port,
+    default="auto",
+    metavar="P",
+    show_default=True,
+    help="The port, or auto for a free one.",
+)
+@click.option(
+    "--load",
+    "profile",
+    type=click.Choice(PROFILES),
+    default="mixed",
+    show_default=True,
+    help="What to ask for.",
+)
+def demo(headless: bool, seconds: float | None, wanted: Port, profile: str) -> int:
+    """Start the shipped model pair, put load on it, and open the console.
+
+    Everything is real but small: the models know a little Python, the engine is vLLM.
+    """
+    if not headless:
+        if seconds is not None:
+            raise click.UsageError("--seconds needs --headless")
+        require_terminal("--headless")
+    launch = prepare_launch(demo_config(), port=wanted, environment=os.environ)
+    key = "VLLM_API_KEY" if os.environ.get("VLLM_API_KEY") else None
+    load = LoadProcess(launch.url, profile, environment=os.environ, api_key_env=key)
+    if headless:
+        return asyncio.run(run_headless(launch, seconds=seconds, load=load))
+    return run_in_console(launch, load=load)
+
+
+def demo_config() -> Path:
+    """The shipped config."""
+    path = Path(str(files("specdeck") / "sample_configs" / "demo.yaml"))
+    if not path.is_file():
+        raise SpecdeckError(f"{path} is missing", remedy="install specdeck again")
+    return path
+
+
+def prepare_launch(path: Path, *, port: Port | None, environment: Mapping[str, str]) -> Launch:
     """The start of the engine of a config that was found good.
 
     Says every notice and warning on stderr; raises ConfigErrors for all that is wrong.
     """
     from specdeck import __version__
-    from specdeck.console.cli.headless import answers
     from specdeck.engine.config.loader import load
     from specdeck.engine.launch.launcher import Launch
     from specdeck.engine.launch.preflight import findings, raise_errors
@@ -89,7 +164,7 @@ def prepared(path: Path, *, port: Port | None, environment: Mapping[str, str]) -
     return Launch(
         config,
         locations=locations(environment),
-        answers=answers,
+        answers=is_up,
         environment=environment,
         port=port,
         last_elapsed=read_last_start(path),
@@ -97,8 +172,229 @@ def prepared(path: Path, *, port: Port | None, environment: Mapping[str, str]) -
     )
 
 
-def wants_terminal(otherwise: str) -> None:
-    """UsageError unless there is a terminal for the console."""
-    # Textual draws on stderr, so that a redirected one would take the screen with it.
-    if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
-        raise UsageError("the console wants a terminal", remedy=f"give {otherwise}")
+def run_in_console(launch: Launch, *, load: LoadProcess | None = None) -> int:
+    """Starts an engine on the progress screen and shows it; the exit code.
+
+    What the operator chose on leaving is done here, when the terminal is the shell's
+    again. A start that failed raises StartFailed with the engine's own reason.
+    """
+    from specdeck.console.app import Console
+    from specdeck.console.cli.bench import bench
+    from specdeck.console.cli.fingerprint_book import Expected, book
+
+    engine = connect_own(launch)
+    app = Console(
+        [engine],
+        settings=read_settings(),
+        progress=start_with_load(launch, load),
+        owned=True,
+        load=load,
+        who=find_operator(),
+        on_change=note_change,
+        bench=bench({engine.url: os.environ.get(OWN_KEY) or None}),
+        book=book([engine.url], Expected.of(launch.config)),
+        themes=theme_folders(),
+    )
+    try:
+        code = asyncio.run(run_console(app, [engine]))
+    finally:
+        if load is not None:
+            load.close()
+    if app.failure is not None:
+        raise app.failure
+    if launch.failed is not None:
+        raise launch.failure()
+    if launch.record is None:
+        return code
+    if app.return_value == "stop":
+        asyncio.run(launch.stop(on_progress=StopReporter(launch.record.name)))
+        log(f"{launch.record.name} is stopped")
+    else:
+        name = launch.record.name
+        log(f"{name} runs on at {launch.url}: `specdeck attach {name}`, `specdeck stop {name}`")
+    return code
+
+
+async def start_with_load(launch: Launch, load: LoadProcess | None) -> AsyncIterator[Progress]:
+    """The start of the engine, with the load begun as soon as it is ready."""
+    async for moment in launch.progress():
+        if moment.ready:
+            note_start(launch.config.path, moment.elapsed)
+            if load is not None:
+                load.start()
+        yield moment
+
+
+def connect_own(launch: Launch) -> AttachedEngine:
+    """The engine of a start that is to come; armed, since its starter owns it."""
+    from specdeck.engine.client.attach import AttachedEngine
+    from specdeck.engine.client.engine_client import open_client
+    from specdeck.engine.client.token import admin_token
+
+    token = admin_token({}, launch.token_file)
+    asking = open_client(launch.url, api_key=os.environ.get(OWN_KEY) or None, token=token)
+    return AttachedEngine(asking, name=launch.name, armed=True, exit_error=launch.exit_error)
+
+
+async def run_headless(
+    launch: Launch,
+    *,
+    interval: float = 1.0,
+    seconds: float | None = None,
+    load: LoadProcess | None = None,
+) -> int:
+    """Starts an engine, prints its samples and ends it; the exit code.
+
+    Ends after `seconds`, on SIGTERM or SIGINT, or when the engine does; whichever it
+    is, nothing of the engine and of the load is left.
+    """
+    try:
+        return await until_signal(_run_and_print(launch, interval, seconds, load))
+    finally:
+        if load is not None:
+            load.close()
+        await launch.stop(on_progress=StopReporter(launch.name))
+
+
+async def run_detached(launch: Launch) -> int:
+    """Starts an engine, prints its record and leaves it running; the exit code."""
+    ready = False
+    try:
+        code = await until_signal(follow_start(launch))
+        ready = code == 0
+    finally:
+        if not ready:
+            await launch.stop(on_progress=StopReporter(launch.name))
+    if ready and launch.record is not None:
+        emit(record_as_json(launch.record))
+        log(f"{launch.record.name} runs at {launch.url}: `specdeck stop {launch.record.name}`")
+    return code
+
+
+async def follow_start(launch: Launch) -> int:
+    """Follows the start on stderr; raises StartFailed with the engine's own reason."""
+    stage = None
+    async for moment in launch.progress():
+        if moment.stage != stage and moment.failed is None:
+            log(format_stage(launch.name, moment))
+        stage = moment.stage
+        if moment.ready:
+            note_start(launch.config.path, moment.elapsed)
+    if launch.failed is not None:
+        raise launch.failure()
+    return 0
+
+
+def format_stage(name: str, moment: Progress) -> str:
+    """One stage of a start, as stderr has it.
+
+    >>> from specdeck.engine.launch.progress import Progress
+    >>> format_stage("demo", Progress("loading", 12.3, last_elapsed=31.0))
+    'demo: 12 s of about 31 s: loading the weights'
+    """
+    last = moment.last_elapsed
+    about = "" if last is None or moment.ready else f" of about {last:.0f} s"
+    return f"{name}: {moment.elapsed:.0f} s{about}: {STAGES[moment.stage]}"
+
+
+async def _run_and_print(
+    launch: Launch, interval: float, seconds: float | None, load: LoadProcess | None
+) -> int:
+    from specdeck.console.cli.fingerprint_book import Expected
+    from specdeck.console.cli.fingerprint_drift import watched
+
+    await follow_start(launch)
+    if load is not None:
+        load.start()
+    try:
+        async with (
+            watched(launch.url, Expected.of(launch.config)) as heard,
+            asyncio.timeout(seconds),
+        ):
+            return await print_samples(launch, interval, heard)
+    except TimeoutError:
+        return 0
+
+
+async def print_samples(
+    launch: Launch, interval: float, heard: Heard = lambda reading: None
+) -> int:
+    """Prints samples until the engine ends; raises the reason then. `heard` is told of each.
+
+    Raises Unauthorized at once where no later sample could be whole without a key.
+    """
+    from specdeck.engine.metrics.recording import reading_as_json
+    from specdeck.engine.metrics.scrape import readings
+
+    key = os.environ.get(OWN_KEY) or None  # what the engine inherited
+    client = Access(launch.url, launch.record, key).client()
+    first = True
+    try:
+        async for reading in readings(client, every=interval):
+            ended = launch.exit_error()
+            if ended is not None:
+                # What still answers at the URL is another engine.
+                if not reading.up:
+                    emit(reading_as_json(reading))
+                raise ended
+            if first and isinstance(error := find_lasting_error(reading), Unauthorized):
+                raise Unauthorized(str(error), remedy=f"set {OWN_KEY} to the engine's key")
+            first = False
+            emit(reading_as_json(reading))
+            heard(reading)
+    finally:
+        await client.close()
+    return 0
+
+
+async def is_up(url: str) -> bool:
+    """Whether a vLLM answers at `url`."""
+    from specdeck.engine.client.engine_client import open_client
+
+    asking = open_client(url)
+    try:
+        await asking.version()
+    except EngineError:
+        return False
+    finally:
+        await asking.close()
+    return True
+
+
+@asynccontextmanager
+async def start_reference_engine(ours: Access) -> AsyncIterator[Access]:
+    """Runs the reference while it is held, and leaves nothing of it.
+
+    Raises Unsupported for an engine that specdeck did not start here, ConfigError where
+    there is no memory for another, StartFailed when it does not come up.
+    """
+    from specdeck import __version__
+    from specdeck.engine.config.loader import load
+    from specdeck.engine.launch.launcher import Launch
+    from specdeck.engine.launch.preflight import findings, raise_errors
+
+    if ours.record is None or ours.record.config is None:
+        raise Unsupported(
+            f"{ours.url} was not started here by specdeck, so its config is not known",
+            remedy="start a second engine yourself and give --reference URL",
+        )
+    config = load(Path(ours.record.config)).reference()
+    found = findings(config, port=None, environment=os.environ)
+    raise_errors(config, found)
+    for finding in found:
+        if finding.level == "warning":
+            log(f"warning: {finding.line()}")
+    launch = Launch(
+        config,
+        locations=locations(os.environ),
+        answers=is_up,
+        environment=os.environ,
+        port="auto",
+        version=__version__,
+    )
+    try:
+        await follow_start(launch)
+        assert launch.record is not None
+        yield Access(launch.url, launch.record, ours.api_key)
+    finally:
+        await launch.stop(on_progress=StopReporter(launch.name))

@@ -14,10 +14,8 @@ from typing import Any
 import click
 
 from specdeck.console.cli.audit import UserAudit, print_history
-from specdeck.console.cli.common import until_signal
-from specdeck.console.cli.engines import Access, access, key_option, token_option, told_apart
-from specdeck.console.cli.numbers import Finite
-from specdeck.console.cli.operator import operator
+from specdeck.console.cli.common import Finite, find_operator, until_signal
+from specdeck.console.cli.engines import Access, access, key_option, require_vllm, token_option
 from specdeck.console.cli.output import emit, log
 from specdeck.console.cli.set_outcome import Narrator, format_outcome
 from specdeck.engine.client.attach import AttachedEngine
@@ -91,7 +89,7 @@ def command(
         return print_history(engine, as_json=as_json)
     if not assignments:
         raise click.UsageError("give what to set, such as k=3, or --history")
-    change = replace(parse(assignments), lease_s=lease, reason=reason, who=operator())
+    change = replace(parse(assignments), lease_s=lease, reason=reason, who=find_operator())
     change = _as_trial(change, trial, detach=detach)
     to = access(engine, api_key_env=api_key_env, token_file=token_file)
     narrator = Narrator(change, to.url, attended=change.judge and not detach)
@@ -103,7 +101,7 @@ async def _make(to: Access, narrator: Narrator, *, as_json: bool) -> int:
     """Makes the change or tries it, prints what became of it; the exit code."""
     change, client = narrator.change, to.client()
     try:
-        async with told_apart(client):
+        async with require_vllm(client):
             if change.judge:
                 await _try(to, client, narrator)
             else:

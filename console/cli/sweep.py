@@ -13,10 +13,8 @@ from pathlib import Path
 import click
 
 from specdeck.console.cli.audit import note_change
-from specdeck.console.cli.common import until_signal
-from specdeck.console.cli.engines import Access, access, key_option, token_option, told_apart
-from specdeck.console.cli.numbers import Finite
-from specdeck.console.cli.operator import operator
+from specdeck.console.cli.common import Finite, find_operator, until_signal
+from specdeck.console.cli.engines import Access, access, key_option, require_vllm, token_option
 from specdeck.console.cli.talk import duration, emit, say
 from specdeck.console.widgets.blocks import whisker
 from specdeck.engine.errors import UsageError
@@ -72,7 +70,7 @@ def command(
     meanwhile, the sweep stops and exits with 3.
     """
     wanted = SweepRequest(
-        operator(),
+        find_operator(),
         None if ks is None else numbers(ks),
         seconds,
         rounds,
@@ -109,7 +107,7 @@ async def sweep(to: Access, wanted: SweepRequest, *, as_json: bool) -> int:
     work = Sweep(client, wanted, url=to.url, name=to.name, record=note_change)
     screen = Screen(lambda: work.outcome)
     try:
-        async with told_apart(client), aclosing(work.events()) as events:
+        async with require_vllm(client), aclosing(work.events()) as events:
             async for event in events:
                 if isinstance(event, Planned):
                     say(_announcement(event, wanted))

@@ -1,8 +1,8 @@
 """Older names of what is in `output`."""
 
-from specdeck.console.cli.output import duration as duration
 from specdeck.console.cli.output import emit as emit
+from specdeck.console.cli.output import format_duration as duration
+from specdeck.console.cli.output import format_table as table
 from specdeck.console.cli.output import log as say
-from specdeck.console.cli.output import table as table
 
 __all__ = ["duration", "emit", "say", "table"]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
+from specdeck.console.cli.common import Finite
 from specdeck.console.cli.engines import Access, access, key_option
 from specdeck.console.cli.fingerprint_book import Expected, pin_option, webhook_option
-from specdeck.console.cli.numbers import Finite
 from specdeck.console.cli.output import emit
 from specdeck.engine.errors import EngineError, NotAnEngine, Unauthorized
 from specdeck.engine.metrics.reading import Reading
@@ -29,7 +29,7 @@ COLUMNS = (
     ("ITL", 6),
 )
 
-HOPELESS = (Unauthorized, NotAnEngine)
+LASTING = (Unauthorized, NotAnEngine)
 """Errors that waiting does not mend."""
 
 
@@ -63,14 +63,14 @@ def command(
     and at once when what answers is no vLLM.
     """
     to = access(engine, api_key_env=api_key_env)
-    write = as_lines if as_json else as_table()
+    write = write_json if as_json else write_table()
     expected = Expected(pin, webhook_env)
     return asyncio.run(
-        _watched(to, interval, count, write, expected=expected, api_key_env=api_key_env)
+        _watch_and_tell(to, interval, count, write, expected=expected, api_key_env=api_key_env)
     )
 
 
-async def _watched(
+async def _watch_and_tell(
     to: Access,
     interval: float,
     count: int | None,
@@ -83,14 +83,14 @@ async def _watched(
 
     async with fingerprint_drift.watched(to.url, expected, api_key_env=api_key_env) as heard:
 
-        def told(reading: Reading) -> None:
+        def tell(reading: Reading) -> None:
             write(reading)
             heard(reading)
 
-        return await watched(to, interval=interval, count=count, write=told)
+        return await watch_engine(to, interval=interval, count=count, write=tell)
 
 
-async def watched(
+async def watch_engine(
     to: Access,
     *,
     interval: float,
@@ -102,12 +102,12 @@ async def watched(
 
     client = to.client()
     try:
-        return await written(readings(client, every=interval), count=count, write=write)
+        return await write_readings(readings(client, every=interval), count=count, write=write)
     finally:
         await client.close()
 
 
-async def written(
+async def write_readings(
     readings: AsyncIterator[Reading], *, count: int | None, write: Callable[[Reading], None]
 ) -> int:
     """Writes up to `count` readings.
@@ -118,7 +118,7 @@ async def written(
     up = False
     async for reading in readings:
         number, up, last = number + 1, up or reading.up, reading.error
-        if number == 1 and (error := hopeless(reading)):
+        if number == 1 and (error := find_lasting_error(reading)):
             raise error
         write(reading)
         if number == count:
@@ -128,25 +128,25 @@ async def written(
     return 0 if up else EngineError.exit_code
 
 
-def hopeless(reading: Reading) -> EngineError | None:
+def find_lasting_error(reading: Reading) -> EngineError | None:
     """The error of a first reading that no later one can be without; None when there is hope.
 
     A key that is missing counts although vLLM shows its metrics without one: with
     half of every line unknown, the person is better told.
     """
-    if isinstance(reading.error, HOPELESS):
+    if isinstance(reading.error, LASTING):
         return reading.error
     return reading.control_error if isinstance(reading.control_error, Unauthorized) else None
 
 
-def as_lines(reading: Reading) -> None:
+def write_json(reading: Reading) -> None:
     """One sample as `watch --json` has it."""
     from specdeck.engine.metrics.recording import reading_as_json
 
     emit(reading_as_json(reading))
 
 
-def as_table() -> Callable[[Reading], None]:
+def write_table() -> Callable[[Reading], None]:
     """Writes samples under each other, with a heading now and then."""
     written = 0
 
@@ -157,15 +157,18 @@ def as_table() -> Callable[[Reading], None]:
         if written % 20 == 0:
             click.echo("  ".join(name.rjust(width) for name, width in COLUMNS))
         written += 1
-        click.echo(row(reading_as_json(reading), str(reading.error) if reading.error else None))
+        click.echo(
+            format_row(reading_as_json(reading), str(reading.error) if reading.error else None)
+        )
 
     return write
 
 
-def row(sample: Mapping[str, object], error: str | None) -> str:
+def format_row(sample: Mapping[str, object], error: str | None) -> str:
     """One sample as a line of the table.
 
-    >>> row({"t": 0.0, "k": 3, "k_max": 5, "mode": "speculate", "acceptance_rate": 0.5}, None)[10:]
+    >>> sample = {"t": 0.0, "k": 3, "k_max": 5, "mode": "speculate", "acceptance_rate": 0.5}
+    >>> format_row(sample, None)[10:]
     '  speculate   3/5        –   50.0%       –     –     –      –        –       –'
     """
     import time

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from specdeck.console.cli.main import COMMANDS, outcome
-from specdeck.console.cli.stop import Teller
+from specdeck.console.cli.processes import StopReporter
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.launch import process
 from specdeck.engine.launch.launcher import Stopping
@@ -322,7 +322,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_waiting_for_an_end_is_told_now_and_then(capsys: Captured) -> None:
-    tell = Teller("demo")
+    tell = StopReporter("demo")
     for tenth in range(100):
         tell(Stopping(tenth / 10, 1 if tenth > 50 else 2, killed=tenth > 15))
     assert capsys.readouterr().err.splitlines() == [

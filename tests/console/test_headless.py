@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from specdeck.console.cli import headless
+from specdeck.console.cli.run import print_samples
 from specdeck.engine.control.protocol import PREFIX
 from specdeck.engine.errors import StartFailed, Unauthorized
 from specdeck.engine.launch.launcher import Launch
@@ -71,7 +71,7 @@ async def test_samples_end_with_their_engine_though_another_answers(
     monkeypatch.setenv("VLLM_API_KEY", "the-key")
     ends = iter((None, None, StartFailed("the engine ended")))
     with pytest.raises(StartFailed, match="the engine ended"):
-        await headless.samples(flown(url, tmp_path, lambda: next(ends)), 0.01)
+        await print_samples(flown(url, tmp_path, lambda: next(ends)), 0.01)
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["up"] for line in lines] == [True, True]
 
@@ -82,9 +82,9 @@ async def test_an_api_key_that_is_missing_or_wrong_is_told(
     launch = flown(url, tmp_path, lambda: None)
     monkeypatch.delenv("VLLM_API_KEY", raising=False)
     with pytest.raises(Unauthorized, match="wants an API key") as missing:
-        await headless.samples(launch, 0.01)
+        await print_samples(launch, 0.01)
     monkeypatch.setenv("VLLM_API_KEY", "another")
     with pytest.raises(Unauthorized, match="refuses this API key") as wrong:
-        await headless.samples(launch, 0.01)
+        await print_samples(launch, 0.01)
     assert "VLLM_API_KEY" in str(missing.value.remedy)
     assert "VLLM_API_KEY" in str(wrong.value.remedy)

@@ -1,0 +1,118 @@
+"""`specdeck ps` and `specdeck stop`: the engines that specdeck started, and the end of one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+import click
+
+from specdeck.console.cli.output import emit, format_duration, format_table, log
+from specdeck.engine.errors import EngineError, UsageError
+from specdeck.engine.launch import launcher, process
+from specdeck.engine.launch.ports import port_taken
+from specdeck.engine.launch.registry import Record, Registry, Unreadable
+from specdeck.engine.paths import locations
+
+EVERY_S = 5.0
+"""Between two lines of an engine that takes its time."""
+
+
+@click.command("ps")
+@click.option("--json", "as_json", is_flag=True, help="One JSON list.")
+def ps(as_json: bool) -> None:
+    """List the engines that specdeck started and that still have processes."""
+    registry = Registry(locations(os.environ).engines)
+    registry.clean()
+    entries = registry.all()
+    if as_json:
+        emit([record_as_json(entry) for entry in entries])
+        return
+    records = [entry for entry in entries if isinstance(entry, Record)]
+    if records:
+        head = ("NAME", "STATE", "URL", "MODEL", "PID", "SINCE", "CONFIG")
+        click.echo(format_table(head, [_row(record, time.time()) for record in records]))
+    else:
+        log("no engine that specdeck started is running")
+    for entry in entries:
+        if isinstance(entry, Unreadable):
+            log(f"unreadable: {entry.path}: {entry.reason}")
+
+
+def record_as_json(entry: Record | Unreadable) -> Mapping[str, object]:
+    """One entry as `ps --json` prints it."""
+    if isinstance(entry, Unreadable):
+        name = entry.path.stem
+        return {"state": "unreadable", "name": name, "url": None, "reason": entry.reason}
+    pids = [one.pid for one in process.members(entry.leader)]
+    told = {k: v for k, v in entry.as_json().items() if k not in ("born", "boot", "schema")}
+    return {"state": find_state(entry), **told, "processes": pids}
+
+
+def find_state(record: Record) -> str:
+    """`running`, `starting`, or `orphans` when the server is dead and workers are not."""
+    life = record.life()
+    if life != "running" or record.ready is not None or record.port is None:
+        return life
+    # vLLM listens only once it can answer; asking the port needs no request.
+    host = urlsplit(record.url).hostname or "127.0.0.1"
+    return "running" if port_taken(host, record.port) else "starting"
+
+
+def _row(record: Record, now: float) -> tuple[str, ...]:
+    since = format_duration(max(0.0, now - record.started))
+    model, config = record.model or "–", record.config or "–"
+    return (record.name, find_state(record), record.url, model, str(record.pid), since, config)
+
+
+@click.command("stop")
+@click.argument("engine", metavar="NAME|URL")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def stop(engine: str, as_json: bool) -> None:
+    """End an engine that specdeck started, all of its processes, and wait until it is gone."""
+    registry = Registry(locations(os.environ).engines)
+    record = registry.find(engine)
+    if record is None:
+        raise UsageError(f"no engine {engine} that specdeck started", remedy="see `specdeck ps`")
+    if not process.members(record.leader):
+        registry.clean()
+        raise EngineError(f"{record.name} has ended already", remedy="see `specdeck ps`")
+    count = len(process.members(record.leader))
+    steps: list[launcher.Stopping] = []
+    asyncio.run(launcher.stop(record, registry, on_progress=StopReporter(record.name, steps)))
+    last = steps[-1]
+    if as_json:
+        data = {"name": record.name, "url": record.url, "processes": count}
+        emit({**data, "killed": last.killed, "seconds": round(last.elapsed, 1)})
+    else:
+        how = "killed" if last.killed else "ended"
+        click.echo(f"{record.name}: {count_processes(count)} {how} in {last.elapsed:.1f} s")
+
+
+def count_processes(count: int) -> str:
+    """How many, in words.
+
+    >>> count_processes(1), count_processes(3)
+    ('1 process', '3 processes')
+    """
+    return f"{count} process" if count == 1 else f"{count} processes"
+
+
+class StopReporter:
+    """Says on stderr how an engine's end goes: after a second, then every 5 s."""
+
+    def __init__(self, name: str, steps: list[launcher.Stopping] | None = None) -> None:
+        self._name = name
+        self._steps = steps if steps is not None else []
+        self._due = 1.0
+
+    def __call__(self, step: launcher.Stopping) -> None:
+        """Takes note of one moment."""
+        self._steps.append(step)
+        if step.left and step.elapsed >= self._due:
+            self._due = step.elapsed + EVERY_S
+            how = "killing" if step.killed else "waiting for"
+            log(f"{self._name}: {how} {count_processes(step.left)}, {step.elapsed:.0f} s")
