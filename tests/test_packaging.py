@@ -43,10 +43,6 @@ def test_the_sdist_holds_the_pages_that_readme_links_to(built: Path) -> None:
     "name",
     [
         "specdeck/py.typed",
-        "specdeck/engine/plugin/hooks.py",
-        "specdeck/engine/store/migrations/001.sql",
-        "specdeck/engine/store/migrations/002.sql",
-        "specdeck/console/screens/live.tcss",
         "specdeck/themes/dark.yaml",
         "specdeck/sample_configs/demo.yaml",
         "specdeck/sample_configs/models/target/model.safetensors",
@@ -57,13 +53,14 @@ def test_the_wheel_holds_what_specdeck_reads(wheel: list[str], name: str) -> Non
     assert name in wheel
 
 
-def test_the_wheel_holds_every_module(wheel: list[str]) -> None:
-    modules = {
+def test_the_wheel_holds_every_module_and_what_lies_beside_it(wheel: list[str]) -> None:
+    files = {
         f"specdeck/{path.relative_to(ROOT)}"
         for folder in ("engine", "console")
-        for path in (ROOT / folder).rglob("*.py")
+        for suffix in ("py", "sql", "json", "tcss")
+        for path in (ROOT / folder).rglob(f"*.{suffix}")
     }
-    assert modules - set(wheel) == set()
+    assert files - set(wheel) == set()
 
 
 def test_the_wheel_holds_nothing_else(wheel: list[str]) -> None:
