@@ -117,7 +117,7 @@ async def run_console(app: Console, engines: Sequence[MonitoredEngine]) -> int:
         signalled = True
         app.exit("leave")
 
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+    for number in _SIGNALS:
         loop.add_signal_handler(number, end)
     try:
         await app.run_async()
