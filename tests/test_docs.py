@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -13,6 +14,8 @@ import click
 import pytest
 
 from specdeck.console.cli.main import group
+from specdeck.engine.metrics.reading import Reading
+from specdeck.engine.metrics.recording import reading_as_json
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -79,6 +82,13 @@ def test_every_command_shown_exists_with_its_options(page: Path) -> None:
         known = {spelling for each in command.params for spelling in each.opts}
         known |= {spelling for each in command.params for spelling in each.secondary_opts}
         assert {word for word in words if word.startswith("--")} <= known, words
+
+
+def test_the_sample_that_is_shown_has_every_key() -> None:
+    blocks = FENCE.findall((ROOT / "docs" / "commands.md").read_text(encoding="utf-8"))
+    samples = [json.loads(block) for block in blocks if block.startswith("{")]
+    (shown,) = [sample for sample in samples if "tokens_per_second" in sample]
+    assert set(shown) == set(reading_as_json(Reading(0.0, "http://engine")))
 
 
 def test_readme_has_the_commands_that_run_and_test_it() -> None:
