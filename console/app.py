@@ -30,16 +30,16 @@ from specdeck.console.screens.engine_screen import DetailScreen
 from specdeck.console.screens.live import LiveScreen
 from specdeck.console.settings import Settings
 from specdeck.console.state.controller import Controller, Load, Task
+from specdeck.console.state.watches import EngineWatches
 from specdeck.console.widgets.format import LocalTime
 
 if TYPE_CHECKING:
     from specdeck.console.bench import Bench
     from specdeck.console.screens.startup import StartupScreen
-    from specdeck.console.state.fingerprint_follower import FingerprintFollower
     from specdeck.engine.client.attach import MonitoredEngine
     from specdeck.engine.errors import SpecdeckError
-    from specdeck.engine.fingerprint.book import Book
     from specdeck.engine.launch.progress import Progress
+    from specdeck.engine.operations.watch import Watches
     from specdeck.engine.store.audit import Action
 
 
@@ -55,12 +55,10 @@ def _folders() -> Iterable[Path]:
     return pictures.folders()
 
 
-def _follow_names(controller: Controller, book: Book) -> FingerprintFollower:
-    from specdeck.console.state.fingerprint_follower import FingerprintFollower
-
-    follower = FingerprintFollower(controller, book)
-    controller.add_reader(follower.on_reading)
-    return follower
+def _watch(controller: Controller, open_watches: Callable[[], Watches]) -> EngineWatches:
+    watches = EngineWatches(controller, open_watches)
+    controller.add_reader(watches.on_reading)
+    return watches
 
 
 def _find_screen(name: str) -> type[DetailScreen]:
@@ -100,7 +98,7 @@ class Console(App[str]):
         load: Load | None = None,
         who: str = "operator",
         on_change: Callable[[Action], None] = lambda action: None,
-        book: Book | None = None,
+        watches: Callable[[], Watches] | None = None,
         bench: Bench | None = None,
         themes: Sequence[Path] = (),
         clock: Callable[[], float] = time.time,
@@ -114,10 +112,10 @@ class Console(App[str]):
 
         `progress` is the start of the only engine, shown until it is ready. `owned` asks
         on leaving whether to stop the engine. `on_change` is told of every change that an
-        engine applied; a SpecdeckError that it raises is shown. `book` has the engines'
-        fingerprints and pins. `themes` are the folders
-        of the user's own themes, `folders` those that a picture of the screen may be saved in.
-        `bench` is what the check asks its engines with.
+        engine applied; a SpecdeckError that it raises is shown. `watches` opens what tells of
+        drift and alerts. `themes` are the folders of the user's own themes, `folders` those
+        that a picture of the screen may be saved in. `bench` is what
+        the check asks its engines with.
         """
         super().__init__(driver_class=driver_class)
         self.settings = settings or Settings()
@@ -146,8 +144,7 @@ class Console(App[str]):
             keymap=keymap,
             folders=folders or _folders,
             bench=bench,
-            book=book,
-            names=None if book is None else _follow_names(self.controller, book),
+            watches=None if watches is None else _watch(self.controller, watches),
         )
         found = theme.load(theme.SHIPPED, *themes)
         self.theme_names = tuple(one.name for one in found.themes)

@@ -15,8 +15,7 @@ from specdeck.console.widgets.format import LocalTime
 
 if TYPE_CHECKING:
     from specdeck.console.bench import Bench
-    from specdeck.console.state.fingerprint_follower import FingerprintFollower
-    from specdeck.engine.fingerprint.book import Book
+    from specdeck.console.state.watches import EngineWatches
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +36,8 @@ class ConsoleContext:
     """Where something may be saved, the best place first."""
     bench: Bench | None = None
     """Lends both arms of an engine; None where there is no live engine to ask."""
-    book: Book | None = None
-    """Fingerprints and pins; None leaves names at what readings tell."""
-    names: FingerprintFollower | None = None
-    """Follows the engines' names; None without a book."""
+    watches: EngineWatches | None = None
+    """Fingerprints, drift and alerts of the engines; None where there is nothing to ask."""
 
     def key_label(self, name: str) -> str:
         """The key of an action, for a hint."""

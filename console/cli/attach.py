@@ -18,8 +18,14 @@ from specdeck.console.cli.common import (
     run_console,
     theme_folders,
 )
+from specdeck.console.cli.drift import (
+    NO_EXPECTATIONS,
+    Expectations,
+    pin_option,
+    watches,
+    webhook_option,
+)
 from specdeck.console.cli.engines import Access, access, key_option, token_option
-from specdeck.console.cli.fingerprint_book import NOTHING_SAID, Expected, pin_option, webhook_option
 from specdeck.console.cli.output import emit
 from specdeck.engine.errors import ConfigError, Place, UsageError
 from specdeck.engine.metrics.recording import Recording, ReplayedEngine, read_lines, read_recording
@@ -38,7 +44,7 @@ class AttachOptions:
     api_key_env: str | None = None
     token_file: Path | None = None
     interval: float | None = None
-    expected: Expected = NOTHING_SAID
+    expectations: Expectations = NO_EXPECTATIONS
 
 
 @click.command("attach")
@@ -65,9 +71,9 @@ def attach(
     Only reads until control is armed. Quitting leaves the engines as they are.
     """
     require_terminal("`specdeck watch` to a pipe")
-    expected = Expected(pin, webhook_env)
+    expectations = Expectations(pin, webhook_env)
     options = AttachOptions(
-        engines, control, reference, api_key_env, token_file, interval, expected
+        engines, control, reference, api_key_env, token_file, interval, expectations
     )
     return asyncio.run(attach_console(read_attach_block(options)))
 
@@ -94,7 +100,7 @@ def read_attach_block(options: AttachOptions) -> AttachOptions:
         control=options.control or block.control,
         reference=options.reference or block.reference,
         api_key_env=options.api_key_env or block.api_key_env,
-        expected=options.expected.over(Expected.of(config)),
+        expectations=options.expectations.over(Expectations.of(config)),
     )
 
 
@@ -112,7 +118,6 @@ async def attach_console(options: AttachOptions) -> int:
     from specdeck.console.app import Console
     from specdeck.console.cli.audit import note_change
     from specdeck.console.cli.bench import bench
-    from specdeck.console.cli.fingerprint_book import book
 
     chosen = read_settings()
     if options.interval is not None:
@@ -126,9 +131,9 @@ async def attach_console(options: AttachOptions) -> int:
             {to.url: to.api_key for to in (*ours, *([reference] if reference else []))},
             reference=reference.url if reference else None,
         ),
-        book=book(
+        watches=watches(
             [to.url for to in ours],
-            options.expected,
+            options.expectations,
             api_key_env=options.api_key_env,
             token_file=options.token_file,
         ),

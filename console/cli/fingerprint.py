@@ -5,26 +5,43 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from specdeck.console.cli.common import metrics_address_option
+from specdeck.console.cli.drift import Expectations, open_fingerprints, webhook_option
 from specdeck.console.cli.engines import Access, access, key_option
-from specdeck.console.cli.fingerprint_book import Expected, places, webhook_option
-from specdeck.console.cli.fingerprint_every import exports_options
-from specdeck.console.cli.fingerprint_expect import expect_option, is_file, is_name, named
-from specdeck.console.cli.fingerprint_looks import looked, say_progress
-from specdeck.console.cli.fingerprint_memory import moments, note_fingerprint
-from specdeck.console.cli.fingerprint_words import compared_lines, told
-from specdeck.console.cli.talk import emit, say, table
+from specdeck.console.cli.output import emit, format_table, log
+from specdeck.engine.client.webhook import Webhook
 from specdeck.engine.errors import UsageError
+from specdeck.engine.fingerprint.compare import Comparison, compare, leaves
+from specdeck.engine.fingerprint.export import Gauges
+from specdeck.engine.fingerprint.fingerprint import Fingerprint, Progress
+from specdeck.engine.fingerprint.name import is_name, layer_of, own_part
+from specdeck.engine.fingerprint.pins import PinFile, read_pin
+from specdeck.engine.metrics.exposition import LOOPBACK
+from specdeck.engine.operations.drift import (
+    Drifted,
+    DriftEvent,
+    DriftWatcher,
+    Named,
+    PinMoved,
+    PinUnread,
+    Unanswered,
+)
+from specdeck.engine.operations.fingerprint import (
+    Fingerprints,
+    Moment,
+    NameVerification,
+    Verification,
+)
+from specdeck.engine.operations.watch import post_events
+from specdeck.engine.text import parse_duration
 
-if TYPE_CHECKING:
-    from specdeck.engine.fingerprint.fingerprint import Fingerprint
-
-_Command = TypeVar("_Command", bound=Callable[..., object])
 _MOMENT = re.compile(r"@(\d+)")
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
@@ -32,6 +49,24 @@ behaviour_option = click.option(
     "--behaviour/--no-behaviour",
     default=None,
     help="Ask the probe set as well: what the engine does, not only what it is.",
+)
+
+
+def refuse_empty_expectation(
+    _context: click.Context, _parameter: click.Parameter, given: str | Path | None
+) -> str | Path | None:
+    """What was given to `--expect`; raises UsageError for the empty string."""
+    # An unset variable of a script must not come to mean the default pin.
+    if given is not None and str(given).strip() in ("", "."):
+        raise UsageError("--expect names no file", remedy="leave it out for the engine's own pin")
+    return given
+
+
+expect_option = click.option(
+    "--expect",
+    metavar="F",
+    callback=refuse_empty_expectation,
+    help="A pin's file, or a name such as sd1:p0f3a… (no sd1:x…); default: the pin.",
 )
 
 
@@ -54,16 +89,21 @@ def show(
     engine: str, as_json: bool, behaviour: bool | None, history: bool, api_key_env: str | None
 ) -> int:
     """Show the names of an engine, and every fact behind them."""
-    to = access(engine, api_key_env=api_key_env)
+    to, fingerprints = _open(engine, api_key_env)
     if history:
-        return _history(to, as_json=as_json)
-    seen = asyncio.run(looked(to, behaviour=bool(behaviour), wait=bool(behaviour)))
-    note_fingerprint(seen)
-    if as_json:
-        emit(seen.as_json())
+        print_history(asyncio.run(fingerprints.moments(to.url)), as_json=as_json)
+        return 0
+    if behaviour:
+        found = asyncio.run(_fetch(fingerprints, to.url, behaviour=True))
     else:
-        click.echo("\n".join(told(seen, facts=True)))
-        say_progress(seen)
+        found = asyncio.run(fingerprints.fetch(to.url))
+    if as_json:
+        emit(found.as_json())
+        return 0
+    facts = [f"{place} = {_format_value(value)}" for place, value in leaves(found.facts)]
+    click.echo("\n".join((*fingerprint_lines(found), "", *facts)))
+    if not found.progress.finished:
+        log(f"specdeck: the engine is {found.progress.line()}: the names will move once")
     return 0
 
 
@@ -76,7 +116,7 @@ def show(
     "output",
     metavar="F",
     type=click.Path(path_type=Path, dir_okay=False),
-    callback=named,
+    callback=refuse_empty_expectation,
     help="The file to write, such as one beside an eval suite; default: specdeck's own folder.",
 )
 @json_option
@@ -90,18 +130,13 @@ def pin(
     api_key_env: str | None,
 ) -> int:
     """Keep the fingerprint of an engine as what is expected of it."""
-    from specdeck.engine.fingerprint.pins import write_pin
-
-    to = access(engine, api_key_env=api_key_env)
-    seen = asyncio.run(looked(to, behaviour=bool(behaviour)))
-    note_fingerprint(seen)
-    place = output or places(to).home
-    write_pin(seen, place)
+    to, fingerprints = _open(engine, api_key_env)
+    found = asyncio.run(_fetch(fingerprints, to.url, behaviour=bool(behaviour)))
+    written = asyncio.run(fingerprints.pin(found, output))
     if as_json:
-        emit({"pin": str(place), **seen.names, "partial": seen.partial})
+        emit(written.as_json())
     else:
-        click.echo("\n".join(told(seen, facts=False)))
-        click.echo(f"pinned     {place}")
+        click.echo("\n".join((*fingerprint_lines(found), f"pinned     {written.place}")))
     return 0
 
 
@@ -110,7 +145,20 @@ def pin(
 @expect_option
 @json_option
 @behaviour_option
-@exports_options
+@click.option("--every", metavar="T", help="Verify again and again, such as every 60s.")
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(1, 65535),
+    metavar="P",
+    help="Show a Prometheus the outcome, with --every.",
+)
+@metrics_address_option
+@click.option(
+    "--metrics-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="F",
+    help="Write it for node_exporter's textfile collector.",
+)
 @webhook_option
 @key_option
 def verify(
@@ -130,41 +178,34 @@ def verify(
     A drift is posted to the webhook, if one is set. With --every it goes on until it is
     interrupted.
     """
-    from specdeck.console.cli.fingerprint_every import (
-        Exports,
-        Round,
-        again,
-        refuse_nonsense,
-        seconds,
+    name = None if expect is None else expected_name(expect)
+    if metrics_port is not None and every is None:
+        raise UsageError("--metrics-port answers while --every runs", remedy="give --every as well")
+    if name is not None and (every or metrics_file or webhook_env):
+        what = "--every" if every is not None else "--metrics-file or --webhook-env"
+        raise UsageError(f"{what} requires facts to compare with", remedy="give a pin's file")
+    every_s = None if every is None else parse_duration(every)
+    to, fingerprints = _open(engine, api_key_env)
+    if name is not None:
+        return asyncio.run(_verify_name(fingerprints, to.url, name, as_json=as_json))
+    exports = Exports(
+        metrics_port,
+        metrics_file,
+        Expectations(webhook_env=webhook_env).open_webhook(),
+        metrics_address,
     )
-    from specdeck.engine.fingerprint.drift import Judge
-    from specdeck.engine.fingerprint.pins import PinFile
+    watcher = DriftWatcher(
+        lambda pinned: _fetch(
+            fingerprints, to.url, behaviour=_is_probed(pinned) if behaviour is None else behaviour
+        ),
+        _pin_file(fingerprints, to, expect),
+    )
 
-    by_name = expect is not None and is_name(expect)
-    exported = metrics_file is not None or webhook_env is not None
-    refuse_nonsense(every, metrics_port, by_name=by_name, exported=exported)
-    pause_s = seconds(every)
-    to = access(engine, api_key_env=api_key_env)
-    if expect is not None and by_name:
-        return _verified_name(to, expect, as_json=as_json)
-    hook = Expected(webhook_env=webhook_env).hook()
-    pinned, place = _pinned(to, expect)
+    async def run() -> int:
+        await watcher.open()
+        return await verify_on(watcher, every_s, exports, url=to.url, as_json=as_json)
 
-    def probe(pinned: Fingerprint) -> bool:
-        return pinned.behaviour is not None if behaviour is None else behaviour
-
-    if every is None and metrics_file is None and hook is None:
-        return _compared(pinned, _looked(to, probe(pinned)), as_json=as_json, pin=place)
-
-    async def look() -> Fingerprint:
-        found = await looked(to, behaviour=probe(rounds.pinned))
-        note_fingerprint(found)
-        return found
-
-    pins = PinFile(places(to).found if expect is None else lambda: place, required=True)
-    exports = Exports(metrics_port, metrics_file, hook, metrics_address)
-    rounds = Round(look, Judge(pinned, place), exports, to.url, pins)
-    return asyncio.run(again(rounds, pause_s, as_json=as_json))
+    return asyncio.run(run())
 
 
 @command.command("diff")
@@ -188,108 +229,257 @@ def diff(
     """
     if other is not None and expect is not None:
         raise UsageError("--expect stands for the second side", remedy="give one of them")
+    side = partial(_side, behaviour=bool(behaviour), api_key_env=api_key_env)
     second = expect if other is None else other
-    if second is None:
-        to = _alone(one, api_key_env)
-        before, after = _pinned(to, None)[0], _looked(to, bool(behaviour))
+    if second is not None:
+        before, after = asyncio.run(side(one)), asyncio.run(side(second))
+    elif is_file(one) or _MOMENT.fullmatch(one):
+        asyncio.run(side(one))  # one that cannot be read says so
+        raise UsageError(
+            f"nothing to compare {one} with", remedy="give an engine, another pin or @N beside it"
+        )
     else:
-        before, after = (_side(side, bool(behaviour), api_key_env) for side in (one, second))
-    return _compared(before, after, as_json=as_json, full=True)
-
-
-def _compared(
-    before: Fingerprint,
-    after: Fingerprint,
-    *,
-    as_json: bool,
-    pin: Path | None = None,
-    full: bool = False,
-) -> int:
-    from specdeck.engine.fingerprint.compare import compare
-
-    found = compare(before, after)
+        to, fingerprints = _open(one, api_key_env)
+        before = read_pin(_find_pin(fingerprints, to))
+        after = asyncio.run(side(one))
+    found = Verification(compare(before, after))
     if as_json:
-        emit({**found.as_json(), "pin": str(pin) if pin else None})
+        emit(found.as_json())
     else:
-        click.echo("\n".join(compared_lines(found, full=full)))
+        click.echo("\n".join(comparison_lines(found.comparison, full=True)))
+    return 0 if found.comparison.same else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Exports:
+    """Where the outcome of each verification goes besides stdout."""
+
+    port: int | None = None
+    file: Path | None = None
+    webhook: Webhook | None = None
+    address: str = LOOPBACK
+    """What `port` is bound on."""
+
+    def open_gauges(self, url: str) -> Gauges | None:
+        """Gauges that are served already; None where nobody asked for them."""
+        if self.port is None and self.file is None:
+            return None
+        gauges = Gauges(url)
+        if self.port is not None:
+            gauges.serve(self.port, self.address)
+        return gauges
+
+
+async def verify_on(
+    watcher: DriftWatcher,
+    every_s: float | None,
+    exports: Exports,
+    *,
+    url: str,
+    as_json: bool,
+    clock: Callable[[], float] = time.time,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> int:
+    """One verification, or one every `every_s` seconds for ever; the exit code."""
+    gauges = exports.open_gauges(url)
+    while True:
+        events = [event async for event in watcher.verify(clock())]
+        if gauges is not None:
+            show_in_gauges(gauges, events)
+            if exports.file is not None:
+                gauges.write(exports.file)
+        for event in events:
+            if isinstance(event, Named):
+                print_verification(event, as_json=as_json, is_dated=every_s is not None)
+            elif isinstance(event, Unanswered) and every_s is None:
+                raise event.error
+            elif isinstance(event, PinMoved | PinUnread | Unanswered):
+                log(f"specdeck: {event.line}")
+        async for failure in post_events(exports.webhook, events):
+            log(f"specdeck: {failure.line}")
+        if every_s is None:
+            return 0 if is_as_pinned(events) else 1
+        await sleep(every_s)
+
+
+def is_as_pinned(events: Sequence[DriftEvent]) -> bool:
+    """Whether a verification found the engine as its pin says."""
+    named = (event.comparison for event in events if isinstance(event, Named))
+    return any(comparison is not None and comparison.same for comparison in named)
+
+
+def show_in_gauges(gauges: Gauges, events: Sequence[DriftEvent]) -> None:
+    """A verification for Prometheus."""
+    for event in events:
+        if isinstance(event, Unanswered):
+            gauges.show_failure()
+        elif isinstance(event, Named) and event.comparison is not None:
+            gauges.show(event.comparison, event.fingerprint.t)
+        elif isinstance(event, Drifted):
+            gauges.count_drift()
+
+
+def print_verification(event: Named, *, as_json: bool, is_dated: bool) -> None:
+    """A verification on stdout; a dated one is a line among others."""
+    if event.comparison is None:
+        return
+    lines = comparison_lines(event.comparison, full=False)
+    if as_json:
+        emit(Verification(event.comparison, event.pin).as_json())
+    elif is_dated:
+        clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.fingerprint.t))
+        click.echo(f"{clock}  {'; '.join(lines)}")
+    else:
+        click.echo("\n".join(lines))
+
+
+def print_history(moments: Sequence[Moment], *, as_json: bool) -> None:
+    """The fingerprints of one engine that were noted."""
+    if as_json:
+        emit([moment.as_json() for moment in moments])
+        return
+    rows = []
+    for moment in moments:
+        found = moment.fingerprint
+        clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found.t))
+        behaviour = found.names["behaviour"] or "–"
+        rows.append((f"@{moment.number}", clock, found.build, found.path, behaviour))
+    click.echo(format_table(("MOMENT", "SEEN", "BUILD", "PATH", "BEHAVIOUR"), rows))
+
+
+def fingerprint_lines(found: Fingerprint) -> list[str]:
+    """A fingerprint for a person: its names, and what they do not cover."""
+    behaviour = found.behaviour
+    lines = [f"build      {found.build}", f"path       {found.path}"]
+    if behaviour is not None:
+        steady = f"{behaviour.agreement:.1%} of answers agree over {behaviour.runs} runs"
+        lines.append(f"behaviour  {behaviour.name}  ({steady}, step {behaviour.step:g})")
+        lines += [f"missing    {reason}" for reason in behaviour.missing]
+    lines.append(f"vLLM's own {found.system_fingerprint or '–'}")
+    lines += [f"partial    {one.line()}" for one in found.unread]
+    return lines
+
+
+def comparison_lines(found: Comparison, *, full: bool) -> list[str]:
+    """A comparison for a person: the verdict first, then what moved; every fact if `full`."""
+    lines = found.lines()
+    before, after = found.before.names, found.after.names
+    for layer, moved in found.layers.items():
+        if moved:
+            lines.append(f"{layer:9}  {before[layer]} → {after[layer]}")
+    lines += [probe.line() for probe in found.probes]
+    for one in found.differences if full else ():
+        lines += [f"- {one.fact} = {_format_value(one.before)}"] if one.kind != "added" else []
+        lines += [f"+ {one.fact} = {_format_value(one.after)}"] if one.kind != "removed" else []
+    return lines
+
+
+def _format_value(value: object) -> str:
+    return "–" if value is None else str(value)
+
+
+def is_file(side: str) -> bool:
+    """Whether one side of a diff is a pin's file and not an engine.
+
+    >>> is_file("prod.json"), is_file("pins/prod"), is_file("http://h:1/a"), is_file("h:1/v1")
+    (True, True, False, False)
+    """
+    if "://" in side:
+        return False
+    first, separator, _ = side.partition("/")
+    looks = side.endswith(".json") or (bool(separator) and ":" not in first)
+    return looks or Path(side).is_file()
+
+
+def expected_name(expect: str) -> str | None:
+    """The name that `expect` is; None for a file.
+
+    Raises UsageError for a part of a name, and for a behaviour's: equal answers have several.
+    """
+    if not is_name(expect):
+        if "sd1:" in expect:
+            raise UsageError(f"{expect!r} is no whole name", remedy="give all 16 digits of it")
+        return None
+    if layer_of(own_part(expect)) == "behaviour":
+        raise UsageError(
+            "a behaviour's name is of rounded values, and may move when nothing did",
+            remedy="give a pin's file: it carries the tolerance",
+        )
+    return own_part(expect)
+
+
+async def _verify_name(
+    fingerprints: Fingerprints, url: str, expected: str, *, as_json: bool
+) -> int:
+    layer = layer_of(expected)
+    assert layer is not None  # it is a name
+    names = (await _fetch(fingerprints, url)).names
+    found = NameVerification(layer, expected, names[layer])
+    if as_json:
+        emit(found.as_json())
+    else:
+        other = "" if found.same else f", and {expected} was expected"
+        click.echo(f"{layer} is {found.found}{other}")
     return 0 if found.same else 1
 
 
-def _verified_name(to: Access, expect: str, *, as_json: bool) -> int:
-    """A name alone says whether, and not what."""
-    from specdeck.engine.fingerprint.name import layer_of, own_part
-
-    wanted = own_part(expect)
-    layer = layer_of(wanted)
-    assert layer is not None
-    seen = asyncio.run(looked(to, behaviour=False))
-    note_fingerprint(seen)
-    found = seen.names[layer]
-    same = found == wanted
-    if as_json:
-        emit({"same": same, "layer": layer, "expected": wanted, "found": found})
-    else:
-        click.echo(f"{layer} is {found}" + ("" if same else f", and {wanted} was expected"))
-    return 0 if same else 1
-
-
-def _side(side: str, behaviour: bool, api_key_env: str | None) -> Fingerprint:
-    from specdeck.engine.fingerprint.pins import read_pin
-
+async def _side(side: str, *, behaviour: bool, api_key_env: str | None) -> Fingerprint:
+    """One side of a diff: a moment, a pin's file, or an engine as it is now."""
     if moment := _MOMENT.fullmatch(side):
-        return _moment(int(moment[1]))
+        found = await open_fingerprints().moments(number=int(moment[1]))
+        if not found:
+            raise UsageError(
+                f"there is no moment {side}", remedy="see `specdeck fingerprint show URL --history`"
+            )
+        return found[0].fingerprint
     if is_file(side):
         return read_pin(Path(side))
-    return _looked(access(side, api_key_env=api_key_env), behaviour)
+    to, fingerprints = _open(side, api_key_env)
+    return await _fetch(fingerprints, to.url, behaviour=behaviour)
 
 
-def _alone(one: str, api_key_env: str | None) -> Access:
-    """The engine of a diff with its own pin; raises UsageError for what has none."""
-    if not is_file(one) and not _MOMENT.fullmatch(one):
-        return access(one, api_key_env=api_key_env)
-    _side(one, False, None)  # one that cannot be read says so
-    raise UsageError(
-        f"nothing to compare {one} with", remedy="give an engine, another pin or @N beside it"
+def _open(engine: str, api_key_env: str | None) -> tuple[Access, Fingerprints]:
+    to = access(engine, api_key_env=api_key_env)
+    name = None if to.record is None else to.record.name
+    fingerprints = open_fingerprints(
+        api_key_env=api_key_env, find_name=lambda url: name, on_notice=_log_notice
     )
+    return to, fingerprints
 
 
-def _looked(to: Access, behaviour: bool) -> Fingerprint:
-    seen = asyncio.run(looked(to, behaviour=behaviour))
-    note_fingerprint(seen)
-    return seen
+def _log_notice(text: str) -> None:
+    log(f"specdeck: {text}")
 
 
-def _moment(number: int) -> Fingerprint:
-    found = moments(number=number)
-    if not found:
-        raise UsageError(
-            f"there is no moment @{number}", remedy="see `specdeck fingerprint show URL --history`"
-        )
-    return found[0].seen
+async def _fetch(fingerprints: Fingerprints, url: str, *, behaviour: bool = False) -> Fingerprint:
+    """The engine's fingerprint, with the reading of its weights told on stderr."""
+    said = ""
+
+    def log_progress(progress: Progress) -> None:
+        nonlocal said
+        if progress.line() != said:
+            said = progress.line()
+            log(f"specdeck: the engine is {said}")
+
+    return await fingerprints.fetch_finished(url, behaviour=behaviour, on_progress=log_progress)
 
 
-def _history(to: Access, *, as_json: bool) -> int:
-    found = moments(url=to.url)
-    if as_json:
-        rows = [{"moment": f"@{m.number}", "t": m.seen.t, **m.seen.names} for m in found]
-        emit(rows)
-        return 0
-    stamp = "%Y-%m-%d %H:%M:%S"
-    rows_ = [
-        (f"@{m.number}", time.strftime(stamp, time.localtime(m.seen.t)), m.seen.build, m.seen.path,
-         m.seen.names["behaviour"] or "–")
-        for m in found
-    ]  # fmt: skip
-    click.echo(table(("MOMENT", "SEEN", "BUILD", "PATH", "BEHAVIOUR"), rows_))
-    return 0
+def _is_probed(pinned: Fingerprint | None) -> bool:
+    return pinned is not None and pinned.behaviour is not None
 
 
-def _pinned(to: Access, expect: str | None) -> tuple[Fingerprint, Path]:
-    from specdeck.engine.fingerprint.pins import read_pin
+def _pin_file(fingerprints: Fingerprints, to: Access, expect: str | None) -> PinFile:
+    if expect is not None:
+        place = Path(expect)
+        return PinFile(lambda: place, required=True)
+    _find_pin(fingerprints, to)
+    return PinFile(lambda: fingerprints.pin_place(to.url), required=True)
 
-    own = places(to)
-    place = own.found() if expect is None else Path(expect)
-    if expect is None and place != own.home:
-        say(f"specdeck: this pin lies under the engine's URL, in {place}: "
-            f"`specdeck fingerprint pin {own.name}` keeps one under its name")  # fmt: skip
-    return read_pin(place), place
+
+def _find_pin(fingerprints: Fingerprints, to: Access) -> Path:
+    """Where the engine's own pin lies; says where that is not under its name."""
+    place, home = fingerprints.pin_place(to.url), fingerprints.new_pin_place(to.url)
+    if place != home:
+        log(f"specdeck: this pin lies under the engine's URL, in {place}: "
+            f"`specdeck fingerprint pin {to.name}` keeps one under its name")  # fmt: skip
+    return place

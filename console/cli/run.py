@@ -24,6 +24,7 @@ from specdeck.console.cli.common import (
     theme_folders,
     until_signal,
 )
+from specdeck.console.cli.drift import Expectations, OnReading, report_events, watches
 from specdeck.console.cli.engines import OWN_KEY, Access
 from specdeck.console.cli.output import emit, log
 from specdeck.console.cli.processes import StopReporter, record_as_json
@@ -40,7 +41,6 @@ from specdeck.engine.errors import (
 from specdeck.engine.paths import locations
 
 if TYPE_CHECKING:
-    from specdeck.console.cli.fingerprint_drift import Heard
     from specdeck.engine.client.attach import AttachedEngine
     from specdeck.engine.launch.launcher import Launch
     from specdeck.engine.launch.progress import Progress
@@ -180,7 +180,6 @@ def run_in_console(launch: Launch, *, load: LoadProcess | None = None) -> int:
     """
     from specdeck.console.app import Console
     from specdeck.console.cli.bench import bench
-    from specdeck.console.cli.fingerprint_book import Expected, book
 
     engine = connect_own(launch)
     app = Console(
@@ -192,7 +191,7 @@ def run_in_console(launch: Launch, *, load: LoadProcess | None = None) -> int:
         who=find_operator(),
         on_change=note_change,
         bench=bench({engine.url: os.environ.get(OWN_KEY) or None}),
-        book=book([engine.url], Expected.of(launch.config)),
+        watches=watches([engine.url], Expectations.of(launch.config)),
         themes=theme_folders(),
     )
     try:
@@ -300,26 +299,23 @@ def format_stage(name: str, moment: Progress) -> str:
 async def _run_and_print(
     launch: Launch, interval: float, seconds: float | None, load: LoadProcess | None
 ) -> int:
-    from specdeck.console.cli.fingerprint_book import Expected
-    from specdeck.console.cli.fingerprint_drift import watched
-
     await follow_start(launch)
     if load is not None:
         load.start()
     try:
         async with (
-            watched(launch.url, Expected.of(launch.config)) as heard,
+            report_events(launch.url, Expectations.of(launch.config)) as on_reading,
             asyncio.timeout(seconds),
         ):
-            return await print_samples(launch, interval, heard)
+            return await print_samples(launch, interval, on_reading)
     except TimeoutError:
         return 0
 
 
 async def print_samples(
-    launch: Launch, interval: float, heard: Heard = lambda reading: None
+    launch: Launch, interval: float, on_reading: OnReading = lambda reading: None
 ) -> int:
-    """Prints samples until the engine ends; raises the reason then. `heard` is told of each.
+    """Prints samples until the engine ends; raises the reason then. `on_reading` is told of each.
 
     Raises Unauthorized at once where no later sample could be whole without a key.
     """
@@ -341,7 +337,7 @@ async def print_samples(
                 raise Unauthorized(str(error), remedy=f"set {OWN_KEY} to the engine's key")
             first = False
             emit(reading_as_json(reading))
-            heard(reading)
+            on_reading(reading)
     finally:
         await client.close()
     return 0

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from specdeck.console.cli.common import Finite
+from specdeck.console.cli.doctor import is_config
+from specdeck.console.cli.drift import Expectations, pin_option, report_events, webhook_option
 from specdeck.console.cli.engines import Access, access, key_option
-from specdeck.console.cli.fingerprint_book import Expected, pin_option, webhook_option
-from specdeck.console.cli.output import emit
-from specdeck.engine.errors import EngineError, NotAnEngine, Unauthorized
+from specdeck.console.cli.output import emit, log
+from specdeck.engine.config.loader import load
+from specdeck.engine.errors import (
+    ConfigError,
+    EngineError,
+    NotAnEngine,
+    Unauthorized,
+    UsageError,
+)
 from specdeck.engine.metrics.reading import Reading
 
 COLUMNS = (
@@ -59,35 +68,67 @@ def command(
 ) -> int:
     """Print a sample of an engine each interval; one that is down is a line with up false.
 
-    A drift from the engine's pin is a line on stderr. Exits with 3 when no sample was up,
-    and at once when what answers is no vLLM.
+    The engine is a URL, a name from `ps`, or a config with an `attach` block that names one.
+    A drift from its pin is a line on stderr, and so is an acceptance or mismatch rate beyond
+    the `alerts` of that config, or of the one that the engine was started from. Exits with 3
+    when no sample was up, and at once when what answers is no vLLM.
     """
-    to = access(engine, api_key_env=api_key_env)
+    watched = resolve(engine, Expectations(pin, webhook_env), api_key_env)
     write = write_json if as_json else write_table()
-    expected = Expected(pin, webhook_env)
-    return asyncio.run(
-        _watch_and_tell(to, interval, count, write, expected=expected, api_key_env=api_key_env)
-    )
+    return asyncio.run(watch_and_report(watched, interval, count, write))
 
 
-async def _watch_and_tell(
-    to: Access,
-    interval: float,
-    count: int | None,
-    write: Callable[[Reading], None],
-    *,
-    expected: Expected,
-    api_key_env: str | None,
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What the command line asks to watch."""
+
+    to: Access
+    expectations: Expectations
+    api_key_env: str | None = None
+
+
+def resolve(engine: str, given: Expectations, api_key_env: str | None) -> Watched:
+    """The engine that was asked for, and what is expected of it; raises SpecdeckError."""
+    if not is_config(engine):
+        to = access(engine, api_key_env=api_key_env)
+        return Watched(to, given.over(_limits_at_start(to)), api_key_env)
+    config = load(Path(engine))
+    if config.attach is None:
+        raise ConfigError(
+            f"{engine}: no `attach` block", remedy="give the engine's URL or its name from `ps`"
+        )
+    urls = config.attach.engines
+    if len(urls) != 1:
+        raise UsageError(f"{engine} names {len(urls)} engines", remedy=f"give one: {urls[0]}")
+    variable = api_key_env or config.attach.api_key_env
+    to = access(urls[0], api_key_env=variable)
+    return Watched(to, given.over(Expectations.of(config)), variable)
+
+
+def _limits_at_start(to: Access) -> Expectations:
+    """The `alerts` limits of the config that specdeck started the engine from, if it did."""
+    if to.record is None or to.record.config is None:
+        return Expectations()
+    try:
+        config = load(Path(to.record.config))
+    except ConfigError as error:
+        log(f"specdeck: no alerts: the config of {to.name} cannot be used: {error.line()}")
+        return Expectations()
+    return Expectations.of(config).limits()
+
+
+async def watch_and_report(
+    watched: Watched, interval: float, count: int | None, write: Callable[[Reading], None]
 ) -> int:
-    from specdeck.console.cli import fingerprint_drift
+    """Writes each reading of an engine, and what follows from it; the exit code."""
+    reporting = report_events(watched.to.url, watched.expectations, api_key_env=watched.api_key_env)
+    async with reporting as report:
 
-    async with fingerprint_drift.watched(to.url, expected, api_key_env=api_key_env) as heard:
-
-        def tell(reading: Reading) -> None:
+        def on_reading(reading: Reading) -> None:
             write(reading)
-            heard(reading)
+            report(reading)
 
-        return await watch_engine(to, interval=interval, count=count, write=tell)
+        return await watch_engine(watched.to, interval=interval, count=count, write=on_reading)
 
 
 async def watch_engine(

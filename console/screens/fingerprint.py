@@ -21,7 +21,7 @@ class FingerprintScreen(FactsScreen):
     @work(group="against", exclusive=True)
     async def action_against(self) -> None:
         """Choose what to compare with."""
-        if self.book is None:
+        if self.fingerprints is None:
             self.say("nothing to compare: the engine's facts are not known", bad=True)
             return
         chosen = await self.app.push_screen_wait(AgainstScreen(await self._choices()))
@@ -34,12 +34,13 @@ class FingerprintScreen(FactsScreen):
         except SpecdeckError as error:
             self.say(error.line(), bad=True)
             return
+        self.follows_pin = kind == "pin"
         self.compare()
 
     async def _choices(self) -> tuple[tuple[str, str], ...]:
-        assert self.book is not None
+        assert self.fingerprints is not None
         url = self.flown.url
-        place = self.book.place(url)
+        place = self.fingerprints.pin_place(url)
         found = []
         if place.exists():
             found.append(("pin ", f"the pin  {place.name}"))
@@ -47,7 +48,7 @@ class FingerprintScreen(FactsScreen):
             if engine.url != url:
                 found.append((f"desk {number}", f"{engine.name}  {engine.url}"))
         try:
-            moments = await self.book.moments(url)
+            moments = await self.fingerprints.moments(url, limit=100)
         except SpecdeckError as error:
             self.say(error.line(), bad=True)
             moments = ()
@@ -58,40 +59,45 @@ class FingerprintScreen(FactsScreen):
         return (*found, ("none ", "nothing: facts alone"))
 
     async def _chosen(self, kind: str, value: str) -> Against | None:
-        assert self.book is not None
+        assert self.fingerprints is not None
         if kind == "pin":
-            pinned = await self.book.pinned(self.flown.url)
-            return None if pinned is None else Against("pin", pinned)
+            pinned = await self.fingerprints.read_pin(self.flown.url)
+            return (
+                None
+                if pinned is None
+                else Against("pin", pinned, self.fingerprints.pin_place(self.flown.url))
+            )
         if kind == "desk":
             engine = self.controller.engines[int(value)]
-            return Against(engine.name, await self.book.look(engine.url, ask_own=True))
+            return Against(engine.name, await self.fingerprints.fetch(engine.url))
         if kind == "engine":
-            return Against(value, await self.book.look(value, ask_own=True))
-        moments = await self.book.moments(self.flown.url) if kind == "moment" else ()
+            return Against(value, await self.fingerprints.fetch(value))
+        moments = await self.fingerprints.moments(self.flown.url) if kind == "moment" else ()
         return next(
-            (Against(f"@{m.number}", m.seen) for m in moments if str(m.number) == value), None
+            (Against(f"@{m.number}", m.fingerprint) for m in moments if str(m.number) == value),
+            None,
         )
 
     @work(group="pin", exclusive=True)
     async def action_pin(self) -> None:
         """Keep what is seen as what is expected of this engine."""
-        if self.book is None or self.seen is None or self.error is not None:
+        if self.fingerprints is None or self.seen is None or self.error is not None:
             self.say("nothing to pin: the engine's facts are not known", bad=True)
             return
         if not self.seen.progress.finished:
             self.say("not yet: the engine still reads its weights", bad=True)
             return
-        seen, place = self.seen, self.book.home(self.flown.url)
+        seen, place = self.seen, self.fingerprints.new_pin_place(self.flown.url)
         if place.exists() and not await self.app.push_screen_wait(_overwrite(place)):
             return
         try:
-            place = await self.book.pin(seen)
+            written = await self.fingerprints.pin(seen)
         except SpecdeckError as error:
             self.say(error.line(), bad=True)
             return
-        if self.context.names is not None:
-            self.context.names.pinned(seen, place)
-        self.against = Against("pin", seen)
+        if self.context.watches is not None:
+            self.context.watches.adopt(written)
+        self.against, self.follows_pin = Against("pin", seen, written.place), True
         self.compare()
         self.say(f"pinned {seen.path} in {pictures.spelt(place, Path.home())}")
 
@@ -100,18 +106,18 @@ class FingerprintScreen(FactsScreen):
         """Ask the probe set; the answers are the third name."""
         if self.probe is not None:
             return
-        if self.book is None or self.seen is None or self.error is not None:
+        if self.fingerprints is None or self.seen is None or self.error is not None:
             self.say("nothing to probe: the engine's facts are not known", bad=True)
             return
         self.said, self.probe = (), (0, 1)
         try:
-            seen = await self.book.probed(self.seen, self._probed)
+            seen = await self.fingerprints.probe(self.seen, self._probed)
         except SpecdeckError as error:
             self.say(error.line(), bad=True)
         else:
             self.took(seen)
-            if self.context.names is not None:
-                self.context.names.probed(seen)
+            if self.context.watches is not None:
+                self.context.watches.judge(seen)
         finally:
             self.probe = None
         self.paint()

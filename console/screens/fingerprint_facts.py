@@ -24,9 +24,9 @@ from specdeck.console.view.fingerprint_tree import Node, Place, entries, opened,
 from specdeck.console.widgets.cells import Cell, Row, heading
 from specdeck.console.widgets.text import Line, Notice, Rows, wrap_rows
 from specdeck.engine.errors import SpecdeckError
-from specdeck.engine.fingerprint.book import Book
 from specdeck.engine.fingerprint.compare import Comparison, compare
 from specdeck.engine.fingerprint.fingerprint import Fingerprint
+from specdeck.engine.operations.fingerprint import Fingerprints
 
 POLL_S = 1.0
 """Between two looks at an engine that reads its weights."""
@@ -48,6 +48,10 @@ class FactsScreen(DetailScreen):
         self.seen: Fingerprint | None = None
         self.error: SpecdeckError | None = None
         self.against: Against | None = None
+        self.follows_pin = True
+        """Whether the pin is what it is compared with, whichever that is by then."""
+        self.pinned: Fingerprint | None = None
+        """What the engine's watch held as its pin when that was last looked at."""
         self.comparison: Comparison | None = None
         self.nodes: tuple[Node, ...] = ()
         self.unfolded: frozenset[Place] = frozenset()
@@ -83,9 +87,9 @@ class FactsScreen(DetailScreen):
         self.call_after_refresh(self.paint)
 
     @property
-    def book(self) -> Book | None:
+    def fingerprints(self) -> Fingerprints | None:
         """Fingerprints and pins; None in a console that was given none."""
-        return self.context.book
+        return None if self.context.watches is None else self.context.watches.fingerprints
 
     def show(self) -> None:
         """Look again when the live screen's engine has another name."""
@@ -99,21 +103,38 @@ class FactsScreen(DetailScreen):
             if name != self.asked or (again and (self.looker is None or self.looker.is_finished)):
                 self.asked, self.tried = name, track.total
                 self.looker = self.look()
+        self._follow_pin()
         self.paint()
+
+    def _follow_pin(self) -> None:
+        """Compare with the pin that the engine has by now, whoever wrote it."""
+        watches = self.context.watches
+        pinned = None if watches is None else watches.find_pinned(self.flown.url)
+        if pinned is self.pinned:
+            return
+        self.pinned = pinned
+        if self.follows_pin:
+            self._compare_with_pin(pinned)
+
+    def _compare_with_pin(self, pinned: Fingerprint | None) -> None:
+        self.against = None
+        if pinned is not None and self.fingerprints is not None:
+            self.against = Against("pin", pinned, self.fingerprints.pin_place(self.flown.url))
+        self.compare()
 
     @work(group="fingerprint")
     async def begin(self) -> None:
         """The pin, then the engine."""
-        if self.book is None:
+        if self.fingerprints is None:
             self.error = self._nothing()
             self.paint()
             return
         try:
-            pinned = await self.book.pinned(self.flown.url)
+            pinned = await self.fingerprints.read_pin(self.flown.url)
         except SpecdeckError as error:
             self.say(error.line(), bad=True)
         else:
-            self.against = None if pinned is None else Against("pin", pinned)
+            self._compare_with_pin(pinned)
         self.look()
 
     def _nothing(self) -> SpecdeckError:
@@ -126,11 +147,11 @@ class FactsScreen(DetailScreen):
     @work(group="look", exclusive=True)
     async def look(self) -> None:
         """Ask the engine for its facts, again and again while it reads its weights."""
-        if self.book is None:
+        if self.fingerprints is None:
             return
         while True:
             try:
-                seen = await self.book.look(self.flown.url, ask_own=self.seen is None)
+                seen = await self.fingerprints.fetch(self.flown.url, ask_own=self.seen is None)
             except SpecdeckError as error:
                 self.error = error
                 self.asked = self.asked or ""
@@ -191,8 +212,8 @@ class FactsScreen(DetailScreen):
             return
         label = self.against.label if self.against is not None else ""
         where = None
-        if label == "pin" and self.book is not None:
-            where = pictures.spelt(self.book.place(self.flown.url), Path.home())
+        if self.against is not None and self.against.place is not None:
+            where = pictures.spelt(self.against.place, Path.home())
         with self.app.batch_update():
             self.query_one("#footer", Line).row = self.context.footer(
                 "fingerprint", self.size.width

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from specdeck.engine.fingerprint.drift import Sight
+    from specdeck.engine.operations.drift import Named
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +25,17 @@ class FingerprintNames:
     """The layer that differs from its pin, the lowest one; None when none does."""
 
 
-def note_sight(sight: Sight, old: FingerprintNames | None) -> FingerprintNames:
-    """The names after a look; a behaviour that was known of the same path stays known."""
-    seen, found = sight.seen, sight.comparison
-    behaviour = seen.names["behaviour"]
-    if behaviour is None and old is not None and old.path == seen.path:
+def fold_names(event: Named, old: FingerprintNames | None) -> FingerprintNames:
+    """The names after a fetch; a behaviour that was known of the same path stays known."""
+    found, comparison = event.fingerprint, event.comparison
+    behaviour = found.names["behaviour"]
+    if behaviour is None and old is not None and old.path == found.path:
         behaviour = old.behaviour
     differs = None
-    if found is not None and not found.same:
-        moved = (layer for layer in ("build", "path", "behaviour") if found.layers[layer])
+    if comparison is not None and not comparison.same:
+        moved = (layer for layer in ("build", "path", "behaviour") if comparison.layers[layer])
         differs = next(moved, "path")
-    reading = None if seen.progress.finished else seen.progress.line()
-    return FingerprintNames(seen.build, seen.path, behaviour, reading, found is not None, differs)
+    reading = None if found.progress.finished else found.progress.line()
+    return FingerprintNames(
+        found.build, found.path, behaviour, reading, comparison is not None, differs
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from specdeck.console.state.engine_state import Track
@@ -12,7 +13,7 @@ from specdeck.console.widgets.format import LocalTime, Spelt, at, oneline, perce
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.fingerprint.compare import OWN_STOOD_STILL, Comparison, Verdict
 from specdeck.engine.fingerprint.fingerprint import Fingerprint, Progress
-from specdeck.engine.store.fingerprints import Moment
+from specdeck.engine.operations.fingerprint import Moment
 
 _TONES: dict[Verdict, Tone] = {
     "same": "good", "knob": "warn", "model": "bad", "runtime": "bad", "behaviour": "bad",
@@ -32,6 +33,8 @@ class Against:
     label: str
     """`pin`, an engine's name, or `@12`."""
     seen: Fingerprint
+    place: Path | None = None
+    """Where a pin lies."""
 
 
 def title(name: str, url: str, against: Against | None, where: str | None, spelt: Spelt) -> Row:
@@ -188,7 +191,7 @@ def moment(one: Moment, local: LocalTime, now: float) -> str:
     """An earlier moment in a list to choose from."""
     import time
 
-    seen = one.seen
+    seen = one.fingerprint
     day = "" if now - seen.t < 43_200 else time.strftime("%d %b ", local(seen.t))
     tried = f"  {seen.names['behaviour']}" if seen.behaviour else ""
     return f"@{one.number}  {day}{at(seen.t, local)}  {seen.path}  {_live(seen)}{tried}"

@@ -97,14 +97,28 @@ class Sampling(Block):
 
 
 class Alerts(Block):
-    """When the console raises its voice."""
+    """Limits of what an engine does, and who is told when one is crossed.
+
+    The console, `watch`, `--headless` and a webhook tell of an alert once when it is raised and
+    once when it is cleared.
+    """
 
     acceptance_floor: Share | None = None
-    """The acceptance rate, 0 to 1, below which it warns."""
+    """The acceptance rate, 0 to 1, that must be reached.
+
+    An alert is raised when the rate of the last 30 s is below it with 95 % confidence, from at
+    least 100 drafts, and cleared when the rate is one percentage point above it with the same
+    confidence. An engine that drafts nothing changes nothing.
+    """
     mismatch_max: Share | None = None
-    """The share of outputs that may differ from the target's, such as `1.5%`."""
+    """The share of outputs that may differ from the target's, such as `1.5%`.
+
+    An alert is raised by a check of this machine, made while somebody watches, whose mismatch
+    rate is above it with 95 % confidence, and cleared by one that is within it with the same
+    confidence.
+    """
     webhook_env: str | None = None
-    """Names the environment variable with a URL that is told of a fingerprint's drift."""
+    """Names the environment variable with a URL that drifts and alerts are posted to."""
     webhook: str | None = None
     """The URL itself, where it is no secret; the variable SPECDECK_WEBHOOK goes before it."""
 

@@ -137,7 +137,7 @@ class PinPlaces:
         by_url = default_place(self.folder, self.url)
         return by_url if self.name is None else self.folder / f"{file_name(self.name)}.json"
 
-    def found(self) -> Path:
+    def find(self) -> Path:
         """Where a pin is read: `home`, unless there is one under the URL alone."""
         home, by_url = self.home, default_place(self.folder, self.url)
         return by_url if by_url != home and by_url.exists() and not home.exists() else home
@@ -162,7 +162,7 @@ class Pin:
     """A pin as it was read from its file."""
 
     place: Path
-    seen: Fingerprint | None
+    fingerprint: Fingerprint | None
     """None where there is no such file."""
 
 
@@ -173,16 +173,16 @@ class PinFile:
         self._place = place
         self._required = required
         self._known: tuple[Path, _Mark | None] | None = None
-        self._looked = float("-inf")
+        self._looked_at = float("-inf")
 
-    def due(self, t: float) -> bool:
+    def is_due(self, t: float) -> bool:
         """Whether to look at `t`, Unix time; a look that is due counts as begun."""
-        if abs(t - self._looked) < APART_S:
+        if abs(t - self._looked_at) < APART_S:
             return False
-        self._looked = t
+        self._looked_at = t
         return True
 
-    def again(self) -> Pin | None:
+    def read_if_changed(self) -> Pin | None:
         """The pin, and None where it is the one of the last look. Blocks: it reads files.
 
         Raises UsageError, once, for a file that is no pin, and for none where one is required.
@@ -195,7 +195,7 @@ class PinFile:
         missing = mark is None and not self._required
         return Pin(place, None if missing else read_pin(place))
 
-    def wrote(self, place: Path) -> None:
+    def mark_known(self, place: Path) -> None:
         """What lies at `place` is known already."""
         self._known = (place, _mark(place))
 

@@ -27,7 +27,7 @@ POLL_S = 0.5
 PATIENCE_S = 600.0
 """How long the engine may take to read its weights before a name is asked of it."""
 
-Told = Callable[[Progress], None]
+OnProgress = Callable[[Progress], None]
 
 _CACHE = re.compile(r"^vllm:cache_config_info\{(.*)\} ", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -57,13 +57,13 @@ async def fetch_fingerprint(
 async def fetch_finished(
     client: EngineClient,
     *,
-    told: Told = lambda _: None,
+    on_progress: OnProgress = lambda _: None,
     wall: Callable[[], float] = time.time,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     patience_s: float = PATIENCE_S,
 ) -> Fingerprint:
-    """The fingerprint once the engine has read its own weights; `told` hears how far it is.
+    """The fingerprint once the engine has read its own weights; `on_progress` hears how far it is.
 
     Raises EngineError when that takes longer than `patience_s`.
     """
@@ -72,7 +72,7 @@ async def fetch_finished(
         seen = await fetch_fingerprint(client, wall=wall)
         if seen.progress.finished:
             return seen
-        told(seen.progress)
+        on_progress(seen.progress)
         if clock() >= ends:
             raise EngineError(
                 f"{client.url} has been {seen.progress.line()} for {patience_s:.0f} s",
@@ -182,11 +182,11 @@ async def probe_behaviour(
     *,
     runs: int = RUNS,
     tokens: int = TOKENS,
-    told: Callable[[int, int], None] = lambda done, of: None,
+    on_progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Behaviour:
     """What the engine answers, and how far it agreed with itself over `runs` repetitions.
 
-    `told` hears how many answers came, and of how many. Raises EngineError when the engine
+    `on_progress` hears how many answers came, and of how many. Raises EngineError when the engine
     was started anew or its path moved in between: half of the answers would be another
     engine's.
     """
@@ -202,7 +202,7 @@ async def probe_behaviour(
             for prompt in PROBES:
                 answers.append(await _answer(client, model, prompt, tokens, more))
                 done += 1
-                told(done, of)
+                on_progress(done, of)
             found[arm].append(answers)
     after = await _state(client)
     if before is None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from specdeck.engine.errors import SpecdeckError
-from specdeck.engine.fingerprint.fingerprint import Fingerprint
 from specdeck.engine.store.database import Store
 
 KEPT = 1000
@@ -15,49 +15,50 @@ KEPT = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class StoredFingerprint:
     """A fingerprint and its number in the store."""
 
     number: int
-    seen: Fingerprint
+    data: dict[str, Any]
+    """The keys of `Fingerprint.as_json`."""
 
 
-def add(store: Store, seen: Fingerprint) -> bool:
-    """Writes `seen` unless the engine's latest one has the same names; whether it did.
+def add(store: Store, fingerprint: Mapping[str, Any]) -> bool:
+    """Writes what `Fingerprint.as_json` says, unless the latest has its names; whether it did.
 
     A behaviour that was not tried this time is no news.
     """
-    names = seen.names
+    url, names = fingerprint["engine"], fingerprint["names"]
     with store.transaction() as db:
         last = db.execute(
             "SELECT build, path, behaviour FROM fingerprints WHERE url = ?"
             " ORDER BY id DESC LIMIT 1",
-            (seen.url,),
+            (url,),
         ).fetchone()
-        known = last is not None and last[:2] == (seen.build, seen.path)
+        known = last is not None and last[:2] == (names["build"], names["path"])
         if known and names["behaviour"] in (None, last[2]):
             return False
         db.execute(
             "INSERT INTO fingerprints (t, url, build, path, behaviour, seen)"
             " VALUES (?, ?, ?, ?, ?, ?)",
-            (seen.t, seen.url, *names.values(), json.dumps(seen.as_json())),
+            (fingerprint["t"], url, *names.values(), json.dumps(fingerprint)),
         )
         db.execute(
             "DELETE FROM fingerprints WHERE url = ?1 AND id <= (SELECT id FROM fingerprints"
             " WHERE url = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)",
-            (seen.url, KEPT),
+            (url, KEPT),
         )
     return True
 
 
-def latest(store: Store, url: str) -> Moment | None:
+def latest(store: Store, url: str) -> StoredFingerprint | None:
     """The engine's latest fingerprint; None when none was noted."""
     return next(iter(moments(store, url=url, limit=1)), None)
 
 
 def moments(
     store: Store, *, url: str | None = None, number: int | None = None, limit: int = 1000
-) -> tuple[Moment, ...]:
+) -> tuple[StoredFingerprint, ...]:
     """Noted fingerprints, the newest first; of one engine, or the one with a number."""
     with store.transaction(write=False) as db:
         rows = db.execute(
@@ -65,14 +66,13 @@ def moments(
             " AND (?2 IS NULL OR id = ?2) ORDER BY id DESC LIMIT ?3",
             (url, number, limit),
         ).fetchall()
-    return tuple(_moment(*row) for row in rows)
+    return tuple(_stored(*row) for row in rows)
 
 
-def _moment(number: int, text: str) -> Moment:
+def _stored(number: int, text: str) -> StoredFingerprint:
     try:
-        data: dict[str, Any] = json.loads(text)
-        return Moment(number, Fingerprint.from_json(data))
-    except (KeyError, TypeError, ValueError) as error:
+        return StoredFingerprint(number, dict(json.loads(text)))
+    except (TypeError, ValueError) as error:
         raise SpecdeckError(
             f"the fingerprint @{number} in the store cannot be read: {error}",
             remedy="it was written by another specdeck",

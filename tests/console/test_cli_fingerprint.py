@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from specdeck.console.cli.fingerprint_book import book
+from specdeck.console.cli.drift import open_fingerprints
 from specdeck.console.cli.main import outcome
+from specdeck.engine.client.webhook import Webhook
 from specdeck.engine.control.protocol import PREFIX
-from specdeck.engine.fingerprint.export import Webhook
 from specdeck.engine.fingerprint.name import compute_names
 
 Captured = pytest.CaptureFixture[str]
@@ -171,11 +171,12 @@ def test_a_pin_from_before_the_name_is_read_and_said_where(
 
 async def test_console_and_watch_find_the_pin_under_the_name(engine: Server, home: Path) -> None:
     started(engine, home)
-    pages = book([engine.url])
-    place = await pages.pin(await pages.look(engine.url))
-    assert place.name == "demo.json"
-    assert await book([engine.url]).pinned(engine.url) is not None
-    assert pages.place(engine.url) == pages.home(engine.url) == place
+    fingerprints = open_fingerprints()
+    written = await fingerprints.pin(await fingerprints.fetch(engine.url))
+    assert written.place.name == "demo.json"
+    assert await open_fingerprints().read_pin(engine.url) is not None
+    assert fingerprints.pin_place(engine.url) == written.place
+    assert fingerprints.new_pin_place(engine.url) == written.place
 
 
 @pytest.mark.parametrize("words", [("nosuch.json",), ("nosuch.json", "@1"), ("pins/prod",)])

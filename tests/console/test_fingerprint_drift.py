@@ -3,61 +3,79 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from tests.support.fingerprints import NamedEngine
 
-from specdeck.console.cli.fingerprint_drift import Teller
-from specdeck.console.cli.fingerprint_every import Exports, Round, again
+from specdeck.console.cli.drift import WatchReporter
+from specdeck.console.cli.fingerprint import Exports, verify_on
 from specdeck.engine.errors import Unreachable
-from specdeck.engine.fingerprint.drift import Follower, Judge
 from specdeck.engine.fingerprint.fingerprint import Fingerprint
 from specdeck.engine.fingerprint.name import compute_names
 from specdeck.engine.fingerprint.pins import PinFile, write_pin
-
-if TYPE_CHECKING:
-    from tests.console.conftest import Kit
+from specdeck.engine.operations.alerts import Limits
+from specdeck.engine.operations.drift import DriftWatcher
+from specdeck.engine.operations.watch import EngineWatch
 
 Captured = pytest.CaptureFixture[str]
-PIN = Path("prod.json")
+URL = "http://e:1"
 
 
-def seen(k: int) -> Fingerprint:
+def found(k: int) -> Fingerprint:
     """An engine that drafts k tokens."""
     facts: dict[str, Any] = {"engine": {"vllm": "0.32.0"}, "live": {"k": k}}
-    return Fingerprint(1.0, "http://e:1", *compute_names(facts, partial=False), facts)
+    return Fingerprint(1.0, URL, *compute_names(facts, partial=False), facts)
 
 
-async def test_a_drift_beside_samples_is_one_line(kit: type[Kit]) -> None:
-    now, said = [seen(6)], list[str]()
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "demo.json"
 
-    async def look() -> Fingerprint:
-        return now[0]
 
-    teller = Teller(Follower(look, Judge(seen(6), PIN)), None, say=said.append)
+def reporter(engine: NamedEngine, place: Path, said: list[str]) -> WatchReporter:
+    drift = DriftWatcher(engine.fetch, PinFile(lambda: place), names_unpinned=False)
+    return WatchReporter(EngineWatch(URL, drift, Limits()), said.append)
+
+
+async def take(reporter: WatchReporter, engine: NamedEngine, t: float, k: int) -> None:
+    """A reading of the engine with that k, and what follows from it."""
+    engine.found = found(k)
+    reporter.take(engine.reading(t))
+    await reporter.close()
+
+
+async def test_a_drift_beside_samples_is_one_line(place: Path) -> None:
+    engine, said = NamedEngine(found(6)), list[str]()
+    write_pin(found(6), place)
+    beside = reporter(engine, place, said)
     for t, k in ((0, 6), (10, 5), (20, 5)):
-        now[0] = seen(k)
-        teller.heard(kit.reading(t, replace(kit.state, fingerprint=now[0].path)))
-        await teller.close()
-    assert said == ["specdeck: drift from prod.json: knob changed: k 6 → 5"]
+        await take(beside, engine, t, k)
+    assert said == ["specdeck: drift from demo.json: knob changed: k 6 → 5"]
 
 
-def looks(*found: Fingerprint | Unreachable) -> Callable[[], Any]:
+def brings(*left: Fingerprint | Unreachable) -> Callable[[Fingerprint | None], Any]:
     """Brings these, one after the other."""
-    left = list(found)
+    answers = list(left)
 
-    async def look() -> Fingerprint:
-        one = left.pop(0)
+    async def fetch(pinned: Fingerprint | None) -> Fingerprint:
+        one = answers.pop(0)
         if isinstance(one, Unreachable):
             raise one
         return one
 
-    return look
+    return fetch
 
 
-async def test_rounds_go_on_while_the_engine_is_away(capsys: Captured, tmp_path: Path) -> None:
+def pinned_to(place: Path, *left: Fingerprint | Unreachable) -> DriftWatcher:
+    write_pin(found(6), place)
+    return DriftWatcher(brings(*left), PinFile(lambda: place, required=True))
+
+
+async def test_rounds_go_on_while_the_engine_is_away(
+    capsys: Captured, tmp_path: Path, place: Path
+) -> None:
     file = tmp_path / "drift.prom"
     slept = list[float]()
 
@@ -69,56 +87,53 @@ async def test_rounds_go_on_while_the_engine_is_away(capsys: Captured, tmp_path:
         if len(slept) == 3:
             raise Over
 
-    rounds = Round(
-        looks(seen(6), Unreachable("no answer"), seen(5)),
-        Judge(seen(6), PIN), Exports(file=file), "http://e:1",
-    )  # fmt: skip
+    watcher = pinned_to(place, found(6), Unreachable("no answer"), found(5))
     with pytest.raises(Over):
-        await again(rounds, 60.0, as_json=False, sleep=sleep)
+        await verify_on(watcher, 60.0, Exports(file=file), url=URL, as_json=False, sleep=sleep)
     assert slept == [60.0] * 3
     captured = capsys.readouterr()
     lines = [line.partition("  ")[2] for line in captured.out.splitlines()]
     assert lines[0] == "nothing changed"
     assert lines[1].startswith("knob changed: k 6 → 5")
     assert captured.err == "specdeck: no answer\n"
-    assert 'specdeck_fingerprint_drifts_total{engine="http://e:1"} 1.0' in file.read_text()
+    assert f'specdeck_fingerprint_drifts_total{{engine="{URL}"}} 1.0' in text_of(file)
 
 
-@pytest.mark.parametrize(
-    ("found", "code"), [(seen(6), 0), (seen(5), 1), (Unreachable("no answer"), 3)]
-)
-async def test_one_round_has_the_exit_code_of_verify(
-    found: Fingerprint | Unreachable, code: int, capsys: Captured
+def text_of(file: Path) -> str:
+    return file.read_text()
+
+
+def remove(file: Path) -> None:
+    file.unlink()
+
+
+@pytest.mark.parametrize(("k", "code"), [(6, 0), (5, 1)])
+async def test_one_round_has_the_exit_code_of_verify(k: int, code: int, place: Path) -> None:
+    watcher = pinned_to(place, found(k))
+    assert await verify_on(watcher, None, Exports(), url=URL, as_json=True) == code
+
+
+async def test_one_round_on_an_engine_that_is_away_is_its_error(
+    place: Path, tmp_path: Path
 ) -> None:
-    rounds = Round(looks(found), Judge(seen(6), PIN), Exports(), "http://e:1")
-    assert await again(rounds, None, as_json=True) == code
+    watcher = pinned_to(place, Unreachable("no answer"))
+    file = tmp_path / "drift.prom"
+    with pytest.raises(Unreachable, match="no answer"):
+        await verify_on(watcher, None, Exports(file=file), url=URL, as_json=True)
+    assert f'specdeck_fingerprint_up{{engine="{URL}"}} 0.0' in text_of(file)
 
 
-async def test_samples_without_a_pin_ask_nothing_until_there_is_one(
-    kit: type[Kit], tmp_path: Path
-) -> None:
-    now, said, looked = [seen(6)], list[str](), list[int]()
-    place = tmp_path / "demo.json"
-
-    async def look() -> Fingerprint:
-        looked.append(1)
-        return now[0]
-
-    teller = Teller(Follower(look), None, PinFile(lambda: place), said.append)
-
-    async def hear(t: int, k: int) -> None:
-        now[0] = seen(k)
-        teller.heard(kit.reading(t, replace(kit.state, fingerprint=now[0].path)))
-        await teller.close()
-
-    await hear(0, 6)
-    assert (said, looked) == ([], [])
-    write_pin(seen(6), place)
-    await hear(10, 6)
-    await hear(20, 5)
-    write_pin(seen(5), place)
-    await hear(30, 5)
-    await hear(40, 6)
+async def test_samples_without_a_pin_ask_nothing_until_there_is_one(place: Path) -> None:
+    engine, said = NamedEngine(found(6)), list[str]()
+    beside = reporter(engine, place, said)
+    await take(beside, engine, 0, 6)
+    assert (said, engine.fetches) == ([], 0)
+    write_pin(found(6), place)
+    await take(beside, engine, 10, 6)
+    await take(beside, engine, 20, 5)
+    write_pin(found(5), place)
+    await take(beside, engine, 30, 5)
+    await take(beside, engine, 40, 6)
     assert said == [
         "specdeck: a pin is in demo.json: compared with it from now",
         "specdeck: drift from demo.json: knob changed: k 6 → 5",
@@ -127,14 +142,17 @@ async def test_samples_without_a_pin_ask_nothing_until_there_is_one(
     ]
 
 
-async def test_rounds_go_by_the_pin_as_it_is_by_then(capsys: Captured, tmp_path: Path) -> None:
-    place = tmp_path / "demo.json"
-    write_pin(seen(6), place)
-    pins = PinFile(lambda: place, required=True)
-    rounds = Round(looks(*[seen(4)] * 4), Judge(seen(6), place), Exports(), "http://e:1", pins)
-    assert await again(rounds, None, as_json=False) == 1
-    write_pin(seen(4), place)
-    assert await again(rounds, None, as_json=False) == 0
-    place.unlink()
-    assert await again(rounds, None, as_json=False) == 0
+async def test_rounds_go_by_the_pin_as_it_is_by_then(capsys: Captured, place: Path) -> None:
+    watcher = pinned_to(place, *[found(4)] * 4)
+
+    async def verify() -> int:
+        return await verify_on(watcher, None, Exports(), url=URL, as_json=False)
+
+    assert await verify() == 1
+    write_pin(found(4), place)
+    assert await verify() == 0
+    said = capsys.readouterr().err
+    assert said == "specdeck: another pin is in demo.json: compared with it from now\n"
+    remove(place)
+    assert await verify() == 0
     assert "there is no pin" in capsys.readouterr().err

@@ -17,10 +17,12 @@ from specdeck.console.screens.fingerprint import FingerprintScreen
 from specdeck.console.screens.fingerprint_against import AgainstScreen
 from specdeck.console.screens.live import LiveScreen
 from specdeck.engine.client.engine_client import EngineClient, open_client
+from specdeck.engine.client.webhook import Webhook
 from specdeck.engine.control.protocol import PREFIX, Capability, EngineState
-from specdeck.engine.fingerprint.book import Book
-from specdeck.engine.fingerprint.export import Webhook
 from specdeck.engine.fingerprint.name import compute_names
+from specdeck.engine.operations.alerts import Limits
+from specdeck.engine.operations.fingerprint import Fingerprints
+from specdeck.engine.operations.watch import Watches
 
 if TYPE_CHECKING:
     from tests.console.conftest import Kit, MakeConsole, Until
@@ -112,6 +114,7 @@ class Bench:
         self.others: dict[str, Served] = {}
         self.posted: list[dict[str, Any]] = []
         self.webhook: Webhook | None = None
+        self.limits = Limits()
         self.engine = kit.engine([kit.reading(0, self.served.state())])
 
     def open(self, engine: str) -> EngineClient:
@@ -120,15 +123,16 @@ class Bench:
         return open_client(url, transport=httpx.MockTransport(served))
 
     @property
-    def book(self) -> Book:
+    def fingerprints(self) -> Fingerprints:
         folder = self.folder
-        return Book(
-            self.open, pins=folder / "pins", store=folder / "store.sqlite", webhook=self.webhook
-        )
+        return Fingerprints(self.open, pins=folder / "pins", store=folder / "store.sqlite")
+
+    def watches(self) -> Watches:
+        return Watches(self.fingerprints, self.limits, webhook=self.webhook)
 
     def app(self, *more: Any, **settings: Any) -> App[str]:
         return self.console(
-            self.engine, *more, book=self.book, folders=lambda: [self.folder], **settings
+            self.engine, *more, watches=self.watches, folders=lambda: [self.folder], **settings
         )
 
     async def turn(self, pilot: Pilot[str], k: int, n: int = 10) -> None:
@@ -140,7 +144,7 @@ class Bench:
         await rest(pilot)
 
     async def pin(self) -> Path:
-        return await self.book.pin(await self.book.look(self.engine.url))
+        return (await self.fingerprints.pin(await self.fingerprints.fetch(self.engine.url))).place
 
 
 @pytest.fixture
@@ -152,7 +156,7 @@ async def rest(pilot: Pilot[str]) -> None:
     """Let readings and looks arrive, those of threads as well."""
     for _ in range(3):
         await pilot.pause()
-        passing = ("names", "fingerprint", "look", "probe", "webhook")
+        passing = ("watch", "fingerprint", "look", "probe")
         if workers := [w for w in pilot.app.workers if w.group in passing]:
             await pilot.app.workers.wait_for_complete(workers)
     await pilot.pause()
@@ -309,7 +313,7 @@ async def test_p_pins_and_asks_before_it_overwrites(bench: Bench) -> None:
         await pilot.press("p")
         await rest(pilot)
         assert "pinned sd1:p" in shown(app)
-        first = (await bench.book.pinned(bench.engine.url) or bench).path  # type: ignore[union-attr]  # it is there
+        first = (await bench.fingerprints.read_pin(bench.engine.url) or bench).path  # type: ignore[union-attr]  # it is there
         await bench.turn(pilot, 2, 10)
         assert "knob changed: k 5 → 2" in shown(app)
         for answer, moved in (("escape", False), ("p", True)):
@@ -318,7 +322,7 @@ async def test_p_pins_and_asks_before_it_overwrites(bench: Bench) -> None:
             assert isinstance(app.screen, Dialog)
             await pilot.press(answer)
             await rest(pilot)
-            pinned = await bench.book.pinned(bench.engine.url)
+            pinned = await bench.fingerprints.read_pin(bench.engine.url)
             assert pinned is not None
             assert (pinned.path != first) is moved
         assert "nothing changed" in shown(app)
@@ -458,6 +462,50 @@ async def test_a_pin_made_in_another_shell_is_compared_with_from_then_on(bench: 
         assert live(app).controller.tracks[0].names.differs is None  # type: ignore[union-attr]  # it is named
         await bench.turn(pilot, 5, n=30)
         assert "knob changed: k 4 → 5" in events(app)[-1]
+
+
+async def test_an_open_screen_goes_by_a_pin_that_moved_elsewhere(bench: Bench) -> None:
+    place = await bench.pin()
+    app = bench.app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await rest(pilot)
+        await bench.turn(pilot, 4)
+        await pilot.press("f")
+        await rest(pilot)
+        assert "knob changed: k 5 → 4" in shown(app)
+        await bench.pin()
+        await bench.turn(pilot, 4, n=20)
+        assert "nothing changed" in shown(app)
+        await bench.turn(pilot, 3, n=30)
+        assert "knob changed: k 4 → 3" in shown(app)
+        remove(place)
+        await bench.turn(pilot, 3, n=40)
+        assert "no pin: p pins it" in shown(app)
+        await bench.pin()
+        await bench.turn(pilot, 3, n=50)
+        assert "nothing changed" in shown(app)
+
+
+def remove(place: Path) -> None:
+    place.unlink()
+
+
+async def test_a_comparison_that_was_chosen_stays_when_the_pin_moves(bench: Bench) -> None:
+    await bench.pin()
+    app = bench.app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await rest(pilot)
+        await pilot.press("f")
+        await rest(pilot)
+        await pilot.press("g")
+        await rest(pilot)
+        await pilot.press("end", "enter")
+        await rest(pilot)
+        assert "no pin: p pins it" in shown(app)
+        bench.served.k = 2
+        await bench.pin()
+        await bench.turn(pilot, 2, n=20)
+        assert "no pin: p pins it" in shown(app)
 
 
 async def test_the_first_pin_of_an_engine_is_found_by_a_console_that_runs(bench: Bench) -> None:

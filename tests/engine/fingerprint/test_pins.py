@@ -13,6 +13,7 @@ from specdeck.engine.errors import UsageError
 from specdeck.engine.fingerprint.name import is_name, own_part
 from specdeck.engine.fingerprint.pins import (
     APART_S,
+    Pin,
     PinFile,
     PinPlaces,
     checksum,
@@ -126,11 +127,11 @@ def test_a_pin_under_the_url_holds_until_there_is_one_under_the_name(
     tmp_path: Path, fingerprints: Any
 ) -> None:
     named, by_url = PinPlaces(tmp_path, URL, "demo"), PinPlaces(tmp_path, URL)
-    assert named.found() == named.home
+    assert named.find() == named.home
     write_pin(fingerprints.seen(), by_url.home)
-    assert (named.found(), named.home) == (by_url.home, tmp_path / "demo.json")
+    assert (named.find(), named.home) == (by_url.home, tmp_path / "demo.json")
     write_pin(fingerprints.seen(), named.home)
-    assert named.found() == named.home
+    assert named.find() == named.home
 
 
 def test_a_pin_is_read_again_only_when_its_file_is_another_one(
@@ -138,21 +139,22 @@ def test_a_pin_is_read_again_only_when_its_file_is_another_one(
 ) -> None:
     place, first = tmp_path / "demo.json", fingerprints.seen()
     pins = PinFile(lambda: place)
-    assert [found and found.seen for found in (pins.again(), pins.again())] == [None, None]
+    assert pins.read_if_changed() == Pin(place, None)
+    assert pins.read_if_changed() is None
     write_pin(first, place)
-    found = pins.again()
+    found = pins.read_if_changed()
     assert found is not None
-    assert found.seen == first
-    assert pins.again() is None
+    assert found.fingerprint == first
+    assert pins.read_if_changed() is None
     write_pin(fingerprints.seen(live__k=4), place)
-    assert pins.again() is not None
+    assert pins.read_if_changed() is not None
     write_pin(replace(first, t=200.0), place)
-    pins.wrote(place)
-    assert pins.again() is None
+    pins.mark_known(place)
+    assert pins.read_if_changed() is None
     place.unlink()
-    gone = pins.again()
+    gone = pins.read_if_changed()
     assert gone is not None
-    assert gone.seen is None
+    assert gone.fingerprint is None
 
 
 def test_a_file_that_is_no_pin_is_told_once(tmp_path: Path) -> None:
@@ -160,17 +162,17 @@ def test_a_file_that_is_no_pin_is_told_once(tmp_path: Path) -> None:
     place.write_text("{}")
     pins = PinFile(lambda: place)
     with pytest.raises(UsageError, match="is no pin"):
-        pins.again()
-    assert pins.again() is None
+        pins.read_if_changed()
+    assert pins.read_if_changed() is None
 
 
 def test_a_pin_that_was_named_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no pin"):
-        PinFile(lambda: tmp_path / "demo.json", required=True).again()
+        PinFile(lambda: tmp_path / "demo.json", required=True).read_if_changed()
 
 
 def test_a_file_is_looked_at_every_few_seconds_also_when_the_clock_is_set_back() -> None:
     pins = PinFile(lambda: Path("/nowhere"))
-    begun = [t for t in range(1000, 1010) if pins.due(t)]
+    begun = [t for t in range(1000, 1010) if pins.is_due(t)]
     assert begun == list(range(1000, 1010, int(APART_S)))
-    assert pins.due(10.0)
+    assert pins.is_due(10.0)

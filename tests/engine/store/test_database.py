@@ -161,7 +161,7 @@ def test_a_file_of_the_second_schema_keeps_a_row_of_everything(path: Path) -> No
         assert resumed.totals == {"prompts": 1}
         found = latest(store, ACTION.url)
         assert found is not None
-        assert found.seen.facts["live"] == {"k": 6}
+        assert found.data["facts"]["live"] == {"k": 6}
     assert version(path) == max(MIGRATIONS)
 
 

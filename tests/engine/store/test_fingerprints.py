@@ -25,23 +25,28 @@ def seen(k: int = 6, url: str = "http://e:1", t: float = 1.0) -> Fingerprint:
 
 
 def test_only_another_name_is_news(store: Store) -> None:
-    assert [add(store, seen(k, t=t)) for t, k in enumerate((6, 6, 5, 6))] == [
+    assert [add(store, seen(k, t=t).as_json()) for t, k in enumerate((6, 6, 5, 6))] == [
         True, False, True, True,
     ]  # fmt: skip
-    assert [m.seen.facts["live"]["k"] for m in moments(store)] == [6, 5, 6]
+    assert [m.data["facts"]["live"]["k"] for m in moments(store)] == [6, 5, 6]
 
 
 def test_a_behaviour_is_news_and_its_absence_is_none(store: Store) -> None:
     tried = replace(seen(), behaviour=Behaviour({"serving": (Answer((1,), (-0.5,)),)}, 1, 1.0, 0.0))
-    assert [add(store, one) for one in (seen(), tried, seen(), tried)] == [True, True, False, False]
+    assert [add(store, one.as_json()) for one in (seen(), tried, seen(), tried)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
     found = latest(store, "http://e:1")
     assert found is not None
-    assert found.seen == tried
+    assert Fingerprint.from_json(found.data) == tried
 
 
 def test_engines_and_moments_are_told_apart(store: Store) -> None:
-    add(store, seen(url="http://a:1"))
-    add(store, seen(url="http://b:1"))
-    assert [m.seen.url for m in moments(store, url="http://a:1")] == ["http://a:1"]
-    assert [m.seen.url for m in moments(store, number=2)] == ["http://b:1"]
+    add(store, seen(url="http://a:1").as_json())
+    add(store, seen(url="http://b:1").as_json())
+    assert [m.data["engine"] for m in moments(store, url="http://a:1")] == ["http://a:1"]
+    assert [m.data["engine"] for m in moments(store, number=2)] == ["http://b:1"]
     assert latest(store, "http://c:1") is None

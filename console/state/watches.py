@@ -1,0 +1,98 @@
+"""Folds what the watches of the engines tell into what is known of them: names, drift, alerts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from specdeck.console.state.controller import Controller
+from specdeck.console.state.fingerprint_names import fold_names
+from specdeck.console.widgets.cells import Tone
+
+# What a watch needs is imported after the first paint.
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from specdeck.engine.fingerprint.fingerprint import Fingerprint
+    from specdeck.engine.metrics.reading import Reading
+    from specdeck.engine.operations.fingerprint import Fingerprints, WrittenPin
+    from specdeck.engine.operations.watch import EngineWatch, Watches, WatchEvent
+
+
+class EngineWatches:
+    """The watches of a controller's engines, opened with their first readings."""
+
+    def __init__(self, controller: Controller, open_watches: Callable[[], Watches]) -> None:
+        self._controller = controller
+        self._open_watches = open_watches
+        self._opened: Watches | None = None
+        self._watches: dict[int, EngineWatch] = {}
+
+    @property
+    def fingerprints(self) -> Fingerprints:
+        """Fingerprints and pins of the engines."""
+        return self._all.fingerprints
+
+    def on_reading(self, index: int, reading: Reading) -> None:
+        """Tell what follows from an engine's reading."""
+        if not reading.up and index not in self._watches:
+            return
+        watch = self._watches.setdefault(index, self._all.open(reading.url))
+        if watch.take(reading):
+            self._controller.spawn(self._tell(index, watch, reading), "watch")
+
+    def adopt(self, pin: WrittenPin) -> None:
+        """Compare the engine with a pin that was written from this console."""
+        now = self._controller.clock()
+        for index, watch in self._of(pin.fingerprint.url):
+            self._fold(index, watch.drift.adopt(pin.fingerprint, pin.place, now))
+            self._controller.tell(f"pinned {pin.fingerprint.path}", "accent", index=index)
+
+    def judge(self, found: Fingerprint) -> None:
+        """Take in a fingerprint that brought the engine's behaviour along."""
+        for index, watch in self._of(found.url):
+            self._fold(index, watch.drift.judge(found, self._controller.clock()))
+
+    def find_pinned(self, url: str) -> Fingerprint | None:
+        """What the engine at `url` is compared with; None without a pin, or while it is unread."""
+        return next((watch.drift.pinned for _, watch in self._of(url)), None)
+
+    @property
+    def _all(self) -> Watches:
+        if self._opened is None:
+            self._opened = self._open_watches()
+        return self._opened
+
+    def _of(self, url: str) -> list[tuple[int, EngineWatch]]:
+        tracks = self._controller.tracks
+        return [(index, one) for index, one in self._watches.items() if tracks[index].url == url]
+
+    async def _tell(self, index: int, watch: EngineWatch, reading: Reading) -> None:
+        async for event in watch.events(reading):
+            self._fold(index, (event,))
+
+    def _fold(self, index: int, events: Iterable[WatchEvent]) -> None:
+        """What is known of an engine after these events."""
+        from specdeck.engine.operations.drift import Named
+
+        track, now = self._controller.tracks[index], self._controller.clock()
+        for event in events:
+            if isinstance(event, Named):
+                track = replace(track, names=fold_names(event, track.names))
+            else:
+                track = track.add_event(now, event.line, _tone(event))
+        self._controller.put(index, track)
+
+
+def _tone(event: WatchEvent) -> Tone:
+    from specdeck.engine.operations.alerts import Alert
+    from specdeck.engine.operations.drift import Drifted, PinMoved, Returned
+
+    if isinstance(event, Alert):
+        return "bad" if event.is_raised else "good"
+    if isinstance(event, Drifted):
+        return "bad"
+    if isinstance(event, Returned):
+        return "good"
+    return "accent" if isinstance(event, PinMoved) else "warn"

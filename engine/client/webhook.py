@@ -1,0 +1,95 @@
+"""Tells another program of drifts and alerts: one JSON object each, posted.
+
+The URL often holds a secret: it comes from the environment or a config, and appears in no
+message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from specdeck.engine.errors import UsageError
+
+VARIABLE = "SPECDECK_WEBHOOK"
+"""Names the environment variable with the URL, unless a config names another one."""
+
+PAUSES_S = (1.0, 4.0)
+"""Before the second and the third try."""
+
+_TIMEOUT_S = 5.0
+_AGAIN = frozenset({408, 425, 429})
+
+
+class Webhook:
+    """Posts to one URL; a failure is a reason, never an exception."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        transport: Any = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._url = url
+        self._transport = transport
+        self._sleep = sleep
+
+    def __repr__(self) -> str:
+        return "Webhook(…)"
+
+    async def post(self, body: Mapping[str, Any]) -> str | None:
+        """Posts `body`, at most three times; why it did not arrive, None when it did.
+
+        Its `kind`, such as `drift` or `alert`, is what a failure is named after.
+        """
+        import httpx
+
+        reason: str | None = None
+        async with httpx.AsyncClient(transport=self._transport, timeout=_TIMEOUT_S) as http:
+            for pause in (0.0, *PAUSES_S):
+                if pause:
+                    await self._sleep(pause)
+                try:
+                    response = await http.post(self._url, json=dict(body))
+                except (httpx.HTTPError, httpx.InvalidURL) as error:
+                    # Its text may hold the URL.
+                    reason = f"had no answer ({type(error).__name__})"
+                    continue
+                if response.is_success:
+                    return None
+                reason = f"answered {response.status_code}"
+                if response.status_code < 500 and response.status_code not in _AGAIN:
+                    break
+        return f"the webhook of this {body.get('kind', 'event')} {reason}"
+
+
+def configured_webhook(
+    environment: Mapping[str, str], *, variable: str | None = None, url: str | None = None
+) -> Webhook | None:
+    """The webhook that is configured; None where none is.
+
+    A `variable` that was named must be set; SPECDECK_WEBHOOK may be. Raises UsageError.
+
+    >>> url = "https://hooks.example/x"
+    >>> configured_webhook({}) is None, configured_webhook({"SPECDECK_WEBHOOK": url})
+    (True, Webhook(…))
+    """
+    found = environment.get(variable or VARIABLE, "").strip() or (None if variable else url)
+    if not found:
+        if variable:
+            raise UsageError(
+                f"the variable {variable} is not set", remedy="export the webhook's URL in it"
+            )
+        return None
+    try:
+        parts = urlsplit(found)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        good = False
+    if not good:
+        where = variable or VARIABLE
+        raise UsageError(f"the webhook in {where} is no URL", remedy="give one with https://")
+    return Webhook(found)

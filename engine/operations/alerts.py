@@ -1,0 +1,171 @@
+"""Alerts: the acceptance rate and the mismatch rate against the limits of a config.
+
+Each alert is raised once when its figure crosses the limit and cleared once when it is well
+again; both need evidence, so that a few unlucky drafts or prompts move nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from specdeck.engine.divergence.statistics import CONFIDENCE, Rate, wilson
+from specdeck.engine.metrics.reading import Reading
+
+SPAN_S = 30.0
+"""An acceptance rate is that of the drafts of the last 30 seconds."""
+
+MIN_DRAFTS = 100
+"""Fewer drafts in that time say nothing: an alert stays as it is."""
+
+MARGIN = 0.01
+"""How far above its floor an acceptance rate must be to be well again."""
+
+AlertName = Literal["acceptance_floor", "mismatch_max"]
+"""The key of the config's `alerts` that holds the limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """A figure that crossed its limit, or is within it again."""
+
+    name: AlertName
+    t: float
+    """Unix time, seconds."""
+    engine: str
+    """Its URL."""
+    is_raised: bool
+    """False for an alert that is over."""
+    value: float
+    """The rate, 0 to 1."""
+    limit: float
+    evidence: int
+    """Drafts, or compared prompts, behind the rate."""
+
+    @property
+    def line(self) -> str:
+        """For one line: an event, or a message on stderr.
+
+        >>> Alert("mismatch_max", 0.0, "http://e:1", True, 0.04, 0.015, 200).line
+        'alert: mismatch rate 4.0% is above mismatch_max 1.5% (200 prompts)'
+        >>> Alert("acceptance_floor", 0.0, "http://e:1", False, 0.52, 0.45, 900).line
+        'alert cleared: acceptance rate 52.0% is above acceptance_floor 45.0% again (900 drafts)'
+        """
+        what, of = _FIGURES[self.name]
+        is_above = (self.name == "mismatch_max") is self.is_raised
+        side, again = ("above" if is_above else "below"), ("" if self.is_raised else " again")
+        return (
+            f"{'alert' if self.is_raised else 'alert cleared'}: {what} {self.value:.1%} is {side}"
+            f" {self.name} {self.limit:.1%}{again} ({self.evidence} {of})"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """What a webhook gets."""
+        return {
+            "event": "alert.raised" if self.is_raised else "alert.cleared",
+            "kind": "alert",
+            "alert": self.name,
+            "t": round(self.t, 3),
+            "engine": self.engine,
+            "text": self.line,
+            "value": round(self.value, 6),
+            "limit": self.limit,
+            "evidence": self.evidence,
+        }
+
+
+_FIGURES: dict[AlertName, tuple[str, str]] = {
+    "acceptance_floor": ("acceptance rate", "drafts"),
+    "mismatch_max": ("mismatch rate", "prompts"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of a config's `alerts`; None is no limit."""
+
+    acceptance_floor: float | None = None
+    """The acceptance rate, 0 to 1, that must be reached."""
+    mismatch_max: float | None = None
+    """The share of compared outputs, 0 to 1, that may differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOutcome:
+    """What a finished check found, as far as an alert is concerned."""
+
+    t: float
+    """Unix time of its end, seconds."""
+    mismatches: int
+    prompts: int
+
+
+class AcceptanceAlarm:
+    """Raised while an engine's drafts are accepted less often than they must be.
+
+    It is raised when the rate of the last 30 seconds is below the floor with 95 %
+    confidence, from at least 100 drafts, and cleared when it is one percentage point above
+    with the same confidence. An engine that drafts nothing changes nothing.
+    """
+
+    def __init__(self, floor: float) -> None:
+        self._floor = floor
+        self._windows: deque[tuple[float, float, float, float]] = deque()
+        """Time, drafts, drafted and accepted tokens of each window."""
+        self.is_raised = False
+
+    def take(self, reading: Reading) -> Alert | None:
+        """The alert that a reading raises or clears."""
+        if reading.restarted:
+            self._windows.clear()
+        window = reading.window
+        if window is None or not window.drafts or not window.drafted or window.accepted is None:
+            return None
+        self._windows.append((reading.t, window.drafts, window.drafted, window.accepted))
+        while len(self._windows) > 1 and reading.t - self._windows[0][0] >= SPAN_S:
+            self._windows.popleft()
+        drafts, drafted, accepted = (sum(one[i] for one in self._windows) for i in (1, 2, 3))
+        if drafts < MIN_DRAFTS:
+            return None
+        # Tokens of one draft stand and fall together: a draft is one piece of evidence.
+        rate, of = accepted / drafted, int(drafts)
+        low, high = wilson(round(rate * of), of, 2 * CONFIDENCE - 1)
+        well = min(self._floor + MARGIN, (1 + self._floor) / 2)
+        crossed = low >= well if self.is_raised else high < self._floor
+        if not crossed:
+            return None
+        self.is_raised = not self.is_raised
+        self._windows.clear()
+        return Alert(
+            "acceptance_floor", reading.t, reading.url, self.is_raised, rate, self._floor, of
+        )
+
+
+class MismatchAlarm:
+    """Raised while checks of an engine find more mismatches than may be.
+
+    It is raised by a check whose rate is above the limit with 95 % confidence, and cleared
+    by one whose rate is within it with the same confidence: a check too small to tell, which
+    the verdict calls inconclusive, changes nothing.
+    """
+
+    def __init__(self, limit: float) -> None:
+        self._limit = limit
+        self.is_raised = False
+
+    def take(self, outcome: CheckOutcome, engine: str) -> Alert | None:
+        """The alert that the outcome of a check of `engine`, a URL, raises or clears."""
+        found = Rate(outcome.mismatches, outcome.prompts)
+        if found.rate is None:
+            return None
+        low, high = found.bounds95
+        is_well = high <= self._limit or not (found.count or self._limit)
+        crossed = is_well if self.is_raised else low > self._limit
+        if not crossed:
+            return None
+        self.is_raised = not self.is_raised
+        return Alert(
+            "mismatch_max", outcome.t, engine, self.is_raised, found.rate, self._limit,
+            outcome.prompts,
+        )  # fmt: skip

@@ -1,0 +1,250 @@
+"""Watches one engine for drift from its pin: beside its readings, or whenever it is asked to.
+
+A reading carries the path's name; the facts behind it are fetched only when that moved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from specdeck.engine.errors import SpecdeckError, Unsupported
+from specdeck.engine.fingerprint.compare import Comparison
+from specdeck.engine.fingerprint.drift import Drift, DriftDetector
+from specdeck.engine.fingerprint.fingerprint import Fingerprint
+from specdeck.engine.fingerprint.pins import Pin, PinFile
+from specdeck.engine.metrics.reading import Reading
+
+APART_S = 5.0
+"""Between two fetches of one engine's facts."""
+
+POLICY_APART_S = 60.0
+"""The same while a policy moves k, and the path's name with it, as often as it likes."""
+
+Fetch = Callable[[Fingerprint | None], Awaitable[Fingerprint]]
+"""Brings the fingerprint as it is now, to be compared with the pin that it is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The engine's facts were fetched."""
+
+    fingerprint: Fingerprint
+    comparison: Comparison | None = None
+    """With the pin; None without one, and while the engine still reads its weights."""
+    pin: Path | None = None
+    """Where that pin lies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drifted:
+    """The engine no longer matches its pin, or differs from it in another way."""
+
+    drift: Drift
+
+    @property
+    def line(self) -> str:
+        """For one line."""
+        return self.drift.line
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The engine matches its pin again."""
+
+    drift: Drift
+
+    @property
+    def line(self) -> str:
+        """For one line."""
+        return self.drift.line
+
+
+@dataclass(frozen=True, slots=True)
+class PinMoved:
+    """The pin's file holds another pin than it did, or none."""
+
+    place: Path
+    change: Literal["found", "replaced", "gone"]
+
+    @property
+    def line(self) -> str:
+        """For one line.
+
+        >>> PinMoved(Path("/pins/demo.json"), "replaced").line
+        'another pin is in demo.json: compared with it from now'
+        """
+        if self.change == "gone":
+            return f"the pin {self.place.name} is gone"
+        what = "a pin" if self.change == "found" else "another pin"
+        return f"{what} is in {self.place.name}: compared with it from now"
+
+
+@dataclass(frozen=True, slots=True)
+class PinUnread:
+    """The pin's file cannot be used."""
+
+    error: SpecdeckError
+    is_compared: bool
+    """Whether the engine is still compared with what the file held before."""
+
+    @property
+    def line(self) -> str:
+        """For one line."""
+        before = "; compared with what it held before" if self.is_compared else ""
+        return f"{self.error.line()}{before}"
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """The engine's facts could not be fetched."""
+
+    error: SpecdeckError
+
+    @property
+    def line(self) -> str:
+        """For one line."""
+        return self.error.line()
+
+
+DriftEvent = Named | Drifted | Returned | PinMoved | PinUnread | Unanswered
+
+
+class DriftWatcher:
+    """One engine, its pin, and what was reported of them."""
+
+    def __init__(self, fetch: Fetch, pins: PinFile, *, names_unpinned: bool = True) -> None:
+        """`names_unpinned`: whether facts are fetched while there is no pin to compare with."""
+        self._fetch = fetch
+        self._pins = pins
+        self._names_unpinned = names_unpinned
+        self._detector: DriftDetector | None = None
+        self._has_read_pin = False
+        self._name: str | None = None
+        """What stood for the path at the last fetch; None when it must be fetched."""
+        self._fetched_at = float("-inf")
+        self._is_busy = False
+
+    @property
+    def pinned(self) -> Fingerprint | None:
+        """What the engine is compared with."""
+        return None if self._detector is None else self._detector.pinned
+
+    async def open(self) -> None:
+        """Read the pin once; raises UsageError for one that cannot be used, or is required."""
+        self._has_read_pin = True
+        found = await asyncio.to_thread(self._pins.read_if_changed)
+        if found is not None:
+            self._expect(found)
+
+    def is_due(self, reading: Reading) -> bool:
+        """Whether `follow` has anything to do after this reading."""
+        if self._is_busy:
+            return False
+        return self._has_moved(reading) or (reading.up and self._pins.is_due(reading.t))
+
+    async def follow(self, reading: Reading) -> AsyncIterator[DriftEvent]:
+        """Look at the pin, and at the facts where they or the pin may have moved.
+
+        An engine that does not answer is asked again later: its readings say so already.
+        """
+        if self._is_busy:
+            return
+        self._is_busy = True
+        try:
+            for event in await self._reread_pin():
+                yield event
+            if not self._has_moved(reading):
+                return
+            name, self._fetched_at = _path_name(reading), reading.t
+            try:
+                found = await self._fetch(self.pinned)
+            except SpecdeckError:
+                self._name = self._name or ""  # the next try keeps its distance
+                return
+            # The path may have moved on since the reading; the next one tells.
+            at = name if reading.state is None else found.path
+            self._name = at if found.progress.finished else ""
+            for event in self.judge(found, reading.t):
+                yield event
+        finally:
+            self._is_busy = False
+
+    async def verify(self, t: float) -> AsyncIterator[DriftEvent]:
+        """Look at the pin and at the facts now, at Unix time `t`, whatever they were before."""
+        for event in await self._reread_pin():
+            yield event
+        try:
+            found = await self._fetch(self.pinned)
+        except SpecdeckError as error:
+            yield Unanswered(error)
+            return
+        for event in self.judge(found, t):
+            yield event
+
+    def judge(self, found: Fingerprint, t: float) -> Iterator[DriftEvent]:
+        """What a fingerprint means at Unix time `t`, whoever fetched it."""
+        if self._detector is None or not found.progress.finished:
+            yield Named(found)
+            return
+        comparison, drift = self._detector.detect(found, t)
+        yield Named(found, comparison, self._detector.place)
+        if drift is not None:
+            yield Returned(drift) if comparison.same else Drifted(drift)
+
+    def adopt(self, pinned: Fingerprint, place: Path, t: float) -> Iterator[DriftEvent]:
+        """Compare with a pin that was written here just now, which is no news from elsewhere."""
+        self._pins.mark_known(place)
+        self._detector = DriftDetector(pinned, place)
+        return self.judge(pinned, t)
+
+    async def _reread_pin(self) -> tuple[DriftEvent, ...]:
+        """Go by the pin as its file is now; one that cannot be used leaves the old one."""
+        is_first, self._has_read_pin = not self._has_read_pin, True
+        try:
+            found = await asyncio.to_thread(self._pins.read_if_changed)
+        except SpecdeckError as error:
+            return (PinUnread(error, self._detector is not None),)
+        moved = None if found is None else self._expect(found)
+        return () if moved is None or is_first else (moved,)
+
+    def _expect(self, pin: Pin) -> PinMoved | None:
+        """Compare with `pin` from now on; None where it is the one of before.
+
+        A file that was written again with the same pin in it keeps what was reported.
+        """
+        old = self._detector
+        if pin.fingerprint is None:
+            if old is None:
+                return None
+            self._detector, self._name = None, None
+            return PinMoved(old.place, "gone")
+        if old is not None and (old.pinned, old.place) == (pin.fingerprint, pin.place):
+            return None
+        self._detector, self._name = DriftDetector(pin.fingerprint, pin.place), None
+        return PinMoved(pin.place, "found" if old is None else "replaced")
+
+    def _has_moved(self, reading: Reading) -> bool:
+        """Whether the facts have to be fetched after this reading."""
+        if reading.restarted:
+            self._name = None
+        if self._detector is None and not self._names_unpinned:
+            return False
+        name = _path_name(reading)
+        if name is None or name == self._name:
+            return False
+        policy = reading.state.policy if reading.state is not None else "fixed"
+        apart = APART_S if policy == "fixed" else POLICY_APART_S
+        return self._name is None or reading.t - self._fetched_at >= apart
+
+
+def _path_name(reading: Reading) -> str | None:
+    """What stands for the path in a reading; None where nothing can be known at all."""
+    if not reading.up:
+        return None
+    if reading.state is not None:
+        return reading.state.fingerprint
+    return "outside" if isinstance(reading.control_error, Unsupported) else None

@@ -1,0 +1,180 @@
+"""What is told beside an engine's readings: drift from its pin, and alerts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from specdeck.engine.client.webhook import Webhook
+from specdeck.engine.errors import SpecdeckError
+from specdeck.engine.metrics.reading import Reading
+from specdeck.engine.operations.alerts import (
+    AcceptanceAlarm,
+    Alert,
+    CheckOutcome,
+    Limits,
+    MismatchAlarm,
+)
+from specdeck.engine.operations.drift import Drifted, DriftEvent, DriftWatcher, Returned
+from specdeck.engine.operations.fingerprint import Fingerprints
+from specdeck.engine.store.checks import Checks
+from specdeck.engine.store.database import Store
+
+CHECKS_APART_S = 10.0
+"""Between two looks for a check that has finished."""
+
+LatestCheck = Callable[[], CheckOutcome | None]
+"""The check of the engine that finished last; blocks; None where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotPosted:
+    """The webhook could not be told."""
+
+    reason: str
+
+    @property
+    def line(self) -> str:
+        """For one line."""
+        return self.reason
+
+
+NO_LIMITS = Limits()
+
+WatchEvent = DriftEvent | Alert | NotPosted
+
+
+class EngineWatch:
+    """One engine's drift and alerts.
+
+    It is to `take` every reading; where it says so, there are `events` to be told.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        drift: DriftWatcher,
+        limits: Limits = NO_LIMITS,
+        *,
+        webhook: Webhook | None = None,
+        latest_check: LatestCheck = lambda: None,
+    ) -> None:
+        self.drift = drift
+        self._url = url
+        self._webhook = webhook
+        self._acceptance = (
+            None if limits.acceptance_floor is None else AcceptanceAlarm(limits.acceptance_floor)
+        )
+        self._mismatch = None if limits.mismatch_max is None else MismatchAlarm(limits.mismatch_max)
+        self._latest_check = latest_check
+        self._check_known: float | None = None
+        """Unix time at which the last known check finished; None before the first look."""
+        self._checks_looked_at = float("-inf")
+        self._alerts: list[Alert] = []
+        self._posting = asyncio.Lock()
+
+    def take(self, reading: Reading) -> bool:
+        """Takes a reading in; whether `events` has anything to do after it."""
+        alert = None if self._acceptance is None else self._acceptance.take(reading)
+        if alert is not None:
+            self._alerts.append(alert)
+        return bool(self._alerts) or self._is_check_due(reading.t) or self.drift.is_due(reading)
+
+    async def events(self, reading: Reading) -> AsyncIterator[WatchEvent]:
+        """What there is to tell after a reading, the webhook last."""
+        told: list[WatchEvent] = []
+        alerts, self._alerts = self._alerts, []
+        alerts += await self._look_at_checks(reading.t)
+        for alert in alerts:
+            told.append(alert)
+            yield alert
+        async for event in self.drift.follow(reading):
+            told.append(event)
+            yield event
+        async with self._posting:  # what came first is posted first
+            async for failure in post_events(self._webhook, told):
+                yield failure
+
+    def _is_check_due(self, t: float) -> bool:
+        return self._mismatch is not None and abs(t - self._checks_looked_at) >= CHECKS_APART_S
+
+    async def _look_at_checks(self, t: float) -> list[Alert]:
+        """The alert of a check that finished since the last look."""
+        if self._mismatch is None or not self._is_check_due(t):
+            return []
+        self._checks_looked_at = t
+        outcome = await asyncio.to_thread(self._latest_check)
+        finished = float("-inf") if outcome is None else outcome.t
+        known, self._check_known = self._check_known, finished
+        if outcome is None or known is None or finished <= known:
+            return []
+        alert = self._mismatch.take(outcome, self._url)
+        return [] if alert is None else [alert]
+
+
+async def post_events(
+    webhook: Webhook | None, events: Iterable[WatchEvent]
+) -> AsyncIterator[NotPosted]:
+    """Post the drifts and alerts among `events`; yields those that did not arrive."""
+    if webhook is None:
+        return
+    for event in events:
+        body = None
+        if isinstance(event, Drifted | Returned):
+            body = event.drift.as_json()
+        elif isinstance(event, Alert):
+            body = event.as_json()
+        if body is not None and (reason := await webhook.post(body)) is not None:
+            yield NotPosted(reason)
+
+
+def latest_check(store: Path, url: str) -> CheckOutcome | None:
+    """The check of the engine at `url` that finished last, as the store has it.
+
+    A store that cannot be read has none: whoever writes to it says why.
+    """
+    try:
+        with Store(store) as opened:
+            runs = Checks(opened).history(url, limit=1)
+    except SpecdeckError:
+        return None
+    if not runs or runs[0].finished is None or runs[0].summary is None:
+        return None
+    summary = runs[0].summary
+    return CheckOutcome(runs[0].finished, int(summary["mismatches"]), int(summary["prompts"]))
+
+
+class Watches:
+    """The fingerprints, limits and webhook of a session: opens the watch of each engine."""
+
+    def __init__(
+        self,
+        fingerprints: Fingerprints,
+        limits: Limits = NO_LIMITS,
+        *,
+        webhook: Webhook | None = None,
+        names_unpinned: bool = True,
+    ) -> None:
+        """`names_unpinned`: whether facts are fetched while there is no pin to compare with."""
+        self.fingerprints = fingerprints
+        self._limits = limits
+        self._webhook = webhook
+        self._names_unpinned = names_unpinned
+
+    def open(self, url: str) -> EngineWatch:
+        """The watch of the engine at `url`, on its own pin and on the checks that were stored."""
+        drift = DriftWatcher(
+            lambda pinned: self.fingerprints.fetch(url, ask_own=False),
+            self.fingerprints.pin_file(url),
+            names_unpinned=self._names_unpinned,
+        )
+        return EngineWatch(
+            url,
+            drift,
+            self._limits,
+            webhook=self._webhook,
+            latest_check=partial(latest_check, self.fingerprints.store, url),
+        )

@@ -1,0 +1,60 @@
+"""The webhook: tried a little, never named, from the environment first."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from specdeck.engine.client.webhook import PAUSES_S, Webhook, configured_webhook
+from specdeck.engine.errors import UsageError
+
+SECRET = "https://hooks.example/T0/secret"
+
+
+def sent(*statuses: int) -> tuple[Webhook, list[Any], list[float]]:
+    """A webhook that answers with these, one after the other; what it got; the pauses."""
+    bodies: list[Any] = []
+    pauses: list[float] = []
+    left = list(statuses)
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        bodies.append(json.loads(request.content))
+        status = left.pop(0)
+        if not status:
+            raise httpx.ConnectError(f"cannot connect to {SECRET}")
+        return httpx.Response(status)
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    return Webhook(SECRET, transport=httpx.MockTransport(answer), sleep=sleep), bodies, pauses
+
+
+@pytest.mark.parametrize(
+    ("statuses", "reason"),
+    [
+        ((204,), None),
+        ((503, 0, 200), None),
+        ((500, 500, 500), "the webhook of this drift answered 500"),
+        ((0, 0, 0), "the webhook of this drift had no answer (ConnectError)"),
+        ((404,), "the webhook of this drift answered 404"),
+    ],
+)
+async def test_a_webhook_is_tried_a_little_and_never_named(
+    statuses: tuple[int, ...], reason: str | None
+) -> None:
+    hook, bodies, pauses = sent(*statuses)
+    assert await hook.post({"kind": "drift"}) == reason
+    assert bodies == [{"kind": "drift"}] * len(statuses)
+    assert pauses == list(PAUSES_S[: len(statuses) - 1])
+    assert "secret" not in repr(hook)
+
+
+def test_a_webhook_comes_from_the_environment_first() -> None:
+    assert configured_webhook({}, url="https://plain.example") is not None
+    with pytest.raises(UsageError, match="HOOK is not set"):
+        configured_webhook({}, variable="HOOK")
+    with pytest.raises(UsageError) as caught:
+        configured_webhook({"SPECDECK_WEBHOOK": "hooks.example/secret"})
+    assert "secret" not in caught.value.line()

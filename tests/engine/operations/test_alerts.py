@@ -1,0 +1,112 @@
+"""Alerts: raised once, cleared once, and by nothing but evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from specdeck.engine.metrics.reading import Reading
+from specdeck.engine.metrics.sample import Sample
+from specdeck.engine.metrics.window import Window
+from specdeck.engine.operations.alerts import (
+    SPAN_S,
+    AcceptanceAlarm,
+    Alert,
+    CheckOutcome,
+    MismatchAlarm,
+)
+
+URL = "http://e:1"
+
+
+def reading(t: float, rate: float | None, *, drafts: float = 50.0) -> Reading:
+    """A second in which so many rounds of four tokens were accepted at `rate`."""
+    window = None
+    if rate is not None:
+        window = Window(1.0, drafts=drafts, drafted=4 * drafts, accepted=4 * drafts * rate)
+    return Reading(t, URL, Sample(t, t), window)
+
+
+def alerts(alarm: AcceptanceAlarm, readings: Iterable[Reading]) -> list[Alert]:
+    return [alert for one in readings if (alert := alarm.take(one)) is not None]
+
+
+def test_an_acceptance_below_its_floor_is_told_once_and_so_is_its_end() -> None:
+    alarm = AcceptanceAlarm(0.5)
+    good = alerts(alarm, (reading(t, 0.7) for t in range(30)))
+    bad = alerts(alarm, (reading(t, 0.2) for t in range(30, 90)))
+    well = alerts(alarm, (reading(t, 0.7) for t in range(90, 150)))
+    assert good == []
+    assert [(alert.name, alert.is_raised) for alert in bad] == [("acceptance_floor", True)]
+    assert bad[0].t < 30 + SPAN_S
+    assert bad[0].value < 0.5
+    assert [alert.is_raised for alert in well] == [False]
+    assert "is above acceptance_floor 50.0% again" in well[0].line
+
+
+def test_a_rate_that_hovers_about_the_floor_does_not_flap() -> None:
+    alarm = AcceptanceAlarm(0.5)
+    rates = [0.49, 0.51] * 300
+    assert alerts(alarm, (reading(t, rate) for t, rate in enumerate(rates))) == []
+    assert len(alerts(alarm, (reading(t, 0.3) for t in range(600, 700)))) == 1
+    hovering = enumerate([0.495, 0.515] * 300, 700)
+    assert alerts(alarm, (reading(t, rate) for t, rate in hovering)) == []
+
+
+def test_a_few_drafts_raise_nothing() -> None:
+    alarm = AcceptanceAlarm(0.5)
+    assert alerts(alarm, (reading(30.0 * t, 0.0, drafts=40) for t in range(50))) == []
+
+
+def test_an_engine_that_drafts_nothing_changes_nothing() -> None:
+    alarm = AcceptanceAlarm(0.5)
+    assert alerts(alarm, [reading(0, None), reading(1, 0.0, drafts=0), reading(2, None)]) == []
+    assert len(alerts(alarm, (reading(t, 0.1) for t in range(3, 60)))) == 1
+    assert alerts(alarm, (reading(t, None) for t in range(60, 200))) == []
+    assert alarm.is_raised
+
+
+def test_evidence_does_not_reach_across_a_restart() -> None:
+    alarm = AcceptanceAlarm(0.5)
+    low = reading(0, 0.0, drafts=90)
+    restarted = Reading(1.0, URL, Sample(1.0, 1.0), restarted=True)
+    assert alerts(alarm, [low, restarted, reading(2, 0.0, drafts=90)]) == []
+
+
+def test_windows_longer_than_the_span_count_one_by_one() -> None:
+    alarm = AcceptanceAlarm(0.5)
+    rates = (0.7, 0.2, 0.7)
+    found = alerts(alarm, (reading(60.0 * n, rate, drafts=900) for n, rate in enumerate(rates)))
+    assert [alert.is_raised for alert in found] == [True, False]
+
+
+@pytest.mark.parametrize("floor", [0.995, 0.01])
+def test_every_floor_can_be_crossed_both_ways(floor: float) -> None:
+    alarm = AcceptanceAlarm(floor)
+    rates = (0.0, 1.0, 0.0)
+    found = alerts(alarm, (reading(60.0 * n, rate, drafts=9e4) for n, rate in enumerate(rates)))
+    assert [alert.is_raised for alert in found] == [True, False, True]
+
+
+def test_a_check_above_the_maximum_is_told_once_and_so_is_its_end() -> None:
+    alarm = MismatchAlarm(0.015)
+    outcomes = [(0, 200), (2, 200), (12, 200), (9, 200), (3, 200), (0, 20), (0, 200), (0, 0)]
+    found = [alarm.take(CheckOutcome(float(t), *one), URL) for t, one in enumerate(outcomes)]
+    assert [(n, one.is_raised) for n, one in enumerate(found) if one is not None] == [
+        (2, True), (6, False),
+    ]  # fmt: skip
+    raised = found[2]
+    assert raised is not None
+    assert raised.line == "alert: mismatch rate 6.0% is above mismatch_max 1.5% (200 prompts)"
+    assert raised.as_json() == {
+        "event": "alert.raised", "kind": "alert", "alert": "mismatch_max", "t": 2.0,
+        "engine": URL, "text": raised.line, "value": 0.06, "limit": 0.015, "evidence": 200,
+    }  # fmt: skip
+
+
+def test_no_mismatch_at_all_may_be_the_maximum() -> None:
+    alarm = MismatchAlarm(0.0)
+    outcomes = [CheckOutcome(0.0, 0, 50), CheckOutcome(1.0, 1, 50), CheckOutcome(2.0, 0, 50)]
+    found = [alarm.take(one, URL) for one in outcomes]
+    assert [one and one.is_raised for one in found] == [None, True, False]

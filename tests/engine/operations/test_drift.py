@@ -1,0 +1,233 @@
+"""Watching for drift: when facts are fetched, what is news, and what becomes of the pin."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.support.fingerprints import Fingerprints, NamedEngine
+
+from specdeck.engine.errors import Unreachable, Unsupported, UsageError
+from specdeck.engine.fingerprint.fingerprint import Progress, Unread
+from specdeck.engine.fingerprint.pins import APART_S as PIN_APART_S
+from specdeck.engine.fingerprint.pins import PinFile, write_pin
+from specdeck.engine.metrics.reading import Reading
+from specdeck.engine.operations.drift import (
+    APART_S,
+    POLICY_APART_S,
+    Drifted,
+    DriftEvent,
+    DriftWatcher,
+    Named,
+    PinMoved,
+    PinUnread,
+    Returned,
+    Unanswered,
+)
+
+OWN = "vLLM's own fingerprint did not move"
+fingerprint = Fingerprints().seen
+
+
+@pytest.fixture
+def engine() -> NamedEngine:
+    return NamedEngine(fingerprint())
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "prod.json"
+
+
+def watch(engine: NamedEngine, place: Path, *, is_pinned: bool = True) -> DriftWatcher:
+    """A watcher of the engine, pinned as it is now."""
+    if is_pinned:
+        write_pin(engine.found, place)
+    return DriftWatcher(engine.fetch, PinFile(lambda: place))
+
+
+def spoil(place: Path) -> None:
+    place.write_text("{}")
+
+
+def remove(place: Path) -> None:
+    place.unlink()
+
+
+async def follow(watcher: DriftWatcher, reading: Reading) -> list[DriftEvent]:
+    if not watcher.is_due(reading):
+        return []
+    return [event async for event in watcher.follow(reading)]
+
+
+async def lines(watcher: DriftWatcher, reading: Reading) -> list[str]:
+    """What is to be said of a reading."""
+    events = await follow(watcher, reading)
+    return [event.line for event in events if not isinstance(event, Named)]
+
+
+async def test_a_drift_is_reported_once_and_so_is_its_end(engine: NamedEngine, place: Path) -> None:
+    watcher = watch(engine, place)
+    assert await lines(watcher, engine.reading(0)) == []
+    engine.found = fingerprint(live__k=5)
+    named, drifted = await follow(watcher, engine.reading(10))
+    assert isinstance(named, Named)
+    assert isinstance(drifted, Drifted)
+    assert drifted.line == f"drift from prod.json: knob changed: k 6 → 5; {OWN}"
+    engine.found = fingerprint(live__k=4)
+    assert await lines(watcher, engine.reading(20)) == []
+    engine.found = fingerprint(live__k=4, runtime__driver="575.51.03")
+    assert "runtime changed" in str(await lines(watcher, engine.reading(30)))
+    engine.found = fingerprint()
+    returned = (await follow(watcher, engine.reading(40)))[-1]
+    assert isinstance(returned, Returned)
+    assert returned.line == "as pinned again: prod.json"
+    assert returned.drift.as_json()["event"] == "fingerprint.restored"
+    assert returned.drift.as_json()["kind"] == "drift"
+
+
+async def test_facts_are_fetched_once_a_name_and_not_too_often(
+    engine: NamedEngine, place: Path
+) -> None:
+    watcher = watch(engine, place, is_pinned=False)
+    for t in range(3):
+        await follow(watcher, engine.reading(t))
+    assert engine.fetches == 1
+    engine.found = fingerprint(live__k=5)
+    await follow(watcher, engine.reading(APART_S - 1))
+    assert engine.fetches == 1
+    await follow(watcher, engine.reading(APART_S + 1))
+    assert engine.fetches == 2
+    engine.state = replace(engine.state, policy="goodput")
+    engine.found = fingerprint(live__k=4)
+    await follow(watcher, engine.reading(POLICY_APART_S))
+    assert engine.fetches == 2
+    await follow(watcher, engine.reading(2 * POLICY_APART_S))
+    assert engine.fetches == 3
+
+
+async def test_a_fetch_that_fails_is_tried_again_later(engine: NamedEngine, place: Path) -> None:
+    watcher = watch(engine, place)
+    engine.is_away = True
+    assert await follow(watcher, engine.reading(0)) == []
+    await follow(watcher, engine.reading(1))
+    assert engine.fetches == 1
+    await follow(watcher, engine.reading(1 + APART_S))
+    assert engine.fetches == 2
+
+
+async def test_an_engine_that_reads_its_weights_is_no_drift_yet(
+    engine: NamedEngine, place: Path
+) -> None:
+    watcher = watch(engine, place)
+    engine.found = replace(fingerprint(live__k=1), progress=Progress(finished=False))
+    (named,) = await follow(watcher, engine.reading(0))
+    assert isinstance(named, Named)
+    assert named.comparison is None
+    engine.found = fingerprint()
+    assert await lines(watcher, engine.reading(10)) == []
+    assert engine.fetches == 2
+
+
+async def test_an_engine_that_comes_back_without_the_plugin_has_drifted(
+    engine: NamedEngine, place: Path
+) -> None:
+    watcher = watch(engine, place)
+    await follow(watcher, engine.reading(0))
+    engine.found = fingerprint(unread=(Unread("model", "only the specdeck plugin can tell"),))
+    bare = engine.reading(9, state=None, control_error=Unsupported("no plugin"), restarted=True)
+    assert "not every fact is known" in str(await lines(watcher, bare))
+    assert await lines(watcher, replace(bare, t=30.0, restarted=False)) == []
+
+
+async def test_another_pin_is_compared_with_at_the_next_reading(
+    engine: NamedEngine, place: Path
+) -> None:
+    watcher = watch(engine, place)
+    engine.found = fingerprint(live__k=4)
+    assert "k 6 → 4" in str(await lines(watcher, engine.reading(0)))
+    write_pin(fingerprint(), place)  # written again, and the same
+    assert await lines(watcher, engine.reading(PIN_APART_S)) == []
+    write_pin(engine.found, place)
+    moved, named = await follow(watcher, engine.reading(2 * PIN_APART_S))
+    assert moved == PinMoved(place, "replaced")
+    assert isinstance(named, Named)
+    assert named.comparison is not None
+    assert named.comparison.same
+    engine.found = fingerprint(live__k=7)
+    assert "k 4 → 7" in str(await lines(watcher, engine.reading(20)))
+
+
+async def test_a_first_pin_is_compared_with_and_one_that_went_is_not(
+    engine: NamedEngine, place: Path
+) -> None:
+    watcher = watch(engine, place, is_pinned=False)
+    assert await lines(watcher, engine.reading(0)) == []
+    write_pin(fingerprint(live__k=4), place)
+    found, drift = await lines(watcher, engine.reading(10))
+    assert found == "a pin is in prod.json: compared with it from now"
+    assert "k 4 → 6" in drift
+    remove(place)
+    gone, named = await follow(watcher, engine.reading(20))
+    assert gone == PinMoved(place, "gone")
+    assert named == Named(engine.found)
+
+
+async def test_a_pin_that_cannot_be_read_leaves_the_one_before(
+    engine: NamedEngine, place: Path
+) -> None:
+    watcher = watch(engine, place)
+    await follow(watcher, engine.reading(0))
+    spoil(place)
+    (unread,) = await follow(watcher, engine.reading(10))
+    assert isinstance(unread, PinUnread)
+    assert "is no pin" in unread.line
+    assert unread.line.endswith("; compared with what it held before")
+    engine.found = fingerprint(live__k=5)
+    assert "k 6 → 5" in str(await lines(watcher, engine.reading(20)))
+
+
+async def test_a_pin_that_was_never_one_is_compared_with_nothing(
+    engine: NamedEngine, place: Path
+) -> None:
+    spoil(place)
+    watcher = watch(engine, place, is_pinned=False)
+    unread, named = await follow(watcher, engine.reading(0))
+    assert isinstance(unread, PinUnread)
+    assert not unread.is_compared
+    assert named == Named(engine.found)
+    with pytest.raises(UsageError):
+        await watch(engine, place, is_pinned=False).open()
+
+
+async def test_an_engine_without_a_pin_is_asked_for_nothing_where_names_are_not_shown(
+    engine: NamedEngine, place: Path
+) -> None:
+    watcher = DriftWatcher(engine.fetch, PinFile(lambda: place), names_unpinned=False)
+    assert await follow(watcher, engine.reading(0)) == []
+    assert engine.fetches == 0
+    write_pin(engine.found, place)
+    assert await lines(watcher, engine.reading(10)) == [PinMoved(place, "found").line]
+    assert engine.fetches == 1
+
+
+async def test_a_pin_that_was_written_here_is_no_news(engine: NamedEngine, place: Path) -> None:
+    watcher = watch(engine, place, is_pinned=False)
+    await follow(watcher, engine.reading(0))
+    write_pin(engine.found, place)
+    (named,) = watcher.adopt(engine.found, place, 1.0)
+    assert isinstance(named, Named)
+    assert watcher.pinned == engine.found
+    assert await follow(watcher, engine.reading(10)) == []
+
+
+async def test_a_verification_fetches_whatever_was_known(engine: NamedEngine, place: Path) -> None:
+    watcher = watch(engine, place)
+    await watcher.open()
+    for k, kinds in ((6, [Named]), (6, [Named]), (5, [Named, Drifted]), (5, [Named])):
+        engine.found = fingerprint(live__k=k)
+        assert [type(event) async for event in watcher.verify(1.0)] == kinds
+    engine.is_away = True
+    (unanswered,) = [event async for event in watcher.verify(1.0)]
+    assert isinstance(unanswered, Unanswered)
+    assert isinstance(unanswered.error, Unreachable)
+    assert engine.fetches == 5
