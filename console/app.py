@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from specdeck.engine.client.attach import MonitoredEngine
     from specdeck.engine.errors import SpecdeckError
     from specdeck.engine.launch.progress import Progress
+    from specdeck.engine.operations.change import Audit
     from specdeck.engine.operations.watch import Watches
-    from specdeck.engine.store.audit import Action
 
 
 def _commands() -> type[Provider]:
@@ -97,7 +97,7 @@ class Console(App[str]):
         owned: bool = False,
         load: Load | None = None,
         who: str = "operator",
-        on_change: Callable[[Action], None] = lambda action: None,
+        audit: Audit | None = None,
         watches: Callable[[], Watches] | None = None,
         bench: Bench | None = None,
         themes: Sequence[Path] = (),
@@ -111,11 +111,11 @@ class Console(App[str]):
         """Set up the app; nothing runs yet.
 
         `progress` is the start of the only engine, shown until it is ready. `owned` asks
-        on leaving whether to stop the engine. `on_change` is told of every change that an
+        on leaving whether to stop the engine. `audit` remembers every change that an
         engine applied; a SpecdeckError that it raises is shown. `watches` opens what tells of
         drift and alerts. `themes` are the folders of the user's own themes, `folders` those
-        that a picture of the screen may be saved in. `bench` is what
-        the check asks its engines with.
+        that a picture of the screen may be saved in. `bench` is what the check asks its
+        engines with.
         """
         super().__init__(driver_class=driver_class)
         self.settings = settings or Settings()
@@ -129,7 +129,7 @@ class Console(App[str]):
             spawn=self._spawn,
             who=who,
             interval=self.settings.interval,
-            on_change=on_change,
+            audit=audit,
             load=load,
             key_label=lambda name: keys.spelt(name, keymap),
             clock=clock,

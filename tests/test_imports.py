@@ -9,14 +9,6 @@ import pytest
 IN_CYCLES = {
     "specdeck.console.app",
     "specdeck.console.commands",
-    "specdeck.console.screens.divergence",
-    "specdeck.console.screens.divergence_race",
-    "specdeck.console.screens.divergence_results",
-    "specdeck.console.screens.fingerprint",
-    "specdeck.console.screens.fingerprint_facts",
-    "specdeck.console.screens.live",
-    "specdeck.console.screens.over",
-    "specdeck.console.screens.tuning",
     "specdeck.engine.divergence.junit",
     "specdeck.engine.divergence.report",
 }

@@ -116,7 +116,7 @@ async def attach_console(options: AttachOptions) -> int:
     if len(engines) == 1:
         await engines[0].client.version()
     from specdeck.console.app import Console
-    from specdeck.console.cli.audit import note_change
+    from specdeck.console.cli.audit import UserAudit
     from specdeck.console.cli.bench import bench
 
     chosen = read_settings()
@@ -126,7 +126,7 @@ async def attach_console(options: AttachOptions) -> int:
         engines,
         settings=chosen,
         who=find_operator(),
-        on_change=note_change,
+        audit=UserAudit(),
         bench=bench(
             {to.url: to.api_key for to in (*ours, *([reference] if reference else []))},
             reference=reference.url if reference else None,

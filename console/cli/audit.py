@@ -40,11 +40,6 @@ class UserAudit:
             AuditLog(store).set_observed(entry, draft_tokens_per_draft)
 
 
-def note_change(action: Action) -> None:
-    """Writes a change; raises SpecdeckError when the store cannot be used."""
-    UserAudit().add(action)
-
-
 def list_changes(url: str, limit: int) -> tuple[Action, ...]:
     """The changes of an engine, the newest first; raises SpecdeckError without a store."""
     from specdeck.engine.store.audit import AuditLog

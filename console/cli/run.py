@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from specdeck.console.cli.audit import note_change
+from specdeck.console.cli.audit import UserAudit
 from specdeck.console.cli.common import (
     Finite,
     find_operator,
@@ -189,7 +189,7 @@ def run_in_console(launch: Launch, *, load: LoadProcess | None = None) -> int:
         owned=True,
         load=load,
         who=find_operator(),
-        on_change=note_change,
+        audit=UserAudit(),
         bench=bench({engine.url: os.environ.get(OWN_KEY) or None}),
         watches=watches([engine.url], Expectations.of(launch.config)),
         themes=theme_folders(),

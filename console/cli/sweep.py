@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from specdeck.console.cli.audit import note_change
+from specdeck.console.cli.audit import UserAudit
 from specdeck.console.cli.common import Finite, find_operator, until_signal
 from specdeck.console.cli.engines import Access, access, key_option, require_vllm, token_option
 from specdeck.console.cli.talk import duration, emit, say
@@ -104,7 +104,7 @@ def numbers(text: str) -> tuple[int, ...]:
 async def sweep(to: Access, wanted: SweepRequest, *, as_json: bool) -> int:
     """Runs the sweep and prints what came of it, whole or not; the exit code."""
     client = to.client()
-    work = Sweep(client, wanted, url=to.url, name=to.name, record=note_change)
+    work = Sweep(client, wanted, url=to.url, name=to.name, record=UserAudit().add)
     screen = Screen(lambda: work.outcome)
     try:
         async with require_vllm(client), aclosing(work.events()) as events:

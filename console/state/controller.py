@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -12,19 +12,25 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from specdeck.console.state.engine_state import Track, fold_answer, fold_error, fold_reading
 from specdeck.console.state.pending import Refusal, Want
 from specdeck.console.state.sweep_run import SweepRun, describe_end
-from specdeck.console.state.trials import describe_trial, is_over
+from specdeck.console.state.trials import describe_trial
 from specdeck.console.widgets.cells import Tone
 from specdeck.console.widgets.format import Spelt
-from specdeck.engine.control.protocol import Applied, Change
-from specdeck.engine.errors import Conflict, SpecdeckError
+from specdeck.engine.client.attach import MonitoredEngine
+from specdeck.engine.control.protocol import Applied, Change, EngineState
+from specdeck.engine.errors import SpecdeckError, Unsupported
+from specdeck.engine.operations.looks import ReadingFeed
 
 if TYPE_CHECKING:
-    from specdeck.engine.client.attach import MonitoredEngine
     from specdeck.engine.client.engine_client import EngineClient
     from specdeck.engine.control.tuning import Tuning
     from specdeck.engine.metrics.reading import Reading
+    from specdeck.engine.metrics.sample import Sample
+    from specdeck.engine.operations.change import Audit
     from specdeck.engine.operations.sweep import Sweep
     from specdeck.engine.store.audit import Action
+
+LOOK_S = 2.0
+"""Between two looks at a trial of this console."""
 
 
 class Task(Protocol):
@@ -53,12 +59,22 @@ class Load(Protocol):
 
 
 @runtime_checkable
-class Asked(Protocol):
+class AskedEngine(MonitoredEngine, Protocol):
     """An engine that can be asked for more than readings; a recording cannot."""
 
     @property
     def client(self) -> EngineClient:
         """For what a console asks beyond readings."""
+
+
+class _NoAudit:
+    """Forgets every change."""
+
+    def add(self, action: Action) -> int:
+        return 0
+
+    def set_observed(self, entry: int, draft_tokens_per_draft: float) -> None:
+        return
 
 
 @dataclass(slots=True)
@@ -90,14 +106,14 @@ class Controller:
         spawn: Spawn,
         who: str = "operator",
         interval: float = 1.0,
-        on_change: Callable[[Action], None] = lambda action: None,
+        audit: Audit | None = None,
         load: Load | None = None,
         key_label: Spelt = str,
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Follow nothing yet; `on_change` takes what goes into the audit log."""
+        """Follow nothing yet; without `audit` no change is remembered."""
         self.engines = tuple(engines)
         self.tracks = [Track(one.name, one.url, _is_recorded(one)) for one in engines]
         """What is known of each engine."""
@@ -108,14 +124,14 @@ class Controller:
         self.clock, self.steady, self.sleep = clock, steady, sleep
         self.spawn = spawn
         self._interval = interval
-        self._on_change = on_change
+        self._audit: Audit = audit or _NoAudit()
         self._key_label = key_label
         self._listeners: list[Callable[[], None]] = []
         self._readers: list[Callable[[int, Reading], None]] = []
+        self._feeds = tuple(ReadingFeed() for _ in engines)
+        """Readings for the changes that wait to be seen in them."""
         self._asking: set[int] = set()
         self._sweepers: dict[int, _Sweeper] = {}
-        self.trials: set[tuple[int, int | None]] = set()
-        """Engines with a trial of this console under way, and the number that they gave it."""
 
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` whenever something is to be shown anew, once for a reading.
@@ -173,6 +189,7 @@ class Controller:
         async for reading in self.engines[index].readings(self._interval):
             before = self.tracks[index]
             self.tracks[index] = fold_reading(before, reading)
+            self._feeds[index].push(reading)
             for reader in self._readers:
                 reader(index, reading)
             old, new = before.known, reading.state
@@ -199,6 +216,9 @@ class Controller:
         except SpecdeckError as error:
             self.put(index, replace(self.tracks[index], tuning=None, untuned=error))
             return
+        self._take_tuning(index, tuning)
+
+    def _take_tuning(self, index: int, tuning: Tuning) -> None:
         track = self.tracks[index]
         before, trial = track.tuning, tuning.trial
         track = replace(track, tuning=tuning, untuned=None)
@@ -211,7 +231,7 @@ class Controller:
     def _client(self, index: int) -> EngineClient | None:
         """Asks an engine for more than readings; None where nothing can be asked."""
         engine = self.engines[index]
-        return engine.client if isinstance(engine, Asked) else None
+        return engine.client if isinstance(engine, AskedEngine) else None
 
     def change_k(self, by: int) -> None:
         """k up or down, counted from what was last asked for."""
@@ -259,64 +279,95 @@ class Controller:
             self.tell(refusal.line(), "warn")
             return False
         self.put(index, self.tracks[index].add_wish(want))
-        if index not in self._asking:
-            self._asking.add(index)
-            self.spawn(self._send(index), "steer")
+        self._ask(index)
         return True
 
-    async def _send(self, index: int) -> None:
-        """Ask for what is wished; one request at a time, the last wish wins."""
-        try:
-            while (want := self.tracks[index].want) is not None:
-                change = want.as_change(self.who, self.tracks[index].version)
-                began = self.steady()
-                try:
-                    applied = await self.engines[index].change(change)
-                except SpecdeckError as error:
-                    # What was wished meanwhile is dropped too, since it was built upon it.
-                    self.put(index, fold_error(self.tracks[index], error, self.clock()))
-                else:
-                    self._answer(index, want, change, applied, self.steady() - began)
-        finally:
-            self._asking.discard(index)
+    def _ask(self, index: int) -> None:
+        """Send what is wished; one request at a time, the last wish wins."""
+        if self.tracks[index].want is not None and index not in self._asking:
+            self._asking.add(index)
+            self.spawn(self._send(index), "steer")
 
-    def _answer(
-        self, index: int, want: Want, change: Change, applied: Applied, seconds: float
-    ) -> None:
-        """Take in and record what the engine did."""
+    async def _send(self, index: int) -> None:
+        """One request, and what comes of it, long after the next one is on its way."""
         track = self.tracks[index]
-        self.tracks[index] = fold_answer(track, want, applied, self.clock(), seconds)
-        self._record(index, change, applied)
-        trial = (index, applied.trial)
-        if want.trial_s is not None and trial not in self.trials:
-            self.trials.add(trial)
-            self.spawn(self._renew(*trial), "trial")
-        if change.parameters or change.breaker or change.cancel:
+        want, answered = track.want, False
+        try:
+            if want is None or track.known is None:
+                return
+            change = want.as_change(self.who, track.version)
+            events = self._try_change if want.trial_s is not None else self._make_change
+            async with aclosing(events(index, change, track.known)) as answers:
+                async for applied, ack_ms in answers:
+                    answered = True
+                    self._asking.discard(index)
+                    self._answer(index, want, applied, ack_ms)
+        except SpecdeckError as error:
+            if answered:
+                self.tell(error.line(), "warn", index=index)
+            else:
+                # What was wished meanwhile goes too, since it was built upon it.
+                self.put(index, fold_error(self.tracks[index], error, self.clock()))
+        finally:
+            if not answered:
+                self._asking.discard(index)
+
+    async def _make_change(
+        self, index: int, change: Change, known: EngineState
+    ) -> AsyncGenerator[tuple[Applied, float], None]:
+        """The engine's word and the milliseconds that it took; ends with the change's proof."""
+        from specdeck.engine.operations.change import ChangeApplied, NotRecorded, make_change
+
+        making = make_change(
+            self.engines[index], change, known=known, looks=self._feeds[index].looks(),
+            audit=self._audit, clock=self.steady, wall=self.clock,
+        )  # fmt: skip
+        async with aclosing(making) as events:
+            async for event in events:
+                if isinstance(event, ChangeApplied):
+                    yield event.applied, event.ack_ms
+                elif isinstance(event, NotRecorded):
+                    self._tell_unrecorded(index, event.error)
+
+    async def _try_change(
+        self, index: int, change: Change, known: EngineState
+    ) -> AsyncGenerator[tuple[Applied, float], None]:
+        """The same of a judged trial, which is kept alive until it ends or this console does."""
+        from specdeck.engine.operations.change import NotRecorded
+        from specdeck.engine.operations.trial import JudgedTrial, TrialBegun, TrialEnded, TrialSeen
+
+        engine = self.engines[index]
+        if not isinstance(engine, AskedEngine):
+            raise Unsupported(f"{engine.name} cannot be asked how a trial goes")
+
+        async def read_sample() -> Sample | None:
+            reading = self.tracks[index].reading
+            return None if reading is None else reading.sample
+
+        trial = JudgedTrial(
+            engine, change, audit=self._audit, instance=known.instance, every=LOOK_S,
+            read_sample=read_sample, clock=self.steady, wall=self.clock, sleep=self.sleep,
+        )  # fmt: skip
+        async with aclosing(trial.attend()) as events:
+            async for event in events:
+                if isinstance(event, TrialBegun):
+                    yield event.applied, event.ack_ms
+                elif isinstance(event, NotRecorded):
+                    self._tell_unrecorded(index, event.error)
+                elif isinstance(event, TrialSeen | TrialEnded):
+                    self._take_tuning(index, event.tuning)
+
+    def _answer(self, index: int, want: Want, applied: Applied, ack_ms: float) -> None:
+        """Take in what the engine did, and ask for what was wished meanwhile."""
+        track = self.tracks[index]
+        self.tracks[index] = fold_answer(track, want, applied, self.clock(), ack_ms / 1e3)
+        self._ask(index)
+        if want.parameters or want.breaker or want.cancel:
             self.look(index)
         self._notify()
 
-    def _record(self, index: int, change: Change, applied: Applied) -> None:
-        """Hand a change over to the audit log; what cannot be written is said."""
-        from specdeck.engine.operations.change import format_undo, knobs_to_undo
-        from specdeck.engine.store.audit import Action
-
-        track = self.tracks[index]
-        action = Action(
-            self.clock(),
-            self.who,
-            track.url,
-            track.name,
-            applied.before,
-            applied.applied,
-            format_undo(track.url, knobs_to_undo(applied)),
-            track.state.instance if track.state else None,
-            change.reason,
-        )
-        try:
-            self._on_change(action)
-        except SpecdeckError as error:
-            text = f"not recorded: {error.line()}"
-            self.tracks[index] = self.tracks[index].add_event(action.t, text, "warn")
+    def _tell_unrecorded(self, index: int, error: SpecdeckError) -> None:
+        self.tell(f"not recorded: {error.line()}", "warn", index=index)
 
     def undo(self) -> None:
         """Take a trial back, or else this console's last change."""
@@ -341,30 +392,6 @@ class Controller:
         else:
             self.tracks[index] = replace(track, undo=history.warn(track.in_force))
             self.tell(doubt, "warn")
-
-    async def _renew(self, index: int, number: int | None) -> None:
-        """Keep a trial's lease alive as long as this console is; `number` is the engine's."""
-        from specdeck.engine.operations.trial import LEASE_S
-
-        renewal = Change(renew=True, lease_s=LEASE_S, trial=number, who=self.who)
-        first: Tuning | None = None
-        try:
-            while True:
-                await self.refresh_tuning(index)
-                tuning = self.tracks[index].tuning
-                first = first or tuning
-                if tuning is not None and first is not None and is_over(tuning, first, number):
-                    return
-                await self.sleep(LEASE_S / 5)
-                try:
-                    await self.engines[index].change(renewal)
-                except Conflict:
-                    await self.refresh_tuning(index)
-                    return
-                except SpecdeckError:
-                    continue  # a poor link is what the lease is there for
-        finally:
-            self.trials.discard((index, number))
 
     def toggle_sweep(self) -> bool:
         """Sweep k on the live traffic, or stop the sweep under way; whether one has begun."""
@@ -394,7 +421,7 @@ class Controller:
         sweeper.begun = True
         engine = self.engines[index]
         sweep = Sweep(client, SweepRequest(self.who), url=engine.url, name=engine.name,
-                      record=self._on_change, wall=self.clock, clock=self.steady,
+                      record=self._audit.add, wall=self.clock, clock=self.steady,
                       sleep=self.sleep)  # fmt: skip
         self.put(index, replace(self.tracks[index], sweep=SweepRun()))
         error: SpecdeckError | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specdeck.console.widgets.cells import Tone
 from specdeck.console.widgets.format import duration, oneline
-from specdeck.engine.control.tuning import Comparison, Interval, TrialTuning, Tuning
+from specdeck.engine.control.tuning import Comparison, Interval, TrialTuning
 
 
 def describe_trial(trial: TrialTuning) -> tuple[str, Tone]:
@@ -57,14 +57,3 @@ def _compare(found: Comparison) -> str:
 def _change(found: Interval) -> str:
     value, low, high = (each * 100 for each in (found.value, found.low, found.high))
     return f"{value:+.1f} % ({low:+.1f} to {high:+.1f})"
-
-
-def is_over(tuning: Tuning, first: Tuning, number: int | None) -> bool:
-    """Whether the trial that `first` showed, or that was given `number`, is under way no more.
-
-    An older plugin gives no number: the first trial that is seen is taken for the one begun.
-    """
-    trial, begun = tuning.trial, first.trial
-    if trial is None or begun is None or trial.over or tuning.instance != first.instance:
-        return True
-    return trial.number != (begun.number if number is None else number)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.memory_audit import MemoryAudit
 from textual.widgets._toast import Toast
 from textual.worker import WorkerFailed
 
@@ -19,9 +20,8 @@ from specdeck.console.settings import Settings
 from specdeck.console.widgets.charts import Chart, CurveBars
 from specdeck.console.widgets.text import Rows
 from specdeck.engine.control.protocol import Applied, Capability, Change, LastChange
-from specdeck.engine.errors import Conflict, SpecdeckError, UsageError
+from specdeck.engine.errors import Conflict, UsageError
 from specdeck.engine.launch.progress import Progress
-from specdeck.engine.store.audit import Action
 
 if TYPE_CHECKING:
     from tests.console.conftest import Kit, MakeConsole
@@ -55,8 +55,8 @@ async def settled(pilot: Pilot[str]) -> None:
 async def test_a_key_is_requested_applied_and_recorded(
     kit: type[Kit], console: MakeConsole
 ) -> None:
-    engine, actions = kit.engine(kit.run(5)), list[Action]()
-    app = console(engine, on_change=actions.append)
+    engine, audit = kit.engine(kit.run(5)), MemoryAudit()
+    app = console(engine, audit=audit)
     async with app.run_test(size=(120, 40)) as pilot:
         await settled(pilot)
         await pilot.press("minus")
@@ -65,9 +65,10 @@ async def test_a_key_is_requested_applied_and_recorded(
     assert [change.k for change in engine.asked] == [4]
     assert engine.asked[0].expect_version == 1
     assert (engine.asked[0].who, engine.asked[0].reason) == ("ann", "key")
-    assert actions[0].before == {"k": 5}
-    assert actions[0].after == {"k": 4}
-    assert actions[0].undo == "specdeck set http://127.0.0.1:8000 k=5"
+    (action,) = audit.actions
+    assert action.before == {"k": 5}
+    assert action.after == {"k": 4}
+    assert action.undo == "specdeck set http://127.0.0.1:8000 k=5"
 
 
 async def test_fast_presses_add_up_and_only_the_last_one_is_asked_again(
@@ -362,10 +363,7 @@ async def test_a_conflict_says_who_was_first(kit: type[Kit], console: MakeConsol
 async def test_a_change_that_cannot_be_recorded_is_said(
     kit: type[Kit], console: MakeConsole
 ) -> None:
-    def full(action: Action) -> None:
-        raise SpecdeckError("the disk is full")
-
-    app = console(kit.engine(kit.run(3)), on_change=full)
+    app = console(kit.engine(kit.run(3)), audit=MemoryAudit(full=True))
     async with app.run_test() as pilot:
         await settled(pilot)
         await pilot.press("minus")

@@ -8,6 +8,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.memory_audit import MemoryAudit
+from tests.support.tuned_engine import (
+    ABLE,
+    RATES,
+    TRIAL,
+    WHY,
+    WON,
+    TunedClient,
+    TunedEngine,
+    tuning,
+)
 from textual.widgets import Input, OptionList
 
 from specdeck.console.screens.live import LiveScreen
@@ -17,24 +28,13 @@ from specdeck.console.screens.tuning import TuningScreen
 from specdeck.console.view.parameters import parsed
 from specdeck.console.widgets.charts import CurveBars
 from specdeck.console.widgets.text import Feed
-from specdeck.engine.control.protocol import Applied, Capability, Change, EngineState, Lease
+from specdeck.engine.control.protocol import Change, EngineState
 from specdeck.engine.control.tuning import (
-    BreakerTuning,
-    Comparison,
-    CurvePoint,
-    Exact,
-    Interval,
     KChange,
-    Ledger,
-    Outlook,
     Parameter,
-    Saved,
-    TrialTuning,
     Tuning,
 )
-from specdeck.engine.errors import Conflict, SpecdeckError, Unsupported, UsageError
-from specdeck.engine.policy.step import Step
-from specdeck.engine.store.audit import Action
+from specdeck.engine.errors import Conflict, UsageError
 
 if TYPE_CHECKING:
     from tests.console.conftest import Kit, MakeConsole
@@ -42,105 +42,7 @@ if TYPE_CHECKING:
     from textual.pilot import Pilot
 
 Compare = Callable[..., bool]
-RATES = (412.0, 560.0, 702.0, 846.0, 820.0, 760.0)
-WHY = (
-    "k 5 → 3: positions 4 and 5 accepted 9 % in the last 2,000 drafts, a step costs 1.8 ms more; "
-    "expected +7 %"
-)
-
-
-def tuning(start: float) -> Tuning:
-    """Everything that a tuning can say."""
-    return Tuning(
-        instance="a", version=1, t=start + 45, policy="goodput", reason=WHY,
-        k=((1, 2, 5), (3, 32, 3)),
-        parameters=(
-            Parameter("goodput.margin", 0.03, 0.015, "number", 0.0, 0.5,
-                      doc="The least expected gain for which k moves, as a share."),
-            Parameter("goodput.max_draft_length", None, None, "whole", 1.0, None, optional=True,
-                      doc="The largest k; none is k_max."),
-            Parameter("breaker.windows", 3, 3, "whole", 1.0, 1000.0,
-                      doc="Poor windows in a row that open it."),
-        ),
-        breaker=BreakerTuning(
-            "open", True, "loses 8 % against target-only in 3 windows", "loss",
-            "1.0 s: accepted 12 %, 8.1 % slower than target-only", 1.0, 0.12, -0.081,
-            since_s=12.0, next_probe_s=3.4, cooldown_s=4.0, opened=2,
-        ),
-        ledger=Ledger(Saved(312.0, 1200.0), Saved(4200.0, 16000.0)),
-        exact=Exact(("nexus-8b-toolcall-exact",), 120, 8100, 2),
-        curve=tuple(
-            CurvePoint(3, 4, 3.9, k, 400, 0.01, rate, 4000 / rate, rate - 25, rate + 25, 2.0)
-            for k, rate in enumerate(RATES) if k != 1
-        ),
-        outlook=tuple(
-            Outlook(k, 1.0 + 0.7 * k - 0.06 * k * k, rate * 0.98, k != 1, k == 5)
-            for k, rate in enumerate(RATES)
-        ),
-        acceptance=(0.81, 0.62, 0.43, 0.21, 0.09),
-        changes=(
-            KChange(start + 12, 5, 3, WHY, "policy", "policy"),
-            KChange(start + 30, 3, 0, "loses 8 % against target-only", "breaker", "breaker"),
-        ),
-    )  # fmt: skip
-
-
-TRIAL = TrialTuning("changed", "ann", {"k": 5}, {"k": 3}, 60.0, 0.0, 41.0, 12.0, number=1)
-HELD = Lease(10.0, 5, "speculate")
-ABLE = tuple(
-    Capability(name, True)
-    for name in ("live_k", "target_only", "policy.fixed", "policy.goodput", "breaker", "trial")
-)
-WON = Comparison("better", Interval(0.07, 0.02, 0.12), Interval(-0.06, -0.1, -0.02))
-
-
-class AskedEngine:
-    """The client of an engine: its tuning is what the test says, a change is the engine's."""
-
-    def __init__(self, tuning: Tuning | None) -> None:
-        self.told = tuning
-        self.refuse: SpecdeckError | None = None
-        self.changed: list[Change] = []
-        self.states: list[EngineState] = []
-        self.made = 0
-        self.held = asyncio.Event()
-        self.held.set()
-
-    async def tuning(self) -> Tuning:
-        if self.told is None:
-            raise Unsupported("the engine runs without the specdeck plugin", remedy="start it")
-        return self.told
-
-    async def state(self) -> EngineState:
-        return self.states[-1]
-
-    async def facts(self) -> dict[str, object]:
-        return {"facts": {"config": {"scheduler": {"max_num_seqs": 32}}}}
-
-    async def steps(self, since: int) -> tuple[Step, ...]:
-        await self.held.wait()
-        self.made = max(since, self.made) + 40
-        k = self.states[-1].k
-        drafts, rate = (4 if k else 0), RATES[k] + self.made % 7
-        return tuple(
-            Step(n, 0.0, 4, 4, k, drafts, drafts * k, 2 * drafts, 40 / rate, 40)
-            for n in range(self.made - 39, self.made + 1)
-        )
-
-    async def put(self, change: Change) -> Applied:
-        self.changed.append(change)
-        state = self.states[-1]
-        if self.refuse is not None:
-            raise self.refuse
-        if change.k is not None:
-            self.states.append(replace(state, k=change.k, k_set=change.k, lease=HELD,
-                                       version=state.version + 1))  # fmt: skip
-        if change.cancel:
-            self.states.append(replace(self.states[0], version=state.version + 1))
-        return Applied({}, {}, self.states[-1].version, self.made)
-
-
-MakeTuned = Callable[..., tuple["App[str]", AskedEngine, list[Change]]]
+MakeTuned = Callable[..., tuple["App[str]", TunedClient, list[Change]]]
 
 
 @pytest.fixture
@@ -149,25 +51,12 @@ def tuned(kit: type[Kit], console: MakeConsole) -> MakeTuned:
 
     def make(
         found: Tuning | None = None, state: EngineState | None = None, **settings: object
-    ) -> tuple[App[str], AskedEngine, list[Change]]:
+    ) -> tuple[App[str], TunedClient, list[Change]]:
         state = replace(state or kit.state, capabilities=ABLE)
-        engine = kit.engine(kit.run(40, state), armed=bool(settings.pop("armed", 1)))
-        asked = AskedEngine(found or tuning(kit.start))
-        asked.states = [state]
-        engine.client = asked  # type: ignore[attr-defined]  # what an attached engine has beside
-        turn = engine.change
-
-        async def change(wanted: Change) -> Applied:
-            own = wanted.k or wanted.mode or wanted.policy
-            if own or engine.refuse_with is not None:
-                return await turn(wanted)
-            engine.asked.append(wanted)
-            knobs = wanted.asked()
-            before = {"breaker": "closed", "goodput.margin": 0.03}
-            return Applied({name: before[name] for name in knobs}, knobs, 1, 7)
-
-        engine.change = change  # type: ignore[assignment,method-assign]  # breaker and parameters as well
-        return console(engine, **settings), asked, engine.asked
+        client = TunedClient(found or tuning())
+        client.states = [state]
+        engine = TunedEngine(kit.run(40, state), client, armed=bool(settings.pop("armed", 1)))
+        return console(engine, **settings), client, engine.asked
 
     return make
 
@@ -202,7 +91,7 @@ def test_the_tuning_screen(
     size: tuple[int, int], kit: type[Kit], tuned: MakeTuned, snap_compare: Compare
 ) -> None:
     state = replace(kit.state, policy="goodput", breaker="open", k=0)
-    app, _, _ = tuned(replace(tuning(kit.start), trial=TRIAL), state)
+    app, _, _ = tuned(replace(tuning(), trial=TRIAL), state)
     assert snap_compare(app, terminal_size=size, run_before=opened)
 
 
@@ -248,7 +137,7 @@ async def test_the_smallest_terminal_shows_the_k_in_force_and_both_fields_of_a_t
 
 async def test_the_live_screen_counts_a_trial_down(kit: type[Kit], tuned: MakeTuned) -> None:
     state = replace(kit.state, trial="changed")
-    app, _, _ = tuned(replace(tuning(kit.start), trial=TRIAL), state)
+    app, _, _ = tuned(replace(tuning(), trial=TRIAL), state)
     async with app.run_test(size=(120, 40)) as pilot:
         await opened(pilot)
         right = live(app).control.right
@@ -292,7 +181,7 @@ async def test_an_event_with_the_word_key_in_it_is_told_beside_the_changes_by_ke
     kit: type[Kit], tuned: MakeTuned
 ) -> None:
     bobs = KChange(kit.start + 50, 5, 3, "key", "bob")
-    app, _, _ = tuned(replace(tuning(kit.start), changes=(bobs,)))
+    app, _, _ = tuned(replace(tuning(), changes=(bobs,)))
     async with app.run_test(size=(120, 40)) as pilot:
         await opened(pilot)
         live(app).controller.tell("bob changed k 5 → 3 (key)")
@@ -327,14 +216,14 @@ def aged(found: Tuning) -> Tuning:
 def test_the_tuning_screen_with_old_measurements(
     size: tuple[int, int], kit: type[Kit], tuned: MakeTuned, snap_compare: Compare
 ) -> None:
-    app, _, _ = tuned(aged(tuning(kit.start)))
+    app, _, _ = tuned(aged(tuning()))
     assert snap_compare(app, terminal_size=size, run_before=opened)
 
 
 async def test_old_measurements_are_dimmed_and_lead_no_scale(
     kit: type[Kit], tuned: MakeTuned
 ) -> None:
-    app, _, _ = tuned(aged(tuning(kit.start)))
+    app, _, _ = tuned(aged(tuning()))
     async with app.run_test(size=(120, 40)) as pilot:
         await opened(pilot)
         curve = app.screen.query_one(CurveBars).curve
@@ -351,7 +240,7 @@ async def test_old_measurements_are_dimmed_and_lead_no_scale(
 async def test_an_old_measurement_without_a_forecast_leads_no_scale_either(
     kit: type[Kit], tuned: MakeTuned
 ) -> None:
-    app, _, _ = tuned(replace(aged(tuning(kit.start)), outlook=()))
+    app, _, _ = tuned(replace(aged(tuning()), outlook=()))
     async with app.run_test(size=(120, 40)) as pilot:
         await opened(pilot)
         curve = app.screen.query_one(CurveBars).curve
@@ -389,8 +278,8 @@ async def test_nothing_is_asked_while_the_screen_is_closed(tuned: MakeTuned) -> 
 
 
 async def test_b_opens_the_breaker_by_hand_and_resets_it(kit: type[Kit], tuned: MakeTuned) -> None:
-    actions: list[Action] = []
-    app, _, changes = tuned(on_change=actions.append)
+    audit = MemoryAudit()
+    app, _, changes = tuned(audit=audit)
     async with app.run_test(size=(80, 24)) as pilot:
         await rest(pilot)
         await pilot.press("b")
@@ -401,7 +290,7 @@ async def test_b_opens_the_breaker_by_hand_and_resets_it(kit: type[Kit], tuned: 
         await pilot.press("b")
         await rest(pilot)
     assert [change.breaker for change in changes] == ["open", "closed"]
-    assert actions[0].after == {"breaker": "open"}
+    assert audit.actions[0].after == {"breaker": "open"}
 
 
 async def test_read_only_says_how_to_arm(tuned: MakeTuned) -> None:
@@ -415,16 +304,12 @@ async def test_read_only_says_how_to_arm(tuned: MakeTuned) -> None:
     assert changes == []
 
 
-async def test_a_trial_is_judged_renewed_and_told(kit: type[Kit], tuned: MakeTuned) -> None:
+async def test_a_trial_is_asked_for_with_what_the_dialog_says(
+    kit: type[Kit], tuned: MakeTuned
+) -> None:
     app, asked, changes = tuned()
-    slept: asyncio.Queue[None] = asyncio.Queue()
-
-    async def sleep(seconds: float) -> None:
-        await slept.get()
-
     async with app.run_test(size=(80, 24)) as pilot:
         await rest(pilot)
-        live(app).controller.sleep = sleep
         await pilot.press("T")
         await rest(pilot)
         assert isinstance(app.screen, TrialDialog)
@@ -433,65 +318,12 @@ async def test_a_trial_is_judged_renewed_and_told(kit: type[Kit], tuned: MakeTun
         await rest(pilot)
         assert isinstance(app.screen, TrialDialog)  # k_max is 5
         app.screen.query_one("#what", Input).value = "3"
-        asked.told = replace(tuning(kit.start), trial=TRIAL)
+        asked.told = replace(tuning(), trial=replace(TRIAL, state="kept", comparison=WON))
         await pilot.press("enter")
         await rest(pilot)
-        slept.put_nowait(None)
-        await rest(pilot)
-        asked.told = replace(tuning(kit.start), trial=replace(TRIAL, state="kept", comparison=WON))
-        slept.put_nowait(None)
-        await rest(pilot)
-        assert said(app)[-1].startswith("trial k 5 → 3 kept: better: tokens/s +7.0 %")
-    first, *renewals = changes
-    assert (first.k, first.judge, first.trial_s, first.lease_s) == (3, True, 60.0, 10.0)
-    assert [change.renew for change in renewals] == [True, True]
-
-
-async def test_a_trial_that_is_over_is_no_longer_renewed(kit: type[Kit], tuned: MakeTuned) -> None:
-    over = replace(TRIAL, state="reverted", reason="ann changed k")
-    app, _, changes = tuned(replace(tuning(kit.start), trial=over))
-    async with app.run_test(size=(80, 24)) as pilot:
-        await rest(pilot)
-        await pilot.press("T")
-        await rest(pilot)
-        await pilot.press("enter")
-        await rest(pilot)
-        assert live(app).controller.trials == set()
-    assert [change.judge for change in changes] == [True]
-
-
-@pytest.mark.parametrize("number", [1, None])
-async def test_a_trial_that_was_replaced_is_no_longer_renewed(
-    kit: type[Kit], tuned: MakeTuned, number: int | None
-) -> None:
-    app, asked, changes = tuned(replace(tuning(kit.start), trial=TRIAL))
-    slept: asyncio.Queue[None] = asyncio.Queue()
-
-    async def sleep(seconds: float) -> None:
-        await slept.get()
-
-    async with app.run_test(size=(80, 24)) as pilot:
-        await rest(pilot)
-        engine = live(app).controller.engines[0]
-        turn = engine.change
-
-        async def numbered(change: Change) -> Applied:
-            return replace(await turn(change), trial=number if change.judge else None)
-
-        engine.change = numbered  # type: ignore[method-assign]  # names a trial as the plugin does
-        live(app).controller.sleep = sleep
-        await pilot.press("T")
-        await rest(pilot)
-        await pilot.press("enter")
-        await rest(pilot)
-        assert live(app).controller.trials == {(0, number)}
-        asked.told = replace(tuning(kit.start), trial=replace(TRIAL, who="bob", number=2))
-        slept.put_nowait(None)
-        slept.put_nowait(None)
-        await rest(pilot)
-        assert live(app).controller.trials == set()
-    renewals = [change for change in changes if change.renew]
-    assert [change.trial for change in renewals] == [number]
+        assert isinstance(app.screen, LiveScreen)
+    (change,) = changes
+    assert (change.k, change.judge, change.trial_s, change.lease_s) == (3, True, 60.0, 10.0)
 
 
 async def test_z_takes_a_trial_back(kit: type[Kit], tuned: MakeTuned) -> None:
@@ -546,8 +378,8 @@ async def test_what_the_engine_refuses_is_shown_where_it_was_asked_for(tuned: Ma
 
 
 async def test_w_sweeps_shows_the_curve_and_gives_k_back(kit: type[Kit], tuned: MakeTuned) -> None:
-    actions: list[Action] = []
-    app, asked, _ = tuned(on_change=actions.append)
+    audit = MemoryAudit()
+    app, asked, _ = tuned(audit=audit)
     now = 0.0
 
     async def sleep(seconds: float) -> None:
@@ -569,7 +401,7 @@ async def test_w_sweeps_shows_the_curve_and_gives_k_back(kit: type[Kit], tuned: 
         assert not any(row.expected for row in curve.rows)
     assert asked.changed[-1].cancel
     assert {change.k for change in asked.changed} == {0, 1, 2, 3, 4, 5, None}
-    assert actions[-1].after["k"] == kit.state.k_set
+    assert audit.actions[-1].after["k"] == kit.state.k_set
 
 
 async def test_w_again_stops_the_sweep(tuned: MakeTuned) -> None:

@@ -6,27 +6,31 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import Any
 
 import pytest
+from tests.support.listed_engine import ListedEngine
+from tests.support.memory_audit import MemoryAudit
+from tests.support.readings import START, STATE, reading, readings
+from tests.support.tuned_engine import ABLE, TRIAL, WON, TunedClient, TunedEngine, tuning
 
 from specdeck.console.state.controller import Controller
 from specdeck.console.state.pending import Want
-
-if TYPE_CHECKING:
-    from tests.console.conftest import Kit
-    from tests.support.listed_engine import ListedEngine
+from specdeck.engine.control.protocol import Applied, Change, EngineState
+from specdeck.engine.control.tuning import TrialTuning
+from specdeck.engine.metrics.reading import Reading
 
 
 @dataclass
 class Tasks:
     """Starts work as a console does, and ends it with the test."""
 
-    begun: list[asyncio.Task[None]] = field(default_factory=list)
+    begun: list[tuple[str, asyncio.Task[None]]] = field(default_factory=list)
 
     def __call__(self, work: Coroutine[Any, Any, None], group: str) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
-        self.begun.append(task)
+        self.begun.append((group, task))
         return task
 
     async def rest(self) -> None:
@@ -34,10 +38,14 @@ class Tasks:
         for _ in range(20):
             await asyncio.sleep(0)
 
+    async def end_of(self, kind: str) -> None:
+        """Let the work of one group come to its end."""
+        await asyncio.gather(*(task for group, task in self.begun if group == kind))
+
     async def end(self) -> None:
-        for task in self.begun:
+        for _, task in self.begun:
             task.cancel()
-        await asyncio.gather(*self.begun, return_exceptions=True)
+        await asyncio.gather(*(task for _, task in self.begun), return_exceptions=True)
 
 
 Steered = Callable[..., Controller]
@@ -51,12 +59,12 @@ async def tasks() -> AsyncIterator[Tasks]:
 
 
 @pytest.fixture
-def steered(kit: type[Kit], tasks: Tasks) -> Steered:
+def steered(tasks: Tasks) -> Steered:
     """A controller whose clock stands still, already following."""
 
     def make(*engines: ListedEngine, **settings: Any) -> Controller:
         controller = Controller(
-            engines, spawn=tasks, who="ann", clock=lambda: kit.start + 60, **settings
+            engines, spawn=tasks, who="ann", clock=lambda: START + 60, **settings
         )
         controller.start()
         return controller
@@ -68,11 +76,9 @@ def said(controller: Controller) -> list[str]:
     return [event.text for event in controller.track.events]
 
 
-async def test_listeners_are_told_once_a_reading(
-    kit: type[Kit], tasks: Tasks, steered: Steered
-) -> None:
-    theirs = replace(kit.state, k=3, k_set=3, version=2, breaker="open", alarm="too good")
-    engine, told = kit.engine([]), 0
+async def test_listeners_are_told_once_a_reading(tasks: Tasks, steered: Steered) -> None:
+    theirs = replace(STATE, k=3, k_set=3, version=2, breaker="open", alarm="too good")
+    engine, told = ListedEngine([]), 0
     controller = steered(engine)
 
     def count() -> None:
@@ -80,21 +86,19 @@ async def test_listeners_are_told_once_a_reading(
         told += 1
 
     leave = controller.subscribe(count)
-    for n, state in enumerate((kit.state, kit.state, theirs)):
-        engine.more.put_nowait(kit.reading(n, state))
+    for n, state in enumerate((STATE, STATE, theirs)):
+        engine.more.put_nowait(reading(n, state))
         await tasks.rest()
         assert told == n + 1
     assert len(said(controller)) == 2  # breaker and alarm
     leave()
-    engine.more.put_nowait(kit.reading(3))
+    engine.more.put_nowait(reading(3))
     await tasks.rest()
     assert told == 3
 
 
-async def test_one_request_at_a_time_and_the_last_wish_wins(
-    kit: type[Kit], tasks: Tasks, steered: Steered
-) -> None:
-    engine = kit.engine(kit.run(3))
+async def test_one_request_at_a_time_and_the_last_wish_wins(tasks: Tasks, steered: Steered) -> None:
+    engine = ListedEngine(readings(3))
     engine.answer.clear()
     controller = steered(engine)
     await tasks.rest()
@@ -110,9 +114,9 @@ async def test_one_request_at_a_time_and_the_last_wish_wins(
 
 
 async def test_an_engine_that_is_asked_does_not_keep_another_from_being_asked(
-    kit: type[Kit], tasks: Tasks, steered: Steered
+    tasks: Tasks, steered: Steered
 ) -> None:
-    first, second = kit.engine(kit.run(3)), kit.engine(kit.run(3), name="b", url="http://b")
+    first, second = ListedEngine(readings(3)), ListedEngine(readings(3), name="b", url="http://b")
     first.answer.clear()
     controller = steered(first, second)
     await tasks.rest()
@@ -127,26 +131,159 @@ async def test_an_engine_that_is_asked_does_not_keep_another_from_being_asked(
     assert controller.selected == 0
 
 
+def working(n: int, state: EngineState, drafted: float, step: int) -> Reading:
+    """The `n`-th reading of an engine that has drafted so much in 100 drafts a reading."""
+    found = reading(n, replace(state, step=step))
+    assert found.sample is not None
+    sample = replace(found.sample, drafts=100.0 * n, drafted=drafted, generated=300.0 * n)
+    return replace(found, sample=sample)
+
+
+async def test_the_audit_log_has_what_was_observed_of_a_key(tasks: Tasks, steered: Steered) -> None:
+    engine, audit, now = ListedEngine([working(0, STATE, 0.0, 5)]), MemoryAudit(), 0.5
+    controller = steered(engine, audit=audit, steady=lambda: now)
+    await tasks.rest()
+    controller.wish(Want(k=3))
+    await tasks.rest()
+    (action,) = audit.actions
+    assert (action.before, action.after, action.observed) == ({"k": 5}, {"k": 3}, None)
+    # The change is applied in step 7: only what is drafted well after it is a proof.
+    for n, drafted in enumerate((500.0, 1000.0, 1300.0, 1600.0), 1):
+        engine.more.put_nowait(working(n, engine.state, drafted, 5 + 4 * n))
+    await tasks.rest()
+    assert [action.observed for action in audit.actions] == [3.0]
+    assert len(said(controller)) == 1  # the proof is on the screen, and no event
+
+
+async def test_the_next_change_does_not_wait_for_the_proof_of_the_one_before(
+    tasks: Tasks, steered: Steered
+) -> None:
+    engine, audit = ListedEngine(readings(3)), MemoryAudit()
+    controller = steered(engine, audit=audit)
+    await tasks.rest()
+    for k in (4, 3):
+        controller.wish(Want(k=k))
+        await tasks.rest()
+    assert [action.after for action in audit.actions] == [{"k": 4}, {"k": 3}]
+
+
+@dataclass
+class Time:
+    """A clock that runs while somebody sleeps, which is as often as the test lets them."""
+
+    now: float = 0.0
+    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        await self.turns.acquire()
+        self.now += seconds
+
+
+async def on_trial(
+    tasks: Tasks, steered: Steered, trial: TrialTuning, number: int | None = 1
+) -> tuple[Controller, TunedEngine, Time, MemoryAudit]:
+    """A trial of k=3 that has begun."""
+    client, time, audit = TunedClient(replace(tuning(), trial=trial)), Time(), MemoryAudit()
+    engine = TunedEngine(readings(3, replace(STATE, capabilities=ABLE)), client)
+    engine.trial = number
+    controller = steered(engine, audit=audit, steady=time, sleep=time.sleep)
+    await tasks.rest()
+    controller.wish(Want(k=3, trial_s=60.0, reason="trial"))
+    await tasks.rest()
+    return controller, engine, time, audit
+
+
+async def test_a_trial_is_renewed_well_within_its_lease_and_its_end_is_told(
+    tasks: Tasks, steered: Steered
+) -> None:
+    controller, engine, time, audit = await on_trial(tasks, steered, TRIAL)
+    begun = [time.now]
+    for _ in range(9):
+        time.turns.release()
+        asked = len(engine.asked)
+        await tasks.rest()
+        begun += [time.now] * (len(engine.asked) - asked)
+    assert engine.asked[0].lease_s == 10.0
+    assert {(each.renew, each.lease_s, each.trial) for each in engine.asked[1:]} == {
+        (True, 10.0, 1)
+    }
+    assert max(later - sooner for sooner, later in pairwise(begun)) <= 5.0
+    engine.client.told = replace(tuning(), trial=replace(TRIAL, state="kept", comparison=WON))
+    time.turns.release()
+    await tasks.rest()
+    assert said(controller)[-1].startswith("trial k 5 → 3 kept: better: tokens/s +7.0 %")
+    assert [action.reason for action in audit.actions] == ["on trial: trial", "trial kept: None"]
+
+
+async def test_a_trial_that_is_over_is_no_longer_renewed(tasks: Tasks, steered: Steered) -> None:
+    over = replace(TRIAL, state="reverted", reason="ann changed k")
+    _, engine, time, _ = await on_trial(tasks, steered, over)
+    time.turns.release()
+    await tasks.rest()
+    assert [change.judge for change in engine.asked] == [True]
+
+
+@pytest.mark.parametrize("number", [1, None])
+async def test_a_trial_that_was_replaced_is_no_longer_renewed(
+    tasks: Tasks, steered: Steered, number: int | None
+) -> None:
+    controller, engine, time, _ = await on_trial(tasks, steered, TRIAL, number)
+    engine.client.told = replace(tuning(), trial=replace(TRIAL, who="bob", number=2))
+    for _ in range(4):
+        time.turns.release()
+        await tasks.rest()
+    assert sum(change.renew for change in engine.asked) <= 1
+    assert said(controller)[-1].startswith("another trial took its place")
+
+
+async def test_a_sweep_is_in_the_audit_log_before_its_first_change(
+    tasks: Tasks, steered: Steered
+) -> None:
+    audit, now, entries = MemoryAudit(), 0.0, list[int]()
+
+    class Client(TunedClient):
+        async def put(self, change: Change) -> Applied:
+            entries.append(len(audit.actions))
+            return await super().put(change)
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        await asyncio.sleep(0)
+
+    client = Client(tuning())
+    client.states = [replace(STATE, capabilities=ABLE)]
+    engine = TunedEngine(readings(3, client.states[0]), client)
+    controller = steered(engine, audit=audit, steady=lambda: now, sleep=sleep)
+    await tasks.rest()
+    assert controller.toggle_sweep()
+    await tasks.end_of("sweep")
+    assert entries[0] == 1
+    first, last = audit.actions
+    assert (first.before["k"], first.after, first.reason) == (5, {"k": "0,1,2,3,4,5"}, "sweep")
+    assert (last.after["k"], last.reason) == (5, "end of sweep: best k=3")
+
+
 @asynccontextmanager
 async def sweeping(
-    kit: type[Kit], tasks: Tasks, steered: Steered
+    tasks: Tasks, steered: Steered
 ) -> AsyncIterator[tuple[Controller, asyncio.Event]]:
-    """A sweep that waits for traffic; the event lets a cancelled one come to its end."""
+    """A sweep under way; the event lets a cancelled one come to its end."""
     ended = asyncio.Event()
 
-    @dataclass
-    class Client:
-        """Answers nothing, and takes its time to give up."""
+    class Client(TunedClient):
+        """Takes its time to give up."""
 
-        async def state(self) -> object:
+        async def state(self) -> EngineState:
             try:
-                await asyncio.Event().wait()
+                return await asyncio.Future()
             finally:
                 await ended.wait()
-            return None
 
-    engine = kit.engine(kit.run(3))
-    engine.client = Client()  # type: ignore[attr-defined]  # what an attached engine has beside
+    engine = TunedEngine(readings(3, replace(STATE, capabilities=ABLE)), Client(tuning()))
     controller = steered(engine)
     await tasks.rest()
     assert controller.toggle_sweep()
@@ -155,10 +292,8 @@ async def sweeping(
     yield controller, ended
 
 
-async def test_a_third_press_does_not_end_what_gives_k_back(
-    kit: type[Kit], tasks: Tasks, steered: Steered
-) -> None:
-    async with sweeping(kit, tasks, steered) as (controller, ended):
+async def test_a_third_press_does_not_end_what_gives_k_back(tasks: Tasks, steered: Steered) -> None:
+    async with sweeping(tasks, steered) as (controller, ended):
         for _ in range(2):
             controller.toggle_sweep()
             await tasks.rest()
@@ -170,10 +305,9 @@ async def test_a_third_press_does_not_end_what_gives_k_back(
 
 
 async def test_a_sweep_that_is_stopped_before_it_began_asks_nothing(
-    kit: type[Kit], tasks: Tasks, steered: Steered
+    tasks: Tasks, steered: Steered
 ) -> None:
-    engine = kit.engine(kit.run(3))
-    engine.client = object()  # type: ignore[attr-defined]  # nothing is asked of it
+    engine = TunedEngine(readings(3, replace(STATE, capabilities=ABLE)), TunedClient(tuning()))
     controller = steered(engine)
     await tasks.rest()
     controller.toggle_sweep()
