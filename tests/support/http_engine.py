@@ -113,5 +113,6 @@ class _Handler(BaseHTTPRequestHandler):
             if name != "transfer-encoding":  # the end of the connection ends a stream
                 self.send_header(name, value)
         self.end_headers()
-        for chunk in reply.iter_raw():
+        # What was given whole was read when it was made.
+        for chunk in (reply.content,) if reply.is_closed else reply.iter_raw():
             self.wfile.write(chunk)

@@ -1,0 +1,156 @@
+"""What is told beside readings: alerts of checks, and what the webhook gets, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.support.fingerprints import Fingerprints, NamedEngine
+
+from specdeck.engine.client.webhook import Webhook
+from specdeck.engine.fingerprint.pins import PinFile, write_pin
+from specdeck.engine.metrics.window import Window
+from specdeck.engine.operations.alerts import Alert, CheckOutcome, Limits
+from specdeck.engine.operations.drift import Drifted, DriftWatcher, Named
+from specdeck.engine.operations.watch import (
+    CHECKS_APART_S,
+    EngineWatch,
+    NotPosted,
+    WatchEvent,
+    latest_check,
+)
+from specdeck.engine.store.checks import Checks
+from specdeck.engine.store.database import Store
+
+fingerprint = Fingerprints().seen
+URL = fingerprint().url
+
+
+@pytest.fixture
+def engine() -> NamedEngine:
+    return NamedEngine(fingerprint())
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "store.sqlite"
+
+
+def check(store: Path, t: float, mismatches: int, *, of: int = 200) -> None:
+    """A check that ended at `t`."""
+    with Store(store) as opened:
+        checks = Checks(opened)
+        run = checks.begin(f"key-{t}", t - 1, URL, {})
+        checks.finish(run.id, t, {"mismatches": mismatches, "prompts": of})
+
+
+def watching(
+    engine: NamedEngine,
+    tmp_path: Path,
+    limits: Limits,
+    *,
+    webhook: Webhook | None = None,
+    latest: Callable[[], CheckOutcome | None] = lambda: None,
+) -> EngineWatch:
+    drift = DriftWatcher(engine.fetch, PinFile(lambda: tmp_path / "demo.json"))
+    return EngineWatch(URL, drift, limits, webhook=webhook, latest_check=latest)
+
+
+async def take(watch: EngineWatch, engine: NamedEngine, t: float, **more: Any) -> list[WatchEvent]:
+    reading = engine.reading(t, **more)
+    if not watch.take(reading):
+        return []
+    return [event async for event in watch.events(reading) if not isinstance(event, Named)]
+
+
+async def test_a_check_that_ends_while_somebody_watches_raises_and_clears_an_alert(
+    engine: NamedEngine, tmp_path: Path, store: Path
+) -> None:
+    limits = Limits(mismatch_max=0.015)
+    watch = watching(engine, tmp_path, limits, latest=lambda: latest_check(store, URL))
+    check(store, 5.0, 20)  # of before: whoever made it was told
+    assert await take(watch, engine, 10.0) == []
+    assert await take(watch, engine, 10.0 + 2 * CHECKS_APART_S) == []
+    check(store, 35.0, 12)
+    assert await take(watch, engine, 31.0) == []  # not looked at so soon
+    (raised,) = await take(watch, engine, 50.0)
+    assert raised == Alert("mismatch_max", 35.0, URL, True, 0.06, 0.015, 200)
+    assert await take(watch, engine, 70.0) == []
+    check(store, 80.0, 11)
+    assert await take(watch, engine, 90.0) == []
+    check(store, 95.0, 0)
+    (cleared,) = await take(watch, engine, 110.0)
+    assert isinstance(cleared, Alert)
+    assert not cleared.is_raised
+
+
+async def test_without_a_limit_no_check_is_looked_at(engine: NamedEngine, tmp_path: Path) -> None:
+    looks = list[int]()
+
+    def latest() -> None:
+        looks.append(1)
+
+    watch = watching(engine, tmp_path, Limits(acceptance_floor=0.5), latest=latest)
+    for t in (0.0, 100.0):
+        await take(watch, engine, t)
+    assert looks == []
+
+
+def test_a_store_that_cannot_be_read_has_no_check(tmp_path: Path, store: Path) -> None:
+    assert latest_check(store, URL) is None
+    store.write_text("no database")
+    assert latest_check(store, URL) is None
+    assert latest_check(tmp_path / "missing" / "store.sqlite", URL) is None
+
+
+def low(t: float) -> dict[str, Any]:
+    return {"window": Window(1.0, drafts=500.0, drafted=2000.0, accepted=100.0)}
+
+
+async def test_the_webhook_gets_drifts_and_alerts_each_of_its_kind(
+    engine: NamedEngine, tmp_path: Path
+) -> None:
+    posted: list[dict[str, Any]] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        posted.append(json.loads(request.content))
+        return httpx.Response(204 if len(posted) < 3 else 404)
+
+    webhook = Webhook("https://hooks.example/x", transport=httpx.MockTransport(answer))
+    watch = watching(engine, tmp_path, Limits(acceptance_floor=0.5), webhook=webhook)
+    write_pin(engine.found, tmp_path / "demo.json")
+    assert await take(watch, engine, 0.0) == []
+    engine.found = fingerprint(live__k=5)
+    alert, drifted = await take(watch, engine, 10.0, **low(10.0))
+    assert isinstance(alert, Alert)
+    assert isinstance(drifted, Drifted)
+    assert [(one["kind"], one["event"]) for one in posted] == [
+        ("alert", "alert.raised"), ("drift", "fingerprint.drift"),
+    ]  # fmt: skip
+    engine.found = fingerprint()
+    _, failure = await take(watch, engine, 20.0)
+    assert failure == NotPosted("the webhook of this drift answered 404")
+
+
+async def test_an_alert_does_not_wait_for_a_fetch_that_is_under_way(
+    engine: NamedEngine, tmp_path: Path
+) -> None:
+    answered = asyncio.Event()
+
+    async def fetch(pinned: Any) -> Any:
+        await answered.wait()
+        return engine.found
+
+    drift = DriftWatcher(fetch, PinFile(lambda: tmp_path / "demo.json"))
+    watch = EngineWatch(URL, drift, Limits(acceptance_floor=0.5))
+    first = asyncio.create_task(take(watch, engine, 0.0))
+    await asyncio.sleep(0)
+    (alert,) = await take(watch, engine, 1.0, **low(1.0))
+    assert isinstance(alert, Alert)
+    answered.set()
+    assert await first == []
