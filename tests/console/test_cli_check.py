@@ -176,7 +176,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def load_prompts(tmp_path: Path) -> Path:
+def prompts(tmp_path: Path) -> Path:
     path = tmp_path / "prompts.txt"
     path.write_text("".join(f"prompt {n}\n" for n in range(1, 201)))
     return path
