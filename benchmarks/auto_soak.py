@@ -24,8 +24,8 @@ import httpx
 from benchmarks.engines import Flown, engine, table
 
 from specdeck.engine.client.engine_client import EngineClient
-from specdeck.engine.control.protocol import Change
 from specdeck.engine.errors import Conflict
+from specdeck.engine.protocol.messages import Change
 
 PROMPTS = 16
 TOKENS = 128

@@ -24,11 +24,11 @@ import psutil
 from benchmarks.engines import table
 
 from specdeck.engine.client.engine_client import open_client
-from specdeck.engine.control.protocol import PREFIX, Capability, EngineState
 from specdeck.engine.divergence.lab import Engine, Lab, Plan, run
 from specdeck.engine.divergence.prompts import load_prompts
 from specdeck.engine.divergence.requests import Settings
 from specdeck.engine.divergence.runner import Found, Progress
+from specdeck.engine.protocol.messages import PREFIX, Capability, EngineState
 from specdeck.engine.store.checks import Checks
 from specdeck.engine.store.database import Store
 

@@ -27,10 +27,10 @@ from typing import Any
 from benchmarks.engines import Flown, engine, table
 from tests.support import planted_defect
 
-from specdeck.engine.control.protocol import Change
 from specdeck.engine.divergence.lab import Engine, Lab, Plan, run
 from specdeck.engine.divergence.prompts import PromptSet, load_prompts
 from specdeck.engine.divergence.requests import Settings
+from specdeck.engine.protocol.messages import Change
 from specdeck.engine.store.checks import Checks
 from specdeck.engine.store.database import Store
 

@@ -26,10 +26,10 @@ from dataclasses import dataclass
 
 import psutil
 
-from specdeck.engine.control.protocol import Applied, Capability, Change, EngineState
 from specdeck.engine.metrics.reading import Gpu, Reading
 from specdeck.engine.metrics.sample import Histogram, Sample
 from specdeck.engine.metrics.window import Window
+from specdeck.engine.protocol.messages import Applied, Capability, Change, EngineState
 
 SETTLED_S = 5.0
 """Painting the first screen is not part of the rate."""

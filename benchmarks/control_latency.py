@@ -19,7 +19,7 @@ import httpx
 from benchmarks.engines import engine, loaded, middle, table
 
 from specdeck.engine.client.engine_client import EngineClient
-from specdeck.engine.control.protocol import Change
+from specdeck.engine.protocol.messages import Change
 
 STREAMS = 8
 PAUSE_S = 0.05

@@ -15,7 +15,7 @@ from collections import defaultdict
 from benchmarks.engines import engine, loaded, middle, table, window
 
 from specdeck.engine.client.engine_client import EngineClient
-from specdeck.engine.control.protocol import Change
+from specdeck.engine.protocol.messages import Change
 
 PROFILES = ("predictable", "hard")
 STREAMS = (1, 4, 8)

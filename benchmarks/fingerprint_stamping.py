@@ -21,7 +21,7 @@ from pathlib import Path
 from benchmarks.engines import Flown, engine, loaded, table, window
 from benchmarks.fingerprint_engines import shallow
 
-from specdeck.engine.control.protocol import IN_RESPONSES_VARIABLE
+from specdeck.engine.protocol.messages import IN_RESPONSES_VARIABLE
 
 STREAMS = 8
 

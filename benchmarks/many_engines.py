@@ -18,8 +18,8 @@ from benchmarks.engines import table
 from benchmarks.parse_page import RECORDED, grown
 
 from specdeck.engine.client.engine_client import open_client
-from specdeck.engine.control.protocol import PREFIX, PROTOCOL, EngineState
 from specdeck.engine.metrics.scrape import readings
+from specdeck.engine.protocol.messages import PREFIX, PROTOCOL, EngineState
 
 STATE = EngineState(
     protocol=PROTOCOL, plugin="0", instance="a", version=1, started=0.0, vllm="0.32.0",

@@ -23,8 +23,8 @@ from typing import Any
 
 from benchmarks.engines import DEMO, Flown, engine, loaded, middle, table, window
 
-from specdeck.engine.control.protocol import Change, Policy
 from specdeck.engine.metrics.scrape import readings
+from specdeck.engine.protocol.messages import Change, Policy
 
 STREAMS = 4
 PINNED_K = 2

@@ -19,7 +19,6 @@ from typing import Any
 from benchmarks.engines import table
 from vllm.v1.spec_decode.metrics import SpecDecodingStats
 
-from specdeck.engine.control.protocol import Change, Policy
 from specdeck.engine.plugin.contract import Build, StepListener, Tally
 from specdeck.engine.plugin.core import Control
 from specdeck.engine.plugin.fingerprint import Identity
@@ -27,6 +26,7 @@ from specdeck.engine.plugin.recorder import Recorder
 from specdeck.engine.plugin.request_pins import Pins
 from specdeck.engine.plugin.scheduler import fill_lookup
 from specdeck.engine.policy.table import bucket, everywhere
+from specdeck.engine.protocol.messages import Change, Policy
 
 K_MAX = 8
 BUDGET_US = 30.0

@@ -34,9 +34,9 @@ from benchmarks.policies_table import Visit, read, report
 from benchmarks.policy_record import steps
 
 from specdeck.engine.client.engine_client import EngineClient
-from specdeck.engine.control.protocol import Change
 from specdeck.engine.demo.load import PATIENCE, Load, run
 from specdeck.engine.demo.profiles import PROFILES, Phase, Profile
+from specdeck.engine.protocol.messages import Change
 
 RAW = Path(__file__).parent / "data" / "policies.jsonl"
 LEAD_S = 1.5

@@ -23,7 +23,7 @@ import httpx
 from benchmarks.engines import Flown, engine, loaded
 
 from specdeck.engine.client.engine_client import EngineClient
-from specdeck.engine.control.protocol import PREFIX, Change
+from specdeck.engine.protocol.messages import PREFIX, Change
 
 SETTLE_S = 0.1
 """Between a change of k and the steps that are kept: the change arrives within a step or two."""

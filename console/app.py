@@ -25,9 +25,9 @@ from textual.screen import Screen
 
 from specdeck.console import keys, theme
 from specdeck.console.context import ConsoleContext
-from specdeck.console.screens.dialog import Choice, Dialog
+from specdeck.console.screens.dialogs import Choice, Dialog
 from specdeck.console.screens.engine_screen import DetailScreen
-from specdeck.console.screens.live import LiveScreen
+from specdeck.console.screens.live.screen import LiveScreen
 from specdeck.console.settings import Settings
 from specdeck.console.state.controller import Controller, Load, Task
 from specdeck.console.state.watches import EngineWatches
@@ -35,7 +35,7 @@ from specdeck.console.widgets.format import LocalTime
 
 if TYPE_CHECKING:
     from specdeck.console.bench import Bench
-    from specdeck.console.screens.startup import StartupScreen
+    from specdeck.console.screens.startup.screen import StartupScreen
     from specdeck.engine.client.attach import MonitoredEngine
     from specdeck.engine.errors import SpecdeckError
     from specdeck.engine.launch.progress import Progress
@@ -50,9 +50,9 @@ def _commands() -> type[Provider]:
 
 
 def _folders() -> Iterable[Path]:
-    from specdeck.console import pictures
+    from specdeck.console import screenshots
 
-    return pictures.folders()
+    return screenshots.folders()
 
 
 def _watch(controller: Controller, open_watches: Callable[[], Watches]) -> EngineWatches:
@@ -71,7 +71,7 @@ def _find_screen(name: str) -> type[DetailScreen]:
         from specdeck.console.screens.fingerprint import FingerprintScreen
 
         return FingerprintScreen
-    from specdeck.console.screens.tuning import TuningScreen
+    from specdeck.console.screens.tuning.screen import TuningScreen
 
     return TuningScreen
 
@@ -80,7 +80,7 @@ class Console(App[str]):
     """Shows engines; returns `stop` or `leave` for an engine that it was told it owns."""
 
     # The first screen is here from the start, so its style sheet is not one that comes with it.
-    CSS_PATH = ["console.tcss", "screens/live.tcss", "screens/startup.tcss"]
+    CSS_PATH = ["console.tcss", "screens/live/screen.tcss", "screens/startup/screen.tcss"]
     TITLE = "specdeck"
     COMMANDS = {_commands}
     BINDINGS = [
@@ -169,7 +169,7 @@ class Console(App[str]):
         """The start-up screen while the engine starts, else the live screen."""
         if self.progress is None:
             return LiveScreen(self.controller, self.context)
-        from specdeck.console.screens.startup import StartupScreen
+        from specdeck.console.screens.startup.screen import StartupScreen
 
         line = self.context.footer("start", self.size.width)
         return StartupScreen(self.controller.engine.name, self.progress, line)
@@ -213,16 +213,16 @@ class Console(App[str]):
 
     def action_save(self) -> None:
         """Save the screen as SVG where its user can find it, and say where that is."""
-        from specdeck.console import pictures
+        from specdeck.console import screenshots
 
         try:
-            path = pictures.save(
+            path = screenshots.save(
                 lambda to: self.save_screenshot(path=str(to)), self.context.folders()
             )
         except OSError as error:
             self.notify(f"not saved: {error}", severity="error", markup=False)
         else:
-            self.notify(f"saved {pictures.spelt(path, Path.home())}", markup=False)
+            self.notify(f"saved {screenshots.spelt(path, Path.home())}", markup=False)
 
     def action_redraw(self) -> None:
         """Draw everything anew, after something else wrote to the terminal."""
@@ -256,7 +256,7 @@ class Console(App[str]):
 
     def action_help(self) -> None:
         """Every key of the screen."""
-        from specdeck.console.screens.help import HelpScreen
+        from specdeck.console.screens.dialogs import HelpScreen
 
         self.push_screen(HelpScreen(self.keys_on(self.screen), self.settings.keymap))
 

@@ -28,7 +28,7 @@ def loaded_by(statement: str) -> set[str]:
         ("import specdeck.engine.plugin.register", {"httpx", "pydantic", "textual", "torch"}),
         ("import specdeck.engine.plugin.core", {"httpx", "pydantic", "textual", "torch", "vllm"}),
         ("import specdeck.engine.policy.runner", {"httpx", "pydantic", "textual", "torch", "vllm"}),
-        ("import specdeck.engine.control.protocol", {"httpx", "pydantic", "yaml", "textual"}),
+        ("import specdeck.engine.protocol.messages", {"httpx", "pydantic", "yaml", "textual"}),
         ("import specdeck.console.cli.main", {"httpx", "textual", "torch", "pydantic", "vllm"}),
         ("import specdeck.console.app", {"torch", "vllm", "transformers"}),
         ("import specdeck.engine.launch.command", {"torch", "vllm", "textual"}),

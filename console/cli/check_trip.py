@@ -13,9 +13,9 @@ from specdeck.console.cli.set import request_change
 from specdeck.console.cli.set_outcome import Narrator
 from specdeck.engine.client.http import TOKEN_REMEDY
 from specdeck.engine.client.retry import Retry
-from specdeck.engine.control.protocol import Change
 from specdeck.engine.errors import SpecdeckError, Unauthorized, UsageError
 from specdeck.engine.operations.change import ChangeApplied, format_undo
+from specdeck.engine.protocol.messages import Change
 
 
 @dataclass(frozen=True, slots=True)

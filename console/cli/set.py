@@ -20,11 +20,11 @@ from specdeck.console.cli.output import emit, log
 from specdeck.console.cli.set_outcome import Narrator, format_outcome
 from specdeck.engine.client.attach import AttachedEngine
 from specdeck.engine.client.engine_client import EngineClient
-from specdeck.engine.control.protocol import FALLBACKS, MODES, POLICIES, Change, Value
 from specdeck.engine.errors import UsageError
 from specdeck.engine.operations.change import ChangeEvent, make_change
 from specdeck.engine.operations.looks import poll
 from specdeck.engine.operations.trial import JudgedTrial, as_trial
+from specdeck.engine.protocol.messages import FALLBACKS, MODES, POLICIES, Change, Value
 
 WORDS: dict[str, tuple[str, ...]] = {
     "mode": MODES,

@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from specdeck.console.cli.output import log
-from specdeck.engine.control.protocol import Applied, Change
-from specdeck.engine.control.tuning import TrialTuning
 from specdeck.engine.operations.change import (
     ChangeApplied,
     ChangeEvent,
@@ -25,6 +23,8 @@ from specdeck.engine.operations.trial import (
     TrialStopped,
     TrialUnseen,
 )
+from specdeck.engine.protocol.messages import Applied, Change
+from specdeck.engine.protocol.tuning import TrialTuning
 
 _PHASES = {"baseline": "measuring as it was", "changed": "measuring the change"}
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
 
-from specdeck.console import pictures
+from specdeck.console import screenshots
 from specdeck.engine.errors import SpecdeckError
 
 if TYPE_CHECKING:
@@ -85,11 +85,11 @@ class Writing(Screen[Any]):
             return str(path)
 
         try:
-            path = pictures.save(write, self.bench.folders())
+            path = screenshots.save(write, self.bench.folders())
         except (OSError, SpecdeckError) as error:
             self.say(f"not written: {error}", bad=True)
         else:
-            self.say(pictures.spelt(path, Path.home()))
+            self.say(screenshots.spelt(path, Path.home()))
 
     def say(self, text: str, *, bad: bool = False) -> None:
         """One line for the operator: where something was written, or why it was not."""

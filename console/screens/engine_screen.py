@@ -8,7 +8,7 @@ from textual import work
 from textual.screen import Screen
 
 from specdeck.console.context import ConsoleContext
-from specdeck.console.screens.dialog import Choice, Dialog
+from specdeck.console.screens.dialogs import Choice, Dialog
 from specdeck.console.state.controller import Controller
 from specdeck.console.state.engine_state import Track
 from specdeck.console.state.pending import Want
@@ -111,7 +111,7 @@ class SteeringScreen(EngineScreen):
     @work(group="ask", exclusive=True)
     async def action_trial(self) -> None:
         """Ask what to try, and have the engine judge it."""
-        from specdeck.console.screens.trial import TrialDialog
+        from specdeck.console.screens.tuning.dialogs import TrialDialog
 
         controller, index = self.controller, self.controller.selected
         refusal = controller.find_refusal(Want(k=0, trial_s=1.0))
@@ -128,7 +128,7 @@ class SteeringScreen(EngineScreen):
     @work(group="ask", exclusive=True)
     async def action_parameters(self) -> None:
         """List what can be set of the policies, and edit it."""
-        from specdeck.console.screens.parameters import ParametersScreen
+        from specdeck.console.screens.tuning.dialogs import ParametersScreen
 
         await self.controller.refresh_tuning(self.controller.selected)
         await self.app.push_screen_wait(ParametersScreen(self.controller))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from textual import work
 
-from specdeck.console import pictures
-from specdeck.console.screens.dialog import Choice, Dialog
+from specdeck.console import screenshots
+from specdeck.console.screens.dialogs import Choice, Dialog
 from specdeck.console.screens.fingerprint_against import AgainstScreen
 from specdeck.console.screens.fingerprint_facts import FactsScreen
 from specdeck.console.view import fingerprint as view
@@ -99,7 +99,7 @@ class FingerprintScreen(FactsScreen):
             self.context.watches.adopt(written)
         self.against, self.follows_pin = Against("pin", seen, written.place), True
         self.compare()
-        self.say(f"pinned {seen.path} in {pictures.spelt(place, Path.home())}")
+        self.say(f"pinned {seen.path} in {screenshots.spelt(place, Path.home())}")
 
     @work(group="probe")
     async def action_probe(self) -> None:
@@ -142,17 +142,17 @@ class FingerprintScreen(FactsScreen):
             return str(folder / name)
 
         try:
-            path = pictures.save(write, self.context.folders())
+            path = screenshots.save(write, self.context.folders())
         except OSError as error:
             self.say(f"not saved: {error}", bad=True)
         else:
-            self.say(f"saved {pictures.spelt(path, Path.home())}")
+            self.say(f"saved {screenshots.spelt(path, Path.home())}")
 
 
 def _overwrite(place: Path) -> Dialog:
     return Dialog(
         "Overwrite the pin?",
-        f"{pictures.spelt(place, Path.home())} holds what was expected so far. "
+        f"{screenshots.spelt(place, Path.home())} holds what was expected so far. "
         "What is seen now takes its place.",
         (Choice("pin", "p", "Pin what is seen now"), Choice("", "escape", "Keep the pin")),
     )

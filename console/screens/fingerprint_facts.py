@@ -13,7 +13,7 @@ from textual.events import Resize
 from textual.widgets import Input
 from textual.worker import Worker
 
-from specdeck.console import keys, pictures
+from specdeck.console import keys, screenshots
 from specdeck.console.context import ConsoleContext
 from specdeck.console.screens.engine_screen import DetailScreen
 from specdeck.console.state.controller import Controller
@@ -213,7 +213,7 @@ class FactsScreen(DetailScreen):
         label = self.against.label if self.against is not None else ""
         where = None
         if self.against is not None and self.against.place is not None:
-            where = pictures.spelt(self.against.place, Path.home())
+            where = screenshots.spelt(self.against.place, Path.home())
         with self.app.batch_update():
             self.query_one("#footer", Line).row = self.context.footer(
                 "fingerprint", self.size.width

@@ -16,17 +16,17 @@ from specdeck.console.state.trials import describe_trial
 from specdeck.console.widgets.cells import Tone
 from specdeck.console.widgets.format import Spelt
 from specdeck.engine.client.attach import MonitoredEngine
-from specdeck.engine.control.protocol import Applied, Change, EngineState
 from specdeck.engine.errors import SpecdeckError, Unsupported
 from specdeck.engine.operations.looks import ReadingFeed
+from specdeck.engine.protocol.messages import Applied, Change, EngineState
 
 if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient
-    from specdeck.engine.control.tuning import Tuning
     from specdeck.engine.metrics.reading import Reading
     from specdeck.engine.metrics.sample import Sample
     from specdeck.engine.operations.change import Audit
     from specdeck.engine.operations.sweep import Sweep
+    from specdeck.engine.protocol.tuning import Tuning
     from specdeck.engine.store.audit import Action
 
 LOOK_S = 2.0

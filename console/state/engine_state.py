@@ -11,10 +11,16 @@ from specdeck.console.state.sweep_run import SweepRun
 from specdeck.console.state.undo import InForce, UndoHistory
 from specdeck.console.widgets.cells import Tone
 from specdeck.console.widgets.format import Spelt, duration, oneline
-from specdeck.engine.control.protocol import Applied, EngineState, Mode, Policy, with_implied_policy
-from specdeck.engine.control.tuning import Tuning
 from specdeck.engine.errors import Conflict, SpecdeckError
 from specdeck.engine.metrics.reading import Reading
+from specdeck.engine.protocol.messages import (
+    Applied,
+    EngineState,
+    Mode,
+    Policy,
+    with_implied_policy,
+)
+from specdeck.engine.protocol.tuning import Tuning
 
 POINTS: Final = 1200
 """Samples kept for the charts; wider terminals do not exist."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from specdeck.console.widgets.format import Spelt
-from specdeck.engine.control.protocol import Change, EngineState, Mode, Origin, Policy, Value
 from specdeck.engine.metrics.reading import Reading
+from specdeck.engine.protocol.messages import Change, EngineState, Mode, Origin, Policy, Value
 
 KEY: Final = "key"
 """The reason of a change that has no better one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specdeck.console.widgets.cells import Tone
 from specdeck.console.widgets.format import duration, oneline
-from specdeck.engine.control.tuning import Comparison, Interval, TrialTuning
+from specdeck.engine.protocol.tuning import Comparison, Interval, TrialTuning
 
 
 def describe_trial(trial: TrialTuning) -> tuple[str, Tone]:

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from specdeck.console.state.pending import KEY, Want
 from specdeck.console.widgets.format import Spelt
-from specdeck.engine.control.protocol import Applied, EngineState, with_implied_policy
-from specdeck.engine.control.tuning import Tuning
+from specdeck.engine.protocol.messages import Applied, EngineState, with_implied_policy
+from specdeck.engine.protocol.tuning import Tuning
 
 _MOST: Final = 50
 """Changes that can be taken back, one after the other."""

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 from specdeck.engine.client.address import engine_url, is_local
-from specdeck.engine.control.protocol import Applied, Change
 from specdeck.engine.errors import EngineError, Unauthorized, Unsupported
 from specdeck.engine.metrics.gpu import read_gpus
 from specdeck.engine.metrics.reading import Gpu, Reading
+from specdeck.engine.protocol.messages import Applied, Change
 
 if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient

@@ -10,7 +10,9 @@ import httpx
 
 from specdeck.engine.client.http import TOKEN_REMEDY, no_answer, refusal, silence, verification
 from specdeck.engine.client.token import TokenSource, no_token
-from specdeck.engine.control.protocol import (
+from specdeck.engine.errors import NotAnEngine, Unauthorized, Unreachable, Unsupported, UsageError
+from specdeck.engine.policy.step import Step
+from specdeck.engine.protocol.messages import (
     PREFIX,
     PROTOCOL,
     TOKEN_HEADER,
@@ -18,9 +20,7 @@ from specdeck.engine.control.protocol import (
     Change,
     EngineState,
 )
-from specdeck.engine.control.tuning import Tuning
-from specdeck.engine.errors import NotAnEngine, Unauthorized, Unreachable, Unsupported, UsageError
-from specdeck.engine.policy.step import Step
+from specdeck.engine.protocol.tuning import Tuning
 
 TIMEOUT_S = 5.0
 CONNECT_S = 2.0

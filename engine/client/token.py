@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from specdeck.engine.control.protocol import TOKEN_VARIABLE
 from specdeck.engine.errors import UsageError
+from specdeck.engine.protocol.messages import TOKEN_VARIABLE
 
 TokenSource = Callable[[], str | None]
 """Asked anew for every change, so that a token that came or went is noticed; None without."""

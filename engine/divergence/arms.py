@@ -14,8 +14,8 @@ from specdeck.engine.metrics.page import parse
 
 if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient
-    from specdeck.engine.control.protocol import Capability
     from specdeck.engine.metrics.sample import Sample
+    from specdeck.engine.protocol.messages import Capability
 
 Name = Literal["serving", "reference"]
 Grade = Literal["serving", "soft", "hard"]

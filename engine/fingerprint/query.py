@@ -21,7 +21,7 @@ from specdeck.engine.metrics.page import parse
 
 if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient
-    from specdeck.engine.control.protocol import EngineState
+    from specdeck.engine.protocol.messages import EngineState
 
 POLL_S = 0.5
 PATIENCE_S = 600.0

@@ -10,14 +10,14 @@ from typing import Any
 from specdeck.engine.config.config import Config
 from specdeck.engine.config.methods import GRAPHS_PER_K
 from specdeck.engine.config.vllm_args import Argument
-from specdeck.engine.control.protocol import (
+from specdeck.engine.launch.machine import Build, detect_build
+from specdeck.engine.protocol.messages import (
     EXACT_VARIABLE,
     IN_RESPONSES_VARIABLE,
     ORCHESTRATION_VARIABLE,
     TIERS_VARIABLE,
     TOKEN_FILE_VARIABLE,
 )
-from specdeck.engine.launch.machine import Build, detect_build
 
 SCHEDULE = "num_speculative_tokens_per_batch_size"
 PLUGIN = "specdeck"

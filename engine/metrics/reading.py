@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specdeck.engine.control.protocol import EngineState
 from specdeck.engine.errors import EngineError
 from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.metrics.window import Window
+from specdeck.engine.protocol.messages import EngineState
 
 
 @dataclass(frozen=True, slots=True)

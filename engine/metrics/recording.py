@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from specdeck.engine.control.protocol import PROTOCOL, Applied, Change, EngineState
 from specdeck.engine.errors import ConfigError, EngineError, SpecdeckError, Unreachable, Unsupported
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.sample import Histogram, Sample, quantile
 from specdeck.engine.metrics.window import Window
+from specdeck.engine.protocol.messages import PROTOCOL, Applied, Change, EngineState
 
 Json = object
 """A value that `json.dumps` writes; NaN and infinities are not among them."""

@@ -7,12 +7,12 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from specdeck.engine.control.protocol import EngineState
 from specdeck.engine.errors import EngineError, SpecdeckError, Unauthorized, Unsupported
 from specdeck.engine.metrics.page import parse
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.metrics.window import between, has_restarted
+from specdeck.engine.protocol.messages import EngineState
 
 if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient

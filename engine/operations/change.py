@@ -14,11 +14,11 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from specdeck.engine.control.protocol import KNOBS, STEPS_IN_FLIGHT, Applied, Change, EngineState
 from specdeck.engine.errors import SpecdeckError, Unreachable
 from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.metrics.window import Window, between, has_restarted
 from specdeck.engine.operations.looks import Look, Looks
+from specdeck.engine.protocol.messages import KNOBS, STEPS_IN_FLIGHT, Applied, Change, EngineState
 from specdeck.engine.store.audit import Action
 
 TIMEOUT_S = 20.0

@@ -9,11 +9,11 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specdeck.engine.control.protocol import EngineState
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.metrics.page import parse
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.sample import Sample
+from specdeck.engine.protocol.messages import EngineState
 
 if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient

@@ -16,8 +16,6 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from specdeck.engine.client.retry import Retry, Waiting
-from specdeck.engine.control.protocol import Applied, Change, with_implied_policy
-from specdeck.engine.control.tuning import TrialTuning, Tuning
 from specdeck.engine.errors import Conflict, EngineError, SpecdeckError
 from specdeck.engine.metrics.page import parse
 from specdeck.engine.metrics.sample import Sample
@@ -29,6 +27,8 @@ from specdeck.engine.operations.change import (
     format_undo,
     knobs_to_undo,
 )
+from specdeck.engine.protocol.messages import Applied, Change, with_implied_policy
+from specdeck.engine.protocol.tuning import TrialTuning, Tuning
 from specdeck.engine.store.audit import Action
 
 LEASE_S = 10.0

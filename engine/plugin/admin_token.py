@@ -13,7 +13,7 @@ import stat
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
-from specdeck.engine.control.protocol import TOKEN_FILE_VARIABLE
+from specdeck.engine.protocol.messages import TOKEN_FILE_VARIABLE
 
 
 def ensure_token_file(port: int, environment: MutableMapping[str, str] = os.environ) -> Path:

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from specdeck.engine.control.protocol import Capability
 from specdeck.engine.plugin.contract import Build
+from specdeck.engine.protocol.messages import Capability
 
 _ASSERTS_ON_V1 = frozenset({"suffix", "ngram_gpu", "extract_hidden_states", "medusa"})
 """Proposers of the V1 runner that assert k == num_speculative_tokens."""

@@ -17,17 +17,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from specdeck import __version__
-from specdeck.engine.control.protocol import (
-    ORCHESTRATION_VARIABLE,
-    PROTOCOL,
-    Applied,
-    Change,
-    EngineState,
-    LastChange,
-    Lease,
-    Origin,
-)
-from specdeck.engine.control.tuning import Exact, Tuning
 from specdeck.engine.plugin.contract import Engine
 from specdeck.engine.plugin.fingerprint import Board, Identity, identify
 from specdeck.engine.plugin.reply import Refusal, conflict, describe_tuning
@@ -37,6 +26,17 @@ from specdeck.engine.plugin.steering import Knobs, Steering
 from specdeck.engine.plugin.trials import Trials
 from specdeck.engine.plugin.validation import VersionSnapshot, check_change, parse_change
 from specdeck.engine.policy.step import Step
+from specdeck.engine.protocol.messages import (
+    ORCHESTRATION_VARIABLE,
+    PROTOCOL,
+    Applied,
+    Change,
+    EngineState,
+    LastChange,
+    Lease,
+    Origin,
+)
+from specdeck.engine.protocol.tuning import Exact, Tuning
 
 logger = logging.getLogger("vllm.specdeck")
 

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from specdeck.engine.control.protocol import PREFIX, TOKEN_HEADER, Capability
 from specdeck.engine.plugin import request_pins, responses
 from specdeck.engine.plugin.admin_token import ensure_token_file, is_accepted
 from specdeck.engine.plugin.capabilities import of_no_token, of_several_ranks, withhold
 from specdeck.engine.plugin.fingerprint import Reader, system_fingerprint
 from specdeck.engine.plugin.reply import Refusal, nonsense, unsupported
 from specdeck.engine.plugin.validation import parse_change
+from specdeck.engine.protocol.messages import PREFIX, TOKEN_HEADER, Capability
 
 logger = logging.getLogger("vllm.specdeck")
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from specdeck.engine.control.protocol import Capability
-from specdeck.engine.control.tuning import BreakerTuning, Ledger, Outlook, Saved, Tuning
 from specdeck.engine.policy.table import bucket
+from specdeck.engine.protocol.messages import Capability
+from specdeck.engine.protocol.tuning import BreakerTuning, Ledger, Outlook, Saved, Tuning
 
 if TYPE_CHECKING:
     from specdeck.engine.plugin.steering import Steering

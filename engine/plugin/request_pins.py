@@ -18,8 +18,8 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-from specdeck.engine.control.protocol import EXACT_VARIABLE
 from specdeck.engine.plugin.guards import DisableOnError
+from specdeck.engine.protocol.messages import EXACT_VARIABLE
 
 KEY = "specdeck_k"
 EXACT = "specdeck_exact"

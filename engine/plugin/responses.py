@@ -16,8 +16,8 @@ from importlib import import_module
 from inspect import isasyncgen
 from typing import Any
 
-from specdeck.engine.control.protocol import IN_RESPONSES_VARIABLE
 from specdeck.engine.plugin.request_pins import KEY
+from specdeck.engine.protocol.messages import IN_RESPONSES_VARIABLE
 
 _ATTRIBUTE = "system_fingerprint"
 _pin: ContextVar[int | None] = ContextVar("specdeck_pin", default=None)

@@ -12,11 +12,11 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from specdeck.engine.control.protocol import TIERS_VARIABLE
 from specdeck.engine.plugin.contract import Build, StepListener, Tally
 from specdeck.engine.plugin.recorder import Recorder
 from specdeck.engine.plugin.request_pins import Pins
 from specdeck.engine.policy.table import bucket, everywhere
+from specdeck.engine.protocol.messages import TIERS_VARIABLE
 
 _NEEDED = (
     "dynamic_sd_lookup",

@@ -9,7 +9,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from specdeck.engine.control.protocol import (
+from specdeck.engine.plugin.capabilities import capabilities
+from specdeck.engine.plugin.contract import Engine
+from specdeck.engine.plugin.fingerprint import Identity
+from specdeck.engine.policy.parameters import Catalogue, read_orchestration
+from specdeck.engine.policy.runner import PolicyRunner
+from specdeck.engine.policy.step import Step
+from specdeck.engine.protocol.messages import (
     Capability,
     Change,
     Fallback,
@@ -19,12 +25,6 @@ from specdeck.engine.control.protocol import (
     Value,
     with_implied_policy,
 )
-from specdeck.engine.plugin.capabilities import capabilities
-from specdeck.engine.plugin.contract import Engine
-from specdeck.engine.plugin.fingerprint import Identity
-from specdeck.engine.policy.parameters import Catalogue, read_orchestration
-from specdeck.engine.policy.runner import PolicyRunner
-from specdeck.engine.policy.step import Step
 
 _WATCHED = ("trial", "policy.threshold", "policy.goodput")
 """What an engine can only do while its steps are seen."""

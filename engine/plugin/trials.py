@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from specdeck.engine.control.protocol import Change, Origin
-from specdeck.engine.control.tuning import Comparison, Interval, TrialTuning
 from specdeck.engine.plugin.steering import Knobs, Steering
 from specdeck.engine.policy.intervals import Change as Relative
 from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.trial import Action, Trial
 from specdeck.engine.policy.trial import Comparison as Measured
+from specdeck.engine.protocol.messages import Change, Origin
+from specdeck.engine.protocol.tuning import Comparison, Interval, TrialTuning
 
 
 class Turn(Protocol):

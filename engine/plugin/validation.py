@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from specdeck.engine.control.protocol import FALLBACKS, MODES, POLICIES, Change
 from specdeck.engine.plugin.reply import Refusal, conflict, nonsense, unsupported
 from specdeck.engine.policy.parameters import ParameterError
+from specdeck.engine.protocol.messages import FALLBACKS, MODES, POLICIES, Change
 
 if TYPE_CHECKING:
     from specdeck.engine.plugin.steering import Knobs, Steering

@@ -16,11 +16,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from specdeck.engine.control.protocol import Breaker as State
 from specdeck.engine.policy.estimates import Estimates
 from specdeck.engine.policy.evidence import Evidence, Meter, judge_probes, judge_run, judge_window
 from specdeck.engine.policy.parameters import Breaker as Parameters
 from specdeck.engine.policy.step import Elapsed, Step
+from specdeck.engine.protocol.messages import Breaker as State
 
 Cause = Literal["loss", "acceptance", "policy", "divergence", "hand", "probe"]
 

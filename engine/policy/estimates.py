@@ -15,11 +15,11 @@ from itertools import groupby
 from math import exp, sqrt
 from operator import attrgetter
 
-from specdeck.engine.control.tuning import CurvePoint
 from specdeck.engine.policy.cost import StepTimes
 from specdeck.engine.policy.intervals import ratio
 from specdeck.engine.policy.step import Elapsed, Step
 from specdeck.engine.policy.table import BOUNDS, bucket, first
+from specdeck.engine.protocol.tuning import CurvePoint
 
 BLOCK_STEPS = 8
 """Steps that are taken in together, so that a step itself costs next to nothing."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from typing import Any, Literal, TypeVar
 
-from specdeck.engine.control.tuning import Parameter, Value
+from specdeck.engine.protocol.tuning import Parameter, Value
 
 _T = TypeVar("_T")
 

@@ -12,10 +12,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol, Self
 
-from specdeck.engine.control.protocol import Breaker as BreakerState
-from specdeck.engine.control.protocol import Origin
-from specdeck.engine.control.protocol import Policy as PolicyName
-from specdeck.engine.control.tuning import KChange
 from specdeck.engine.policy.breaker import Breaker, Cause
 from specdeck.engine.policy.estimates import Acceptance, Curve, Estimates
 from specdeck.engine.policy.evidence import MEASURED_STEPS
@@ -28,6 +24,10 @@ from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.table import Decision, everywhere
 from specdeck.engine.policy.threshold import Threshold
 from specdeck.engine.policy.trial import Work
+from specdeck.engine.protocol.messages import Breaker as BreakerState
+from specdeck.engine.protocol.messages import Origin
+from specdeck.engine.protocol.messages import Policy as PolicyName
+from specdeck.engine.protocol.tuning import KChange
 
 _AUDIT_STEPS = 8
 _AUDIT_S = 5.0

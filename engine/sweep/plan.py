@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from specdeck.engine.errors import Conflict, Unsupported
 
 if TYPE_CHECKING:
-    from specdeck.engine.control.protocol import EngineState
+    from specdeck.engine.protocol.messages import EngineState
 
 SETTLE_S = 0.25
 """After a change, before anything is counted: drafts of before are verified, batches refill."""

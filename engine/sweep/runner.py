@@ -14,7 +14,6 @@ from random import Random
 from typing import Any, Protocol, TypeVar
 
 from specdeck.engine.client.retry import Retry
-from specdeck.engine.control.protocol import STEPS_IN_FLIGHT, Applied, Change, EngineState
 from specdeck.engine.errors import (
     Conflict,
     EngineError,
@@ -23,6 +22,7 @@ from specdeck.engine.errors import (
     UsageError,
 )
 from specdeck.engine.policy.step import Step
+from specdeck.engine.protocol.messages import STEPS_IN_FLIGHT, Applied, Change, EngineState
 from specdeck.engine.sweep.analysis import Knobs, SweepOutcome, VisitSums, analyse, max_num_seqs
 from specdeck.engine.sweep.plan import Plan
 

@@ -13,15 +13,14 @@ from tests.support.memory_audit import MemoryAudit
 from textual.widgets._toast import Toast
 from textual.worker import WorkerFailed
 
-from specdeck.console.screens.dialog import Dialog
-from specdeck.console.screens.help import HelpScreen
-from specdeck.console.screens.live import LiveScreen
+from specdeck.console.screens.dialogs import Dialog, HelpScreen
+from specdeck.console.screens.live.screen import LiveScreen
 from specdeck.console.settings import Settings
 from specdeck.console.widgets.charts import Chart, CurveBars
 from specdeck.console.widgets.text import Rows
-from specdeck.engine.control.protocol import Applied, Capability, Change, LastChange
 from specdeck.engine.errors import Conflict, UsageError
 from specdeck.engine.launch.progress import Progress
+from specdeck.engine.protocol.messages import Applied, Capability, Change, LastChange
 
 if TYPE_CHECKING:
     from tests.console.conftest import Kit, MakeConsole

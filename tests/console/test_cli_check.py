@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from specdeck.console.cli.main import outcome
-from specdeck.engine.control.protocol import PREFIX, TOKEN_HEADER, Capability, EngineState
 from specdeck.engine.errors import UsageError
+from specdeck.engine.protocol.messages import PREFIX, TOKEN_HEADER, Capability, EngineState
 
 Captured = pytest.CaptureFixture[str]
 KEY = "the-api-key"

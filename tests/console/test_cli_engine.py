@@ -17,8 +17,8 @@ import pytest
 from specdeck.console.cli.check_trip import Trip, open_breaker
 from specdeck.console.cli.engines import Access
 from specdeck.console.cli.main import outcome
-from specdeck.engine.control.protocol import PREFIX, TOKEN_HEADER, Capability, EngineState
-from specdeck.engine.control.tuning import BreakerTuning, TrialTuning, Tuning
+from specdeck.engine.protocol.messages import PREFIX, TOKEN_HEADER, Capability, EngineState
+from specdeck.engine.protocol.tuning import BreakerTuning, TrialTuning, Tuning
 from specdeck.engine.store.audit import AuditLog
 from specdeck.engine.store.database import Store
 

@@ -12,8 +12,8 @@ import pytest
 from specdeck.console.cli.drift import open_fingerprints
 from specdeck.console.cli.main import outcome
 from specdeck.engine.client.webhook import Webhook
-from specdeck.engine.control.protocol import PREFIX
 from specdeck.engine.fingerprint.name import compute_names
+from specdeck.engine.protocol.messages import PREFIX
 
 Captured = pytest.CaptureFixture[str]
 

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from specdeck.console.screens.dialog import Dialog
+from specdeck.console.screens.dialogs import Dialog
 from specdeck.console.screens.fingerprint import FingerprintScreen
 from specdeck.console.screens.fingerprint_against import AgainstScreen
-from specdeck.console.screens.live import LiveScreen
+from specdeck.console.screens.live.screen import LiveScreen
 from specdeck.engine.client.engine_client import EngineClient, open_client
 from specdeck.engine.client.webhook import Webhook
-from specdeck.engine.control.protocol import PREFIX, Capability, EngineState
 from specdeck.engine.fingerprint.name import compute_names
 from specdeck.engine.operations.alerts import Limits
 from specdeck.engine.operations.fingerprint import Fingerprints
 from specdeck.engine.operations.watch import Watches
+from specdeck.engine.protocol.messages import PREFIX, Capability, EngineState
 
 if TYPE_CHECKING:
     from tests.console.conftest import Kit, MakeConsole, Until

@@ -11,10 +11,10 @@ from typing import Any, cast
 import pytest
 
 from specdeck.console.cli.run import print_samples
-from specdeck.engine.control.protocol import PREFIX
 from specdeck.engine.errors import StartFailed, Unauthorized
 from specdeck.engine.launch.launcher import Launch
 from specdeck.engine.launch.registry import Record
+from specdeck.engine.protocol.messages import PREFIX
 
 PAGE = (Path(__file__).parents[1] / "engine/metrics/pages/speculative.txt").read_text()
 KEY = "Bearer the-key"

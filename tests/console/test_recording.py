@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from specdeck.console.app import Console
-from specdeck.console.screens.live import LiveScreen
+from specdeck.console.screens.live.screen import LiveScreen
 from specdeck.console.widgets.charts import CurveBars
 from specdeck.console.widgets.text import Feed, Rows
 from specdeck.engine.errors import Unsupported

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from specdeck.console.cli.set_outcome import Narrator, Outcome
-from specdeck.engine.control.protocol import Applied, Change
-from specdeck.engine.control.tuning import BreakerTuning, Phase, TrialTuning, Tuning
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.operations.change import (
     ChangeApplied,
@@ -20,6 +18,8 @@ from specdeck.engine.operations.trial import (
     TrialStopped,
     as_trial,
 )
+from specdeck.engine.protocol.messages import Applied, Change
+from specdeck.engine.protocol.tuning import BreakerTuning, Phase, TrialTuning, Tuning
 
 URL = "http://engine"
 UNDO = f"specdeck set {URL} k=5"

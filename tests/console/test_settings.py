@@ -100,9 +100,9 @@ def screens() -> dict[keys.Place, type[Screen[Any]]]:
     from specdeck.console.screens.divergence_prompt import Picker
     from specdeck.console.screens.divergence_results import ResultsScreen
     from specdeck.console.screens.fingerprint import FingerprintScreen
-    from specdeck.console.screens.live import LiveScreen
-    from specdeck.console.screens.startup import StartupScreen
-    from specdeck.console.screens.tuning import TuningScreen
+    from specdeck.console.screens.live.screen import LiveScreen
+    from specdeck.console.screens.startup.screen import StartupScreen
+    from specdeck.console.screens.tuning.screen import TuningScreen
 
     return {
         "start": StartupScreen, "live": LiveScreen, "tuning": TuningScreen,

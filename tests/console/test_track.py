@@ -9,14 +9,15 @@ import pytest
 from rich.style import Style
 
 from specdeck.console import keys
+from specdeck.console.screens.live import figures
+from specdeck.console.screens.live import view as live_view
 from specdeck.console.state.engine_state import Track, fold_answer, fold_error, fold_reading
 from specdeck.console.state.pending import Want
-from specdeck.console.view import figures, panels, series
 from specdeck.console.widgets import text as draw
 from specdeck.console.widgets.cells import Cell, Row
-from specdeck.engine.control.protocol import Applied, Capability, LastChange, Lease
 from specdeck.engine.errors import Conflict, Unsupported
 from specdeck.engine.metrics.reading import Reading
+from specdeck.engine.protocol.messages import Applied, Capability, LastChange, Lease
 
 if TYPE_CHECKING:
     from tests.console.conftest import Kit
@@ -61,14 +62,14 @@ def test_what_is_unknown_is_a_dash_and_never_zero(kit: type[Kit]) -> None:
     found = track([kit.reading(0)])
     assert figures.tokens(found).text == "–"
     assert figures.acceptance(found).text == "–"
-    assert panels.observed(found).text == "–"
+    assert live_view.observed(found).text == "–"
 
 
 def test_tokens_without_drafts_prove_that_nothing_is_drafted(kit: type[Kit]) -> None:
     alone = replace(kit.state, k=0, mode="target-only")
     found = track([kit.reading(0, alone), kit.reading(1, alone)])
-    assert panels.observed(found).text == "0.0"
-    assert panels.observed(found).tone == "good"
+    assert live_view.observed(found).text == "0.0"
+    assert live_view.observed(found).tone == "good"
 
 
 def test_a_change_by_someone_else_is_told_with_name_and_reason(kit: type[Kit]) -> None:
@@ -152,7 +153,7 @@ def test_a_sum_over_gpus_is_unknown_when_one_of_them_is(kit: type[Kit]) -> None:
 
 
 def test_only_the_newest_column_changes_between_two_jumps(kit: type[Kit]) -> None:
-    firsts = [series.tokens(track(kit.run(n))).shown(20)[0] for n in (20, 21, 25, 26)]
+    firsts = [figures.token_series(track(kit.run(n))).shown(20)[0] for n in (20, 21, 25, 26)]
     assert firsts == [0, 5, 5, 10]
 
 
@@ -171,7 +172,7 @@ def test_the_loss_of_control_is_told_once_and_so_is_its_return(kit: type[Kit]) -
     found = track([*kit.run(3), *silent])
     assert words(found) == ["no control: the core does not answer: wait"]
     assert figures.speculation(found)[2].right == (Cell("V1 · vLLM 0.32.0", "muted"),)
-    row = panels.control(found)
+    row = live_view.control(found)
     told = next(cell for cell in row.left if cell.text == "5")
     assert told.tone == "muted"
     assert {cell.tone for cell in row.right} == {"muted"}
@@ -298,7 +299,7 @@ def test_the_observed_k_is_never_cut(
     changes: dict[str, object], width: int, kit: type[Kit]
 ) -> None:
     state = replace(kit.state, **changes)  # type: ignore[arg-type]  # tests name State's fields
-    found = panels.control(track([kit.reading(0, state), kit.reading(1, state)]))
+    found = live_view.control(track([kit.reading(0, state), kit.reading(1, state)]))
     observed = "0.0" if state.k == 0 else "5.0"
     assert f"observed {observed}  of 5" in drawn(found, width)
     assert "…" not in drawn(found, width)
@@ -306,19 +307,19 @@ def test_the_observed_k_is_never_cut(
 
 def test_a_fixed_policy_gives_its_place_up_before_the_way_back(kit: type[Kit]) -> None:
     alone = replace(kit.state, k=0, mode="target-only")
-    row = panels.control(track([kit.reading(0, alone), kit.reading(1, alone)]))
+    row = live_view.control(track([kit.reading(0, alone), kit.reading(1, alone)]))
     assert drawn(row, 100).endswith("target-only · warm, back to k 5 · policy fixed ")
     assert drawn(row, 86).endswith("target-only · warm, back to k 5 ")
     assert drawn(row, 80).endswith("target-only ")
 
 
 def test_a_breaker_and_the_policy_are_named_on_eighty_columns(kit: type[Kit]) -> None:
-    row = panels.control(track([flown(kit, 0, None, 0, breaker="half-open")]))
+    row = live_view.control(track([flown(kit, 0, None, 0, breaker="half-open")]))
     assert drawn(row, 80).endswith("goodput · breaker half-open ")
 
 
 def test_the_smallest_row_keeps_the_observed_k(kit: type[Kit]) -> None:
     alone = replace(kit.state, k=0, mode="target-only")
-    row = panels.brief_control(track([kit.reading(0, alone), kit.reading(1, alone)]))
+    row = live_view.brief_control(track([kit.reading(0, alone), kit.reading(1, alone)]))
     assert drawn(row, 20).rstrip() == " k 0 · 0 · 0.0"
     assert drawn(row, 40).endswith("target-only ")

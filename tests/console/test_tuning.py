@@ -21,20 +21,14 @@ from tests.support.tuned_engine import (
 )
 from textual.widgets import Input, OptionList
 
-from specdeck.console.screens.live import LiveScreen
-from specdeck.console.screens.parameters import ParametersScreen
-from specdeck.console.screens.trial import TrialDialog
-from specdeck.console.screens.tuning import TuningScreen
-from specdeck.console.view.parameters import parsed
+from specdeck.console.screens.live.screen import LiveScreen
+from specdeck.console.screens.tuning.dialogs import ParametersScreen, TrialDialog, parsed
+from specdeck.console.screens.tuning.screen import TuningScreen
 from specdeck.console.widgets.charts import CurveBars
 from specdeck.console.widgets.text import Feed
-from specdeck.engine.control.protocol import Change, EngineState
-from specdeck.engine.control.tuning import (
-    KChange,
-    Parameter,
-    Tuning,
-)
 from specdeck.engine.errors import Conflict, UsageError
+from specdeck.engine.protocol.messages import Change, EngineState
+from specdeck.engine.protocol.tuning import KChange, Parameter, Tuning
 
 if TYPE_CHECKING:
     from tests.console.conftest import Kit, MakeConsole

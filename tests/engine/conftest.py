@@ -6,7 +6,7 @@ import pytest
 from tests.support.engine_state import engine_state
 from tests.support.pages import recorded_page
 
-from specdeck.engine.control.protocol import EngineState
+from specdeck.engine.protocol.messages import EngineState
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ import pytest
 from tests.support.command import Command
 from tests.support.live_engine import Driver, LiveEngine, Prompts, Tokens, until
 
-from specdeck.engine.control.protocol import PREFIX
+from specdeck.engine.protocol.messages import PREFIX
 
 WAIT_S = 300
 """As long as a command beside a loaded engine may take on a slow machine."""

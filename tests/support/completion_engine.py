@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 
 from specdeck.engine.client.engine_client import open_client
-from specdeck.engine.control.protocol import PREFIX, Capability, EngineState
 from specdeck.engine.divergence.lab import Engine
+from specdeck.engine.protocol.messages import PREFIX, Capability, EngineState
 from tests.support.engine_state import engine_state
 
 STEP = 1 / 16

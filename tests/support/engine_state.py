@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from specdeck.engine.control.protocol import EngineState
+from specdeck.engine.protocol.messages import EngineState
 
 _USUAL = EngineState(
     protocol=1,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from specdeck.engine.control.protocol import EngineState
 from specdeck.engine.errors import Unreachable
 from specdeck.engine.fingerprint.fingerprint import Fingerprint, Unread
 from specdeck.engine.fingerprint.name import compute_names, is_partial
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.sample import Sample
+from specdeck.engine.protocol.messages import EngineState
 from tests.support.engine_state import engine_state
 
 

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 
-from specdeck.engine.control.protocol import PREFIX
+from specdeck.engine.protocol.messages import PREFIX
 from tests.support.engine_state import engine_state
 from tests.support.pages import recorded_page
 

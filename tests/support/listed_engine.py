@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
-from specdeck.engine.control.protocol import Applied, Change
 from specdeck.engine.errors import EngineError
 from specdeck.engine.metrics.reading import Reading
+from specdeck.engine.protocol.messages import Applied, Change
 from tests.support.readings import STATE, URL
 
 

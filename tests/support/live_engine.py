@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 import httpx
 
-from specdeck.engine.control.protocol import PREFIX, TOKEN_HEADER
-from specdeck.engine.control.tuning import Tuning
+from specdeck.engine.protocol.messages import PREFIX, TOKEN_HEADER
+from specdeck.engine.protocol.tuning import Tuning
 from tests.support.command import PATIENCE_S, Command
 
 ROOT = Path(__file__).parents[2]

@@ -6,11 +6,11 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from specdeck.engine.control.protocol import Capability, EngineState
 from specdeck.engine.errors import EngineError, Unreachable
 from specdeck.engine.metrics.reading import Gpu, Reading
 from specdeck.engine.metrics.sample import Histogram, Sample
 from specdeck.engine.metrics.window import Window
+from specdeck.engine.protocol.messages import Capability, EngineState
 from tests.support.engine_state import engine_state
 
 URL = "http://127.0.0.1:8000"

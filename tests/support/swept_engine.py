@@ -8,7 +8,9 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from specdeck.engine.control.protocol import (
+from specdeck.engine.errors import Conflict, UsageError
+from specdeck.engine.policy.step import Step
+from specdeck.engine.protocol.messages import (
     Applied,
     Capability,
     Change,
@@ -17,8 +19,6 @@ from specdeck.engine.control.protocol import (
     Lease,
     Origin,
 )
-from specdeck.engine.errors import Conflict, UsageError
-from specdeck.engine.policy.step import Step
 
 ABLE = (Capability("live_k", True), Capability("target_only", True))
 RATES = {0: 400.0, 1: 520.0, 2: 640.0, 3: 800.0}

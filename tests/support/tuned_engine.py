@@ -6,8 +6,11 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from specdeck.engine.control.protocol import Applied, Capability, Change, EngineState, Lease
-from specdeck.engine.control.tuning import (
+from specdeck.engine.errors import SpecdeckError, Unsupported
+from specdeck.engine.metrics.reading import Reading
+from specdeck.engine.policy.step import Step
+from specdeck.engine.protocol.messages import Applied, Capability, Change, EngineState, Lease
+from specdeck.engine.protocol.tuning import (
     BreakerTuning,
     Comparison,
     CurvePoint,
@@ -21,9 +24,6 @@ from specdeck.engine.control.tuning import (
     TrialTuning,
     Tuning,
 )
-from specdeck.engine.errors import SpecdeckError, Unsupported
-from specdeck.engine.metrics.reading import Reading
-from specdeck.engine.policy.step import Step
 from tests.support.listed_engine import ListedEngine
 from tests.support.readings import START
 

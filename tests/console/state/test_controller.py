@@ -17,9 +17,9 @@ from tests.support.tuned_engine import ABLE, TRIAL, WON, TunedClient, TunedEngin
 
 from specdeck.console.state.controller import Controller
 from specdeck.console.state.pending import Want
-from specdeck.engine.control.protocol import Applied, Change, EngineState
-from specdeck.engine.control.tuning import TrialTuning
 from specdeck.engine.metrics.reading import Reading
+from specdeck.engine.protocol.messages import Applied, Change, EngineState
+from specdeck.engine.protocol.tuning import TrialTuning
 
 
 @dataclass

@@ -9,9 +9,9 @@ import pytest
 
 from specdeck.engine.client.attach import AttachedEngine, MonitoredEngine, attach
 from specdeck.engine.client.engine_client import open_client
-from specdeck.engine.control.protocol import Change, EngineState
 from specdeck.engine.errors import StartFailed, Unauthorized, Unsupported, UsageError
 from specdeck.engine.metrics.reading import Gpu
+from specdeck.engine.protocol.messages import Change, EngineState
 
 LOCAL, REMOTE = "http://127.0.0.1:8000", "http://gpu-1:8000"
 GPU = Gpu(0, "H100", 0.4, 1, 2, 350.0)

@@ -11,7 +11,6 @@ import httpx
 import pytest
 
 from specdeck.engine.client.engine_client import EngineClient, open_client
-from specdeck.engine.control.protocol import Applied, Change, EngineState
 from specdeck.engine.errors import (
     BadPage,
     Conflict,
@@ -24,6 +23,7 @@ from specdeck.engine.errors import (
     Unsupported,
     UsageError,
 )
+from specdeck.engine.protocol.messages import Applied, Change, EngineState
 
 URL = "http://engine:8000"
 Answer = Callable[[httpx.Request], httpx.Response]

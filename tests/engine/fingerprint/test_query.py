@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from specdeck.engine.client.engine_client import open_client
-from specdeck.engine.control.protocol import Capability, EngineState
 from specdeck.engine.errors import EngineError
 from specdeck.engine.fingerprint.query import PROBES, probe_behaviour
+from specdeck.engine.protocol.messages import Capability, EngineState
 
 Respond = Callable[[httpx.Request], httpx.Response]
 _NO_PAGE = httpx.Response(404)

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from specdeck.engine.control.protocol import EngineState
 from specdeck.engine.errors import ConfigError, Unreachable
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.recording import read_recording, reading_as_json
 from specdeck.engine.metrics.sample import Histogram, Sample
 from specdeck.engine.metrics.window import Window
+from specdeck.engine.protocol.messages import EngineState
 
 URL = "http://127.0.0.1:8000"
 SAMPLE = Sample(

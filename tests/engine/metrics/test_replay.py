@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from specdeck.engine.control.protocol import Change
 from specdeck.engine.errors import EngineError
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.recording import ReplayedEngine, read_recording, reading_as_json
 from specdeck.engine.metrics.sample import Sample
+from specdeck.engine.protocol.messages import Change
 
 URL = "http://127.0.0.1:8000"
 

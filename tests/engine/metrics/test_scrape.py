@@ -10,10 +10,10 @@ import httpx
 import pytest
 
 from specdeck.engine.client.engine_client import EngineClient, open_client
-from specdeck.engine.control.protocol import EngineState
 from specdeck.engine.errors import BadPage, NotAnEngine, Unauthorized, Unreachable, Unsupported
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.scrape import Scraper, readings
+from specdeck.engine.protocol.messages import EngineState
 
 Pages = Callable[[str], str]
 State = Callable[..., EngineState]

@@ -4,12 +4,12 @@ import json
 import math
 from collections.abc import Callable
 
-from specdeck.engine.control.protocol import EngineState
 from specdeck.engine.errors import Unreachable
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.recording import reading_as_json
 from specdeck.engine.metrics.sample import Histogram, Sample
 from specdeck.engine.metrics.window import Window
+from specdeck.engine.protocol.messages import EngineState
 
 KEYS = [
     "t",

@@ -12,7 +12,6 @@ from tests.support.memory_audit import MemoryAudit
 
 from specdeck.engine.client.attach import AttachedEngine
 from specdeck.engine.client.engine_client import EngineClient, open_client
-from specdeck.engine.control.protocol import Applied, Change, EngineState
 from specdeck.engine.errors import (
     EngineError,
     NotAnEngine,
@@ -34,6 +33,7 @@ from specdeck.engine.operations.change import (
     make_change,
 )
 from specdeck.engine.operations.looks import Look, ReadingFeed, poll
+from specdeck.engine.protocol.messages import Applied, Change, EngineState
 from specdeck.engine.store.audit import Action
 
 URL = "http://engine:8000"

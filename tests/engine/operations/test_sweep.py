@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from tests.support.swept_engine import SweptEngine
 
-from specdeck.engine.control.protocol import Capability, EngineState, Lease
 from specdeck.engine.errors import Conflict, SpecdeckError, Unsupported
 from specdeck.engine.operations.sweep import Finished, Planned, Sweep, SweepEvent, SweepRequest
+from specdeck.engine.protocol.messages import Capability, EngineState, Lease
 from specdeck.engine.store.audit import Action
 from specdeck.engine.sweep.runner import Visited, Visiting, Waiting
 

@@ -15,8 +15,6 @@ from tests.support.memory_audit import MemoryAudit
 
 from specdeck.engine.client.attach import AttachedEngine
 from specdeck.engine.client.engine_client import EngineClient
-from specdeck.engine.control.protocol import Change
-from specdeck.engine.control.tuning import BreakerTuning, TrialTuning, Tuning
 from specdeck.engine.errors import EngineError, Unreachable
 from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.operations.change import NotRecorded
@@ -30,6 +28,8 @@ from specdeck.engine.operations.trial import (
     TrialUnseen,
     as_trial,
 )
+from specdeck.engine.protocol.messages import Change
+from specdeck.engine.protocol.tuning import BreakerTuning, TrialTuning, Tuning
 
 URL = "http://engine"
 CHANGE = as_trial(Change(k=3, who="ana"), trial_s=60.0)

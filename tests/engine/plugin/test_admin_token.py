@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from specdeck.engine.control.protocol import TOKEN_FILE_VARIABLE
 from specdeck.engine.plugin.admin_token import ensure_token_file, is_accepted, write_token
+from specdeck.engine.protocol.messages import TOKEN_FILE_VARIABLE
 
 
 def test_a_token_file_is_its_owners_only(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.support.engine_core import Clock, FakeCore, good_step, make_control
 
-from specdeck.engine.control.protocol import Change
 from specdeck.engine.plugin.core import Control
+from specdeck.engine.protocol.messages import Change
 
 
 def test_the_breaker_by_hand_holds_beside_a_fixed_k(control: Control, engine: FakeCore) -> None:

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from tests.support.engine_core import BUILD, Clock, FakeCore, make_control
 
-from specdeck.engine.control.protocol import Change
 from specdeck.engine.plugin.contract import Build
 from specdeck.engine.plugin.core import Control
 from specdeck.engine.plugin.reply import Refusal
+from specdeck.engine.protocol.messages import Change
 
 
 def test_k_max_is_in_force_before_traffic(control: Control, engine: FakeCore) -> None:

@@ -12,15 +12,15 @@ from typing import Any
 import httpx
 import pytest
 
-from specdeck.engine.control.protocol import (
+from specdeck.engine.plugin import endpoint as module
+from specdeck.engine.plugin.endpoint import SpecdeckEndpoint
+from specdeck.engine.protocol.messages import (
     IN_RESPONSES_VARIABLE,
     PREFIX,
     TOKEN_FILE_VARIABLE,
     TOKEN_HEADER,
     Change,
 )
-from specdeck.engine.plugin import endpoint as module
-from specdeck.engine.plugin.endpoint import SpecdeckEndpoint
 
 fastapi = pytest.importorskip("fastapi")
 

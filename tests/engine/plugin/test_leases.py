@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from tests.support.engine_core import BUILD, Clock, FakeCore, make_control
 
-from specdeck.engine.control.protocol import Change
 from specdeck.engine.plugin.core import Control
 from specdeck.engine.plugin.reply import Refusal
+from specdeck.engine.protocol.messages import Change
 
 
 def test_a_lease_takes_the_change_back(control: Control, engine: FakeCore, clock: Clock) -> None:

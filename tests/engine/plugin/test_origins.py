@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.support.engine_core import Clock, FakeCore, make_control, poor_step
 
-from specdeck.engine.control.protocol import Change
 from specdeck.engine.plugin.core import Control
 from specdeck.engine.plugin.validation import parse_change
+from specdeck.engine.protocol.messages import Change
 
 
 def origins(control: Control) -> tuple[str | None, str | None]:

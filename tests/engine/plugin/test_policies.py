@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from tests.support.engine_core import BUILD, Clock, FakeCore, good_step, make_control, poor_step
 
-from specdeck.engine.control.protocol import Change
 from specdeck.engine.plugin.core import Control
 from specdeck.engine.plugin.reply import Refusal
+from specdeck.engine.protocol.messages import Change
 
 
 def test_a_policy_moves_k_by_itself_and_says_why(control: Control, engine: FakeCore) -> None:

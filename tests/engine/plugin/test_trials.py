@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.support.engine_core import Clock, FakeCore, work
 
-from specdeck.engine.control.protocol import Change
 from specdeck.engine.plugin.core import Control
 from specdeck.engine.plugin.reply import Refusal
+from specdeck.engine.protocol.messages import Change
 
 
 @pytest.mark.parametrize(("by_k", "end"), [({5: 2, 3: 4}, "kept"), ({5: 4, 3: 2}, "reverted")])

@@ -16,10 +16,10 @@ from tests.support.engine_core import (
     work,
 )
 
-from specdeck.engine.control.protocol import Change
 from specdeck.engine.plugin.contract import Tally
 from specdeck.engine.plugin.core import Control
 from specdeck.engine.plugin.reply import Refusal
+from specdeck.engine.protocol.messages import Change
 
 
 def test_the_tuning_survives_the_wire(control: Control, engine: FakeCore) -> None:

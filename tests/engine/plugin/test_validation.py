@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdeck.engine.control.protocol import Change
 from specdeck.engine.plugin.reply import Refusal
 from specdeck.engine.plugin.validation import parse_change
+from specdeck.engine.protocol.messages import Change
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

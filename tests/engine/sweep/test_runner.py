@@ -11,15 +11,13 @@ from typing import Any
 import pytest
 from tests.support.swept_engine import SweptEngine
 
-from specdeck.engine.control.protocol import (
-    EngineState,
-)
 from specdeck.engine.errors import (
     Conflict,
     EngineError,
     Stalled,
     Unreachable,
 )
+from specdeck.engine.protocol.messages import EngineState
 from specdeck.engine.sweep.plan import plan
 from specdeck.engine.sweep.runner import PATIENCE_S, PAUSED, SweepRunner, SweepStep, Waiting
 

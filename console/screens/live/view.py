@@ -1,15 +1,29 @@
-"""The lines around the charts: which engine, what it is told, what is wrong."""
+"""Everything that the live screen shows, as rows of cells: pure, no Textual."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from specdeck.console.screens.live import figures
 from specdeck.console.state.engine_state import Track
 from specdeck.console.view.fingerprint_badge import badge
-from specdeck.console.widgets.cells import BLANK, Cell, Cells, Row, Tone, fade, fade_row, join_cells
+from specdeck.console.widgets.blocks import EMPTY_SERIES, Series
+from specdeck.console.widgets.cells import (
+    BLANK,
+    NOTHING,
+    Bar,
+    Cell,
+    Cells,
+    Row,
+    Tone,
+    fact,
+    fade,
+    fade_row,
+    join_cells,
+)
 from specdeck.console.widgets.format import LocalTime, Spelt, at, duration, oneline
-from specdeck.engine.control.protocol import EngineState
 from specdeck.engine.metrics.reading import Reading
+from specdeck.engine.protocol.messages import EngineState
 
 AUTO = "auto"
 """Asked for where a policy chooses k."""
@@ -212,3 +226,81 @@ def _down(track: Track, reading: Reading, local: LocalTime) -> tuple[Row, ...]:
 
 def _trouble(what: Row, remedy: str | None) -> tuple[Row, ...]:
     return (what, Row((Cell(f" → {remedy}", "muted"),))) if remedy else (what,)
+
+
+def events(track: Track, local: LocalTime, most: int = 40) -> tuple[Row, ...]:
+    """The newest first."""
+    if not track.events:
+        return (Row((Cell(" nothing has happened yet", "muted"),)),)
+    newest = track.events[: -most - 1 : -1]
+    return tuple(
+        Row((Cell(f" {at(event.t, local)}  ", "muted"), Cell(event.text, event.tone)))
+        for event in newest
+    )
+
+
+def compact(track: Track, local: LocalTime, spelt: Spelt) -> tuple[Row, ...]:
+    """The figures that matter most, in eight short lines."""
+    serve, length = figures.traffic(track), figures.speculation(track)[0]
+    charted = (
+        fact("tokens/s", figures.tokens(track)),
+        fact("acceptance", figures.acceptance(track)),
+        length,
+    )
+    body = (*charted, serve[0], serve[2], serve[3])
+    trouble = notice(track, None, local, spelt)
+    if track.up is False:
+        return (*trouble, *(_indented(fade_row(row)) for row in body))
+    return (brief_control(track), *trouble[:1], *map(_indented, body))
+
+
+def _indented(row: Row) -> Row:
+    return Row((Cell(" "), *row.left), (*row.right, Cell(" ")))
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """One moment of the live screen; each field feeds one widget."""
+
+    identity: Row = NOTHING
+    engines: Row = NOTHING
+    control: Row = NOTHING
+    notice: tuple[Row, ...] = ()
+    tokens: Series = EMPTY_SERIES
+    acceptance: Series = EMPTY_SERIES
+    positions: tuple[Bar, ...] = ()
+    speculation: tuple[Row, ...] = ()
+    traffic: tuple[Row, ...] = ()
+    gpu: Row = NOTHING
+    events: tuple[Row, ...] = ()
+    compact: tuple[Row, ...] = ()
+
+
+def live(
+    track: Track,
+    tracks: tuple[Track, ...],
+    selected: int,
+    *,
+    armed: bool,
+    frozen_for: float | None,
+    local: LocalTime,
+    spelt: Spelt,
+) -> Live:
+    """What to show of `track`, which is the selected one or an older state of it."""
+    spec, serve = figures.speculation(track), figures.traffic(track)
+    if track.up is False:
+        spec, serve = tuple(map(fade_row, spec)), tuple(map(fade_row, serve))
+    return Live(
+        identity=title(track, armed=armed),
+        engines=strip(tracks, selected, spelt),
+        control=control(track),
+        notice=notice(track, frozen_for, local, spelt),
+        tokens=figures.token_series(track),
+        acceptance=figures.acceptance_series(track),
+        positions=figures.positions(track),
+        speculation=spec,
+        traffic=serve,
+        gpu=figures.gpus(track.reading),
+        events=events(track, local),
+        compact=compact(track, local, spelt),
+    )

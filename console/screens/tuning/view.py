@@ -1,16 +1,19 @@
-"""Policy, breaker, trial and ledger in words."""
+"""Policy, breaker, trials, sweeps and the ledger in words: pure, no Textual."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from specdeck.console.screens.tuning.curve import Measured, Swept
 from specdeck.console.state.engine_state import Event, Track
 from specdeck.console.state.pending import KEY
+from specdeck.console.state.sweep_run import SweepRun, describe_optimum
 from specdeck.console.state.trials import describe_trial
 from specdeck.console.widgets.cells import Cell, Cells, Row, Tone
 from specdeck.console.widgets.format import LocalTime, Spelt, at, duration, number, oneline
-from specdeck.engine.control.tuning import (
+from specdeck.engine.protocol.tuning import (
     BreakerTuning,
     Exact,
     KChange,
@@ -19,6 +22,10 @@ from specdeck.engine.control.tuning import (
     Saved,
     Tuning,
 )
+
+if TYPE_CHECKING:
+    from specdeck.engine.sweep.runner import Progress
+
 
 _LABEL = 9
 _SAME_S = 5.0
@@ -240,3 +247,57 @@ def _event(change: KChange) -> Event:
 def _line(event: Event, local: LocalTime) -> Row:
     cells: Cells = (Cell(f" {at(event.t, local)}  ", "muted"), Cell(event.text, event.tone))
     return Row(cells)
+
+
+def swept(run: SweepRun | None, local: LocalTime, spelt: Spelt) -> Swept | None:
+    """What the curve shows of it; None where it measured nothing and has ended."""
+    if run is None:
+        return None
+    analysis = None if run.outcome is None else run.outcome.analysis
+    if run.ended is not None and (analysis is None or not analysis.curve):
+        return None
+    points = {
+        point.k: Measured(
+            point.tokens_per_second.value, point.seconds_per_token.value * 1e3,
+            point.tokens_per_second.low, point.tokens_per_second.high,
+        )
+        for point in (analysis.curve if analysis else ())
+    }  # fmt: skip
+    best = analysis.optimum if analysis else None
+    title = "sweep under way" if run.ended is None else f"sweep of {at(run.ended, local)}"
+    return Swept(
+        points,
+        analysis.batch if analysis else None,
+        best.k if best else None,
+        best.tied if best else (),
+        title,
+        words(run, stop=spelt("sweep.toggle")),
+    )
+
+
+def words(run: SweepRun, *, stop: str) -> Row:
+    """How far it is and the key that stops it, or the verdict."""
+    if run.ended is None:
+        return Row(
+            (Cell(f" {sweep_status(run.progress)}", "accent"),),
+            (Cell(f"{stop} stops it ", "muted"),),
+        )
+    if run.stopped is not None or run.outcome is None:
+        return Row((Cell(f" sweep stopped: {run.stopped}", "warn"),))
+    return Row((Cell(f" {describe_optimum(run.outcome.analysis)}", "good"),))
+
+
+def sweep_status(progress: Progress | None) -> str:
+    """How far it is.
+
+    >>> from specdeck.engine.sweep.runner import Progress
+    >>> sweep_status(Progress(12, 54, 3, 42.0)), sweep_status(Progress(0, 54, None, 65.0))
+    ('sweep: 12 of 54 visits, k 3, 42 s left', 'sweep: waiting for traffic')
+    """
+    if progress is None or (progress.k is None and not progress.done):
+        return "sweep: waiting for traffic"
+    where = "" if progress.k is None else f", k {progress.k}"
+    return (
+        f"sweep: {progress.done} of {progress.of} visits{where}, "
+        f"{duration(progress.seconds_left)} left"
+    )

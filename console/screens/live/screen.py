@@ -12,9 +12,9 @@ from textual.reactive import reactive
 from specdeck.console import keys
 from specdeck.console.context import ConsoleContext
 from specdeck.console.screens.engine_screen import SteeringScreen
+from specdeck.console.screens.live.view import Live, live
 from specdeck.console.state.controller import Controller
 from specdeck.console.state.engine_state import Track
-from specdeck.console.view.live import Live, live
 from specdeck.console.widgets import format
 from specdeck.console.widgets.blocks import Series
 from specdeck.console.widgets.cells import Bar, Cell, Row, heading

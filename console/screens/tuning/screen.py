@@ -9,8 +9,9 @@ from textual.containers import Horizontal, Vertical
 
 from specdeck.console import keys
 from specdeck.console.screens.engine_screen import DetailScreen, SteeringScreen
-from specdeck.console.view import panels, sweeping, tuning
-from specdeck.console.view.tuning_curve import curve
+from specdeck.console.screens.live import view as live_view
+from specdeck.console.screens.tuning import view
+from specdeck.console.screens.tuning.curve import curve
 from specdeck.console.widgets.cells import heading
 from specdeck.console.widgets.charts import CurveBars
 from specdeck.console.widgets.text import Feed, Line, Notice
@@ -27,7 +28,7 @@ _LEAST = 5
 class TuningScreen(DetailScreen, SteeringScreen):
     """Shows what k is worth and who chooses it; every steering key works here too."""
 
-    CSS_PATH = "tuning.tcss"
+    CSS_PATH = "screen.tcss"
     PLACE: ClassVar[keys.Place] = "tuning"
     BINDINGS = [*keys.bindings(*keys.GROUPS[PLACE])]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_NORMAL, "-normal"), (110, "-wide")]
@@ -72,25 +73,27 @@ class TuningScreen(DetailScreen, SteeringScreen):
             return
         controller, local = self.controller, self.context.local
         track, armed = controller.track, controller.engine.armed
-        swept = sweeping.swept(track.sweep, local, self.spelt)
+        swept = view.swept(track.sweep, local, self.spelt)
         bars = self.query_one(CurveBars)
         narrow = self.size.width < _NORMAL  # its class comes after the first picture
         with self.app.batch_update():
             self.query_one("#footer", Line).row = self.context.footer(
                 "tuning", self.size.width, armed=armed
             )
-            self.query_one("#identity", Line).row = panels.title(track, armed=armed)
-            self.query_one("#engines", Line).row = panels.strip(
+            self.query_one("#identity", Line).row = live_view.title(track, armed=armed)
+            self.query_one("#engines", Line).row = live_view.strip(
                 tuple(controller.tracks), controller.selected, self.spelt
             )
             self.query_one("#control", Line).row = (
-                panels.brief_control(track) if narrow else panels.control(track)
+                live_view.brief_control(track) if narrow else live_view.control(track)
             )
-            self.query_one("#notice", Notice).rows = panels.notice(track, None, local, self.spelt)
+            self.query_one("#notice", Notice).rows = live_view.notice(
+                track, None, local, self.spelt
+            )
             bars.curve = curve(track, swept, self.spelt)
             bars.styles.height = min(bars.lines, max(_LEAST, self.size.height - _BELOW))
-            self.query_one("#status", Feed).rows = tuning.status(track, self.spelt)
-            self.query_one("#feed", Feed).rows = tuning.feed(track, local, controller.who)
+            self.query_one("#status", Feed).rows = view.status(track, self.spelt)
+            self.query_one("#feed", Feed).rows = view.feed(track, local, controller.who)
 
     def action_select(self, index: int) -> None:
         """Show the engine at `index`."""

@@ -11,7 +11,7 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.screen import Screen
 
-from specdeck.console.view import starting
+from specdeck.console.screens.startup import view
 from specdeck.console.widgets.blocks import bar
 from specdeck.console.widgets.cells import Cell, Row, heading
 from specdeck.console.widgets.text import Line, Rows
@@ -80,14 +80,14 @@ class StartupScreen(Screen[None]):
 
     def show(self, progress: Progress) -> None:
         """One moment of the start."""
-        share = starting.share(progress)
+        share = view.share(progress)
         with self.app.batch_update():
             self.set_class(progress.failed is not None, "-failed")
-            self.stages = starting.stages(progress)
-            self.time = starting.clock(progress)
+            self.stages = view.stages(progress)
+            self.time = view.clock(progress)
             filled, track = bar(share, 40)
             line = Row((Cell(f"  {filled}", "accent"), Cell(track, "rule")))
             self.passed = Row() if share is None else line
-            self.verdict = starting.verdict(progress)
+            self.verdict = view.verdict(progress)
             height = self.query_one("#log").size.height
-            self.log_rows = starting.log(progress)[-height:] if height else ()
+            self.log_rows = view.log(progress)[-height:] if height else ()

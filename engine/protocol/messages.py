@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self, get_args
 
-from specdeck.engine.control.wire import every, known
+from specdeck.engine.protocol.codec import every, known
 
 PROTOCOL = 1
 """Raised when a reply changes its meaning; a client refuses a newer one."""

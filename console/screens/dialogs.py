@@ -1,17 +1,21 @@
-"""A small question with a few answers, each with its own key."""
+"""Small screens that lie over any other: a question with a few answers, and every key."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from textual.app import ComposeResult
-from textual.containers import Vertical
+from textual.containers import Vertical, VerticalScroll
 from textual.events import Key
 from textual.screen import ModalScreen
 from textual.widgets import Label, OptionList
 from textual.widgets.option_list import Option
 
+from specdeck.console import keys
+from specdeck.console.widgets.cells import Cell, Row, heading
 from specdeck.console.widgets.format import printable
+from specdeck.console.widgets.text import Line, Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +60,35 @@ class Dialog(ModalScreen[str]):
             if event.key == choice.key:
                 event.stop()
                 self.dismiss(choice.value)
+
+
+class HelpScreen(ModalScreen[None]):
+    """The keys that mean something in this session, by group."""
+
+    CSS_PATH = "help.tcss"
+    BINDINGS = [("escape,q,question_mark,space,enter,f1", "dismiss", "Close")]
+
+    def __init__(self, table: tuple[keys.Key, ...], keymap: Mapping[str, str]) -> None:
+        super().__init__()
+        self.table = table
+        self.keymap = keymap
+
+    def compose(self) -> ComposeResult:
+        """A box with the keys."""
+        with VerticalScroll(id="help"):
+            yield Rows(id="keys")
+            yield Line(id="close")
+
+    def on_mount(self) -> None:
+        """Fill the box."""
+        rows: list[Row] = []
+        group = ""
+        for key in self.table:
+            if key.group != group:
+                rows += [Row(), heading(key.group)] if rows else [heading(key.group)]
+                group = key.group
+            spelt = keys.spelling(key, self.keymap)
+            rows.append(Row((Cell(f"{spelt:<12} ", "key"), Cell(key.tooltip))))
+        self.query_one("#keys", Rows).rows = tuple(rows)
+        self.query_one("#keys").styles.height = len(rows)
+        self.query_one("#close", Line).row = Row((), (Cell("esc closes", "muted"),))

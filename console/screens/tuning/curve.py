@@ -10,8 +10,8 @@ from specdeck.console.state.engine_state import Track
 from specdeck.console.widgets.blocks import Curve, CurveRow
 from specdeck.console.widgets.cells import Cell, Row, Tone, heading
 from specdeck.console.widgets.format import DASH, Spelt, number, percent
-from specdeck.engine.control.tuning import CurvePoint, Outlook, Tuning
 from specdeck.engine.policy.estimates import tokens_by_k
+from specdeck.engine.protocol.tuning import CurvePoint, Outlook, Tuning
 
 OLD_S: Final = 30.0
 """Seconds after which a measurement says little of the load of this moment."""

@@ -1,9 +1,10 @@
-"""The figures under the charts."""
+"""The figures and charts of the live screen, from what is known of one engine."""
 
 from __future__ import annotations
 
 from specdeck.console.state.engine_state import Track
 from specdeck.console.view.fingerprint_badge import names
+from specdeck.console.widgets.blocks import Series
 from specdeck.console.widgets.cells import BLANK, Bar, Cell, Row, Tone, fact, join_cells
 from specdeck.console.widgets.format import (
     DASH,
@@ -164,3 +165,21 @@ def _sum(values: list[int] | list[float] | list[int | None] | list[float | None]
             return None
         total += value
     return total
+
+
+def token_series(track: Track) -> Series:
+    """Tokens per second over time."""
+    values = tuple(point.tokens for point in track.points)
+    return _series(track, values, tokens(track))
+
+
+def acceptance_series(track: Track) -> Series:
+    """The acceptance rate over time."""
+    values = tuple(point.acceptance for point in track.points)
+    return _series(track, values, acceptance(track))
+
+
+def _series(track: Track, values: tuple[float | None, ...], latest: Cell) -> Series:
+    marks = tuple((mark.at, mark.label) for mark in track.marks)
+    times = tuple(point.t for point in track.points)
+    return Series(values, track.total, latest, marks, times)

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
-from specdeck.engine.control.protocol import Breaker, Origin, Policy
-from specdeck.engine.control.wire import every, known
+from specdeck.engine.protocol.codec import every, known
+from specdeck.engine.protocol.messages import Breaker, Origin, Policy
 
 Value = float | int | str | bool | None
 Phase = Literal["baseline", "changed", "kept", "reverted", "abandoned"]

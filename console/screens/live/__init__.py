@@ -1,0 +1,1 @@
+"""The live screen: follows every engine and shows one."""

@@ -1,0 +1,1 @@
+"""The start of an engine, followed to its end."""

@@ -1,0 +1,1 @@
+"""The tuning screen: speed over k, policy, breaker, trials, sweeps and the ledger."""

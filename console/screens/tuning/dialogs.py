@@ -1,0 +1,311 @@
+"""What to try, and the parameters of policies, breaker and trials."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from textual import work
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, Label, OptionList
+from textual.widgets.option_list import Option
+
+from specdeck.console.screens.tuning.view import untold, value
+from specdeck.console.state.controller import Controller
+from specdeck.console.state.engine_state import Track
+from specdeck.console.state.pending import Want
+from specdeck.console.widgets.format import printable
+from specdeck.engine.protocol.messages import MODES, POLICIES, Value
+from specdeck.engine.protocol.tuning import Parameter
+
+_TRUTH = {"yes": True, "true": True, "on": True, "no": False, "false": False, "off": False}
+
+
+def label(parameter: Parameter, width: int, names: int = 0) -> str:
+    """One line of the list, where the longest name has `names` characters.
+
+    >>> label(Parameter("goodput.margin", 0.03, 0.015, "number", doc="The least gain."), 60)
+    'goodput.margin    0.03 *  The least gain.'
+    """
+    changed = "*" if parameter.value != parameter.default else " "
+    text = f"{parameter.name:<{names}}  {value(parameter.value):>6} {changed}  {parameter.doc}"
+    text = printable(text)
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def bounds(parameter: Parameter) -> str:
+    """What it can be.
+
+    >>> bounds(Parameter("a.b", 0.03, 0.015, "number", 0.0, 0.5))
+    'a number from 0 to 0.5; 0.015 at the start'
+    >>> bounds(Parameter("a.b", None, None, "whole", 1.0, None, optional=True))
+    'a whole number from 1 up, or none; none at the start'
+    """
+    kind = {"whole": "a whole number", "number": "a number", "flag": "yes or no"}.get(
+        parameter.kind, " or ".join(parameter.choices)
+    )
+    if parameter.low is not None:
+        kind += f" from {parameter.low:g}"
+        kind += " up" if parameter.high is None else f" to {parameter.high:g}"
+    elif parameter.high is not None:
+        kind += f" up to {parameter.high:g}"
+    optional = ", or none" if parameter.optional else ""
+    return f"{kind}{optional}; {value(parameter.default)} at the start"
+
+
+def parsed(parameter: Parameter, text: str) -> Value:
+    """What `text` sets it to; raises ValueError with the reason.
+
+    How it goes together with the others is for the engine to say.
+
+    >>> margin = Parameter("goodput.margin", 0.03, 0.015, "number", 0.0, 0.5)
+    >>> parsed(margin, "0.02"), parsed(margin, "2%")
+    (0.02, 0.02)
+    >>> parsed(margin, "0.7")
+    Traceback (most recent call last):
+    ValueError: 0.7 is not a number from 0 to 0.5
+    """
+    words = text.strip().lower()
+    if words in ("none", "") and parameter.optional:
+        return "none"
+    found = _value(parameter, words)
+    if found is None or not _within(parameter, found):
+        kind = bounds(parameter).partition(";")[0]
+        raise ValueError(f"{text.strip() or 'nothing'} is not {kind}")
+    return found
+
+
+def _value(parameter: Parameter, words: str) -> Value | None:
+    if parameter.kind == "flag":
+        return _TRUTH.get(words)
+    if parameter.kind == "word":
+        return words if words in parameter.choices else None
+    try:
+        if parameter.kind == "whole":
+            return int(words)
+        if words.endswith("%"):
+            return round(float(words[:-1]) / 100, 12)
+        return float(words)
+    except ValueError:
+        return None
+
+
+def _within(parameter: Parameter, found: Value) -> bool:
+    if isinstance(found, str | bool):
+        return True
+    if isinstance(found, float) and not math.isfinite(found):
+        return False
+    low = parameter.low if parameter.low is not None else -math.inf
+    high = parameter.high if parameter.high is not None else math.inf
+    return low <= found <= high
+
+
+_LOOK_S = 1.0
+
+
+class ParametersScreen(ModalScreen[None]):
+    """Lists what the engine lets be set; enter edits, z takes the last change back."""
+
+    CSS_PATH = "dialogs.tcss"
+    BINDINGS = [("escape,p,q", "dismiss", "Close"), ("z", "undo", "Undo")]
+
+    def __init__(self, controller: Controller) -> None:
+        super().__init__()
+        self.controller = controller
+        self.listed: tuple[Parameter, ...] = ()
+        self.before = controller.track.events
+        """Events that were there before this screen."""
+        self._unsubscribe: Callable[[], None] = lambda: None
+
+    def compose(self) -> ComposeResult:
+        """The list, and what the engine said last."""
+        with Vertical(id="dialog"):
+            yield Label("Parameters", id="question", markup=False)
+            yield OptionList(markup=False)
+            yield Label("", id="refusal", markup=False)
+            yield Label("enter edits   z undoes   esc closes", id="keys", markup=False)
+
+    def on_mount(self) -> None:
+        """Fill the list, and go on looking."""
+        self._unsubscribe = self.controller.subscribe(self.show)
+        self.show()
+        self.set_interval(_LOOK_S, self.look)
+
+    def on_unmount(self) -> None:
+        """Look no more."""
+        self._unsubscribe()
+
+    def on_resize(self) -> None:
+        """Lines are cut to the width."""
+        self.listed = ()
+        self.show()
+
+    def look(self) -> None:
+        """Ask the engine for them again."""
+        self.controller.look(self.controller.selected)
+
+    def show(self) -> None:
+        """The list as the engine has it, and the last word on a change."""
+        track = self.controller.track
+        found = track.tuning.parameters if track.tuning is not None else ()
+        options = self.query_one(OptionList)
+        if found != self.listed:
+            self.listed, at = found, options.highlighted
+            width = max(30, options.size.width - 2)
+            options.clear_options()
+            names = max((len(one.name) for one in found), default=0)
+            options.add_options([Option(label(one, width, names)) for one in found])
+            options.highlighted = at if at is not None and at < len(found) else 0
+        said = self.query_one("#refusal", Label)
+        if not found:
+            said.update(" ".join(cell.text for row in untold(track) for cell in row.left))
+        elif track.events != self.before:
+            said.update(track.events[-1].text)
+
+    def action_undo(self) -> None:
+        """Take the last change back."""
+        self.controller.undo()
+
+    @work(exclusive=True)
+    async def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Edit one."""
+        parameter = self.listed[event.option_index]
+        found = await self.app.push_screen_wait(ValueDialog(parameter))
+        if found is not None:
+            want = Want(parameters=((parameter.name, found),), reason="parameters")
+            self.controller.wish(want)
+
+
+class ValueDialog(ModalScreen[Value | None]):
+    """Asks for one value; None leaves it as it is."""
+
+    CSS_PATH = "dialogs.tcss"
+    BINDINGS = [("escape", "dismiss", "Leave it")]
+
+    def __init__(self, parameter: Parameter) -> None:
+        super().__init__()
+        self.parameter = parameter
+
+    def compose(self) -> ComposeResult:
+        """The name, what it means, and a field."""
+        one = self.parameter
+        with Vertical(id="dialog"):
+            yield Label(one.name, id="question", markup=False)
+            yield Label(one.doc or "", id="explanation", markup=False)
+            yield Label(bounds(one), classes="name", markup=False)
+            yield Input(value(one.value), compact=True)
+            yield Label("", id="refusal", markup=False)
+            yield Label("enter sets it   esc leaves it", id="keys", markup=False)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Take it, unless it makes no sense."""
+        try:
+            self.dismiss(parsed(self.parameter, event.value))
+        except ValueError as error:
+            self.query_one("#refusal", Label).update(str(error))
+
+
+_USUAL_S, _MOST_S = 60.0, 3600.0
+
+
+class TrialDialog(ModalScreen[Want | None]):
+    """Asks for a k, a policy or a mode, and seconds; None leaves things as they are."""
+
+    CSS_PATH = "dialogs.tcss"
+    BINDINGS = [("escape", "dismiss", "Leave it")]
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium")]
+
+    def __init__(self, track: Track) -> None:
+        super().__init__()
+        self.track = track
+
+    def compose(self) -> ComposeResult:
+        """Two fields, and what will happen."""
+        with Vertical(id="dialog"):
+            yield Label("Try it on the live traffic", id="question", markup=False)
+            yield Label(
+                "The engine measures as it is, makes the change, measures again, then keeps it "
+                "if it is faster and takes it back otherwise, or when this console goes away.",
+                id="explanation",
+                markup=False,
+            )
+            yield Label("k, goodput, threshold, target-only or speculate", classes="name")
+            yield Input(suggested(self.track), id="what", compact=True)
+            yield Label("seconds of work to measure after the change", classes="name")
+            yield Input(f"{_seconds(self.track):g}", id="seconds", compact=True)
+            yield Label("", id="refusal", markup=False)
+            yield Label("enter begins   tab next field   esc leaves it", id="keys", markup=False)
+
+    def on_mount(self) -> None:
+        """The first field is the one to think about."""
+        self.query_one("#what", Input).focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Begin, unless something makes no sense."""
+        words, seconds = (self.query_one(name, Input).value for name in ("#what", "#seconds"))
+        try:
+            self.dismiss(want(words, seconds, self.track))
+        except ValueError as error:
+            self.query_one("#refusal", Label).update(str(error))
+
+
+def suggested(track: Track) -> str:
+    """The k of which most is expected, if it is another one; else the one below.
+
+    >>> suggested(Track("a", "http://a"))
+    '0'
+    """
+    state, tuning = track.known, track.tuning
+    if state is None:
+        return "0"
+    if tuning is not None:
+        known = [each for each in tuning.outlook if each.tokens_per_second is not None]
+        best = max(known, key=lambda each: each.tokens_per_second or 0.0, default=None)
+        if best is not None and best.k != state.k:
+            return str(best.k)
+    return str(state.k - 1 if state.k else min(1, state.k_max))
+
+
+def _seconds(track: Track) -> float:
+    """The engine's own default."""
+    for parameter in track.tuning.parameters if track.tuning else ():
+        if parameter.name == "trial.seconds" and isinstance(parameter.value, int | float):
+            return float(parameter.value)
+    return _USUAL_S
+
+
+def want(words: str, seconds: str, track: Track) -> Want:
+    """What the two fields ask for; raises ValueError with the reason.
+
+    >>> want("3", "60", Track("a", "http://a")).k
+    3
+    >>> want("goodput", "soon", Track("a", "http://a"))
+    Traceback (most recent call last):
+    ValueError: 'soon' is no number of seconds from 1 to 3600
+    """
+    lasts = _number(seconds)
+    if lasts is None or not 1 <= lasts <= _MOST_S:
+        raise ValueError(f"{seconds.strip()!r} is no number of seconds from 1 to {_MOST_S:.0f}")
+    text = words.strip().lower()
+    for policy in POLICIES:
+        if text == policy:
+            return Want(policy=policy, trial_s=lasts, reason="trial")
+    for mode in MODES:
+        if text == mode:
+            return Want(mode=mode, trial_s=lasts, reason="trial")
+    if not (text.isascii() and text.isdecimal() and len(text) < 4):
+        raise ValueError(f"{words.strip()!r} is neither a k nor a policy nor a mode")
+    k = int(text)
+    if track.known is not None and k > track.known.k_max:
+        raise ValueError(f"k_max is {track.known.k_max}: the engine's buffers are sized by it")
+    return Want(k=k, trial_s=lasts, reason="trial")
+
+
+def _number(text: str) -> float | None:
+    try:
+        found = float(text)
+    except ValueError:
+        return None
+    return found if math.isfinite(found) else None
