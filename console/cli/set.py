@@ -21,7 +21,7 @@ from specdeck.console.cli.set_outcome import Narrator, format_outcome
 from specdeck.engine.client.attach import AttachedEngine
 from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.errors import UsageError
-from specdeck.engine.operations.change import ChangeEvent, make_change
+from specdeck.engine.operations.change import IDLE_S, ChangeEvent, make_change
 from specdeck.engine.operations.looks import poll
 from specdeck.engine.operations.trial import JudgedTrial, as_trial
 from specdeck.engine.protocol.messages import FALLBACKS, MODES, POLICIES, Change, Value
@@ -128,7 +128,7 @@ async def request_change(
     known = await client.state()
     events = make_change(
         AttachedEngine(client, name=to.name, armed=True), change,
-        known=known, looks=poll(client), audit=UserAudit(),
+        known=known, looks=poll(client), audit=UserAudit(), idle_s=IDLE_S,
     )  # fmt: skip
     async with aclosing(events):
         async for event in events:

@@ -25,7 +25,7 @@ TIMEOUT_S = 20.0
 """How long a busy engine may take to show a change: one that is short of time needs seconds
 for a step."""
 IDLE_S = 1.0
-"""How long an engine without a single request is watched before that is said."""
+"""How long a command that somebody waits for watches an engine without a single request."""
 SILENCE_S = 5.0
 """How long an engine may give no answer before its change is given up."""
 
@@ -142,7 +142,7 @@ async def make_change(
     clock: Callable[[], float] = time.monotonic,
     wall: Callable[[], float] = time.time,
     timeout_s: float = TIMEOUT_S,
-    idle_s: float = IDLE_S,
+    idle_s: float = TIMEOUT_S,
 ) -> AsyncGenerator[ChangeEvent, None]:
     """Asks for `change`, writes it into the audit log, and looks until the counters show it.
 
@@ -234,7 +234,7 @@ class Proof:
     """By the clock of the looks' samples, seconds; so are all times."""
     applied_at: float
     timeout_s: float = TIMEOUT_S
-    idle_s: float = IDLE_S
+    idle_s: float = TIMEOUT_S
 
     _last: Sample | None = None
     """Where the next window opens; the first one is of a step that obeys the change."""

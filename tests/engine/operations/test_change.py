@@ -23,6 +23,7 @@ from specdeck.engine.errors import (
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.scrape import Scraper
 from specdeck.engine.operations.change import (
+    IDLE_S,
     ChangeApplied,
     ChangeEvent,
     ChangeNotObserved,
@@ -136,6 +137,7 @@ class Engine:
             audit=self.log,
             clock=self.clock,
             wall=lambda: 1000.0 + self.now,
+            idle_s=IDLE_S,
         )
 
     async def events(self, change: Change) -> list[ChangeEvent]:
@@ -308,7 +310,7 @@ async def console(
     async def make(change: Change) -> None:
         steps = make_change(
             armed, change, known=engine.state, looks=feed.looks(), audit=engine.log,
-            clock=engine.clock, wall=engine.clock, idle_s=60.0,
+            clock=engine.clock, wall=engine.clock,
         )  # fmt: skip
         events.extend([event async for event in steps])
 
