@@ -17,6 +17,7 @@ from specdeck.engine.protocol.messages import (
     Applied,
     EngineState,
     Mode,
+    Origin,
     Policy,
     with_implied_policy,
 )
@@ -48,14 +49,27 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
+class Cause:
+    """The change of an engine that an event tells of."""
+
+    origin: Origin | None
+    """None of a plugin that does not tell."""
+    who: str | None = None
+    """None where this console made it."""
+    reason: str | None = None
+    t: float | None = None
+    """Unix time by the engine's clock; None where that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     """Something that happened, in plain words."""
 
     t: float
     text: str
     tone: Tone = "plain"
-    reason: str | None = None
-    """The reason that the engine was given, of a change that was made from here."""
+    cause: Cause | None = None
+    """None where it tells of no change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +183,10 @@ class Track:
         return replace(self, want=want if self.want is None else self.want.then(want))
 
     def add_event(
-        self, t: float, text: str, tone: Tone = "plain", *, reason: str | None = None
+        self, t: float, text: str, tone: Tone = "plain", *, cause: Cause | None = None
     ) -> Track:
         """The same with one more event."""
-        event = Event(t, oneline(text), tone, reason)
+        event = Event(t, oneline(text), tone, cause)
         return replace(self, events=(*self.events, event)[-EVENTS:])
 
     def add_mark(self, label: str) -> Track:
@@ -272,12 +286,13 @@ def _breaker(track: Track, old: EngineState, state: EngineState, t: float) -> Tr
     track = replace(track, said=Said(t, state.policy_reason))
     if state.breaker == "closed":
         text = f"breaker closed, was {old.breaker}"
-        return track.add_mark("breaker closed").add_event(t, text, "good")
+        track = track.add_mark("breaker closed")
+        return track.add_event(t, text, "good", cause=Cause("breaker", "breaker"))
     if old.breaker == "closed":
         track = track.add_mark("breaker open")
     if old.breaker == "closed" or state.breaker == "open":
         why = f": {state.policy_reason}" if state.policy_reason else f", was {old.breaker}"
-        track = track.add_event(t, f"breaker open{why}", "bad")
+        track = track.add_event(t, f"breaker open{why}", "bad", cause=Cause("breaker", "breaker"))
     if state.breaker == "half-open":
         track = track.add_event(t, "breaker half-open: it tries whether drafts pay again", "warn")
     return track
@@ -296,7 +311,8 @@ def _reason(track: Track, state: EngineState, t: float) -> Track:
     last = state.last_change
     if last is not None and last.reason == state.policy_reason:
         return track  # the change itself has been told
-    return track.add_event(t, f"{state.policy}: {state.policy_reason}")
+    cause = Cause("policy", "policy", state.policy_reason)
+    return track.add_event(t, f"{state.policy}: {state.policy_reason}", cause=cause)
 
 
 def _short(mode: Mode) -> str:
@@ -330,7 +346,8 @@ def _by_others(track: Track, old: EngineState, state: EngineState, t: float) -> 
     if change is None or not knobs:
         return track
     reason = f" ({change.reason})" if change.reason else ""
-    return track.add_event(t, f"{change.who} changed {knobs}{reason}", "accent")
+    cause = Cause(change.origin, change.who, change.reason, change.t)
+    return track.add_event(t, f"{change.who} changed {knobs}{reason}", "accent", cause=cause)
 
 
 def format_moves(before: dict[str, Any], after: dict[str, Any]) -> str:
@@ -350,7 +367,7 @@ def format_moves(before: dict[str, Any], after: dict[str, Any]) -> str:
 def fold_answer(track: Track, asked: Want, applied: Applied, t: float, seconds: float) -> Track:
     """The track after the engine's word on a wish, `seconds` after it was asked."""
     text = f"{_describe_answer(asked, applied)} · applied in {seconds * 1000:.0f} ms"
-    track = track.add_event(t, text, "good", reason=asked.reason)
+    track = track.add_event(t, text, "good", cause=Cause(asked.origin, None, asked.reason))
     for text in applied.notices:
         track = track.add_event(t, text, "warn")
     judged = asked.trial_s is not None

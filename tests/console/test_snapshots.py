@@ -20,7 +20,7 @@ Compare = Callable[..., bool]
 
 
 def story(kit: type[Kit]) -> list[Reading]:
-    """A minute: k goes down, the engine is started anew, traffic goes on."""
+    """A minute: k goes down, the engine restarts, traffic goes on."""
     three = replace(kit.state, k=3, k_set=3, version=2)
     reborn = replace(kit.state, instance="b")
     return [

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.memory_audit import MemoryAudit
+from tests.support.readings import START
 from tests.support.tuned_engine import (
     ABLE,
     RATES,
@@ -24,10 +26,12 @@ from textual.widgets import Input, OptionList
 from specdeck.console.screens.live.screen import LiveScreen
 from specdeck.console.screens.tuning.dialogs import ParametersScreen, TrialDialog, parsed
 from specdeck.console.screens.tuning.screen import TuningScreen
+from specdeck.console.screens.tuning.view import feed
+from specdeck.console.state.engine_state import Cause, Track
 from specdeck.console.widgets.charts import CurveBars
 from specdeck.console.widgets.text import Feed
 from specdeck.engine.errors import Conflict, UsageError
-from specdeck.engine.protocol.messages import Change, EngineState
+from specdeck.engine.protocol.messages import Change, EngineState, LastChange
 from specdeck.engine.protocol.tuning import KChange, Parameter, Tuning
 
 if TYPE_CHECKING:
@@ -178,12 +182,25 @@ async def test_an_event_with_the_word_key_in_it_is_told_beside_the_changes_by_ke
     app, _, _ = tuned(replace(tuning(), changes=(bobs,)))
     async with app.run_test(size=(120, 40)) as pilot:
         await opened(pilot)
-        live(app).controller.tell("bob changed k 5 → 3 (key)")
+        theirs = LastChange(kit.start + 50, "bob", "key", {"k": 5}, {"k": 3}, "operator")
+        state = replace(kit.state, version=2, k=3, k_set=3, last_change=theirs)
+        live(app).controller.engine.more.put_nowait(kit.reading(51, state))  # type: ignore[attr-defined]  # the fake's
+        await rest(pilot)
+        assert said(app) == ["bob changed k 5 → 3 (key)"]
         live(app).controller.tell("the API key is missing")
         await rest(pilot)
         told = rows(app, "#feed")
     assert "the API key is missing" in told
     assert told.count("5 → 3") == 1
+
+
+def test_whether_something_is_told_twice_is_no_matter_of_its_wording() -> None:
+    found = replace(tuning(), changes=(KChange(START + 12, 5, 3, WHY, "policy", "policy"),))
+    track = Track("demo", "http://demo", tuning=found)
+    track = track.add_event(START + 13, f"goodput: {WHY}", cause=Cause("policy", "policy", WHY))
+    track = track.add_event(START + 14, f"alarm: streams repeat since {WHY}")
+    told = ["".join(cell.text for cell in row.left) for row in feed(track, time.gmtime, "ann")]
+    assert [line.split("  ", 1)[1] for line in told] == [f"alarm: streams repeat since {WHY}", WHY]
 
 
 async def test_k_without_a_measurement_is_a_forecast(tuned: MakeTuned) -> None:

@@ -13,6 +13,7 @@ from specdeck.console.state.sweep_run import SweepRun, describe_optimum
 from specdeck.console.state.trials import describe_trial
 from specdeck.console.widgets.cells import Cell, Cells, Row, Tone
 from specdeck.console.widgets.format import LocalTime, Spelt, at, duration, number, oneline
+from specdeck.engine.errors import Unsupported
 from specdeck.engine.protocol.tuning import (
     BreakerTuning,
     Exact,
@@ -32,7 +33,7 @@ _SAME_S = 5.0
 """Seconds that an answer, and two clocks, may set apart what is one change."""
 _TONES: dict[str, Tone] = {"closed": "good", "half-open": "warn", "open": "bad"}
 _OLD = "this engine's plugin does not tell its tuning"
-_OLD_REMEDY = "update specdeck where the engine runs, and start it anew"
+_OLD_REMEDY = "update specdeck where the engine runs, and restart it"
 
 
 def status(track: Track, spelt: Spelt) -> tuple[Row, ...]:
@@ -65,7 +66,7 @@ def untold(track: Track) -> tuple[Row, ...]:
     if error is None:
         return (_row(Cell("asking the engine", "muted")),)
     text, remedy = oneline(str(error)), error.remedy
-    if track.state is not None and "without the specdeck plugin" in text:
+    if track.state is not None and isinstance(error, Unsupported):
         # The other routes answer: only this one is not there.
         text, remedy = _OLD, _OLD_REMEDY
     rows = [_row(Cell(text, "warn"))]
@@ -189,8 +190,7 @@ def feed(track: Track, local: LocalTime, who: str, most: int = 40) -> tuple[Row,
     `who` is this console's name with the engine: a change of its own is told once.
     """
     changes = () if track.tuning is None else _gathered(track.tuning.changes)
-    told = {oneline(change.reason) for change in changes}
-    events = [event for event in track.events if not _retold(event, told)]
+    events = [event for event in track.events if not _is_listed(event, changes)]
     every = [*map(_event, _others(changes, events, who)), *events]
     every.sort(key=lambda event: -event.t)
     if not every:
@@ -198,28 +198,28 @@ def feed(track: Track, local: LocalTime, who: str, most: int = 40) -> tuple[Row,
     return tuple(_line(event, local) for event in every[:most])
 
 
-def _retold(event: Event, told: Iterable[str]) -> bool:
-    """Whether an event says what the engine's own list of changes says as well."""
-    if event.reason is not None:
+def _is_listed(event: Event, changes: Iterable[KChange]) -> bool:
+    """Whether the engine's own list of changes has what an event tells of."""
+    cause = event.cause
+    if cause is None or cause.who is None:
         return False
-    # A reason of one word, such as `key`, is part of many a sentence.
-    return any(
-        event.text.endswith(f"({reason})") or (" " in reason and reason in event.text)
-        for reason in told
-    )
+    if cause.origin == "policy":  # it chooses again and again, for the same reason
+        return any((one.origin, one.reason) == ("policy", cause.reason) for one in changes)
+    at = event.t if cause.t is None else cause.t
+    return any(one.who == cause.who and abs(one.t - at) <= _SAME_S for one in changes)
 
 
 def _others(changes: tuple[KChange, ...], events: Iterable[Event], who: str) -> tuple[KChange, ...]:
     """The changes without those of this console: their events say more."""
     left = list(changes)
     for event in events:
-        same = [
-            change for change in left
-            if event.reason and change.who == who and abs(change.t - event.t) <= _SAME_S
-            and (change.reason == event.reason or change.reason.endswith(f": {event.reason}"))
-        ]  # fmt: skip
+        cause = event.cause
+        if cause is None or cause.who is not None:
+            continue
+        same = [one for one in left if one.who == who and abs(one.t - event.t) <= _SAME_S]
         if same:
-            left.remove(min(same, key=lambda change: abs(change.t - event.t)))
+            # Somebody of the same name may have changed it from elsewhere, for another reason.
+            left.remove(min(same, key=lambda one: (one.reason != cause.reason, one.t)))
     return tuple(left)
 
 
@@ -235,7 +235,7 @@ def _gathered(changes: tuple[KChange, ...]) -> tuple[KChange, ...]:
 
 
 def _event(change: KChange) -> Event:
-    reason = oneline(change.reason).removesuffix(f": {KEY}")
+    reason = oneline(change.reason)
     moved = f"k {change.before} → {change.after}"
     says_it = change.origin == "policy" or change.before == change.after
     text = reason if says_it else f"{moved}: {reason}"
