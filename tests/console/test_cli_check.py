@@ -8,17 +8,18 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import httpx
 import pytest
+from tests.support.engine_state import engine_state
+from tests.support.http_engine import HttpEngine, serve_engine
 
 from specdeck.console.cli.main import outcome
 from specdeck.engine.errors import UsageError
-from specdeck.engine.protocol.messages import PREFIX, TOKEN_HEADER, Capability, EngineState
+from specdeck.engine.protocol.messages import PREFIX, TOKEN_HEADER, Capability
 
 Captured = pytest.CaptureFixture[str]
 KEY = "the-api-key"
@@ -28,25 +29,27 @@ KEYS = [
     "per_session", "arms", "cases",
 ]  # fmt: skip
 
-STATE = EngineState(
-    protocol=1, plugin="0.1.0", instance="one", version=0, started=1.0, vllm="0.32.0",
-    model="demo", method="draft_model", runner="V1", k=5, k_set=5, k_max=5, mode="speculate",
-    fallback="warm", policy="fixed", breaker="closed", step=1, drafts=1,
-    drafted_per_position=(1,) * 5, accepted_per_position=(1,) * 5, running=0, waiting=0,
-    fingerprint="sd1:0f3a", capabilities=(Capability("request_k", True),),
-)  # fmt: skip
+STATE = engine_state(running=0, capabilities=(Capability("request_k", True),))
 
 
-class Server(ThreadingHTTPServer):
+class CheckedEngine(HttpEngine):
     """Continues every prompt in the same way, but for the drafted answers in `wrong`."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(
+            {
+                "/version": (200, {"version": "0.32.0"}),
+                "/v1/models": (200, {"data": [{"id": "demo"}]}),
+                "/metrics": (200, {}),
+                f"{PREFIX}/state": (200, STATE.as_json()),
+                f"{PREFIX}/facts": (200, {"facts": {"vllm": "0.32.0"}}),
+                f"{PREFIX}/control": self._change,
+                "/v1/completions": self._complete,
+            }
+        )
         self.wrong: set[str] = set()
-        self.asked: list[dict[str, Any]] = []
-        self.headers_seen: list[dict[str, str]] = []
+        self.completions: list[dict[str, Any]] = []
+        """The bodies of what was to be continued."""
         self.changes: list[tuple[dict[str, Any], str | None]] = []
         self.refuses = False
         self.knows_causes = True
@@ -57,9 +60,39 @@ class Server(ThreadingHTTPServer):
         self.blocked = threading.Event()
         self.released = threading.Event()
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        path = request.url.path
+        left = self.stalls.get(path, 0)
+        self.stalls[path] = left - 1
+        if left > 0:
+            stalled = {"code": "stalled", "message": "the engine core has not answered for 4 s"}
+            return httpx.Response(503, json={"error": stalled})
+        return super().__call__(request)
+
+    def _change(self, request: httpx.Request) -> httpx.Response:
+        body = json.loads(request.content)
+        self.changes.append((body, request.headers.get(TOKEN_HEADER)))
+        if self.refuses:
+            refused = {"code": "conflict", "message": "no breaker here", "remedy": None}
+            return httpx.Response(501, json={"error": refused})
+        if "cause" in body and not self.knows_causes:
+            refused = {"code": "invalid", "message": "unknown key 'cause'", "remedy": None}
+            return httpx.Response(400, json={"error": refused})
+        before, after = {"breaker": "closed"}, {"breaker": body["breaker"]}
+        applied = {"before": before, "applied": after, "version": 1, "step": 1}
+        return httpx.Response(200, json=applied)
+
+    def _complete(self, request: httpx.Request) -> httpx.Response:
+        body = json.loads(request.content)
+        self.completions.append(body)
+        if self.answers_left is not None:
+            self.answers_left -= 1
+            if self.answers_left < 0:
+                self.blocked.set()
+                self.released.wait(30)
+        reply = json.dumps(self.completion(body))
+        text = f"data: {reply}\n\ndata: [DONE]\n\n" if body.get("stream") else reply
+        return httpx.Response(200, text=text)
 
     def completion(self, body: dict[str, Any]) -> dict[str, Any]:
         if "prompt_logprobs" in body:
@@ -95,77 +128,10 @@ class Server(ThreadingHTTPServer):
         }  # fmt: skip
 
 
-class Handler(BaseHTTPRequestHandler):
-    def log_message(self, format: str, *args: Any) -> None:
-        """Silent."""
-
-    def do_GET(self) -> None:
-        if self._stalls():
-            return
-        answers: dict[str, Any] = {
-            "/version": {"version": "0.32.0"},
-            "/v1/models": {"data": [{"id": "demo"}]},
-            f"{PREFIX}/state": STATE.as_json(),
-            f"{PREFIX}/facts": {"facts": {"vllm": "0.32.0"}},
-        }
-        self._send(json.dumps(answers.get(self.path, {})))
-
-    def do_PUT(self) -> None:
-        assert isinstance(self.server, Server)
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if self._stalls():
-            return
-        self.server.changes.append((body, self.headers.get(TOKEN_HEADER)))
-        if self.server.refuses:
-            refused = {"code": "conflict", "message": "no breaker here", "remedy": None}
-            self._send(json.dumps({"error": refused}), 501)
-            return
-        if "cause" in body and not self.server.knows_causes:
-            refused = {"code": "invalid", "message": "unknown key 'cause'", "remedy": None}
-            self._send(json.dumps({"error": refused}), 400)
-            return
-        before, after = {"breaker": "closed"}, {"breaker": body["breaker"]}
-        self._send(json.dumps({"before": before, "applied": after, "version": 1, "step": 1}))
-
-    def do_POST(self) -> None:
-        assert isinstance(self.server, Server)
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.asked.append(body)
-        self.server.headers_seen.append(dict(self.headers))
-        if self.server.answers_left is not None:
-            self.server.answers_left -= 1
-            if self.server.answers_left < 0:
-                self.server.blocked.set()
-                self.server.released.wait(30)
-        reply = json.dumps(self.server.completion(body))
-        self._send(f"data: {reply}\n\ndata: [DONE]\n\n" if body.get("stream") else reply)
-
-    def _stalls(self) -> bool:
-        assert isinstance(self.server, Server)
-        left = self.server.stalls.get(self.path, 0)
-        self.server.stalls[self.path] = left - 1
-        if left > 0:
-            stalled = {"code": "stalled", "message": "the engine core has not answered for 4 s"}
-            self._send(json.dumps({"error": stalled}), 503)
-        return left > 0
-
-    def _send(self, text: str, status: int = 200) -> None:
-        data = text.encode()
-        with suppress(ConnectionError):  # whoever asked may have been interrupted
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-
 @pytest.fixture
-def engine() -> Iterator[Server]:
-    with Server() as server:
-        thread = threading.Thread(target=lambda: server.serve_forever(poll_interval=0.01))
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+def engine() -> Iterator[CheckedEngine]:
+    with serve_engine(CheckedEngine()) as engine:
+        yield engine
 
 
 @pytest.fixture(autouse=True)
@@ -183,7 +149,7 @@ def prompts(tmp_path: Path) -> Path:
 
 
 def test_an_honest_engine_passes_with_code_0(
-    engine: Server, prompts: Path, capsys: Captured
+    engine: CheckedEngine, prompts: Path, capsys: Captured
 ) -> None:
     assert outcome(["check", engine.url, "--prompts", str(prompts), "--json"]) == 0
     said = capsys.readouterr()
@@ -196,7 +162,7 @@ def test_an_honest_engine_passes_with_code_0(
 
 
 def test_a_defect_is_code_1_and_every_report_names_it(
-    engine: Server, prompts: Path, tmp_path: Path, capsys: Captured
+    engine: CheckedEngine, prompts: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     engine.wrong = {"prompt 17"}
     reports = [tmp_path / f"report.{form}" for form in ("json", "xml", "md")]
@@ -211,14 +177,18 @@ def test_a_defect_is_code_1_and_every_report_names_it(
     assert "| 17 | 0 | 9 | 5 |" in reports[2].read_text()
 
 
-def test_too_few_prompts_are_no_pass(engine: Server, prompts: Path, capsys: Captured) -> None:
+def test_too_few_prompts_are_no_pass(
+    engine: CheckedEngine, prompts: Path, capsys: Captured
+) -> None:
     words = ["check", engine.url, "--prompts", str(prompts), "--limit", "5"]
     assert outcome(words) == 1
     assert "178 would do" in capsys.readouterr().out
     assert outcome([*words, "--max-mismatch", "50%"]) == 0
 
 
-def test_a_second_check_knows_the_first(engine: Server, prompts: Path, capsys: Captured) -> None:
+def test_a_second_check_knows_the_first(
+    engine: CheckedEngine, prompts: Path, capsys: Captured
+) -> None:
     words = ["check", engine.url, "--prompts", str(prompts), "--json"]
     assert outcome(words) == 0
     engine.wrong = {f"prompt {n}" for n in range(1, 21)}
@@ -229,7 +199,7 @@ def test_a_second_check_knows_the_first(engine: Server, prompts: Path, capsys: C
 
 
 def test_a_canary_writes_gauges_and_a_bundle(
-    engine: Server, prompts: Path, tmp_path: Path, capsys: Captured
+    engine: CheckedEngine, prompts: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     engine.wrong = {"prompt 17"}
     gauges, page = tmp_path / "check.prom", tmp_path / "bundle.md"
@@ -241,7 +211,7 @@ def test_a_canary_writes_gauges_and_a_bundle(
 
 
 def test_distributions_are_compared_reported_and_remembered(
-    engine: Server, prompts: Path, tmp_path: Path, capsys: Captured
+    engine: CheckedEngine, prompts: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     report = tmp_path / "a.xml"
     words = ["--sampled", "--limit", "3", "--samples", "16", "--report", str(report), "--json"]
@@ -257,18 +227,18 @@ def test_distributions_are_compared_reported_and_remembered(
 
 
 def test_distributions_are_drawn_as_long_as_asked_for(
-    engine: Server, prompts: Path, capsys: Captured
+    engine: CheckedEngine, prompts: Path, capsys: Captured
 ) -> None:
     words = ["--sampled", "--limit", "2", "--samples", "16", "--json"]
     for more, tokens in (([], 4), (["--max-tokens", "2"], 2), (["--max-tokens", "12"], 12)):
-        engine.asked.clear()
+        engine.completions.clear()
         outcome(["check", engine.url, "--prompts", str(prompts), *words, *more])
         assert json.loads(capsys.readouterr().out)["tokens"] == tokens
-        assert {body["max_tokens"] for body in engine.asked} == {tokens}
+        assert {body["max_tokens"] for body in engine.completions} == {tokens}
 
 
 def test_a_failed_check_trips_the_breaker_where_that_is_asked_for(
-    engine: Server, prompts: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+    engine: CheckedEngine, prompts: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["check", engine.url, "--prompts", str(prompts), "--json"]
     monkeypatch.setenv("SPECDECK_ADMIN_TOKEN", TOKEN)
@@ -290,7 +260,7 @@ def test_a_failed_check_trips_the_breaker_where_that_is_asked_for(
 
 
 def test_a_core_that_stalls_is_waited_for_from_the_set_up_to_the_breaker(
-    engine: Server, prompts: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+    engine: CheckedEngine, prompts: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from specdeck.engine.client import retry
 
@@ -307,7 +277,9 @@ def test_a_core_that_stalls_is_waited_for_from_the_set_up_to_the_breaker(
     assert max(engine.stalls.values()) <= 0
 
 
-def test_a_core_that_stays_away_is_code_3(engine: Server, prompts: Path, capsys: Captured) -> None:
+def test_a_core_that_stays_away_is_code_3(
+    engine: CheckedEngine, prompts: Path, capsys: Captured
+) -> None:
     engine.stalls = {f"{PREFIX}/state": 1000}
     words = ["--prompts", str(prompts), "--limit", "20", "--patience", "0"]
     assert outcome(["check", engine.url, *words]) == 3
@@ -315,7 +287,7 @@ def test_a_core_that_stays_away_is_code_3(engine: Server, prompts: Path, capsys:
 
 
 def test_the_breaker_of_an_older_plugin_opens_as_well(
-    engine: Server, prompts: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+    engine: CheckedEngine, prompts: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPECDECK_ADMIN_TOKEN", TOKEN)
     engine.wrong, engine.knows_causes = {"prompt 17"}, False
@@ -325,7 +297,7 @@ def test_the_breaker_of_an_older_plugin_opens_as_well(
 
 
 def test_a_breaker_that_does_not_open_is_said(
-    engine: Server, prompts: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+    engine: CheckedEngine, prompts: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPECDECK_ADMIN_TOKEN", TOKEN)
     engine.wrong, engine.refuses = {"prompt 17"}, True
@@ -337,15 +309,15 @@ def test_a_breaker_that_does_not_open_is_said(
 
 
 def test_a_trip_without_a_token_asks_nothing(
-    engine: Server, prompts: Path, capsys: Captured
+    engine: CheckedEngine, prompts: Path, capsys: Captured
 ) -> None:
     assert outcome(["check", engine.url, "--prompts", str(prompts), "--trip"]) == 3
     assert "admin token" in capsys.readouterr().err
-    assert engine.asked == []
+    assert engine.completions == []
 
 
 def test_earlier_checks_stand_side_by_side(
-    engine: Server, prompts: Path, tmp_path: Path, capsys: Captured
+    engine: CheckedEngine, prompts: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     words = ["check", engine.url, "--prompts", str(prompts), "--limit", "20"]
     assert outcome(["check", engine.url, "--history"]) == 0
@@ -366,7 +338,7 @@ def test_earlier_checks_stand_side_by_side(
 
 
 def test_an_interrupted_check_is_code_130_and_goes_on(
-    engine: Server, prompts: Path, capsys: Captured
+    engine: CheckedEngine, prompts: Path, capsys: Captured
 ) -> None:
     engine.answers_left = 120
     words = ["check", engine.url, "--prompts", str(prompts), "--json"]
@@ -398,7 +370,7 @@ def test_an_interrupted_check_is_code_130_and_goes_on(
     ],
 )
 def test_an_interrupted_check_says_how_far_it_came(
-    more: list[str], left: int, expected: str, engine: Server, prompts: Path
+    more: list[str], left: int, expected: str, engine: CheckedEngine, prompts: Path
 ) -> None:
     engine.answers_left = left
     words = ["check", engine.url, "--prompts", str(prompts), "--json", *more]
@@ -414,20 +386,15 @@ def test_an_interrupted_check_says_how_far_it_came(
 
 
 def test_the_key_travels_and_is_written_nowhere(
-    engine: Server, prompts: Path, home: Path, capsys: Captured
+    engine: CheckedEngine, prompts: Path, home: Path, capsys: Captured
 ) -> None:
     words = ["--prompts", str(prompts), "--limit", "3", "--api-key-env", "CHECK_KEY", "--json"]
     assert outcome(["check", engine.url, *words]) == 1
-    assert all(
-        seen["authorization"] == f"Bearer {KEY}" for seen in map(_lower, engine.headers_seen)
-    )
+    completions = engine.sent_to("/completions")
+    assert {sent.headers["Authorization"] for sent in completions} == {f"Bearer {KEY}"}
     said = capsys.readouterr()
     assert KEY not in said.out + said.err
     assert all(KEY.encode() not in path.read_bytes() for path in home.rglob("*") if path.is_file())
-
-
-def _lower(headers: dict[str, str]) -> dict[str, str]:
-    return {name.lower(): value for name, value in headers.items()}
 
 
 @pytest.mark.parametrize(
@@ -461,7 +428,12 @@ def _lower(headers: dict[str, str]) -> dict[str, str]:
     ],
 )
 def test_an_error_is_one_line_with_its_code(
-    words: list[str], code: int, expected: str, engine: Server, tmp_path: Path, capsys: Captured
+    words: list[str],
+    code: int,
+    expected: str,
+    engine: CheckedEngine,
+    tmp_path: Path,
+    capsys: Captured,
 ) -> None:
     (tmp_path / "empty.txt").write_text("\n\n")
     (tmp_path / "broken.jsonl").write_text('{"prompt": "a"}\n{"prompt"\n')
@@ -474,11 +446,11 @@ def test_an_error_is_one_line_with_its_code(
     assert said.out == ""
     assert said.err.count("\n") == 1
     assert expected in said.err
-    assert [body for body in engine.asked if "max_tokens" in body] == []
+    assert [body for body in engine.completions if "max_tokens" in body] == []
 
 
 def test_a_case_that_did_not_differ_costs_neither_the_outcome_nor_its_code(
-    engine: Server, prompts: Path, tmp_path: Path, capsys: Captured
+    engine: CheckedEngine, prompts: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     page = tmp_path / "bundle.md"
     words = ["--prompts", str(prompts), "--bundle", str(page), "--case", "17", "--json"]
@@ -491,7 +463,7 @@ def test_a_case_that_did_not_differ_costs_neither_the_outcome_nor_its_code(
 
 @pytest.mark.parametrize("more", [[], ["--sampled", "--samples", "16"]])
 def test_a_report_that_cannot_be_written_costs_no_other_and_is_no_pass(
-    more: list[str], engine: Server, prompts: Path, tmp_path: Path, capsys: Captured
+    more: list[str], engine: CheckedEngine, prompts: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     good, bad = tmp_path / "good.md", tmp_path / f"{'a' * 300}.md"
     files = ["--report", str(bad), "--report", str(good)]
@@ -504,7 +476,7 @@ def test_a_report_that_cannot_be_written_costs_no_other_and_is_no_pass(
 
 
 def test_the_code_of_a_failed_check_stays_where_its_report_cannot_be_written(
-    engine: Server, prompts: Path, tmp_path: Path, capsys: Captured
+    engine: CheckedEngine, prompts: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     engine.wrong = {"prompt 2"}
     words = ["--prompts", str(prompts), "--limit", "3", "--report", f"{tmp_path}/{'a' * 300}.md"]
@@ -513,7 +485,7 @@ def test_the_code_of_a_failed_check_stays_where_its_report_cannot_be_written(
 
 
 def test_a_report_is_written_though_nobody_hears(
-    engine: Server, prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: CheckedEngine, prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from specdeck.console.cli import checking
 
@@ -528,7 +500,7 @@ def test_a_report_is_written_though_nobody_hears(
 
 
 def test_a_canary_goes_on_where_a_report_cannot_be_written(
-    engine: Server,
+    engine: CheckedEngine,
     prompts: Path,
     tmp_path: Path,
     capsys: Captured,

@@ -5,112 +5,42 @@ import json
 import os
 import re
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
+import httpx
 import pytest
+from tests.support.engine_state import engine_state
+from tests.support.http_engine import Answer, HttpEngine, answer, serve_engine
+from tests.support.pages import recorded_page
 
 from specdeck.console.cli.check_trip import Trip, open_breaker
 from specdeck.console.cli.engines import Access
 from specdeck.console.cli.main import outcome
-from specdeck.engine.protocol.messages import PREFIX, TOKEN_HEADER, Capability, EngineState
+from specdeck.engine.protocol.messages import PREFIX, TOKEN_HEADER, Capability
 from specdeck.engine.protocol.tuning import BreakerTuning, TrialTuning, Tuning
 from specdeck.engine.store.audit import AuditLog
 from specdeck.engine.store.database import Store
 
 Captured = pytest.CaptureFixture[str]
-Answer = tuple[int, object]
 
 TOKEN = "the-admin-token"
 
-STATE = EngineState(
-    protocol=1,
-    plugin="0.1.0",
-    instance="one",
-    version=0,
-    started=1000.0,
-    vllm="0.32.0",
-    model="demo",
-    method="draft_model",
-    runner="V1",
-    k=5,
-    k_set=5,
-    k_max=5,
-    mode="speculate",
-    fallback="warm",
-    policy="fixed",
-    breaker="closed",
-    step=100,
-    drafts=50,
-    drafted_per_position=(50,) * 5,
-    accepted_per_position=(40, 30, 20, 10, 5),
+STATE = engine_state(
     running=0,
-    waiting=0,
-    fingerprint="sd1:0f3a",
-    system_fingerprint="vllm-0.32.0-09d54272",
     capabilities=(
         Capability("live_k", True),
         Capability("cold", False, "it has no drafter", "start it with one"),
     ),
 )
 
-PAGE = (Path(__file__).parents[1] / "engine/metrics/pages/speculative.txt").read_text()
-
-
-class Server(ThreadingHTTPServer):
-    """Answers from a table of paths; keeps what it was asked."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.asked: list[tuple[str, dict[str, str], bytes]] = []
-        self.answers: dict[str, Answer] = {
-            "/version": (200, {"version": "0.32.0"}),
-            "/v1/models": (200, {"data": [{"id": "demo"}]}),
-            "/metrics": (200, PAGE),
-            f"{PREFIX}/state": (200, STATE.as_json()),
-            f"{PREFIX}/control": (
-                200,
-                {"before": {"k": 5}, "applied": {"k": 3}, "version": 1, "step": 100},
-            ),
-        }
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class Handler(BaseHTTPRequestHandler):
-    def log_message(self, format: str, *args: Any) -> None:
-        """Silent."""
-
-    def do_GET(self) -> None:
-        assert isinstance(self.server, Server)
-        length = int(self.headers.get("Content-Length") or 0)
-        self.server.asked.append((self.path, dict(self.headers), self.rfile.read(length)))
-        status, body = self.server.answers.get(self.path, (404, {"detail": "Not Found"}))
-        data = (body if isinstance(body, str) else json.dumps(body)).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    do_PUT = do_GET
-
 
 @pytest.fixture
-def engine() -> Iterator[Server]:
-    with Server() as server:
-        thread = threading.Thread(target=lambda: server.serve_forever(poll_interval=0.01))
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+def engine() -> Iterator[HttpEngine]:
+    with serve_engine(HttpEngine()) as engine:
+        engine.answers[f"{PREFIX}/state"] = (200, STATE.as_json())
+        yield engine
 
 
 @pytest.fixture(autouse=True)
@@ -121,7 +51,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def watch(engine: Server) -> Callable[..., int]:
+def watch(engine: HttpEngine) -> Callable[..., int]:
     def watched(*words: str) -> int:
         return outcome(["watch", engine.url, "--interval", "0.05", *words])
 
@@ -129,7 +59,7 @@ def watch(engine: Server) -> Callable[..., int]:
 
 
 def test_watch_prints_a_sample_a_line(
-    watch: Callable[..., int], engine: Server, capsys: Captured
+    watch: Callable[..., int], engine: HttpEngine, capsys: Captured
 ) -> None:
     assert watch("--json", "--count", "2") == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -146,7 +76,7 @@ def test_watch_without_json_is_a_table(watch: Callable[..., int], capsys: Captur
 
 
 def test_an_engine_without_the_plugin_is_watched_all_the_same(
-    watch: Callable[..., int], engine: Server, capsys: Captured
+    watch: Callable[..., int], engine: HttpEngine, capsys: Captured
 ) -> None:
     del engine.answers[f"{PREFIX}/state"]
     assert watch("--json", "--count", "1") == 0
@@ -164,7 +94,7 @@ def test_an_engine_without_the_plugin_is_watched_all_the_same(
 )
 def test_what_no_later_sample_can_mend_is_exit_3(
     watch: Callable[..., int],
-    engine: Server,
+    engine: HttpEngine,
     capsys: Captured,
     path: str,
     answer: Answer,
@@ -186,28 +116,28 @@ def test_an_engine_that_was_never_up_is_lines_and_exit_3(capsys: Captured) -> No
 
 def test_the_api_key_travels_in_a_header_only(
     watch: Callable[..., int],
-    engine: Server,
+    engine: HttpEngine,
     capsys: Captured,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("MY_KEY", "s3cret")
     assert watch("--json", "--count", "1", "--api-key-env", "MY_KEY") == 0
-    assert engine.asked[0][1]["Authorization"] == "Bearer s3cret"
+    assert engine.asked[0].headers["Authorization"] == "Bearer s3cret"
     said = capsys.readouterr()
     assert "s3cret" not in said.out + said.err
 
 
 def test_set_shows_requested_applied_and_observed(
-    engine: Server, capsys: Captured, home: Path
+    engine: HttpEngine, capsys: Captured, home: Path
 ) -> None:
     assert outcome(["set", engine.url, "k=3", "--reason", "try", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["requested"], told["applied"], told["before"]) == ({"k": 3}, {"k": 3}, {"k": 5})
     assert told["undo"] == f"specdeck set {engine.url} k=5"
     assert told["observed_k"] is None
-    _, headers, body = next(one for one in engine.asked if one[0].endswith("/control"))
-    assert {name.lower(): value for name, value in headers.items()}[TOKEN_HEADER.lower()] == TOKEN
-    assert json.loads(body)["k"] == 3
+    (sent,) = engine.sent_to("/control")
+    assert sent.headers[TOKEN_HEADER] == TOKEN
+    assert json.loads(sent.content)["k"] == 3
     with Store(home / "data" / "specdeck.sqlite") as store:
         action = AuditLog(store).last_action(engine.url)
     assert action is not None
@@ -215,7 +145,7 @@ def test_set_shows_requested_applied_and_observed(
 
 
 def test_what_was_changed_is_read_back_the_newest_first(
-    engine: Server, capsys: Captured, home: Path
+    engine: HttpEngine, capsys: Captured, home: Path
 ) -> None:
     assert outcome(["set", engine.url, "--history"]) == 0
     assert "no change of" in capsys.readouterr().err
@@ -242,33 +172,33 @@ def test_what_was_changed_is_read_back_the_newest_first(
 
 
 @pytest.mark.parametrize("words", [[], ["k=3", "--history"]])
-def test_set_wants_something_to_set_or_to_show(engine: Server, words: list[str]) -> None:
+def test_set_wants_something_to_set_or_to_show(engine: HttpEngine, words: list[str]) -> None:
     assert outcome(["set", engine.url, *words]) == 2
     assert engine.asked == []
 
 
-def test_a_lease_is_said_to_end(engine: Server, capsys: Captured) -> None:
+def test_a_lease_is_said_to_end(engine: HttpEngine, capsys: Captured) -> None:
     assert outcome(["set", engine.url, "k=3", "--lease", "30"]) == 0
     said = capsys.readouterr()
     assert "takes this back by itself in 30 s" in said.err
     assert "requested  k=3" in said.out
-    sent = next(body for path, _, body in engine.asked if path.endswith("/control"))
+    sent = engine.sent_to("/control")[0].content
     assert json.loads(sent)["lease_s"] == 30.0
 
 
 def test_parameters_and_the_breaker_are_sent_as_they_are_spelled(
-    engine: Server, capsys: Captured
+    engine: HttpEngine, capsys: Captured
 ) -> None:
     words = ["goodput.margin=0.03", "breaker=open", "breaker.acceptance_floor=none"]
     assert outcome(["set", engine.url, *words, "--json"]) == 0
-    sent = next(body for path, _, body in engine.asked if path.endswith("/control"))
+    sent = engine.sent_to("/control")[0].content
     asked = json.loads(sent)
     assert asked["parameters"] == {"goodput.margin": 0.03, "breaker.acceptance_floor": "none"}
     assert asked["breaker"] == "open"
 
 
 def test_a_trial_stays_until_its_verdict_and_is_in_the_audit_log(
-    engine: Server, capsys: Captured, home: Path
+    engine: HttpEngine, capsys: Captured, home: Path
 ) -> None:
     trial = TrialTuning(
         "reverted", "ana", {"k": 5}, {"k": 3}, 30.0, 1.0, verdict="worse", reason="worse: -3 %",
@@ -282,7 +212,7 @@ def test_a_trial_stays_until_its_verdict_and_is_in_the_audit_log(
     assert (told["requested"], told["applied"], told["before"]) == ({"k": 3}, {"k": 5}, {"k": 5})
     assert (told["trial"]["state"], told["trial"]["verdict"]) == ("reverted", "worse")
     assert "trial reverted: worse: -3 %" in said.err
-    sent = json.loads(next(body for path, _, body in engine.asked if path.endswith("/control")))
+    sent = json.loads(engine.sent_to("/control")[0].content)
     assert (sent["judge"], sent["trial_s"], sent["lease_s"]) == (True, 30.0, 10.0)
     with Store(home / "data" / "specdeck.sqlite") as store:
         action = AuditLog(store).last_action(engine.url)
@@ -291,7 +221,7 @@ def test_a_trial_stays_until_its_verdict_and_is_in_the_audit_log(
 
 
 def test_a_trial_that_was_reverted_says_what_was_tried_and_offers_no_undo(
-    engine: Server, capsys: Captured
+    engine: HttpEngine, capsys: Captured
 ) -> None:
     trial = TrialTuning(
         "reverted", "ana", {"k": 5}, {"k": 3}, 30.0, 1.0, verdict="worse", reason="worse: -3 %",
@@ -319,37 +249,33 @@ def test_a_trial_that_was_reverted_says_what_was_tried_and_offers_no_undo(
 
 
 def test_a_breaker_that_is_to_come_back_by_itself_is_a_word(
-    engine: Server, capsys: Captured
+    engine: HttpEngine, capsys: Captured
 ) -> None:
     knobs = {"before": {"breaker": "closed"}, "applied": {"breaker": "open"}}
     engine.answers[f"{PREFIX}/control"] = (200, {**knobs, "version": 1, "step": 1})
     assert outcome(["set", engine.url, "breaker=probe", "--json"]) == 0
-    sent = json.loads(next(body for path, _, body in engine.asked if path.endswith("/control")))
+    sent = json.loads(engine.sent_to("/control")[0].content)
     assert (sent["breaker"], sent["probe"]) == ("open", True)
     assert json.loads(capsys.readouterr().out)["requested"] == {"breaker": "probe"}
 
 
-def stopped_at(
-    engine: Server, monkeypatch: pytest.MonkeyPatch, path: str, number: signal.Signals
-) -> None:
+def stopped_at(engine: HttpEngine, path: str, number: signal.Signals) -> None:
     """Sends a signal to this process once `path` is asked for after a change, and never answers."""
-    turned = Handler.do_GET
-    sent: list[bytes] = []
+    usual = engine.answers[path]
+    sent: list[signal.Signals] = []
 
-    def signalled(self: Handler) -> None:
-        changed = any(path.endswith("/control") for path, _, _ in engine.asked)
-        if sent or not changed or self.path != path:
-            turned(self)
-            return
-        sent.append(b"")
+    def respond(request: httpx.Request) -> httpx.Response:
+        if sent or not engine.sent_to("/control"):
+            return usual(request) if callable(usual) else answer(*usual)
+        sent.append(number)
         os.kill(os.getpid(), number)
-        self.connection.recv(1)  # until the client lets go
-        self.close_connection = True
+        engine.ended.wait()
+        raise httpx.ReadError("ended")
 
-    monkeypatch.setattr(Handler, "do_GET", signalled)
+    engine.answers[path] = respond
 
 
-def audited(home: Path, engine: Server) -> list[tuple[object, ...]]:
+def audited(home: Path, engine: HttpEngine) -> list[tuple[object, ...]]:
     with Store(home / "data" / "specdeck.sqlite") as store:
         found = AuditLog(store).actions(engine.url)
     return [(one.before, one.after, one.undo, one.reason) for one in found]
@@ -357,10 +283,10 @@ def audited(home: Path, engine: Server) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_change_that_is_no_longer_watched_is_in_the_audit_log_and_its_undo_is_told(
-    engine: Server, capsys: Captured, home: Path, monkeypatch: pytest.MonkeyPatch,
+    engine: HttpEngine, capsys: Captured, home: Path,
     number: signal.Signals,
 ) -> None:  # fmt: skip
-    stopped_at(engine, monkeypatch, "/metrics", number)
+    stopped_at(engine, "/metrics", number)
     assert outcome(["set", engine.url, "k=3", "--reason", "try"]) == 130
     undo = f"specdeck set {engine.url} k=5"
     assert f"specdeck: interrupted: the change is made: `{undo}`" in capsys.readouterr().err
@@ -368,21 +294,15 @@ def test_a_change_that_is_no_longer_watched_is_in_the_audit_log_and_its_undo_is_
 
 
 def test_what_is_observed_of_a_change_is_in_the_audit_log_with_it(
-    engine: Server, home: Path, monkeypatch: pytest.MonkeyPatch
+    engine: HttpEngine, home: Path
 ) -> None:
     after = re.sub(
         r"(?m)^(vllm:(?:generation_tokens|spec_decode_num_draft\w*)_total\{[^}]*\}) (\S+)$",
         lambda found: f"{found[1]} {float(found[2]) + (3 if 'draft_tokens' in found[1] else 1)}",
-        PAGE,
+        recorded_page("speculative"),
     )
-    pages, get = iter([PAGE]), Handler.do_GET
-
-    def moving(self: Handler) -> None:
-        if self.path == "/metrics":
-            engine.answers[self.path] = (200, next(pages, after))
-        get(self)
-
-    monkeypatch.setattr(Handler, "do_GET", moving)
+    pages = iter([recorded_page("speculative")])
+    engine.answers["/metrics"] = lambda _: httpx.Response(200, text=next(pages, after))
     engine.answers[f"{PREFIX}/state"] = (200, replace(STATE, step=200).as_json())
     assert outcome(["set", engine.url, "k=3"]) == 0
     with Store(home / "data" / "specdeck.sqlite") as store:
@@ -390,7 +310,7 @@ def test_what_is_observed_of_a_change_is_in_the_audit_log_with_it(
 
 
 def test_a_trip_of_an_open_breaker_names_what_resets_it(
-    engine: Server, capsys: Captured, home: Path
+    engine: HttpEngine, capsys: Captured, home: Path
 ) -> None:
     knobs = {"before": {"breaker": "open"}, "applied": {"breaker": "open"}}
     engine.answers[f"{PREFIX}/control"] = (200, {**knobs, "version": 1, "step": 1})
@@ -405,7 +325,7 @@ def test_a_trip_of_an_open_breaker_names_what_resets_it(
 
 
 def test_a_detached_trial_that_is_not_seen_is_begun_and_in_the_audit_log(
-    engine: Server, capsys: Captured, home: Path
+    engine: HttpEngine, capsys: Captured, home: Path
 ) -> None:
     engine.answers[f"{PREFIX}/tuning"] = (503, "busy")
     assert outcome(["set", engine.url, "k=3", "--trial", "30", "--detach", "--reason", "why"]) == 0
@@ -415,13 +335,13 @@ def test_a_detached_trial_that_is_not_seen_is_begun_and_in_the_audit_log(
 
 
 def test_an_attended_trial_whose_take_back_fails_is_not_said_to_be_taken_back(
-    engine: Server, capsys: Captured, home: Path, monkeypatch: pytest.MonkeyPatch
+    engine: HttpEngine, capsys: Captured, home: Path
 ) -> None:
     engine.answers[f"{PREFIX}/tuning"] = (503, "busy")
     engine.answers[f"{PREFIX}/control"] = (
         200, {"before": {"k": 5}, "applied": {"k": 5}, "version": 1, "step": 1, "trial": 1},
     )  # fmt: skip
-    stopped_at(engine, monkeypatch, f"{PREFIX}/tuning", signal.SIGTERM)
+    stopped_at(engine, f"{PREFIX}/tuning", signal.SIGTERM)
     assert outcome(["set", engine.url, "k=3", "--trial", "30"]) == 130
     said = capsys.readouterr().err
     assert "interrupted: the engine takes the change back within 10 s" in said
@@ -429,10 +349,12 @@ def test_an_attended_trial_whose_take_back_fails_is_not_said_to_be_taken_back(
 
 
 def test_a_change_that_is_cut_short_before_the_engines_word_is_not_said_to_be_made(
-    engine: Server, capsys: Captured, home: Path, monkeypatch: pytest.MonkeyPatch
+    engine: HttpEngine, capsys: Captured, home: Path
 ) -> None:
-    engine.asked.append(("/control", {}, b""))  # so that the first look is cut short
-    stopped_at(engine, monkeypatch, f"{PREFIX}/state", signal.SIGINT)
+    engine.asked.append(
+        httpx.Request("PUT", "http://e/control")
+    )  # so that the first look is cut short
+    stopped_at(engine, f"{PREFIX}/state", signal.SIGINT)
     assert outcome(["set", engine.url, "k=3"]) == 130
     said = capsys.readouterr().err
     assert "interrupted: no word of the engine yet: `specdeck watch" in said
@@ -452,12 +374,14 @@ def test_a_change_that_is_cut_short_before_the_engines_word_is_not_said_to_be_ma
         ["goodput.margin=1", "goodput.margin=2"],
     ],
 )
-def test_what_cannot_be_asked_is_exit_2(engine: Server, words: list[str]) -> None:
+def test_what_cannot_be_asked_is_exit_2(engine: HttpEngine, words: list[str]) -> None:
     assert outcome(["set", engine.url, *words]) == 2
     assert engine.asked == []
 
 
-def test_a_refusal_is_one_line_with_its_remedy_and_exit_3(engine: Server, capsys: Captured) -> None:
+def test_a_refusal_is_one_line_with_its_remedy_and_exit_3(
+    engine: HttpEngine, capsys: Captured
+) -> None:
     error = {"code": "k", "message": "k=9 is above k_max=5", "remedy": "start it with more"}
     engine.answers[f"{PREFIX}/control"] = (501, {"error": error})
     assert outcome(["set", engine.url, "k=9"]) == 3
@@ -465,16 +389,16 @@ def test_a_refusal_is_one_line_with_its_remedy_and_exit_3(engine: Server, capsys
 
 
 def test_a_change_without_a_token_is_not_even_asked(
-    engine: Server, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+    engine: HttpEngine, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SPECDECK_ADMIN_TOKEN")
     assert outcome(["set", engine.url, "k=3"]) == 3
     assert "admin token" in capsys.readouterr().err
-    assert not [path for path, _, _ in engine.asked if path.endswith("/control")]
+    assert engine.sent_to("/control") == []
 
 
 def test_the_token_may_lie_in_a_file(
-    engine: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: HttpEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SPECDECK_ADMIN_TOKEN")
     file = tmp_path / "token"
@@ -483,7 +407,7 @@ def test_the_token_may_lie_in_a_file(
 
 
 def test_doctor_names_what_an_engine_cannot_do_and_the_remedy(
-    engine: Server, capsys: Captured
+    engine: HttpEngine, capsys: Captured
 ) -> None:
     assert outcome(["doctor", engine.url]) == 0
     said = capsys.readouterr().out
@@ -492,7 +416,7 @@ def test_doctor_names_what_an_engine_cannot_do_and_the_remedy(
     assert TOKEN not in said
 
 
-def test_doctor_says_when_the_plugin_is_missing(engine: Server, capsys: Captured) -> None:
+def test_doctor_says_when_the_plugin_is_missing(engine: HttpEngine, capsys: Captured) -> None:
     del engine.answers[f"{PREFIX}/state"]
     assert outcome(["doctor", engine.url, "--json"]) == 0
     found = {one["name"]: one for one in json.loads(capsys.readouterr().out)}
@@ -500,14 +424,14 @@ def test_doctor_says_when_the_plugin_is_missing(engine: Server, capsys: Captured
     assert "plugin" in found["control"]["message"]
 
 
-def test_an_engine_that_wants_a_key_is_exit_3(engine: Server, capsys: Captured) -> None:
+def test_an_engine_that_wants_a_key_is_exit_3(engine: HttpEngine, capsys: Captured) -> None:
     engine.answers["/v1/models"] = (401, {"error": "Unauthorized"})
     assert outcome(["doctor", engine.url]) == 3
     assert "--api-key-env" in capsys.readouterr().err
 
 
 def test_a_server_that_is_no_vllm_is_not_taken_for_one_without_the_plugin(
-    engine: Server, capsys: Captured
+    engine: HttpEngine, capsys: Captured
 ) -> None:
     del engine.answers[f"{PREFIX}/state"]
     del engine.answers[f"{PREFIX}/control"]

@@ -1,14 +1,15 @@
 """Samples of an engine that was started here, with a small server in its place."""
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
+import httpx
 import pytest
+from tests.support.http_engine import HttpEngine, serve
+from tests.support.pages import recorded_page
 
 from specdeck.console.cli.run import print_samples
 from specdeck.engine.errors import StartFailed, Unauthorized
@@ -16,36 +17,21 @@ from specdeck.engine.launch.launcher import Launch
 from specdeck.engine.launch.registry import Record
 from specdeck.engine.protocol.messages import PREFIX
 
-PAGE = (Path(__file__).parents[1] / "engine/metrics/pages/speculative.txt").read_text()
 KEY = "Bearer the-key"
-
-
-class Handler(BaseHTTPRequestHandler):
-    """vLLM without the plugin, behind an API key as vLLM has it: the metrics are open."""
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Silent."""
-
-    def do_GET(self) -> None:
-        refused = self.path.startswith(PREFIX) and self.headers.get("Authorization") != KEY
-        status, body = (401, "{}") if refused else (200, PAGE)
-        if not refused and self.path != "/metrics":
-            status, body = 404, json.dumps({"detail": "Not Found"})
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body.encode())))
-        self.end_headers()
-        self.wfile.write(body.encode())
 
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        thread = threading.Thread(target=lambda: server.serve_forever(poll_interval=0.01))
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    """vLLM without the plugin, behind an API key as vLLM has it: the metrics are open."""
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        if request.url.path.startswith(PREFIX) and request.headers.get("Authorization") != KEY:
+            return httpx.Response(401, json={})
+        return engine(request)
+
+    engine = HttpEngine({"/metrics": (200, recorded_page("speculative"))})
+    with serve(respond) as url:
+        yield url
 
 
 @dataclass

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TypeVar
 
 import httpx
 
@@ -29,6 +29,8 @@ class HttpEngine:
         self.url = "http://engine"
         """Where it answers; `serve_engine` puts another address here."""
         self.asked: list[httpx.Request] = []
+        self.ended = threading.Event()
+        """Set when it is served no longer; an answer that never comes waits for it."""
         usual: dict[str, Answer] = {
             "/version": (200, {"version": "0.32.0"}),
             "/v1/models": (200, {"data": [{"id": "demo"}]}),
@@ -46,10 +48,9 @@ class HttpEngine:
         found = self.answers.get(request.url.path, (404, {"detail": "Not Found"}))
         return found(request) if callable(found) else answer(*found)
 
-    def bodies(self, path: str) -> list[dict[str, object]]:
-        """What was sent to `path`, in order."""
-        sent = [request for request in self.asked if request.url.path == path and request.content]
-        return [json.loads(request.content) for request in sent]
+    def sent_to(self, end: str) -> list[httpx.Request]:
+        """What was asked at a path with this end, in order."""
+        return [request for request in self.asked if request.url.path.endswith(end)]
 
 
 def answer(status: int, body: object) -> httpx.Response:
@@ -75,11 +76,17 @@ def serve(respond: Respond) -> Iterator[str]:
             thread.join()
 
 
+Engine = TypeVar("Engine", bound=HttpEngine)
+
+
 @contextmanager
-def serve_engine(engine: HttpEngine) -> Iterator[HttpEngine]:
+def serve_engine(engine: Engine) -> Iterator[Engine]:
     """The engine at an address of its own while the block runs."""
     with serve(engine) as engine.url:
-        yield engine
+        try:
+            yield engine
+        finally:
+            engine.ended.set()
 
 
 class _Server(ThreadingHTTPServer):

@@ -5,12 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 import pytest
+from tests.support.http_engine import serve
 
 from specdeck.engine.demo.load import Load, drive, follow, main, report, run, tokens
 from specdeck.engine.demo.profiles import PROFILES, ask
@@ -193,34 +192,16 @@ def test_a_key_that_is_not_set_is_wrong_usage(capsys: pytest.CaptureFixture[str]
     assert "SPECDECK_NO_SUCH_KEY" in capsys.readouterr().err
 
 
-class Served(BaseHTTPRequestHandler):
-    """An engine of its own process boundary, for the load as a process."""
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.reply(events(4, 8))
-
-    def do_GET(self) -> None:
-        self.reply(json.dumps({"data": [{"id": "demo"}]}))
-
-    def reply(self, text: str) -> None:
-        self.send_response(200 if self.headers.get("Authorization") == "Bearer k" else 401)
-        self.end_headers()
-        self.wfile.write(text.encode())
-
-
 @pytest.fixture
 def url() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Served)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    """An engine of its own process boundary, for the load as a process; it has a key."""
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        known = request.headers.get("Authorization") == "Bearer k"
+        return answer(request) if known else httpx.Response(401)
+
+    with serve(respond) as url:
+        yield url
 
 
 @pytest.fixture
