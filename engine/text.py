@@ -1,8 +1,59 @@
-"""Durations as people write them."""
+"""How numbers, times and changes are written, the same everywhere: what is not known is `–`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+
 from specdeck.engine.errors import UsageError
+
+UNKNOWN = "–"
+
+
+def format_value(value: object) -> str:
+    """A value, or the dash of what is not known.
+
+    >>> format_value(3), format_value(None)
+    ('3', '–')
+    """
+    return UNKNOWN if value is None else str(value)
+
+
+def format_percent(share: float | None) -> str:
+    """A share of 0 to 1, in hundredths of a percent.
+
+    >>> format_percent(0.012), format_percent(None)
+    ('1.20%', '–')
+    """
+    return UNKNOWN if share is None else f"{share:.2%}"
+
+
+def format_count(number: int, noun: str) -> str:
+    """A number of things.
+
+    >>> format_count(1, "prompt"), format_count(3, "prompt")
+    ('1 prompt', '3 prompts')
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def format_duration(seconds: float | None) -> str:
+    """A stretch of time in its two largest units.
+
+    >>> [format_duration(s) for s in (None, 0.4, 12, 75, 3660, 90_000)]
+    ['–', '0 s', '12 s', '1 min 15 s', '1 h 1 min', '1 d 1 h']
+    """
+    if seconds is None:
+        return UNKNOWN
+    whole = max(0, int(seconds))
+    units = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+    parts: list[str] = []
+    for size, unit in units:
+        amount, whole = divmod(whole, size)
+        if amount or (parts and unit != "s") or unit == "s":
+            parts.append(f"{amount} {unit}")
+        if len(parts) == 2:
+            break
+    return " ".join(part for i, part in enumerate(parts) if i == 0 or not part.startswith("0 "))
 
 
 def parse_duration(text: str) -> float:
@@ -20,3 +71,50 @@ def parse_duration(text: str) -> float:
     if not 0 < found < float("inf"):
         raise UsageError(f"{text} is no time between checks", remedy="give one such as 24h or 30m")
     return found
+
+
+def format_change(before: object, after: object) -> str:
+    """From what to what.
+
+    >>> format_change(5, 3), format_change(None, "1")
+    ('5 → 3', '– → 1')
+    """
+    return f"{format_value(before)} → {format_value(after)}"
+
+
+def format_changes(
+    before: Mapping[str, object], after: Mapping[str, object], *, moved_only: bool = False
+) -> str:
+    """What `after` makes of `before`, by name; with `moved_only` without what stays as it is.
+
+    >>> format_changes({"k": 8, "policy": "goodput"}, {"k": 3, "policy": "fixed"})
+    'k 8 → 3, policy goodput → fixed'
+    >>> format_changes({"k": 3, "fallback": "warm"}, {"k": 3, "fallback": "cold"}, moved_only=True)
+    'fallback warm → cold'
+    >>> format_changes({"k": 3}, {"k": 3, "policy": "fixed"})
+    'k 3, policy fixed'
+    """
+    words = []
+    for name, value in after.items():
+        if name not in before or before[name] == value:
+            if name not in before or not moved_only:
+                words.append(f"{name} {format_value(value)}")
+        else:
+            words.append(f"{name} {format_change(before[name], value)}")
+    return ", ".join(words)
+
+
+def format_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Columns as wide as their widest cell.
+
+    >>> print(format_table(("NAME", "K"), [("demo", "5"), ("a", "–")]))
+    NAME  K
+    demo  5
+    a     –
+    """
+    lines = [tuple(head), *(tuple(row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )

@@ -10,7 +10,8 @@ import click
 
 from specdeck.console.cli.common import open_user_store
 from specdeck.console.cli.engines import access
-from specdeck.console.cli.output import emit, format_table, log
+from specdeck.console.cli.output import emit, log
+from specdeck.engine.text import UNKNOWN, format_changes, format_table
 
 if TYPE_CHECKING:
     from specdeck.engine.store.audit import Action
@@ -71,29 +72,9 @@ def format_cells(action: Action) -> tuple[str, ...]:
     """A change for reading, as HEAD names it."""
     return (
         f"{datetime.fromtimestamp(action.t, UTC):%Y-%m-%d %H:%M:%S}",
-        action.who or "–",
-        format_difference(action.before, action.after),
-        "–" if action.observed is None else f"{action.observed:.2f}",
-        action.reason or "–",
+        action.who or UNKNOWN,
+        format_changes(action.before, action.after) or UNKNOWN,
+        UNKNOWN if action.observed is None else f"{action.observed:.2f}",
+        action.reason or UNKNOWN,
         action.undo,
     )
-
-
-def format_difference(before: dict[str, Any], after: dict[str, Any]) -> str:
-    """What moved, and from where.
-
-    >>> format_difference({"k": 8, "policy": "goodput"}, {"k": 3, "policy": "fixed"})
-    'k 8 → 3, policy goodput → fixed'
-    >>> format_difference({"k": 3}, {"k": 3})
-    'k 3'
-    """
-    words = []
-    for name, value in after.items():
-        was = before.get(name)
-        words.append(f"{name} {_text(value)}" if was == value else
-                     f"{name} {_text(was)} → {_text(value)}")  # fmt: skip
-    return ", ".join(words) or "–"
-
-
-def _text(value: object) -> str:
-    return "–" if value is None else str(value)

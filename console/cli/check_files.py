@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specdeck.console.cli.talk import say
+from specdeck.console.cli.output import log
 from specdeck.engine.divergence import report
 from specdeck.engine.divergence.bundle import case_page, choose_case
 from specdeck.engine.errors import UsageError
@@ -55,7 +55,7 @@ def tried(write: Callable[[], None]) -> int:
     try:
         write()
     except UsageError as error:
-        say(f"specdeck: {error.line()}")
+        log(f"specdeck: {error.line()}")
         return error.exit_code
     return 0
 
@@ -64,14 +64,14 @@ def _bundled(options: Options, data: Data, prompts: PromptSet, settings: Setting
     try:
         case = choose_case(data, options["case"])
     except UsageError as error:  # the prompt did not differ, which is nobody's mistake
-        say(f"specdeck: nothing is bundled: {error.line()}")
+        log(f"specdeck: nothing is bundled: {error.line()}")
         return
     if case is None:
-        say("specdeck: nothing differs, so there is no case to bundle")
+        log("specdeck: nothing differs, so there is no case to bundle")
         return
     prompt = prompts.find(case["prompt"])
     if prompt is None or prompt.hash() != case["prompt_hash"]:
-        say(f"specdeck: {prompts.path} was edited, so there is no prompt to bundle")
+        log(f"specdeck: {prompts.path} was edited, so there is no prompt to bundle")
         return
     keyed = bool(options["api_key_env"] or options["reference_api_key_env"])
     report.save_file(options["bundle"], case_page(data, case, prompt, settings, keyed=keyed))

@@ -8,9 +8,10 @@ import click
 
 from specdeck.console.cli.common import open_user_store
 from specdeck.console.cli.engines import access
-from specdeck.console.cli.talk import emit, say, table
+from specdeck.console.cli.output import emit, log
 from specdeck.engine.divergence.history import PAST_CHECKS_HEAD, past_check_cells, past_checks
 from specdeck.engine.store.checks import Checks
+from specdeck.engine.text import format_table
 
 SHOWN = 30
 
@@ -23,7 +24,7 @@ def shown(options: dict[str, Any]) -> int:
     if options["as_json"]:
         emit([line.as_json() for line in found])
     elif found:
-        click.echo(table(PAST_CHECKS_HEAD, map(past_check_cells, found)))
+        click.echo(format_table(PAST_CHECKS_HEAD, map(past_check_cells, found)))
     else:
-        say(f"specdeck: no check of {url} has been finished here")
+        log(f"specdeck: no check of {url} has been finished here")
     return 0

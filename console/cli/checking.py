@@ -19,7 +19,7 @@ from specdeck.console.cli.check_stopped import Standing
 from specdeck.console.cli.check_trip import open_breaker, require_token
 from specdeck.console.cli.check_waits import waits
 from specdeck.console.cli.engines import Access, access
-from specdeck.console.cli.talk import emit, say
+from specdeck.console.cli.output import emit, log
 from specdeck.console.cli.ticker import Ticker
 from specdeck.engine.divergence import history, report
 from specdeck.engine.divergence.lab import Engine, Lab, Plan, run
@@ -63,7 +63,7 @@ async def repeated(options: Options, prompts: PromptSet) -> int:
             # Each check stands for its day; only what was cut short within it goes on.
             data = await _compared(options, prompts)
         except (EngineError, ConfigError) as error:
-            say(f"specdeck: {error.line()}")
+            log(f"specdeck: {error.line()}")
             if gauges is not None:
                 gauges.failed()
                 tried(partial(_write, options, gauges))
@@ -115,7 +115,7 @@ def _told_when_stopped(standing: Standing) -> Iterator[Standing]:
     try:
         yield standing
     except asyncio.CancelledError:
-        say(f"specdeck: {standing.line()}")
+        log(f"specdeck: {standing.line()}")
         raise
 
 
@@ -128,7 +128,7 @@ def _drawing(prompts: PromptSet, standing: Standing) -> Callable[[int], None]:
         standing.done = done
         if done and time.monotonic() - last >= _TOLD_S:
             last = time.monotonic()
-            say(f"check: drawn from {done} of {prompts.count} prompts")
+            log(f"check: drawn from {done} of {prompts.count} prompts")
 
     return said
 
@@ -169,7 +169,7 @@ async def _compared(options: Options, prompts: PromptSet) -> dict[str, Any]:
     """Runs a check with its progress on stderr; its JSON, with how it stands to earlier ones."""
     with _told_when_stopped(Standing(prompts.count, fresh=options["fresh"])) as standing:
         async with opened(options) as lab:
-            with _store() as (store, stored), Ticker("check", say) as ticker:
+            with _store() as (store, stored), Ticker("check", log) as ticker:
                 checks = Checks(store)
                 standing.opened(lab, stored=stored, anew=options["hard"])
                 outcome = await run(lab, prompts, checks, standing.also(ticker))
@@ -298,7 +298,7 @@ def _store() -> Iterator[tuple[Store, bool]]:
         try:
             store, lasts = Store(locations(os.environ).store), True
         except SpecdeckError as error:
-            say(f"specdeck: this check will be forgotten: {error.line()}")
+            log(f"specdeck: this check will be forgotten: {error.line()}")
             store, lasts = Store(Path(spare) / "store.sqlite"), False
         with store:
             yield store, lasts

@@ -15,7 +15,7 @@ import click
 from specdeck.console.cli.common import metrics_address_option
 from specdeck.console.cli.drift import Expectations, open_fingerprints, webhook_option
 from specdeck.console.cli.engines import Access, access, key_option
-from specdeck.console.cli.output import emit, format_table, log
+from specdeck.console.cli.output import emit, log
 from specdeck.engine.client.webhook import Webhook
 from specdeck.engine.errors import UsageError
 from specdeck.engine.fingerprint.compare import Comparison, compare, leaves
@@ -40,7 +40,7 @@ from specdeck.engine.operations.fingerprint import (
     Verification,
 )
 from specdeck.engine.operations.watch import post_events
-from specdeck.engine.text import parse_duration
+from specdeck.engine.text import format_table, parse_duration
 
 _MOMENT = re.compile(r"@(\d+)")
 

@@ -10,12 +10,13 @@ from urllib.parse import urlsplit
 
 import click
 
-from specdeck.console.cli.output import emit, format_duration, format_table, log
+from specdeck.console.cli.output import emit, log
 from specdeck.engine.errors import EngineError, UsageError
 from specdeck.engine.launch import launcher, process
 from specdeck.engine.launch.ports import port_taken
 from specdeck.engine.launch.registry import Record, Registry, Unreadable
 from specdeck.engine.paths import locations
+from specdeck.engine.text import format_duration, format_table
 
 EVERY_S = 5.0
 """Between two lines of an engine that takes its time."""

@@ -15,13 +15,14 @@ import click
 from specdeck.console.cli.audit import UserAudit
 from specdeck.console.cli.common import Finite, find_operator, until_signal
 from specdeck.console.cli.engines import Access, access, key_option, require_vllm, token_option
-from specdeck.console.cli.talk import duration, emit, say
+from specdeck.console.cli.output import emit, log
 from specdeck.console.widgets.blocks import whisker
 from specdeck.engine.errors import UsageError
 from specdeck.engine.operations.sweep import SWEEP_S, Planned, Sweep, SweepEvent, SweepRequest
 from specdeck.engine.policy.intervals import Change
 from specdeck.engine.sweep.analysis import Optimum, SweepOutcome, schedule_line
 from specdeck.engine.sweep.runner import Progress, Visited, Visiting, Waiting
+from specdeck.engine.text import format_duration
 
 _FIGURES = 42
 """Columns of a line before its bar."""
@@ -110,7 +111,7 @@ async def sweep(to: Access, wanted: SweepRequest, *, as_json: bool) -> int:
         async with require_vllm(client), aclosing(work.events()) as events:
             async for event in events:
                 if isinstance(event, Planned):
-                    say(_announcement(event, wanted))
+                    log(_announcement(event, wanted))
                 screen.show(event)
     finally:
         screen.close()
@@ -125,7 +126,8 @@ async def sweep(to: Access, wanted: SweepRequest, *, as_json: bool) -> int:
 
 def _announcement(planned: Planned, wanted: SweepRequest) -> str:
     seconds = planned.plan.seconds
-    text = f"specdeck: {planned.plan.visits} visits, about {duration(seconds)}; Ctrl-C gives k back"
+    planning = f"{planned.plan.visits} visits, about {format_duration(seconds)}"
+    text = f"specdeck: {planning}; Ctrl-C gives k back"
     if seconds > wanted.seconds * 1.05:
         text += f" ({wanted.seconds:g} s are too few to tell anything)"
     return text
@@ -141,7 +143,7 @@ def _print(outcome: SweepOutcome, *, as_json: bool) -> None:
     width = min(_WIDEST, shutil.get_terminal_size().columns)
     click.echo("\n".join([*curve_lines(outcome, width), "", *verdict_lines(outcome)]))
     for notice in outcome.notices:
-        say(f"specdeck: {notice}")
+        log(f"specdeck: {notice}")
 
 
 class Screen:
@@ -171,12 +173,12 @@ class Screen:
             self._draw([*lines, status(event.progress)])
         elif isinstance(event, Waiting):
             if not self._waiting:
-                say("specdeck: waiting for traffic")
+                log("specdeck: waiting for traffic")
             self._waiting = True
         elif isinstance(event, Visited) and event.progress.done % len(outcome.plan.ks) == 0:
             best = outcome.analysis.optimum
             so_far = "" if best is None else f", best so far k={best.k}"
-            say(f"sweep: {event.progress.done} of {event.progress.of} visits{so_far}")
+            log(f"sweep: {event.progress.done} of {event.progress.of} visits{so_far}")
 
     def close(self) -> None:
         """Takes the drawing away; the result stands on stdout."""
@@ -201,7 +203,7 @@ def status(progress: Progress) -> str:
     if progress.k is None and not progress.done:
         return "sweep: waiting for traffic"
     where = "" if progress.k is None else f", at k={progress.k}"
-    left = duration(progress.seconds_left)
+    left = format_duration(progress.seconds_left)
     return f"sweep: {progress.done} of {progress.of} visits{where}, {left} left"
 
 

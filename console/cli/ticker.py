@@ -8,8 +8,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from specdeck.console.cli.talk import duration
 from specdeck.engine.divergence.runner import Found, Progress
+from specdeck.engine.text import format_duration
 
 _TERMINAL_S, _LOG_S = 0.2, 10.0
 """Between two lines."""
@@ -21,13 +21,13 @@ class Ticker:
     def __init__(
         self,
         what: str,
-        say: Callable[[str], None],
+        log: Callable[[str], None],
         *,
         terminal: bool | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._what = what
-        self._say = say
+        self._log = log
         self._terminal = sys.stderr.isatty() if terminal is None else terminal
         self._clock = clock
         self._last: float | None = None
@@ -42,7 +42,7 @@ class Ticker:
             return
         if self._last is None and event.done:
             self._break()
-            self._say(f"specdeck: goes on after {event.done} prompts; --fresh begins anew")
+            self._log(f"specdeck: goes on after {event.done} prompts; --fresh begins anew")
         self._last = now
         self._write(line(self._what, event))
 
@@ -59,7 +59,7 @@ class Ticker:
 
     def _write(self, text: str) -> None:
         if not self._terminal:
-            self._say(text)
+            self._log(text)
             return
         sys.stderr.write(f"\r\x1b[K{text}")
         sys.stderr.flush()
@@ -76,7 +76,7 @@ def line(what: str, at: Progress) -> str:
 
     >>> from specdeck.engine.divergence.runner import Progress
     >>> line("check", Progress(50, 200, 1, 0, 2.5, 60.0))
-    'check: 50 of 200 prompts, 1 differs, 2.5 prompts/s, 1 min 00 s left'
+    'check: 50 of 200 prompts, 1 differs, 2.5 prompts/s, 1 min left'
     """
     differ = "differs" if at.mismatches == 1 else "differ"
     parts = [f"{what}: {at.done} of {at.of} prompts", f"{at.mismatches} {differ}"]
@@ -85,5 +85,5 @@ def line(what: str, at: Progress) -> str:
     if at.per_second is not None:
         parts.append(f"{at.per_second:.1f} prompts/s")
     if at.seconds_left is not None:
-        parts.append(f"{duration(at.seconds_left)} left")
+        parts.append(f"{format_duration(at.seconds_left)} left")
     return ", ".join(parts)

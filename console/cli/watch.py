@@ -23,6 +23,7 @@ from specdeck.engine.errors import (
     UsageError,
 )
 from specdeck.engine.metrics.reading import Reading
+from specdeck.engine.text import format_value
 
 COLUMNS = (
     ("TIME", 8),
@@ -220,12 +221,12 @@ def format_row(sample: Mapping[str, object], error: str | None) -> str:
     cells = (
         clock,
         _mode(sample),
-        f"{_text(sample.get('k'))}/{_text(sample.get('k_max'))}",
+        f"{format_value(sample.get('k'))}/{format_value(sample.get('k_max'))}",
         _decimal(sample.get("tokens_per_second"), "{:.1f}"),
         _decimal(sample.get("acceptance_rate"), "{:.1%}"),
         _decimal(sample.get("mean_acceptance_length"), "{:.2f}"),
-        _text(sample.get("running")),
-        _text(sample.get("waiting")),
+        format_value(sample.get("running")),
+        format_value(sample.get("waiting")),
         _decimal(sample.get("kv_cache_usage"), "{:.1%}"),
         _decimal(_median(sample.get("ttft_ms")), "{:.0f}ms"),
         _decimal(_median(sample.get("itl_ms")), "{:.1f}ms"),
@@ -251,10 +252,6 @@ def _mode(sample: Mapping[str, object]) -> str:
 
 def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) else None
-
-
-def _text(value: object) -> str:
-    return "–" if value is None else str(value)
 
 
 def _decimal(value: object, form: str) -> str:

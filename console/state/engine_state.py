@@ -10,7 +10,7 @@ from specdeck.console.state.pending import Refusal, Want, find_refusal
 from specdeck.console.state.sweep_run import SweepRun
 from specdeck.console.state.undo import InForce, UndoHistory
 from specdeck.console.widgets.cells import Tone
-from specdeck.console.widgets.format import Spelt, duration, oneline
+from specdeck.console.widgets.format import Spelt, oneline
 from specdeck.engine.errors import Conflict, SpecdeckError
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.protocol.messages import (
@@ -22,6 +22,7 @@ from specdeck.engine.protocol.messages import (
     with_implied_policy,
 )
 from specdeck.engine.protocol.tuning import Tuning
+from specdeck.engine.text import format_duration
 
 POINTS: Final = 1200
 """Samples kept for the charts; wider terminals do not exist."""
@@ -241,7 +242,7 @@ def _presence(before: Track, track: Track, reading: Reading) -> Track:
         return track.add_mark("down").add_event(reading.t, why, "bad")
     if before.up is None:
         return track
-    gone = duration(reading.t - (before.since or reading.t))
+    gone = format_duration(reading.t - (before.since or reading.t))
     return track.add_mark("up").add_event(reading.t, f"answers again after {gone}", "good")
 
 
@@ -257,7 +258,7 @@ def _silence(track: Track, reading: Reading) -> Track:
 def _control(track: Track, state: EngineState, t: float) -> Track:
     """The track after a newer state, compared with the last one that was known."""
     if track.lost is not None:
-        gone = duration(t - track.lost)
+        gone = format_duration(t - track.lost)
         track = replace(track.add_event(t, f"control is back after {gone}", "good"), lost=None)
     old = track.known
     if old is None or old.instance != state.instance:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from specdeck.console.widgets.cells import Tone
-from specdeck.console.widgets.format import duration, oneline
+from specdeck.console.widgets.format import oneline
 from specdeck.engine.protocol.tuning import Comparison, Interval, TrialTuning
+from specdeck.engine.text import format_duration
 
 
 def describe_trial(trial: TrialTuning) -> tuple[str, Tone]:
@@ -18,10 +19,12 @@ def describe_trial(trial: TrialTuning) -> tuple[str, Tone]:
     if not trial.over:
         doing = "measuring what was before" if trial.state == "baseline" else "measuring it"
         left = (
-            "" if trial.seconds_left is None else f", {duration(trial.seconds_left)} of work left"
+            ""
+            if trial.seconds_left is None
+            else f", {format_duration(trial.seconds_left)} of work left"
         )
         lease = trial.lease_left_s
-        back = "" if lease is None else f"; taken back in {duration(lease)} unless renewed"
+        back = "" if lease is None else f"; taken back in {format_duration(lease)} unless renewed"
         return f"{what}: {doing}{left}{back}", "accent"
     tone: Tone = "good" if trial.state == "kept" else "warn"
     ended = "never made" if trial.state == "abandoned" else trial.state

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from specdeck.console.widgets.cells import Cell, Row, Tone, join_cells
 from specdeck.console.widgets.format import printable
+from specdeck.engine.text import format_duration
 
 if TYPE_CHECKING:
     from specdeck.console.widgets.format import LocalTime, Spelt
@@ -40,20 +41,6 @@ def interval(ci95: Sequence[float] | None) -> str:
     return "" if ci95 is None else f"95% in {percent(ci95[0])}–{percent(ci95[1])}"
 
 
-def duration(seconds: float) -> str:
-    """Seconds for reading.
-
-    >>> duration(54.2), duration(372.0), duration(7300.0)
-    ('54 s', '6 min 12 s', '2 h 1 min')
-    """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
 def progress_row(
     progress: Progress | None,
     *,
@@ -75,7 +62,7 @@ def progress_row(
     if running and progress.per_second is not None:
         right.append(Cell(f"{progress.per_second:.1f}/s", "muted"))
     if running and progress.seconds_left is not None:
-        right.append(Cell(f"{duration(progress.seconds_left)} left ", "plain"))
+        right.append(Cell(f"{format_duration(progress.seconds_left)} left ", "plain"))
     if stopped:
         then = "goes on" if kept else "begins again"
         right.append(Cell(f"stopped; {spelt('results.again')} {then} ", "warn"))

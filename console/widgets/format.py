@@ -87,26 +87,6 @@ def gibibytes(amount: float | None) -> str:
     return DASH if amount is None else number(amount / 2**30)
 
 
-def duration(seconds: float | None) -> str:
-    """A stretch of time in its two largest units.
-
-    >>> [duration(s) for s in (None, 0.4, 12, 75, 3660, 90_000)]
-    ['–', '0 s', '12 s', '1 min 15 s', '1 h 1 min', '1 d 1 h']
-    """
-    if seconds is None:
-        return DASH
-    whole = max(0, int(seconds))
-    units = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
-    parts: list[str] = []
-    for size, unit in units:
-        amount, whole = divmod(whole, size)
-        if amount or (parts and unit != "s") or unit == "s":
-            parts.append(f"{amount} {unit}")
-        if len(parts) == 2:
-            break
-    return " ".join(part for i, part in enumerate(parts) if i == 0 or not part.startswith("0 "))
-
-
 def at(t: float, local: LocalTime) -> str:
     """The time of day.
 

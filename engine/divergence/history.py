@@ -11,6 +11,7 @@ from specdeck.engine.divergence.arms import changed_facts
 from specdeck.engine.divergence.statistics import Rate, above
 from specdeck.engine.fingerprint.digest import canonical
 from specdeck.engine.store.checks import SAMPLED, Checks, Run
+from specdeck.engine.text import format_percent, format_value
 
 if TYPE_CHECKING:
     from specdeck.engine.divergence.lab import Lab
@@ -77,7 +78,7 @@ def past_check_cells(line: PastCheck) -> tuple[str, ...]:
     from datetime import UTC, datetime
 
     low, high = (None, None) if line.ci95 is None else line.ci95
-    k = "target-only" if line.mode == "target-only" else _text(line.k)
+    k = "target-only" if line.mode == "target-only" else format_value(line.k)
     return (
         f"{datetime.fromtimestamp(line.t, UTC):%Y-%m-%d %H:%M}",
         line.method or "–",
@@ -85,9 +86,9 @@ def past_check_cells(line: PastCheck) -> tuple[str, ...]:
         k,
         line.grade,
         str(line.prompts),
-        _percent(line.mismatch_rate),
-        f"{_percent(low)} to {_percent(high)}",
-        _percent(line.floor_rate),
+        format_percent(line.mismatch_rate),
+        f"{format_percent(low)} to {format_percent(high)}",
+        format_percent(line.floor_rate),
         *(str(line.classes[name]) for name in ("near_tie", "material", "structural")),
         _speed(line.serving_tokens_per_second),
         _speed(line.reference_tokens_per_second),
@@ -126,16 +127,8 @@ def _draft(details: Mapping[str, Any]) -> str | None:
     return hashlib.sha256(canonical(known)).hexdigest()[:8] if known else None
 
 
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2%}"
-
-
 def _speed(value: float | None) -> str:
     return "–" if value is None else f"{value:.0f}"
-
-
-def _text(value: object) -> str:
-    return "–" if value is None else str(value)
 
 
 @dataclass(frozen=True, slots=True)

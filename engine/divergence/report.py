@@ -19,6 +19,7 @@ from specdeck.engine.divergence.history import (
 )
 from specdeck.engine.errors import UsageError
 from specdeck.engine.metrics.exposition import Exposition
+from specdeck.engine.text import format_percent, format_value
 
 Data = Mapping[str, Any]
 SHOWN = 10
@@ -121,13 +122,13 @@ def _lines(data: Data) -> Iterator[tuple[str, str]]:
     yield (
         "mismatches",
         f"{_rate(data['mismatches'], data['prompts'], data)}, "
-        + (f"threshold {_percent(data['max_mismatch'])}"),
+        + (f"threshold {format_percent(data['max_mismatch'])}"),
     )
     yield (
         "noise floor",
         (
             f"{_rate(floor['mismatches'], floor['pairs'], floor)} of the reference against itself,"
-            f" serving {_percent(floor['serving']['rate'])}"
+            f" serving {format_percent(floor['serving']['rate'])}"
         ),
     )
     counts = data["classes"].items()
@@ -149,7 +150,7 @@ def _lines(data: Data) -> Iterator[tuple[str, str]]:
     session = data["per_session"]
     yield (
         "per session",
-        f"{_percent(session['p_any'])} that one of {session['calls']} calls differs",
+        f"{format_percent(session['p_any'])} that one of {session['calls']} calls differs",
     )
     for name, arm in data["arms"].items():
         yield name, _arm(arm)
@@ -194,7 +195,7 @@ def change_line(change: Data) -> str:
 
 def _arm(arm: Data) -> str:
     speed = arm["tokens_per_second"]
-    parts = [arm["grade"], f"k={_text(arm['k'])}", arm["url"]]
+    parts = [arm["grade"], f"k={format_value(arm['k'])}", arm["url"]]
     if speed is not None:
         parts.append(f"{speed:.0f} tokens/s a stream")
     if arm["drafted"] is not None:
@@ -207,13 +208,13 @@ def _rate(count: int, of: int, data: Data) -> str:
     if not of:
         return "0 of 0"
     low, high = data["ci95"]
-    interval = f"two-sided 95% {_percent(low)} to {_percent(high)}"
-    return f"{count} of {of} ({_percent(count / of)}, {interval})"
+    interval = f"two-sided 95% {format_percent(low)} to {format_percent(high)}"
+    return f"{count} of {of} ({format_percent(count / of)}, {interval})"
 
 
 def _cells(case: Data) -> Iterator[str]:
     for key in ("prompt", "index", "serving_token", "reference_token"):
-        yield _text(case[key])
+        yield format_value(case[key])
     yield _number(case["margin_serving"])
     yield _number(case["margin_reference"])
     yield case["class"].replace("_", " ")
@@ -229,16 +230,8 @@ def _cell(said: str) -> str:
     return said.replace("|", "\\|").replace("\n", " ")
 
 
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2%}"
-
-
 def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.3g}"
-
-
-def _text(value: object) -> str:
-    return "–" if value is None else str(value)
 
 
 def _tokens(case: Data) -> str:

@@ -25,6 +25,7 @@ from specdeck.engine.policy.step import Step
 from specdeck.engine.protocol.messages import STEPS_IN_FLIGHT, Applied, Change, EngineState
 from specdeck.engine.sweep.analysis import Knobs, SweepOutcome, VisitSums, analyse, max_num_seqs
 from specdeck.engine.sweep.plan import Plan
+from specdeck.engine.text import format_changes
 
 POLL_S = 0.25
 PATIENCE_S = 10.0
@@ -377,14 +378,8 @@ def _changed(state: EngineState) -> Conflict:
         return Conflict("somebody else steers the engine", remedy="agree on who does, sweep again")
     if change.origin == "lease":
         return Conflict("the sweep's lease ran out before it was renewed", remedy="sweep again")
-    turned = ", ".join(
-        f"{name} {change.before.get(name, '?')} → {value}"
-        for name, value in change.after.items()
-        if change.before.get(name) != value
-    )
-    return Conflict(
-        f"{change.who} changed {turned or 'the engine'} in mid-sweep", remedy="sweep again"
-    )
+    what = format_changes(change.before, change.after, moved_only=True) or "the engine"
+    return Conflict(f"{change.who} changed {what} in mid-sweep", remedy="sweep again")
 
 
 def _kept(state: EngineState) -> Conflict:

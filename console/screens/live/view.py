@@ -21,9 +21,10 @@ from specdeck.console.widgets.cells import (
     fade_row,
     join_cells,
 )
-from specdeck.console.widgets.format import LocalTime, Spelt, at, duration, oneline
+from specdeck.console.widgets.format import LocalTime, Spelt, at, oneline
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.protocol.messages import EngineState
+from specdeck.engine.text import format_duration
 
 AUTO = "auto"
 """Asked for where a policy chooses k."""
@@ -190,10 +191,12 @@ def _borrowed(track: Track, state: EngineState) -> Cells:
     trial = None if track.tuning is None else track.tuning.trial
     if state.trial is not None:
         left = None if trial is None or trial.over else trial.seconds_left
-        text = f"trial, {duration(left)} to go" if left is not None else "trial"
+        text = f"trial, {format_duration(left)} to go" if left is not None else "trial"
         return (Cell(text, "accent"),)
     lease = state.lease
-    return (Cell(f"lease {duration(lease.seconds_left)}", "warn"),) if lease is not None else ()
+    return (
+        (Cell(f"lease {format_duration(lease.seconds_left)}", "warn"),) if lease is not None else ()
+    )
 
 
 def notice(
@@ -201,7 +204,7 @@ def notice(
 ) -> tuple[Row, ...]:
     """What is out of order, and what to do about it; no row when all is well."""
     if frozen_for is not None:
-        frozen = Cell(f" frozen {duration(frozen_for)}", "accent")
+        frozen = Cell(f" frozen {format_duration(frozen_for)}", "accent")
         hint = f"  collection goes on; {spelt('view.freeze')} thaws the view"
         return (Row((frozen, Cell(hint, "muted"))),)
     reading = track.reading
@@ -219,7 +222,7 @@ def _down(track: Track, reading: Reading, local: LocalTime) -> tuple[Row, ...]:
     error = reading.error
     since = track.since if track.since is not None else reading.t
     why = "no answer" if error is None else oneline(str(error))
-    down = Cell(f" down since {at(since, local)} ({duration(reading.t - since)}) ", "bad")
+    down = Cell(f" down since {at(since, local)} ({format_duration(reading.t - since)}) ", "bad")
     remedy = (error.remedy if error else None) or "specdeck keeps asking"
     return _trouble(Row((down, Cell(f" {why}"))), remedy)
 

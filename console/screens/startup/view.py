@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from specdeck.console.widgets.cells import Cell, Row, Tone
-from specdeck.console.widgets.format import duration, oneline
+from specdeck.console.widgets.format import oneline
 from specdeck.engine.launch.progress import STAGES, Progress
+from specdeck.engine.text import format_duration
 
 _SPOKEN = {
     "environment": "environment checked",
@@ -35,10 +36,12 @@ def _stage(name: str, ahead: int, progress: Progress) -> Row:
 
 def clock(progress: Progress) -> Row:
     """How long it has taken, against the last start."""
-    took = Cell(f"  {duration(progress.elapsed)}", "strong")
+    took = Cell(f"  {format_duration(progress.elapsed)}", "strong")
     if progress.last_elapsed is None:
         return Row((took, Cell("  the first start; the next ones are compared with it", "muted")))
-    return Row((took, Cell(f"  the last start took {duration(progress.last_elapsed)}", "muted")))
+    return Row(
+        (took, Cell(f"  the last start took {format_duration(progress.last_elapsed)}", "muted"))
+    )
 
 
 def share(progress: Progress) -> float | None:

@@ -12,7 +12,7 @@ from specdeck.console.state.pending import KEY
 from specdeck.console.state.sweep_run import SweepRun, describe_optimum
 from specdeck.console.state.trials import describe_trial
 from specdeck.console.widgets.cells import Cell, Cells, Row, Tone
-from specdeck.console.widgets.format import LocalTime, Spelt, at, duration, number, oneline
+from specdeck.console.widgets.format import LocalTime, Spelt, at, number, oneline
 from specdeck.engine.errors import Unsupported
 from specdeck.engine.protocol.tuning import (
     BreakerTuning,
@@ -23,6 +23,7 @@ from specdeck.engine.protocol.tuning import (
     Saved,
     Tuning,
 )
+from specdeck.engine.text import format_duration
 
 if TYPE_CHECKING:
     from specdeck.engine.sweep.runner import Progress
@@ -104,14 +105,14 @@ def breaker_line(breaker: BreakerTuning, *, reset: str) -> str:
     """
     parts: list[str] = [breaker.state]
     if breaker.state != "closed":
-        parts[0] += f" for {duration(breaker.since_s)}"
+        parts[0] += f" for {format_duration(breaker.since_s)}"
         if breaker.reason:
             parts[0] += f": {oneline(breaker.reason)}"
     if breaker.held:
         by = f" by {breaker.by}" if breaker.by else ""
         parts.append(f"held{by} until it is reset ({reset})")
     elif breaker.next_probe_s is not None:
-        parts.append(f"next probe in {duration(breaker.next_probe_s)}")
+        parts.append(f"next probe in {format_duration(breaker.next_probe_s)}")
     if breaker.state == "closed":
         if not breaker.automatic:
             parts.append("opens by hand only")
@@ -139,7 +140,7 @@ def saved(found: Saved | None) -> str:
         return "–"
     word = "saved" if found.saved_s >= 0 else "lost"
     share = f" ({found.saved_s / found.speculating_s:+.0%})" if found.speculating_s else ""
-    return f"{duration(abs(found.saved_s))} {word}{share.replace('%', ' %')}"
+    return f"{format_duration(abs(found.saved_s))} {word}{share.replace('%', ' %')}"
 
 
 def _exact(exact: Exact) -> Iterable[Row]:
@@ -299,5 +300,5 @@ def sweep_status(progress: Progress | None) -> str:
     where = "" if progress.k is None else f", k {progress.k}"
     return (
         f"sweep: {progress.done} of {progress.of} visits{where}, "
-        f"{duration(progress.seconds_left)} left"
+        f"{format_duration(progress.seconds_left)} left"
     )
