@@ -68,7 +68,7 @@ def _find_screen(name: str) -> type[DetailScreen]:
 
         return DivergenceScreen
     if name == "fingerprint":
-        from specdeck.console.screens.fingerprint import FingerprintScreen
+        from specdeck.console.screens.fingerprint.screen import FingerprintScreen
 
         return FingerprintScreen
     from specdeck.console.screens.tuning.screen import TuningScreen

@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from specdeck.console.screens.dialogs import Dialog
-from specdeck.console.screens.fingerprint import FingerprintScreen
-from specdeck.console.screens.fingerprint_against import AgainstScreen
+from specdeck.console.screens.fingerprint.dialogs import AgainstScreen
+from specdeck.console.screens.fingerprint.screen import FingerprintScreen
 from specdeck.console.screens.live.screen import LiveScreen
 from specdeck.engine.client.engine_client import EngineClient, open_client
 from specdeck.engine.client.webhook import Webhook
@@ -156,7 +156,7 @@ async def rest(pilot: Pilot[str]) -> None:
     """Let readings and looks arrive, those of threads as well."""
     for _ in range(3):
         await pilot.pause()
-        passing = ("watch", "fingerprint", "look", "probe")
+        passing = ("watch", "fingerprint", "fetch", "probe")
         if workers := [w for w in pilot.app.workers if w.group in passing]:
             await pilot.app.workers.wait_for_complete(workers)
     await pilot.pause()
@@ -346,8 +346,8 @@ async def test_another_engine_and_an_earlier_moment_can_be_chosen(
         await pilot.press("g")
         await rest(pilot)
         assert isinstance(app.screen, AgainstScreen)
-        kinds = [value.partition(" ")[0] for value, _ in app.screen.choices]
-        assert kinds == ["desk", "moment", "moment", "none"]
+        kinds = [side.kind for side in app.screen.sides]
+        assert kinds == ["engine", "moment", "moment", "nothing"]
         await pilot.press("enter")
         await rest(pilot)
         assert "≠ west" in shown(app)
@@ -550,14 +550,14 @@ async def test_readings_of_other_engines_do_not_begin_a_look_anew(
         assert isinstance(screen, FingerprintScreen)
         assert screen.error is not None
         looks = 0
-        look = screen.look
+        fetch = screen.fetch
 
         def counted() -> object:
             nonlocal looks
             looks += 1
-            return look()
+            return fetch()
 
-        screen.look = counted  # type: ignore[method-assign,assignment]  # counts the questions
+        screen.fetch = counted  # type: ignore[method-assign,assignment]  # counts the questions
         for _ in range(5):  # what every engine's reading does
             live(app).controller.put(0, live(app).controller.tracks[0])
         assert looks <= 1

@@ -99,7 +99,7 @@ def screens() -> dict[keys.Place, type[Screen[Any]]]:
     from specdeck.console.screens.divergence import DivergenceScreen
     from specdeck.console.screens.divergence_prompt import Picker
     from specdeck.console.screens.divergence_results import ResultsScreen
-    from specdeck.console.screens.fingerprint import FingerprintScreen
+    from specdeck.console.screens.fingerprint.screen import FingerprintScreen
     from specdeck.console.screens.live.screen import LiveScreen
     from specdeck.console.screens.startup.screen import StartupScreen
     from specdeck.console.screens.tuning.screen import TuningScreen

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from specdeck.console.screens.fingerprint.badge import names
 from specdeck.console.state.engine_state import Track
-from specdeck.console.view.fingerprint_badge import names
 from specdeck.console.widgets.blocks import Series
 from specdeck.console.widgets.cells import BLANK, Bar, Cell, Row, Tone, fact, join_cells
 from specdeck.console.widgets.format import (

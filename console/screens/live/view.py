@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from specdeck.console.screens.fingerprint.badge import badge
 from specdeck.console.screens.live import figures
 from specdeck.console.state.engine_state import Track
-from specdeck.console.view.fingerprint_badge import badge
 from specdeck.console.widgets.blocks import EMPTY_SERIES, Series
 from specdeck.console.widgets.cells import (
     BLANK,

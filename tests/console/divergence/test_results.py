@@ -181,7 +181,7 @@ def row_of(screen: ResultsScreen) -> Any:
 async def test_another_screen_takes_the_place_of_both(
     deck: Opens, results: Opened, until: Until
 ) -> None:
-    from specdeck.console.screens.fingerprint import FingerprintScreen
+    from specdeck.console.screens.fingerprint.screen import FingerprintScreen
 
     one = made(deck)
     async with one.app.run_test() as pilot:

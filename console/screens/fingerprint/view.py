@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ class Against:
 
     label: str
     """`pin`, an engine's name, or `@12`."""
-    seen: Fingerprint
+    fingerprint: Fingerprint
     place: Path | None = None
     """Where a pin lies."""
 
@@ -57,10 +58,10 @@ def names(
 ) -> tuple[Row, ...]:
     """Build, path, behaviour and vLLM's own, each with what it covers."""
     if seen is None:
-        return _untold(track)
+        return _without_facts(track)
     moved = {} if found is None else found.layers
     own = None if found is None else found.own_moved
-    tried = _tried(seen, spelt("fingerprint.probe"))
+    tried = _behaviour(seen, spelt("fingerprint.probe"))
     covered = {"build": _BUILD, "path": f"the build and {_live(seen)}", "behaviour": tried}
     if "outside" in seen.facts:
         covered |= {"build": _OUTSIDE, "path": "the build; what is live is unknown"}
@@ -74,7 +75,7 @@ def names(
     return (*rows, _name("vLLM's own", seen.system_fingerprint, theirs, own, label))
 
 
-def _untold(track: Track) -> tuple[Row, ...]:
+def _without_facts(track: Track) -> tuple[Row, ...]:
     """The names where no facts are known; the samples of a recording have two of them."""
     state = track.known if track.recorded else None
     told = {} if state is None else {
@@ -121,7 +122,7 @@ def _knobs(live: Mapping[str, Any]) -> str:
     return ", ".join(shown) or "what is live"
 
 
-def _tried(seen: Fingerprint, key: str) -> str:
+def _behaviour(seen: Fingerprint, key: str) -> str:
     behaviour = seen.behaviour
     if behaviour is None:
         return f"not tried; {key} asks 16 probes, greedy, on both arms"
@@ -160,10 +161,26 @@ def unknown(seen: Fingerprint | None) -> Iterator[Row]:
             yield Row((Cell(" unknown  ", "warn"), Cell(f"behaviour: {reason}", "muted")))
 
 
-def reading(progress: Progress) -> Row:
+def status(
+    found: Fingerprint | None, error: SpecdeckError | None, probe: tuple[int, int] | None
+) -> Iterator[Row]:
+    """What is under way, or why there is nothing to show; `probe` is answers so far and of all."""
+    if probe is not None:
+        done, of = probe
+        text = Cell(f" probing the behaviour: {done} of {of} answers", "accent")
+        yield Row((text,), (*_bar(done / of if of else 0), Cell(" ")))
+    if error is not None:
+        yield Row((Cell(" "), Cell(error.line(), "bad")))
+    elif found is None:
+        yield Row((Cell(" asking the engine for its facts", "muted"),))
+    elif not found.progress.finished:
+        yield _progress(found.progress)
+
+
+def _progress(progress: Progress) -> Row:
     """The engine is still digesting its weights.
 
-    >>> row = reading(Progress(False, 5_000_000_000, 20_000_000_000, "model-1.safetensors"))
+    >>> row = _progress(Progress(False, 5_000_000_000, 20_000_000_000, "model-1.safetensors"))
     >>> row.left[0].text, row.right[2].text
     (' reading model-1.safetensors, 5.0 of 20.0 GB', '  25%')
     """
@@ -171,26 +188,13 @@ def reading(progress: Progress) -> Row:
     return Row((Cell(f" {progress.line()}", "accent"),), (*_bar(share), Cell(" ")))
 
 
-def probing(done: int, of: int) -> Row:
-    """The probe set is being asked."""
-    text = Cell(f" probing the behaviour: {done} of {of} answers", "accent")
-    return Row((text,), (*_bar(done / of if of else 0), Cell(" ")))
-
-
 def _bar(share: float, width: int = 16) -> Cells:
     full = round(min(1.0, share) * width)
     return (Cell("━" * full, "accent"), Cell("━" * (width - full), "rule"), Cell(f" {share:>4.0%}"))
 
 
-def trouble(error: SpecdeckError) -> Row:
-    """Why there is nothing to show, on one line."""
-    return Row((Cell(" "), Cell(error.line(), "bad")))
-
-
 def moment(one: Moment, local: LocalTime, now: float) -> str:
     """An earlier moment in a list to choose from."""
-    import time
-
     seen = one.fingerprint
     day = "" if now - seen.t < 43_200 else time.strftime("%d %b ", local(seen.t))
     tried = f"  {seen.names['behaviour']}" if seen.behaviour else ""
@@ -209,10 +213,10 @@ def diff(found: Comparison, label: str) -> str:
     )
     lines += [f"# {probe.line()}" for probe in found.probes]
     for one in found.differences:
-        lines += [f"-{one.fact} = {_text(one.before)}"] if one.kind != "added" else []
-        lines += [f"+{one.fact} = {_text(one.after)}"] if one.kind != "removed" else []
+        lines += [f"-{one.fact} = {_format_value(one.before)}"] if one.kind != "added" else []
+        lines += [f"+{one.fact} = {_format_value(one.after)}"] if one.kind != "removed" else []
     return "\n".join(lines) + "\n"
 
 
-def _text(value: object) -> str:
+def _format_value(value: object) -> str:
     return "–" if value is None else oneline(str(value))

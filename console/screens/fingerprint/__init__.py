@@ -1,0 +1,1 @@
+"""The fingerprint screen: names, facts as a tree, and what differs from a pin."""

@@ -1,0 +1,66 @@
+"""What a fingerprint is to be compared with, and whether a pin may be overwritten."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, Label, OptionList
+from textual.widgets.option_list import Option
+
+from specdeck.console import screenshots
+from specdeck.console.screens.dialogs import Choice, Dialog
+from specdeck.console.widgets.format import printable
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Something to compare with."""
+
+    kind: Literal["pin", "engine", "moment", "nothing"]
+    label: str = ""
+    value: str = ""
+    """An engine as an operator names it, or a moment's number."""
+
+
+class AgainstScreen(ModalScreen[Side | None]):
+    """Returns what was chosen, or the engine at the address that was typed; None for neither."""
+
+    CSS_PATH = "dialogs.tcss"
+    BINDINGS = [("escape", "dismiss(None)", "Back")]
+
+    def __init__(self, sides: tuple[Side, ...]) -> None:
+        super().__init__()
+        self.sides = sides
+
+    def compose(self) -> ComposeResult:
+        """The list, and a line to type in."""
+        with Vertical(id="against"):
+            yield Label("Compare with", id="question")
+            # Option takes markup; a name from outside is none.
+            labels = (printable(side.label).replace("[", r"\[") for side in self.sides)
+            yield OptionList(*map(Option, labels))
+            yield Input(placeholder="another engine: URL, port, or a name from ps", id="address")
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """One of the list."""
+        self.dismiss(self.sides[event.option_index])
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """An address."""
+        if address := event.value.strip():
+            self.dismiss(Side("engine", address, address))
+
+
+def overwrite_dialog(place: Path) -> Dialog:
+    """Asks whether a pin is to be overwritten; its value is empty for no."""
+    return Dialog(
+        "Overwrite the pin?",
+        f"{screenshots.spelt(place, Path.home())} holds what was expected so far. "
+        "What is seen now takes its place.",
+        (Choice("pin", "p", "Pin what is seen now"), Choice("", "escape", "Keep the pin")),
+    )

@@ -1,0 +1,400 @@
+"""The fingerprint screen: follows one engine's names and facts, compares, pins and probes."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+from textual import work
+from textual.app import ComposeResult
+from textual.events import Resize
+from textual.widgets import Input
+from textual.worker import Worker
+
+from specdeck.console import keys, screenshots
+from specdeck.console.context import ConsoleContext
+from specdeck.console.screens.engine_screen import DetailScreen
+from specdeck.console.screens.fingerprint import view
+from specdeck.console.screens.fingerprint.dialogs import AgainstScreen, Side, overwrite_dialog
+from specdeck.console.screens.fingerprint.facts import FactsList
+from specdeck.console.screens.fingerprint.view import Against
+from specdeck.console.state.controller import Controller
+from specdeck.console.widgets.cells import Cell, Row
+from specdeck.console.widgets.text import Line, Notice, Rows, wrap_rows
+from specdeck.engine.errors import SpecdeckError
+from specdeck.engine.fingerprint.compare import Comparison, compare
+from specdeck.engine.fingerprint.fingerprint import Fingerprint
+from specdeck.engine.operations.fingerprint import Fingerprints
+
+POLL_S = 1.0
+"""Between two fetches from an engine that reads its weights."""
+
+MOMENTS = 100
+"""Earlier fingerprints that can be chosen to compare with."""
+
+
+class FingerprintScreen(DetailScreen):
+    """Shows one engine's fingerprint, and what differs from its pin or from another one."""
+
+    CSS_PATH = "screen.tcss"
+    AUTO_FOCUS = ""  # keys belong to the list until somebody searches
+    PLACE: ClassVar[keys.Place] = "fingerprint"
+    BINDINGS = [*keys.bindings(*keys.GROUPS[PLACE])]
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal")]
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium"), (34, "-tall")]
+
+    def __init__(self, controller: Controller, context: ConsoleContext) -> None:
+        super().__init__(controller, context)
+        self.engine = controller.engine
+        self.facts = FactsList()
+        self.fingerprint: Fingerprint | None = None
+        self.error: SpecdeckError | None = None
+        """Why the last fetch brought nothing."""
+        self.against: Against | None = None
+        self.comparison: Comparison | None = None
+        self._follows_pin = True
+        """Whether it is compared with the engine's pin, whoever writes another one."""
+        self._pinned: Fingerprint | None = None
+        """What the engine's watch held as its pin at the last reading."""
+        self._path: str | None = None
+        """The path's name at the last fetch; None before the first one."""
+        self._readings = 0
+        """Readings of the engine when a fetch that had failed was last begun again."""
+        self._fetching: Worker[None] | None = None
+        self._probe: tuple[int, int] | None = None
+        """Answers so far, and of how many, while the probe set is asked."""
+        self._notice: tuple[Row, ...] = ()
+        """What the last key brought, until the next one."""
+
+    def compose(self) -> ComposeResult:
+        """Title, names, verdict, facts, search, keys."""
+        yield Line(id="title")
+        yield Rows(id="names")
+        yield Notice(id="said", classes="-empty")
+        yield Line(id="facts-heading")
+        yield Rows(id="facts")
+        yield Input(placeholder="part of a fact or of its value", id="search")
+        yield Line(id="footer")
+
+    def on_mount(self) -> None:
+        """Look at the engine and at its pin."""
+        self.show()
+        self.begin()
+
+    def on_resize(self, event: Resize) -> None:
+        """Another number of facts fits."""
+        self.call_after_refresh(self.paint)
+
+    @property
+    def fingerprints(self) -> Fingerprints | None:
+        """Fingerprints and pins; None in a console that was given none."""
+        return None if self.context.watches is None else self.context.watches.fingerprints
+
+    def show(self) -> None:
+        """Fetch again when the engine has another name, compare again when it has another pin."""
+        track = self.track
+        if track.up is False and track.reading is not None:
+            self.error = track.reading.error
+        elif self._path is not None:
+            path = track.state.fingerprint if track.state is not None else self._path
+            # Every engine's reading comes by here: a fetch that is on its way is let be.
+            is_idle = self._fetching is None or self._fetching.is_finished
+            is_retry = self.error is not None and track.total != self._readings and is_idle
+            if path != self._path or is_retry:
+                self._path, self._readings = path, track.total
+                self._fetching = self.fetch()
+        watches = self.context.watches
+        pinned = None if watches is None else watches.find_pinned(self.engine.url)
+        if pinned is not self._pinned:
+            self._pinned = pinned
+            if self._follows_pin:
+                self._compare_with_pin(pinned)
+        self.paint()
+
+    @work(group="fingerprint")
+    async def begin(self) -> None:
+        """The pin, then the engine."""
+        if self.fingerprints is None:
+            self.error = self._explain_missing()
+            self.paint()
+            return
+        try:
+            pinned = await self.fingerprints.read_pin(self.engine.url)
+        except SpecdeckError as error:
+            self.notify_here(error.line(), bad=True)
+        else:
+            self._compare_with_pin(pinned)
+        self.fetch()
+
+    def _explain_missing(self) -> SpecdeckError:
+        """Why no facts can be asked for."""
+        if self.track.recorded:
+            why = "this is a recording: it has the path's name and no facts"
+            return SpecdeckError(why, remedy="`specdeck attach URL` asks its engine")
+        return SpecdeckError("this console keeps no fingerprints")
+
+    @work(group="fetch", exclusive=True)
+    async def fetch(self) -> None:
+        """Ask the engine for its facts, again and again while it reads its weights."""
+        if self.fingerprints is None:
+            return
+        while True:
+            try:
+                found = await self.fingerprints.fetch(
+                    self.engine.url, ask_own=self.fingerprint is None
+                )
+            except SpecdeckError as error:
+                self.error = error
+                self._path = self._path or ""
+                self.paint()
+                return
+            self._take(found)
+            if found.progress.finished:
+                return
+            await asyncio.sleep(POLL_S)
+
+    def _take(self, found: Fingerprint) -> None:
+        """Show a newer fingerprint; what was not asked this time stays known."""
+        old = self.fingerprint
+        if old is not None and old.path == found.path and old.instance == found.instance:
+            own = found.system_fingerprint or old.system_fingerprint
+            behaviour = found.behaviour or old.behaviour
+            found = replace(found, behaviour=behaviour, system_fingerprint=own)
+        self.fingerprint, self.error, self._path = found, None, found.path
+        self._compare(self.against)
+
+    def _compare_with_pin(self, pinned: Fingerprint | None) -> None:
+        if pinned is None or self.fingerprints is None:
+            self._compare(None)
+        else:
+            place = self.fingerprints.pin_place(self.engine.url)
+            self._compare(Against("pin", pinned, place))
+
+    def _compare(self, against: Against | None) -> None:
+        """Compare with something, or with nothing."""
+        self.against, self.comparison, found = against, None, self.fingerprint
+        if found is not None:
+            if against is not None and found.progress.finished:
+                self.comparison = compare(against.fingerprint, found)
+            self.facts.show(found.facts, self.comparison)
+        self.paint()
+
+    def notify_here(self, text: str, *, bad: bool = False) -> None:
+        """What a key brought, beneath the names."""
+        self._notice = (Row((Cell(" "), Cell(text, "bad" if bad else "accent"))),)
+        self.paint()
+
+    def paint(self) -> None:
+        """Bring everything that is known onto the screen."""
+        if not self.is_mounted:
+            return
+        name, url, width = self.engine.name, self.engine.url, self.size.width
+        label, where = "", None
+        if self.against is not None:
+            label, place = self.against.label, self.against.place
+            where = None if place is None else screenshots.spelt(place, Path.home())
+        self.facts.height = max(1, self.query_one("#facts").size.height)
+        with self.app.batch_update():
+            footer = self.context.footer("fingerprint", width)
+            self.query_one("#footer", Line).row = footer
+            title = view.title(name, url, self.against, where, self.spelt)
+            self.query_one("#title", Line).row = title
+            self.query_one("#names", Rows).rows = view.names(
+                self.fingerprint, self.comparison, label, self.spelt, self.track
+            )
+            self.query_one("#said", Notice).rows = self._verdict()
+            self.query_one("#facts-heading", Line).row = self.facts.heading()
+            self.query_one("#facts", Rows).rows = self.facts.rows()
+
+    def _verdict(self) -> tuple[Row, ...]:
+        rows = [*self._notice, *view.status(self.fingerprint, self.error, self._probe)]
+        whole = [row for row in rows if row.right]
+        text = [row for row in rows if not row.right]
+        text += [*view.verdict(self.comparison), *view.unknown(self.fingerprint)]
+        most = max(2, self.size.height // 3)
+        return (*whole, *wrap_rows(text, max(20, self.size.width - 1)))[:most]
+
+    def action_move(self, key: str) -> None:
+        """The cursor up or down."""
+        self.facts.move(key)
+        at = self.facts.at
+        # A value that the list cuts short is read here.
+        is_cut = at is not None and not at.branch and len(at.text) > self.size.width - 4
+        self._notice = (Row((Cell(" "), Cell(at.text, "plain"))),) if is_cut and at else ()
+        self.paint()
+
+    def action_fold(self) -> None:
+        """Fold or unfold the branch under the cursor; from a fact, fold its branch."""
+        self.facts.fold()
+        self.paint()
+
+    def action_unfold(self) -> None:
+        """Everything unfolded, or everything folded."""
+        self.facts.unfold()
+        self.paint()
+
+    def action_changes(self) -> None:
+        """What differs alone, or every fact."""
+        if self.comparison is None:
+            chooses, pins = self.spelt("fingerprint.against"), self.spelt("fingerprint.pin")
+            self.notify_here(f"nothing to compare with: {chooses} chooses, {pins} pins")
+            return
+        self.facts.toggle_changes()
+        self.paint()
+
+    def action_search(self) -> None:
+        """Type what to look for."""
+        self.query_one("#search", Input).add_class("-open").focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Facts that match so far."""
+        event.stop()
+        self.facts.search_for(event.value)
+        self.paint()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Back to the list."""
+        event.stop()
+        self._leave_search()
+
+    def action_back(self) -> None:
+        """Out of a search, or back to the live screen."""
+        search = self.query_one("#search", Input)
+        if search.has_focus or search.value:
+            search.value = ""
+            self._leave_search()
+        else:
+            super().action_back()
+
+    def _leave_search(self) -> None:
+        search = self.query_one("#search", Input)
+        self.set_focus(None)
+        search.set_class(bool(search.value), "-open")
+        self.facts.search_for(search.value)
+        self.paint()
+
+    @work(group="against", exclusive=True)
+    async def action_against(self) -> None:
+        """Choose what to compare with."""
+        if self.fingerprints is None:
+            self.notify_here("nothing to compare: the engine's facts are not known", bad=True)
+            return
+        side = await self.app.push_screen_wait(AgainstScreen(await self._sides(self.fingerprints)))
+        if side is None:
+            return
+        self._notice = ()
+        try:
+            against = await self._fetch_side(self.fingerprints, side)
+        except SpecdeckError as error:
+            self.notify_here(error.line(), bad=True)
+            return
+        self._follows_pin = side.kind == "pin"
+        self._compare(against)
+
+    async def _sides(self, fingerprints: Fingerprints) -> tuple[Side, ...]:
+        """What there is to compare with."""
+        sides, url = [], self.engine.url
+        place = fingerprints.pin_place(url)
+        if place.exists():
+            sides.append(Side("pin", f"the pin  {place.name}"))
+        for engine in self.controller.engines:
+            if engine.url != url:
+                sides.append(Side("engine", f"{engine.name}  {engine.url}", engine.url))
+        try:
+            moments = await fingerprints.moments(url, limit=MOMENTS)
+        except SpecdeckError as error:
+            self.notify_here(error.line(), bad=True)
+            moments = ()
+        for one in moments:
+            label = view.moment(one, self.context.local, self.context.clock())
+            sides.append(Side("moment", label, str(one.number)))
+        return (*sides, Side("nothing", "nothing: facts alone"))
+
+    async def _fetch_side(self, fingerprints: Fingerprints, side: Side) -> Against | None:
+        """What was chosen, as it is now; None for nothing."""
+        url = self.engine.url
+        if side.kind == "pin":
+            pinned = await fingerprints.read_pin(url)
+            if pinned is None:
+                return None
+            return Against("pin", pinned, fingerprints.pin_place(url))
+        if side.kind == "engine":
+            names = {engine.url: engine.name for engine in self.controller.engines}
+            label = names.get(side.value, side.value)
+            return Against(label, await fingerprints.fetch(side.value))
+        if side.kind == "moment":
+            found = await fingerprints.moments(number=int(side.value))
+            return next((Against(f"@{one.number}", one.fingerprint) for one in found), None)
+        return None
+
+    @work(group="pin", exclusive=True)
+    async def action_pin(self) -> None:
+        """Keep what is shown as what is expected of this engine."""
+        found, watches = self.fingerprint, self.context.watches
+        if watches is None or found is None or self.error is not None:
+            self.notify_here("nothing to pin: the engine's facts are not known", bad=True)
+            return
+        if not found.progress.finished:
+            self.notify_here("not yet: the engine still reads its weights", bad=True)
+            return
+        place = watches.fingerprints.new_pin_place(self.engine.url)
+        if place.exists() and not await self.app.push_screen_wait(overwrite_dialog(place)):
+            return
+        try:
+            written = await watches.fingerprints.pin(found)
+        except SpecdeckError as error:
+            self.notify_here(error.line(), bad=True)
+            return
+        watches.adopt(written)
+        self._follows_pin = True
+        self._compare(Against("pin", found, written.place))
+        self.notify_here(f"pinned {found.path} in {screenshots.spelt(written.place, Path.home())}")
+
+    @work(group="probe")
+    async def action_probe(self) -> None:
+        """Ask the probe set; the answers are the third name."""
+        if self._probe is not None:
+            return
+        found, watches = self.fingerprint, self.context.watches
+        if watches is None or found is None or self.error is not None:
+            self.notify_here("nothing to probe: the engine's facts are not known", bad=True)
+            return
+        self._notice = ()
+        self._show_probe(0, 1)
+        try:
+            found = await watches.fingerprints.probe(found, self._show_probe)
+        except SpecdeckError as error:
+            self.notify_here(error.line(), bad=True)
+        else:
+            self._take(found)
+            watches.judge(found)
+        finally:
+            self._probe = None
+        self.paint()
+
+    def _show_probe(self, done: int, of: int) -> None:
+        self._probe = (done, of)
+        self.paint()
+
+    def action_save(self) -> None:
+        """Save the diff as text."""
+        if self.comparison is None or self.against is None:
+            key = self.spelt("fingerprint.against")
+            self.notify_here(f"nothing to save: {key} chooses what to compare with")
+            return
+        text = view.diff(self.comparison, self.against.label)
+        engine, now = self.engine.name.replace("/", "-"), int(self.context.clock())
+        name = f"specdeck-fingerprint-{engine}-{now}.diff".replace(":", "-")
+
+        def write(folder: Path) -> str:
+            (folder / name).write_text(text, encoding="utf-8", errors="backslashreplace")
+            return str(folder / name)
+
+        try:
+            path = screenshots.save(write, self.context.folders())
+        except OSError as error:
+            self.notify_here(f"not saved: {error}", bad=True)
+        else:
+            self.notify_here(f"saved {screenshots.spelt(path, Path.home())}")
