@@ -1,10 +1,15 @@
-"""The plane through measured step times."""
+"""What a step costs: measured where it was, by a plane where it was not."""
+
+from __future__ import annotations
+
+from math import exp
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdeck.engine.policy.cost import Cell, CostModel, fit
+from specdeck.engine.policy.cost import Cell, CostModel, StepTimes, fit
 
 positive = st.floats(1e-5, 1e-2)
 
@@ -42,3 +47,45 @@ def test_one_cell_gives_a_model_in_which_drafting_costs() -> None:
 def test_nothing_gives_no_model() -> None:
     assert fit([]) is None
     assert fit([Cell(1, 1, 0.0, 5)]) is None
+
+
+def steps(random: Random, seconds: float, count: int = 8) -> list[float]:
+    return [seconds * exp(random.gauss(0, 0.05)) for _ in range(count)]
+
+
+def test_one_that_was_held_up_does_not_count() -> None:
+    times = StepTimes()
+    for block in range(20):
+        times.add(0, 1, 3, [0.02] * 7 + [2.0], t=block)
+    assert times.seconds(0, 3) == pytest.approx(0.02, rel=0.01)
+
+
+def test_a_slower_machine_does_not_make_another_k_look_fast() -> None:
+    times, random = StepTimes(), Random(5)
+    for block in range(40):
+        times.add(0, 1, 5, steps(random, 0.030), t=block)
+        times.add(0, 1, 0, steps(random, 0.020), t=block)
+    for block in range(40, 80):
+        times.add(0, 1, 5, steps(random, 0.045), t=block)
+    here, other = times.seconds(0, 5), times.seconds(0, 0)
+    assert here is not None
+    assert other is not None
+    assert here == pytest.approx(0.045, rel=0.04)
+    assert here / other == pytest.approx(1.5, rel=0.12)
+
+
+def test_a_batch_size_never_seen_is_derived_and_doubted() -> None:
+    times, random = StepTimes(), Random(5)
+    for block in range(20):
+        for bucket, size in ((0, 1), (3, 4), (5, 8)):
+            for k in (0, 2, 5):
+                times.add(bucket, size, k, steps(random, 0.01 + 0.001 * k + 1e-4 * size * k), block)
+    assert times.seconds(7, 3) == pytest.approx(0.01 + 0.003 + 1e-4 * 14 * 3, rel=0.1)
+    assert times.error(7, 3) > 3 * times.error(5, 2)
+    assert times.measured(7, 3) == 0
+
+
+def test_nothing_is_known_before_the_first_step() -> None:
+    times = StepTimes()
+    assert times.seconds(0, 0) is None
+    assert times.last(0, 0) is None

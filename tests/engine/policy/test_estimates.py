@@ -1,4 +1,6 @@
-"""Acceptance by position, with denominators that survive a moving k."""
+"""What steps teach: acceptance by position, and speed by batch size and k."""
+
+from __future__ import annotations
 
 from itertools import pairwise
 from random import Random
@@ -7,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdeck.engine.policy.estimates import Acceptance
+from specdeck.engine.policy.estimates import Acceptance, Curve, tokens_by_k
+from specdeck.engine.policy.step import Step
 
 SHARES = (0.8, 0.6, 0.5, 0.5, 0.5)
 
@@ -78,3 +81,38 @@ def test_survival_never_rises_and_stays_a_share(
     chain = [1.0, *window.survival]
     assert all(0 <= b <= a for a, b in pairwise(chain))
     assert 1 <= window.expected[-1] <= 6
+
+
+counts = st.lists(st.integers(0, 1000), min_size=5, max_size=5)
+
+
+@given(counts, counts)
+def test_more_k_never_means_fewer_tokens(drafted: list[int], accepted: list[int]) -> None:
+    found = tokens_by_k(drafted, [min(a, d) for a, d in zip(accepted, drafted, strict=True)], 5)
+    if found is None:
+        assert drafted[0] == 0
+        return
+    values = [tokens.value for tokens in found]
+    assert values == sorted(values)
+    marks = [tokens.extrapolated for tokens in found]
+    assert marks == sorted(marks)
+
+
+def test_counters_of_a_moving_k_keep_their_own_denominators() -> None:
+    found = tokens_by_k([1000, 100], [800, 50], 2)
+    assert found is not None
+    assert found[2].value == pytest.approx(1 + 0.8 + 0.5)
+    assert not found[2].extrapolated
+
+
+def test_the_interval_holds_its_value_where_a_block_took_a_pause() -> None:
+    curve = Curve()
+    for number in range(16 * 8):
+        # A pause of the machine in one block: means of ratios know nothing of its length.
+        seconds = 5.0 if number == 40 else 0.02
+        curve.add(1, Step(number, number * 0.02, 2, 16, 7, 2, 14, 4, seconds, 6, settled=True))
+    (point,) = curve.points()
+    low, high = point.tokens_per_second_low, point.tokens_per_second_high
+    assert low is not None
+    assert high is not None
+    assert 0 <= low <= point.tokens_per_second <= high
