@@ -31,9 +31,11 @@ class PseudoTerminal:
         self._master, self._slave = pty.openpty()
         self._resize_terminal(size)
         self._modes = termios.tcgetattr(self._slave)
+        # They outrank the terminal's own size, and pytest-xdist sets them for its workers.
+        inherited = {k: v for k, v in environment.items() if k not in ("COLUMNS", "LINES")}
         self.process = subprocess.Popen(
             command,
-            env={**environment, "TERM": "xterm-256color", "COLORTERM": "truecolor"},
+            env={**inherited, "TERM": "xterm-256color", "COLORTERM": "truecolor"},
             stdin=self._slave,
             stdout=self._slave,
             stderr=self._slave,
