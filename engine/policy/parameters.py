@@ -10,11 +10,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from specdeck.engine.protocol.tuning import Parameter, Value
 
-_T = TypeVar("_T")
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_T = TypeVar("_T", bound="DataclassInstance")
 
 
 class ParameterError(ValueError):
@@ -34,7 +37,7 @@ def parameters(cls: type[_T], given: Mapping[str, Any], base: _T | None = None) 
 draft_acceptance_threshold, fallback_after_low_acceptance, initial_draft_length, \
 max_draft_length, min_draft_length
     """
-    names = {field.name for field in fields(cls)}  # type: ignore[arg-type]  # every caller is a dataclass
+    names = {field.name for field in fields(cls)}
     for name in given:
         if name not in names:
             raise ParameterError(f"no parameter {name!r}: there are {', '.join(sorted(names))}")

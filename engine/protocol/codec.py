@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-_T = TypeVar("_T")
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_T = TypeVar("_T", bound="DataclassInstance")
 
 
-def known(cls: type[_T], data: Mapping[str, Any]) -> _T:
+def read_record(cls: type[_T], data: Mapping[str, Any]) -> _T:
     """`cls` from the keys of `data` that it knows, so that a newer plugin can say more."""
-    names = {field.name for field in fields(cls)}  # type: ignore[arg-type]  # every caller is a dataclass
+    names = {field.name for field in fields(cls)}
     return cls(**{key: value for key, value in data.items() if key in names})
 
 
-def every(cls: type[_T], found: Iterable[Mapping[str, Any]]) -> tuple[_T, ...]:
+def read_records(cls: type[_T], found: Iterable[Mapping[str, Any]]) -> tuple[_T, ...]:
     """Each of `found` as a `cls`."""
-    return tuple(known(cls, one) for one in found)
+    return tuple(read_record(cls, one) for one in found)

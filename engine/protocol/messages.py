@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self, get_args
 
-from specdeck.engine.protocol.codec import every, known
+from specdeck.engine.protocol.codec import read_record, read_records
 
 PROTOCOL = 1
 """Raised when a reply changes its meaning; a client refuses a newer one."""
@@ -196,15 +196,15 @@ class EngineState:
     def from_json(cls, data: dict[str, Any]) -> Self:
         """The state a plugin sent; raises KeyError, TypeError or ValueError on nonsense."""
         lease, change = data.get("lease"), data.get("last_change")
-        return known(
+        return read_record(
             cls,
             {
                 **data,
                 "drafted_per_position": tuple(data["drafted_per_position"]),
                 "accepted_per_position": tuple(data["accepted_per_position"]),
-                "capabilities": every(Capability, data.get("capabilities", ())),
-                "lease": known(Lease, lease) if lease else None,
-                "last_change": known(LastChange, change) if change else None,
+                "capabilities": read_records(Capability, data.get("capabilities", ())),
+                "lease": read_record(Lease, lease) if lease else None,
+                "last_change": read_record(LastChange, change) if change else None,
             },
         )
 
@@ -304,4 +304,4 @@ class Applied:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
         """The reply a plugin sent."""
-        return known(cls, {**data, "notices": tuple(data.get("notices", ()))})
+        return read_record(cls, {**data, "notices": tuple(data.get("notices", ()))})

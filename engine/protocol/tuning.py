@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
-from specdeck.engine.protocol.codec import every, known
+from specdeck.engine.protocol.codec import read_record, read_records
 from specdeck.engine.protocol.messages import Breaker, Origin, Policy
 
 Value = float | int | str | bool | None
@@ -40,7 +40,7 @@ class Parameter:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """The parameter a plugin sent."""
-        return known(cls, {**data, "choices": tuple(data.get("choices", ()))})
+        return read_record(cls, {**data, "choices": tuple(data.get("choices", ()))})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class BreakerTuning:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """The breaker a plugin sent."""
-        return known(cls, data)
+        return read_record(cls, data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,9 @@ class Comparison:
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """The comparison a plugin sent."""
         intervals = ("tokens_per_second", "ms_per_token")
-        return known(cls, {**data, **{name: known(Interval, data[name]) for name in intervals}})
+        return read_record(
+            cls, {**data, **{name: read_record(Interval, data[name]) for name in intervals}}
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,9 @@ class TrialTuning:
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """The trial a plugin sent."""
         found = data.get("comparison")
-        return known(cls, {**data, "comparison": Comparison.from_json(found) if found else None})
+        return read_record(
+            cls, {**data, "comparison": Comparison.from_json(found) if found else None}
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +279,7 @@ class Tuning:
         trial, acceptance = data.get("trial"), data.get("acceptance")
         exact = data.get("exact") or {}
         ledger = data.get("ledger") or {}
-        return known(
+        return read_record(
             cls,
             {
                 **data,
@@ -284,14 +288,14 @@ class Tuning:
                 "breaker": BreakerTuning.from_json(data["breaker"]),
                 "trial": TrialTuning.from_json(trial) if trial else None,
                 "ledger": Ledger(_saved(ledger.get("hour")), _saved(ledger.get("day"))),
-                "exact": known(Exact, {**exact, "models": tuple(exact.get("models", ()))}),
-                "curve": every(CurvePoint, data.get("curve") or ()),
-                "outlook": every(Outlook, data.get("outlook") or ()),
+                "exact": read_record(Exact, {**exact, "models": tuple(exact.get("models", ()))}),
+                "curve": read_records(CurvePoint, data.get("curve") or ()),
+                "outlook": read_records(Outlook, data.get("outlook") or ()),
                 "acceptance": None if acceptance is None else tuple(acceptance),
-                "changes": every(KChange, data.get("changes") or ()),
+                "changes": read_records(KChange, data.get("changes") or ()),
             },
         )
 
 
 def _saved(found: Any) -> Saved | None:
-    return known(Saved, found) if found else None
+    return read_record(Saved, found) if found else None
