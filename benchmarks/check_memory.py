@@ -22,24 +22,19 @@ from typing import Any
 import httpx
 import psutil
 from benchmarks.engines import table
+from tests.support.engine_state import engine_state
 
 from specdeck.engine.client.engine_client import open_client
 from specdeck.engine.divergence.lab import Engine, Lab, Plan, run
 from specdeck.engine.divergence.prompts import load_prompts
 from specdeck.engine.divergence.requests import Settings
 from specdeck.engine.divergence.runner import Found, Progress
-from specdeck.engine.protocol.messages import PREFIX, Capability, EngineState
+from specdeck.engine.protocol.messages import PREFIX, Capability
 from specdeck.engine.store.checks import Checks
 from specdeck.engine.store.database import Store
 
 TOKENS = 32
-STATE = EngineState(
-    protocol=1, plugin="0", instance="one", version=0, started=1.0, vllm="0", model="demo",
-    method="draft_model", runner="V1", k=5, k_set=5, k_max=5, mode="speculate", fallback="warm",
-    policy="fixed", breaker="closed", step=1, drafts=1, drafted_per_position=(1,) * 5,
-    accepted_per_position=(1,) * 5, running=0, waiting=0, fingerprint="sd1:0",
-    capabilities=(Capability("request_k", True),),
-)  # fmt: skip
+STATE = engine_state(running=0, capabilities=(Capability("request_k", True),))
 PAGES: dict[str, Any] = {
     "/v1/models": {"data": [{"id": "demo"}]},
     "/version": {"version": "0"},

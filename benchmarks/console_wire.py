@@ -10,37 +10,29 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import fcntl
 import json
 import math
 import os
-import pty
-import select
-import signal
-import struct
 import sys
-import termios
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import psutil
+from tests.support.engine_state import engine_state
+from tests.support.pseudo_terminal import PseudoTerminal
 
 from specdeck.engine.metrics.reading import Gpu, Reading
 from specdeck.engine.metrics.sample import Histogram, Sample
 from specdeck.engine.metrics.window import Window
-from specdeck.engine.protocol.messages import Applied, Capability, Change, EngineState
+from specdeck.engine.protocol.messages import Applied, Capability, Change
 
 SETTLED_S = 5.0
 """Painting the first screen is not part of the rate."""
 
 _K = 5
-_STATE = EngineState(
-    protocol=1, plugin="0.1.0", instance="a", version=1, started=0.0, vllm="0.32.0",
-    model="target", method="draft_model", runner="V1", k=_K, k_set=_K, k_max=_K,
-    mode="speculate", fallback="warm", policy="fixed", breaker="closed", step=0, drafts=0,
-    drafted_per_position=(0,) * _K, accepted_per_position=(0,) * _K, running=8, waiting=0,
-    fingerprint="sd1:0f3a9c1288aa", system_fingerprint="vllm-0.32.0-09d54272",
+_STATE = engine_state(
+    model="target", running=8, fingerprint="sd1:0f3a9c1288aa",
     capabilities=(Capability("live_k", True), Capability("target_only", True)),
 )  # fmt: skip
 
@@ -112,22 +104,18 @@ class Cost:
     rss_mb: float
 
 
-def measure(driver: str, seconds: float, width: int, height: int) -> Cost:
+def measure(driver: str, seconds: float, size: str) -> Cost:
     """Run a console for that long and count what it writes."""
     began = time.monotonic()
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.environ.update(TERM="xterm-256color", COLORTERM="truecolor")
-        os.execv(sys.executable, [sys.executable, __file__, "--child", driver])
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
-    process = psutil.Process(pid)
+    command = [sys.executable, "-m", "benchmarks.console_wire", "--child", driver]
+    terminal = PseudoTerminal(command, os.environ, size)
+    process = psutil.Process(terminal.process.pid)
     chunks: list[tuple[float, int]] = []
     first, busy, seen = 0.0, 0.0, b""
     while (now := time.monotonic() - began) < seconds + SETTLED_S:
         if now >= SETTLED_S and not busy:
             busy = _cpu(process)
-        if select.select([terminal], [], [], 0.05)[0]:
-            data = os.read(terminal, 65536)
+        if data := terminal.read(0.05):
             chunks.append((time.monotonic() - began, len(data)))
             seen = (seen + data)[-4096:] if not first else b""
             if not first and b"specdeck" in seen:
@@ -139,9 +127,7 @@ def measure(driver: str, seconds: float, width: int, height: int) -> Cost:
         (_cpu(process) - busy) / seconds,
         process.memory_info().rss / 1e6,
     )
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    os.close(terminal)
+    terminal.close()
     return cost
 
 
@@ -163,9 +149,8 @@ def main() -> None:
     if options.child:
         child(options.child)
         return
-    width, height = map(int, options.size.split("x"))
-    sparing = measure("sparing", options.seconds, width, height)
-    plain = measure("plain", options.seconds, width, height)
+    sparing = measure("sparing", options.seconds, options.size)
+    plain = measure("plain", options.seconds, options.size)
     for name, cost in (("sparing", sparing), ("textual", plain)):
         print(json.dumps({"driver": name, "size": options.size, **rounded(cost)}))
     ratio = sparing.bytes_per_second / max(1.0, plain.bytes_per_second)

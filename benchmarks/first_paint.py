@@ -10,17 +10,11 @@ bare program imports Textual and shows one line.
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
 import multiprocessing
 import os
-import pty
-import select
-import signal
-import struct
 import sys
 import tempfile
-import termios
 import time
 from pathlib import Path
 from statistics import median
@@ -28,6 +22,7 @@ from statistics import median
 from benchmarks.console_wire import reading
 from benchmarks.engines import table
 from benchmarks.many_engines import serve
+from tests.support.pseudo_terminal import PseudoTerminal
 
 from specdeck.engine.metrics.recording import reading_as_json
 
@@ -44,27 +39,21 @@ Bare().run()
 PATIENCE_S = 60.0
 
 
-def first_paint_s(command: list[str], home: Path, width: int, height: int) -> float:
+def first_paint_s(command: list[str], home: Path, size: str) -> float:
     """Seconds from the start of the process to "specdeck" on its terminal."""
     began = time.monotonic()
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.environ.update(TERM="xterm-256color", COLORTERM="truecolor", SPECDECK_HOME=str(home))
-        os.execv(command[0], command)
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
+    terminal = PseudoTerminal(command, {**os.environ, "SPECDECK_HOME": str(home)}, size)
     seen = b""
     try:
         # A program that failed would name itself too, but not on the alternate screen.
         while b"specdeck" not in seen.partition(b"\x1b[?1049h")[2]:
             left = began + PATIENCE_S - time.monotonic()
-            if left <= 0 or not select.select([terminal], [], [], left)[0]:
+            if left <= 0 or not (data := terminal.read(left)):
                 raise SystemExit(f"{command[1:3]} painted nothing within {PATIENCE_S:.0f} s")
-            seen += os.read(terminal, 65536)
+            seen += data
         return time.monotonic() - began
     finally:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        os.close(terminal)
+        terminal.close()
 
 
 def main() -> None:
@@ -72,7 +61,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--size", default="120x40")
     options = parser.parse_args()
-    width, height = map(int, options.size.split("x"))
     ours, theirs = multiprocessing.Pipe()
     server = multiprocessing.Process(target=serve, args=(theirs,), daemon=True)
     server.start()
@@ -88,11 +76,11 @@ def main() -> None:
             "replay": [*specdeck, "replay", str(recording)],
         }
         for command in commands.values():  # the first start of each reads files from disk
-            first_paint_s(command, home, width, height)
+            first_paint_s(command, home, options.size)
         times: dict[str, list[float]] = {name: [] for name in commands}
         for _ in range(options.rounds):
             for name, command in commands.items():
-                times[name].append(first_paint_s(command, home, width, height))
+                times[name].append(first_paint_s(command, home, options.size))
     server.terminate()
     bare = times["bare Textual program"]
     rows = [

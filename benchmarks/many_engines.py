@@ -16,18 +16,11 @@ from multiprocessing.connection import Connection
 
 from benchmarks.engines import table
 from benchmarks.parse_page import RECORDED, grown
+from tests.support.engine_state import engine_state
 
 from specdeck.engine.client.engine_client import open_client
 from specdeck.engine.metrics.scrape import readings
-from specdeck.engine.protocol.messages import PREFIX, PROTOCOL, EngineState
-
-STATE = EngineState(
-    protocol=PROTOCOL, plugin="0", instance="a", version=1, started=0.0, vllm="0.32.0",
-    model="demo", method="draft_model", runner="V1", k=5, k_set=5, k_max=5, mode="speculate",
-    fallback="warm", policy="fixed", breaker="closed", step=1, drafts=1,
-    drafted_per_position=(1,) * 5, accepted_per_position=(1,) * 5, running=1, waiting=0,
-    fingerprint="sd1:0",
-)  # fmt: skip
+from specdeck.engine.protocol.messages import PREFIX
 
 
 def serve(pipe: Connection) -> None:
@@ -35,8 +28,9 @@ def serve(pipe: Connection) -> None:
     import json
 
     page = grown(RECORDED.read_text()).encode()
-    state = json.dumps(STATE.as_json()).encode()
-    version = json.dumps({"version": STATE.vllm}).encode()
+    told = engine_state()
+    state = json.dumps(told.as_json()).encode()
+    version = json.dumps({"version": told.vllm}).encode()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while request := await reader.readline():

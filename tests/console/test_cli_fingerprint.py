@@ -1,13 +1,14 @@
 """`specdeck fingerprint` against a small server that answers as an engine does."""
 
 import json
-import threading
 from collections.abc import Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from tests.support.http_engine import HttpEngine, serve_engine
+from tests.support.pages import recorded_page
 
 from specdeck.console.cli.drift import open_fingerprints
 from specdeck.console.cli.main import outcome
@@ -17,16 +18,20 @@ from specdeck.engine.protocol.messages import PREFIX
 
 Captured = pytest.CaptureFixture[str]
 
-PAGE = (Path(__file__).parents[1] / "engine/metrics/pages/speculative.txt").read_text()
 
-
-class Server(ThreadingHTTPServer):
+class FactsEngine(HttpEngine):
     """An engine with facts; one without the plugin when `facts` is None."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(
+            {
+                "/version": (200, {"version": "0.32.0"}),
+                "/v1/models": (200, {"data": [{"id": "demo"}]}),
+                "/metrics": (200, recorded_page("speculative")),
+                "/v1/completions": self._complete,
+                f"{PREFIX}/facts": self._tell_facts,
+            }
+        )
         self.facts: dict[str, Any] | None = {
             "engine": {"vllm": "0.32.0"},
             "model": {"draft": {"weights": {"model.safetensors": "a" * 64}}},
@@ -37,9 +42,11 @@ class Server(ThreadingHTTPServer):
         self.readings: list[dict[str, Any]] = []
         """What is said of the reading of weights before it is finished."""
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
+    def _complete(self, _: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, json={"system_fingerprint": self.own})
+
+    def _tell_facts(self, _: httpx.Request) -> httpx.Response:
+        return httpx.Response(404) if self.facts is None else httpx.Response(200, json=self.reply())
 
     def reply(self) -> dict[str, Any]:
         assert self.facts is not None
@@ -59,39 +66,10 @@ class Server(ThreadingHTTPServer):
         }
 
 
-class Handler(BaseHTTPRequestHandler):
-    def log_message(self, format: str, *args: Any) -> None:
-        """Silent."""
-
-    def do_GET(self) -> None:
-        assert isinstance(self.server, Server)
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        answers: dict[str, Any] = {
-            "/version": {"version": "0.32.0"},
-            "/v1/models": {"data": [{"id": "demo"}]},
-            "/metrics": PAGE,
-            "/v1/completions": {"system_fingerprint": self.server.own},
-        }
-        if self.server.facts is not None:
-            answers[f"{PREFIX}/facts"] = self.server.reply()
-        status, body = (200, answers[self.path]) if self.path in answers else (404, {})
-        data = (body if isinstance(body, str) else json.dumps(body)).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    do_POST = do_GET
-
-
 @pytest.fixture
-def engine() -> Iterator[Server]:
-    with Server() as server:
-        thread = threading.Thread(target=lambda: server.serve_forever(poll_interval=0.01))
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+def engine() -> Iterator[FactsEngine]:
+    with serve_engine(FactsEngine()) as engine:
+        yield engine
 
 
 @pytest.fixture(autouse=True)
@@ -104,12 +82,12 @@ def deck(*words: str) -> int:
     return outcome(["fingerprint", *words])
 
 
-def turn(engine: Server, k: int) -> None:
+def turn(engine: FactsEngine, k: int) -> None:
     assert engine.facts is not None
     engine.facts = {**engine.facts, "live": {"k": k}}
 
 
-def started(engine: Server, home: Path, name: str = "demo") -> None:
+def started(engine: FactsEngine, home: Path, name: str = "demo") -> None:
     """specdeck has started the engine under this name."""
     root = home / "state/engines"
     root.mkdir(parents=True, exist_ok=True)
@@ -123,26 +101,22 @@ def pinned(home: Path) -> list[str]:
 
 
 def test_a_pin_of_a_named_engine_outlives_its_port(
-    engine: Server, home: Path, capsys: Captured
+    engine: FactsEngine, home: Path, capsys: Captured
 ) -> None:
     started(engine, home)
     assert deck("pin", "demo") == 0
     assert pinned(home) == ["demo.json"]
-    with Server() as elsewhere:
-        thread = threading.Thread(target=lambda: elsewhere.serve_forever(poll_interval=0.01))
-        thread.start()
+    with serve_engine(FactsEngine()) as elsewhere:
         started(elsewhere, home)
         turn(elsewhere, 5)
-        spelt = ("demo", elsewhere.url, str(elsewhere.server_port))
+        spelt = ("demo", elsewhere.url, elsewhere.url.rpartition(":")[2])
         codes = [deck("verify", each) for each in spelt] + [deck("diff", "demo")]
-        elsewhere.shutdown()
-        thread.join()
     assert codes == [1, 1, 1, 1]
     assert capsys.readouterr().out.count("knob changed: k 6 → 5") == 4
 
 
 def test_two_engines_of_one_config_have_pins_of_their_own(
-    engine: Server, home: Path, capsys: Captured
+    engine: FactsEngine, home: Path, capsys: Captured
 ) -> None:
     started(engine, home, "demo-2")
     assert deck("pin", engine.url) == 0
@@ -154,7 +128,7 @@ def test_two_engines_of_one_config_have_pins_of_their_own(
 
 
 def test_a_pin_from_before_the_name_is_read_and_said_where(
-    engine: Server, home: Path, capsys: Captured
+    engine: FactsEngine, home: Path, capsys: Captured
 ) -> None:
     assert deck("pin", engine.url) == 0
     by_url = pinned(home)
@@ -169,7 +143,9 @@ def test_a_pin_from_before_the_name_is_read_and_said_where(
     assert capsys.readouterr().err == ""
 
 
-async def test_console_and_watch_find_the_pin_under_the_name(engine: Server, home: Path) -> None:
+async def test_console_and_watch_find_the_pin_under_the_name(
+    engine: FactsEngine, home: Path
+) -> None:
     started(engine, home)
     fingerprints = open_fingerprints()
     written = await fingerprints.pin(await fingerprints.fetch(engine.url))
@@ -186,7 +162,7 @@ def test_what_looks_like_a_file_is_one(words: tuple[str, ...], capsys: Captured)
 
 
 def test_a_pin_alone_is_nothing_to_compare(
-    engine: Server, tmp_path: Path, capsys: Captured
+    engine: FactsEngine, tmp_path: Path, capsys: Captured
 ) -> None:
     file = tmp_path / "prod.json"
     assert deck("pin", engine.url, "-o", str(file)) == 0
@@ -194,7 +170,7 @@ def test_a_pin_alone_is_nothing_to_compare(
     assert "nothing to compare" in capsys.readouterr().err
 
 
-def test_a_pin_holds_until_a_knob_is_turned(engine: Server, capsys: Captured) -> None:
+def test_a_pin_holds_until_a_knob_is_turned(engine: FactsEngine, capsys: Captured) -> None:
     assert deck("pin", engine.url) == 0
     assert deck("verify", engine.url) == 0
     turn(engine, 5)
@@ -206,7 +182,9 @@ def test_a_pin_holds_until_a_knob_is_turned(engine: Server, capsys: Captured) ->
     assert deck("verify", engine.url) == 0
 
 
-def test_verify_in_json_says_what_moved(engine: Server, capsys: Captured, tmp_path: Path) -> None:
+def test_verify_in_json_says_what_moved(
+    engine: FactsEngine, capsys: Captured, tmp_path: Path
+) -> None:
     pin = tmp_path / "evals" / "prod.json"
     assert deck("pin", engine.url, "--expect", str(pin)) == 0
     assert engine.facts is not None
@@ -220,7 +198,7 @@ def test_verify_in_json_says_what_moved(engine: Server, capsys: Captured, tmp_pa
     assert found["system_fingerprint"]["moved"] is False
 
 
-def test_a_name_alone_can_be_expected(engine: Server, capsys: Captured) -> None:
+def test_a_name_alone_can_be_expected(engine: FactsEngine, capsys: Captured) -> None:
     _, path = compute_names(engine.facts or {}, partial=False)
     assert deck("verify", engine.url, "--expect", path) == 0
     assert deck("verify", engine.url, "--expect", f"vllm-0.32.0-09d54272-{path}") == 0
@@ -231,7 +209,7 @@ def test_a_name_alone_can_be_expected(engine: Server, capsys: Captured) -> None:
 
 @pytest.mark.parametrize("expect", ["nowhere.json", "sd1:p123"])
 def test_what_cannot_be_expected_is_wrong_usage(
-    engine: Server, capsys: Captured, expect: str
+    engine: FactsEngine, capsys: Captured, expect: str
 ) -> None:
     assert deck("verify", engine.url, "--expect", expect) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
@@ -242,7 +220,7 @@ def test_what_cannot_be_expected_is_wrong_usage(
     ["sd1:x0123456789abcdef", "sd1:x~0123456789abcdef", "vllm-0.32.0-0-sd1:x0123456789abcdef"],
 )
 def test_the_name_of_a_behaviour_cannot_be_expected(
-    engine: Server, capsys: Captured, expect: str
+    engine: FactsEngine, capsys: Captured, expect: str
 ) -> None:
     assert deck("pin", engine.url) == 0
     capsys.readouterr()
@@ -256,7 +234,7 @@ def test_the_name_of_a_behaviour_cannot_be_expected(
 
 @pytest.mark.parametrize("words", [("verify",), ("diff",), ("pin",)])
 def test_an_empty_expectation_is_not_the_default_pin(
-    engine: Server, capsys: Captured, words: tuple[str, ...]
+    engine: FactsEngine, capsys: Captured, words: tuple[str, ...]
 ) -> None:
     assert deck("pin", engine.url) == 0
     capsys.readouterr()
@@ -266,12 +244,12 @@ def test_an_empty_expectation_is_not_the_default_pin(
     assert "--expect" in said.err
 
 
-def test_an_empty_second_side_is_not_the_default_pin(engine: Server) -> None:
+def test_an_empty_second_side_is_not_the_default_pin(engine: FactsEngine) -> None:
     assert deck("pin", engine.url) == 0
     assert deck("diff", engine.url, "") == 2
 
 
-def test_without_a_pin_the_way_to_one_is_said(engine: Server, capsys: Captured) -> None:
+def test_without_a_pin_the_way_to_one_is_said(engine: FactsEngine, capsys: Captured) -> None:
     assert deck("verify", engine.url) == 2
     assert "specdeck fingerprint pin" in capsys.readouterr().err
 
@@ -281,7 +259,9 @@ def test_an_engine_that_is_away_is_3(capsys: Captured) -> None:
     assert capsys.readouterr().err.startswith("specdeck: http://127.0.0.1:9 refuses")
 
 
-def test_verify_waits_for_weights_that_are_being_read(engine: Server, capsys: Captured) -> None:
+def test_verify_waits_for_weights_that_are_being_read(
+    engine: FactsEngine, capsys: Captured
+) -> None:
     assert deck("pin", engine.url) == 0
     reading = {"finished": False, "bytes": 10**9, "total_bytes": 10**11, "file": "m.safetensors"}
     engine.readings = [reading]
@@ -290,7 +270,7 @@ def test_verify_waits_for_weights_that_are_being_read(engine: Server, capsys: Ca
 
 
 def test_an_engine_without_the_plugin_is_partial_and_never_equal(
-    engine: Server, capsys: Captured
+    engine: FactsEngine, capsys: Captured
 ) -> None:
     assert deck("pin", engine.url) == 0
     engine.facts = None
@@ -306,7 +286,7 @@ def test_an_engine_without_the_plugin_is_partial_and_never_equal(
 
 
 def test_without_the_plugin_vllms_own_that_moved_is_a_change(
-    engine: Server, capsys: Captured
+    engine: FactsEngine, capsys: Captured
 ) -> None:
     engine.facts = None
     assert deck("pin", engine.url) == 0
@@ -318,13 +298,13 @@ def test_without_the_plugin_vllms_own_that_moved_is_a_change(
     assert said == ["vLLM's own fingerprint moved: vllm-0.32.0-09d54272 → vllm-0.32.0-11111111"]
 
 
-def test_a_fact_that_cannot_be_read_is_named(engine: Server, capsys: Captured) -> None:
+def test_a_fact_that_cannot_be_read_is_named(engine: FactsEngine, capsys: Captured) -> None:
     engine.partial = [{"fact": "model.draft.weights", "reason": "Permission denied"}]
     assert deck("show", engine.url) == 0
     assert "partial    model.draft.weights: Permission denied" in capsys.readouterr().out
 
 
-def test_moments_are_kept_and_compared(engine: Server, capsys: Captured) -> None:
+def test_moments_are_kept_and_compared(engine: FactsEngine, capsys: Captured) -> None:
     for k in (6, 6, 5):
         turn(engine, k)
         assert deck("show", engine.url) == 0
@@ -338,7 +318,7 @@ def test_moments_are_kept_and_compared(engine: Server, capsys: Captured) -> None
     assert deck("diff", "@9", engine.url) == 2
 
 
-def test_diff_of_one_engine_is_since_its_pin(engine: Server, capsys: Captured) -> None:
+def test_diff_of_one_engine_is_since_its_pin(engine: FactsEngine, capsys: Captured) -> None:
     assert deck("pin", engine.url) == 0
     assert deck("diff", engine.url) == 0
     turn(engine, 2)
@@ -349,7 +329,7 @@ def test_diff_of_one_engine_is_since_its_pin(engine: Server, capsys: Captured) -
 
 
 def test_verify_leaves_its_outcome_as_gauges(
-    engine: Server, capsys: Captured, tmp_path: Path
+    engine: FactsEngine, capsys: Captured, tmp_path: Path
 ) -> None:
     assert deck("pin", engine.url) == 0
     turn(engine, 5)
@@ -363,7 +343,7 @@ def test_verify_leaves_its_outcome_as_gauges(
 
 
 def test_one_verification_posts_its_drift_wherever_the_webhook_is_named(
-    engine: Server, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+    engine: FactsEngine, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     posted: list[Any] = []
 
@@ -395,7 +375,7 @@ def test_one_verification_posts_its_drift_wherever_the_webhook_is_named(
     ],
 )
 def test_verifying_on_and_on_refuses_nonsense(
-    engine: Server, capsys: Captured, words: tuple[str, ...], said: str
+    engine: FactsEngine, capsys: Captured, words: tuple[str, ...], said: str
 ) -> None:
     assert deck("pin", engine.url) == 0
     assert deck("verify", engine.url, *words) == 2

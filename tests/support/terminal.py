@@ -2,70 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
 import re
-import select
 import signal
-import struct
-import subprocess
-import termios
 import time
 from collections.abc import Callable, Mapping, Sequence
 
 import pyte
 
 from tests.support.command import PATIENCE_S
+from tests.support.pseudo_terminal import PseudoTerminal
 
 # A terminal's own protocols, which pyte writes on the screen as text.
 _NOT_FOR_PYTE = re.compile(rb"\x1b\[[<>=][0-9;]*[a-z]|\x1b\[\?[0-9;]*\$p")
-
-
-class PseudoTerminal:
-    """A program in a pseudo-terminal of its own; what it writes, as bytes."""
-
-    def __init__(
-        self, command: Sequence[str], environment: Mapping[str, str], size: str = "120x40"
-    ) -> None:
-        self._master, self._slave = pty.openpty()
-        self._resize_terminal(size)
-        self._modes = termios.tcgetattr(self._slave)
-        # They outrank the terminal's own size, and pytest-xdist sets them for its workers.
-        inherited = {k: v for k, v in environment.items() if k not in ("COLUMNS", "LINES")}
-        self.process = subprocess.Popen(
-            command,
-            env={**inherited, "TERM": "xterm-256color", "COLORTERM": "truecolor"},
-            stdin=self._slave,
-            stdout=self._slave,
-            stderr=self._slave,
-            start_new_session=True,
-        )
-
-    def _resize_terminal(self, size: str) -> None:
-        columns, rows = map(int, size.split("x"))
-        fcntl.ioctl(self._slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-    def press(self, keys: str) -> None:
-        """Types."""
-        os.write(self._master, keys.encode())
-
-    def read(self, patience_s: float) -> bytes:
-        """The next that the program writes; nothing if it writes nothing for so long."""
-        if not select.select([self._master], [], [], patience_s)[0]:
-            return b""
-        try:
-            return os.read(self._master, 65536)
-        except OSError:  # the program has gone
-            return b""
-
-    def close(self) -> None:
-        """Ends the program, whatever it does."""
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-        os.close(self._master)
-        os.close(self._slave)
 
 
 class Terminal(PseudoTerminal):
@@ -83,7 +31,7 @@ class Terminal(PseudoTerminal):
         """Another size, as COLUMNSxROWS; the program is told."""
         columns, rows = map(int, size.split("x"))
         self.screen.resize(rows, columns)
-        self._resize_terminal(size)
+        self.set_size(size)
         self.process.send_signal(signal.SIGWINCH)
 
     @property
@@ -118,4 +66,4 @@ class Terminal(PseudoTerminal):
         """Whether the program left the terminal as it was."""
         left = self.raw.rindex(b"\x1b[?1049l") > self.raw.rindex(b"\x1b[?1049h")
         shown = self.raw.rindex(b"\x1b[?25h") > self.raw.rindex(b"\x1b[?25l")
-        return left and shown and termios.tcgetattr(self._slave) == self._modes
+        return left and shown and self.modes() == self.first_modes
