@@ -14,7 +14,7 @@ from collections.abc import (
     Sequence,
 )
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from textual import work
 from textual.app import App
@@ -43,10 +43,17 @@ if TYPE_CHECKING:
     from specdeck.engine.operations.watch import Watches
 
 
-def _commands() -> type[Provider]:
-    from specdeck.console.commands import Commands
+@runtime_checkable
+class _Placed(Protocol):
+    """A screen with keys of its own."""
 
-    return Commands
+    PLACE: ClassVar[keys.Place]
+
+
+def _palette() -> type[Provider]:
+    from specdeck.console.palette import Palette
+
+    return Palette
 
 
 def _folders() -> Iterable[Path]:
@@ -82,10 +89,10 @@ class Console(App[str]):
     # The first screen is here from the start, so its style sheet is not one that comes with it.
     CSS_PATH = ["console.tcss", "screens/live/screen.tcss", "screens/startup/screen.tcss"]
     TITLE = "specdeck"
-    COMMANDS = {_commands}
+    COMMANDS = {_palette}
     BINDINGS = [
         Binding("ctrl+q", "quit", show=False, priority=True),
-        *keys.everywhere(),
+        *keys.bindings(),
     ]
 
     def __init__(
@@ -247,7 +254,7 @@ class Console(App[str]):
 
     def keys_on(self, screen: Screen[Any]) -> tuple[keys.Key, ...]:
         """The keys that mean something on a screen."""
-        place: keys.Place = getattr(screen, "PLACE", "start")
+        place = screen.PLACE if isinstance(screen, _Placed) else "start"
         return keys.of(place, self.context.keys)
 
     async def run_key(self, action: str) -> None:

@@ -9,9 +9,11 @@ from typing import Final, Literal, get_args
 from textual.binding import Binding
 
 Group = Literal["Speculation", "Tuning", "Check", "Results", "Prompt", "Fingerprint", "Screens",
-                "Back", "View", "Engines", "Console"]  # fmt: skip
+                "Back", "Parameters", "Help", "Dialog", "View", "Engines",
+                "Console"]  # fmt: skip
 
-Place = Literal["start", "live", "tuning", "check", "results", "prompt", "fingerprint"]
+Place = Literal["start", "live", "tuning", "check", "results", "prompt", "fingerprint",
+                "parameters", "help", "dialog"]  # fmt: skip
 """A screen with keys of its own."""
 
 GROUPS: Final[Mapping[Place, tuple[Group, ...]]] = {
@@ -21,6 +23,9 @@ GROUPS: Final[Mapping[Place, tuple[Group, ...]]] = {
     "results": ("Results", "Screens", "Back", "Console"),
     "fingerprint": ("Fingerprint", "Screens", "Back", "Console"),
     "prompt": ("Prompt",),
+    "parameters": ("Parameters", "Dialog"),
+    "help": ("Help", "Dialog"),
+    "dialog": ("Dialog",),
     "start": ("Console",),
 }
 """What works where: a key means one thing on a screen, and may mean another on the next."""
@@ -137,6 +142,15 @@ KEYS: tuple[Key, ...] = (
     Key("screen.back", ("escape",), "back", "back",
         "Back to the screen before; a check that runs is stopped and kept.", "Back", shown="esc",
         searched=False),
+    Key("parameters.undo", ("z",), "undo", "undo", "Take the last change back.", "Parameters",
+        searched=False),
+    Key("parameters.close", ("p", "q"), "dismiss", "close", "Close the list, as with esc.",
+        "Parameters", searched=False),
+    Key("help.close", ("q", "question_mark", "space", "enter", "f1"), "dismiss", "close",
+        "Close the help, as with esc.", "Help", shown="q ? space enter f1", searched=False),
+    Key("dialog.close", ("escape",), "dismiss", "close",
+        "Close the dialog and leave everything as it is.", "Dialog", shown="esc",
+        searched=False),
     Key("view.freeze", ("space",), "freeze", "freeze",
         "Freeze the view; collection goes on.", "View"),
     Key("view.maximise", ("m",), "maximise", "one chart",
@@ -165,24 +179,14 @@ KEYS: tuple[Key, ...] = (
 _BY_ID = {key.id: key for key in KEYS}
 
 
-def bindings(*groups: Group) -> list[Binding]:
-    """Textual's bindings of a screen for the keys of these groups; the app's are its own."""
-    return [
-        binding
-        for key in KEYS
-        if key.group in groups and not key.action.startswith("app.")
-        for binding in _bindings(key)
-    ]
+def bindings(place: Place | None = None) -> list[Binding]:
+    """Textual's bindings of a screen; of the app, for every screen, where none is named.
 
-
-def everywhere() -> list[Binding]:
-    """The bindings of the app: what works on every screen."""
-    return [b for key in KEYS if key.action.startswith("app.") for b in _bindings(key)]
-
-
-def only(name: str) -> list[Binding]:
-    """The bindings of one key, for a dialog that wants no more."""
-    return list(_bindings(_BY_ID[name]))
+    >>> [one.id for one in bindings("dialog")], "view.theme" in [one.id for one in bindings()]
+    (['dialog.close'], True)
+    """
+    groups = ("Console",) if place is None else [one for one in GROUPS[place] if one != "Console"]
+    return [one for key in KEYS if key.group in groups for one in _bindings(key)]
 
 
 def _bindings(key: Key) -> Iterator[Binding]:

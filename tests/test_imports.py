@@ -7,8 +7,6 @@ import grimp
 import pytest
 
 IN_CYCLES = {
-    "specdeck.console.app",
-    "specdeck.console.commands",
     "specdeck.engine.divergence.junit",
     "specdeck.engine.divergence.report",
 }

@@ -66,7 +66,7 @@ class HelpScreen(ModalScreen[None]):
     """The keys that mean something in this session, by group."""
 
     CSS_PATH = "help.tcss"
-    BINDINGS = [("escape,q,question_mark,space,enter,f1", "dismiss", "Close")]
+    BINDINGS = [*keys.bindings("help")]
 
     def __init__(self, table: tuple[keys.Key, ...], keymap: Mapping[str, str]) -> None:
         super().__init__()

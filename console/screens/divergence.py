@@ -35,7 +35,7 @@ class DivergenceScreen(RacingScreen, Writing):
 
     CSS_PATH = "divergence.tcss"
     PLACE: ClassVar[keys.Place] = "check"
-    BINDINGS = [*keys.bindings(*keys.GROUPS[PLACE])]
+    BINDINGS = [*keys.bindings(PLACE)]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal"), (110, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium"), (34, "-tall")]
 

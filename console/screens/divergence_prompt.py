@@ -47,7 +47,7 @@ class Picker(ModalScreen[Picked | None]):
     BINDINGS = [
         Binding("escape", "dismiss(None)", "back", id="pick.back"),
         Binding("tab", "app.focus_next", "field or list", id="pick.focus"),
-        *(replace(one, priority=True) for one in keys.bindings("Prompt")),
+        *(replace(one, priority=True) for one in keys.bindings("prompt")),
     ]
 
     def __init__(self, source: str, chat_key: str) -> None:

@@ -38,7 +38,7 @@ class ResultsScreen(Writing, DetailScreen):
 
     CSS_PATH = "divergence_results.tcss"
     PLACE: ClassVar[keys.Place] = "results"
-    BINDINGS = [*keys.bindings(*keys.GROUPS[PLACE])]
+    BINDINGS = [*keys.bindings(PLACE)]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal"), (110, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium"), (30, "-tall")]
 

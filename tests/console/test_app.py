@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.memory_audit import MemoryAudit
+from textual.command import CommandList
 from textual.widgets._toast import Toast
 from textual.worker import WorkerFailed
 
@@ -23,7 +24,7 @@ from specdeck.engine.launch.progress import Progress
 from specdeck.engine.protocol.messages import Applied, Capability, Change, LastChange
 
 if TYPE_CHECKING:
-    from tests.console.conftest import Kit, MakeConsole
+    from tests.console.conftest import Kit, MakeConsole, Until
     from tests.support.listed_engine import ListedEngine
     from textual.app import App
     from textual.pilot import Pilot
@@ -580,11 +581,27 @@ async def test_a_start_that_raised_is_shown_and_handed_on(
 
 
 async def test_the_palette_offers_every_key_and_theme(kit: type[Kit], console: MakeConsole) -> None:
-    from specdeck.console.commands import Commands
+    from specdeck.console.palette import Palette
 
     app = console(kit.engine(kit.run(3)))
     async with app.run_test() as pilot:
         await settled(pilot)
-        names = {command.name for command in Commands(app.screen).commands()}
+        names = {command.name for command in Palette(app.screen).commands()}
         assert "Theme: light" in names
         assert "Speculation: Set k to 3" in names
+
+
+@pytest.mark.parametrize("k_max", [2, 5, 12])
+async def test_the_palette_offers_each_k_that_the_engine_can_draft_once(
+    k_max: int, kit: type[Kit], console: MakeConsole, until: Until
+) -> None:
+    app = console(kit.engine(kit.run(3, replace(kit.state, k_max=k_max))))
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        await pilot.press("ctrl+p")
+        found = app.screen.query_one(CommandList)
+        await until(pilot, lambda: found.option_count)
+        prompts = [str(option.prompt).splitlines()[0] for option in found.options]
+    assert len(prompts) == len(set(prompts))
+    offered = [prompt for prompt in prompts if "Set k" in prompt]
+    assert offered == [f"Speculation: Set k to {k}" for k in range(min(k_max, 9) + 1)]

@@ -96,18 +96,21 @@ def test_only_themes_name_colours() -> None:
 
 def screens() -> dict[keys.Place, type[Screen[Any]]]:
     """Who has the keys of a place."""
+    from specdeck.console.screens.dialogs import HelpScreen
     from specdeck.console.screens.divergence import DivergenceScreen
     from specdeck.console.screens.divergence_prompt import Picker
     from specdeck.console.screens.divergence_results import ResultsScreen
     from specdeck.console.screens.fingerprint.screen import FingerprintScreen
     from specdeck.console.screens.live.screen import LiveScreen
     from specdeck.console.screens.startup.screen import StartupScreen
+    from specdeck.console.screens.tuning.dialogs import ParametersScreen, TrialDialog
     from specdeck.console.screens.tuning.screen import TuningScreen
 
     return {
         "start": StartupScreen, "live": LiveScreen, "tuning": TuningScreen,
         "check": DivergenceScreen, "results": ResultsScreen, "prompt": Picker,
-        "fingerprint": FingerprintScreen,
+        "fingerprint": FingerprintScreen, "parameters": ParametersScreen, "help": HelpScreen,
+        "dialog": TrialDialog,
     }  # fmt: skip
 
 
@@ -171,7 +174,7 @@ def test_the_footer_at_120_columns_names_everything_in_full() -> None:
 @pytest.mark.parametrize("width", [0, 1, 20, 40, 60, 80, 120, 300])
 def test_a_footer_fits_and_what_leaves_stays(place: keys.Place, width: int) -> None:
     row = footer(place, keys.KEYS, {}, width)
-    if width >= 40 and place != "prompt":
+    if width >= 40 and "Console" in keys.GROUPS[place]:
         assert "?" in words(row)
         assert ("esc" in words(row)) or ("q quit" in words(row))
     assert len(words(row)) <= max(width, 17)

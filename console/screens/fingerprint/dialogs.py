@@ -12,7 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Label, OptionList
 from textual.widgets.option_list import Option
 
-from specdeck.console import screenshots
+from specdeck.console import keys, screenshots
 from specdeck.console.screens.dialogs import Choice, Dialog
 from specdeck.console.widgets.format import printable
 
@@ -31,7 +31,7 @@ class AgainstScreen(ModalScreen[Side | None]):
     """Returns what was chosen, or the engine at the address that was typed; None for neither."""
 
     CSS_PATH = "dialogs.tcss"
-    BINDINGS = [("escape", "dismiss(None)", "Back")]
+    BINDINGS = [*keys.bindings("dialog")]
 
     def __init__(self, sides: tuple[Side, ...]) -> None:
         super().__init__()

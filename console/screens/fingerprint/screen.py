@@ -41,7 +41,7 @@ class FingerprintScreen(DetailScreen):
     CSS_PATH = "screen.tcss"
     AUTO_FOCUS = ""  # keys belong to the list until somebody searches
     PLACE: ClassVar[keys.Place] = "fingerprint"
-    BINDINGS = [*keys.bindings(*keys.GROUPS[PLACE])]
+    BINDINGS = [*keys.bindings(PLACE)]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium"), (34, "-tall")]
 

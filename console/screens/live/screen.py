@@ -29,7 +29,7 @@ class LiveScreen(SteeringScreen):
     """Watches and steers."""
 
     PLACE: ClassVar[keys.Place] = "live"
-    BINDINGS = [*keys.bindings(*keys.GROUPS[PLACE])]
+    BINDINGS = [*keys.bindings(PLACE)]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal"), (110, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium"), (34, "-tall")]
 

@@ -12,6 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Label, OptionList
 from textual.widgets.option_list import Option
 
+from specdeck.console import keys
 from specdeck.console.screens.tuning.view import untold, value
 from specdeck.console.state.controller import Controller
 from specdeck.console.state.engine_state import Track
@@ -109,7 +110,7 @@ class ParametersScreen(ModalScreen[None]):
     """Lists what the engine lets be set; enter edits, z takes the last change back."""
 
     CSS_PATH = "dialogs.tcss"
-    BINDINGS = [("escape,p,q", "dismiss", "Close"), ("z", "undo", "Undo")]
+    BINDINGS = [*keys.bindings("parameters")]
 
     def __init__(self, controller: Controller) -> None:
         super().__init__()
@@ -182,7 +183,7 @@ class ValueDialog(ModalScreen[Value | None]):
     """Asks for one value; None leaves it as it is."""
 
     CSS_PATH = "dialogs.tcss"
-    BINDINGS = [("escape", "dismiss", "Leave it")]
+    BINDINGS = [*keys.bindings("dialog")]
 
     def __init__(self, parameter: Parameter) -> None:
         super().__init__()
@@ -214,7 +215,7 @@ class TrialDialog(ModalScreen[Want | None]):
     """Asks for a k, a policy or a mode, and seconds; None leaves things as they are."""
 
     CSS_PATH = "dialogs.tcss"
-    BINDINGS = [("escape", "dismiss", "Leave it")]
+    BINDINGS = [*keys.bindings("dialog")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium")]
 
     def __init__(self, track: Track) -> None:

@@ -30,7 +30,7 @@ class TuningScreen(DetailScreen, SteeringScreen):
 
     CSS_PATH = "screen.tcss"
     PLACE: ClassVar[keys.Place] = "tuning"
-    BINDINGS = [*keys.bindings(*keys.GROUPS[PLACE])]
+    BINDINGS = [*keys.bindings(PLACE)]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_NORMAL, "-normal"), (110, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium"), (34, "-tall")]
 

@@ -331,10 +331,10 @@ async def test_keys_of_the_screen_can_be_moved_and_its_footer_and_help_say_so(
 
 
 async def test_the_palette_offers_what_the_screen_can_do(deck: Opens, opened: Opened) -> None:
-    from specdeck.console.commands import Commands
+    from specdeck.console.palette import Palette
 
     async with deck().app.run_test() as pilot:
         await opened(pilot)
-        names = {command.name for command in Commands(pilot.app.screen).commands()}
+        names = {command.name for command in Palette(pilot.app.screen).commands()}
         assert "Check: Ask both arms and stop where they part" in names
         assert not any(name.startswith("Speculation:") for name in names)

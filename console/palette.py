@@ -1,0 +1,85 @@
+"""What the command palette offers: the keys that mean something on the screen, and the themes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.screen import Screen
+from textual.types import IgnoreReturnCallbackType
+
+from specdeck.console import keys
+from specdeck.console.context import ConsoleContext
+from specdeck.console.state.controller import Controller
+
+
+@runtime_checkable
+class PaletteApp(Protocol):
+    """What the palette needs of the app."""
+
+    context: ConsoleContext
+    controller: Controller
+    theme_names: tuple[str, ...]
+
+    def keys_on(self, screen: Screen[Any]) -> tuple[keys.Key, ...]:
+        """The keys that mean something on a screen."""
+
+    async def run_key(self, action: str) -> None:
+        """Run an action of the key table."""
+
+    def use_theme(self, name: str) -> None:
+        """Switch to a theme."""
+
+
+class Command(NamedTuple):
+    """Something that can be searched for and run."""
+
+    name: str
+    help: str
+    run: IgnoreReturnCallbackType
+
+
+class Palette(Provider):
+    """Offers what has a key on the screen, and every theme by name; each of them once."""
+
+    def commands(self) -> tuple[Command, ...]:
+        """All of them, in the order of the key table."""
+        return tuple({command.name: command for command in self._commands()}.values())
+
+    def _commands(self) -> Iterator[Command]:
+        app = self.app
+        assert isinstance(app, PaletteApp)  # nothing else names this provider
+        known = app.controller.track.known
+        for key in app.keys_on(self.screen):
+            if not key.searched:
+                continue
+            name = f"{key.group}: {key.tooltip.split(';')[0].rstrip('.')}"
+            if "{key}" not in key.action:
+                label = keys.spelling(key, app.context.keymap)
+                yield Command(name, f"key {label}", partial(app.run_key, key.action))
+                continue
+            for digit in key.keys:
+                if known is None or int(digit) <= known.k_max:
+                    action = key.action.format(key=digit)
+                    label = app.context.keymap.get(f"{key.id}.{digit}", digit)
+                    yield Command(
+                        f"{name} to {digit}", f"key {label}", partial(app.run_key, action)
+                    )
+        for theme in app.theme_names:
+            yield Command(f"Theme: {theme}", "change the colours", partial(app.use_theme, theme))
+
+    async def discover(self) -> Hits:
+        """What the palette shows before anything is typed."""
+        for command in self.commands():
+            yield DiscoveryHit(command.name, command.run, help=command.help)
+
+    async def search(self, query: str) -> Hits:
+        """Commands that match."""
+        matcher = self.matcher(query)
+        for command in self.commands():
+            score = matcher.match(command.name)
+            if score > 0:
+                label = matcher.highlight(command.name)
+                yield Hit(score, label, command.run, help=command.help)
