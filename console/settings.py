@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specdeck.engine.errors import ConfigError
+from specdeck.engine.errors import ConfigError, Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +38,17 @@ def read(path: Path, ids: Iterable[str]) -> Settings:
     except FileNotFoundError:
         return Settings()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from error
+        raise ConfigError(f"cannot be read: {error}", place=Place(path)) from error
     import yaml
 
     try:
         data = yaml.safe_load(text) or {}
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"not YAML: {' '.join(str(error).split())}", place=Place(path)) from error
     if not isinstance(data, dict):
-        raise ConfigError(f"{path}:1: settings are names with values", remedy="see docs/keys.md")
+        raise ConfigError(
+            "settings are names with values", place=Place(path, 1), remedy="see docs/keys.md"
+        )
     return _checked(data, text, path, frozenset(ids))
 
 
@@ -56,11 +58,13 @@ def _checked(data: dict[str, Any], text: str, path: Path, ids: frozenset[str]) -
     interval, theme = data.get("interval", 1.0), data.get("theme", "dark")
     keymap = data.get("keymap") or {}
     if isinstance(interval, bool) or not isinstance(interval, int | float) or interval < 0.1:
-        raise ConfigError(f"{path}:{_line(text, 'interval')}: interval is seconds, at least 0.1")
+        raise ConfigError(
+            "interval is seconds, at least 0.1", place=Place(path, _line(text, "interval"))
+        )
     if not isinstance(theme, str):
-        raise ConfigError(f"{path}:{_line(text, 'theme')}: theme is the name of one")
+        raise ConfigError("theme is the name of one", place=Place(path, _line(text, "theme")))
     if not isinstance(keymap, dict) or not all(isinstance(v, str) for v in keymap.values()):
-        raise ConfigError(f"{path}:{_line(text, 'keymap')}: keymap is ids with keys")
+        raise ConfigError("keymap is ids with keys", place=Place(path, _line(text, "keymap")))
     for name in keymap:
         _known(str(name), ids, text, path)
     return Settings(float(interval), theme, {str(key): value for key, value in keymap.items()})
@@ -72,7 +76,9 @@ def _known(name: str, names: Iterable[str], text: str, path: Path) -> None:
         return
     near = difflib.get_close_matches(name, names, n=1)
     remedy = f"did you mean {near[0]}?" if near else None
-    raise ConfigError(f"{path}:{_line(text, name)}: {name} is not a setting", remedy=remedy)
+    raise ConfigError(
+        f"{name} is not a setting", place=Place(path, _line(text, name)), remedy=remedy
+    )
 
 
 def _line(text: str, name: str) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 from textual.color import Color, ColorParseError
 from textual.theme import Theme
 
-from specdeck.engine.errors import ConfigError
+from specdeck.engine.errors import ConfigError, Place
 
 SHIPPED = Path(__file__).absolute().parent.parent / "themes"
 
@@ -32,9 +32,13 @@ def read(path: Path) -> Theme:
     try:
         data = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: not a theme: {' '.join(str(error).split())}") from error
+        raise ConfigError(
+            f"not a theme: {' '.join(str(error).split())}", place=Place(path)
+        ) from error
     if not isinstance(data, dict) or "primary" not in data:
-        raise ConfigError(f"{path}: not a theme", remedy="give it at least a primary colour")
+        raise ConfigError(
+            "not a theme", place=Place(path), remedy="give it at least a primary colour"
+        )
     return _theme(path, data)
 
 
@@ -46,9 +50,9 @@ def _theme(path: Path, data: dict[str, Any]) -> Theme:
     data = {"name": path.stem, "variables": {}, **data}
     for name in data:
         if name not in _FIELDS:
-            raise ConfigError(f"{path}: {name} is not part of a theme")
+            raise ConfigError(f"{name} is not part of a theme", place=Place(path))
     if not isinstance(data["variables"], dict):
-        raise ConfigError(f"{path}: variables are names with values")
+        raise ConfigError("variables are names with values", place=Place(path))
     variables = {str(name): str(value) for name, value in data["variables"].items()}
     colours = {name: data[name] for name in data if name in _COLOURS}
     for name, value in {**colours, **variables}.items():
@@ -56,7 +60,7 @@ def _theme(path: Path, data: dict[str, Any]) -> Theme:
             if name in _COLOURS or str(value).startswith("#"):
                 Color.parse(str(value))
         except ColorParseError as error:
-            raise ConfigError(f"{path}: {name}: {value} is not a colour") from error
+            raise ConfigError(f"{name}: {value} is not a colour", place=Place(path)) from error
     return Theme(**{**data, "variables": variables})
 
 

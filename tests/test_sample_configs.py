@@ -60,7 +60,7 @@ def test_the_published_template_is_read_in_full() -> None:
         "model": "meta-llama/Llama-3-8B-Instruct",
         "num_speculative_tokens": 8,
     }
-    assert config.sampling.given() == {"temperature": 0.7, "top_p": 0.9, "top_k": 50}
+    assert config.sampling.values() == {"temperature": 0.7, "top_p": 0.9, "top_k": 50}
     assert config.orchestration.draft_acceptance_threshold == 0.65
     assert config.orchestration.fallback_after_low_acceptance == 3
     assert config.orchestration.max_draft_length == 16

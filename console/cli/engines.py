@@ -1,4 +1,4 @@
-"""What people type for an engine, and a client of it with the secrets it wants."""
+"""What people type for an engine, and a client of it with the secrets it requires."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _Command = TypeVar("_Command", bound=Callable[..., object])
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Where one engine answers and what it wants to be told."""
+    """Where one engine answers and what it has to be told."""
 
     url: str
     record: Record | None = None
@@ -72,7 +72,7 @@ def access(
     variables = os.environ if environment is None else environment
     if token_file is not None:
         refuse_empty(token_file)
-    record = _started(engine, variables)
+    record = _find_started(engine, variables)
     key = api_key(api_key_env, variables)
     if record is not None:
         # Only an engine that was started here is sent the key of this shell unasked.
@@ -82,7 +82,7 @@ def access(
     return Access(engine_url(engine), None, key, token_file)
 
 
-def _started(engine: str, variables: Mapping[str, str]) -> Record | None:
+def _find_started(engine: str, variables: Mapping[str, str]) -> Record | None:
     """The record of an engine that was started here; None for any other.
 
     Records are found by host and port. What was asked for with https is not asked in the

@@ -13,7 +13,7 @@ import click
 from specdeck.console.cli.output import emit, log
 from specdeck.engine.errors import EngineError, UsageError
 from specdeck.engine.launch import launcher, process
-from specdeck.engine.launch.ports import port_taken
+from specdeck.engine.launch.ports import port_refusal
 from specdeck.engine.launch.registry import Record, Registry, Unreadable
 from specdeck.engine.paths import locations
 from specdeck.engine.text import format_duration, format_table
@@ -60,7 +60,7 @@ def find_state(record: Record) -> str:
         return life
     # vLLM listens only once it can answer; asking the port needs no request.
     host = urlsplit(record.url).hostname or "127.0.0.1"
-    return "running" if port_taken(host, record.port) else "starting"
+    return "running" if port_refusal(host, record.port) else "starting"
 
 
 def _row(record: Record, now: float) -> tuple[str, ...]:

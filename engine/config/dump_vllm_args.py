@@ -91,7 +91,7 @@ def _literals(annotation: object) -> list[str]:
     return [value for value in typing.get_args(annotation) if isinstance(value, str)]
 
 
-def described(parser: argparse.ArgumentParser, speculative: type) -> dict[str, Any]:
+def describe_parser(parser: argparse.ArgumentParser, speculative: type) -> dict[str, Any]:
     """The parser's options and the fields of SpeculativeConfig, by name and kind."""
     return {
         "arguments": {
@@ -125,7 +125,7 @@ def main() -> None:
     except ImportError:
         from vllm.entrypoints.openai.cli_args import make_arg_parser
 
-    table = described(make_arg_parser(FlexibleArgumentParser()), SpeculativeConfig)
+    table = describe_parser(make_arg_parser(FlexibleArgumentParser()), SpeculativeConfig)
     json.dump({"vllm": vllm.__version__, **table}, sys.stdout)
 
 

@@ -274,7 +274,7 @@ def holds_secret(name: str) -> bool:
 def _check_sampling(document: Document, settings: Settings, engine_args: dict[str, Any]) -> None:
     """Two places for one sampling default must agree."""
     override = engine_args.get("override_generation_config") or {}
-    for name, value in settings.sampling.given().items():
+    for name, value in settings.sampling.values().items():
         if isinstance(override, dict) and override.get(name, value) != value:
             message = f"`{name}` differs from the one in override_generation_config"
             document.refuse(("sampling", name), message, "keep the one in `sampling`")

@@ -91,7 +91,7 @@ class Sampling(Block):
     max_new_tokens: int | None = Field(default=None, ge=1)
     """The most tokens that a request gets when it does not say."""
 
-    def given(self) -> dict[str, Any]:
+    def values(self) -> dict[str, Any]:
         """The parameters that have a value."""
         return self.model_dump(exclude_none=True)
 

@@ -28,7 +28,7 @@ _SECONDS_TO_READ = 120.0
 
 
 _SIZE = re.compile(r"auto|-1|\d+(\.\d+)?[kKmMgGtT]?")
-_WANTS = {
+_REQUIRES = {
     "int": "a whole number",
     "float": "a number",
     "bool": "true or false",
@@ -41,11 +41,11 @@ _WANTS = {
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument: what it wants and how it is written on a command line."""
+    """One argument: what it takes and how it is written on a command line."""
 
     kind: Kind = "any"
     words: Literal["one", "many", "repeat"] = "one"
-    """`many` takes several words after one flag; `repeat` wants the flag before each."""
+    """`many` takes several words after one flag; `repeat` has the flag before each."""
     choices: tuple[Any, ...] = ()
     """The closed set of values; empty when it is open."""
 
@@ -153,7 +153,7 @@ def installed_version() -> str | None:
 
 
 class Misfit(ValueError):
-    """A value of the wrong kind; the text says what is wanted instead."""
+    """A value of the wrong kind; the text says what is required instead."""
 
 
 def fit(argument: Argument, value: object) -> object:
@@ -181,7 +181,7 @@ def _one(argument: Argument, value: object) -> object:
     if kind == "json" and isinstance(value, str):
         value = _json(value)
     if not _is(kind, value):
-        raise Misfit(_WANTS[kind])
+        raise Misfit(_REQUIRES[kind])
     if argument.choices and value not in argument.choices:
         raise Misfit(_one_of(argument.choices, value))
     return _finite(value)

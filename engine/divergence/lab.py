@@ -122,7 +122,7 @@ class Lab:
         """The outcome of a run that was iterated to its end; it is kept and not resumed."""
         run = check.run.id
         if check.totals.refused and not check.totals.prompts:
-            number, why = store.refused(run)[0]
+            number, why = store.refusals(run)[0]
             store.forget(run)  # it would be found again, and nothing asked
             raise Unsupported(
                 f"every prompt was refused by an arm: prompt {number}: {why}",
@@ -136,7 +136,7 @@ class Lab:
                 case for case in _cases(store, run, "reference") if not case.divergence.stream_only
             ),
             told=_told(store, run),
-            refused=store.refused(run),
+            refused=store.refusals(run),
             threshold=self.plan.threshold,
             calls=self.plan.calls,
         )
@@ -155,7 +155,7 @@ class Lab:
             }
         )
         key = hashlib.sha256(wanted).hexdigest()[:32]
-        known = None if self.plan.fresh else store.resumed(key)
+        known = None if self.plan.fresh else store.resume(key)
         facts = {"serving": one.as_json(), "reference": other.as_json(), "settings": settings,
                  "prompts": prompts.digest}  # fmt: skip
         return known or store.begin(key, self._wall(), one.url, facts)
@@ -221,6 +221,6 @@ def _told(store: Checks, run: int) -> Iterator[Case]:
 
 
 def _cases(store: Checks, run: int, pair: Pair) -> Iterator[Case]:
-    for row in store.diverged(run, pair):
+    for row in store.divergences(run, pair):
         assert row.detail is not None
         yield Case(row.prompt, row.prompt_hash, Divergence.from_json(row.detail))

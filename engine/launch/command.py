@@ -65,7 +65,7 @@ def engine_arguments(
     """The config's engine arguments with what specdeck adds to them."""
     args = dict(config.engine_args)
     accepted = config.arguments.engine
-    if defaults := config.sampling.given():
+    if defaults := config.sampling.values():
         override = args.get("override_generation_config") or {}
         args["override_generation_config"] = {**override, **defaults}
         args.setdefault("generation_config", "vllm")
@@ -75,13 +75,13 @@ def engine_arguments(
     if speculative is not None:
         if "per_request_spec_decode_metrics" in accepted:
             args.setdefault("per_request_spec_decode_metrics", "summary")
-        if wants_schedule(config, gpu=gpu, environment=environment):
+        if needs_schedule(config, gpu=gpu, environment=environment):
             tiers = schedule(config.k_max or 1, args.get("max_num_seqs") or _DEFAULT_SEQS)
             args["speculative_config"] = {**speculative, SCHEDULE: tiers}
     return args
 
 
-def wants_schedule(config: Config, *, gpu: bool, environment: Mapping[str, str]) -> bool:
+def needs_schedule(config: Config, *, gpu: bool, environment: Mapping[str, str]) -> bool:
     """Whether the engine should be told every k, to capture CUDA graphs for each.
 
     Only the V2 runner captures them; the V1 runner would lose its full graphs.
@@ -120,7 +120,7 @@ def schedule(k_max: int, max_num_seqs: int) -> list[list[int]]:
 
 
 def format_flags(name: str, value: object, argument: Argument) -> Iterator[str]:
-    """The words of one argument as vLLM's parser wants them.
+    """The words of one argument as vLLM's parser takes them.
 
     >>> list(format_flags("max_num_seqs", 8, Argument("int")))
     ['--max-num-seqs', '8']

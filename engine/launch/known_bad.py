@@ -77,7 +77,7 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
     KnownBad(
         "schedule with data parallelism",
         "warning",
-        lambda s: _several_ranks(s) and s.scheduled,
+        lambda s: _several_ranks(s) and s.has_schedule,
         "vLLM ignores the schedule of k under data parallelism, where ranks could deadlock",
         f"leave {SCHEDULE} out or set data_parallel_size: 1",
         (_SPECULATIVE, SCHEDULE),
@@ -106,7 +106,7 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
     KnownBad(
         "schedule on the V1 runner",
         "warning",
-        lambda s: s.graphs and s.v1 and s.scheduled,
+        lambda s: s.captures_graphs and s.uses_v1_runner and s.has_schedule,
         "a schedule of k costs the V1 runner its full CUDA graphs and can stall under load",
         f"leave {SCHEDULE} out: specdeck changes k live",
         (_SPECULATIVE, SCHEDULE),
@@ -116,10 +116,10 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
         "schedule with MTP",
         "warning",
         lambda s: (
-            s.graphs
-            and not s.v1
+            s.captures_graphs
+            and not s.uses_v1_runner
             and is_mtp(s.method)
-            and (s.scheduled or s.config.orchestration.graphs_per_k is True)
+            and (s.has_schedule or s.config.orchestration.graphs_per_k is True)
         ),
         "capturing CUDA graphs for a schedule of k crashed with MTP",
         f"leave {SCHEDULE} and graphs_per_k out",
@@ -129,7 +129,7 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
     KnownBad(
         "schedule with a fixed k",
         "error",
-        lambda s: s.method in FIXED_K and s.scheduled,
+        lambda s: s.method in FIXED_K and s.has_schedule,
         "this method asserts that k never changes: the schedule would end the engine",
         f"leave {SCHEDULE} out",
         (_SPECULATIVE, SCHEDULE),
@@ -161,7 +161,9 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
     KnownBad(
         "MTP with context parallelism",
         "warning",
-        lambda s: s.graphs and is_mtp(s.method) and s.arg("decode_context_parallel_size", 1) > 1,
+        lambda s: (
+            s.captures_graphs and is_mtp(s.method) and s.arg("decode_context_parallel_size", 1) > 1
+        ),
         "MTP with decode context parallelism and full CUDA graphs corrupts output silently",
         "set decode_context_parallel_size: 1, or enforce_eager: true",
         ("decode_context_parallel_size",),
@@ -204,7 +206,7 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
         "block size on a CPU",
         "error",
         lambda s: s.build == "cpu" and (s.arg("block_size") or _CPU_BLOCK) % _CPU_BLOCK != 0,
-        "the CPU build wants blocks of a multiple of 32 tokens",
+        "the CPU build requires blocks of a multiple of 32 tokens",
         "set block_size: 32 or leave it out",
         ("block_size",),
     ),
@@ -251,14 +253,14 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
     KnownBad(
         "Rust front end",
         "warning",
-        lambda s: s.on("VLLM_USE_RUST_FRONTEND"),
+        lambda s: s.is_on("VLLM_USE_RUST_FRONTEND"),
         "the Rust front end loads no plugins: the engine cannot be controlled",
         "unset VLLM_USE_RUST_FRONTEND",
     ),
     KnownBad(
         "development mode",
         "warning",
-        lambda s: s.on("VLLM_SERVER_DEV_MODE"),
+        lambda s: s.is_on("VLLM_SERVER_DEV_MODE"),
         "anyone who reaches the port can run code in the engine, API key or not",
         "unset VLLM_SERVER_DEV_MODE: specdeck does not need it",
     ),

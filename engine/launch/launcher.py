@@ -112,7 +112,7 @@ class Launch:
         async for moment in follow(
             Path(self.record.log),
             exit_code=self.exit_code,
-            answers=self._answered,
+            answers=self._is_up,
             began=began,
             last_elapsed=self._last_elapsed,
             clock=self._clock,
@@ -156,7 +156,7 @@ class Launch:
             self._ending = StartFailed(f"the engine ended: {why}", remedy=f"the whole log is {log}")
         return self._ending
 
-    async def _answered(self) -> bool:
+    async def _is_up(self) -> bool:
         """Whether this very engine answers, and not another one at its URL."""
         assert self.record is not None
         if not await self._answers(self.url):
@@ -229,7 +229,7 @@ def choose_port(host: str, wanted: int | Literal["auto"], registry: Registry) ->
     assert isinstance(wanted, int)
     if holder := registry.holder(wanted):
         raise port_conflict(wanted, holder)
-    if why := ports.port_taken(host, wanted):
+    if why := ports.port_refusal(host, wanted):
         raise UsageError(f"port {wanted}: {why}", remedy="choose another, or --port auto")
     return wanted
 
@@ -388,7 +388,9 @@ def _grace(record: Record) -> float:
     if not process.leads(record.leader):
         return ORPHANS_GRACE_S
     host = urlsplit(record.url).hostname or "127.0.0.1"
-    serves = record.ready is not None or record.port is None or ports.port_taken(host, record.port)
+    serves = (
+        record.ready is not None or record.port is None or ports.port_refusal(host, record.port)
+    )
     return SERVING_GRACE_S if serves else STARTING_GRACE_S
 
 
@@ -419,7 +421,7 @@ async def _wait_for_port(
 ) -> None:
     """Waits for the port, but not for ever: somebody else may have taken it already."""
     host, port = urlsplit(record.url).hostname or "127.0.0.1", record.port
-    while port is not None and ports.port_taken(host, port) and clock() < until:
+    while port is not None and ports.port_refusal(host, port) and clock() < until:
         await sleep(every)
 
 

@@ -25,13 +25,13 @@ def is_hub_name(model: str) -> bool:
     return _HUB_NAME.fullmatch(model) is not None
 
 
-def offline(environment: Mapping[str, str]) -> bool:
+def is_offline(environment: Mapping[str, str]) -> bool:
     """Whether the engine will not ask the hub."""
     names = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
     return any(environment.get(name, "").lower() in ("1", "true", "yes", "on") for name in names)
 
 
-def cached(model: str, environment: Mapping[str, str]) -> Path | None:
+def find_cached(model: str, environment: Mapping[str, str]) -> Path | None:
     """The newest snapshot of a hub model in the local cache; None when there is none."""
     home = environment.get("HF_HOME") or "~/.cache/huggingface"
     hub = Path(environment.get("HF_HUB_CACHE") or f"{home}/hub").expanduser()
@@ -43,7 +43,7 @@ def cached(model: str, environment: Mapping[str, str]) -> Path | None:
     return max(found, key=lambda p: p.stat().st_mtime, default=None)
 
 
-def size(folder: Path) -> int | None:
+def weights_size(folder: Path) -> int | None:
     """Bytes of the weights in `folder`; None when it holds none.
 
     Only one format counts: a folder often has the same weights twice.
@@ -55,7 +55,7 @@ def size(folder: Path) -> int | None:
     return None
 
 
-def pointer(folder: Path) -> Path | None:
+def find_lfs_pointer(folder: Path) -> Path | None:
     """A weights file that is only a Git LFS pointer, as a clone without LFS leaves it."""
     for pattern in _WEIGHTS:
         for file in sorted(folder.glob(pattern)):
@@ -83,7 +83,7 @@ class Vocabulary:
     """sha256 of tokens and merges, or of the binary file."""
 
 
-def vocabulary(folder: Path) -> Vocabulary | None:
+def read_vocabulary(folder: Path) -> Vocabulary | None:
     """The vocabulary in a model's folder; None when it holds no tokenizer.
 
     Raises Unreadable when a file is there and makes no sense.
@@ -96,11 +96,11 @@ def vocabulary(folder: Path) -> Vocabulary | None:
         if (path := folder / "tokenizer.model").is_file():
             return Vocabulary(path.name, checksum=hashlib.sha256(path.read_bytes()).hexdigest())
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise Unreadable(f"{path} cannot be read as a tokenizer: {shortened(error)}") from error
+        raise Unreadable(f"{path} cannot be read as a tokenizer: {shorten(error)}") from error
     return None
 
 
-def shortened(error: Exception) -> str:
+def shorten(error: Exception) -> str:
     """An exception's text, cut to what fits into one line of an operator's terminal."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= 100 else text[:99] + "…"
@@ -115,7 +115,7 @@ def _from_tokenizer(path: Path) -> Vocabulary:
     )
     tokens = {int(number): str(token) for token, number in pairs}
     tokens |= {int(t["id"]): str(t["content"]) for t in data.get("added_tokens") or ()}
-    return _counted(path.name, tokens, model.get("merges"))
+    return _make_vocabulary(path.name, tokens, model.get("merges"))
 
 
 def _from_pair(vocab: Path, merges: Path) -> Vocabulary:
@@ -123,10 +123,10 @@ def _from_pair(vocab: Path, merges: Path) -> Vocabulary:
     lines = merges.read_text(encoding="utf-8").splitlines() if merges.is_file() else None
     if lines is not None:
         lines = [line for line in lines if line and not line.startswith("#version")]
-    return _counted(vocab.name, tokens, lines)
+    return _make_vocabulary(vocab.name, tokens, lines)
 
 
-def _counted(source: str, tokens: dict[int, str], merges: list[Any] | None) -> Vocabulary:
+def _make_vocabulary(source: str, tokens: dict[int, str], merges: list[Any] | None) -> Vocabulary:
     joined = None
     if merges is not None:
         joined = tuple(m if isinstance(m, str) else " ".join(m) for m in merges)
@@ -151,7 +151,8 @@ def difference(target: Vocabulary, draft: Vocabulary) -> str | None:
     for number in sorted(target.tokens.keys() | draft.tokens.keys()):
         ours, theirs = target.tokens.get(number), draft.tokens.get(number)
         if ours != theirs:
-            return f"token {number} is {_said(ours)} in the target and {_said(theirs)} in the draft"
+            said = f"is {_quote_token(ours)} in the target and {_quote_token(theirs)} in the draft"
+            return f"token {number} {said}"
     for rank, (ours, theirs) in enumerate(
         zip(target.merges or (), draft.merges or (), strict=False)
     ):
@@ -161,7 +162,7 @@ def difference(target: Vocabulary, draft: Vocabulary) -> str | None:
     return f"the target has {counts[0]} merges and the draft {counts[1]}"
 
 
-def _said(token: str | None) -> str:
+def _quote_token(token: str | None) -> str:
     return "missing" if token is None else repr(token)[:60]
 
 

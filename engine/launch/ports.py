@@ -14,7 +14,7 @@ _PROC = Path("/proc")
 _LISTENS = "0A"
 
 
-def port_taken(host: str, port: int) -> str | None:
+def port_refusal(host: str, port: int) -> str | None:
     """Why the port cannot be listened on, or None when it can."""
     try:
         family, kind, proto, _, address = socket.getaddrinfo(

@@ -13,7 +13,7 @@ from specdeck.engine.errors import ConfigError, ConfigErrors, Place
 from specdeck.engine.launch import model_files as models
 from specdeck.engine.launch.known_bad import KNOWN_BAD
 from specdeck.engine.launch.machine import Gpu, Machine, inspect_machine
-from specdeck.engine.launch.ports import port_taken
+from specdeck.engine.launch.ports import port_refusal
 from specdeck.engine.launch.situation import Situation
 
 Level = Literal["ok", "notice", "warning", "error"]
@@ -103,12 +103,12 @@ def raise_errors(config: Config, found: Iterable[Finding]) -> None:
         raise ConfigErrors(errors)
 
 
-def folder(model: str, environment: Mapping[str, str]) -> Path | None:
+def find_folder(model: str, environment: Mapping[str, str]) -> Path | None:
     """Where a model's files lie on this machine; None when they do not."""
     path = Path(model)
     if path.is_dir():
         return path
-    return models.cached(model, environment) if models.is_hub_name(model) else None
+    return models.find_cached(model, environment) if models.is_hub_name(model) else None
 
 
 def _config(config: Config, environment: Mapping[str, str]) -> Iterator[Finding]:
@@ -164,10 +164,10 @@ def _model(name: str, model: str, place: Place, environment: Mapping[str, str]) 
     if not (path / "config.json").is_file():
         message = f"{model} has no config.json"
         return Finding("error", name, message, "name a folder that holds a model", place)
-    if (pointer := models.pointer(path)) is not None:
+    if (pointer := models.find_lfs_pointer(path)) is not None:
         message = f"{pointer} is a Git LFS pointer"
         return Finding("error", name, message, "run git lfs pull", place)
-    if models.size(path) is None:
+    if models.weights_size(path) is None:
         message = f"{model} has no weights"
         return Finding("error", name, message, "download the model again", place)
     return Finding("ok", name, f"{model} is there")
@@ -182,9 +182,9 @@ def _elsewhere(name: str, model: str, place: Place, environment: Mapping[str, st
         level: Level = "notice" if remote else "error"
         message = f"{model} {'is fetched by vLLM' if remote else 'does not exist'}"
         return Finding(level, name, message, None if remote else "check the path", place)
-    if models.cached(model, environment) is not None:
+    if models.find_cached(model, environment) is not None:
         return Finding("ok", name, f"{model} is in the Hugging Face cache")
-    if models.offline(environment):
+    if models.is_offline(environment):
         message = f"{model} is not in the Hugging Face cache, and the hub is switched off"
         return Finding("error", name, message, "unset HF_HUB_OFFLINE, or download it first", place)
     message = f"{model} is neither a folder nor cached: vLLM will download it"
@@ -194,8 +194,8 @@ def _elsewhere(name: str, model: str, place: Place, environment: Mapping[str, st
 def _vocabulary(config: Config, environment: Mapping[str, str]) -> Iterator[Finding]:
     if config.draft is None or config.model is None or config.method not in OWN_TOKENIZER:
         return
-    target = folder(str(config.engine_args.get("tokenizer") or config.model), environment)
-    draft = folder(config.draft, environment)
+    target = find_folder(str(config.engine_args.get("tokenizer") or config.model), environment)
+    draft = find_folder(config.draft, environment)
     if target is None or draft is None:
         yield Finding("notice", "vocabulary", "not compared: both models must be on this machine")
         return
@@ -205,7 +205,7 @@ def _vocabulary(config: Config, environment: Mapping[str, str]) -> Iterator[Find
     place = config.place("speculative_config", "model")
     remedy = "choose a draft with the target's tokenizer"
     try:
-        ours, theirs = models.vocabulary(target), models.vocabulary(draft)
+        ours, theirs = models.read_vocabulary(target), models.read_vocabulary(draft)
         said = models.difference(ours, theirs) if ours and theirs else None
     except models.Unreadable as error:
         yield Finding("warning", "vocabulary", str(error), "compare the tokenizers by hand")
@@ -227,8 +227,8 @@ def _vocabulary(config: Config, environment: Mapping[str, str]) -> Iterator[Find
 def _memory(config: Config, machine: Machine, environment: Mapping[str, str]) -> Iterator[Finding]:
     """Whether the engine's weights and cache fit into what is free."""
     wanted = [model for model in (config.model, config.draft) if model]
-    folders = [found for model in wanted if (found := folder(model, environment)) is not None]
-    sizes = [size for found in folders if (size := models.size(found)) is not None]
+    folders = [found for model in wanted if (found := find_folder(model, environment)) is not None]
+    sizes = [size for found in folders if (size := models.weights_size(found)) is not None]
     if len(sizes) < len(wanted):
         yield Finding("notice", "memory", "not checked: not all weights are on this machine")
     elif machine.build.kind == "cpu" or not machine.gpus:
@@ -292,7 +292,7 @@ def _port(config: Config, port: int | None) -> Iterator[Finding]:
     if not port:
         return
     host = config.host or "127.0.0.1"
-    reason = port_taken(host, port)
+    reason = port_refusal(host, port)
     if reason is None:
         yield Finding("ok", "port", f"{host}:{port} is free")
     else:

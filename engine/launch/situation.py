@@ -31,7 +31,7 @@ class Situation:
         """A key of speculative_config; `default` without speculation too."""
         return (self.config.speculative or {}).get(name, default)
 
-    def on(self, variable: str) -> bool:
+    def is_on(self, variable: str) -> bool:
         """Whether an environment variable says yes."""
         return self.environment.get(variable, "").strip().lower() in _TRUE
 
@@ -41,17 +41,17 @@ class Situation:
         return self.config.method
 
     @property
-    def scheduled(self) -> bool:
+    def has_schedule(self) -> bool:
         """Whether the config has a schedule of k."""
         return SCHEDULE in (self.config.speculative or {})
 
     @property
-    def graphs(self) -> bool:
+    def captures_graphs(self) -> bool:
         """Whether CUDA graphs would be captured."""
         return self.build != "cpu" and self.gpus > 0 and not self.arg("enforce_eager", False)
 
     @property
-    def v1(self) -> bool:
+    def uses_v1_runner(self) -> bool:
         """Whether the V1 model runner would be used, as far as the config tells."""
         told = self.environment.get("VLLM_USE_V2_MODEL_RUNNER")
         without = self.method in ("suffix", "custom_class", "medusa")

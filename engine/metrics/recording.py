@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from specdeck.engine.errors import ConfigError, EngineError, SpecdeckError, Unreachable, Unsupported
+from specdeck.engine.errors import (
+    ConfigError,
+    EngineError,
+    Place,
+    SpecdeckError,
+    Unreachable,
+    Unsupported,
+)
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.sample import Histogram, Sample, quantile
 from specdeck.engine.metrics.window import Window
@@ -158,7 +165,7 @@ def read_recording(path: Path) -> Recording:
         first = line["t"] if count == 0 else first
         last, count = line["t"], count + 1
     if not count:
-        raise ConfigError(f"{path}: no samples", remedy=_REMEDY)
+        raise ConfigError("no samples", place=Place(path), remedy=_REMEDY)
     return Recording(path, tuple(engines), first, last, count)
 
 
@@ -169,26 +176,26 @@ def read_lines(path: Path) -> Iterator[Line]:
             for number, text in enumerate(file, 1):
                 if text.strip():
                     whole = text.endswith("\n")
-                    if (line := _line(text, f"{path}:{number}", whole=whole)) is not None:
+                    if (line := _line(text, Place(path, number), whole=whole)) is not None:
                         yield line
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror or error}", remedy=_REMEDY) from None
+        raise ConfigError(error.strerror or str(error), place=Place(path), remedy=_REMEDY) from None
     except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not text", remedy=_REMEDY) from None
+        raise ConfigError("not text", place=Place(path), remedy=_REMEDY) from None
 
 
-def _line(text: str, where: str, *, whole: bool) -> Line | None:
+def _line(text: str, where: Place, *, whole: bool) -> Line | None:
     try:
         line = json.loads(text)
     except json.JSONDecodeError as error:
         if not whole:
             return None
-        raise ConfigError(f"{where}: not JSON: {error.msg}", remedy=_REMEDY) from None
+        raise ConfigError(f"not JSON: {error.msg}", place=where, remedy=_REMEDY) from None
     missing = [key for key in _NEEDED if not isinstance(line, dict) or key not in line]
     if missing:
-        raise ConfigError(f"{where}: not a sample: no {', '.join(missing)}", remedy=_REMEDY)
+        raise ConfigError(f"not a sample: no {', '.join(missing)}", place=where, remedy=_REMEDY)
     if not isinstance(line["engine"], str) or not isinstance(line["t"], int | float):
-        raise ConfigError(f"{where}: not a sample: t or engine is of no use", remedy=_REMEDY)
+        raise ConfigError("not a sample: t or engine is of no use", place=where, remedy=_REMEDY)
     return dict(line)
 
 

@@ -67,15 +67,15 @@ class Checks:
             self._store.take_lock(_lock(cursor.lastrowid))
             return Run(cursor.lastrowid, key, t, url, None, facts, {}, None)
 
-    def resumed(self, key: str) -> Run | None:
+    def resume(self, key: str) -> Run | None:
         """The run under `key` that was cut short, for this process alone to go on with.
 
         None when there is none, or when another process works at it.
         """
-        found = self.unfinished(key)
+        found = self.find_unfinished(key)
         if found is None or not self._store.take_lock(_lock(found.id)):
             return None
-        return self.unfinished(key)  # as the process that had it before has left it
+        return self.find_unfinished(key)  # as the process that had it before has left it
 
     def forget(self, run: int) -> None:
         """Takes a run out that shows nothing."""
@@ -84,7 +84,7 @@ class Checks:
             db.execute("DELETE FROM checks WHERE id = ?", (run,))
         self._store.release_lock(_lock(run))
 
-    def unfinished(self, key: str) -> Run | None:
+    def find_unfinished(self, key: str) -> Run | None:
         """The latest run under `key` that is not at its end; None when there is none."""
         with self._store.transaction(write=False) as db:
             row = db.execute(
@@ -126,7 +126,7 @@ class Checks:
             ).fetchone()
         return row is not None
 
-    def diverged(self, run: int, pair: Pair) -> Iterator[Compared]:
+    def divergences(self, run: int, pair: Pair) -> Iterator[Compared]:
         """The pairs that differ, by prompt; a page at a time, however many there are."""
         after = 0
         while True:
@@ -143,7 +143,7 @@ class Checks:
                 yield Compared(row[0], row[1], row[2], row[3], json.loads(row[4]))
             after = rows[-1][0]
 
-    def refused(self, run: int) -> tuple[tuple[int, str], ...]:
+    def refusals(self, run: int) -> tuple[tuple[int, str], ...]:
         """The first prompts that were not answered, and why."""
         with self._store.transaction(write=False) as db:
             rows = db.execute(

@@ -47,7 +47,7 @@ class Store:
     ) -> None:
         self._path = path
         self._locks: dict[str, int] = {}
-        with self._translated():
+        with self._translate_errors():
             private(path.parent)
             # Created for its owner only; SQLite gives the same mode to what lies beside it.
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
@@ -62,7 +62,7 @@ class Store:
     @contextmanager
     def transaction(self, *, write: bool = True) -> Iterator[sqlite3.Connection]:
         """The file, for several statements that hold together or not at all."""
-        with self._translated():
+        with self._translate_errors():
             self._db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
             try:
                 yield self._db
@@ -78,7 +78,7 @@ class Store:
         """
         if name in self._locks:
             return True
-        with self._translated():
+        with self._translate_errors():
             file = os.open(self._lock_path(name), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -93,7 +93,7 @@ class Store:
     def release_lock(self, name: str) -> None:
         """Gives the lock up for good and removes its file; without effect when not held."""
         if (file := self._locks.pop(name, None)) is not None:
-            with self._translated():
+            with self._translate_errors():
                 self._lock_path(name).unlink(missing_ok=True)
                 os.close(file)
 
@@ -118,7 +118,7 @@ class Store:
     def _migrate(self, migrations: Mapping[int, str]) -> None:
         newest = max(migrations)
         if (version := self._version()) < newest:
-            with self._translated():
+            with self._translate_errors():
                 self._db.execute("PRAGMA journal_mode = WAL")
             with self.transaction() as db:
                 version = self._version()  # another process may have migrated it meanwhile
@@ -134,7 +134,7 @@ class Store:
             )
 
     def _version(self) -> int:
-        with self._translated():
+        with self._translate_errors():
             (found,) = self._db.execute("PRAGMA user_version").fetchone()
         return int(found)
 
@@ -142,7 +142,7 @@ class Store:
         return self._path.with_name(f"{self._path.name}-{name}.lock")
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.OperationalError as error:

@@ -96,7 +96,7 @@ def test_two_spellings_of_one_thing_must_agree(refused: Refused, loaded: Loaded)
 def test_sampling_is_found_wherever_a_template_put_it(loaded: Loaded, text: str) -> None:
     config = loaded("model: a/b\n" + text)
     assert config.orchestration.adaptive_draft is True
-    assert config.sampling.given() == {"temperature": 0.7}
+    assert config.sampling.values() == {"temperature": 0.7}
 
 
 def test_a_threshold_at_the_top_is_the_breakers(loaded: Loaded) -> None:

@@ -6,7 +6,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from specdeck.engine.config.dump_vllm_args import described
+from specdeck.engine.config.dump_vllm_args import describe_parser
 from specdeck.engine.config.vllm_args import find_table, shipped_table
 
 OTHER = '{"vllm": "0.30.0", "arguments": {"model": {"kind": "str"}}, "speculative": {}}'
@@ -76,7 +76,7 @@ def test_a_parser_is_described_by_what_each_option_wants() -> None:
     hints = {"method": str | None, "num_speculative_tokens": int, "target_model_config": str}
     for field in dataclasses.fields(Speculative):
         field.type = hints[field.name]
-    table = described(parser, Speculative)
+    table = describe_parser(parser, Speculative)
     assert table["arguments"] == {
         "seed": {"kind": "int"},
         "eager": {"kind": "bool"},

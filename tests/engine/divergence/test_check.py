@@ -392,7 +392,7 @@ async def test_private_runs_keep_nothing_that_was_said(bench: Any) -> None:
     (case,) = kept.summary["cases"]
     assert case["serving_token"] is case["reference_token"] is None
     assert case["serving_top"] == case["reference_top"] == []
-    (row,) = bench.store.diverged(kept.id, "cross")
+    (row,) = bench.store.divergences(kept.id, "cross")
     assert row.detail["serving_token"] is None
     assert len(row.prompt_hash) == 16
 

@@ -21,8 +21,8 @@ from specdeck.engine.launch.machine import (
     memory_free,
     select_visible,
 )
-from specdeck.engine.launch.model_files import Unreadable, difference, vocabulary
-from specdeck.engine.launch.ports import port_taken
+from specdeck.engine.launch.model_files import Unreadable, difference, read_vocabulary
+from specdeck.engine.launch.ports import port_refusal
 from specdeck.engine.launch.preflight import Finding, findings, raise_errors
 
 GIB = 1 << 30
@@ -139,7 +139,7 @@ def test_a_tokenizer_in_two_files_equals_the_same_in_one(tmp_path: Path, model: 
     two.mkdir()
     (two / "vocab.json").write_text('{"a": 0, "b": 1}')
     (two / "merges.txt").write_text("#version: 0.2\na b\n")
-    ours, theirs = vocabulary(one), vocabulary(two)
+    ours, theirs = read_vocabulary(one), read_vocabulary(two)
     assert ours is not None
     assert theirs is not None
     assert ours.checksum == theirs.checksum
@@ -152,7 +152,7 @@ def test_unigram_and_added_tokens_are_read(tmp_path: Path) -> None:
         "added_tokens": [{"id": 2, "content": "<s>"}],
     }
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
-    found = vocabulary(tmp_path)
+    found = read_vocabulary(tmp_path)
     assert found is not None
     assert found.tokens == {0: "a", 1: "b", 2: "<s>"}
 
@@ -161,7 +161,7 @@ def test_binary_tokenizers_are_compared_by_checksum(tmp_path: Path) -> None:
     for name, content in (("a", b"1"), ("b", b"1"), ("c", b"2")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "tokenizer.model").write_bytes(content)
-    a, b, c = (vocabulary(tmp_path / name) for name in "abc")
+    a, b, c = (read_vocabulary(tmp_path / name) for name in "abc")
     assert a is not None
     assert b is not None
     assert c is not None
@@ -173,7 +173,7 @@ def test_binary_tokenizers_are_compared_by_checksum(tmp_path: Path) -> None:
 def test_a_tokenizer_that_makes_no_sense_is_said_to_be_so(tmp_path: Path, text: str) -> None:
     (tmp_path / "tokenizer.json").write_text(text)
     with pytest.raises(Unreadable, match="cannot be read as a tokenizer"):
-        vocabulary(tmp_path)
+        read_vocabulary(tmp_path)
 
 
 def test_a_broken_tokenizer_is_a_warning_and_no_crash(tmp_path: Path, model: Model) -> None:
@@ -277,7 +277,7 @@ def test_a_taken_port_is_an_error_and_a_free_one_is_not(tmp_path: Path) -> None:
 
 def test_a_host_that_is_not_this_machine_is_said() -> None:
     # A documentation address: no machine has it.
-    assert port_taken("192.0.2.1", 8000) == "cannot assign requested address"
+    assert port_refusal("192.0.2.1", 8000) == "cannot assign requested address"
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def test_a_prompt_is_counted_once(checks: Checks) -> None:
     assert not checks.add(run.id, rows, {"prompts": 2})
     assert checks.has(run.id, 1)
     assert not checks.has(run.id, 2)
-    found = checks.unfinished("key")
+    found = checks.find_unfinished("key")
     assert found is not None
     assert (found.totals, found.facts) == ({"prompts": 1}, {"vllm": "0.32.0"})
 
@@ -32,10 +32,10 @@ def test_a_prompt_is_counted_once(checks: Checks) -> None:
 def test_only_the_latest_unfinished_run_goes_on(checks: Checks) -> None:
     first = checks.begin("key", 1000.0, URL, {})
     checks.finish(first.id, 2000.0, {"verdict": "pass"})
-    assert checks.unfinished("key") is None
+    assert checks.find_unfinished("key") is None
     second = checks.begin("key", 3000.0, URL, {})
-    assert checks.unfinished("key") == second
-    assert checks.unfinished("other") is None
+    assert checks.find_unfinished("key") == second
+    assert checks.find_unfinished("other") is None
 
 
 def test_divergences_come_in_pages_and_by_prompt(checks: Checks) -> None:
@@ -43,9 +43,9 @@ def test_divergences_come_in_pages_and_by_prompt(checks: Checks) -> None:
     for prompt in range(450, 0, -1):
         detail = {"index": prompt} if prompt % 2 else None
         checks.add(run.id, [Compared(prompt, "cross", "abc", detail=detail)], {})
-    found = [case.prompt for case in checks.diverged(run.id, "cross")]
+    found = [case.prompt for case in checks.divergences(run.id, "cross")]
     assert found == list(range(1, 450, 2))
-    assert not list(checks.diverged(run.id, "serving"))
+    assert not list(checks.divergences(run.id, "serving"))
 
 
 def test_the_history_is_of_one_engine_and_the_newest_first(checks: Checks) -> None:
@@ -62,8 +62,8 @@ def test_a_finished_run_keeps_its_divergences_only(checks: Checks) -> None:
     checks.add(run.id, [Compared(1, "cross", "a"), Compared(1, "serving", "a", detail={})], {})
     checks.add(run.id, [Compared(2, "cross", "b", refused="too long")], {})
     checks.finish(run.id, 2000.0, {})
-    assert [case.prompt for case in checks.diverged(run.id, "serving")] == [1]
-    assert checks.refused(run.id) == ((2, "too long"),)
+    assert [case.prompt for case in checks.divergences(run.id, "serving")] == [1]
+    assert checks.refusals(run.id) == ((2, "too long"),)
     assert not checks.has(run.id, 3)
 
 
@@ -72,13 +72,13 @@ def test_a_run_that_another_process_is_at_is_not_gone_on_with(tmp_path: Path) ->
     with Store(place) as one:
         run = Checks(one).begin("key", 1.0, "http://e", {})
         with Store(place) as other:
-            assert Checks(other).resumed("key") is None
+            assert Checks(other).resume("key") is None
     with Store(place) as later:
-        found = Checks(later).resumed("key")
+        found = Checks(later).resume("key")
         assert found is not None
         assert found.id == run.id
         Checks(later).finish(run.id, 2.0, {})
-        assert Checks(later).resumed("key") is None
+        assert Checks(later).resume("key") is None
     assert not list(tmp_path.glob("*.lock"))
 
 
@@ -88,5 +88,5 @@ def test_a_run_that_shows_nothing_is_forgotten_whole(tmp_path: Path) -> None:
         run = checks.begin("key", 1.0, "http://e", {})
         checks.add(run.id, [Compared(1, "cross", "h", refused="no")], {})
         checks.forget(run.id)
-        assert checks.unfinished("key") is None
+        assert checks.find_unfinished("key") is None
         assert not checks.has(run.id, 1)

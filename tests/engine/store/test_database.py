@@ -152,11 +152,11 @@ def test_a_file_of_the_second_schema_keeps_a_row_of_everything(path: Path) -> No
         checks = Checks(store)
         (run,) = checks.history(ACTION.url)
         assert run.summary == {"verdict": "pass", "mismatch_rate": 0.5}
-        assert list(checks.diverged(run.id, "cross")) == [
+        assert list(checks.divergences(run.id, "cross")) == [
             Compared(1, "cross", "aaaa", detail={"index": 7})
         ]
-        assert checks.refused(run.id) == ((2, "too long"),)
-        resumed = checks.resumed("open")
+        assert checks.refusals(run.id) == ((2, "too long"),)
+        resumed = checks.resume("open")
         assert resumed is not None
         assert resumed.totals == {"prompts": 1}
         found = latest(store, ACTION.url)
