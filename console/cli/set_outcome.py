@@ -13,7 +13,7 @@ from specdeck.engine.operations.change import (
     ChangeNotObserved,
     ChangeObserved,
     NotRecorded,
-    format_value,
+    format_argument,
 )
 from specdeck.engine.operations.trial import (
     TrialBegun,
@@ -191,4 +191,4 @@ def _format_applied(outcome: Outcome) -> str:
 
 
 def _format_knobs(knobs: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={format_value(value)}" for name, value in knobs.items())
+    return " ".join(f"{name}={format_argument(value)}" for name, value in knobs.items())

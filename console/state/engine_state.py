@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from specdeck.console.state.fingerprint_names import FingerprintNames
 from specdeck.console.state.pending import Refusal, Want, find_refusal
@@ -19,10 +19,11 @@ from specdeck.engine.protocol.messages import (
     Mode,
     Origin,
     Policy,
+    knobs_on_trial,
     with_implied_policy,
 )
 from specdeck.engine.protocol.tuning import Tuning
-from specdeck.engine.text import format_duration
+from specdeck.engine.text import format_changes, format_duration
 
 POINTS: Final = 1200
 """Samples kept for the charts; wider terminals do not exist."""
@@ -343,26 +344,14 @@ def _by_others(track: Track, old: EngineState, state: EngineState, t: float) -> 
         if _is_swept(old):
             return track
         return track.add_event(t, f"{change.who} sweeps k", "accent")
-    knobs = format_moves(change.before, change.after) if change is not None else ""
-    if change is None or not knobs:
+    if change is None:
+        return track
+    knobs = format_changes(change.before, change.after, moved_only=True)
+    if not knobs:
         return track
     reason = f" ({change.reason})" if change.reason else ""
     cause = Cause(change.origin, change.who, change.reason, change.t)
     return track.add_event(t, f"{change.who} changed {knobs}{reason}", "accent", cause=cause)
-
-
-def format_moves(before: dict[str, Any], after: dict[str, Any]) -> str:
-    """The knobs that moved, from where to where.
-
-    >>> format_moves({"k": 6, "fallback": "warm"}, {"k": 6, "fallback": "cold"})
-    'fallback warm → cold'
-    """
-    moved = [
-        f"{name} {before.get(name, '?')} → {value}"
-        for name, value in after.items()
-        if name not in before or before[name] != value
-    ]
-    return ", ".join(moved)
 
 
 def fold_answer(track: Track, asked: Want, applied: Applied, t: float, seconds: float) -> Track:
@@ -390,17 +379,11 @@ def fold_answer(track: Track, asked: Want, applied: Applied, t: float, seconds: 
 def _describe_answer(asked: Want, applied: Applied) -> str:
     if asked.cancel:
         return "the trial is taken back"
-    knobs = ", ".join(
-        f"{name} {_value(applied.before.get(name, '?'))} → {_value(value)}"
-        for name, value in applied.applied.items()
-    )
     if asked.trial_s is not None:
-        return f"on trial: {knobs}"
+        tried = knobs_on_trial(asked.as_change("", None), applied)
+        return f"on trial: {format_changes(applied.before, tried)}"
+    knobs = format_changes(applied.before, applied.applied)
     return f"undone, {knobs}" if asked.origin == "undo" else knobs
-
-
-def _value(value: object) -> str:
-    return "none" if value is None else str(value)
 
 
 def _mark_answer(track: Track, applied: Applied) -> Track:

@@ -197,6 +197,6 @@ def _asked(want: Want) -> dict[str, str]:
 
 
 def _spell(knobs: dict[str, Any]) -> dict[str, str]:
-    from specdeck.engine.operations.change import format_value
+    from specdeck.engine.operations.change import format_argument
 
-    return {name: format_value(value) for name, value in knobs.items()}
+    return {name: format_argument(value) for name, value in knobs.items()}

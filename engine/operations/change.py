@@ -328,14 +328,14 @@ def format_undo(url: str, knobs: dict[str, Any]) -> str:
     """
     names = sorted(knobs, key=lambda name: (KNOBS.index(name) if name in KNOBS else 9, name))
     return " ".join(
-        ["specdeck set", url, *(f"{name}={format_value(knobs[name])}" for name in names)]
+        ["specdeck set", url, *(f"{name}={format_argument(knobs[name])}" for name in names)]
     )
 
 
-def format_value(value: object) -> str:
+def format_argument(value: object) -> str:
     """A value as `specdeck set` takes it.
 
-    >>> format_value(None), format_value(True), format_value(0.5)
+    >>> format_argument(None), format_argument(True), format_argument(0.5)
     ('none', 'true', '0.5')
     """
     if isinstance(value, bool):

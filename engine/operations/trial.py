@@ -27,7 +27,7 @@ from specdeck.engine.operations.change import (
     format_undo,
     knobs_to_undo,
 )
-from specdeck.engine.protocol.messages import Applied, Change, with_implied_policy
+from specdeck.engine.protocol.messages import Applied, Change, knobs_on_trial
 from specdeck.engine.protocol.tuning import TrialTuning, Tuning
 from specdeck.engine.store.audit import Action
 
@@ -276,8 +276,7 @@ class JudgedTrial:
         change, self._requested_at = self._change, self._clock()
         self._applied = applied = await self._engine.change(change)
         ack_ms = (self._clock() - self._requested_at) * 1e3
-        asked = with_implied_policy(change.asked())
-        tried = {name: asked[name] for name in applied.before if name in asked}
+        tried = knobs_on_trial(change, applied)
         reason = f"on trial: {change.reason}" if change.reason else "on trial"
         failure = None
         try:

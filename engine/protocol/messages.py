@@ -305,3 +305,13 @@ class Applied:
     def from_json(cls, data: dict[str, Any]) -> Self:
         """The reply a plugin sent."""
         return read_record(cls, {**data, "notices": tuple(data.get("notices", ()))})
+
+
+def knobs_on_trial(change: Change, applied: Applied) -> dict[str, Any]:
+    """What the judged `change` tries: the engine's word tells no more than what it turns.
+
+    >>> knobs_on_trial(Change(k=3), Applied({"k": 5, "policy": "goodput"}, {}, 1, 7))
+    {'k': 3, 'policy': 'fixed'}
+    """
+    asked = with_implied_policy(change.asked())
+    return {name: asked[name] for name in applied.before if name in asked}

@@ -323,3 +323,9 @@ def test_the_smallest_row_keeps_the_observed_k(kit: type[Kit]) -> None:
     row = live_view.brief_control(track([kit.reading(0, alone), kit.reading(1, alone)]))
     assert drawn(row, 20).rstrip() == " k 0 · 0 · 0.0"
     assert drawn(row, 40).endswith("target-only ")
+
+
+def test_a_trial_is_told_by_what_it_tries_also_while_nothing_has_moved_yet(kit: type[Kit]) -> None:
+    began = Applied({"k": 5, "policy": "goodput"}, {"k": 5, "policy": "goodput"}, 2, 9)
+    found = fold_answer(track(kit.run(2)), Want(k=3, trial_s=60.0), began, 0.0, 0.01)
+    assert found.events[-1].text == "on trial: k 5 → 3, policy goodput → fixed · applied in 10 ms"
