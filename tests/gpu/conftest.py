@@ -5,12 +5,11 @@ with CUDA graphs captured for every k.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.support.command import Command
+from tests.support.live_engine import MODELS, LiveEngine
 
-MODELS = Path(__file__).parents[2] / "sample_configs" / "models"
 CONFIG = f"""
 model: {MODELS / "target"}
 served_model_name: demo
@@ -30,11 +29,11 @@ environment:
 
 @pytest.fixture(scope="session", params=["0", "1"], ids=["v1", "v2"])
 def engine(
-    request: pytest.FixtureRequest, deck: Any, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Any]:
+    request: pytest.FixtureRequest, specdeck: Command, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LiveEngine]:
     """An engine on the GPU, on one runner after the other."""
     config = tmp_path_factory.mktemp("gpu") / "demo.yaml"
     config.write_text(CONFIG.format(v2=request.param))
-    started = deck.start(config)
+    started = LiveEngine.start(specdeck, config)
     yield started
     started.stop()
