@@ -55,10 +55,10 @@ def main() -> int:
         found = tried(row)
         good = right(row, found)
         wrong += not good
-        moved["same" if row.kind == "same" else "change"] += bool(found.own_moved)
+        moved["same" if row.kind == "same" else "change"] += bool(found.system_fingerprint_moved)
         marks = ["moved" if found.layers[layer] else "–" for layer in ("build", "path")]
         said = found.verdicts[0][1] + ("" if good else " **wrong**")
-        own = {True: "moved", False: "–", None: "?"}[found.own_moved]
+        own = {True: "moved", False: "–", None: "?"}[found.system_fingerprint_moved]
         print(f"| {row.name} | {marks[0]} | {marks[1]} | {said} | {own} |", flush=True)
     names = restarts(10)
     still = sum(row.kind == "same" for row in ROWS)

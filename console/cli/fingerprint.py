@@ -398,7 +398,7 @@ def expected_name(expect: str) -> str | None:
     """
     if not is_name(expect):
         if "sd1:" in expect:
-            raise UsageError(f"{expect!r} is no whole name", remedy="give all 16 digits of it")
+            raise UsageError(f"{expect!r} is not a whole name", remedy="give all 16 digits of it")
         return None
     if layer_of(own_part(expect)) == "behaviour":
         raise UsageError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ class EngineWatches:
         self._open_watches = open_watches
         self._opened: Watches | None = None
         self._watches: dict[int, EngineWatch] = {}
+        self._opening: set[int] = set()
 
     @property
     def fingerprints(self) -> Fingerprints:
@@ -36,10 +38,12 @@ class EngineWatches:
 
     def on_reading(self, index: int, reading: Reading) -> None:
         """Tell what follows from an engine's reading."""
-        if not reading.up and index not in self._watches:
-            return
-        watch = self._watches.setdefault(index, self._all.open(reading.url))
-        if watch.take(reading):
+        watch = self._watches.get(index)
+        if watch is None:
+            if reading.up and index not in self._opening:
+                self._opening.add(index)
+                self._controller.spawn(self._open(index, reading), "watch")
+        elif watch.take(reading):
             self._controller.spawn(self._tell(index, watch, reading), "watch")
 
     def adopt(self, pin: WrittenPin) -> None:
@@ -67,6 +71,14 @@ class EngineWatches:
     def _of(self, url: str) -> list[tuple[int, EngineWatch]]:
         tracks = self._controller.tracks
         return [(index, one) for index, one in self._watches.items() if tracks[index].url == url]
+
+    async def _open(self, index: int, reading: Reading) -> None:
+        """Watch an engine from its first reading on."""
+        # In a thread: what it imports would hold up the first figures.
+        watches = await asyncio.to_thread(lambda: self._all)
+        watch = self._watches[index] = watches.open(reading.url)
+        if watch.take(reading):
+            await self._tell(index, watch, reading)
 
     async def _tell(self, index: int, watch: EngineWatch, reading: Reading) -> None:
         async for event in watch.events(reading):

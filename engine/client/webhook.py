@@ -91,5 +91,5 @@ def configured_webhook(
         good = False
     if not good:
         where = variable or VARIABLE
-        raise UsageError(f"the webhook in {where} is no URL", remedy="give one with https://")
+        raise UsageError(f"the webhook in {where} is not a URL", remedy="give one with https://")
     return Webhook(found)

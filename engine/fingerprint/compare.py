@@ -49,7 +49,7 @@ class Difference:
         >>> Difference("environment.VLLM_BATCH_INVARIANT", "added", None, "1").line()
         'environment.VLLM_BATCH_INVARIANT: – → 1'
         """
-        return f"{self.fact}: {_said(self.before)} → {_said(self.after)}"
+        return f"{self.fact}: {_format_value(self.before)} → {_format_value(self.after)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Comparison:
     @property
     def layers(self) -> dict[str, bool | None]:
         """Which layer moved; None for a behaviour that was not tried on both sides."""
-        behaviour = bool(self.probes) if self._tried else None
+        behaviour = bool(self.probes) if self._is_probed else None
         return {
             "build": self.before.build != self.after.build,
             "path": self.before.path != self.after.path,
@@ -80,19 +80,19 @@ class Comparison:
         }
 
     @property
-    def own_moved(self) -> bool | None:
+    def system_fingerprint_moved(self) -> bool | None:
         """Whether vLLM's own fingerprint moved; None when one side does not know it."""
-        return _own_moved(self.before, self.after)
+        return _system_fingerprint_moved(self.before, self.after)
 
     @property
-    def _tried(self) -> bool:
+    def _is_probed(self) -> bool:
         old, new = self.before.behaviour, self.after.behaviour
         return old is not None and new is not None and old.probe_set == new.probe_set
 
     def lines(self) -> list[str]:
         """The verdict in words, one kind of change a line."""
         found = [line for _, line in self.verdicts]
-        if not self.same and self.own_moved is False:
+        if not self.same and self.system_fingerprint_moved is False:
             found.append(OWN_STOOD_STILL)
         return found
 
@@ -108,7 +108,7 @@ class Comparison:
             "system_fingerprint": {
                 "before": self.before.system_fingerprint,
                 "after": self.after.system_fingerprint,
-                "moved": self.own_moved,
+                "moved": self.system_fingerprint_moved,
             },
             "differences": [asdict(one) for one in self.differences],
             "probes": [asdict(one) for one in self.probes],
@@ -176,7 +176,7 @@ def _verdicts(
     found: tuple[Difference, ...],
     probes: tuple[MovedProbe, ...],
 ) -> Iterator[tuple[Verdict, str]]:
-    stray = _stray(before, after, found)
+    stray = _find_stray_change(before, after, found)
     if probes and not found and not stray:
         yield "behaviour", f"{WORDS['behaviour']}: {_probes(probes)}"
     known = [d for d in found if not _unread(d.fact, before, after)]
@@ -187,12 +187,12 @@ def _verdicts(
     for kind in ("knob", "runtime"):
         named = [d for d in known if _kind(d, upgraded=upgraded) == kind]
         if named:
-            yield kind, f"{WORDS[kind]}: {_listed(named)}"
+            yield kind, f"{WORDS[kind]}: {_list_changes(named)}"
     if stray:
         yield "runtime", stray
     if probes and (found or stray):
         yield "behaviour", f"behaviour changed with it: {_probes(probes)}"
-    reasons = tuple(_unknown(before, after))
+    reasons = tuple(_unknown_reasons(before, after))
     if reasons:
         yield "unknown", f"{WORDS['unknown']}: {'; '.join(reasons[:3])}"
     elif not found and not probes and not stray:
@@ -200,23 +200,25 @@ def _verdicts(
         yield "same", WORDS["same"] + also
 
 
-def _own_moved(before: Fingerprint, after: Fingerprint) -> bool | None:
+def _system_fingerprint_moved(before: Fingerprint, after: Fingerprint) -> bool | None:
     old, new = before.system_fingerprint, after.system_fingerprint
     return None if old is None or new is None else old != new
 
 
-def _stray(before: Fingerprint, after: Fingerprint, found: tuple[Difference, ...]) -> str | None:
+def _find_stray_change(
+    before: Fingerprint, after: Fingerprint, found: tuple[Difference, ...]
+) -> str | None:
     """vLLM's own fingerprint, where it alone tells of a change among unknown facts.
 
     Where every fact is known it moves with what is no change, such as a model's place.
     """
-    if found or not after.partial or not _own_moved(before, after):
+    if found or not after.partial or not _system_fingerprint_moved(before, after):
         return None
     old, new = before.system_fingerprint, after.system_fingerprint
     return f"vLLM's own fingerprint moved: {old} → {new}"
 
 
-def _unknown(before: Fingerprint, after: Fingerprint) -> Iterator[str]:
+def _unknown_reasons(before: Fingerprint, after: Fingerprint) -> Iterator[str]:
     """What stands in the way of saying that nothing else changed."""
     apart = [one for one in after.unread if one not in before.unread]
     apart += [one for one in before.unread if one not in after.unread]
@@ -261,7 +263,7 @@ def _within(fact: str, place: str) -> bool:
     return fact == place or fact.startswith(f"{place}.") or place.startswith(f"{fact}.")
 
 
-def _listed(found: list[Difference]) -> str:
+def _list_changes(found: list[Difference]) -> str:
     # A draft takes over much of its target's configuration: one change is said once.
     said = list(dict.fromkeys(_short(d) for d in sorted(found, key=_rank)))
     shown = said[:4]
@@ -282,14 +284,14 @@ def _short(difference: Difference) -> str:
     values = difference.before, difference.after
     if any(_digest(str(value)) or len(str(value)) > _LONG for value in values):
         return name
-    return f"{name} {_said(values[0])} → {_said(values[1])}"
+    return f"{name} {_format_value(values[0])} → {_format_value(values[1])}"
 
 
 def _digest(value: str) -> bool:
     return len(value) == 64 and all(c in "0123456789abcdef" for c in value)
 
 
-def _said(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if value is None:
         return "–"
     text = str(value)

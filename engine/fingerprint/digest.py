@@ -27,7 +27,7 @@ Read = Callable[[int], None]
 """Told the bytes read since the last call."""
 
 
-class Changed(OSError):
+class FileChanged(OSError):
     """The file was written while it was read."""
 
 
@@ -81,22 +81,22 @@ class Digests:
     def __init__(self, cache: Path | None, *, wall: Callable[[], float] = time.time) -> None:
         self._cache = cache
         self._wall = wall
-        self._known = _loaded(cache) if cache else {}
+        self._known = _load(cache) if cache else {}
         self._fresh: dict[str, str] = {}
 
-    def known(self, signature: Signature) -> str | None:
+    def find(self, signature: Signature) -> str | None:
         """The remembered digest; None when the file must be read."""
         return self._known.get(signature.key())
 
     def of(self, path: Path, read: Read = lambda _: None) -> str:
-        """The digest of a file; raises OSError, and Changed for one that is being written."""
+        """The digest of a file; raises OSError, and FileChanged for one that is being written."""
         before = Signature.of(path)
-        if (known := self.known(before)) is not None:
+        if (known := self.find(before)) is not None:
             read(before.size)
             return known
         found = sha256(path, read)
         if Signature.of(path) != before:
-            raise Changed(f"{path.name} was written while it was read")
+            raise FileChanged(f"{path.name} was written while it was read")
         if self._wall() - max(before.modified, before.changed) / 1e9 > SETTLED_S:
             self._fresh[before.key()] = found
         return found
@@ -106,7 +106,7 @@ class Digests:
         if self._cache is None or not self._fresh:
             return
         # Another engine may have written since: its digests are kept.
-        merged = {**_loaded(self._cache), **self._fresh}
+        merged = {**_load(self._cache), **self._fresh}
         kept = dict(list(merged.items())[-_KEPT:])
         beside = self._cache.with_name(f"{self._cache.name}.{os.getpid()}")
         try:
@@ -117,7 +117,7 @@ class Digests:
             beside.unlink(missing_ok=True)
 
 
-def _loaded(cache: Path) -> dict[str, str]:
+def _load(cache: Path) -> dict[str, str]:
     try:
         found: Any = json.loads(cache.read_text(encoding="utf-8"))
     except (OSError, ValueError):

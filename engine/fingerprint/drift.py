@@ -43,7 +43,7 @@ class Drift:
             "system_fingerprint": {
                 "before": found.before.system_fingerprint,
                 "after": found.after.system_fingerprint,
-                "moved": found.own_moved,
+                "moved": found.system_fingerprint_moved,
             },
             "differences": [one.line() for one in found.differences[:20]],
         }

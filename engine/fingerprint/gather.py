@@ -78,7 +78,7 @@ class Gatherer:
         for role, model in (request.get("tokenizers") or {}).items():
             facts[role] = self._tokenizer(role, model)
         runtime = read_machine(self._text, self._version)
-        runtime["libraries"] = self._hashed(
+        runtime["libraries"] = self._hash_files(
             "runtime.libraries", {name: Path(path) for name, path in libraries.items()}
         )
         self._digests.save()
@@ -104,7 +104,9 @@ class Gatherer:
         if place is None:
             return None
         found: dict[str, Any] = {
-            "weights": self._hashed(f"model.{role}.weights", {path.name: path for path in files})
+            "weights": self._hash_files(
+                f"model.{role}.weights", {path.name: path for path in files}
+            )
         }
         # The defaults of requests may come from a folder of their own.
         defaults = Path(model.get("generation") or place)
@@ -127,7 +129,7 @@ class Gatherer:
             self._miss(f"model.{role}", reason(error))
             return None
 
-    def _hashed(self, fact: str, files: Mapping[str, Path]) -> dict[str, str | None]:
+    def _hash_files(self, fact: str, files: Mapping[str, Path]) -> dict[str, str | None]:
         found: dict[str, str | None] = {}
         for name, path in files.items():
             try:

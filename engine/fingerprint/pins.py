@@ -62,7 +62,7 @@ def read_pin(path: Path) -> Fingerprint:
     body = _body(path)
     schema = body.get("specdeck_pin")
     if not isinstance(schema, int) or isinstance(schema, bool):
-        raise UsageError(f"{path} is no pin", remedy="make one with `specdeck fingerprint pin`")
+        raise UsageError(f"{path} is not a pin", remedy="make one with `specdeck fingerprint pin`")
     if schema > SCHEMA:
         raise UsageError(
             f"{path} is a pin of schema {schema}, this specdeck knows {SCHEMA}",
@@ -99,14 +99,14 @@ def _body(path: Path) -> dict[str, Any]:
         body = json.loads(text)
     except FileNotFoundError:
         raise UsageError(
-            f"there is no pin at {path}", remedy="make one with `specdeck fingerprint pin`"
+            f"there is not a pin at {path}", remedy="make one with `specdeck fingerprint pin`"
         ) from None
     except OSError as error:
         raise UsageError(f"the pin {path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is no pin: {' '.join(str(error).split())[:100]}") from error
+        raise UsageError(f"{path} is not a pin: {' '.join(str(error).split())[:100]}") from error
     if not isinstance(body, dict):
-        raise UsageError(f"{path} is no pin", remedy="make one with `specdeck fingerprint pin`")
+        raise UsageError(f"{path} is not a pin", remedy="make one with `specdeck fingerprint pin`")
     return body
 
 
@@ -185,7 +185,7 @@ class PinFile:
     def read_if_changed(self) -> Pin | None:
         """The pin, and None where it is the one of the last look. Blocks: it reads files.
 
-        Raises UsageError, once, for a file that is no pin, and for none where one is required.
+        Raises UsageError, once, for a file that is not a pin, and for none where one is required.
         """
         place = self._place()
         mark = _mark(place)

@@ -187,7 +187,7 @@ async def probe_behaviour(
     """What the engine answers, and how far it agreed with itself over `runs` repetitions.
 
     `on_progress` hears how many answers came, and of how many. Raises EngineError when the engine
-    was started anew or its path moved in between: half of the answers would be another
+    was restarted or its path changed in between: half of the answers would be another
     engine's.
     """
     (model, *_) = await client.models() or ("",)
@@ -210,9 +210,11 @@ async def probe_behaviour(
     else:
         another = after is None or before.instance != after.instance
     if another:
-        raise EngineError(f"{client.url} was started anew in mid-probe", remedy="probe it again")
+        raise EngineError(f"{client.url} restarted during the probe", remedy="probe it again")
     if before and after and before.fingerprint != after.fingerprint:
-        raise EngineError(f"the path of {client.url} moved in mid-probe", remedy="probe it again")
+        raise EngineError(
+            f"{client.url} changed its path during the probe", remedy="probe it again"
+        )
     return settle(found, missing)
 
 
@@ -266,7 +268,7 @@ async def _answer(
         logprobs = tuple(float(x) for x in choice["logprobs"]["token_logprobs"])
         found = Answer(tuple(int(i) for i in choice["token_ids"]), logprobs)
     except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise NotAnEngine(f"{client.url} answers a probe as no vLLM does") from error
+        raise NotAnEngine(f"{client.url} sent an unexpected response to a probe") from error
     if len(found.tokens) != len(logprobs) or not all(map(math.isfinite, logprobs)):
-        raise NotAnEngine(f"{client.url} answers a probe with log-probabilities that are none")
+        raise NotAnEngine(f"{client.url} sent log-probabilities that are not numbers")
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-SHOWN = "***"
+MASK = "***"
 """Stands where a credential stood."""
 
 
@@ -90,13 +90,13 @@ def redact(text: str) -> str:
     >>> redact("https://hub/x?api_key=s&k=5")
     'https://hub/x?api_key=***&k=5'
     """
-    text = _BEARER.sub(rf"\1{SHOWN}", _USERINFO.sub(f"{SHOWN}@", text))
+    text = _BEARER.sub(rf"\1{MASK}", _USERINFO.sub(f"{MASK}@", text))
     parts, at = [], 0
     for named in _NAMED.finditer(text):
         if named.start() >= at and is_secret(named[1]):
             value = (_QUOTED if named[0][-1] in "\"'" else _BARE).match(text, named.end())
             if value and value[0]:
-                parts += [text[at : named.end()], SHOWN]
+                parts += [text[at : named.end()], MASK]
                 at = value.end()
     return "".join((*parts, text[at:]))
 

@@ -220,14 +220,14 @@ def parse_processor(said: str | None) -> dict[str, str] | None:
     return {"name": name, "vectors": " ".join(sorted(f for f in flags if _VECTOR.match(f)))}
 
 
-def parse_mapped(maps: str) -> list[str]:
+def parse_mapped_libraries(maps: str) -> list[str]:
     """The compiled libraries in a /proc/PID/maps that compute what the engine says.
 
     What is compiled at run time into a cache folder follows from the rest, and is new
     with every compilation: it is left out.
 
     >>> line = "7f-8f r-xp 0 fe:0 1  /usr/lib/libm.so.6"
-    >>> parse_mapped(f"{line}\\n{line}")
+    >>> parse_mapped_libraries(f"{line}\\n{line}")
     ['/usr/lib/libm.so.6']
     """
     found = set()

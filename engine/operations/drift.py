@@ -117,7 +117,7 @@ class DriftWatcher:
     """One engine, its pin, and what was reported of them."""
 
     def __init__(self, fetch: Fetch, pins: PinFile, *, names_unpinned: bool = True) -> None:
-        """`names_unpinned`: whether facts are fetched while there is no pin to compare with."""
+        """`names_unpinned`: whether facts are fetched while there is not a pin to compare with."""
         self._fetch = fetch
         self._pins = pins
         self._names_unpinned = names_unpinned

@@ -58,7 +58,7 @@ class Verification:
 
     comparison: Comparison
     pin: Path | None = None
-    """None where the older side is no pin."""
+    """None where the older side is not a pin."""
 
     def as_json(self) -> dict[str, Any]:
         """The keys of `fingerprint verify --json` and `diff --json`."""

@@ -158,7 +158,7 @@ class Watches:
         webhook: Webhook | None = None,
         names_unpinned: bool = True,
     ) -> None:
-        """`names_unpinned`: whether facts are fetched while there is no pin to compare with."""
+        """`names_unpinned`: whether facts are fetched while there is not a pin to compare with."""
         self.fingerprints = fingerprints
         self._limits = limits
         self._webhook = webhook

@@ -34,7 +34,7 @@ from specdeck import __version__
 from specdeck.engine.fingerprint.digest import cache_file
 from specdeck.engine.fingerprint.name import compute_name
 from specdeck.engine.fingerprint.secrecy import is_secret, redact
-from specdeck.engine.fingerprint.sources import numeric_variables, parse_mapped
+from specdeck.engine.fingerprint.sources import numeric_variables, parse_mapped_libraries
 from specdeck.engine.plugin.contract import Build
 
 _SECTIONS = ("model", "cache", "parallel", "scheduler", "load", "offload", "attention", "mamba",
@@ -415,7 +415,7 @@ def worker_facts(worker: Any) -> dict[str, Any]:
     return {
         "device": {**_torch(), **_device()},
         "attention": attention_backends(worker),
-        "libraries": parse_mapped(_maps()),
+        "libraries": parse_mapped_libraries(_maps()),
     }
 
 

@@ -66,10 +66,10 @@ def moments(
             " AND (?2 IS NULL OR id = ?2) ORDER BY id DESC LIMIT ?3",
             (url, number, limit),
         ).fetchall()
-    return tuple(_stored(*row) for row in rows)
+    return tuple(_parse_row(*row) for row in rows)
 
 
-def _stored(number: int, text: str) -> StoredFingerprint:
+def _parse_row(number: int, text: str) -> StoredFingerprint:
     try:
         return StoredFingerprint(number, dict(json.loads(text)))
     except (TypeError, ValueError) as error:

@@ -158,7 +158,7 @@ async def test_console_and_watch_find_the_pin_under_the_name(
 @pytest.mark.parametrize("words", [("nosuch.json",), ("nosuch.json", "@1"), ("pins/prod",)])
 def test_what_looks_like_a_file_is_one(words: tuple[str, ...], capsys: Captured) -> None:
     assert deck("diff", *words) == 2
-    assert capsys.readouterr().err.startswith(f"specdeck: there is no pin at {words[0]}:")
+    assert capsys.readouterr().err.startswith(f"specdeck: there is not a pin at {words[0]}:")
 
 
 def test_a_pin_alone_is_nothing_to_compare(

@@ -155,4 +155,4 @@ async def test_rounds_go_by_the_pin_as_it_is_by_then(capsys: Captured, place: Pa
     assert said == "specdeck: another pin is in demo.json: compared with it from now\n"
     remove(place)
     assert await verify() == 0
-    assert "there is no pin" in capsys.readouterr().err
+    assert "there is not a pin" in capsys.readouterr().err

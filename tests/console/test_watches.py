@@ -98,7 +98,7 @@ TOLD = [
     "drift from demo.json: knob changed: k 6 → 5; vLLM's own fingerprint did not move",
     "another pin is in demo.json: compared with it from now",
     "alert: acceptance rate 30.0% is below acceptance_floor 45.0% (1500 drafts)",
-    "demo.json is no pin: make one with `specdeck fingerprint pin`;"
+    "demo.json is not a pin: make one with `specdeck fingerprint pin`;"
     " compared with what it held before",
     "drift from demo.json: knob changed: k 4 → 6; vLLM's own fingerprint did not move",
     "as pinned again: demo.json",
@@ -174,7 +174,7 @@ async def test_verification_after_verification_tells_the_same_of_pins(
 
     await play(engine, place, verify)
     said = [line.removeprefix("specdeck: ") for line in capsys.readouterr().err.splitlines()]
-    expected = [line for line in TOLD if line.startswith(PIN_LINES) or "is no pin" in line]
+    expected = [line for line in TOLD if line.startswith(PIN_LINES) or "is not a pin" in line]
     assert [line.removeprefix(f"{tmp_path}/") for line in said] == expected
 
 

@@ -60,7 +60,7 @@ def names(
     if seen is None:
         return _without_facts(track)
     moved = {} if found is None else found.layers
-    own = None if found is None else found.own_moved
+    own = None if found is None else found.system_fingerprint_moved
     tried = _behaviour(seen, spelt("fingerprint.probe"))
     covered = {"build": _BUILD, "path": f"the build and {_live(seen)}", "behaviour": tried}
     if "outside" in seen.facts:

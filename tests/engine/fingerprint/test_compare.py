@@ -174,7 +174,7 @@ def test_vllms_own_that_moved_is_a_change_where_the_facts_are_not_all_known(
     found = compare(before, fingerprints.seen(unread=OUTSIDE, own="vllm-0.32.0-1"))
     line = "vLLM's own fingerprint moved: vllm-0.32.0-0 → vllm-0.32.0-1"
     assert found.verdicts == (("runtime", line),)
-    assert (found.same, found.lines(), found.own_moved) == (False, [line], True)
+    assert (found.same, found.lines(), found.system_fingerprint_moved) == (False, [line], True)
 
 
 def test_behaviour_that_moved_with_vllms_own_moved_with_something(fingerprints: Any) -> None:

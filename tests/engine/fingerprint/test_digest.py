@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from specdeck.engine.fingerprint.digest import Changed, Digests, Signature, sha256
+from specdeck.engine.fingerprint.digest import Digests, FileChanged, Signature, sha256
 
 LATER = 4e9
 """Unix time long after the test: every file has settled."""
@@ -25,7 +25,7 @@ def digests(tmp_path: Path, now: float = LATER) -> Digests:
 
 def reads(digests: Digests, path: Path) -> bool:
     """Whether the file has to be read."""
-    return digests.known(Signature.of(path)) is None
+    return digests.find(Signature.of(path)) is None
 
 
 def test_the_digest_is_the_contents(weights: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_file_written_while_it_is_read_has_no_digest(tmp_path: Path, weights: 
     def touch(_: int) -> None:
         os.utime(weights, (1, 1))
 
-    with pytest.raises(Changed, match="while it was read"):
+    with pytest.raises(FileChanged, match="while it was read"):
         digests(tmp_path).of(weights, touch)
 
 

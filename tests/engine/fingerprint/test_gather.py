@@ -9,7 +9,7 @@ import pytest
 
 from specdeck.engine.fingerprint.digest import Digests
 from specdeck.engine.fingerprint.gather import Gatherer
-from specdeck.engine.fingerprint.sources import find_model, parse_mapped, weight_files
+from specdeck.engine.fingerprint.sources import find_model, parse_mapped_libraries, weight_files
 
 DRIVER = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {}  Tue\nGCC version:"
 
@@ -234,7 +234,7 @@ def test_libraries_that_compute_are_told_from_the_rest() -> None:
         "/v/site-packages/torch/share/x.bin",
     ]
     maps = "".join(line.format(path) for path in compute + rest) + "7f00-7f01 rw-p 0 00:00 0\n"
-    assert parse_mapped(maps) == sorted(compute)
+    assert parse_mapped_libraries(maps) == sorted(compute)
 
 
 def test_progress_is_told_now_and_then(model: Path) -> None:

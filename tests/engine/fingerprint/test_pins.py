@@ -80,7 +80,7 @@ def test_what_is_no_pin_is_said_to_be_none(pin: Path, text: str) -> None:
 
 
 def test_a_pin_that_is_not_there_says_how_to_make_one(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no pin") as caught:
+    with pytest.raises(UsageError, match="there is not a pin") as caught:
         read_pin(tmp_path / "none.json")
     assert "fingerprint pin" in str(caught.value.remedy)
 
@@ -161,13 +161,13 @@ def test_a_file_that_is_no_pin_is_told_once(tmp_path: Path) -> None:
     place = tmp_path / "demo.json"
     place.write_text("{}")
     pins = PinFile(lambda: place)
-    with pytest.raises(UsageError, match="is no pin"):
+    with pytest.raises(UsageError, match="is not a pin"):
         pins.read_if_changed()
     assert pins.read_if_changed() is None
 
 
 def test_a_pin_that_was_named_must_be_there(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no pin"):
+    with pytest.raises(UsageError, match="there is not a pin"):
         PinFile(lambda: tmp_path / "demo.json", required=True).read_if_changed()
 
 

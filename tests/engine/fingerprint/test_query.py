@@ -79,13 +79,13 @@ async def test_without_the_plugin_the_serving_path_alone_is_asked() -> None:
 
 async def test_a_restart_in_mid_probe_spoils_it(able: EngineState) -> None:
     engine = Engine(able, replace(able, instance="another"))
-    with pytest.raises(EngineError, match="was started anew in mid-probe"):
+    with pytest.raises(EngineError, match="restarted during the probe"):
         await probe_behaviour(engine.client(), runs=1)
 
 
 async def test_a_knob_turned_in_mid_probe_spoils_it(able: EngineState) -> None:
     engine = Engine(able, replace(able, fingerprint="sd1:p1111111111111111"))
-    with pytest.raises(EngineError, match="moved in mid-probe"):
+    with pytest.raises(EngineError, match="changed its path during the probe"):
         await probe_behaviour(engine.client(), runs=1)
 
 
@@ -119,7 +119,7 @@ def started(at: float) -> str:
 async def test_without_the_plugin_a_restart_in_mid_probe_is_told_by_the_page() -> None:
     engine = Engine()
     engine.pages = [started(100.0), started(160.0)]
-    with pytest.raises(EngineError, match="was started anew in mid-probe"):
+    with pytest.raises(EngineError, match="restarted during the probe"):
         await probe_behaviour(engine.client(), runs=1)
     engine.pages = [started(100.0), started(100.0)]
     assert (await probe_behaviour(engine.client(), runs=1)).runs == 1
@@ -139,5 +139,5 @@ async def test_a_log_probability_that_is_none_is_no_answer(
         return engine(request)
 
     asking = open_client("http://e:1", transport=httpx.MockTransport(respond))
-    with pytest.raises(EngineError, match="log-probabilities that are none"):
+    with pytest.raises(EngineError, match="log-probabilities that are not numbers"):
         await probe_behaviour(asking, runs=1)

@@ -180,7 +180,7 @@ async def test_a_pin_that_cannot_be_read_leaves_the_one_before(
     spoil(place)
     (unread,) = await follow(watcher, engine.reading(10))
     assert isinstance(unread, PinUnread)
-    assert "is no pin" in unread.line
+    assert "is not a pin" in unread.line
     assert unread.line.endswith("; compared with what it held before")
     engine.found = fingerprint(live__k=5)
     assert "k 6 → 5" in str(await lines(watcher, engine.reading(20)))
