@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from specdeck.console.widgets.cells import Tone
 from specdeck.console.widgets.format import oneline
-from specdeck.engine.protocol.tuning import Comparison, Interval, TrialTuning
+from specdeck.engine.policy.intervals import Change
+from specdeck.engine.policy.trial import describe_comparison
+from specdeck.engine.protocol.tuning import Interval, TrialTuning
 from specdeck.engine.text import format_duration
 
 
@@ -29,7 +31,9 @@ def describe_trial(trial: TrialTuning) -> tuple[str, Tone]:
     tone: Tone = "good" if trial.state == "kept" else "warn"
     ended = "never made" if trial.state == "abandoned" else trial.state
     if trial.comparison is not None:
-        return f"{what} {ended}: {_compare(trial.comparison)}", tone
+        found = trial.comparison
+        tokens, wait = _relative(found.tokens_per_second), _relative(found.ms_per_token)
+        return f"{what} {ended}: {describe_comparison(found.verdict, tokens, wait)}", tone
     return f"{what} {ended}: {oneline(trial.reason or 'no reason given')}", tone
 
 
@@ -45,18 +49,5 @@ def _knobs(trial: TrialTuning) -> str:
     )
 
 
-def _compare(found: Comparison) -> str:
-    """A comparison with its intervals.
-
-    >>> _compare(Comparison("better", Interval(0.07, 0.02, 0.12), Interval(-0.06, -0.1, -0.02)))
-    'better: tokens/s +7.0 % (+2.0 to +12.0), ms/token -6.0 % (-10.0 to -2.0)'
-    """
-    return (
-        f"{found.verdict}: tokens/s {_change(found.tokens_per_second)}, "
-        f"ms/token {_change(found.ms_per_token)}"
-    )
-
-
-def _change(found: Interval) -> str:
-    value, low, high = (each * 100 for each in (found.value, found.low, found.high))
-    return f"{value:+.1f} % ({low:+.1f} to {high:+.1f})"
+def _relative(found: Interval) -> Change:
+    return Change(found.value, found.low, found.high)

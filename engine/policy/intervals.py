@@ -49,8 +49,19 @@ class Change:
         >>> str(Change(0.07, 0.021, 0.119))
         '+7.0 % (+2.1 to +11.9)'
         """
-        low, high = self.low * 100, self.high * 100
-        return f"{self.value * 100:+.1f} % ({low:+.1f} to {high:+.1f})"
+        return f"{self.value * 100:+.1f} % ({self._ends()})"
+
+    def of_time(self) -> str:
+        """The change of a time: longer or shorter, since less is better.
+
+        >>> Change(0.265, 0.2, 0.331).of_time(), Change(-0.06, -0.1, -0.02).of_time()
+        ('26.5 % longer (+20.0 to +33.1)', '6.0 % shorter (-10.0 to -2.0)')
+        """
+        than = "longer" if self.value > 0 else "shorter"
+        return f"{abs(self.value) * 100:.1f} % {than} ({self._ends()})"
+
+    def _ends(self) -> str:
+        return f"{self.low * 100:+.1f} to {self.high * 100:+.1f}"
 
 
 def mean(blocks: Sequence[float], *, confidence: float = 0.95) -> Mean | None:

@@ -52,10 +52,17 @@ class Comparison:
 
     def __str__(self) -> str:
         """The comparison as a line."""
-        return (
-            f"{self.verdict}: tokens/s {self.tokens_per_second}, "
-            f"time per token {self.seconds_per_token}"
-        )
+        return describe_comparison(self.verdict, self.tokens_per_second, self.seconds_per_token)
+
+
+def describe_comparison(verdict: str, tokens: Change, wait: Change) -> str:
+    """A trial's comparison on one line: what is gained has a sign, what is paid has words.
+
+    >>> wait = Change(0.36, 0.29, 0.43)
+    >>> describe_comparison("worse", Change(-0.265, -0.3, -0.23), wait)
+    'worse: tokens/s -26.5 % (-30.0 to -23.0), time per token 36.0 % longer (+29.0 to +43.0)'
+    """
+    return f"{verdict}: tokens/s {tokens}, time per token {wait.of_time()}"
 
 
 class _Block(NamedTuple):

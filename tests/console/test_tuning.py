@@ -21,7 +21,7 @@ from tests.support.tuned_engine import (
     TunedEngine,
     tuning,
 )
-from textual.widgets import Input, OptionList
+from textual.widgets import Input, Label, OptionList
 
 from specdeck.console.screens.live.screen import LiveScreen
 from specdeck.console.screens.tuning.dialogs import ParametersScreen, TrialDialog, parsed
@@ -131,6 +131,11 @@ async def test_the_smallest_terminal_shows_the_k_in_force_and_both_fields_of_a_t
         await rest(pilot)
         inside = app.screen.query_one("#dialog").content_region
         assert all(inside.contains_region(field.region) for field in app.screen.query(Input))
+        labels = [label for label in app.screen.query(Label) if label.display]
+        assert all(inside.contains_region(label.region) for label in labels)
+        cut = [str(label.content) for label in labels if label.size.height > 1]
+        cut += [text for label in labels if len(text := str(label.content)) > label.size.width]
+        assert cut == []
 
 
 async def test_the_live_screen_counts_a_trial_down(kit: type[Kit], tuned: MakeTuned) -> None:

@@ -216,6 +216,7 @@ class TrialDialog(ModalScreen[Want | None]):
 
     CSS_PATH = "dialogs.tcss"
     BINDINGS = [*keys.bindings("dialog")]
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (54, "-normal")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium")]
 
     def __init__(self, track: Track) -> None:
@@ -232,12 +233,15 @@ class TrialDialog(ModalScreen[Want | None]):
                 id="explanation",
                 markup=False,
             )
-            yield Label("k, goodput, threshold, target-only or speculate", classes="name")
+            yield Label("k, goodput, threshold, target-only or speculate", classes="name wide")
+            yield Label("k, a policy or a mode", classes="name narrow")
             yield Input(suggested(self.track), id="what", compact=True)
-            yield Label("seconds of work to measure after the change", classes="name")
+            yield Label("seconds of work to measure after the change", classes="name wide")
+            yield Label("seconds of work to measure", classes="name narrow")
             yield Input(f"{_seconds(self.track):g}", id="seconds", compact=True)
             yield Label("", id="refusal", markup=False)
-            yield Label("enter begins   tab next field   esc leaves it", id="keys", markup=False)
+            yield Label("enter begins   tab next field   esc leaves it", classes="name wide")
+            yield Label("enter begins  tab next  esc", classes="name narrow")
 
     def on_mount(self) -> None:
         """The first field is the one to think about."""

@@ -48,6 +48,16 @@ def test_better_is_kept_worse_and_unclear_are_taken_back(
     assert trial.reason == str(comparison)
 
 
+def test_tokens_that_got_slower_take_longer_in_words_and_not_by_a_sign(engine: Any) -> None:
+    trial = Trial(SHORT, t=engine.t, lease_s=None)
+    run(trial, engine, "hard", 0, 4)
+    assert trial.comparison is not None
+    assert trial.comparison.seconds_per_token.value > 0
+    text = str(trial.comparison)
+    assert text.startswith("worse: tokens/s -")
+    assert " % longer (+" in text.partition("time per token ")[2]
+
+
 def test_the_interval_holds_the_true_gain(engine: Any) -> None:
     trial = Trial(SHORT, t=engine.t, lease_s=None)
     run(trial, engine, "middling", 1, 3)
