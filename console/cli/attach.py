@@ -25,7 +25,7 @@ from specdeck.console.cli.drift import (
     watches,
     webhook_option,
 )
-from specdeck.console.cli.engines import Access, access, key_option, token_option
+from specdeck.console.cli.engines import Access, access, is_config, key_option, token_option
 from specdeck.console.cli.output import emit
 from specdeck.engine.errors import ConfigError, Place, UsageError
 from specdeck.engine.metrics.recording import Recording, ReplayedEngine, read_lines, read_recording
@@ -80,8 +80,6 @@ def attach(
 
 def read_attach_block(options: AttachOptions) -> AttachOptions:
     """`options`, with a config's `attach` block in place of its file; raises ConfigError."""
-    from specdeck.console.cli.doctor import is_config
-
     files = [name for name in options.engines if is_config(name)]
     if not files:
         return options

@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from specdeck.console.cli.engines import Access, access, key_option
+from specdeck.console.cli.engines import Access, access, is_config, key_option
 from specdeck.console.cli.output import emit
-from specdeck.engine.errors import ConfigError
+from specdeck.engine.client.http import TOKEN_REMEDY
+from specdeck.engine.config.loader import load as load_config
+from specdeck.engine.errors import ConfigError, EngineError, Unauthorized
+from specdeck.engine.launch.machine import inspect_machine
+from specdeck.engine.launch.preflight import Finding, build_findings, findings
 
 if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient
@@ -45,27 +49,13 @@ def command(subject: str | None, as_json: bool, api_key_env: str | None) -> int:
     return 2 if any(finding.level == "error" for finding in found) else 0
 
 
-def is_config(subject: str) -> bool:
-    """Whether `subject` is meant as a file rather than as an engine.
-
-    >>> is_config("a.yaml"), is_config("./a"), is_config("http://h:1"), is_config("h:1")
-    (True, True, False, False)
-    """
-    if "://" in subject:
-        return False
-    return subject.endswith((".yaml", ".yml")) or "/" in subject or Path(subject).is_file()
-
-
 def check_config(path: Path) -> list[Finding]:
     """What is to be said of a config before it is started: every error, or the preflight.
 
     Raises ConfigError for a file that cannot be read at all.
     """
-    from specdeck.engine.config.loader import load
-    from specdeck.engine.launch.preflight import Finding, findings
-
     try:
-        found = load(path)
+        found = load_config(path)
     except ConfigError as error:
         if error.place is None or error.place.line is None:
             raise
@@ -77,9 +67,6 @@ def check_config(path: Path) -> list[Finding]:
 
 def check_machine() -> list[Finding]:
     """What is to be said of this machine."""
-    from specdeck.engine.launch.machine import inspect_machine
-    from specdeck.engine.launch.preflight import Finding, build_findings
-
     here = inspect_machine(os.environ)
     found = list(build_findings(here))
     for gpu in here.gpus:
@@ -94,8 +81,6 @@ def check_machine() -> list[Finding]:
 
 def check_terminal() -> Iterator[Finding]:
     """What is to be said of the terminal that the console would use."""
-    from specdeck.engine.launch.preflight import Finding
-
     if not sys.stdout.isatty():
         yield Finding("notice", "terminal", "stdout is none: only commands without a screen work")
         return
@@ -123,8 +108,6 @@ async def check_engine(to: Access) -> list[Finding]:
 
 
 async def _ask(client: EngineClient, to: Access) -> list[Finding]:
-    from specdeck.engine.errors import EngineError, Unauthorized
-    from specdeck.engine.launch.preflight import Finding
 
     found = [Finding("ok", "engine", f"{client.url} is vLLM {await client.version()}")]
     try:
@@ -144,7 +127,5 @@ async def _ask(client: EngineClient, to: Access) -> list[Finding]:
         else:
             found.append(Finding("notice", one.name, one.reason or "no", one.remedy))
     if client.token() is None:
-        from specdeck.engine.client.http import TOKEN_REMEDY
-
         found.append(Finding("notice", "token", "no admin token: this is read-only", TOKEN_REMEDY))
     return found

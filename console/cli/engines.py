@@ -111,6 +111,17 @@ async def require_vllm(client: EngineClient) -> AsyncIterator[None]:
         raise
 
 
+def is_config(subject: str) -> bool:
+    """Whether `subject` is meant as a file rather than as an engine.
+
+    >>> is_config("a.yaml"), is_config("./a"), is_config("http://h:1"), is_config("h:1")
+    (True, True, False, False)
+    """
+    if "://" in subject:
+        return False
+    return subject.endswith((".yaml", ".yml")) or "/" in subject or Path(subject).is_file()
+
+
 def is_name(engine: str) -> bool:
     """Whether `engine` can only be meant as a name from `ps`, and not as an address.
 

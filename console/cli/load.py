@@ -7,6 +7,7 @@ import sys
 import click
 
 from specdeck.console.cli.engines import OWN_KEY, access, key_option
+from specdeck.engine.demo.load import main
 from specdeck.engine.demo.load_process import PROFILES
 
 
@@ -17,8 +18,6 @@ from specdeck.engine.demo.load_process import PROFILES
 @key_option
 def command(engine: str, profile: str, streams: int, api_key_env: str | None) -> None:
     """Put streams of completions on an engine until interrupted; counts go to stdout."""
-    from specdeck.engine.demo.load import main
-
     to = access(engine, api_key_env=api_key_env)
     words = [to.url, "--profile", profile, "--streams", str(streams), "--no-stdin"]
     if to.api_key is not None:

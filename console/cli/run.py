@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from specdeck import __version__
 from specdeck.console.cli.audit import UserAudit
 from specdeck.console.cli.common import (
     Finite,
@@ -29,6 +30,10 @@ from specdeck.console.cli.engines import OWN_KEY, Access
 from specdeck.console.cli.output import emit, log
 from specdeck.console.cli.processes import StopReporter, record_as_json
 from specdeck.console.cli.watch import find_lasting_error
+from specdeck.engine.client.attach import AttachedEngine
+from specdeck.engine.client.engine_client import open_client
+from specdeck.engine.client.token import admin_token
+from specdeck.engine.config.loader import load as load_config
 from specdeck.engine.demo.load_process import PROFILES, LoadProcess
 from specdeck.engine.errors import (
     ConfigError,
@@ -38,6 +43,10 @@ from specdeck.engine.errors import (
     Unauthorized,
     Unsupported,
 )
+from specdeck.engine.launch.launcher import Launch
+from specdeck.engine.launch.preflight import findings, raise_errors
+from specdeck.engine.metrics.recording import reading_as_json
+from specdeck.engine.metrics.scrape import readings
 from specdeck.engine.paths import locations
 
 if TYPE_CHECKING:
@@ -144,12 +153,7 @@ def prepare_launch(path: Path, *, port: Port | None, environment: Mapping[str, s
 
     Says every notice and warning on stderr; raises ConfigErrors for all that is wrong.
     """
-    from specdeck import __version__
-    from specdeck.engine.config.loader import load
-    from specdeck.engine.launch.launcher import Launch
-    from specdeck.engine.launch.preflight import findings, raise_errors
-
-    config = load(path)
+    config = load_config(path)
     if config.model is None:
         raise ConfigError(
             "this config only attaches", place=Place(path), remedy=f"use `specdeck attach {path}`"
@@ -226,10 +230,6 @@ async def start_with_load(launch: Launch, load: LoadProcess | None) -> AsyncIter
 
 def connect_own(launch: Launch) -> AttachedEngine:
     """The engine of a start that is to come; armed, since its starter owns it."""
-    from specdeck.engine.client.attach import AttachedEngine
-    from specdeck.engine.client.engine_client import open_client
-    from specdeck.engine.client.token import admin_token
-
     token = admin_token({}, launch.token_file)
     asking = open_client(launch.url, api_key=os.environ.get(OWN_KEY) or None, token=token)
     return AttachedEngine(asking, name=launch.name, armed=True, exit_error=launch.exit_error)
@@ -319,9 +319,6 @@ async def print_samples(
 
     Raises Unauthorized at once where no later sample could be whole without a key.
     """
-    from specdeck.engine.metrics.recording import reading_as_json
-    from specdeck.engine.metrics.scrape import readings
-
     key = os.environ.get(OWN_KEY) or None  # what the engine inherited
     client = Access(launch.url, launch.record, key).client()
     first = True
@@ -345,8 +342,6 @@ async def print_samples(
 
 async def is_up(url: str) -> bool:
     """Whether a vLLM answers at `url`."""
-    from specdeck.engine.client.engine_client import open_client
-
     asking = open_client(url)
     try:
         await asking.version()
@@ -364,17 +359,12 @@ async def start_reference_engine(ours: Access) -> AsyncIterator[Access]:
     Raises Unsupported for an engine that specdeck did not start here, ConfigError where
     there is no memory for another, StartFailed when it does not come up.
     """
-    from specdeck import __version__
-    from specdeck.engine.config.loader import load
-    from specdeck.engine.launch.launcher import Launch
-    from specdeck.engine.launch.preflight import findings, raise_errors
-
     if ours.record is None or ours.record.config is None:
         raise Unsupported(
             f"{ours.url} was not started here by specdeck, so its config is not known",
             remedy="start a second engine yourself and give --reference URL",
         )
-    config = load(Path(ours.record.config)).reference()
+    config = load_config(Path(ours.record.config)).reference()
     found = findings(config, port=None, environment=os.environ)
     raise_errors(config, found)
     for finding in found:

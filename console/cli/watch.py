@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +11,8 @@ from pathlib import Path
 import click
 
 from specdeck.console.cli.common import Finite
-from specdeck.console.cli.doctor import is_config
 from specdeck.console.cli.drift import Expectations, pin_option, report_events, webhook_option
-from specdeck.console.cli.engines import Access, access, key_option
+from specdeck.console.cli.engines import Access, access, is_config, key_option
 from specdeck.console.cli.output import emit, log
 from specdeck.engine.config.loader import load
 from specdeck.engine.errors import (
@@ -23,6 +23,8 @@ from specdeck.engine.errors import (
     UsageError,
 )
 from specdeck.engine.metrics.reading import Reading
+from specdeck.engine.metrics.recording import reading_as_json
+from specdeck.engine.metrics.scrape import readings
 from specdeck.engine.text import format_value
 
 COLUMNS = (
@@ -140,8 +142,6 @@ async def watch_engine(
     write: Callable[[Reading], None],
 ) -> int:
     """Writes each reading of one engine; the exit code."""
-    from specdeck.engine.metrics.scrape import readings
-
     client = to.client()
     try:
         return await write_readings(readings(client, every=interval), count=count, write=write)
@@ -183,8 +183,6 @@ def find_lasting_error(reading: Reading) -> EngineError | None:
 
 def write_json(reading: Reading) -> None:
     """One sample as `watch --json` has it."""
-    from specdeck.engine.metrics.recording import reading_as_json
-
     emit(reading_as_json(reading))
 
 
@@ -194,7 +192,6 @@ def write_table() -> Callable[[Reading], None]:
 
     def write(reading: Reading) -> None:
         nonlocal written
-        from specdeck.engine.metrics.recording import reading_as_json
 
         if written % 20 == 0:
             click.echo("  ".join(name.rjust(width) for name, width in COLUMNS))
@@ -213,8 +210,6 @@ def format_row(sample: Mapping[str, object], error: str | None) -> str:
     >>> format_row(sample, None)[10:]
     '  speculate   3/5        –   50.0%       –     –     –      –        –       –'
     """
-    import time
-
     clock = time.strftime("%H:%M:%S", time.localtime(_number(sample.get("t")) or 0.0))
     if error is not None:
         return f"{clock.rjust(8)}  down: {error}"
