@@ -5,13 +5,14 @@ standard library only: this module is imported inside vLLM's processes.
 
     GET  /v1/specdeck/state          EngineState
     GET  /v1/specdeck/steps?since=N  {"steps": [policy.step.Step, ...]}
-    GET  /v1/specdeck/tuning         control.tuning.Tuning
+    GET  /v1/specdeck/tuning         protocol.tuning.Tuning
     GET  /v1/specdeck/facts          {"facts": {...}, "names": {"build": "sd1:b…", "path": …},
                                       "partial": [{"fact", "reason"}], "progress": {...}, ...}
-    PUT  /v1/specdeck/control        Change -> Applied; wants the admin token
+    PUT  /v1/specdeck/control        Change -> Applied; requires the admin token
 
 A refusal is `{"error": {"code", "message", "remedy"}}` with status 400 (nonsense),
-401 (admin token), 409 (the version moved) or 501 (this engine cannot).
+401 (admin token), 409 (the version moved), 501 (this engine cannot) or 503 (its engine core
+does not answer, or too late).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What `GET /v1/specdeck/tuning` answers: the policy, the breaker, the trial, and why.
 
-The standard library only, as in `control.protocol`. `None` is not known, never 0.
+The standard library only, as in `protocol.messages`. `None` is not known, never 0.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class VisitSums:
     round: int
     work: StepSums = field(default_factory=StepSums)
     by_batch: dict[int, StepSums] = field(default_factory=dict)
-    """By the bucket of `policy.batches`."""
+    """By the bucket of `policy.table`."""
     steps: int = 0
     obeyed: int = 0
     """Steps for which the scheduler gave this k."""
