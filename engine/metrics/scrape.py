@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from specdeck.engine.errors import EngineError, SpecdeckError, Unauthorized, Unsupported
 from specdeck.engine.metrics.page import parse
@@ -14,9 +14,6 @@ from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.metrics.window import between, has_restarted
 from specdeck.engine.protocol.messages import EngineState
 
-if TYPE_CHECKING:
-    from specdeck.engine.client.engine_client import EngineClient
-
 Clock = Callable[[], float]
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -24,8 +21,22 @@ PATIENCE_S = 10.0
 """How long a plugin that is not there is left alone: it comes with a restart only."""
 
 
+class Source(Protocol):
+    """An engine that can be looked at; both methods raise SpecdeckError where it cannot."""
+
+    @property
+    def url(self) -> str:
+        """Where it answers, without credentials."""
+
+    async def page(self) -> str:
+        """The metrics page, as text."""
+
+    async def state(self) -> EngineState:
+        """What the plugin says of it."""
+
+
 async def readings(
-    client: EngineClient,
+    client: Source,
     *,
     every: float,
     clock: Clock = time.monotonic,
@@ -52,7 +63,7 @@ class Scraper:
     """What has to be remembered from one look at an engine to the next."""
 
     def __init__(
-        self, client: EngineClient, *, clock: Clock = time.monotonic, wall: Clock = time.time
+        self, client: Source, *, clock: Clock = time.monotonic, wall: Clock = time.time
     ) -> None:
         self._client = client
         self._clock = clock
