@@ -21,13 +21,13 @@ from statistics import quantiles
 
 import httpx
 from benchmarks.engines import Flown, engine, table
+from tests.support.checks import finish_check
 
 from specdeck.engine.demo.load import PATIENCE
 from specdeck.engine.demo.profiles import ask
-from specdeck.engine.divergence.lab import Engine, Lab, Plan, run
 from specdeck.engine.divergence.prompts import load_prompts
-from specdeck.engine.divergence.requests import Settings
-from specdeck.engine.divergence.runner import Found, Progress
+from specdeck.engine.divergence.runner import Progress
+from specdeck.engine.operations.check import ArmPair, CheckedEngine, CheckEvent, CheckOptions
 from specdeck.engine.store.checks import Checks
 from specdeck.engine.store.database import Store
 
@@ -92,15 +92,15 @@ class Beside:
 
     async def _work(self) -> None:
         control = self._served.client()
-        plan = Plan(settings=Settings(max_tokens=TOKENS), gentle=True)
+        asked = CheckOptions(max_tokens=TOKENS, gentle=True)
         try:
             with Store(self._store) as store:
-                async with Lab(Engine(control), None, plan) as lab:
-                    await run(lab, load_prompts("code"), Checks(store), self._heard)
+                async with ArmPair(CheckedEngine(control), None, asked) as pair:
+                    await finish_check(pair, load_prompts("code"), Checks(store), self._heard)
         finally:
             await control.close()
 
-    def _heard(self, event: Progress | Found) -> None:
+    def _heard(self, event: CheckEvent) -> None:
         if isinstance(event, Progress):
             self.prompts = event.done
 

@@ -22,13 +22,13 @@ from typing import Any
 import httpx
 import psutil
 from benchmarks.engines import table
+from tests.support.checks import finish_check
 from tests.support.engine_state import engine_state
 
 from specdeck.engine.client.engine_client import open_client
-from specdeck.engine.divergence.lab import Engine, Lab, Plan, run
 from specdeck.engine.divergence.prompts import load_prompts
-from specdeck.engine.divergence.requests import Settings
-from specdeck.engine.divergence.runner import Found, Progress
+from specdeck.engine.divergence.runner import Progress
+from specdeck.engine.operations.check import ArmPair, CheckedEngine, CheckEvent, CheckOptions
 from specdeck.engine.protocol.messages import PREFIX, Capability
 from specdeck.engine.store.checks import Checks
 from specdeck.engine.store.database import Store
@@ -68,7 +68,7 @@ async def weighed(count: int) -> dict[str, float]:
     """Bytes that are held shortly before the end of a check of so many prompts."""
     found: dict[str, float] = {}
 
-    def weigh(event: Progress | Found) -> None:
+    def weigh(event: CheckEvent) -> None:
         if isinstance(event, Progress) and event.done == count - 10:
             gc.collect()
             found["traced"] = tracemalloc.get_traced_memory()[0]
@@ -78,10 +78,12 @@ async def weighed(count: int) -> dict[str, float]:
         path = Path(name) / "prompts.txt"
         path.write_text("".join(f"prompt {n}\n" for n in range(1, count + 1)))
         transport = httpx.MockTransport(answered)
-        engine = Engine(open_client("http://engine", transport=transport), transport=transport)
+        engine = CheckedEngine(
+            open_client("http://engine", transport=transport), transport=transport
+        )
         tracemalloc.start()
-        async with Lab(engine, None, Plan(settings=Settings(max_tokens=TOKENS))) as lab:
-            await run(lab, load_prompts(path), Checks(store), weigh)
+        async with ArmPair(engine, None, CheckOptions(max_tokens=TOKENS)) as pair:
+            await finish_check(pair, load_prompts(path), Checks(store), weigh)
     return found
 
 

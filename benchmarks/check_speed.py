@@ -22,13 +22,14 @@ from pathlib import Path
 
 import httpx
 from benchmarks.engines import engine, table
+from tests.support.checks import finish_check
 
 from specdeck.engine.client.address import engine_url
 from specdeck.engine.client.engine_client import open_client
 from specdeck.engine.divergence import requests
-from specdeck.engine.divergence.lab import Engine, Lab, Plan, run
 from specdeck.engine.divergence.prompts import Prompt, PromptSet, load_prompts
 from specdeck.engine.divergence.requests import Settings
+from specdeck.engine.operations.check import ArmPair, CheckedEngine, CheckOptions
 from specdeck.engine.store.checks import Checks
 from specdeck.engine.store.database import Store
 
@@ -62,14 +63,14 @@ async def plain(url: str, model: str, asked: PromptSet, settings: Settings, stre
         return time.monotonic() - began
 
 
-async def checked(url: str, plan: Plan, asked: PromptSet) -> float:
+async def checked(url: str, wanted: CheckOptions, asked: PromptSet) -> float:
     """Seconds for a whole check, its store and its verdict included."""
     with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "store.sqlite") as store:
         control = open_client(url)
         began = time.monotonic()
         try:
-            async with Lab(Engine(control), None, plan) as lab:
-                await run(lab, asked, Checks(store), lambda _: None)
+            async with ArmPair(CheckedEngine(control), None, wanted) as arms:
+                await finish_check(arms, asked, Checks(store))
         finally:
             await control.close()
         return time.monotonic() - began
@@ -88,10 +89,10 @@ def segments(folder: Path, count: int, size: int) -> Iterator[PromptSet]:
 async def pair(url: str, asked: PromptSet, options: argparse.Namespace, *, swap: bool) -> Pair:
     """Seconds of the plain client and of the check for one segment."""
     settings = Settings(max_tokens=options.tokens)
-    plan = Plan(settings=settings, streams=options.streams)
-    whole = await checked(url, plan, asked) if swap else 0.0
+    wanted = CheckOptions(max_tokens=options.tokens, streams=options.streams)
+    whole = await checked(url, wanted, asked) if swap else 0.0
     alone = await plain(url, "demo", asked, settings, options.streams)
-    return alone, whole if swap else await checked(url, plan, asked)
+    return alone, whole if swap else await checked(url, wanted, asked)
 
 
 def measured(url: str, options: argparse.Namespace) -> list[Pair]:

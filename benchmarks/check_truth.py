@@ -26,10 +26,10 @@ from typing import Any
 
 from benchmarks.engines import Flown, engine, table
 from tests.support import planted_defect
+from tests.support.checks import finish_check
 
-from specdeck.engine.divergence.lab import Engine, Lab, Plan, run
 from specdeck.engine.divergence.prompts import PromptSet, load_prompts
-from specdeck.engine.divergence.requests import Settings
+from specdeck.engine.operations.check import ArmPair, CheckedEngine, CheckOptions
 from specdeck.engine.protocol.messages import Change
 from specdeck.engine.store.checks import Checks
 from specdeck.engine.store.database import Store
@@ -92,13 +92,14 @@ async def checked(
 ) -> dict[str, Any]:
     """The JSON of one check, with the seconds that it took."""
     control, other = served.client(), None if reference is None else reference.client()
-    plan = Plan(settings=Settings(max_tokens=line.tokens), streams=line.streams, fresh=True)
+    wanted = CheckOptions(max_tokens=line.tokens, streams=line.streams, fresh=True)
+    second = None if other is None else CheckedEngine(other)
     began = time.monotonic()
     try:
         await control.put(Change(k=line.k))
         with Store(folder / "store.sqlite") as store:
-            async with Lab(Engine(control), None if other is None else Engine(other), plan) as lab:
-                data = (await run(lab, found, Checks(store), lambda _: None)).as_json()
+            async with ArmPair(CheckedEngine(control), second, wanted) as pair:
+                data = (await finish_check(pair, found, Checks(store))).as_json()
     finally:
         await control.close()
         if other is not None:

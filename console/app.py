@@ -34,8 +34,8 @@ from specdeck.console.state.watches import EngineWatches
 from specdeck.console.widgets.format import LocalTime
 
 if TYPE_CHECKING:
-    from specdeck.console.bench import Bench
     from specdeck.console.screens.startup.screen import StartupScreen
+    from specdeck.console.state.check import CheckContext
     from specdeck.engine.client.attach import MonitoredEngine
     from specdeck.engine.errors import SpecdeckError
     from specdeck.engine.launch.progress import Progress
@@ -71,7 +71,7 @@ def _watch(controller: Controller, open_watches: Callable[[], Watches]) -> Engin
 def _find_screen(name: str) -> type[DetailScreen]:
     """The screen that a key names; imported when it is first opened."""
     if name == "divergence":
-        from specdeck.console.screens.divergence import DivergenceScreen
+        from specdeck.console.screens.divergence.screen import DivergenceScreen
 
         return DivergenceScreen
     if name == "fingerprint":
@@ -106,7 +106,7 @@ class Console(App[str]):
         who: str = "operator",
         audit: Audit | None = None,
         watches: Callable[[], Watches] | None = None,
-        bench: Bench | None = None,
+        check: CheckContext | None = None,
         themes: Sequence[Path] = (),
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
@@ -121,7 +121,7 @@ class Console(App[str]):
         on leaving whether to stop the engine. `audit` remembers every change that an
         engine applied; a SpecdeckError that it raises is shown. `watches` opens what tells of
         drift and alerts. `themes` are the folders of the user's own themes, `folders` those
-        that a picture of the screen may be saved in. `bench` is what the check asks its
+        that a picture of the screen may be saved in. `check` is what the check asks its
         engines with.
         """
         super().__init__(driver_class=driver_class)
@@ -150,7 +150,7 @@ class Console(App[str]):
             keys=keys.available(engines=len(engines) > 1, load=load is not None),
             keymap=keymap,
             folders=folders or _folders,
-            bench=bench,
+            check=check,
             watches=None if watches is None else _watch(self.controller, watches),
         )
         found = theme.load(theme.SHIPPED, *themes)

@@ -14,7 +14,7 @@ from specdeck.console.widgets.cells import Row
 from specdeck.console.widgets.format import LocalTime
 
 if TYPE_CHECKING:
-    from specdeck.console.bench import Bench
+    from specdeck.console.state.check import CheckContext
     from specdeck.console.state.watches import EngineWatches
 
 
@@ -34,7 +34,7 @@ class ConsoleContext:
     """The keys that the user has moved, by the ids of their actions."""
     folders: Callable[[], Iterable[Path]] = tuple
     """Where something may be saved, the best place first."""
-    bench: Bench | None = None
+    check: CheckContext | None = None
     """Lends both arms of an engine; None where there is no live engine to ask."""
     watches: EngineWatches | None = None
     """Fingerprints, drift and alerts of the engines; None where there is nothing to ask."""

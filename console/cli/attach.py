@@ -115,7 +115,7 @@ async def attach_console(options: AttachOptions) -> int:
         await engines[0].client.version()
     from specdeck.console.app import Console
     from specdeck.console.cli.audit import UserAudit
-    from specdeck.console.cli.bench import bench
+    from specdeck.console.cli.check_context import open_check_context
 
     chosen = read_settings()
     if options.interval is not None:
@@ -125,7 +125,7 @@ async def attach_console(options: AttachOptions) -> int:
         settings=chosen,
         who=find_operator(),
         audit=UserAudit(),
-        bench=bench(
+        check=open_check_context(
             {to.url: to.api_key for to in (*ours, *([reference] if reference else []))},
             reference=reference.url if reference else None,
         ),

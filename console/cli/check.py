@@ -3,18 +3,76 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import os
+import sys
+import tempfile
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 import click
 
-from specdeck.console.cli.common import Finite, metrics_address_option, until_signal
-from specdeck.console.cli.engines import key_option, token_option
+from specdeck.console.cli.common import (
+    Finite,
+    find_operator,
+    metrics_address_option,
+    open_user_store,
+    until_signal,
+)
+from specdeck.console.cli.engines import Access, access, key_option, require_vllm, token_option
+from specdeck.console.cli.output import emit, log
+from specdeck.console.cli.run import start_reference_engine
+from specdeck.console.cli.set import request_change
+from specdeck.console.cli.set_outcome import Narrator
+from specdeck.engine.client.http import TOKEN_REMEDY
+from specdeck.engine.client.retry import Retry, Waiting
+from specdeck.engine.divergence import report
+from specdeck.engine.divergence.arms import Arm
+from specdeck.engine.divergence.bundle import case_page, choose_case
+from specdeck.engine.divergence.history import PAST_CHECKS_HEAD, past_check_cells, past_checks
+from specdeck.engine.divergence.prompts import PromptSet, load_prompts
+from specdeck.engine.divergence.runner import Progress
+from specdeck.engine.divergence.sampled import DrawProgress, Sampling
+from specdeck.engine.errors import ConfigError, SpecdeckError, Unauthorized, UsageError
+from specdeck.engine.operations.change import ChangeApplied, format_undo
+from specdeck.engine.operations.check import (
+    ArmPair,
+    ArmsReady,
+    CheckedEngine,
+    CheckEvent,
+    CheckOptions,
+    CheckResult,
+    Finished,
+    NotDone,
+    SampledFinished,
+    SampledResult,
+    Trip,
+    open_breaker,
+    repeat_checks,
+    run_check,
+    run_sampled_check,
+)
+from specdeck.engine.paths import locations
+from specdeck.engine.protocol.messages import Applied, Change
+from specdeck.engine.store.checks import Checks
+from specdeck.engine.store.database import Store
+from specdeck.engine.text import format_duration, format_table, parse_duration
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
+Data = Mapping[str, Any]
+CODES = {"pass": 0, "fail": 1, "inconclusive": 1}
+"""A gate must not open for what was not shown, so inconclusive is no pass."""
 _PROMPTS, _PROMPTS_SAMPLED = 200, 20
 _TOKENS, _TOKENS_SAMPLED = 128, 4
+_LISTED = 30
+"""Earlier checks that --history shows."""
+_TERMINAL_S, _LOG_S = 0.2, 10.0
+"""Between two lines of progress."""
 
 
 class Share(click.ParamType[float]):
@@ -98,36 +156,563 @@ _OPTIONS = (
 )  # fmt: skip
 
 
-def _with_options(command: _Command) -> _Command:
+def _add_options(command: _Command) -> _Command:
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
+@dataclass(frozen=True, slots=True)
+class CheckArguments:
+    """What was typed; its fields are the command's options."""
+
+    engine: str
+    reference: str | None = None
+    hard: bool = False
+    model: str | None = None
+    source: str = "code"
+    limit: int | None = None
+    max_tokens: int | None = None
+    ignore_eos: bool = False
+    max_mismatch: float = 0.015
+    calls: int = 5
+    streams: int = 8
+    gentle: bool = False
+    private: bool = False
+    fresh: bool = False
+    patience: float = 120.0
+    sampled: bool = False
+    samples: int = 128
+    temperature: float = 1.0
+    as_json: bool = False
+    reports: tuple[Path, ...] = ()
+    bundle: Path | None = None
+    history: bool = False
+    case: int | None = None
+    every: str | None = None
+    metrics_port: int | None = None
+    metrics_address: str = "127.0.0.1"
+    metrics_file: Path | None = None
+    trip: bool = False
+    token_file: Path | None = None
+    api_key_env: str | None = None
+    reference_api_key_env: str | None = None
+
+    @property
+    def prompt_limit(self) -> int:
+        """The most prompts."""
+        return self.limit or (_PROMPTS_SAMPLED if self.sampled else _PROMPTS)
+
+    @property
+    def token_limit(self) -> int:
+        """The most tokens of an answer."""
+        return self.max_tokens or (_TOKENS_SAMPLED if self.sampled else _TOKENS)
+
+    def options(self) -> CheckOptions:
+        """What is asked of the check."""
+        return CheckOptions(
+            prompts=self.prompt_limit,
+            max_tokens=self.token_limit,
+            ignore_eos=self.ignore_eos,
+            threshold=self.max_mismatch,
+            streams=self.streams,
+            gentle=self.gentle,
+            private=self.private,
+            fresh=self.fresh,
+            calls=self.calls,
+            model=self.model,
+            retry_s=self.patience,
+        )
+
+    def sampling(self) -> Sampling:
+        """What is drawn, with --sampled."""
+        return Sampling(self.samples, tokens=self.token_limit, temperature=self.temperature)
+
+    def serving(self) -> Access:
+        """The engine that is checked, with what a change of it requires."""
+        return access(self.engine, api_key_env=self.api_key_env, token_file=self.token_file)
+
+
 @click.command("check")
 @click.argument("engine", metavar="URL")
-@_with_options
+@_add_options
 def command(**options: Any) -> int:
     """Compare an engine's speculative path with the target alone, token by token.
 
     Asks both arms and each arm against itself, and weighs what differs. Exit code 0 is a
     pass, 1 a fail or too little to tell.
     """
-    from specdeck.console.cli import checking
-    from specdeck.engine.divergence.prompts import load_prompts
+    asked = CheckArguments(**options)
+    refuse_nonsense(asked)
+    if asked.history:
+        return print_history(asked)
+    prompts = load_prompts(asked.source, asked.prompt_limit)
+    refuse_case(asked, prompts)
+    work = check_distributions if asked.sampled else check_tokens
+    return asyncio.run(until_signal(work(asked, prompts)))
 
-    checking.refuse_nonsense(options)
-    if options["history"]:
-        from specdeck.console.cli.check_history import shown
 
-        return shown(options)
-    options["limit"] = options["limit"] or (_PROMPTS_SAMPLED if options["sampled"] else _PROMPTS)
-    options["max_tokens"] = options["max_tokens"] or (
-        _TOKENS_SAMPLED if options["sampled"] else _TOKENS
-    )
-    found = load_prompts(options["source"], options["limit"])
-    checking.refuse_case(options, found)
-    work = checking.sampled if options["sampled"] else checking.once
-    if options["every"] is not None:
-        work = checking.repeated
-    return asyncio.run(until_signal(work(options, found)))
+def refuse_nonsense(asked: CheckArguments) -> None:
+    """UsageError for options that make no sense together."""
+    if asked.history:
+        _refuse_beside_history(asked)
+    if asked.hard and asked.reference:
+        raise UsageError("--hard and --reference are two references", remedy="give one of them")
+    if asked.case is not None and not asked.bundle:
+        raise UsageError("--case is of a --bundle", remedy="give --bundle FILE as well")
+    lone = ("bundle", "every", "metrics_port", "metrics_file")
+    if asked.sampled and (given := [name for name in lone if getattr(asked, name)]):
+        word = given[0].replace("_", "-")
+        raise UsageError(f"--sampled has no --{word}", remedy="use --json or --report")
+    if asked.every is not None:
+        parse_duration(asked.every)
+    elif asked.metrics_port is not None:
+        raise UsageError("--metrics-port answers while --every runs", remedy="give --every as well")
+    if asked.private and asked.bundle:
+        raise UsageError("--bundle holds a prompt, --private keeps none", remedy="give one of them")
+    _refuse_places(asked)
+
+
+def _refuse_beside_history(asked: CheckArguments) -> None:
+    asking = ("bundle", "reports", "sampled", "every", "metrics_port", "metrics_file", "trip")
+    if given := [name for name in asking if getattr(asked, name)]:
+        word = given[0].removesuffix("s").replace("_", "-")
+        raise UsageError(
+            f"--history checks nothing, so it has no --{word}", remedy="leave out one of them"
+        )
+
+
+def _refuse_places(asked: CheckArguments) -> None:
+    """UsageError for a file that could not be written, before anything is asked for it."""
+    for path in asked.reports:
+        report.report_form(path)
+    for place in (*asked.reports, asked.bundle):
+        if place is not None:
+            report.refuse_place(place)
+    if asked.metrics_file is not None:
+        report.refuse_place(asked.metrics_file, replaced=True)
+
+
+def refuse_case(asked: CheckArguments, prompts: PromptSet) -> None:
+    """UsageError for a --case that the prompts do not have."""
+    if asked.case is not None and asked.case > prompts.count:
+        remedy = f"there are {prompts.count}: give one of them, or --limit"
+        raise UsageError(f"--case: there is no prompt {asked.case}", remedy=remedy)
+
+
+def print_history(asked: CheckArguments) -> int:
+    """Prints the checks of an engine so far, side by side; the engine need not run."""
+    url = access(asked.engine).url
+    with open_user_store() as store:
+        found = past_checks(Checks(store).history(url, asked.limit or _LISTED))
+    if asked.as_json:
+        emit([check.as_json() for check in found])
+    elif found:
+        click.echo(format_table(PAST_CHECKS_HEAD, map(past_check_cells, found)))
+    else:
+        log(f"specdeck: no check of {url} has been finished here")
+    return 0
+
+
+async def check_tokens(asked: CheckArguments, prompts: PromptSet) -> int:
+    """One check, or one every so often until a signal comes; the exit code of the last."""
+    gauges = _open_gauges(asked)
+    await _require_token(asked)
+    series = Series(asked, prompts)
+    events: AsyncGenerator[CheckEvent | NotDone, None] = series.check()
+    if asked.every is not None:
+        events = repeat_checks(series.check, parse_duration(asked.every))
+    code = 0
+    with series.told_when_stopped():
+        async with aclosing(events):
+            async for event in events:
+                if isinstance(event, Finished):
+                    result = await _trip(asked, event.result)
+                    code = _tell(asked, result, series.prompts, gauges)
+                elif isinstance(event, NotDone):
+                    log(f"specdeck: {event.error.line()}")
+                    if gauges is not None:
+                        gauges.failed()
+                        _write_file(partial(_write_gauges, asked, gauges))
+    return code
+
+
+class Series:
+    """One check after another, with its progress on stderr; how things stand after a signal."""
+
+    def __init__(self, asked: CheckArguments, prompts: PromptSet) -> None:
+        self.prompts = prompts
+        """Of the latest check: the file may be another one by the next."""
+        self._asked = asked
+        self._state: ResumeState | None = None
+        """None while no check is under way."""
+        self._begun = False
+
+    async def check(self) -> AsyncGenerator[CheckEvent, None]:
+        """The events of one check; what was cut short goes on, the rest is asked anew."""
+        if self._begun:
+            self.prompts = read_again(self._asked, self.prompts)
+        self._begun = True
+        state = self._state = ResumeState(self.prompts.count, fresh=self._asked.fresh)
+        finished: Finished | None = None
+        async with open_arms(self._asked) as pair:
+            with _open_store() as (store, stored), Ticker("check", log) as ticker:
+                async with aclosing(run_check(pair, self.prompts, Checks(store))) as events:
+                    async for event in events:
+                        if isinstance(event, ArmsReady):
+                            state.note_arms(event.arms, stored=stored, own=self._asked.hard)
+                        elif isinstance(event, Progress):
+                            state.done = event.done
+                        if isinstance(event, Finished):
+                            state.finished, finished = True, event
+                            continue
+                        ticker.show(event)
+                        yield event
+        assert finished is not None  # it ends so, or raises
+        self._state = None
+        yield finished  # when what was held for it is let go
+
+    @contextmanager
+    def told_when_stopped(self) -> Iterator[None]:
+        """Says how far a check came that a signal ends."""
+        try:
+            yield
+        except asyncio.CancelledError:
+            if self._state is not None:
+                log(f"specdeck: {self._state.line()}")
+            raise
+
+
+def read_again(asked: CheckArguments, known: PromptSet) -> PromptSet:
+    """The prompts as they are by now; those that are known where they cannot be read."""
+    try:
+        return load_prompts(asked.source, asked.prompt_limit)
+    except ConfigError:
+        return known  # the check that reads it says what is wrong
+
+
+async def check_distributions(asked: CheckArguments, prompts: PromptSet) -> int:
+    """Distributions at temperature > 0; the exit code."""
+    await _require_token(asked)
+    state, last = ResumeState(prompts.count, kept=False), time.monotonic()
+    result: SampledResult | None = None
+    try:
+        async with open_arms(asked) as pair:
+            with _open_store() as (store, _):
+                events = run_sampled_check(pair, prompts, asked.sampling(), Checks(store))
+                async with aclosing(events):
+                    async for event in events:
+                        if isinstance(event, SampledFinished):
+                            result = event.result
+                        elif isinstance(event, DrawProgress):
+                            state.done = event.done
+                            if event.done and time.monotonic() - last >= _LOG_S:
+                                last = time.monotonic()
+                                log(f"check: drawn from {event.done} of {event.of} prompts")
+    except asyncio.CancelledError:
+        log(f"specdeck: {state.line()}")
+        raise
+    assert result is not None  # it ends so, or raises
+    result = await _trip(asked, result)
+    data = result.as_json()
+    try:
+        _print(asked, data, report.sampled_text)
+    finally:
+        unwritten = _write_files(asked, data, prompts, form=report.write_sampled_report)
+    return CODES[data["verdict"]] or unwritten
+
+
+@asynccontextmanager
+async def open_arms(asked: CheckArguments) -> AsyncIterator[ArmPair]:
+    """Both arms, ready to be asked."""
+    async with AsyncExitStack() as stack:
+
+        def connect(one: Access) -> CheckedEngine:
+            client = one.client()
+            stack.push_async_callback(client.close)
+            return CheckedEngine(client, one.api_key)
+
+        ours = access(asked.engine, api_key_env=asked.api_key_env)
+        theirs = await _reference(asked, ours, stack)
+        other = None if theirs is None else connect(theirs)
+        pair = ArmPair(connect(ours), other, asked.options(), on_notice=_log_waiting)
+        yield await stack.enter_async_context(pair)
+
+
+async def _reference(asked: CheckArguments, ours: Access, stack: AsyncExitStack) -> Access | None:
+    """The engine to compare with; None for the same one, pinned."""
+    if asked.reference:
+        return access(asked.reference, api_key_env=asked.reference_api_key_env)
+    if asked.hard:
+        return await stack.enter_async_context(start_reference_engine(ours))
+    return None
+
+
+@contextmanager
+def _open_store() -> Iterator[tuple[Store, bool]]:
+    """The user's store or, where it cannot be used, one that ends with the command, and which."""
+    with tempfile.TemporaryDirectory(prefix="specdeck-check-") as spare:
+        try:
+            store, lasts = Store(locations(os.environ).store), True
+        except SpecdeckError as error:
+            log(f"specdeck: this check will be forgotten: {error.line()}")
+            store, lasts = Store(Path(spare) / "store.sqlite"), False
+        with store:
+            yield store, lasts
+
+
+def _log_waiting(waiting: Waiting) -> None:
+    """One line, in place of the line of progress on a terminal."""
+    over = "\r\x1b[K" if sys.stderr.isatty() else ""
+    log(f"{over}specdeck: {waiting.line()}")
+
+
+async def _require_token(asked: CheckArguments) -> None:
+    """Raises Unauthorized where --trip could do nothing, before a check is made for it."""
+    if not asked.trip:
+        return
+    client = asked.serving().client()
+    try:
+        if client.token() is None:
+            raise Unauthorized("--trip requires the engine's admin token", remedy=TOKEN_REMEDY)
+    finally:
+        await client.close()
+
+
+_Result = TypeVar("_Result", CheckResult, SampledResult)
+
+
+async def _trip(asked: CheckArguments, result: _Result) -> _Result:
+    """Opens the breaker after a verdict of fail, where that was asked for."""
+    verdict = result.verdict
+    if not asked.trip or verdict.word != "fail":
+        return result
+    return replace(result, trip=await trip(asked.serving(), verdict.reason, asked.patience))
+
+
+async def trip(to: Access, reason: str, retry_s: float) -> Trip:
+    """Opens the engine's breaker for `reason`, and says what became of it."""
+    reset = format_undo(to.url, {"breaker": "closed"})
+
+    async def request(change: Change) -> Applied:
+        narrator, client = Narrator(change, to.url), to.client()
+        try:
+            async with require_vllm(client):
+                async for event in request_change(to, client, change):
+                    narrator.take(event)
+                    if isinstance(event, ChangeApplied):
+                        log("specdeck: the breaker is open, the engine runs target-only: "
+                            f"`{reset}` resets it")  # fmt: skip
+        finally:
+            await client.close()
+        return narrator.outcome().applied
+
+    made = await open_breaker(
+        request, url=to.url, who=find_operator(), reason=reason,
+        retry=Retry(retry_s, on_notice=_log_waiting),
+    )  # fmt: skip
+    if made.error is not None:
+        log(f"specdeck: the breaker is NOT open: {made.error.line()}")
+    return made
+
+
+def _tell(
+    asked: CheckArguments,
+    result: CheckResult,
+    prompts: PromptSet,
+    gauges: report.CheckGauges | None,
+) -> int:
+    """Prints a check, then writes it down wherever that was asked for; the exit code.
+
+    What cannot be written costs neither the figures nor other files, and a reader who has
+    gone costs no file.
+    """
+    data, unshown = result.as_json(), 0
+    try:
+        _print(asked, data, report.check_text)
+    finally:
+        if gauges is not None:
+            gauges.show(data, time.time())
+            unshown = _write_file(partial(_write_gauges, asked, gauges))
+        unwritten = _write_files(asked, data, prompts)
+    return CODES[data["verdict"]] or unshown or unwritten
+
+
+def _print(asked: CheckArguments, data: dict[str, Any], text: Callable[[Data], str]) -> None:
+    if asked.as_json:
+        emit(data)
+    else:
+        click.echo(text(data))
+
+
+def _open_gauges(asked: CheckArguments) -> report.CheckGauges | None:
+    if asked.metrics_port is None and asked.metrics_file is None:
+        return None
+    gauges = report.CheckGauges(access(asked.engine).url)
+    if asked.metrics_port is not None:
+        gauges.serve(asked.metrics_port, asked.metrics_address)
+    return gauges
+
+
+def _write_gauges(asked: CheckArguments, gauges: report.CheckGauges) -> None:
+    if asked.metrics_file is not None:
+        gauges.write(asked.metrics_file)
+
+
+def _write_files(
+    asked: CheckArguments,
+    data: Data,
+    prompts: PromptSet,
+    *,
+    form: Callable[[Data, Path], None] = report.write_report,
+) -> int:
+    """Writes reports and bundle, and says what could not be; 0, or the code of such an error.
+
+    One that cannot be written costs none of the others.
+    """
+    writes: list[Callable[[], None]] = [partial(form, data, path) for path in asked.reports]
+    if asked.bundle is not None:
+        writes.append(partial(_write_bundle, asked, asked.bundle, data, prompts))
+    return max((_write_file(write) for write in writes), default=0)
+
+
+def _write_file(write: Callable[[], None]) -> int:
+    """Writes a file, or says why it cannot be; 0, or the code of the error."""
+    try:
+        write()
+    except UsageError as error:
+        log(f"specdeck: {error.line()}")
+        return error.exit_code
+    return 0
+
+
+def _write_bundle(asked: CheckArguments, path: Path, data: Data, prompts: PromptSet) -> None:
+    try:
+        case = choose_case(data, asked.case)
+    except UsageError as error:  # the prompt did not differ, which is nobody's mistake
+        log(f"specdeck: nothing is bundled: {error.line()}")
+        return
+    if case is None:
+        log("specdeck: nothing differs, so there is no case to bundle")
+        return
+    prompt = prompts.find(case["prompt"])
+    if prompt is None or prompt.hash() != case["prompt_hash"]:
+        log(f"specdeck: {prompts.path} was edited, so there is no prompt to bundle")
+        return
+    keyed = bool(asked.api_key_env or asked.reference_api_key_env)
+    settings = asked.options().settings
+    report.save_file(path, case_page(data, case, prompt, settings, keyed=keyed))
+
+
+@dataclass(slots=True)
+class ResumeState:
+    """How far a check is, and whether the same command goes on from there."""
+
+    of: int
+    """Prompts there are."""
+    fresh: bool = False
+    """Whether the command begins anew whenever it is given."""
+    done: int = 0
+    kept: bool = True
+    """Whether what was done is found again by the same command."""
+    named: bool = True
+    """Whether the engines are known again after a restart."""
+    finished: bool = False
+
+    def note_arms(self, arms: tuple[Arm, Arm], *, stored: bool, own: bool) -> None:
+        """The arms are known; `own` is a reference that this command starts for itself."""
+        self.named = all(arm.facts.fingerprint is not None for arm in arms)
+        # Its port is another the next time, and only a whole fingerprint stands for it then.
+        self.kept = stored and not (own and arms[1].key()["url"] is not None)
+
+    def line(self) -> str:
+        """One line for the operator.
+
+        >>> ResumeState(200, done=30).line()
+        'stopped after 30 of 200 prompts: the same command goes on from there'
+        >>> ResumeState(200, done=30, kept=False).line()
+        'stopped after 30 of 200 prompts: the same command begins anew'
+        """
+        if self.finished:
+            return "stopped when all was compared: `specdeck check URL --history` shows it"
+        if not self.done:
+            return "stopped before any prompt was compared"
+        far = f"stopped after {self.done} of {self.of} prompts"
+        if not self.kept:
+            return f"{far}: the same command begins anew"
+        same = "the same command without --fresh" if self.fresh else "the same command"
+        while_ = "" if self.named else ", unless an engine is restarted"
+        return f"{far}: {same} goes on from there{while_}"
+
+
+class Ticker:
+    """Hears of a check's events; a context manager that leaves the cursor on a new line."""
+
+    def __init__(
+        self,
+        what: str,
+        log: Callable[[str], None],
+        *,
+        terminal: bool | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._what = what
+        self._log = log
+        self._terminal = sys.stderr.isatty() if terminal is None else terminal
+        self._clock = clock
+        self._last: float | None = None
+        self._open = False
+
+    def show(self, event: CheckEvent) -> None:
+        """Tells of an event, unless it told something a moment ago."""
+        if not isinstance(event, Progress):
+            return
+        now, every = self._clock(), _TERMINAL_S if self._terminal else _LOG_S
+        if self._last is not None and now - self._last < every and event.done < event.of:
+            return
+        if self._last is None and event.done:
+            self._break()
+            self._log(f"specdeck: goes on after {event.done} prompts; --fresh begins anew")
+        self._last = now
+        self._write(progress_line(self._what, event))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._break()
+
+    def _write(self, text: str) -> None:
+        if not self._terminal:
+            self._log(text)
+            return
+        sys.stderr.write(f"\r\x1b[K{text}")
+        sys.stderr.flush()
+        self._open = True
+
+    def _break(self) -> None:
+        if self._open:
+            sys.stderr.write("\n")
+            self._open = False
+
+
+def progress_line(what: str, at: Progress) -> str:
+    """One line of progress.
+
+    >>> progress_line("check", Progress(50, 200, 1, 0, 2.5, 60.0))
+    'check: 50 of 200 prompts, 1 differs, 2.5 prompts/s, 1 min left'
+    """
+    differ = "differs" if at.mismatches == 1 else "differ"
+    parts = [f"{what}: {at.done} of {at.of} prompts", f"{at.mismatches} {differ}"]
+    if at.refused:
+        parts.append(f"{at.refused} refused")
+    if at.per_second is not None:
+        parts.append(f"{at.per_second:.1f} prompts/s")
+    if at.seconds_left is not None:
+        parts.append(f"{format_duration(at.seconds_left)} left")
+    return ", ".join(parts)

@@ -183,7 +183,7 @@ def run_in_console(launch: Launch, *, load: LoadProcess | None = None) -> int:
     again. A start that failed raises StartFailed with the engine's own reason.
     """
     from specdeck.console.app import Console
-    from specdeck.console.cli.bench import bench
+    from specdeck.console.cli.check_context import open_check_context
 
     engine = connect_own(launch)
     app = Console(
@@ -194,7 +194,7 @@ def run_in_console(launch: Launch, *, load: LoadProcess | None = None) -> int:
         load=load,
         who=find_operator(),
         audit=UserAudit(),
-        bench=bench({engine.url: os.environ.get(OWN_KEY) or None}),
+        check=open_check_context({engine.url: os.environ.get(OWN_KEY) or None}),
         watches=watches([engine.url], Expectations.of(launch.config)),
         themes=theme_folders(),
     )

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from specdeck.engine.divergence.answers import Answer, Call, Candidate
+from specdeck.engine.divergence.prompts import Prompt
+from specdeck.engine.store.checks import Pair
 
 Kind = Literal["value", "type", "key", "invalid"]
 """Another value, another type, a key or item that only one has, JSON that only one can parse."""
@@ -222,6 +224,29 @@ def _depth(path: str) -> str:
     ('depth 0', 'depth 1', 'depth 3')
     """
     return f"depth {0 if path == '$' else len(re.split('[.[]', path))}"
+
+
+@dataclass(frozen=True, slots=True)
+class PromptAnswers:
+    """The answers to one prompt, judged; of each arm come the whole and the streamed one."""
+
+    prompt: Prompt
+    serving: tuple[Answer, Answer]
+    reference: tuple[Answer, Answer]
+    cross: Divergence | None
+    """Where the whole answers of the arms part; None where they are the same."""
+    serving_twice: Divergence | None
+    """Where the serving arm leaves itself."""
+    reference_twice: Divergence | None
+
+    @property
+    def pairs(self) -> dict[Pair, Divergence | None]:
+        """The three comparisons, as the store names them."""
+        return {
+            "cross": self.cross,
+            "reference": self.reference_twice,
+            "serving": self.serving_twice,
+        }
 
 
 def common_length(one: Iterable[int], other: Iterable[int]) -> int:

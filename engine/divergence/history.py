@@ -14,8 +14,8 @@ from specdeck.engine.store.checks import SAMPLED, Checks, Run
 from specdeck.engine.text import format_percent, format_value
 
 if TYPE_CHECKING:
-    from specdeck.engine.divergence.lab import Lab
     from specdeck.engine.divergence.prompts import PromptSet
+    from specdeck.engine.divergence.sampled import Distributions
 
 PAST_CHECKS_HEAD = (
     "UTC", "METHOD", "DRAFT", "K", "REFERENCE", "PROMPTS", "DIFFER", "95%", "FLOOR", "TIES",
@@ -240,16 +240,17 @@ class SampledHistory:
 
 
 def record_sampled(
-    lab: Lab, data: Data, prompts: PromptSet, store: Checks, t: float
+    found: Distributions, prompts: PromptSet, store: Checks, t: float
 ) -> SampledHistory:
     """Writes a finished run down, at Unix time `t`; how it stands to those before it."""
-    serving, reference = lab.arms
+    serving, reference = found.arms
+    data = found.as_json()
     settings = {name: data[name] for name in ("samples", "tokens", "temperature")}
     facts = {"kind": SAMPLED, "serving": serving.as_json(), "reference": reference.as_json(),
              "settings": settings, "prompts": prompts.digest}  # fmt: skip
     key = hashlib.sha256(canonical({**facts, "t": t})).hexdigest()[:32]
     run = store.begin(key, t, serving.url, facts)
-    store.finish(run.id, t, dict(data))
+    store.finish(run.id, t, data)
     return compare_with_sampled_history(store.history(serving.url, kind=SAMPLED))
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from statistics import median
 from typing import Any
 
 from specdeck.engine.divergence.answers import Answer
 from specdeck.engine.divergence.arms import Arm, Name
-from specdeck.engine.divergence.compare import CLASSES, Class, Divergence, common_length
+from specdeck.engine.divergence.compare import (
+    CLASSES,
+    Class,
+    Divergence,
+    PromptAnswers,
+    common_length,
+)
 from specdeck.engine.divergence.near_tie import Calibration
 from specdeck.engine.divergence.statistics import Rate, p_any
 from specdeck.engine.divergence.verdict import Evidence, Verdict, judge
@@ -111,9 +117,10 @@ class Totals:
     reference: ArmTotals = field(default_factory=ArmTotals)
     calibration: Calibration = field(default_factory=Calibration)
 
-    def take(self, parted: Mapping[Pair, Divergence | None], *, has_tools: bool) -> None:
-        """Counts the three pairs of one prompt."""
-        cross, again, twice = parted["cross"], parted["reference"], parted["serving"]
+    def take(self, answers: PromptAnswers) -> None:
+        """Takes in what both arms answered to one prompt, and where that parts."""
+        cross, again, twice = answers.cross, answers.reference_twice, answers.serving_twice
+        has_tools = answers.prompt.has_tools
         self.prompts += 1
         self.mismatches += cross is not None
         self.structural += bool(cross and cross.structure)
@@ -126,9 +133,10 @@ class Totals:
         self.stream_only += bool(twice and twice.streamed_alone)
         self.streamed_by_reference += bool(again and again.streamed_alone)
         self.streamed_in_both += any(one and one.in_both for one in (again, twice))
+        self._measure(answers.serving, answers.reference)
 
-    def measure(self, serving: tuple[Answer, Answer], reference: tuple[Answer, Answer]) -> None:
-        """Takes in what both arms answered to one prompt, and how far their margins lie apart."""
+    def _measure(self, serving: tuple[Answer, Answer], reference: tuple[Answer, Answer]) -> None:
+        """Takes in how much was answered, and how far the margins lie apart."""
         for name, answers, sums in (
             ("serving", serving, self.serving),
             ("reference", reference, self.reference),
@@ -330,17 +338,18 @@ def build_outcome(
     totals: Totals,
     arms: tuple[Arm, Arm],
     *,
-    cases: Iterable[Case],
-    floor_cases: Iterable[Case],
-    told: Iterable[Case] = (),
+    cases: Callable[[Pair], Iterable[Case]],
     refused: tuple[tuple[int, str], ...] = (),
     threshold: float,
     calls: int = 5,
 ) -> Outcome:
-    """Weighs everything; `told` are answers that the serving arm alone streams otherwise."""
+    """Weighs everything; `cases` are those of a comparison, by prompt."""
     near_tie = totals.calibration.near_tie()
-    classes, floor = Classes.of(cases, near_tie), Classes.of(floor_cases, near_tie)
-    classes.retell(told)
+    classes, floor = (
+        Classes.of(cases("cross"), near_tie),
+        Classes.of(_floor(cases("reference")), near_tie),
+    )
+    classes.retell(_streamed(cases("serving")))
     evidence = Evidence(
         mismatches=totals.cross,
         floor=totals.floor,
@@ -355,6 +364,17 @@ def build_outcome(
         judge(evidence, threshold), threshold, totals, classes, arms, floor, refused, calls,
         tuple(_notices(arms, totals, classes)),
     )  # fmt: skip
+
+
+def _floor(cases: Iterable[Case]) -> Iterator[Case]:
+    return (case for case in cases if not case.divergence.stream_only)
+
+
+def _streamed(cases: Iterable[Case]) -> Iterator[Case]:
+    """What the serving arm, and it alone, streams otherwise than it tells it whole."""
+    for case in cases:
+        if case.divergence.streamed_alone:
+            yield replace(case, streamed_by="serving")
 
 
 def _notices(arms: tuple[Arm, Arm], totals: Totals, classes: Classes) -> Iterable[str]:

@@ -9,26 +9,24 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
 from specdeck.engine.divergence.answers import Answer, Call, Piece, assemble
-from specdeck.engine.divergence.arms import Arm, Name
+from specdeck.engine.divergence.arms import Name
 from specdeck.engine.divergence.compare import (
     Divergence,
     common_length,
     find_divergence,
-    find_stream_divergences,
 )
 from specdeck.engine.divergence.near_tie import Calibration
 from specdeck.engine.divergence.outcome import Case, Outcome, Totals, build_outcome
 from specdeck.engine.divergence.prompts import Prompt
 from specdeck.engine.divergence.requests import Asker, Refused
-from specdeck.engine.divergence.runner import DISOBEYED, UPDATE, recheck_divergence
-from specdeck.engine.errors import EngineError, SpecdeckError, Unsupported
-from specdeck.engine.store.checks import Pair
+from specdeck.engine.divergence.runner import judge_answers, recheck_divergence
+from specdeck.engine.errors import EngineError, SpecdeckError
 
 NAMES: tuple[Name, Name] = ("serving", "reference")
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ArmText:
     """What one arm has just said."""
 
     arm: Name
@@ -38,7 +36,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Parted:
+class FirstDifference:
     """The arms differ; known at the token, before either answer has ended."""
 
     divergence: Divergence
@@ -57,8 +55,8 @@ class Texts:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """Both arms were heard to the end and asked again, whole: this is what came of it."""
+class RaceVerdict:
+    """Both arms were heard to the end and asked once more, whole: this is what came of it."""
 
     outcome: Outcome
     """A check of one prompt."""
@@ -70,7 +68,7 @@ class Judged:
     """Of the streamed answers."""
 
 
-Event = Said | Parted | Judged
+RaceEvent = ArmText | FirstDifference | RaceVerdict
 
 
 async def race(
@@ -78,13 +76,15 @@ async def race(
     prompt: Prompt,
     ruler: Calibration,
     *,
+    threshold: float,
     clock: Callable[[], float] = time.monotonic,
-) -> AsyncGenerator[Event, None]:
+) -> AsyncGenerator[RaceEvent, None]:
     """Asks the serving and the reference arm at once; `ruler` learns from their margins.
 
-    Ends with Judged. Raises EngineError when an arm refuses, breaks off or stays away.
+    `threshold` is the share of differing prompts that is still good, as for a check of many.
+    Ends with RaceVerdict. Raises EngineError when an arm refuses, breaks off or stays away.
     """
-    heard = {name: Heard() for name in NAMES}
+    heard = {name: ArmStream() for name in NAMES}
     queue: asyncio.Queue[_News] = asyncio.Queue()
     began, parted = clock(), False
     listeners = [
@@ -102,24 +102,24 @@ async def race(
                 continue
             tokens = () if news is None else news.token_ids
             if text or tokens:
-                yield Said(name, tokens, text)
+                yield ArmText(name, tokens, text)
             found = _first(heard["serving"], heard["reference"])
             if found is not None:
                 parted = True
-                yield Parted(found, await _texts(askers[1], heard["reference"], found))
+                yield FirstDifference(found, await _texts(askers[1], heard["reference"], found))
     finally:
         for listener in listeners:
             listener.cancel()
         await asyncio.gather(*listeners, return_exceptions=True)
-    ours, theirs = (heard[name].answer() for name in NAMES)
-    yield await _judged(askers, prompt, ruler, ours, theirs)
+    streamed = heard["serving"].answer(), heard["reference"].answer()
+    yield await _judge(askers, prompt, ruler, streamed, threshold)
 
 
 _News = tuple[Name, Piece | SpecdeckError | None]
 
 
 @dataclass(slots=True)
-class Heard:
+class ArmStream:
     """What one arm has said so far; None as news is its end."""
 
     pieces: list[Piece] = field(default_factory=list)
@@ -169,7 +169,7 @@ async def _listen(asker: Asker, prompt: Prompt, name: Name, queue: asyncio.Queue
         queue.put_nowait((name, None))
 
 
-def _first(ours: Heard, theirs: Heard) -> Divergence | None:
+def _first(ours: ArmStream, theirs: ArmStream) -> Divergence | None:
     """The first difference among the tokens that are there; None while there is none."""
     at = common_length(ours.tokens, theirs.tokens)
     lengths = len(ours.tokens), len(theirs.tokens)
@@ -182,7 +182,7 @@ def _first(ours: Heard, theirs: Heard) -> Divergence | None:
     return None if found is None else replace(found, structure=())
 
 
-async def _texts(asker: Asker, heard: Heard, found: Divergence) -> Texts:
+async def _texts(asker: Asker, heard: ArmStream, found: Divergence) -> Texts:
     common = tuple(heard.tokens[: found.index])
     said = {found.serving_token, found.reference_token}
     listed = {token for token, _ in (*found.serving_top, *found.reference_top)}
@@ -200,61 +200,39 @@ async def _texts(asker: Asker, heard: Heard, found: Divergence) -> Texts:
     return Texts(spelt, texts)
 
 
-async def _judged(
-    askers: tuple[Asker, Asker], prompt: Prompt, ruler: Calibration, ours: Answer, theirs: Answer
-) -> Judged:
-    """Each arm against itself, a third look where it is wanted, and the counts of it all."""
-    serving, reference = askers
-    again = [_whole(asker, await asker.answer(prompt)) for asker in askers]
-    if reference.arm.pin == 0 and any(answer.drafted for answer in (theirs, again[1])):
-        raise Unsupported(DISOBEYED, remedy=UPDATE)
-    totals = Totals(calibration=ruler, seconds=max(ours.seconds, theirs.seconds))
-    totals.measure((ours, again[0]), (theirs, again[1]))
-    mine, yours = find_stream_divergences((ours, again[0]), (theirs, again[1]))
-    cross = find_divergence(ours, theirs)
-    if cross is not None and cross.stream_only and _of_stream(mine, yours):
-        cross = None  # told otherwise only as it was streamed, which is a case of its own
-    sure = cross is None or (ruler.sound and cross.tied(ruler.near_tie()))
-    if cross is not None and not cross.stream_only and not sure:
-        cross = await recheck_divergence(cross, prompt, serving=ours, reference=reference)
-    parted: dict[Pair, Divergence | None] = {
-        "cross": cross,
-        "serving": mine,
-        "reference": yours,
-    }
-    totals.take(parted, has_tools=prompt.has_tools)
-    return _told(prompt, (serving.arm, reference.arm), totals, parted, ours, theirs)
-
-
-def _told(
+async def _judge(
+    askers: tuple[Asker, Asker],
     prompt: Prompt,
-    arms: tuple[Arm, Arm],
-    totals: Totals,
-    parted: dict[Pair, Divergence | None],
-    ours: Answer,
-    theirs: Answer,
-) -> Judged:
+    ruler: Calibration,
+    streamed: tuple[Answer, Answer],
+    threshold: float,
+) -> RaceVerdict:
+    """Each arm's whole answer besides, and what a check of the prompt makes of them all."""
+    serving, reference = askers
+    ours, theirs = [_whole(asker, await asker.answer(prompt)) for asker in askers]
+    answers = await judge_answers(
+        prompt,
+        (ours, streamed[0]),
+        (theirs, streamed[1]),
+        askers=askers,
+        ruler=ruler,
+        recheck=lambda found: recheck_divergence(found, prompt, serving=ours, reference=reference),
+    )
+    totals = Totals(calibration=ruler, seconds=max(answer.seconds for answer in streamed))
+    totals.take(answers)
     cases = {
-        pair: Case(prompt.number, prompt.hash(), found) for pair, found in parted.items() if found
+        pair: [Case(prompt.number, prompt.hash(), found)] if found else []
+        for pair, found in answers.pairs.items()
     }
-    crossed, mine, yours = (
-        [cases[pair]] if pair in cases else [] for pair in ("cross", "serving", "reference")
+    outcome = build_outcome(
+        totals, (serving.arm, reference.arm), cases=lambda pair: cases[pair], threshold=threshold
     )
-    told = [replace(c, streamed_by="serving") for c in mine if c.divergence.streamed_alone]
-    floor = [c for c in yours if not c.divergence.stream_only]
-    found = build_outcome(
-        totals, arms, cases=crossed, floor_cases=floor, told=told, threshold=0.015
-    )
-    return Judged(
-        found,
-        next(iter([*crossed, *told]), None),
+    return RaceVerdict(
+        outcome,
+        next(iter(outcome.classes.listed), None),
         common_length(ours.token_ids, theirs.token_ids),
-        {"serving": ours.seconds, "reference": theirs.seconds},
+        {name: answer.seconds for name, answer in zip(NAMES, streamed, strict=True)},
     )
-
-
-def _of_stream(*arms: Divergence | None) -> bool:
-    return any(one is not None and one.stream_only for one in arms)
 
 
 def _whole(asker: Asker, answer: Answer | Refused) -> Answer:

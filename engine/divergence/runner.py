@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 from specdeck.engine.divergence.answers import Answer
 from specdeck.engine.divergence.compare import (
     Divergence,
+    PromptAnswers,
     Recheck,
     find_divergence,
     find_stream_divergences,
 )
-from specdeck.engine.divergence.near_tie import LEAST
+from specdeck.engine.divergence.near_tie import LEAST, Calibration
 from specdeck.engine.divergence.outcome import Totals
 from specdeck.engine.divergence.prompts import Prompt, PromptSet
 from specdeck.engine.divergence.requests import PROBE, Asker, Refused
 from specdeck.engine.errors import EngineError, Unsupported
-from specdeck.engine.store.checks import Checks, Compared, Pair, Run
+from specdeck.engine.store.checks import Checks, Compared, Run
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -127,14 +128,47 @@ class Found:
     divergence: Divergence
 
 
-@dataclass(frozen=True, slots=True)
-class Four:
-    """The four answers to one prompt; the second of each arm is streamed."""
+async def judge_answers(
+    prompt: Prompt,
+    serving: tuple[Answer, Answer],
+    reference: tuple[Answer, Answer],
+    *,
+    askers: tuple[Asker, Asker],
+    ruler: Calibration,
+    recheck: Callable[[Divergence], Awaitable[Divergence]],
+) -> PromptAnswers:
+    """Where the whole and the streamed answers of both arms part, one prompt or many.
 
-    prompt: Prompt
-    serving: tuple[Answer, Answer]
-    reference: tuple[Answer, Answer]
-    parted: dict[Pair, Divergence | None]
+    `recheck` has the target look at a divergence that is no near tie by the `ruler` so far.
+    Raises Unsupported where the arms cannot be compared, or a pin is not obeyed.
+    """
+    ours, theirs = serving[0], reference[0]
+    _refuse_other_tokens(prompt, ours, theirs, askers)
+    if askers[1].arm.pin == 0 and any(answer.drafted for answer in reference):
+        raise Unsupported(DISOBEYED, remedy=UPDATE)
+    cross = find_divergence(ours, theirs)
+    # By the least threshold: what noise has added to it by now may yet be taken off.
+    if cross is not None and not (ruler.sound and cross.tied(LEAST * ruler.resolution())):
+        cross = await recheck(cross)
+    mine, yours = find_stream_divergences((serving[1], ours), (reference[1], theirs))
+    return PromptAnswers(prompt, serving, reference, cross, mine, yours)
+
+
+def _refuse_other_tokens(
+    prompt: Prompt, ours: Answer, theirs: Answer, askers: tuple[Asker, Asker]
+) -> None:
+    known = ours.prompt_ids is not None and theirs.prompt_ids is not None
+    if known and ours.prompt_ids != theirs.prompt_ids:
+        raise _tokenizers_differ(f"prompt {prompt.number}", askers)
+
+
+def _tokenizers_differ(what: str, askers: tuple[Asker, Asker]) -> EngineError:
+    serving, reference = askers
+    return Unsupported(
+        f"the arms cannot be compared: {what} becomes other tokens at"
+        f" {reference.arm.url} than at {serving.arm.url}",
+        remedy="give both the same model, tokenizer and chat template",
+    )
 
 
 class Pace(Protocol):
@@ -144,7 +178,7 @@ class Pace(Protocol):
         """Held for one request."""
 
 
-class Check:
+class CheckRunner:
     """One run; iterate `events` to its end, or close it and go on another time."""
 
     def __init__(
@@ -166,6 +200,8 @@ class Check:
         self.run = run
         self.private = private
         self.totals = Totals.from_json(run.totals)
+        self.resumed = self.totals.prompts + self.totals.refused
+        """Prompts that an earlier attempt had done."""
         self._store = store
         self._streams = streams
         self._pace = pace
@@ -180,8 +216,7 @@ class Check:
         """Asks everything that was not asked before, and tells of it as it comes."""
         await self._same_tokenizer()
         began, before = self._clock(), self.totals.seconds
-        resumed = self.totals.prompts + self.totals.refused
-        yield self._progress(began, resumed)
+        yield self._progress(began)
         todo = iter(p for p in self.prompts if not self._store.has(self.run.id, p.number))
         answered: asyncio.Queue[_Result] = asyncio.Queue(self._streams)
         workers = [asyncio.create_task(self._work(todo, answered)) for _ in range(self._ahead)]
@@ -197,7 +232,7 @@ class Check:
                 self.totals.seconds = before + self._clock() - began
                 for found in self._take(result):
                     yield found
-                yield self._progress(began, resumed)
+                yield self._progress(began)
         finally:
             for worker in workers:
                 worker.cancel()
@@ -212,7 +247,7 @@ class Check:
         """Answers prompts until there is none left; None, or what went wrong, is the last."""
         try:
             for prompt in todo:
-                await answered.put(await self._four(prompt))
+                await answered.put(await self._answer(prompt))
         except asyncio.CancelledError:
             raise
         except BaseException as error:
@@ -220,7 +255,7 @@ class Check:
             raise
         await answered.put(None)
 
-    async def _four(self, prompt: Prompt) -> Four | tuple[Prompt, Refused]:
+    async def _answer(self, prompt: Prompt) -> PromptAnswers | tuple[Prompt, Refused]:
         asked = [(self.reference, False), (self.serving, False), (self.serving, True),
                  (self.reference, True)]  # fmt: skip
         answers = await asyncio.gather(*(self._one(a, prompt, stream=s) for a, s in asked))
@@ -228,20 +263,16 @@ class Check:
         if refused is not None:
             return prompt, refused
         r1, s1, s2, r2 = (a for a in answers if isinstance(a, Answer))
-        self._same_prompt(prompt, s1, r1)
-        cross = find_divergence(s1, r1)
-        ruler = self.totals.calibration
-        # By the least threshold: what noise has added to it by now may yet be taken off.
-        least = LEAST * ruler.resolution()
-        if cross is not None and not (ruler.sound and cross.tied(least)):
-            cross = await self._again(prompt, cross, s1)
-        ours, theirs = find_stream_divergences((s2, s1), (r2, r1))
-        parted: dict[Pair, Divergence | None] = {
-            "cross": cross, "reference": theirs, "serving": ours,
-        }  # fmt: skip
-        return Four(prompt, (s1, s2), (r1, r2), parted)
+        return await judge_answers(
+            prompt,
+            (s1, s2),
+            (r1, r2),
+            askers=(self.serving, self.reference),
+            ruler=self.totals.calibration,
+            recheck=lambda found: self._recheck(prompt, found, s1),
+        )
 
-    async def _again(self, prompt: Prompt, found: Divergence, serving: Answer) -> Divergence:
+    async def _recheck(self, prompt: Prompt, found: Divergence, serving: Answer) -> Divergence:
         """`found` with the target's own view of it, as long as a run asks for few of them."""
         if self._rechecks >= RECHECKS:
             return found
@@ -256,9 +287,9 @@ class Check:
         async with self._gates[asker.arm.name], turn:
             return await asker.answer(prompt, stream=stream)
 
-    def _take(self, result: Four | tuple[Prompt, Refused]) -> Iterator[Found]:
+    def _take(self, result: PromptAnswers | tuple[Prompt, Refused]) -> Iterator[Found]:
         """Counts the answers to one prompt and writes them down, in one transaction."""
-        if not isinstance(result, Four):
+        if not isinstance(result, PromptAnswers):
             prompt, refused = result
             self.totals.refused += 1
             # An engine's reasons may quote the prompt.
@@ -266,15 +297,13 @@ class Check:
             rows = [Compared(prompt.number, "cross", prompt.hash(), refused=reason)]
             self._store.add(self.run.id, rows, self.totals.as_json())
             return
-        parted = result.parted
-        self.totals.take(parted, has_tools=result.prompt.has_tools)
-        self.totals.measure(result.serving, result.reference)
-        if self.reference.arm.pin == 0 and self.totals.reference.drafted:
-            raise Unsupported(DISOBEYED, remedy=UPDATE)
+        self.totals.take(result)
         number, named = result.prompt.number, result.prompt.hash()
-        rows = [Compared(number, pair, named, detail=self._kept(d)) for pair, d in parted.items()]
+        rows = [
+            Compared(number, pair, named, detail=self._kept(d)) for pair, d in result.pairs.items()
+        ]
         self._store.add(self.run.id, rows, self.totals.as_json())
-        for row, d in zip(rows, parted.values(), strict=True):
+        for row, d in zip(rows, result.pairs.values(), strict=True):
             if d is not None:
                 yield Found(row, d)
 
@@ -288,23 +317,11 @@ class Check:
             self.serving.tokenized(PROBE), self.reference.tokenized(PROBE)
         )
         if ours is not None and theirs is not None and ours != theirs:
-            raise self._tokenizers_differ("a probe text")
+            raise _tokenizers_differ("a probe text", (self.serving, self.reference))
 
-    def _same_prompt(self, prompt: Prompt, ours: Answer, theirs: Answer) -> None:
-        known = ours.prompt_ids is not None and theirs.prompt_ids is not None
-        if known and ours.prompt_ids != theirs.prompt_ids:
-            raise self._tokenizers_differ(f"prompt {prompt.number}")
-
-    def _tokenizers_differ(self, what: str) -> EngineError:
-        return Unsupported(
-            f"the arms cannot be compared: {what} becomes other tokens at"
-            f" {self.reference.arm.url} than at {self.serving.arm.url}",
-            remedy="give both the same model, tokenizer and chat template",
-        )
-
-    def _progress(self, began: float, resumed: int) -> Progress:
+    def _progress(self, began: float) -> Progress:
         done = self.totals.prompts + self.totals.refused
-        seconds, fresh = self._clock() - began, done - resumed
+        seconds, fresh = self._clock() - began, done - self.resumed
         rate = fresh / seconds if fresh and seconds > 0 else None
         left = (self.prompts.count - done) / rate if rate else None
         return Progress(
@@ -312,4 +329,4 @@ class Check:
         )
 
 
-_Result = Four | tuple[Prompt, Refused] | BaseException | None
+_Result = PromptAnswers | tuple[Prompt, Refused] | BaseException | None

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from specdeck.engine.divergence.arms import Arm
 from specdeck.engine.divergence.prompts import Prompt, PromptSet
-from specdeck.engine.divergence.requests import Asker, Refused
+from specdeck.engine.divergence.requests import Asker, Pacer, Refused
 from specdeck.engine.divergence.statistics import Rate, holm
 from specdeck.engine.divergence.verdict import IDLE, Verdict
 from specdeck.engine.errors import Unsupported
@@ -24,8 +24,6 @@ from specdeck.engine.errors import Unsupported
 if TYPE_CHECKING:
     import numpy as np
 
-    from specdeck.engine.divergence.lab import Lab
-    from specdeck.engine.divergence.requests import Pacer
 
 ALPHA = 0.01
 """The chance of accusing an honest engine in one run."""
@@ -136,6 +134,14 @@ class Tested:
 
 
 @dataclass(frozen=True, slots=True)
+class DrawProgress:
+    """How many prompts are drawn from."""
+
+    done: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
 class Distributions:
     """What the draws of all prompts say."""
 
@@ -185,34 +191,35 @@ class Distributions:
 
 
 async def compare_distributions(
-    lab: Lab,
+    askers: tuple[Asker, Asker],
     prompts: PromptSet,
     sampling: Sampling,
     *,
-    said: Callable[[int], None] = lambda _: None,
+    pace: Pacer | None,
+    fetch_drafted: Callable[[], Awaitable[float | None]],
     clock: Callable[[], float] = time.monotonic,
-) -> Distributions:
-    """Draws from both arms of an open lab, prompt by prompt, and weighs the draws.
+) -> AsyncGenerator[DrawProgress | Distributions, None]:
+    """Draws from both arms, prompt by prompt, and ends with what the draws say.
 
-    `said` hears how many prompts are done. What is cut short begins anew: the draws of
-    some prompts are of no use without those of the others.
+    `fetch_drafted` gives the tokens that the serving engine has drafted for anybody. What is
+    cut short begins anew: the draws of some prompts are of no use without those of the others.
     """
     import numpy as np
 
-    began, pace = clock(), lab.pacer()
+    began = clock()
     random = np.random.default_rng(sampling.seed)
     rounds = max(1999, int(2 / ALPHA) * (prompts.count + 1))
     sums, controls = np.zeros(rounds + 1), np.zeros(rounds + 1)
     tested: list[Tested] = []
-    refused, why, shown = 0, "", Coverage(drafted=await lab.drafted())
+    refused, why, shown = 0, "", Coverage(drafted=await fetch_drafted())
     for number, prompt in enumerate(prompts):
-        said(number)
-        drawn = await _draw_arms(lab, prompt, sampling, pace)
+        yield DrawProgress(number, prompts.count)
+        drawn = await _draw_arms(askers, prompt, sampling, pace)
         if isinstance(drawn, Refused):
             refused, why = refused + 1, drawn.reason
             continue
         serving, reference, again = drawn
-        shown.count(await lab.drafted(), [*serving, *reference])
+        shown.count(await fetch_drafted(), [*serving, *reference])
         one, other = (
             permute(serving, reference, rounds, random),
             permute(again, reference, rounds, random),
@@ -228,17 +235,18 @@ async def compare_distributions(
         correct_p_values(tested, control, control=True),
     )
     word = doubt_pass(
-        word, shown, sampling.samples, len(tested), by_text=lab.arms[0].drafts_by_text
+        word, shown, sampling.samples, len(tested), by_text=askers[0].arm.drafts_by_text
     )
-    return Distributions(
-        word, sampling, tuple(tested), pooled, control, refused, lab.arms, clock() - began
+    arms = askers[0].arm, askers[1].arm
+    yield Distributions(
+        word, sampling, tuple(tested), pooled, control, refused, arms, clock() - began
     )
 
 
 async def _draw_arms(
-    lab: Lab, prompt: Prompt, sampling: Sampling, pace: Pacer | None
+    askers: tuple[Asker, Asker], prompt: Prompt, sampling: Sampling, pace: Pacer | None
 ) -> tuple[Draws, Draws, Draws] | Refused:
-    serving, reference = lab.askers
+    serving, reference = askers
     order = (reference, serving, reference)
     if pace is None:
         found = await asyncio.gather(

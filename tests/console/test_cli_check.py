@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,8 +17,10 @@ import pytest
 from tests.support.engine_state import engine_state
 from tests.support.http_engine import HttpEngine, serve_engine
 
+from specdeck.console.cli.check import CheckArguments, Series, read_again
 from specdeck.console.cli.main import outcome
 from specdeck.engine.errors import UsageError
+from specdeck.engine.operations.check import CheckEvent
 from specdeck.engine.protocol.messages import PREFIX, TOKEN_HEADER, Capability
 
 Captured = pytest.CaptureFixture[str]
@@ -487,12 +489,12 @@ def test_the_code_of_a_failed_check_stays_where_its_report_cannot_be_written(
 def test_a_report_is_written_though_nobody_hears(
     engine: CheckedEngine, prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from specdeck.console.cli import checking
+    from specdeck.console.cli import check
 
     def gone(data: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checking, "emit", gone)
+    monkeypatch.setattr(check, "emit", gone)
     page = tmp_path / "a.md"
     words = ["--prompts", str(prompts), "--limit", "3", "--report", str(page), "--json"]
     outcome(["check", engine.url, *words])
@@ -506,18 +508,16 @@ def test_a_canary_goes_on_where_a_report_cannot_be_written(
     capsys: Captured,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from specdeck.console.cli import checking
-
     words = ["check", engine.url, "--prompts", str(prompts), "--limit", "3", "--json"]
-    assert outcome(words) == 1
-    found, rounds = json.loads(capsys.readouterr().out), iter(range(2))
+    rounds, check = iter(range(2)), Series.check
 
-    async def compared(options: object, prompts: object) -> dict[str, Any]:
+    async def twice(series: Series) -> AsyncGenerator[CheckEvent, None]:
         if next(rounds, None) is None:
             raise UsageError("that is enough")
-        return {**found, "verdict": "pass"}
+        async for event in check(series):
+            yield event
 
-    monkeypatch.setattr(checking, "_compared", compared)
+    monkeypatch.setattr(Series, "check", twice)
     gauges = tmp_path / "a.prom"
     files = ["--report", f"{tmp_path}/{'a' * 300}.md", "--metrics-file", str(gauges)]
     assert outcome([*words, "--every", "0.01s", *files]) == 2
@@ -533,16 +533,15 @@ def test_an_engine_that_is_away_is_code_3(capsys: Captured) -> None:
 
 
 def test_a_canary_reads_its_prompts_anew_for_each_check(tmp_path: Path) -> None:
-    from specdeck.console.cli.checking import read_again
     from specdeck.engine.divergence.prompts import load_prompts
 
     path = tmp_path / "mine.txt"
     path.write_text("one\n")
-    options: dict[str, Any] = {"source": str(path), "limit": 200}
+    asked = CheckArguments("http://engine", source=str(path), limit=200)
     known = load_prompts(path)
     path.write_text("one\ntwo\n")
-    again = read_again(options, known)
+    again = read_again(asked, known)
     assert again.count == 2
     assert again.digest != known.digest
     path.unlink()
-    assert read_again(options, again) == again
+    assert read_again(asked, again) == again

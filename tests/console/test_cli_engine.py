@@ -15,9 +15,10 @@ from tests.support.engine_state import engine_state
 from tests.support.http_engine import Answer, HttpEngine, answer, serve_engine
 from tests.support.pages import recorded_page
 
-from specdeck.console.cli.check_trip import Trip, open_breaker
+from specdeck.console.cli.check import trip
 from specdeck.console.cli.engines import Access
 from specdeck.console.cli.main import outcome
+from specdeck.engine.operations.check import Trip
 from specdeck.engine.protocol.messages import PREFIX, TOKEN_HEADER, Capability
 from specdeck.engine.protocol.tuning import BreakerTuning, TrialTuning, Tuning
 from specdeck.engine.store.audit import AuditLog
@@ -314,7 +315,7 @@ def test_a_trip_of_an_open_breaker_names_what_resets_it(
 ) -> None:
     knobs = {"before": {"breaker": "open"}, "applied": {"breaker": "open"}}
     engine.answers[f"{PREFIX}/control"] = (200, {**knobs, "version": 1, "step": 1})
-    found = asyncio.run(open_breaker(Access(engine.url), "2 of 9 differ", retry_s=9.0))
+    found = asyncio.run(trip(Access(engine.url), "2 of 9 differ", retry_s=9.0))
     reset = f"specdeck set {engine.url} breaker=closed"
     assert found == Trip("open", reset)
     assert found.as_json() == {"breaker": "open", "undo": reset, "error": None}

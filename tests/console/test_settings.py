@@ -97,9 +97,9 @@ def test_only_themes_name_colours() -> None:
 def screens() -> dict[keys.Place, type[Screen[Any]]]:
     """Who has the keys of a place."""
     from specdeck.console.screens.dialogs import HelpScreen
-    from specdeck.console.screens.divergence import DivergenceScreen
-    from specdeck.console.screens.divergence_prompt import Picker
-    from specdeck.console.screens.divergence_results import ResultsScreen
+    from specdeck.console.screens.divergence.dialogs import PromptPicker
+    from specdeck.console.screens.divergence.results import ResultsScreen
+    from specdeck.console.screens.divergence.screen import DivergenceScreen
     from specdeck.console.screens.fingerprint.screen import FingerprintScreen
     from specdeck.console.screens.live.screen import LiveScreen
     from specdeck.console.screens.startup.screen import StartupScreen
@@ -108,7 +108,7 @@ def screens() -> dict[keys.Place, type[Screen[Any]]]:
 
     return {
         "start": StartupScreen, "live": LiveScreen, "tuning": TuningScreen,
-        "check": DivergenceScreen, "results": ResultsScreen, "prompt": Picker,
+        "check": DivergenceScreen, "results": ResultsScreen, "prompt": PromptPicker,
         "fingerprint": FingerprintScreen, "parameters": ParametersScreen, "help": HelpScreen,
         "dialog": TrialDialog,
     }  # fmt: skip

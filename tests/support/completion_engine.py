@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from specdeck.engine.client.engine_client import open_client
-from specdeck.engine.divergence.lab import Engine
+from specdeck.engine.operations.check import CheckedEngine
 from specdeck.engine.protocol.messages import PREFIX, Capability, EngineState
 from tests.support.engine_state import engine_state
 
@@ -112,10 +112,10 @@ class CompletionEngine:
             capabilities=(pin,),
         )  # fmt: skip
 
-    def connect(self) -> Engine:
+    def connect(self) -> CheckedEngine:
         """What a lab asks it through."""
         transport = httpx.MockTransport(self)
-        return Engine(open_client(self.url, transport=transport), transport=transport)
+        return CheckedEngine(open_client(self.url, transport=transport), transport=transport)
 
     def _answer(self, body: dict[str, Any]) -> httpx.Response:
         text = self._text(body)

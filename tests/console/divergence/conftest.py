@@ -12,10 +12,10 @@ import pytest
 from tests.support.completion_engine import CompletionEngine
 
 from specdeck.console.app import Console
-from specdeck.console.bench import Bench
+from specdeck.console.state.check import CheckContext
 from specdeck.engine.client.attach import MonitoredEngine
-from specdeck.engine.divergence.lab import Lab, Plan
 from specdeck.engine.errors import SpecdeckError
+from specdeck.engine.operations.check import ArmPair, CheckOptions
 from specdeck.engine.store.checks import Checks
 from specdeck.engine.store.database import Store
 
@@ -28,10 +28,10 @@ class Deck:
     """The console, its fake engines, and what they were asked."""
 
     app: Console
-    bench: Bench
+    bench: CheckContext
     serving: CompletionEngine
     folder: Path
-    asked: list[tuple[str | None, Plan]] = field(default_factory=list)
+    asked: list[CheckOptions] = field(default_factory=list)
     failure: SpecdeckError | None = None
     """Raised instead of a lab."""
 
@@ -52,30 +52,30 @@ def deck(kit: type[Kit], console: MakeConsole, tmp_path: Path) -> Opens:
         held: list[Deck] = []
 
         @asynccontextmanager
-        async def labs(
-            engine: MonitoredEngine, other: str | None, plan: Plan
-        ) -> AsyncIterator[Lab]:
+        async def open_arms(
+            engine: MonitoredEngine, options: CheckOptions
+        ) -> AsyncIterator[ArmPair]:
             one = held[0]
-            one.asked.append((other, plan))
+            one.asked.append(options)
             if one.failure is not None:
                 raise one.failure
-            theirs = reference.connect() if reference and other else None
-            async with Lab(ours.connect(), theirs, plan, wall=lambda: kit.start) as lab:
-                yield lab
+            theirs = reference.connect() if reference and options.reference else None
+            async with ArmPair(ours.connect(), theirs, options, wall=lambda: kit.start) as pair:
+                yield pair
 
         @contextmanager
         def store(name: str) -> Iterator[Checks]:
             with Store(tmp_path / name) as opened:
                 yield Checks(opened)
 
-        bench = Bench(
-            labs,
+        bench = CheckContext(
+            open_arms,
             lambda: store("store.sqlite"),
             lambda: store("scratch.sqlite"),
             folders=lambda: [tmp_path],
             reference="http://other" if reference else None,
         )
-        app = console(kit.engine(kit.run(3)), bench=bench, **settings)
+        app = console(kit.engine(kit.run(3)), check=bench, **settings)
         held.append(Deck(app, bench, ours, tmp_path))
         return held[0]
 

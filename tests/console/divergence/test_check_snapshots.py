@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.completion_engine import STEP, CompletionEngine, Fault
 
-from specdeck.console.bench import Results, Wishes
+from specdeck.console.state.check import CheckResults
 from specdeck.engine.divergence.prompts import load_prompts
+from specdeck.engine.operations.check import CheckOptions
 
 if TYPE_CHECKING:
     from tests.console.conftest import Kit, Until
@@ -27,7 +28,7 @@ def made(deck: Opens) -> Deck:
         for number, prompt in enumerate(SET[::8])
     }
     one = deck(CompletionEngine(faults=faults))
-    one.bench.session.wishes = Wishes(tokens=40, prompts=40, replays=6)
+    one.bench.session.options = CheckOptions(max_tokens=40, prompts=40, replays=6)
     return one
 
 
@@ -41,7 +42,7 @@ def test_a_material_difference(
 ) -> None:
     async def play(pilot: Pilot[str]) -> None:
         await pilot.press("d", "enter")
-        await until(pilot, lambda: screen(pilot).split.judged)
+        await until(pilot, lambda: screen(pilot).split.verdict)
         await pilot.pause()
 
     assert snap_compare(made(deck).app, terminal_size=size, run_before=play)
@@ -64,10 +65,12 @@ def test_the_outcome_of_a_check(
         (url, found), *_ = one.bench.session.results.items()
         for arm in found.data["arms"].values():
             arm["tokens_per_second"] = 412.0  # the only figure that a clock made
-        with one.bench.checks() as checks:
+        with one.bench.open_checks() as checks:
             (kept,) = checks.recent()
             checks.finish(kept.id, kit.start, found.data)
-        one.bench.session.results[url] = Results(found.data, found.prompts, found.wishes, False)
+        one.bench.session.results[url] = CheckResults(
+            found.data, found.prompts, found.options, False
+        )
         await pilot.press("escape", "v", "tab", "down")
         await until(pilot, lambda: screen(pilot).case)
         await pilot.pause()

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.completion_engine import STEP, CompletionEngine, Fault
 
-from specdeck.console.bench import Wishes
-from specdeck.console.screens.divergence import DivergenceScreen
-from specdeck.console.screens.divergence_results import ResultsScreen
+from specdeck.console.screens.divergence.results import ResultsScreen
+from specdeck.console.screens.divergence.screen import DivergenceScreen
 from specdeck.engine.divergence.prompts import load_prompts
+from specdeck.engine.divergence.runner import Progress
+from specdeck.engine.operations.check import CheckEvent, CheckOptions
 
 if TYPE_CHECKING:
     from tests.console.conftest import Until
@@ -19,14 +20,14 @@ if TYPE_CHECKING:
     from textual.pilot import Pilot
 
 SET = tuple(load_prompts("code", 12))
-WISHES = Wishes(tokens=24, replays=6, prompts=12)
+WISHES = CheckOptions(max_tokens=24, replays=6, prompts=12)
 
 
 def made(deck: Opens, *, pause: float = 0.0, **faults: Any) -> Deck:
     """Prompts by number, as `p3`, with their faults; `pause` in seconds before each answer."""
     found = {SET[int(name[1:]) - 1].body["prompt"]: fault for name, fault in faults.items()}
     one = deck(CompletionEngine(faults=found, pause=pause))
-    one.bench.session.wishes = WISHES
+    one.bench.session.options = WISHES
     return one
 
 
@@ -62,7 +63,7 @@ async def test_replays_count_what_differs_with_their_floor(
         assert "material 6" in text
         assert "token 9 ×6" in text
         assert "reference 0 of 6 against itself" in text
-        with one.bench.checks() as checks:
+        with one.bench.open_checks() as checks:
             assert checks.recent() == ()
 
 
@@ -94,7 +95,7 @@ async def test_a_case_opens_side_by_side_with_what_the_check_saw(
         await pilot.press("tab", "down", "enter")
         split = pilot.app.screen
         assert isinstance(split, DivergenceScreen)
-        await until(pilot, lambda: split.split.judged)
+        await until(pilot, lambda: split.split.verdict)
         assert split.session.prompt is not None
         assert split.session.prompt.number == 5
         assert split.split.recorded is not None
@@ -105,7 +106,7 @@ async def test_what_was_stopped_goes_on_where_it_was(
     deck: Opens, results: Opened, until: Until
 ) -> None:
     one = made(deck, pause=0.01)
-    one.bench.session.wishes = Wishes(tokens=24, prompts=200, streams=1)
+    one.bench.session.options = CheckOptions(max_tokens=24, prompts=200, streams=1)
     async with one.app.run_test() as pilot:
         screen = await results(pilot, "b")
         await until(pilot, lambda: screen.progress is not None and screen.progress.done > 5)
@@ -115,13 +116,14 @@ async def test_what_was_stopped_goes_on_where_it_was(
         done = screen.progress.done
         assert screen.case is None
         seen: list[int] = []
-        said = screen._said
+        taken = screen._take
 
-        def listened(event: Any) -> None:
-            seen.append(getattr(event, "done", -1))
-            said(event)
+        def listened(event: CheckEvent) -> None:
+            if isinstance(event, Progress):
+                seen.append(event.done)
+            taken(event)
 
-        screen._said = listened  # type: ignore[method-assign]  # a test listens in
+        screen._take = listened  # type: ignore[method-assign]  # a test listens in
         await pilot.press("b")
         await until(pilot, lambda: seen)
         assert done <= seen[0] < 200
@@ -131,7 +133,7 @@ async def test_escape_stops_a_check_and_says_what_is_kept(
     deck: Opens, results: Opened, until: Until
 ) -> None:
     one = made(deck, pause=0.01)
-    one.bench.session.wishes = Wishes(tokens=24, prompts=300, streams=1)
+    one.bench.session.options = CheckOptions(max_tokens=24, prompts=300, streams=1)
     async with one.app.run_test() as pilot:
         screen = await results(pilot, "b")
         await until(pilot, lambda: screen.progress is not None and screen.progress.done > 2)
@@ -140,7 +142,7 @@ async def test_escape_stops_a_check_and_says_what_is_kept(
         assert isinstance(below, DivergenceScreen)
         assert below.split.note is not None
         assert "kept: b goes on" in below.split.note[1]
-        with one.bench.checks() as checks:
+        with one.bench.open_checks() as checks:
             assert checks.recent() == ()
 
 
@@ -202,7 +204,7 @@ async def test_a_replay_that_is_opened_is_the_prompt_itself(
         await pilot.press("tab", "down", "down", "enter")
         split = pilot.app.screen
         assert isinstance(split, DivergenceScreen)
-        await until(pilot, lambda: split.split.judged)
+        await until(pilot, lambda: split.split.verdict)
         assert split.session.prompt == SET[0]
 
 
@@ -227,7 +229,7 @@ async def test_a_replay_that_is_left_is_forgotten(
     deck: Opens, results: Opened, until: Until
 ) -> None:
     one = made(deck)
-    one.bench.session.wishes = Wishes(tokens=24, replays=500, streams=1)
+    one.bench.session.options = CheckOptions(max_tokens=24, replays=500, streams=1)
     async with one.app.run_test() as pilot:
         screen = await results(pilot, "r")
         await until(pilot, lambda: screen.progress is not None and screen.progress.done > 1)
@@ -242,7 +244,7 @@ async def test_a_replay_that_was_stopped_begins_again_and_says_so(
     deck: Opens, results: Opened, until: Until
 ) -> None:
     one = made(deck, pause=0.01)
-    one.bench.session.wishes = Wishes(tokens=24, replays=500, streams=1)
+    one.bench.session.options = CheckOptions(max_tokens=24, replays=500, streams=1)
     async with one.app.run_test() as pilot:
         screen = await results(pilot, "r")
         await until(pilot, lambda: screen.progress is not None and screen.progress.done > 1)
@@ -256,7 +258,7 @@ async def test_a_replay_that_was_stopped_begins_again_and_says_so(
         assert screen.replay
         assert screen.progress is not None
         assert screen.progress.of == 500
-        with one.bench.checks() as checks:
+        with one.bench.open_checks() as checks:
             assert checks.recent() == ()
 
 

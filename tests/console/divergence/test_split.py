@@ -10,9 +10,8 @@ import httpx
 import pytest
 from tests.support.completion_engine import CompletionEngine, Fault
 
-from specdeck.console.screens.divergence import DivergenceScreen
-from specdeck.console.screens.divergence_form import Form
-from specdeck.console.screens.divergence_prompt import Picker
+from specdeck.console.screens.divergence.dialogs import CheckForm, PromptPicker
+from specdeck.console.screens.divergence.screen import DivergenceScreen
 from specdeck.console.settings import Settings
 from specdeck.engine.divergence.prompts import load_prompts
 from specdeck.engine.errors import Unreachable, Unsupported
@@ -62,7 +61,7 @@ async def test_enter_runs_to_the_end_of_equal_answers(
     async with deck().app.run_test() as pilot:
         screen = await opened(pilot)
         await pilot.press("enter")
-        await until(pilot, lambda: screen.split.judged)
+        await until(pilot, lambda: screen.split.verdict)
         assert "to the end: 128 tokens" in words(screen)
 
 
@@ -73,7 +72,7 @@ async def test_it_stops_at_the_first_token_that_differs(
     async with deck(serving).app.run_test() as pilot:
         screen = await opened(pilot)
         await pilot.press("enter")
-        await until(pilot, lambda: screen.split.judged)
+        await until(pilot, lambda: screen.split.verdict)
         says: Any = screen.query_one("#serving-says")
         assert "".join(cell.text for cell in says.cells).count("<") == 18
         bars: Any = screen.query_one("#reference-candidates")
@@ -86,7 +85,7 @@ async def test_another_engine_is_a_hard_reference(deck: Opens, opened: Opened) -
     one = deck(reference=CompletionEngine(url="http://other"))
     async with one.app.run_test() as pilot:
         screen = await opened(pilot)
-        assert one.asked[0][0] == "http://other"
+        assert one.asked[0].reference == "http://other"
         row: Any = screen.query_one("#identity")
         assert "hard" in "".join(cell.text for cell in row.row.right)
 
@@ -100,7 +99,7 @@ async def test_an_engine_that_cannot_pin_names_the_remedy(deck: Opens, opened: O
 
 async def test_a_console_without_a_live_engine_says_so(deck: Opens, opened: Opened) -> None:
     one = deck()
-    object.__setattr__(one.app.context, "bench", None)
+    object.__setattr__(one.app.context, "check", None)
     async with one.app.run_test() as pilot:
         screen = await opened(pilot)
         assert "no live engine" in words(screen)
@@ -123,7 +122,7 @@ async def test_an_engine_that_dies_is_one_line(
         assert error.line() in words(screen)
         one.failure = None
         await pilot.press("enter")
-        await until(pilot, lambda: screen.split.judged)
+        await until(pilot, lambda: screen.split.verdict)
         assert error.line() not in words(screen)
 
 
@@ -134,7 +133,7 @@ async def test_typing_triggers_no_key_and_is_remembered(
     async with one.app.run_test() as pilot:
         screen = await opened(pilot)
         await pilot.press("p", "tab", *"def q", "enter")
-        await until(pilot, lambda: screen.split.judged)
+        await until(pilot, lambda: screen.split.verdict)
         assert one.bench.session.prompt is not None
         assert one.bench.session.prompt.body == {"prompt": "def q"}
         await pilot.press("escape", "d")
@@ -153,7 +152,7 @@ async def test_text_can_be_a_message_of_a_chat(deck: Opens, opened: Opened, unti
     async with one.app.run_test() as pilot:
         screen = await opened(pilot)
         await pilot.press("p", "tab", "ctrl+o", *"hi", "enter")
-        await until(pilot, lambda: screen.split.judged)
+        await until(pilot, lambda: screen.split.verdict)
         assert one.bench.session.prompt is not None
         assert one.bench.session.prompt.chat
 
@@ -167,9 +166,9 @@ async def test_a_path_lists_the_prompts_of_the_file(
     async with one.app.run_test() as pilot:
         screen = await opened(pilot)
         await pilot.press("p", "tab", *str(path), "enter")
-        assert isinstance(pilot.app.screen, Picker)
+        assert isinstance(pilot.app.screen, PromptPicker)
         await pilot.press("down", "enter")
-        await until(pilot, lambda: screen.split.judged)
+        await until(pilot, lambda: screen.split.verdict)
         assert one.bench.session.source == str(path)
         assert one.bench.session.prompt is not None
         assert one.bench.session.prompt.body == {"prompt": "two"}
@@ -198,7 +197,7 @@ async def test_arrows_go_through_the_set_and_the_sets(
         assert screen.session.prompt is not None
         assert screen.session.prompt.number == 2
         await pilot.press("p", "right", "down", "enter")
-        await until(pilot, lambda: screen.split.judged)
+        await until(pilot, lambda: screen.split.verdict)
         assert (screen.session.source, screen.session.prompt.number) == ("chat", 2)
 
 
@@ -209,13 +208,13 @@ async def test_the_form_takes_numbers_and_refuses_nonsense(
     async with one.app.run_test() as pilot:
         screen = await opened(pilot)
         await pilot.press("e", "down", *"x", "enter")
-        assert isinstance(pilot.app.screen, Form)
+        assert isinstance(pilot.app.screen, CheckForm)
         problem: Any = pilot.app.screen.query_one("#form-problem")
         assert "tokens an answer" in problem.row.left[0].text
         await pilot.press("backspace", *"16", "enter")
-        assert screen.wishes.tokens == 16
+        assert screen.session.options.max_tokens == 16
         await pilot.press("enter")
-        await until(pilot, lambda: screen.split.judged)
+        await until(pilot, lambda: screen.split.verdict)
         assert "to the end: 16 tokens" in words(screen)
 
 
@@ -228,7 +227,7 @@ async def test_a_case_is_written_and_its_place_said(
         await pilot.press("w")
         assert "no case to bundle" in words(screen)
         await pilot.press("enter")
-        await until(pilot, lambda: screen.split.judged)
+        await until(pilot, lambda: screen.split.verdict)
         await pilot.press("w", "m")
         (bundle,) = one.folder.glob("specdeck-case-*.md")
         assert "curl -s" in bundle.read_text()
@@ -280,7 +279,7 @@ async def test_a_look_at_the_arms_that_ends_late_does_not_end_the_race(
         await pilot.pause(0.05)
         assert screen.split.running
         gate.set()
-        await until(pilot, lambda: screen.split.judged)
+        await until(pilot, lambda: screen.split.verdict)
 
 
 def held(deck: Opens) -> tuple[Deck, asyncio.Event]:
@@ -322,9 +321,9 @@ async def test_keys_of_the_screen_can_be_moved_and_its_footer_and_help_say_so(
         assert "f5 run" in "".join(cell.text for cell in row.row.left)
         assert "f5 asks both arms" in words(screen)
         await pilot.press("f5")
-        await until(pilot, lambda: screen.split.judged)
+        await until(pilot, lambda: screen.split.verdict)
         await pilot.press("p", "f6")
-        assert isinstance(pilot.app.screen, Picker)
+        assert isinstance(pilot.app.screen, PromptPicker)
         assert pilot.app.screen.chat
         hint: Any = pilot.app.screen.query_one("#pick-keys")
         assert "f6 as chat" in "".join(cell.text for cell in hint.row.left)

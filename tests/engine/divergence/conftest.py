@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from tests.support.completion_engine import STEP, CompletionEngine, Fault
 
-from specdeck.engine.divergence.lab import Lab, Plan
 from specdeck.engine.divergence.prompts import PromptSet, load_prompts
-from specdeck.engine.divergence.requests import Settings
+from specdeck.engine.operations.check import ArmPair, CheckOptions
 from specdeck.engine.store.checks import Checks
 from specdeck.engine.store.database import Store
 
@@ -38,13 +37,10 @@ class Bench:
 
     def lab(
         self, serving: CompletionEngine, reference: CompletionEngine | None = None, **changed: Any
-    ) -> Lab:
-        plan = Plan(
-            settings=Settings(max_tokens=changed.pop("max_tokens", 40)),
-            **{"streams": 4, "patience_s": 5.0, **changed},
-        )
+    ) -> ArmPair:
+        options = CheckOptions(**{"max_tokens": 40, "streams": 4, "retry_s": 5.0, **changed})
         ours, theirs = serving.connect(), None if reference is None else reference.connect()
-        return Lab(ours, theirs, plan, wall=lambda: 1000.0)
+        return ArmPair(ours, theirs, options, wall=lambda: 1000.0)
 
 
 @pytest.fixture

@@ -14,19 +14,20 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.support.checks import finish_check
 
 from specdeck.engine.divergence import report
-from specdeck.engine.divergence.lab import run
 from specdeck.engine.divergence.outcome import Outcome
 from specdeck.engine.divergence.runner import Found, Progress
 from specdeck.engine.errors import EngineError, Unreachable, Unsupported
+from specdeck.engine.operations.check import ArmsReady, CheckEvent, begin_run, finish_run, run_check
 from specdeck.engine.store.checks import Checks
 from specdeck.engine.store.database import Store
 
 
 async def checked(bench: Any, lab: Any, prompts: Any, said: Any = lambda _: None) -> Outcome:
     async with lab:
-        return await run(lab, prompts, bench.store, said)
+        return (await finish_check(lab, prompts, bench.store, said)).outcome
 
 
 async def test_an_honest_engine_passes_with_its_floor_shown(bench: Any) -> None:
@@ -104,7 +105,7 @@ async def test_a_confident_token_that_was_replaced_is_material_and_confirmed(ben
 async def test_what_only_the_noise_so_far_makes_a_tie_is_looked_at_again(bench: Any) -> None:
     engine = bench.engine(faults={"prompt 1": bench.fault(1, margin=4 * bench.step)})
     async with bench.lab(engine) as lab:
-        check = await lab.check(bench.many(1), bench.store)
+        check = begin_run(lab, bench.many(1), bench.store)
         loud = check.totals.calibration
         loud.margins = {"serving": [1000, 0, 0, 0] + [1000] * 8}
         loud.noise = {0: 1000}
@@ -230,21 +231,22 @@ async def test_a_killed_engine_ends_the_run_and_it_goes_on_where_it_was(bench: A
     engine, prompts = bench.engine(), bench.many(30)
     seen: list[int] = []
 
-    def kill(event: Progress | Found) -> None:
+    def kill(event: CheckEvent) -> None:
         if isinstance(event, Progress):
             seen.append(event.done)
             if event.done == 10:
                 engine.statuses = [0] * 10_000
 
     with pytest.raises(Unreachable):
-        await checked(bench, bench.lab(engine, patience_s=0.0), prompts, kill)
+        await checked(bench, bench.lab(engine, retry_s=0.0), prompts, kill)
     engine.statuses = []
     before = len(engine.asked)
-    lab = bench.lab(engine)
-    outcome = await checked(bench, lab, prompts)
-    assert lab.resumed == seen[-1] >= 10
+    ready: list[CheckEvent] = []
+    outcome = await checked(bench, bench.lab(engine), prompts, ready.append)
+    assert isinstance(ready[0], ArmsReady)
+    assert ready[0].resumed == seen[-1] >= 10
     assert (outcome.totals.prompts, outcome.totals.floor.of) == (30, 30)
-    assert len(engine.asked) - before == 4 * (30 - lab.resumed)
+    assert len(engine.asked) - before == 4 * (30 - ready[0].resumed)
     assert outcome.totals.serving.requests == 60
 
 
@@ -270,28 +272,27 @@ async def test_a_restarted_engine_is_known_again_once_it_has_read_its_weights(be
 async def test_a_run_that_was_cancelled_can_be_resumed_or_begun_anew(bench: Any) -> None:
     engine, prompts = bench.engine(), bench.many(12)
     lab = bench.lab(engine)
-    async with lab:
-        check = await lab.check(prompts, bench.store)
-        events = check.events()
+    async with lab, aclosing(run_check(lab, prompts, bench.store)) as events:
         async for event in events:
             if isinstance(event, Progress) and event.done >= 5:
                 break
-        await events.aclose()
     assert not [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
     anew = bench.lab(engine, fresh=True)
-    assert (await checked(bench, anew, prompts)).totals.prompts == 12
-    assert anew.resumed == 0
+    ready: list[CheckEvent] = []
+    assert (await checked(bench, anew, prompts, ready.append)).totals.prompts == 12
+    assert isinstance(ready[0], ArmsReady)
+    assert ready[0].resumed == 0
 
 
 async def cut_short(bench: Any, lab: Any, prompts: Any) -> int:
     """A run that is left after 5 prompts or more; how many of it an earlier one had done."""
     async with lab:
-        check = await lab.check(prompts, bench.store)
+        check = begin_run(lab, prompts, bench.store)
         async with aclosing(check.events()) as events:
             async for event in events:
-                if isinstance(event, Progress) and event.done >= lab.resumed + 5:
+                if isinstance(event, Progress) and event.done >= check.resumed + 5:
                     break
-        return int(lab.resumed)
+        return check.resumed
 
 
 def started(t: float) -> list[str]:
@@ -324,9 +325,10 @@ async def test_a_reference_with_a_name_may_come_back_at_another_port(bench: Any)
 async def test_a_finished_run_is_not_resumed(bench: Any) -> None:
     engine, prompts = bench.engine(), bench.many(4)
     await checked(bench, bench.lab(engine), prompts)
-    again = bench.lab(engine)
-    await checked(bench, again, prompts)
-    assert again.resumed == 0
+    ready: list[CheckEvent] = []
+    await checked(bench, bench.lab(engine), prompts, ready.append)
+    assert isinstance(ready[0], ArmsReady)
+    assert ready[0].resumed == 0
     assert len(bench.store.history(engine.url)) == 2
 
 
@@ -369,7 +371,7 @@ async def test_a_hard_reference_is_asked_for_the_same_model(
     other = bench.engine(url="http://other", models=served)
     async with bench.lab(ours, other, model="demo") as lab:
         assert [arm.model for arm in lab.arms] == ["demo", asked]
-        found = await run(lab, bench.many(2), bench.store, lambda _: None)
+        found = (await finish_check(lab, bench.many(2), bench.store)).outcome
     told = "the arms are asked by different names: demo and base"
     assert (told in found.notices) == (asked == "base")
 
@@ -433,16 +435,16 @@ async def test_memory_does_not_grow_with_the_number_of_prompts(bench: Any) -> No
 async def test_two_checks_at_once_do_not_count_into_one_run(bench: Any, tmp_path: Path) -> None:
     engine = bench.engine()
     async with bench.lab(engine) as lab:
-        first = await lab.check(bench.many(6), bench.store)
+        first = begin_run(lab, bench.many(6), bench.store)
         events = first.events()
         await anext(events)
         with Store(tmp_path / "store.sqlite") as store:
             async with bench.lab(engine) as second:
-                other = await run(second, bench.many(6), Checks(store), lambda _: None)
+                other = (await finish_check(second, bench.many(6), Checks(store))).outcome
             assert (other.totals.prompts, len(Checks(store).history(engine.url))) == (6, 1)
         async for _ in events:
             pass
-        found = await lab.finished(first, bench.store)
+        found = finish_run(lab, first, bench.store)
     assert found.totals.prompts == 6
     assert len(bench.store.history(engine.url)) == 2
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.checks import finish_check
 
 from specdeck.engine.divergence import history
 from specdeck.engine.divergence.bundle import case_page, choose_case
 from specdeck.engine.divergence.history import History, comparable_runs, compare_with_history
-from specdeck.engine.divergence.lab import run
 from specdeck.engine.divergence.report import CheckGauges
 from specdeck.engine.divergence.requests import Settings
 from specdeck.engine.errors import UsageError
@@ -57,9 +57,7 @@ def test_nonsense_is_no_time_between_checks(text: str) -> None:
 async def checked(bench: Any, **faults: Any) -> dict[str, Any]:
     engine = bench.engine(faults={name.replace("_", " "): f for name, f in faults.items()})
     async with bench.lab(engine) as lab:
-        data: dict[str, Any] = (
-            await run(lab, bench.many(20), bench.store, lambda _: None)
-        ).as_json()
+        data: dict[str, Any] = (await finish_check(lab, bench.many(20), bench.store)).as_json()
         return data
 
 
@@ -108,7 +106,7 @@ async def test_a_draft_is_known_by_its_content(bench: Any) -> None:
 
     for weights in ("6be2", "6be2", "77aa"):
         async with bench.lab(engine(weights)) as lab:
-            await run(lab, bench.many(2), bench.store, lambda _: None)
+            await finish_check(lab, bench.many(2), bench.store)
     other, same, first = history.past_checks(bench.store.history("http://engine"))
     assert first.draft is not None
     assert len(first.draft) == 8
@@ -118,6 +116,6 @@ async def test_a_draft_is_known_by_its_content(bench: Any) -> None:
 
 async def test_an_engine_without_a_draft_model_has_none(bench: Any) -> None:
     async with bench.lab(bench.engine(facts={"model": {"target": {"shape": "a1"}}})) as lab:
-        await run(lab, bench.many(2), bench.store, lambda _: None)
+        await finish_check(lab, bench.many(2), bench.store)
     (line,) = history.past_checks(bench.store.history("http://engine"))
     assert line.draft is None

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from tests.support.checks import finish_check
 
 from specdeck.engine.divergence.compare import Change, Divergence, find_json_changes
 
@@ -49,10 +50,7 @@ async def test_a_private_check_tells_of_a_call_without_its_arguments(bench: Any)
     engine = bench.engine(faults={"find 2": bench.fault(4, margin=0.0)}, calls=calls)
     asked = [{"messages": [{"role": "user", "content": f"find {n}"}]} for n in range(1, 4)]
     async with bench.lab(engine, private=True) as lab:
-        check = await lab.check(bench.written(*asked), bench.store)
-        async for _ in check.events():
-            pass
-        data = (await lab.finished(check, bench.store)).as_json()
+        data = (await finish_check(lab, bench.written(*asked), bench.store)).as_json()
     (case,) = data["cases"]
     assert case["class"] == "structural"
     assert case["structure"] == [

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from typing import Any
 
 import httpx
 import pytest
+from tests.support.checks import finish_check
 
 from specdeck.engine.client.engine_client import open_client
 from specdeck.engine.client.retry import Retry, Waiting
 from specdeck.engine.divergence import requests
 from specdeck.engine.divergence.answers import Answer
 from specdeck.engine.divergence.arms import Arm, Facts, describe_soft
-from specdeck.engine.divergence.lab import run
 from specdeck.engine.divergence.prompts import Prompt
 from specdeck.engine.divergence.requests import Asker, Pacer, Refused, Settings
+from specdeck.engine.divergence.runner import Progress
 from specdeck.engine.errors import EngineError, NotAnEngine, Unauthorized, Unreachable
+from specdeck.engine.operations.check import ArmsReady, run_check
 
 PROMPTS: list[dict[str, Any]] = [
     {"prompt": "a"},
@@ -192,7 +195,7 @@ async def test_a_gentle_check_takes_a_low_priority_where_there_are_any(bench: An
     facts = {"config": {"scheduler": {"policy": "priority"}}}
     engine = bench.engine(facts=facts, pages=[page(0.01)])
     async with bench.lab(engine, gentle=True) as lab:
-        await run(lab, bench.many(2), bench.store, lambda _: None)
+        await finish_check(lab, bench.many(2), bench.store)
     assert {body.get("priority") for body in engine.asked} == {1}
     assert engine.busiest == 1
 
@@ -200,22 +203,25 @@ async def test_a_gentle_check_takes_a_low_priority_where_there_are_any(bench: An
 async def test_a_gentle_check_asks_one_at_a_time_where_there_are_none(bench: Any) -> None:
     engine = bench.engine(pages=[page(0.01)])
     async with bench.lab(engine, gentle=True) as lab:
-        outcome = await run(lab, bench.many(2), bench.store, lambda _: None)
+        outcome = (await finish_check(lab, bench.many(2), bench.store)).outcome
     assert outcome.totals.prompts == 2
     assert engine.busiest == 1
 
 
 async def test_a_resumed_check_may_be_gentler_than_it_began(bench: Any) -> None:
     engine, prompts = bench.engine(pages=[page(0.01)]), bench.many(4)
-    async with bench.lab(engine) as lab:
-        events = (await lab.check(prompts, bench.store)).events()
+    async with (
+        bench.lab(engine) as lab,
+        aclosing(run_check(lab, prompts, bench.store)) as events,
+    ):
         async for event in events:
-            if getattr(event, "done", 0) >= 1:
+            if isinstance(event, Progress) and event.done >= 1:
                 break
-        await events.aclose()
     async with bench.lab(engine, gentle=True) as lab:
-        await run(lab, prompts, bench.store, lambda _: None)
-        assert lab.resumed >= 1
+        ready = await anext(run_check(lab, prompts, bench.store))
+        await finish_check(lab, prompts, bench.store)
+    assert isinstance(ready, ArmsReady)
+    assert ready.resumed >= 1
 
 
 def page(slow: float, count: int = 100) -> str:

@@ -8,14 +8,13 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
+from tests.support.checks import finish_sampled_check
 
-from specdeck.engine.divergence.history import record_sampled
 from specdeck.engine.divergence.report import sampled_markdown, sampled_text, write_sampled_report
 from specdeck.engine.divergence.sampled import (
     ALPHA,
     Distributions,
     Sampling,
-    compare_distributions,
     judge_draws,
     p_value,
     permute,
@@ -68,10 +67,8 @@ def test_a_difference_that_the_control_shows_as_well_is_no_proof() -> None:
 
 async def sampled(bench: Any, engine: Any, count: int) -> Distributions:
     async with bench.lab(engine) as lab:
-        found: Distributions = await compare_distributions(
-            lab, bench.many(count), Sampling(tokens=2)
-        )
-        return found
+        sampling = Sampling(tokens=2)
+        return (await finish_sampled_check(lab, bench.many(count), sampling, bench.store)).found
 
 
 async def test_an_honest_engine_is_not_accused(bench: Any) -> None:
@@ -133,14 +130,19 @@ async def test_a_difference_without_drafts_is_still_one(bench: Any) -> None:
 
 async def test_first_tokens_alone_are_nothing_compared(bench: Any) -> None:
     async with bench.lab(bench.engine()) as lab:
-        found = await compare_distributions(lab, bench.many(4), Sampling(tokens=1))
+        sampling = Sampling(tokens=1)
+        found = (await finish_sampled_check(lab, bench.many(4), sampling, bench.store)).found
     assert found.verdict.word == "inconclusive"
     assert "nothing was compared" in found.verdict.reason
 
 
 async def test_too_few_draws_to_accuse_anybody_say_how_many_would_do(bench: Any) -> None:
     async with bench.lab(bench.engine()) as lab:
-        found = await compare_distributions(lab, bench.many(1), Sampling(samples=4, tokens=2))
+        found = (
+            await finish_sampled_check(
+                lab, bench.many(1), Sampling(samples=4, tokens=2), bench.store
+            )
+        ).found
     assert found.verdict.word == "inconclusive"
     assert f"at least {samples_wanted(1)}" in found.verdict.reason
 
@@ -156,10 +158,9 @@ def test_the_draws_wanted_can_tell_even_what_never_agrees() -> None:
 async def test_a_run_is_kept_apart_from_greedy_ones_and_compared_with_its_own(bench: Any) -> None:
     said: list[str] = []
     for _ in range(2):
-        data = (await sampled(bench, bench.engine(), 4)).as_json()
         async with bench.lab(bench.engine()) as lab:
-            past = record_sampled(lab, data, bench.many(4), bench.store, float(len(said)))
-        said.append(past.line())
+            result = await finish_sampled_check(lab, bench.many(4), Sampling(tokens=2), bench.store)
+        said.append(result.history.line())
     assert said == ["the first run", "of 1 earlier run none failed"]
     assert bench.store.history("http://engine") == ()
     assert bench.store.recent() == ()
@@ -170,7 +171,11 @@ async def test_a_run_is_kept_apart_from_greedy_ones_and_compared_with_its_own(be
 async def test_a_gentle_run_draws_a_few_at_a_time(bench: Any) -> None:
     engine = bench.engine()
     async with bench.lab(engine, gentle=True) as lab:
-        found = await compare_distributions(lab, bench.many(1), Sampling(samples=8, tokens=2))
+        found = (
+            await finish_sampled_check(
+                lab, bench.many(1), Sampling(samples=8, tokens=2), bench.store
+            )
+        ).found
     assert [body["n"] for body in engine.asked] == [4] * 6
     assert engine.busiest == 1
     assert len(found.tested) == 1
@@ -191,7 +196,8 @@ async def test_the_reports_name_the_prompts_whose_draws_differ(bench: Any, tmp_p
 
 async def test_the_page_has_one_head_for_its_table(bench: Any) -> None:
     async with bench.lab(bench.engine()) as lab:
-        found = await compare_distributions(lab, bench.many(2), Sampling(samples=16))
+        sampling = Sampling(samples=16)
+        found = (await finish_sampled_check(lab, bench.many(2), sampling, bench.store)).found
     page = sampled_markdown(found.as_json())
     assert page.count("| | |\n|---|---|\n") == 1
     assert "|---|---|\n| verdict | " in page

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Any
 from xml.etree import ElementTree as ET
 
+from tests.support.checks import finish_check
+
 from specdeck.engine.divergence.bundle import case_page, choose_case
-from specdeck.engine.divergence.lab import run
 from specdeck.engine.divergence.report import case_line, check_junit, check_text
 from specdeck.engine.divergence.requests import Settings
 
 
 async def checked(bench: Any, engine: Any, prompts: Any) -> dict[str, Any]:
     async with bench.lab(engine, max_tokens=6, threshold=0.9) as lab:
-        found: dict[str, Any] = (await run(lab, prompts, bench.store, lambda _: None)).as_json()
+        found: dict[str, Any] = (await finish_check(lab, prompts, bench.store)).as_json()
         return found
 
 

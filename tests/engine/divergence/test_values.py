@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -28,6 +29,7 @@ from specdeck.engine.divergence.runner import weigh_preference
 from specdeck.engine.divergence.statistics import Rate, holm, prompts_wanted, wilson
 from specdeck.engine.divergence.verdict import Evidence, judge
 from specdeck.engine.errors import ConfigError, NotAnEngine, Unsupported
+from specdeck.engine.store.checks import Pair
 
 
 def answer(ids: list[int], margins: list[float] | None = None, text: str = "") -> Answer:
@@ -255,6 +257,11 @@ def test_a_missing_or_binary_file_is_one_line(tmp_path: Path) -> None:
         load_prompts(tmp_path / "bin")
 
 
+def only_cross(cases: list[Case]) -> Callable[[Pair], list[Case]]:
+    """The arms differ in `cases`, and each repeats itself."""
+    return lambda pair: cases if pair == "cross" else []
+
+
 def weighed(*cases: Divergence, mismatches: int = 1, prompts: int = 400) -> Outcome:
     """The outcome of a check in which `cases` differ, where margins up to 0.125 are ties."""
     facts = Facts("demo", k=5)
@@ -267,7 +274,7 @@ def weighed(*cases: Divergence, mismatches: int = 1, prompts: int = 400) -> Outc
         calibration=calibrated(1 / 16),
     )  # fmt: skip
     found = [Case(n, "abc", case) for n, case in enumerate(cases, 1)]
-    return build_outcome(totals, arms, cases=found, floor_cases=[], threshold=0.015)
+    return build_outcome(totals, arms, cases=only_cross(found), threshold=0.015)
 
 
 def parted(serving: tuple[int, float], reference: tuple[int, float]) -> Divergence:
@@ -328,9 +335,8 @@ def test_the_reports_say_the_same() -> None:
         Arm("reference", "http://e", "soft", facts, 0),
     )
     totals = Totals(prompts=200, mismatches=1, reference_pairs=200, serving_pairs=200)
-    data = build_outcome(
-        totals, arms, cases=[Case(7, "abc", found)], floor_cases=[], threshold=0.015
-    ).as_json()
+    cases = only_cross([Case(7, "abc", found)])
+    data = build_outcome(totals, arms, cases=cases, threshold=0.015).as_json()
     for report in (check_text(data), check_markdown(data)):
         assert "fail" in report
         assert "material" in report

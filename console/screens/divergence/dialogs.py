@@ -1,19 +1,21 @@
-"""Chooses a prompt: typed, out of a file, or out of a bundled set."""
+"""What the check asks the operator: which prompt, and its options as a form."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import Vertical
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.events import Key
 from textual.screen import ModalScreen
-from textual.widgets import Input, OptionList
+from textual.widgets import Input, Label, OptionList
 
 from specdeck.console import keys
-from specdeck.console.view.divergence import preview
+from specdeck.console.screens.divergence.view import FIELDS, option_texts, parse_options, preview
 from specdeck.console.widgets.cells import Cell, Row, join_cells
 from specdeck.console.widgets.text import Line
 from specdeck.engine.divergence.prompts import (
@@ -23,7 +25,8 @@ from specdeck.engine.divergence.prompts import (
     load_prompts,
     parse_prompt,
 )
-from specdeck.engine.errors import SpecdeckError
+from specdeck.engine.errors import SpecdeckError, UsageError
+from specdeck.engine.operations.check import CheckOptions
 
 LISTED = 2000
 """The most prompts of a file that are shown; a check takes all of them."""
@@ -39,10 +42,10 @@ class Picked:
     found: PromptSet | None = None
 
 
-class Picker(ModalScreen[Picked | None]):
+class PromptPicker(ModalScreen[Picked | None]):
     """A field for text or a path above a list to move through; escape leaves all as it is."""
 
-    CSS_PATH = "divergence_prompt.tcss"
+    CSS_PATH = "dialogs.tcss"
     VERTICAL_BREAKPOINTS = [(0, "-short"), (22, "-medium")]
     BINDINGS = [
         Binding("escape", "dismiss(None)", "back", id="pick.back"),
@@ -78,8 +81,6 @@ class Picker(ModalScreen[Picked | None]):
 
     def _take(self, source: str) -> bool:
         """List a set or a file; False, and the reason on the screen, where it cannot be read."""
-        from itertools import islice
-
         try:
             self.found = load_prompts(source)
             self.listed = tuple(islice(self.found, LISTED))
@@ -128,11 +129,9 @@ class Picker(ModalScreen[Picked | None]):
         """Another set."""
         self._take(self.sources[number])
 
-    def on_key(self, event: object) -> None:
+    def on_key(self, event: Key) -> None:
         """Left and right go through the sets while the list has the keys."""
-        from textual.events import Key
-
-        if not isinstance(event, Key) or not self.query_one("#prompts").has_focus:
+        if not self.query_one("#prompts").has_focus:
             return
         if event.key in ("left", "right"):
             event.stop()
@@ -178,3 +177,50 @@ def _is_path(text: str, path: Path) -> bool:
         return spelt or (" " not in text and path.is_file())
     except OSError:  # a text too long for a name
         return False
+
+
+class CheckForm(ModalScreen[CheckOptions | None]):
+    """Enter takes everything, escape nothing."""
+
+    CSS_PATH = "dialogs.tcss"
+    BINDINGS = [
+        Binding("escape", "dismiss(None)", "back", id="form.back"),
+        Binding("down", "app.focus_next", "next", id="form.next"),
+        Binding("up", "app.focus_previous", "previous", id="form.previous"),
+    ]
+
+    def __init__(self, now: CheckOptions) -> None:
+        super().__init__()
+        self.now = now
+
+    def compose(self) -> ComposeResult:
+        """A line for each option."""
+        texts = option_texts(self.now)
+        with VerticalScroll(id="form", can_focus=False):
+            for field in FIELDS:
+                with Horizontal(classes="option"):
+                    yield Label(field.label, markup=False)
+                    yield Input(
+                        texts[field.name], id=field.name, placeholder=field.empty, compact=True
+                    )
+            yield Line(id="form-problem")
+            yield Line(id="form-keys")
+
+    def on_mount(self) -> None:
+        """Begin with the first."""
+        self.query_one("#form-keys", Line).row = Row(
+            (Cell("enter ", "key"), Cell("take all  ", "muted"), Cell("↑ ↓ ", "key"),
+             Cell("move", "muted")),
+            (Cell("esc ", "key"), Cell("back", "muted")),
+        )  # fmt: skip
+        self.query_one(f"#{FIELDS[0].name}").focus()
+
+    @on(Input.Submitted)
+    def _submitted(self) -> None:
+        texts = {field.name: self.query_one(f"#{field.name}", Input).value for field in FIELDS}
+        try:
+            found = parse_options(texts, self.now)
+        except UsageError as error:
+            self.query_one("#form-problem", Line).row = Row((Cell(error.line(), "bad"),))
+        else:
+            self.dismiss(found)

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import ClassVar
 
 from textual import work
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
+from textual.timer import Timer
 
 from specdeck.console import keys
-from specdeck.console.bench import Results
 from specdeck.console.context import ConsoleContext
-from specdeck.console.screens.divergence_race import RacingScreen
-from specdeck.console.screens.divergence_writing import Writing
+from specdeck.console.screens.divergence import view
+from specdeck.console.screens.divergence.dialogs import CheckForm, PromptPicker
+from specdeck.console.screens.divergence.results import OpenedCase, ResultsScreen
+from specdeck.console.screens.divergence.saving import find_prompt, save_case, save_report
+from specdeck.console.screens.engine_screen import DetailScreen
+from specdeck.console.state.check import CheckResults, Split, SplitCheck
 from specdeck.console.state.controller import Controller
-from specdeck.console.view import divergence as view
-from specdeck.console.view.divergence import Split
 from specdeck.console.widgets.charts import Candidates
 from specdeck.console.widgets.text import Flow, Line, Passage
 from specdeck.engine.divergence.prompts import (
     Copies,
+    Prompt,
     PromptSet,
     load_prompts,
     repeat_prompt,
@@ -29,11 +33,14 @@ from specdeck.engine.divergence.race import NAMES
 from specdeck.engine.divergence.report import case_line
 from specdeck.engine.errors import SpecdeckError
 
+REDRAW_S = 0.1
+"""Between two pictures of a stream: a link is slow, and so are eyes."""
 
-class DivergenceScreen(RacingScreen, Writing):
+
+class DivergenceScreen(DetailScreen):
     """Asks both arms the same, and stops where they part."""
 
-    CSS_PATH = "divergence.tcss"
+    CSS_PATH = "screen.tcss"
     PLACE: ClassVar[keys.Place] = "check"
     BINDINGS = [*keys.bindings(PLACE)]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal"), (110, "-wide")]
@@ -41,8 +48,16 @@ class DivergenceScreen(RacingScreen, Writing):
 
     def __init__(self, controller: Controller, context: ConsoleContext) -> None:
         super().__init__(controller, context)
+        self.check = SplitCheck(controller, context.check, self.show)
+        self.session = self.check.session
         self.found: PromptSet | None = None
         """The set that the prompt is of."""
+        self._redraw: Timer | None = None
+
+    @property
+    def split(self) -> Split:
+        """What is known of the prompt on the screen."""
+        return self.check.split
 
     def compose(self) -> ComposeResult:
         """Who is compared, the prompt, the two arms, what was found, keys."""
@@ -60,7 +75,7 @@ class DivergenceScreen(RacingScreen, Writing):
 
     def on_mount(self) -> None:
         """Find out what can be compared with what."""
-        self.ready()
+        self._redraw = self.set_interval(REDRAW_S, self.show, pause=True)
         self._load(self.session.source)
         self.show()
         self.describe()
@@ -77,7 +92,7 @@ class DivergenceScreen(RacingScreen, Writing):
         footer = self.context.footer("check", self.size.width)
         with self.app.batch_update():
             self.query_one("#footer", Line).row = footer
-            self.query_one("#identity", Line).row = view.identity(name, split, self.reference)
+            self.query_one("#identity", Line).row = view.identity(name, split, self.check.reference)
             self.query_one("#asked", Line).row = view.prompt_row(prompt, source, count, self.spelt)
             for arm in NAMES:
                 self.query_one(f"#{arm}-heading", Line).row = view.arm_heading(split, arm)
@@ -87,7 +102,7 @@ class DivergenceScreen(RacingScreen, Writing):
                 bars.bars = view.candidates(split, arm)
                 bars.display = bool(bars.bars)
             self.query_one("#findings", Flow).rows = view.findings(
-                split, self.spelt, elsewhere=self.context.bench is not None
+                split, self.spelt, elsewhere=self.context.check is not None
             )
 
     def on_resize(self) -> None:
@@ -118,26 +133,48 @@ class DivergenceScreen(RacingScreen, Writing):
         if self.found is None or self.session.prompt is None:
             return
         number = 1 if self.session.typed else self.session.prompt.number + by
-        prompt = self.looked_up(self.found, (number - 1) % self.found.count + 1)
-        if prompt is not None:
-            self.choose(prompt)
+        try:
+            self.choose(find_prompt(self.found, (number - 1) % self.found.count + 1))
+        except SpecdeckError as error:
+            self.say(error.line(), bad=True)
 
-    def choose(self, prompt: Any, *, typed: bool = False, recorded: str | None = None) -> None:
+    def choose(self, prompt: Prompt, *, typed: bool = False, recorded: str | None = None) -> None:
         """Take a prompt; what is known of another one goes."""
         self.workers.cancel_group(self, "race")
-        self.session.prompt, self.session.typed = prompt, typed
-        problem = self.split.problem if self.split.arms is None else None
-        self.split = Split(arms=self.split.arms, recorded=recorded, problem=problem)
-        self.case = None
+        self.check.choose(prompt, typed=typed, recorded=recorded)
         self.show()
+
+    @work(group="describe", exclusive=True)
+    async def describe(self) -> None:
+        """Say who is compared with whom before anything is asked."""
+        await self.check.describe()
+        self.show()
+
+    @work(group="race", exclusive=True)
+    async def action_race(self) -> None:
+        """Ask both arms, and show what they say as they say it."""
+        assert self._redraw is not None
+        self._redraw.resume()
+        try:
+            await self.check.ask()
+        finally:
+            if not self.split.running:
+                self._redraw.pause()
+        self.show()
+
+    def action_stop(self) -> None:
+        """Ask no further."""
+        if self.split.running:
+            self.workers.cancel_group(self, "race")
+            self.split.running = False
+            self.split.note = ("stopped", f"{self.spelt('check.run')} asks both arms again")
+            self.show()
 
     @work(group="ask", exclusive=True)
     async def action_prompt(self) -> None:
         """Type a prompt, or choose one."""
-        from specdeck.console.screens.divergence_prompt import Picker
-
         picked = await self.app.push_screen_wait(
-            Picker(self.session.source, self.spelt("prompt.chat"))
+            PromptPicker(self.session.source, self.spelt("prompt.chat"))
         )
         if picked is None:
             return
@@ -148,63 +185,80 @@ class DivergenceScreen(RacingScreen, Writing):
 
     @work(group="ask", exclusive=True)
     async def action_edit(self) -> None:
-        """Change the wishes."""
-        from specdeck.console.screens.divergence_form import Form
-
-        wishes = await self.app.push_screen_wait(Form(self.wishes))
-        if wishes is None:
+        """Change the options."""
+        options = await self.app.push_screen_wait(CheckForm(self.session.options))
+        if options is None:
             return
-        if wishes.reference != self.wishes.reference:
+        if options.reference != self.session.options.reference:
             self.workers.cancel_group(self, "race")
-            self.split = Split()
-        self.session.wishes = wishes
+            self.check.split = Split()
+        self.session.options = options
         self.show()
         self.describe()
 
     def action_replay(self) -> None:
         """The prompt of the screen, many times over."""
         if self.session.prompt is not None:
-            self._results(repeat_prompt(self.session.prompt, self.wishes.replays), replay=True)
+            count = self.session.options.replays
+            self._show_results(repeat_prompt(self.session.prompt, count), replay=True)
 
     def action_batch(self) -> None:
         """The prompts of the set."""
         try:
-            self._results(load_prompts(self.session.source, self.wishes.prompts), replay=False)
+            prompts = load_prompts(self.session.source, self.session.options.prompts)
         except SpecdeckError as error:
             self.split.problem = error.line()
             self.show()
+        else:
+            self._show_results(prompts, replay=False)
 
     def action_results(self) -> None:
         """What was found last, and before."""
-        self._results(None, replay=False)
+        self._show_results(None, replay=False)
 
-    def _results(self, wanted: PromptSet | None, *, replay: bool) -> None:
-        from specdeck.console.screens.divergence_results import ResultsScreen
+    def _show_results(self, wanted: PromptSet | None, *, replay: bool) -> None:
+        if self.context.check is not None:
+            screen = ResultsScreen(
+                self.controller,
+                self.context,
+                self.check,
+                wanted,
+                replay=replay,
+                on_open=self._open,
+                on_check=self.action_batch,
+            )
+            self.app.push_screen(screen)
 
-        if self.context.bench is not None:
-            self.app.push_screen(ResultsScreen(self, wanted, replay=replay), self._opened)
-
-    def _opened(self, picked: Any) -> None:
+    def _open(self, opened: OpenedCase) -> None:
         """See a case of a check again, with both arms."""
-        if picked is None:
-            return
-        prompt, case, found = picked
+        line, found = case_line(opened.case), opened.prompts
         if isinstance(found, Copies):
             same = found.prompt == self.session.prompt
-            typed = self.session.typed or not same
-            self.choose(found.prompt, typed=typed, recorded=case_line(case))
+            self.choose(found.prompt, typed=self.session.typed or not same, recorded=line)
         else:
             self.session.source, self.found = source_name(found.path), load_prompts(found.path)
-            self.choose(prompt, recorded=case_line(case))
+            self.choose(opened.prompt, recorded=line)
         self.action_race()
 
-    def results(self) -> Results | None:
+    def results(self) -> CheckResults | None:
         """The prompt that was asked last, as a check of one."""
-        if self.case is None or self.session.prompt is None:
+        if self.check.data is None or self.session.prompt is None:
             return None
-        return Results(self.case, repeat_prompt(self.session.prompt, 1), self.wishes, False)
+        copies = repeat_prompt(self.session.prompt, 1)
+        return CheckResults(self.check.data, copies, self.session.options, False)
 
-    def chosen_case(self) -> Any:
-        """The only case that there is."""
-        cases = [] if self.case is None else self.case["cases"]
-        return cases[0] if cases else None
+    def action_report(self) -> None:
+        """Write the outcome down in Markdown, and say where it is."""
+        self._save(lambda: save_report(self.check.context, self.results()))
+
+    def action_bundle(self) -> None:
+        """Write the case down so that others can see it, and say where that is."""
+        cases = [] if self.check.data is None else self.check.data["cases"]
+        case = cases[0] if cases else None
+        self._save(lambda: save_case(self.check.context, self.results(), case))
+
+    def _save(self, save: Callable[[], str]) -> None:
+        try:
+            self.say(save())
+        except SpecdeckError as error:
+            self.say(error.line(), bad=True)

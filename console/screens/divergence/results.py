@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from textual import on, work
@@ -11,21 +14,22 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import OptionList
 
 from specdeck.console import keys
-from specdeck.console.bench import Bench, Results
-from specdeck.console.screens.divergence_writing import Writing
+from specdeck.console.context import ConsoleContext
+from specdeck.console.screens.divergence import results_view as view
+from specdeck.console.screens.divergence import view as split_view
+from specdeck.console.screens.divergence.saving import find_prompt, save_case, save_report
 from specdeck.console.screens.engine_screen import DetailScreen
-from specdeck.console.view import divergence as split_view
-from specdeck.console.view import divergence_results as view
+from specdeck.console.state.check import CheckResults, SplitCheck
+from specdeck.console.state.controller import Controller
 from specdeck.console.widgets.charts import ProgressBar
 from specdeck.console.widgets.text import Flow, Line, Rows
-from specdeck.engine.divergence.history import compare_with_history
-from specdeck.engine.divergence.lab import run
-from specdeck.engine.divergence.runner import Found, Progress
+from specdeck.engine.divergence.bundle import choose_case
+from specdeck.engine.divergence.prompts import Prompt, PromptSet
+from specdeck.engine.divergence.runner import Progress
 from specdeck.engine.errors import SpecdeckError
+from specdeck.engine.operations.check import CheckEvent, Finished, run_check
 
 if TYPE_CHECKING:
-    from specdeck.console.screens.divergence import DivergenceScreen
-    from specdeck.engine.divergence.prompts import PromptSet
     from specdeck.engine.store.checks import Run
 
 PANES: Final = ("summary", "cases", "earlier")
@@ -33,19 +37,46 @@ QUIET_S = 5.0
 """A run that has told of nothing for so long waits for an engine that is down."""
 
 
-class ResultsScreen(Writing, DetailScreen):
-    """Runs a check while it is open; returns a prompt to see side by side, its case and its set."""
+@dataclass(frozen=True, slots=True)
+class OpenedCase:
+    """A case that is to be seen side by side."""
 
-    CSS_PATH = "divergence_results.tcss"
+    prompt: Prompt
+    case: dict[str, Any]
+    prompts: PromptSet
+
+
+class ResultsScreen(DetailScreen):
+    """Runs a check while it is open, and shows what it found."""
+
+    CSS_PATH = "results.tcss"
     PLACE: ClassVar[keys.Place] = "results"
     BINDINGS = [*keys.bindings(PLACE)]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal"), (110, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium"), (30, "-tall")]
 
-    def __init__(self, below: DivergenceScreen, wanted: PromptSet | None, *, replay: bool) -> None:
-        super().__init__(below.controller, below.context)
-        self.below = below
+    def __init__(
+        self,
+        controller: Controller,
+        context: ConsoleContext,
+        split: SplitCheck,
+        wanted: PromptSet | None,
+        *,
+        replay: bool,
+        on_open: Callable[[OpenedCase], None],
+        on_check: Callable[[], None],
+    ) -> None:
+        """`split` has arms and choices; without `wanted` the last results are shown.
+
+        Once this screen is gone, `on_open` takes a case to see, and `on_check` checks the set.
+        """
+        super().__init__(controller, context)
+        self.split_check = split
+        self.case: dict[str, Any] | None = None
+        """The results on the screen, as `check --json` prints them."""
         self.wanted = wanted
+        self._on_open = on_open
+        self._on_check = on_check
         self.replay = replay
         self.pane = "summary"
         self.progress: Progress | None = None
@@ -85,22 +116,15 @@ class ResultsScreen(Writing, DetailScreen):
         if self.wanted is not None:
             self.check()
 
-    @property
-    def bench(self) -> Bench:
-        """Where labs and the store come from."""
-        return self.below.bench
+    def _known(self) -> CheckResults | None:
+        return self.split_check.session.results.get(self.controller.engine.url)
 
-    def _known(self) -> Results | None:
-        return self.bench.session.results.get(self.controller.engine.url)
-
-    def results(self) -> Results | None:
+    def results(self) -> CheckResults | None:
         """The outcome on the screen."""
         return None if self.case is None else self._known()
 
     def chosen_case(self) -> Any:
         """The case under the cursor, or the gravest."""
-        from specdeck.engine.divergence.bundle import choose_case
-
         if self.case is None:
             return None
         at = self.query_one("#cases", OptionList).highlighted
@@ -113,13 +137,15 @@ class ResultsScreen(Writing, DetailScreen):
         if not self.query("#footer"):  # a worker's last word may come after the widgets have gone
             return
         footer = self.context.footer("results", self.size.width)
-        what = f"{self.below.wishes.replays} replays" if self.replay else "check"
+        what = f"{self.split_check.session.options.replays} replays" if self.replay else "check"
         if self.wanted is None:
             what = "last results"
         with self.app.batch_update():
             self.query_one("#footer", Line).row = footer
             self.query_one("#identity", Line).row = split_view.identity(
-                self.controller.engine.name, self.below.split, self.below.reference
+                self.controller.engine.name,
+                self.split_check.split,
+                self.split_check.reference,
             )
             self.query_one("#progress", Line).row = view.progress_row(
                 self.progress,
@@ -143,7 +169,7 @@ class ResultsScreen(Writing, DetailScreen):
             if self.case is None:
                 self.query_one("#figures", Flow).rows = view.empty(self.spelt, running=self.running)
 
-    def _fill(self, results: Results) -> None:
+    def _fill(self, results: CheckResults) -> None:
         """An outcome with its cases."""
         self.case, self.replay = results.data, results.replay
         rows = view.summary(results.data, replay=results.replay)
@@ -157,7 +183,7 @@ class ResultsScreen(Writing, DetailScreen):
     def _remember(self) -> None:
         """The checks of this store, of whatever engine."""
         try:
-            with self.bench.checks() as checks:
+            with self.split_check.context.open_checks() as checks:
                 self.runs = checks.recent()
         except SpecdeckError as error:
             self.problem = error.line()
@@ -180,7 +206,7 @@ class ResultsScreen(Writing, DetailScreen):
         quiet = self.context.clock() - self.heard > QUIET_S
         if not (self.running and quiet) or self.track.up is not False:
             return None
-        seconds = self.below.wishes.plan().patience_s
+        seconds = self.split_check.session.options.retry_s
         key = self.spelt("results.stop")
         return f"the engine does not answer: waiting for it up to {seconds:.0f} s, {key} stops"
 
@@ -193,35 +219,42 @@ class ResultsScreen(Writing, DetailScreen):
         self.trip += 1
         trip = self.trip
         self.show()
-        memory = self.bench.scratch if self.replay else self.bench.checks
+        context = self.split_check.context
+        memory = context.open_scratch if self.replay else context.open_checks
+        finished: Finished | None = None
         try:
             # Statistics take a second to load, which would be a second without keys.
-            await asyncio.to_thread(_statistics)
-            async with self.below.lab() as lab:
+            await asyncio.to_thread(_load_statistics)
+            async with self.split_check.open_arms() as pair:
                 with memory() as checks:
-                    outcome = await run(lab, self.wanted, checks, self._said)
-                    data = outcome.as_json()
-                    if not self.replay:
-                        runs = checks.history(lab.arms[0].url)
-                        self.now = runs[0].id
-                        data["history"] = compare_with_history(runs).as_json()
-            self._ended(data)
+                    async with aclosing(run_check(pair, self.wanted, checks)) as events:
+                        async for event in events:
+                            self._take(event)
+                            finished = event if isinstance(event, Finished) else finished
+            assert finished is not None  # it ends so, or raises
+            self._finish(finished)
         except SpecdeckError as error:
             self.problem, self.stopped = error.line(), self.progress is not None
         finally:
             self.running = self.running and self.trip != trip
         self.show()
 
-    def _said(self, event: Progress | Found) -> None:
+    def _take(self, event: CheckEvent) -> None:
         self.heard = self.context.clock()
         if isinstance(event, Progress):
             self.progress = event
             self.show()
 
-    def _ended(self, data: dict[str, Any]) -> None:
+    def _finish(self, finished: Finished) -> None:
         assert self.wanted is not None
-        results = Results(data, self.wanted, self.below.wishes, self.replay)
-        self.bench.session.results[self.controller.engine.url] = results
+        data = finished.result.as_json()
+        if self.replay:  # in a store of its own, it has no history
+            data = {**data, "history": None}
+        else:
+            self.now = finished.result.run
+        options = self.split_check.session.options
+        results = CheckResults(data, self.wanted, options, self.replay)
+        self.split_check.session.results[self.controller.engine.url] = results
         self._fill(results)
         self._remember()
 
@@ -237,8 +270,8 @@ class ResultsScreen(Writing, DetailScreen):
         if self.running:
             return
         if self.wanted is None or (self.replay and self.case is not None):
-            self.dismiss(None)
-            self.below.call_later(self.below.action_batch)
+            self.dismiss()
+            self.app.call_later(self._on_check)
             return
         self.check()
 
@@ -250,7 +283,7 @@ class ResultsScreen(Writing, DetailScreen):
                 "forgotten" if self.replay else f"kept: {self.spelt('check.batch')} goes on with it"
             )
             text = f"at {done}, {kept}"
-            self.below.split.note = ("stopped", text)
+            self.split_check.split.note = ("stopped", text)
             self.controller.tell(f"check stopped {text}", "warn")
         self.workers.cancel_group(self, "check")
         self.dismiss(None)
@@ -283,10 +316,29 @@ class ResultsScreen(Writing, DetailScreen):
         if self.pane != "cases":
             self.show_pane("cases")
             return
-        prompt = self.looked_up(results.prompts, case["prompt"])
-        if prompt is not None:
-            self.dismiss((prompt, case, results.prompts))
+        try:
+            prompt = find_prompt(results.prompts, case["prompt"])
+        except SpecdeckError as error:
+            self.say(error.line(), bad=True)
+        else:
+            self.dismiss()
+            self.app.call_later(self._on_open, OpenedCase(prompt, case, results.prompts))
+
+    def action_report(self) -> None:
+        """Write the results down in Markdown, and say where they are."""
+        self._save(lambda: save_report(self.split_check.context, self.results()))
+
+    def action_bundle(self) -> None:
+        """Write one case down so that others can see it, and say where that is."""
+        case = self.chosen_case()
+        self._save(lambda: save_case(self.split_check.context, self.results(), case))
+
+    def _save(self, save: Callable[[], str]) -> None:
+        try:
+            self.say(save())
+        except SpecdeckError as error:
+            self.say(error.line(), bad=True)
 
 
-def _statistics() -> None:
+def _load_statistics() -> None:
     import scipy.stats  # noqa: F401

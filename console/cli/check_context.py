@@ -9,47 +9,51 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specdeck.console.bench import Bench
 from specdeck.console.cli.common import open_user_store
 from specdeck.console.cli.engines import access
+from specdeck.console.state.check import CheckContext
 from specdeck.engine.errors import Unsupported
 
 if TYPE_CHECKING:
     from specdeck.engine.client.attach import MonitoredEngine
-    from specdeck.engine.divergence.lab import Lab, Plan
+    from specdeck.engine.operations.check import ArmPair, CheckOptions
     from specdeck.engine.store.checks import Checks
 
 
-def bench(keys: Mapping[str, str | None], *, reference: str | None = None) -> Bench:
+def open_check_context(
+    keys: Mapping[str, str | None], *, reference: str | None = None
+) -> CheckContext:
     """For engines whose API keys are `keys`, by URL; a key is sent to no other engine."""
 
     @asynccontextmanager
-    async def labs(engine: MonitoredEngine, other: str | None, plan: Plan) -> AsyncIterator[Lab]:
+    async def open_arms(engine: MonitoredEngine, options: CheckOptions) -> AsyncIterator[ArmPair]:
         from specdeck.engine.client.attach import AttachedEngine
-        from specdeck.engine.divergence.lab import Engine, Lab
+        from specdeck.engine.operations.check import ArmPair, CheckedEngine
 
         if not isinstance(engine, AttachedEngine):
             raise Unsupported(f"{engine.name} is a recording", remedy="attach to its engine")
-        ours = Engine(engine.client, keys.get(engine.url))
-        if other is None:
-            async with Lab(ours, None, plan) as lab:
-                yield lab
+        ours = CheckedEngine(engine.client, keys.get(engine.url))
+        if options.reference is None:
+            async with ArmPair(ours, None, options) as pair:
+                yield pair
             return
-        to = access(other)
+        to = access(options.reference)
         key = to.api_key or keys.get(to.url)
         client = replace(to, api_key=key).client()
         try:
-            async with Lab(ours, Engine(client, key), plan) as lab:
-                yield lab
+            async with ArmPair(ours, CheckedEngine(client, key), options) as pair:
+                yield pair
         finally:
             await client.close()
 
     keyed = any(keys.values())
-    return Bench(labs, _store, _scratch, folders=_folders, reference=reference, keyed=keyed)
+    return CheckContext(
+        open_arms, _open_checks, _open_scratch, folders=_folders, reference=reference, keyed=keyed
+    )
 
 
 @contextmanager
-def _store() -> Iterator[Checks]:
+def _open_checks() -> Iterator[Checks]:
     from specdeck.engine.store.checks import Checks
 
     with open_user_store() as store:
@@ -57,7 +61,7 @@ def _store() -> Iterator[Checks]:
 
 
 @contextmanager
-def _scratch() -> Iterator[Checks]:
+def _open_scratch() -> Iterator[Checks]:
     from specdeck.engine.store.checks import Checks
     from specdeck.engine.store.database import Store
 

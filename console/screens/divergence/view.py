@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from specdeck.console.state.check import Split
 from specdeck.console.widgets.cells import Bar, Cell, Row, Tone, heading
 from specdeck.console.widgets.format import Spelt, printable
+from specdeck.engine.client.address import engine_url
+from specdeck.engine.errors import UsageError
+from specdeck.engine.operations.check import CheckOptions
 
 if TYPE_CHECKING:
     from specdeck.engine.divergence.arms import Arm, Name
     from specdeck.engine.divergence.compare import Divergence
     from specdeck.engine.divergence.prompts import Prompt
-    from specdeck.engine.divergence.race import Judged, Parted
+    from specdeck.engine.divergence.race import FirstDifference, RaceVerdict
 
 CLASS_TONES: dict[str, Tone] = {
     "near_tie": "warn", "material": "bad", "structural": "bad", "stream_only": "bad",
@@ -23,31 +27,6 @@ GRADES = {
     "soft": "soft: the same engine without drafts",
     "hard": "hard: another engine",
 }
-
-
-@dataclass(slots=True)
-class Side:
-    """What one arm has said so far."""
-
-    text: str = ""
-    tokens: int = 0
-
-
-@dataclass(slots=True)
-class Split:
-    """The state of a split screen."""
-
-    arms: tuple[Arm, Arm] | None = None
-    problem: str | None = None
-    """Why nothing can be compared: one line with its remedy."""
-    running: bool = False
-    sides: dict[str, Side] = field(default_factory=lambda: {"serving": Side(), "reference": Side()})
-    parted: Parted | None = None
-    judged: Judged | None = None
-    recorded: str | None = None
-    """The case of an earlier check that is being looked at again, on one line."""
-    note: tuple[str, str] | None = None
-    """A word and a line: what was written where, what was stopped."""
 
 
 def identity(name: str, split: Split, wanted: str | None) -> Row:
@@ -103,7 +82,7 @@ def visible(text: str) -> str:
 def arm_heading(split: Split, name: Name) -> Row:
     """An arm's name, how it decodes, how much it has said."""
     arm = None if split.arms is None else split.arms[0 if name == "serving" else 1]
-    side, parted, judged = split.sides[name], split.parted, split.judged
+    side, parted, judged = split.sides[name], split.difference, split.verdict
     words = f"{parted.divergence.index} agree" if parted else f"{side.tokens} tokens"
     said = (Cell(" "), Cell(words)) if side.tokens or parted else ()
     left = (Cell(name, "strong"), Cell(f" {_decoding(arm)} ", "muted"))
@@ -123,9 +102,9 @@ def _decoding(arm: Arm | None) -> str:
 
 def passage(split: Split, name: Name) -> tuple[Cell, ...]:
     """What an arm says: quiet while the arms agree, then its own token."""
-    side, parted = split.sides[name], split.parted
+    side, parted = split.sides[name], split.difference
     if parted is None:
-        equal = split.judged is not None
+        equal = split.verdict is not None
         return (Cell(side.text, "muted" if not equal else "plain"),)
     found = parted.divergence
     token = found.serving_token if name == "serving" else found.reference_token
@@ -134,7 +113,7 @@ def passage(split: Split, name: Name) -> tuple[Cell, ...]:
     return before, Cell(_shown(parted, token), "accent" if name == "serving" else "strong")
 
 
-def _shown(parted: Parted, token: int | None) -> str:
+def _shown(parted: FirstDifference, token: int | None) -> str:
     if token is None:
         return "◼ends here"
     text = parted.texts.tokens.get(token)
@@ -143,9 +122,9 @@ def _shown(parted: Parted, token: int | None) -> str:
 
 def candidates_heading(split: Split, name: Name) -> Row:
     """The margin of an arm's token over the other arm's."""
-    if split.parted is None:
+    if split.difference is None:
         return Row()
-    found = split.parted.divergence
+    found = split.difference.divergence
     margin = found.margin_serving if name == "serving" else found.margin_reference
     own = found.serving_token if name == "serving" else found.reference_token
     said = Cell("–" if margin is None else f"{_bound(found, margin)}{margin:.3f}", "strong")
@@ -159,9 +138,9 @@ def _bound(found: Divergence, margin: float) -> str:
 
 def candidates(split: Split, name: Name) -> tuple[Bar, ...]:
     """The likeliest tokens of an arm where the two part; a bar is a probability."""
-    if split.parted is None:
+    if split.difference is None:
         return ()
-    found, texts = split.parted.divergence, split.parted.texts.tokens
+    found, texts = split.difference.divergence, split.difference.texts.tokens
     top = found.serving_top if name == "serving" else found.reference_top
     own = found.serving_token if name == "serving" else found.reference_token
     return tuple(
@@ -193,10 +172,12 @@ def _findings(split: Split, spelt: Spelt, *, elsewhere: bool) -> Iterator[Row]:
         yield _said(split.note[0], "accent", split.note[1])
     if split.recorded is not None:
         yield _said("in the check", "accent", split.recorded)
-    if split.judged is not None:
-        yield from _judged(split.judged)
-    elif split.parted is not None:
-        yield _said("differs", "warn", f"at token {split.parted.divergence.index}; being judged")
+    if split.verdict is not None:
+        yield from _judged(split.verdict)
+    elif split.difference is not None:
+        yield _said(
+            "differs", "warn", f"at token {split.difference.divergence.index}; being judged"
+        )
     elif split.running:
         agreed = min(side.tokens for side in split.sides.values())
         yield _said("equal", "muted", f"so far, {agreed} tokens")
@@ -205,7 +186,7 @@ def _findings(split: Split, spelt: Spelt, *, elsewhere: bool) -> Iterator[Row]:
         yield _said("ready", "muted", f"{asks} asks both arms, {chooses} chooses a prompt")
 
 
-def _judged(judged: Judged) -> Iterator[Row]:
+def _judged(judged: RaceVerdict) -> Iterator[Row]:
     from specdeck.engine.divergence.outcome import streaming_notices
 
     data = judged.outcome.as_json()
@@ -262,7 +243,7 @@ def recheck(seen: dict[str, Any]) -> str:
     return f"the target, fed the same tokens, prefers its own by {seen['gap']:.3f}{rank}: confirmed"
 
 
-def _floor(judged: Judged) -> Row:
+def _floor(judged: RaceVerdict) -> Row:
     totals = judged.outcome.totals
     words = [
         f"{name} {'differs from itself' if differs else 'repeats itself'}"
@@ -276,3 +257,97 @@ def _floor(judged: Judged) -> Row:
 
 def _said(name: str, tone: Tone, text: str) -> Row:
     return Row((Cell(f" {name:<12} ", tone), Cell(printable(text))))
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One line of the form."""
+
+    name: str
+    label: str
+    least: int = 1
+    most: int = 1_000_000
+    empty: str = ""
+    """What an empty field means."""
+
+
+FIELDS = (
+    Field("reference", "reference", empty="URL; empty: this engine, k=0"),
+    Field("max_tokens", "tokens an answer", most=1_000_000),
+    Field("replays", "replays", most=100_000),
+    Field("streams", "requests at once", most=512),
+    Field("prompts", "prompts a check"),
+    Field("threshold", "may differ"),
+    Field("gentle", "gentle"),
+)
+
+
+def option_texts(now: CheckOptions) -> dict[str, str]:
+    """The options that the form has, as text.
+
+    >>> texts = option_texts(CheckOptions())
+    >>> texts["threshold"], texts["gentle"]
+    ('1.5%', 'no')
+    """
+    texts = {field.name: str(getattr(now, field.name)) for field in FIELDS}
+    return texts | {
+        "reference": now.reference or "",
+        "threshold": f"{now.threshold * 100:g}%",
+        "gentle": "yes" if now.gentle else "no",
+    }
+
+
+def parse_options(texts: Mapping[str, str], now: CheckOptions) -> CheckOptions:
+    """`now` with what was typed; raises UsageError for what is no option.
+
+    >>> now = CheckOptions(replays=50, gentle=True)
+    >>> parse_options(option_texts(now), CheckOptions()) == now
+    True
+    """
+    numbers = {field.name: _number(field, texts[field.name]) for field in FIELDS[1:5]}
+    return replace(
+        now,
+        reference=_reference(texts["reference"].strip()),
+        threshold=_share(texts["threshold"].strip()),
+        gentle=_is_yes(texts["gentle"].strip().lower()),
+        max_tokens=numbers["max_tokens"],
+        replays=numbers["replays"],
+        streams=numbers["streams"],
+        prompts=numbers["prompts"],
+    )
+
+
+def _reference(text: str) -> str | None:
+    if not text:
+        return None
+    # A name from `ps` is one word; it is looked up when it is asked.
+    return text if text.replace("-", "").replace("_", "").isalnum() else engine_url(text)
+
+
+def _number(field: Field, text: str) -> int:
+    try:
+        number = int(text.strip())
+    except ValueError:
+        number = 0
+    if not field.least <= number <= field.most:
+        raise UsageError(
+            f"{field.label}: {text.strip() or 'nothing'} is no number of them",
+            remedy=f"give {field.least} to {field.most}",
+        )
+    return number
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = 0.0
+    if not 0 < share < 1:
+        raise UsageError(f"may differ: {text or 'nothing'} is no share", remedy="give 1.5% or so")
+    return share
+
+
+def _is_yes(text: str) -> bool:
+    if text not in ("yes", "no", "y", "n"):
+        raise UsageError(f"gentle: {text or 'nothing'} is no answer", remedy="give yes or no")
+    return text.startswith("y")

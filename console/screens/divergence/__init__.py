@@ -1,0 +1,1 @@
+"""The check on screens: one prompt through both arms side by side, and many prompts."""

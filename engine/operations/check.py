@@ -1,0 +1,438 @@
+"""A check from the engines' addresses to its outcome, once, repeatedly, or of distributions.
+
+    ArmsReady ─▶ (Progress | Found)* ─▶ Finished          run_check
+    ArmsReady ─▶ DrawProgress* ─▶ SampledFinished         run_sampled_check
+
+Whoever asks prints or shows the events. A check that is cut short goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from specdeck.engine.client.retry import RETRY_S, Retry, Waiting
+from specdeck.engine.divergence.arms import (
+    Arm,
+    describe_hard,
+    describe_soft,
+    fetch_counters,
+)
+from specdeck.engine.divergence.compare import Divergence
+from specdeck.engine.divergence.history import (
+    History,
+    PastCheck,
+    SampledHistory,
+    comparable_checks,
+    compare_with_history,
+    record_sampled,
+)
+from specdeck.engine.divergence.outcome import Case, Outcome, build_outcome
+from specdeck.engine.divergence.prompts import PromptSet
+from specdeck.engine.divergence.requests import Asker, Pacer, Settings, http_client
+from specdeck.engine.divergence.runner import CheckRunner, Found, Progress
+from specdeck.engine.divergence.sampled import (
+    Distributions,
+    DrawProgress,
+    Sampling,
+    compare_distributions,
+)
+from specdeck.engine.divergence.verdict import Verdict
+from specdeck.engine.errors import ConfigError, EngineError, SpecdeckError, Unsupported, UsageError
+from specdeck.engine.fingerprint.digest import canonical
+from specdeck.engine.operations.change import format_undo
+from specdeck.engine.protocol.messages import Applied, Change
+from specdeck.engine.store.checks import Checks, Pair, Run
+
+if TYPE_CHECKING:
+    import httpx
+
+    from specdeck.engine.client.engine_client import EngineClient
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOptions:
+    """What an operator asks of a check."""
+
+    reference: str | None = None
+    """The other engine; None compares with the same one, each request pinned to k = 0."""
+    prompts: int = 200
+    replays: int = 20
+    """Of a single prompt."""
+    max_tokens: int = 128
+    """In one answer."""
+    ignore_eos: bool = False
+    threshold: float = 0.015
+    """The share of differing prompts that is still good."""
+    streams: int = 8
+    """Requests at once on each engine."""
+    gentle: bool = False
+    private: bool = False
+    fresh: bool = False
+    """Begins anew even where a run was cut short."""
+    calls: int = 5
+    """In a session, for the risk that adds up."""
+    model: str | None = None
+    """Where an engine serves several."""
+    retry_s: float = RETRY_S
+    """How long an engine that is away is waited for."""
+
+    @property
+    def settings(self) -> Settings:
+        """What is the same for every request."""
+        return Settings(max_tokens=self.max_tokens, ignore_eos=self.ignore_eos)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedEngine:
+    """Where one arm answers, and the key that it requires."""
+
+    client: EngineClient
+    api_key: str | None = None
+    transport: httpx.AsyncBaseTransport | None = None
+
+    def __repr__(self) -> str:
+        return f"CheckedEngine({self.client.url})"
+
+
+@dataclass(frozen=True, slots=True)
+class ArmsReady:
+    """Both arms answer, and the run is begun or found."""
+
+    arms: tuple[Arm, Arm]
+    resumed: int = 0
+    """Prompts that an earlier attempt had done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trip:
+    """What became of a breaker that was to be opened."""
+
+    breaker: str | None
+    """As the engine has it by now; None where it could not be opened."""
+    undo: str | None
+    """The command that resets it."""
+    error: SpecdeckError | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The value of `tripped` in `check --json`."""
+        error = None if self.error is None else self.error.line()
+        return {"breaker": self.breaker, "undo": self.undo, "error": error}
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """A finished check among the earlier ones."""
+
+    outcome: Outcome
+    run: int
+    """Its number in the store."""
+    history: History
+    earlier: tuple[PastCheck, ...] = ()
+    """With the same prompts and settings, whatever draft or k."""
+    trip: Trip | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the check says."""
+        return self.outcome.verdict
+
+    def as_json(self) -> dict[str, Any]:
+        """The document of `check --json`."""
+        return {
+            **self.outcome.as_json(),
+            "history": self.history.as_json(),
+            "earlier": [check.as_json() for check in self.earlier],
+            "tripped": None if self.trip is None else self.trip.as_json(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SampledResult:
+    """A finished check of distributions among the earlier ones."""
+
+    found: Distributions
+    history: SampledHistory
+    trip: Trip | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the check says."""
+        return self.found.verdict
+
+    def as_json(self) -> dict[str, Any]:
+        """The document of `check --sampled --json`."""
+        return {
+            **self.found.as_json(),
+            "history": self.history.as_json(),
+            "tripped": None if self.trip is None else self.trip.as_json(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """All prompts are compared; the run is kept and not resumed."""
+
+    result: CheckResult
+
+
+@dataclass(frozen=True, slots=True)
+class SampledFinished:
+    """All prompts are drawn from."""
+
+    result: SampledResult
+
+
+@dataclass(frozen=True, slots=True)
+class NotDone:
+    """One of several checks that could not be done; the next may be."""
+
+    error: EngineError | ConfigError
+
+
+CheckEvent = ArmsReady | Progress | Found | Finished
+SampledEvent = ArmsReady | DrawProgress | SampledFinished
+
+
+class ArmPair:
+    """The two arms of a check, ready to be asked; an async context manager."""
+
+    def __init__(
+        self,
+        serving: CheckedEngine,
+        reference: CheckedEngine | None,
+        options: CheckOptions,
+        *,
+        wall: Callable[[], float] = time.time,
+        on_notice: Callable[[Waiting], None] = lambda waiting: None,
+    ) -> None:
+        """`on_notice` hears of an engine that is waited for; `wall` tells Unix time in seconds."""
+        self.options = options
+        self.wall = wall
+        self._retry = Retry(options.retry_s, on_notice=on_notice)
+        self._engines = serving, reference
+        self._stack = AsyncExitStack()
+        self.arms: tuple[Arm, Arm]
+        self.askers: tuple[Asker, Asker]
+        """Serving and reference; their `pieces` are the streams of a split screen."""
+
+    async def __aenter__(self) -> Self:
+        serving, reference = self._engines
+        if reference is None:
+            self.arms = await describe_soft(serving.client, self.options.model, self._retry)
+        else:
+            clients = serving.client, reference.client
+            self.arms = await describe_hard(*clients, self.options.model, self._retry)
+        ours = self._http(serving)
+        theirs = ours if reference is None else self._http(reference)
+        one, other = self.arms
+        self.askers = self._asker(ours, one), self._asker(theirs, other)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._stack.aclose()
+
+    @property
+    def streams(self) -> int:
+        """Requests at once on each engine."""
+        return 1 if self.options.gentle else self.options.streams
+
+    def pacer(self) -> Pacer | None:
+        """What a gentle check paces its requests by; None for any other.
+
+        The requests get a low priority too where the engine schedules by it.
+
+        A priority decides who waits and who is preempted. It does not keep a request out of
+        the batch that production's tokens come from, so it is no substitute for a pace.
+        """
+        if not self.options.gentle:
+            return None
+        # vLLM answers a request with a priority either way: only its config tells.
+        policies = [(arm.facts.details or {}).get("config.scheduler.policy") for arm in self.arms]
+        if all(policy == "priority" for policy in policies):
+            for asker in self.askers:
+                asker.settings = replace(asker.settings, priority=1)
+        return Pacer(self._engines[0].client)
+
+    async def fetch_drafted(self) -> float | None:
+        """Tokens that the serving engine has drafted for anybody; None where it does not say."""
+        seen = await fetch_counters(self._engines[0].client)
+        if seen is None:
+            return None
+        # An engine without a drafter has no counter of drafts, only those of everything else.
+        return 0.0 if seen.drafted is None and seen.generated is not None else seen.drafted
+
+    def _http(self, engine: CheckedEngine) -> httpx.AsyncClient:
+        http = http_client(
+            engine.client.url,
+            streams=2 * self.streams,
+            api_key=engine.api_key,
+            transport=engine.transport,
+        )
+        self._stack.push_async_callback(http.aclose)
+        return http
+
+    def _asker(self, http: httpx.AsyncClient, arm: Arm) -> Asker:
+        return Asker(http, arm, self.options.settings, retry=self._retry)
+
+
+async def run_check(
+    pair: ArmPair, prompts: PromptSet, store: Checks
+) -> AsyncGenerator[CheckEvent, None]:
+    """Compares both arms over `prompts`: goes on with the run that was cut short, or begins one.
+
+    Raises SpecdeckError when an engine stays away or cannot do it, and Unsupported when every
+    prompt is refused.
+    """
+    runner = begin_run(pair, prompts, store)
+    yield ArmsReady(pair.arms, runner.resumed)
+    async with aclosing(runner.events()) as events:
+        async for event in events:
+            yield event
+    outcome = finish_run(pair, runner, store)
+    runs = store.history(pair.arms[0].url)
+    history, earlier = compare_with_history(runs), comparable_checks(runs)
+    yield Finished(CheckResult(outcome, runner.run.id, history, earlier))
+
+
+async def run_sampled_check(
+    pair: ArmPair, prompts: PromptSet, sampling: Sampling, store: Checks
+) -> AsyncGenerator[SampledEvent, None]:
+    """Compares the distributions of both arms at temperature > 0; begins anew each time."""
+    yield ArmsReady(pair.arms)
+    found: Distributions | None = None
+    async with aclosing(
+        compare_distributions(
+            pair.askers, prompts, sampling, pace=pair.pacer(), fetch_drafted=pair.fetch_drafted
+        )
+    ) as events:
+        async for event in events:
+            if isinstance(event, Distributions):
+                found = event
+            else:
+                yield event
+    assert found is not None  # it ends with them, or raises
+    history = record_sampled(found, prompts, store, pair.wall())
+    yield SampledFinished(SampledResult(found, history))
+
+
+async def repeat_checks(
+    check: Callable[[], AsyncGenerator[CheckEvent, None]],
+    every_s: float,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> AsyncGenerator[CheckEvent | NotDone, None]:
+    """The events of one `check` after another, begun every `every_s` seconds, for ever.
+
+    One that cannot be done does not end it.
+    """
+    while True:
+        began = clock()
+        try:
+            async with aclosing(check()) as events:
+                async for event in events:
+                    yield event
+        except (EngineError, ConfigError) as error:
+            yield NotDone(error)
+        await sleep(max(0.0, every_s - (clock() - began)))
+
+
+async def open_breaker(
+    request: Callable[[Change], Awaitable[Applied]],
+    *,
+    url: str,
+    who: str,
+    reason: str,
+    retry: Retry,
+) -> Trip:
+    """Opens the breaker of the engine at `url` after a verdict of fail, until somebody resets it.
+
+    `request` makes the change; `reason` is the verdict's. An engine that refuses is the
+    trip's error: the verdict is a fail either way.
+    """
+    change = Change(breaker="open", cause="divergence", reason=f"specdeck check: {reason}", who=who)
+    # Not what was before: an open breaker is reset all the same.
+    reset = format_undo(url, {"breaker": "closed"})
+    try:
+        try:
+            applied = await retry.answer(lambda: request(change))
+        except UsageError:  # an older plugin knows no cause: open by hand is open as well
+            bare = replace(change, cause=None)
+            applied = await retry.answer(lambda: request(bare))
+    except SpecdeckError as error:
+        return Trip(None, None, error)
+    return Trip(applied.applied.get("breaker"), reset)
+
+
+def begin_run(pair: ArmPair, prompts: PromptSet, store: Checks) -> CheckRunner:
+    """A run over `prompts`: the one that was cut short, or a new one."""
+    return CheckRunner(
+        *pair.askers,
+        prompts,
+        store=store,
+        run=_find_run(pair, prompts, store),
+        streams=pair.streams,
+        private=pair.options.private,
+        pace=pair.pacer(),
+    )
+
+
+def _find_run(pair: ArmPair, prompts: PromptSet, store: Checks) -> Run:
+    one, other = pair.arms
+    settings = pair.options.settings.as_json()
+    wanted = canonical(
+        {
+            "arms": [one.key(), other.key()],
+            "prompts": [prompts.digest, prompts.count],
+            "settings": settings,
+            "private": pair.options.private,
+        }
+    )
+    key = hashlib.sha256(wanted).hexdigest()[:32]
+    known = None if pair.options.fresh else store.resume(key)
+    facts = {"serving": one.as_json(), "reference": other.as_json(), "settings": settings,
+             "prompts": prompts.digest}  # fmt: skip
+    return known or store.begin(key, pair.wall(), one.url, facts)
+
+
+def finish_run(pair: ArmPair, runner: CheckRunner, store: Checks) -> Outcome:
+    """The outcome of a run that was iterated to its end; it is kept and not resumed.
+
+    Raises Unsupported when every prompt was refused.
+    """
+    run, totals = runner.run.id, runner.totals
+    if totals.refused and not totals.prompts:
+        number, why = store.refusals(run)[0]
+        store.forget(run)  # it would be found again, and nothing asked
+        raise Unsupported(
+            f"every prompt was refused by an arm: prompt {number}: {why}",
+            remedy="give other prompts, or see to the engine's arguments",
+        )
+    outcome = build_outcome(
+        totals,
+        pair.arms,
+        cases=lambda compared: _cases(store, run, compared),
+        refused=store.refusals(run),
+        threshold=pair.options.threshold,
+        calls=pair.options.calls,
+    )
+    store.finish(run, pair.wall(), outcome.as_json())
+    return outcome
+
+
+def _cases(store: Checks, run: int, compared: Pair) -> Iterator[Case]:
+    for row in store.divergences(run, compared):
+        assert row.detail is not None
+        yield Case(row.prompt, row.prompt_hash, Divergence.from_json(row.detail))
