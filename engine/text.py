@@ -36,6 +36,15 @@ def format_count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def format_bytes(size: float) -> str:
+    """An amount of memory.
+
+    >>> format_bytes(3 * 2**29), format_bytes(5 * 2**20)
+    ('1.5 GiB', '5 MiB')
+    """
+    return f"{size / 2**30:.1f} GiB" if size >= 2**30 / 10 else f"{size / 2**20:.0f} MiB"
+
+
 def format_duration(seconds: float | None) -> str:
     """A stretch of time in its two largest units.
 

@@ -18,6 +18,7 @@ from specdeck.engine.config.loader import load as load_config
 from specdeck.engine.errors import ConfigError, EngineError, Unauthorized
 from specdeck.engine.launch.machine import inspect_machine
 from specdeck.engine.launch.preflight import Finding, build_findings, findings
+from specdeck.engine.text import format_bytes
 
 if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient
@@ -70,12 +71,12 @@ def check_machine() -> list[Finding]:
     here = inspect_machine(os.environ)
     found = list(build_findings(here))
     for gpu in here.gpus:
-        free = f"{gpu.free / 2**30:.1f} of {gpu.total / 2**30:.1f} GiB free"
+        free = f"{format_bytes(gpu.free)} of {format_bytes(gpu.total)} free"
         found.append(Finding("ok", "gpu", f"{gpu.name}, {free}"))
     if not here.gpus:
         found.append(Finding("notice", "gpu", "no NVIDIA GPU answers"))
     if here.memory_free is not None:
-        found.append(Finding("ok", "memory", f"{here.memory_free / 2**30:.1f} GiB free"))
+        found.append(Finding("ok", "memory", f"{format_bytes(here.memory_free)} free"))
     return [*found, *check_terminal()]
 
 

@@ -15,6 +15,7 @@ from specdeck.engine.launch.known_bad import KNOWN_BAD
 from specdeck.engine.launch.machine import Gpu, Machine, inspect_machine
 from specdeck.engine.launch.ports import port_refusal
 from specdeck.engine.launch.situation import Situation
+from specdeck.engine.text import format_bytes
 
 Level = Literal["ok", "notice", "warning", "error"]
 
@@ -247,7 +248,7 @@ def _host(size: int, machine: Machine, environment: Mapping[str, str]) -> Iterat
         yield Finding("error", "memory", "VLLM_CPU_KVCACHE_SPACE is not a number", remedy)
         return
     wanted, free = size + cache, machine.memory_free
-    said = f"weights and cache take {_gib(wanted)} of {_gib(free)} that are free"
+    said = f"weights and cache take {format_bytes(wanted)} of {format_bytes(free)} that are free"
     if wanted > free:
         remedy = "lower VLLM_CPU_KVCACHE_SPACE, or end something else"
         yield Finding("error", "memory", said, remedy)
@@ -265,27 +266,20 @@ def _cards(size: int, config: Config, gpus: tuple[Gpu, ...]) -> Iterator[Finding
     for index, gpu in enumerate(gpus[:ranks]):
         claimed = share * gpu.total
         if each > claimed:
-            message = f"GPU {index}: weights take {_gib(each)}, more than its {_gib(claimed)}"
+            sizes = f"{format_bytes(each)}, more than its {format_bytes(claimed)}"
+            message = f"GPU {index}: weights take {sizes}"
             remedy = "raise tensor_parallel_size, or take a smaller or quantised model"
             yield Finding("error", "memory", message, remedy)
             return
         if claimed > gpu.free and "kv_cache_memory_bytes" not in args:
-            message = (
-                f"GPU {index}: {_gib(gpu.free)} are free, and vLLM would claim {_gib(claimed)}"
+            sizes = (
+                f"{format_bytes(gpu.free)} are free, and vLLM would claim {format_bytes(claimed)}"
             )
+            message = f"GPU {index}: {sizes}"
             remedy = f"set gpu_memory_utilization below {gpu.free / gpu.total:.2f}, or free the GPU"
             yield Finding("error", "memory", message, remedy)
             return
-    yield Finding("ok", "memory", f"weights take {_gib(each)} of each GPU")
-
-
-def _gib(size: float) -> str:
-    """Bytes as GiB.
-
-    >>> _gib(3 * 2**29), _gib(5 * 2**20)
-    ('1.5 GiB', '5 MiB')
-    """
-    return f"{size / _GIB:.1f} GiB" if size >= _GIB / 10 else f"{size / (1 << 20):.0f} MiB"
+    yield Finding("ok", "memory", f"weights take {format_bytes(each)} of each GPU")
 
 
 def _port(config: Config, port: int | None) -> Iterator[Finding]:
