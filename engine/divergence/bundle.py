@@ -31,7 +31,7 @@ def choose_case(data: Data, number: int | None) -> Data | None:
         if case["prompt"] == number:
             found: Data = case
             return found
-    raise UsageError(f"prompt {number} is no case", remedy="give one that the check lists")
+    raise UsageError(f"prompt {number} did not differ", remedy="give one that the check lists")
 
 
 def case_page(data: Data, case: Data, prompt: Prompt, settings: Settings, *, keyed: bool) -> str:
@@ -43,7 +43,7 @@ def case_page(data: Data, case: Data, prompt: Prompt, settings: Settings, *, key
         for name, arm in data["arms"].items()
     )
     retold = case["class"] == "stream_only"
-    title = "The arms tell equal tokens otherwise" if retold else _TITLE
+    title = "The arms make different text of equal tokens" if retold else _TITLE
     where = "`choices[0].token_ids` are equal, what is made of them differs." if retold else (
         f"The first token that differs is number {case['index']}, counted from 0, of\n"
         "`choices[0].token_ids`."
@@ -78,7 +78,7 @@ def _streamed(data: Data, case: Data, prompt: Prompt, settings: Settings, *, key
         _curl(data["arms"][name], prompt, settings, keyed=keyed, stream=stream)
         for stream in (False, True)
     )
-    return f"""# An answer is streamed otherwise than it is told in one piece
+    return f"""# Streamed and non-streamed output differ
 
 {case_line(case)}
 

@@ -161,12 +161,12 @@ class Divergence:
     structure: tuple[Change, ...] = ()
     stream_only: bool = False
     in_both: bool = False
-    """Whether each arm streams otherwise than it tells whole: its server does that, no draft."""
+    """Whether streamed and non-streamed output differ in each arm: no draft has made that."""
     recheck: Recheck | None = None
 
     @property
     def streamed_alone(self) -> bool:
-        """Whether this arm streams otherwise than it tells whole, and the other does not."""
+        """Whether streamed and non-streamed output differ in this arm and not in the other."""
         return self.stream_only and not self.in_both
 
     def kind(self, near_tie: float) -> Class:

@@ -106,9 +106,9 @@ class Totals:
     serving_pairs: int = 0
     serving_mismatches: int = 0
     stream_only: int = 0
-    """Answers that the serving arm alone streams otherwise than it tells them whole."""
+    """Prompts whose streamed and non-streamed output differ in the serving arm alone."""
     streamed_in_both: int = 0
-    """Prompts whose answers each arm streams otherwise than it tells them whole."""
+    """Those where they differ in each arm."""
     streamed_by_reference: int = 0
     """Those of the reference alone."""
     seconds: float = 0.0
@@ -205,7 +205,7 @@ class Case:
     prompt_hash: str
     divergence: Divergence
     streamed_by: Name | None = None
-    """The arm that streams it otherwise than it tells it whole; None: the arms differ."""
+    """The arm whose streamed and non-streamed output differ; None: the arms differ."""
 
     def as_json(self, near_tie: float) -> dict[str, Any]:
         """Plain values, in the contract's words first."""
@@ -371,7 +371,7 @@ def _floor(cases: Iterable[Case]) -> Iterator[Case]:
 
 
 def _streamed(cases: Iterable[Case]) -> Iterator[Case]:
-    """What the serving arm, and it alone, streams otherwise than it tells it whole."""
+    """Prompts whose streamed and non-streamed output differ in the serving arm alone."""
     for case in cases:
         if case.divergence.streamed_alone:
             yield replace(case, streamed_by="serving")
@@ -410,14 +410,14 @@ def _notices(arms: tuple[Arm, Arm], totals: Totals, classes: Classes) -> Iterabl
 
 
 def streaming_notices(totals: Totals) -> Iterable[str]:
-    """Lines for what streams otherwise than it is told whole, and is no work of a draft."""
+    """Lines for differences between streamed and non-streamed output that no draft has made."""
     for count, whose, cause in (
         (totals.streamed_in_both, "in both arms", "the server's parser, not speculation"),
         (totals.streamed_by_reference, "in the reference alone", "its server, not speculation"),
     ):
         if count:
-            answers = "1 answer streams" if count == 1 else f"{count} answers stream"
-            yield f"{answers} otherwise than told in one piece {whose}: {cause}"
+            prompts = "1 prompt" if count == 1 else f"{count} prompts"
+            yield f"streamed and non-streamed output differ for {prompts} {whose}: {cause}"
 
 
 def _number(case: Case) -> int:

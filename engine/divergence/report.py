@@ -174,8 +174,8 @@ def case_line(case: Data) -> str:
     structure = "; ".join(change_line(change) for change in case["structure"])
     if case.get("streamed_by"):
         said = (
-            f"prompt {case['prompt']}: {case['index']} equal tokens, streamed otherwise than told"
-            f" in one piece by the {case['streamed_by']} arm, stream only"
+            f"prompt {case['prompt']}: {case['index']} equal tokens, streamed and non-streamed"
+            f" output of the {case['streamed_by']} arm differ, stream only"
         )
         return f"{said} ({structure})" if structure else said
     said = (

@@ -308,7 +308,7 @@ class Asker:
         except ValueError as error:
             raise NotAnEngine(f"{self.arm.url} answers with something that is not JSON") from error
         if not isinstance(reply, dict):
-            raise NotAnEngine(f"{self.arm.url} answers with something that is no vLLM's")
+            raise NotAnEngine(f"{self.arm.url} gives an unexpected response: not a vLLM server")
         return reply
 
     async def _events(
@@ -358,7 +358,7 @@ def _parse_event(text: bytes, url: str) -> dict[str, Any]:
     except ValueError as error:
         raise NotAnEngine(f"{url} streams something that is not JSON") from error
     if not isinstance(event, dict):
-        raise NotAnEngine(f"{url} streams something that is no vLLM's")
+        raise NotAnEngine(f"{url} streams an unexpected response: not a vLLM server")
     if "error" in event:
         raise TryAgain(EngineError(f"{url} broke off an answer: {event['error']}"), accident=True)
     return event

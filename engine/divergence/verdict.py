@@ -28,7 +28,7 @@ class Evidence:
     unconfirmed: int = 0
     """Those of the material ones that nobody looked at again, and whose margins prove nothing."""
     stream_only: int = 0
-    """Answers that the serving arm alone streams otherwise than it tells them whole."""
+    """Prompts whose streamed and non-streamed output differ in the serving arm alone."""
     drafted: int | None = None
     """Tokens drafted for the serving arm's answers; None where the engine does not say."""
     idle: Rate | None = None
@@ -55,8 +55,8 @@ def judge(found: Evidence, threshold: float) -> Verdict:
 def _defect(found: Evidence) -> Verdict | None:
     if found.stream_only:
         text = (
-            f"{_times(found.stream_only, 'answer')} streamed otherwise than told in one piece,"
-            " by the serving arm alone"
+            f"streamed and non-streamed output differ for {_times(found.stream_only, 'prompt')},"
+            " in the serving arm alone"
         )
         return Verdict("fail", text)
     proven = found.material - found.unconfirmed

@@ -17,7 +17,8 @@ import pytest
 from tests.support.engine_state import engine_state
 from tests.support.http_engine import HttpEngine, serve_engine
 
-from specdeck.console.cli.check import CheckArguments, Series, read_again
+from specdeck.console.cli.check import Series, read_again
+from specdeck.console.cli.check_arguments import CheckArguments
 from specdeck.console.cli.main import outcome
 from specdeck.engine.errors import UsageError
 from specdeck.engine.operations.check import CheckEvent
@@ -459,7 +460,7 @@ def test_a_case_that_did_not_differ_costs_neither_the_outcome_nor_its_code(
     assert outcome(["check", engine.url, *words]) == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["verdict"] == "pass"
-    assert "prompt 17 is no case" in said.err
+    assert "prompt 17 did not differ" in said.err
     assert not page.exists()
 
 

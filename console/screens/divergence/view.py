@@ -214,8 +214,8 @@ def reason(case: dict[str, Any], ruler: dict[str, Any]) -> str:
     limit = f"{ruler['threshold']:.3g}"
     if case["class"] == "stream_only":
         if case.get("streamed_by"):
-            return f"the {case['streamed_by']} arm alone tells its tokens otherwise as a stream"
-        return "the arms tell the same tokens otherwise"
+            return f"streamed and non-streamed output of the {case['streamed_by']} arm alone differ"
+        return "the arms make different text of the same tokens"
     if case["structure"]:
         from specdeck.engine.divergence.report import change_line
 

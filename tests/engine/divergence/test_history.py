@@ -95,7 +95,7 @@ async def test_a_bundle_reproduces_the_gravest_case(bench: Any) -> None:
     near_tie = choose_case(data, 3)
     assert near_tie is not None
     assert near_tie["class"] == "near_tie"
-    with pytest.raises(UsageError, match="prompt 4 is no case"):
+    with pytest.raises(UsageError, match="prompt 4 did not differ"):
         choose_case(data, 4)
 
 

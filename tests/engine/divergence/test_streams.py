@@ -1,4 +1,4 @@
-"""Answers that are streamed otherwise than they are told in one piece."""
+"""Answers whose streamed and non-streamed output differ."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def test_what_both_arms_do_is_a_note_and_no_case(bench: Any) -> None:
     data = await checked(bench, engine, bench.many(9))
     assert (data["verdict"], data["cases"], data["classes"]["stream_only"]) == ("pass", [], 0)
     assert (
-        "2 answers stream otherwise than told in one piece in both arms:"
+        "streamed and non-streamed output differ for 2 prompts in both arms:"
         " the server's parser, not speculation"
     ) in data["notices"]
 
@@ -39,7 +39,7 @@ async def test_what_the_serving_arm_alone_does_is_a_fail_that_is_listed_once(ben
     engine = bench.engine(drafts_lose=frozenset({"prompt 2"}), stream_loses=frozenset({"prompt 5"}))
     data = await checked(bench, engine, bench.many(9))
     assert (data["verdict"], data["mismatches"]) == ("fail", 0)
-    assert data["reason"].endswith("by the serving arm alone")
+    assert data["reason"].endswith("in the serving arm alone")
     assert data["classes"]["stream_only"] == 1
     (case,) = data["cases"]
     assert (case["prompt"], case["class"], case["streamed_by"]) == (2, "stream_only", "serving")
@@ -81,7 +81,7 @@ async def test_a_bundle_says_what_is_true_of_a_stream(bench: Any) -> None:
     case, prompt = choose_case(data, None), bench.many(3).find(2)
     assert case is not None
     page = case_page(data, case, prompt, Settings(), keyed=False)
-    assert page.startswith("# An answer is streamed otherwise than it is told in one piece")
+    assert page.startswith("# Streamed and non-streamed output differ")
     assert "first token that differs" not in page
     assert "null" not in page
     assert (page.count("curl -s "), page.count("curl -sN ")) == (1, 1)
