@@ -178,8 +178,7 @@ class Console(App[str]):
             return LiveScreen(self.controller, self.context)
         from specdeck.console.screens.startup.screen import StartupScreen
 
-        line = self.context.footer("start", self.size.width)
-        return StartupScreen(self.controller.engine.name, self.progress, line)
+        return StartupScreen(self.controller.engine.name, self.progress, self.context)
 
     def on_load(self) -> None:
         """Take the theme before there is anything to paint a second time."""

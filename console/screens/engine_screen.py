@@ -36,8 +36,14 @@ class EngineScreen(Screen[None]):
         self.show()
 
     def _follow(self) -> None:
-        if self.is_current:
+        if self.is_visible:
             self.show()
+
+    @property
+    def is_visible(self) -> bool:
+        """Whether nothing but dialogs lies over it; Textual counts any screen below as current."""
+        stack = self.app.screen_stack
+        return self in stack and all(one.is_modal for one in stack[stack.index(self) + 1 :])
 
     def show(self) -> None:
         """Bring what is known onto the screen."""

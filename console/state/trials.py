@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from specdeck.console.widgets.cells import Tone
 from specdeck.console.widgets.format import oneline
-from specdeck.engine.policy.intervals import Change
-from specdeck.engine.policy.trial import describe_comparison
-from specdeck.engine.protocol.tuning import Interval, TrialTuning
+from specdeck.engine.protocol.tuning import Comparison, TrialTuning
 from specdeck.engine.text import format_duration
 
 
@@ -31,9 +29,7 @@ def describe_trial(trial: TrialTuning) -> tuple[str, Tone]:
     tone: Tone = "good" if trial.state == "kept" else "warn"
     ended = "never made" if trial.state == "abandoned" else trial.state
     if trial.comparison is not None:
-        found = trial.comparison
-        tokens, wait = _relative(found.tokens_per_second), _relative(found.ms_per_token)
-        return f"{what} {ended}: {describe_comparison(found.verdict, tokens, wait)}", tone
+        return f"{what} {ended}: {_describe(trial.comparison)}", tone
     return f"{what} {ended}: {oneline(trial.reason or 'no reason given')}", tone
 
 
@@ -49,5 +45,13 @@ def _knobs(trial: TrialTuning) -> str:
     )
 
 
-def _relative(found: Interval) -> Change:
-    return Change(found.value, found.low, found.high)
+def _describe(found: Comparison) -> str:
+    # Its statistics are not for the first paint.
+    from specdeck.engine.policy.intervals import Change
+    from specdeck.engine.policy.trial import describe_comparison
+
+    tokens, wait = (
+        Change(each.value, each.low, each.high)
+        for each in (found.tokens_per_second, found.ms_per_token)
+    )
+    return describe_comparison(found.verdict, tokens, wait)

@@ -580,6 +580,21 @@ async def test_a_start_that_raised_is_shown_and_handed_on(
     assert app.failure is refusal
 
 
+async def test_a_covered_screen_is_not_painted_and_has_the_latest_when_it_is_seen_again(
+    kit: type[Kit], console: MakeConsole, until: Until
+) -> None:
+    engine = kit.engine(kit.run(3))
+    app = console(engine)
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: live(app).tokens.total == 3)
+        await pilot.press("u")
+        engine.more.put_nowait(kit.reading(3))
+        await until(pilot, lambda: app.controller.track.total == 4)
+        assert live(app).tokens.total == 3
+        await pilot.press("escape")
+        await until(pilot, lambda: live(app).tokens.total == 4)
+
+
 async def test_the_palette_offers_every_key_and_theme(kit: type[Kit], console: MakeConsole) -> None:
     from specdeck.console.palette import Palette
 

@@ -126,8 +126,10 @@ class LiveScreen(SteeringScreen):
     def action_freeze(self) -> None:
         """Hold the view still, or let it go on."""
         controller = self.controller
-        frozen = (controller.selected, controller.track, self.context.clock())
-        self.frozen = frozen if self.frozen is None else None
+        if self.frozen is not None and self.frozen[0] == controller.selected:
+            self.frozen = None
+        else:
+            self.frozen = (controller.selected, controller.track, self.context.clock())
         self.show()
 
     def action_select(self, index: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from textual import work
 from textual.app import ComposeResult
@@ -11,6 +12,8 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.screen import Screen
 
+from specdeck.console.context import ConsoleContext
+from specdeck.console.keys import Place
 from specdeck.console.screens.startup import view
 from specdeck.console.widgets.blocks import bar
 from specdeck.console.widgets.cells import Cell, Row, heading
@@ -21,6 +24,8 @@ from specdeck.engine.launch.progress import Progress
 
 class StartupScreen(Screen[None]):
     """Says when the engine is ready; stays with the reason when it failed."""
+
+    PLACE: ClassVar[Place] = "start"
 
     stages: reactive[tuple[Row, ...]] = reactive((), repaint=False)
     time: reactive[Row] = reactive(Row(), repaint=False)
@@ -37,11 +42,13 @@ class StartupScreen(Screen[None]):
 
         error: SpecdeckError
 
-    def __init__(self, name: str, progress: AsyncIterator[Progress], footer: Row) -> None:
+    def __init__(
+        self, name: str, progress: AsyncIterator[Progress], context: ConsoleContext
+    ) -> None:
         super().__init__()
         self.engine_name = name
         self.progress = progress
-        self.footer = footer
+        self.context = context
 
     def compose(self) -> ComposeResult:
         """Stages, time, log."""
@@ -60,8 +67,11 @@ class StartupScreen(Screen[None]):
         state = (Cell("○ starting ", "muted"),)
         self.query_one("#identity", Line).row = Row(who, state)
         self.query_one("#log-heading", Line).row = heading("the engine's log")
-        self.query_one("#footer", Line).row = self.footer
         self.follow()
+
+    def on_resize(self) -> None:
+        """The footer names as many keys as there is room for."""
+        self.query_one("#footer", Line).row = self.context.footer(self.PLACE, self.size.width)
 
     @work(exclusive=True)
     async def follow(self) -> None:

@@ -64,7 +64,7 @@ class TuningScreen(DetailScreen, SteeringScreen):
 
     def look(self) -> None:
         """Ask for the tuning, unless another screen lies over this one."""
-        if self.is_current:
+        if self.is_visible:
             self.controller.look(self.controller.selected)
 
     def show(self) -> None:
