@@ -188,10 +188,10 @@ async def _texts(asker: Asker, heard: ArmStream, found: Divergence) -> Texts:
     listed = {token for token, _ in (*found.serving_top, *found.reference_top)}
     wanted = sorted(token for token in said | listed if token is not None)
     spelt, *rest = await asyncio.gather(
-        asker.spelt(common), *(asker.spelt((*common[-1:], token)) for token in wanted)
+        asker.detokenize(common), *(asker.detokenize((*common[-1:], token)) for token in wanted)
     )
     # A token alone may lose the blank that it begins with, so it is spelt after another.
-    before = await asker.spelt(common[-1:]) if common else ""
+    before = await asker.detokenize(common[-1:]) if common else ""
     texts = {
         token: text[len(before) :] if before and text.startswith(before) else text
         for token, text in zip(wanted, rest, strict=True)

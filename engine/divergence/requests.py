@@ -236,7 +236,7 @@ class Asker:
                 f"{self.arm.url} refuses the prompt: {error}", remedy="choose another prompt"
             ) from None
 
-    async def forced(self, tokens: tuple[int, ...]) -> list[dict[str, Any] | None] | Refused:
+    async def score_tokens(self, tokens: tuple[int, ...]) -> list[dict[str, Any] | None] | Refused:
         """What the arm thinks of each of `tokens`, by token id; None for the first.
 
         A server that keeps it to itself, as one that is told to, counts as refusing.
@@ -277,7 +277,7 @@ class Asker:
         except _Refusal as error:
             return Refused(str(error))
 
-    async def tokenized(self, text: str) -> tuple[int, ...] | None:
+    async def tokenize(self, text: str) -> tuple[int, ...] | None:
         """The arm's tokens of `text`; None where it does not tell."""
         wanted = {"model": self.arm.model, "prompt": text}
         try:
@@ -287,7 +287,7 @@ class Asker:
         found = reply.get("tokens")
         return tuple(found) if isinstance(found, list) else None
 
-    async def spelt(self, tokens: tuple[int, ...]) -> str | None:
+    async def detokenize(self, tokens: tuple[int, ...]) -> str | None:
         """The text of `tokens`; None where the arm does not tell."""
         wanted = {"model": self.arm.model, "tokens": list(tokens)}
         try:

@@ -51,7 +51,7 @@ async def ask_target(
     if serving.prompt_ids is None or found.serving_token is None:
         return None
     said = serving.token_ids[: found.index + 1]
-    thoughts = await reference.forced((*serving.prompt_ids, *said))
+    thoughts = await reference.score_tokens((*serving.prompt_ids, *said))
     if isinstance(thoughts, Refused) or len(thoughts) < len(said):
         return None
     return weigh_preference(
@@ -314,7 +314,7 @@ class CheckRunner:
         if self.serving.arm.url == self.reference.arm.url:
             return
         ours, theirs = await asyncio.gather(
-            self.serving.tokenized(PROBE), self.reference.tokenized(PROBE)
+            self.serving.tokenize(PROBE), self.reference.tokenize(PROBE)
         )
         if ours is not None and theirs is not None and ours != theirs:
             raise _tokenizers_differ("a probe text", (self.serving, self.reference))

@@ -15,6 +15,7 @@ from specdeck.console.screens.divergence.screen import DivergenceScreen
 from specdeck.console.settings import Settings
 from specdeck.engine.divergence.prompts import load_prompts
 from specdeck.engine.errors import Unreachable, Unsupported
+from specdeck.engine.operations.check import CheckOptions
 
 if TYPE_CHECKING:
     from tests.console.conftest import Until
@@ -44,6 +45,19 @@ def opened(until: Until) -> Opened:
 def words(screen: DivergenceScreen) -> str:
     rows: Any = screen.query_one("#findings")
     return "\n".join("".join(cell.text for cell in row.left) for row in rows.rows)
+
+
+async def test_one_prompt_is_judged_by_the_share_that_the_form_says(
+    deck: Opens, opened: Opened, until: Until
+) -> None:
+    one = deck()
+    one.bench.session.options = CheckOptions(threshold=0.25)
+    async with one.app.run_test() as pilot:
+        screen = await opened(pilot)
+        await pilot.press("enter")
+        await until(pilot, lambda: screen.check.data)
+        assert screen.check.data is not None
+        assert screen.check.data["max_mismatch"] == 0.25
 
 
 async def test_the_grade_is_shown_before_anything_is_asked(deck: Opens, opened: Opened) -> None:

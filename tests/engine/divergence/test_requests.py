@@ -151,7 +151,7 @@ async def test_a_prompt_that_is_at_fault_is_refused_with_the_engines_words() -> 
 @pytest.mark.parametrize("choice", [{}, {"prompt_logprobs": None}])
 async def test_a_server_without_the_targets_thoughts_does_not_end_a_check(choice: Any) -> None:
     silent = Patience(lambda: httpx.Response(200, json={"choices": [choice]}))
-    found = await silent.asker.forced((1, 2))
+    found = await silent.asker.score_tokens((1, 2))
     assert found == Refused("http://e gives no prompt_logprobs")
     assert silent.waits == []
 
