@@ -138,7 +138,7 @@ class Console(App[str]):
             interval=self.settings.interval,
             audit=audit,
             load=load,
-            key_label=lambda name: keys.spelt(name, keymap),
+            key_label=lambda name: keys.key_label(name, keymap),
             clock=clock,
             steady=steady,
             sleep=sleep,
@@ -228,7 +228,7 @@ class Console(App[str]):
         except OSError as error:
             self.notify(f"not saved: {error}", severity="error", markup=False)
         else:
-            self.notify(f"saved {screenshots.spelt(path, Path.home())}", markup=False)
+            self.notify(f"saved {screenshots.abbreviate_home(path, Path.home())}", markup=False)
 
     def action_redraw(self) -> None:
         """Draw everything anew, after something else wrote to the terminal."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specdeck.console.footer import footer
-from specdeck.console.keys import KEYS, Key, Place, spelt
+from specdeck.console.keys import KEYS, Key, Place, key_label
 from specdeck.console.widgets.cells import Row
 from specdeck.console.widgets.format import LocalTime
 
@@ -41,7 +41,7 @@ class ConsoleContext:
 
     def key_label(self, name: str) -> str:
         """The key of an action, for a hint."""
-        return spelt(name, self.keymap)
+        return key_label(name, self.keymap)
 
     def footer(self, place: Place, width: int, *, armed: bool = False) -> Row:
         """The footer of a screen that is `width` cells wide."""

@@ -7,7 +7,7 @@ from typing import Final
 
 from rich.cells import cell_len
 
-from specdeck.console.keys import Key, Place, of, spelt
+from specdeck.console.keys import Key, Place, key_label, of
 from specdeck.console.widgets.cells import Cell, Cells, Row
 
 _K: Final = "k"
@@ -76,13 +76,13 @@ def _entry(
     known: Mapping[str, Key], name: str, keymap: Mapping[str, str], gap: str, *, brief: bool
 ) -> Cells:
     if name == _K:
-        more, less = spelt("k.more", keymap), spelt("k.less", keymap)
+        more, less = key_label("k.more", keymap), key_label("k.less", keymap)
         return Cell(f" {more}/{less} ", "key"), Cell("k", "muted")
     key = known[name]
     action = key.action if key.action.startswith("app.") else f"screen.{key.action}"
     label = key.brief if brief and key.brief else key.label
     return (
-        Cell(f"{gap}{spelt(name, keymap)} ", "key", action),
+        Cell(f"{gap}{key_label(name, keymap)} ", "key", action),
         Cell(label, "muted", action),
     )
 

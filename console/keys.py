@@ -208,10 +208,10 @@ def ids() -> frozenset[str]:
     return frozenset(binding.id for key in KEYS for binding in _bindings(key) if binding.id)
 
 
-def spelling(key: Key, keymap: Mapping[str, str]) -> str:
+def format_keys(key: Key, keymap: Mapping[str, str]) -> str:
     """How the keys of an action are written for a reader.
 
-    >>> spelling(_BY_ID["k.more"], {}), spelling(_BY_ID["mode.toggle"], {"mode.toggle": "f2"})
+    >>> format_keys(_BY_ID["k.more"], {}), format_keys(_BY_ID["mode.toggle"], {"mode.toggle": "f2"})
     ('+', 'f2')
     """
     if key.id in keymap:
@@ -219,13 +219,13 @@ def spelling(key: Key, keymap: Mapping[str, str]) -> str:
     return key.shown or " ".join(key.keys)
 
 
-def spelt(name: str, keymap: Mapping[str, str]) -> str:
+def key_label(name: str, keymap: Mapping[str, str]) -> str:
     """The first key of an action, for a hint.
 
-    >>> spelt("change.undo", {}), spelt("change.undo", {"change.undo": "f3,f4"})
+    >>> key_label("change.undo", {}), key_label("change.undo", {"change.undo": "f3,f4"})
     ('z', 'f3')
     """
-    return spelling(_BY_ID[name], keymap).split()[0]
+    return format_keys(_BY_ID[name], keymap).split()[0]
 
 
 def available(*, engines: bool, load: bool) -> tuple[Key, ...]:
@@ -247,8 +247,8 @@ def markdown() -> str:
     """The table of docs/keys.md."""
     lines = ["| key | on | what it does | id |", "|---|---|---|---|"]
     for key in (key for group in get_args(Group) for key in KEYS if key.group == group):
-        spelt = " ".join(f"`{part}`" for part in spelling(key, {}).split())
-        lines.append(f"| {spelt} | {_where(key.group)} | {key.tooltip} | `{key.id}` |")
+        names = " ".join(f"`{part}`" for part in format_keys(key, {}).split())
+        lines.append(f"| {names} | {_where(key.group)} | {key.tooltip} | `{key.id}` |")
     return "\n".join(lines)
 
 

@@ -57,7 +57,7 @@ class Palette(Provider):
                 continue
             name = f"{key.group}: {key.tooltip.split(';')[0].rstrip('.')}"
             if "{key}" not in key.action:
-                label = keys.spelling(key, app.context.keymap)
+                label = keys.format_keys(key, app.context.keymap)
                 yield Command(name, f"key {label}", partial(app.run_key, key.action))
                 continue
             for digit in key.keys:

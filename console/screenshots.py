@@ -34,10 +34,10 @@ def save(write: Callable[[Path], str], choices: Iterable[Path]) -> Path:
     raise refused
 
 
-def spelt(path: Path, home: Path) -> str:
+def abbreviate_home(path: Path, home: Path) -> str:
     """The path as short as it can be said.
 
-    >>> spelt(Path("/home/ann/Pictures/a.svg"), Path("/home/ann"))
+    >>> abbreviate_home(Path("/home/ann/Pictures/a.svg"), Path("/home/ann"))
     '~/Pictures/a.svg'
     """
     return f"~{os.sep}{path.relative_to(home)}" if path.is_relative_to(home) else str(path)

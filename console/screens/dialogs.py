@@ -47,8 +47,8 @@ class Dialog(ModalScreen[str]):
             yield OptionList(*(Option(self._prompt(choice)) for choice in self.choices))
 
     def _prompt(self, choice: Choice) -> str:
-        spelt = "esc" if choice.key == "escape" else choice.key
-        return f"{spelt:<4} {choice.label}"
+        label = "esc" if choice.key == "escape" else choice.key
+        return f"{label:<4} {choice.label}"
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """An answer was chosen with enter or the mouse."""
@@ -87,8 +87,8 @@ class HelpScreen(ModalScreen[None]):
             if key.group != group:
                 rows += [Row(), heading(key.group)] if rows else [heading(key.group)]
                 group = key.group
-            spelt = keys.spelling(key, self.keymap)
-            rows.append(Row((Cell(f"{spelt:<12} ", "key"), Cell(key.tooltip))))
+            label = keys.format_keys(key, self.keymap)
+            rows.append(Row((Cell(f"{label:<12} ", "key"), Cell(key.tooltip))))
         self.query_one("#keys", Rows).rows = tuple(rows)
         self.query_one("#keys").styles.height = len(rows)
         self.query_one("#close", Line).row = Row((), (Cell("esc closes", "muted"),))

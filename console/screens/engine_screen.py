@@ -53,7 +53,7 @@ class EngineScreen(Screen[None]):
         """What is known of the engine."""
         return self.controller.track
 
-    def spelt(self, name: str) -> str:
+    def key_label(self, name: str) -> str:
         """The key of an action, for a hint."""
         return self.context.key_label(name)
 
@@ -150,7 +150,7 @@ class SteeringScreen(EngineScreen):
             controller.tell("control is armed already", "muted")
             return
         if not self.context.owned:
-            question = _arm_dialog(controller.engine.name, self.spelt("change.undo"))
+            question = _arm_dialog(controller.engine.name, self.key_label("change.undo"))
             if not await self.app.push_screen_wait(question):
                 return
         controller.arm()

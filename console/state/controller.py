@@ -14,7 +14,7 @@ from specdeck.console.state.pending import Refusal, Want
 from specdeck.console.state.sweep_run import SweepRun, describe_end
 from specdeck.console.state.trials import describe_trial
 from specdeck.console.widgets.cells import Tone
-from specdeck.console.widgets.format import Spelt
+from specdeck.console.widgets.format import KeyLabel
 from specdeck.engine.client.attach import MonitoredEngine
 from specdeck.engine.errors import SpecdeckError, Unsupported
 from specdeck.engine.operations.looks import ReadingFeed
@@ -108,7 +108,7 @@ class Controller:
         interval: float = 1.0,
         audit: Audit | None = None,
         load: Load | None = None,
-        key_label: Spelt = str,
+        key_label: KeyLabel = str,
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,

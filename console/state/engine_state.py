@@ -10,7 +10,7 @@ from specdeck.console.state.pending import Refusal, Want, find_refusal
 from specdeck.console.state.sweep_run import SweepRun
 from specdeck.console.state.undo import InForce, UndoHistory
 from specdeck.console.widgets.cells import Tone
-from specdeck.console.widgets.format import Spelt, oneline
+from specdeck.console.widgets.format import KeyLabel, oneline
 from specdeck.engine.errors import Conflict, SpecdeckError
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.protocol.messages import (
@@ -168,7 +168,7 @@ class Track:
             return "fixed"
         return None if self.known is None else self.known.policy
 
-    def find_refusal(self, want: Want, *, armed: bool, key_label: Spelt) -> Refusal | None:
+    def find_refusal(self, want: Want, *, armed: bool, key_label: KeyLabel) -> Refusal | None:
         """Why the engine cannot be asked for this; None where it can."""
         return find_refusal(
             want,

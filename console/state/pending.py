@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from specdeck.console.widgets.format import Spelt
+from specdeck.console.widgets.format import KeyLabel
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.protocol.messages import Change, EngineState, Mode, Origin, Policy, Value
 
@@ -91,7 +91,7 @@ def find_refusal(
     armed: bool = True,
     recorded: bool = False,
     sweeping: bool = False,
-    key_label: Spelt,
+    key_label: KeyLabel,
 ) -> Refusal | None:
     """Why an engine cannot be asked for this; None where it can.
 
@@ -127,7 +127,9 @@ def find_refusal(
     return _beyond(state, want)
 
 
-def _busy(state: EngineState, want: Want, pending: Want | None, key_label: Spelt) -> Refusal | None:
+def _busy(
+    state: EngineState, want: Want, pending: Want | None, key_label: KeyLabel
+) -> Refusal | None:
     if want.cancel and state.trial is None and state.lease is None:
         return Refusal("there is nothing on trial")
     if want.trial_s is None:

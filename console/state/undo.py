@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from specdeck.console.state.pending import KEY, Want
-from specdeck.console.widgets.format import Spelt
+from specdeck.console.widgets.format import KeyLabel
 from specdeck.engine.protocol.messages import Applied, EngineState, with_implied_policy
 from specdeck.engine.protocol.tuning import Tuning
 
@@ -56,7 +56,7 @@ class Undo:
 
     want: Want
     left: tuple[tuple[str, str], ...]
-    """The knobs as the change has left them, spelt as `specdeck set` takes them."""
+    """The knobs as the change has left them, key_label as `specdeck set` takes them."""
     version: int
     """The control version that the change made."""
     trial: bool = False
@@ -122,7 +122,7 @@ class UndoHistory:
             return "nothing left to undo"
         return "nothing to undo: this console has changed nothing"
 
-    def find_doubt(self, now: InForce, key_label: Spelt) -> str | None:
+    def find_doubt(self, now: InForce, key_label: KeyLabel) -> str | None:
         """Who moved what the last change had set; None where it is as this console left it.
 
         None as well where that has been said and the same is in force still.

@@ -10,7 +10,7 @@ DASH = "–"
 LocalTime = Callable[[float], time.struct_time]
 """Unix time to the operator's calendar; `time.localtime` outside tests."""
 
-Spelt = Callable[[str], str]
+KeyLabel = Callable[[str], str]
 """The key of an action by the action's id, as it is bound: for a hint."""
 
 

@@ -118,8 +118,8 @@ def screens() -> dict[keys.Place, type[Screen[Any]]]:
 def test_no_key_is_bound_twice_on_a_screen_and_each_has_an_action(place: keys.Place) -> None:
     from specdeck.console.app import Console
 
-    spelt = [one for key in keys.of(place) for one in key.keys]
-    assert len(spelt) == len(set(spelt))
+    names = [one for key in keys.of(place) for one in key.keys]
+    assert len(names) == len(set(names))
     for key in keys.of(place):
         name = key.action.removeprefix("app.").split("(")[0]
         owner = Console if key.action.startswith("app.") else screens()[place]

@@ -172,9 +172,9 @@ def _is_path(text: str, path: Path) -> bool:
     """Whether a file is meant: one that is there, or what is spelt as one."""
     if "\n" in text or text.startswith("{"):
         return False
-    spelt = text.startswith(("/", "~/", "./", "../")) or text.endswith((".jsonl", ".txt"))
+    looks_so = text.startswith(("/", "~/", "./", "../")) or text.endswith((".jsonl", ".txt"))
     try:
-        return spelt or (" " not in text and path.is_file())
+        return looks_so or (" " not in text and path.is_file())
     except OSError:  # a text too long for a name
         return False
 

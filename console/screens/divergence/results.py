@@ -152,7 +152,7 @@ class ResultsScreen(DetailScreen):
                 running=self.running,
                 stopped=self.stopped,
                 what=what,
-                spelt=self.spelt,
+                key_label=self.key_label,
                 kept=not self.replay,
             )
             done = self.progress
@@ -167,7 +167,9 @@ class ResultsScreen(DetailScreen):
             counts = {"summary": None, "cases": cases, "earlier": len(self.runs)}
             self.query_one("#panes", Line).row = view.panes(self.pane, counts)
             if self.case is None:
-                self.query_one("#figures", Flow).rows = view.empty(self.spelt, running=self.running)
+                self.query_one("#figures", Flow).rows = view.empty(
+                    self.key_label, running=self.running
+                )
 
     def _fill(self, results: CheckResults) -> None:
         """An outcome with its cases."""
@@ -188,7 +190,7 @@ class ResultsScreen(DetailScreen):
         except SpecdeckError as error:
             self.problem = error.line()
         local = self.context.local
-        rows = (view.earlier_heading(), *view.earlier(self.runs, local, self.spelt, self.now))
+        rows = (view.earlier_heading(), *view.earlier(self.runs, local, self.key_label, self.now))
         self.query_one("#runs", Rows).rows = rows
         self.query_one("#runs").styles.height = len(rows)
 
@@ -207,7 +209,7 @@ class ResultsScreen(DetailScreen):
         if not (self.running and quiet) or self.track.up is not False:
             return None
         seconds = self.split_check.session.options.retry_s
-        key = self.spelt("results.stop")
+        key = self.key_label("results.stop")
         return f"the engine does not answer: waiting for it up to {seconds:.0f} s, {key} stops"
 
     @work(group="check", exclusive=True)
@@ -280,7 +282,9 @@ class ResultsScreen(DetailScreen):
         if self.running and self.progress is not None:
             done = f"{self.progress.done} of {self.progress.of}"
             kept = (
-                "forgotten" if self.replay else f"kept: {self.spelt('check.batch')} goes on with it"
+                "forgotten"
+                if self.replay
+                else f"kept: {self.key_label('check.batch')} goes on with it"
             )
             text = f"at {done}, {kept}"
             self.split_check.split.note = ("stopped", text)

@@ -12,7 +12,7 @@ from specdeck.console.widgets.format import printable
 from specdeck.engine.text import format_duration
 
 if TYPE_CHECKING:
-    from specdeck.console.widgets.format import LocalTime, Spelt
+    from specdeck.console.widgets.format import KeyLabel, LocalTime
     from specdeck.engine.divergence.history import PastCheck
     from specdeck.engine.divergence.runner import Progress
     from specdeck.engine.store.checks import Run
@@ -47,7 +47,7 @@ def progress_row(
     running: bool,
     stopped: bool,
     what: str,
-    spelt: Spelt,
+    key_label: KeyLabel,
     kept: bool = True,
 ) -> Row:
     """How far a run is; one that is not `kept` begins again after a stop."""
@@ -65,7 +65,7 @@ def progress_row(
         right.append(Cell(f"{format_duration(progress.seconds_left)} left ", "plain"))
     if stopped:
         then = "goes on" if kept else "begins again"
-        right.append(Cell(f"stopped; {spelt('results.again')} {then} ", "warn"))
+        right.append(Cell(f"stopped; {key_label('results.again')} {then} ", "warn"))
     return Row((Cell(f" {what} ", "strong"), *join_cells(tuple(words))), join_cells(tuple(right)))
 
 
@@ -208,7 +208,7 @@ def _columns(
 
 
 def earlier(
-    runs: Sequence[Run], local: LocalTime, spelt: Spelt, now: int | None = None
+    runs: Sequence[Run], local: LocalTime, key_label: KeyLabel, now: int | None = None
 ) -> tuple[Row, ...]:
     """The checks of this store, the newest first, whatever they drafted with.
 
@@ -219,7 +219,7 @@ def earlier(
 
     told = [run for run in runs if run.summary is not None]
     if not told:
-        text = f" no check is finished yet: {spelt('results.again')} starts one"
+        text = f" no check is finished yet: {key_label('results.again')} starts one"
         return (Row((Cell(text, "muted"),)),)
     this = next((run for run in told if run.id == now), told[0])
     return tuple(
@@ -253,9 +253,9 @@ def _run(line: PastCheck, local: LocalTime, marked: bool, comparable: bool) -> R
     ))  # fmt: skip
 
 
-def empty(spelt: Spelt, *, running: bool) -> tuple[Row, ...]:
+def empty(key_label: KeyLabel, *, running: bool) -> tuple[Row, ...]:
     """A summary of nothing."""
-    idle = f"nothing is measured yet: {spelt('results.again')} starts a check"
+    idle = f"nothing is measured yet: {key_label('results.again')} starts a check"
     text = "figures come at the end" if running else idle
     return (Row((Cell(f" {text}", "muted"),)),)
 

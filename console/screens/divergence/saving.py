@@ -57,4 +57,4 @@ def _save(context: CheckContext, kind: str, content: str) -> str:
         path = screenshots.save(write, context.folders())
     except OSError as error:
         raise UsageError(f"not written: {error}") from error
-    return screenshots.spelt(path, Path.home())
+    return screenshots.abbreviate_home(path, Path.home())

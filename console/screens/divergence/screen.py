@@ -93,7 +93,9 @@ class DivergenceScreen(DetailScreen):
         with self.app.batch_update():
             self.query_one("#footer", Line).row = footer
             self.query_one("#identity", Line).row = view.identity(name, split, self.check.reference)
-            self.query_one("#asked", Line).row = view.prompt_row(prompt, source, count, self.spelt)
+            self.query_one("#asked", Line).row = view.prompt_row(
+                prompt, source, count, self.key_label
+            )
             for arm in NAMES:
                 self.query_one(f"#{arm}-heading", Line).row = view.arm_heading(split, arm)
                 self.query_one(f"#{arm}-says", Passage).cells = view.passage(split, arm)
@@ -102,7 +104,7 @@ class DivergenceScreen(DetailScreen):
                 bars.bars = view.candidates(split, arm)
                 bars.display = bool(bars.bars)
             self.query_one("#findings", Flow).rows = view.findings(
-                split, self.spelt, elsewhere=self.context.check is not None
+                split, self.key_label, elsewhere=self.context.check is not None
             )
 
     def on_resize(self) -> None:
@@ -167,14 +169,14 @@ class DivergenceScreen(DetailScreen):
         if self.split.running:
             self.workers.cancel_group(self, "race")
             self.split.running = False
-            self.split.note = ("stopped", f"{self.spelt('check.run')} asks both arms again")
+            self.split.note = ("stopped", f"{self.key_label('check.run')} asks both arms again")
             self.show()
 
     @work(group="ask", exclusive=True)
     async def action_prompt(self) -> None:
         """Type a prompt, or choose one."""
         picked = await self.app.push_screen_wait(
-            PromptPicker(self.session.source, self.spelt("prompt.chat"))
+            PromptPicker(self.session.source, self.key_label("prompt.chat"))
         )
         if picked is None:
             return

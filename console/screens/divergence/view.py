@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from specdeck.console.state.check import Split
 from specdeck.console.widgets.cells import Bar, Cell, Row, Tone, heading
-from specdeck.console.widgets.format import Spelt, printable
+from specdeck.console.widgets.format import KeyLabel, printable
 from specdeck.engine.client.address import engine_url
 from specdeck.engine.errors import UsageError
 from specdeck.engine.operations.check import CheckOptions
@@ -44,10 +44,10 @@ def identity(name: str, split: Split, wanted: str | None) -> Row:
     )
 
 
-def prompt_row(prompt: Prompt | None, source: str, count: int | None, spelt: Spelt) -> Row:
+def prompt_row(prompt: Prompt | None, source: str, count: int | None, key_label: KeyLabel) -> Row:
     """Which prompt is asked."""
     if prompt is None:
-        return Row((Cell(f" no prompt: press {spelt('check.prompt')}", "warn"),))
+        return Row((Cell(f" no prompt: press {key_label('check.prompt')}", "warn"),))
     place = f" {source} {prompt.number}" + (f" of {count}" if count else "")
     return Row((Cell(f"{place} ", "accent"), Cell(f" {preview(prompt)}", "muted")))
 
@@ -154,19 +154,19 @@ def candidates(split: Split, name: Name) -> tuple[Bar, ...]:
     )
 
 
-def findings(split: Split, spelt: Spelt, *, elsewhere: bool = True) -> tuple[Row, ...]:
+def findings(split: Split, key_label: KeyLabel, *, elsewhere: bool = True) -> tuple[Row, ...]:
     """What is to be said below the arms, the gravest first.
 
     `elsewhere` is whether another engine could take the reference's part.
     """
-    return tuple(_findings(split, spelt, elsewhere=elsewhere))
+    return tuple(_findings(split, key_label, elsewhere=elsewhere))
 
 
-def _findings(split: Split, spelt: Spelt, *, elsewhere: bool) -> Iterator[Row]:
+def _findings(split: Split, key_label: KeyLabel, *, elsewhere: bool) -> Iterator[Row]:
     if split.problem is not None:
         yield _said("cannot", "bad", split.problem)
         if split.arms is None and elsewhere:
-            key = spelt("check.edit")
+            key = key_label("check.edit")
             yield _said("or", "muted", f"{key} names another engine to compare with")
     if split.note is not None:
         yield _said(split.note[0], "accent", split.note[1])
@@ -182,7 +182,7 @@ def _findings(split: Split, spelt: Spelt, *, elsewhere: bool) -> Iterator[Row]:
         agreed = min(side.tokens for side in split.sides.values())
         yield _said("equal", "muted", f"so far, {agreed} tokens")
     elif split.problem is None and split.arms is not None:
-        asks, chooses = spelt("check.run"), spelt("check.prompt")
+        asks, chooses = key_label("check.run"), key_label("check.prompt")
         yield _said("ready", "muted", f"{asks} asks both arms, {chooses} chooses a prompt")
 
 

@@ -194,15 +194,15 @@ class FingerprintScreen(DetailScreen):
         label, where = "", None
         if self.against is not None:
             label, place = self.against.label, self.against.place
-            where = None if place is None else screenshots.spelt(place, Path.home())
+            where = None if place is None else screenshots.abbreviate_home(place, Path.home())
         self.facts.height = max(1, self.query_one("#facts").size.height)
         with self.app.batch_update():
             footer = self.context.footer("fingerprint", width)
             self.query_one("#footer", Line).row = footer
-            title = view.title(name, url, self.against, where, self.spelt)
+            title = view.title(name, url, self.against, where, self.key_label)
             self.query_one("#title", Line).row = title
             self.query_one("#names", Rows).rows = view.names(
-                self.fingerprint, self.comparison, label, self.spelt, self.track
+                self.fingerprint, self.comparison, label, self.key_label, self.track
             )
             self.query_one("#said", Notice).rows = self._verdict()
             self.query_one("#facts-heading", Line).row = self.facts.heading()
@@ -238,7 +238,7 @@ class FingerprintScreen(DetailScreen):
     def action_changes(self) -> None:
         """What differs alone, or every fact."""
         if self.comparison is None:
-            chooses, pins = self.spelt("fingerprint.against"), self.spelt("fingerprint.pin")
+            chooses, pins = self.key_label("fingerprint.against"), self.key_label("fingerprint.pin")
             self.notify_here(f"nothing to compare with: {chooses} chooses, {pins} pins")
             return
         self.facts.toggle_changes()
@@ -350,7 +350,9 @@ class FingerprintScreen(DetailScreen):
         watches.adopt(written)
         self._follows_pin = True
         self._compare(Against("pin", found, written.place))
-        self.notify_here(f"pinned {found.path} in {screenshots.spelt(written.place, Path.home())}")
+        self.notify_here(
+            f"pinned {found.path} in {screenshots.abbreviate_home(written.place, Path.home())}"
+        )
 
     @work(group="probe")
     async def action_probe(self) -> None:
@@ -381,7 +383,7 @@ class FingerprintScreen(DetailScreen):
     def action_save(self) -> None:
         """Save the diff as text."""
         if self.comparison is None or self.against is None:
-            key = self.spelt("fingerprint.against")
+            key = self.key_label("fingerprint.against")
             self.notify_here(f"nothing to save: {key} chooses what to compare with")
             return
         text = view.diff(self.comparison, self.against.label)
@@ -397,4 +399,4 @@ class FingerprintScreen(DetailScreen):
         except OSError as error:
             self.notify_here(f"not saved: {error}", bad=True)
         else:
-            self.notify_here(f"saved {screenshots.spelt(path, Path.home())}")
+            self.notify_here(f"saved {screenshots.abbreviate_home(path, Path.home())}")

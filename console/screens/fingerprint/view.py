@@ -10,7 +10,7 @@ from typing import Any
 
 from specdeck.console.state.engine_state import Track
 from specdeck.console.widgets.cells import BLANK, Cell, Cells, Row, Tone, join_cells
-from specdeck.console.widgets.format import LocalTime, Spelt, at, oneline, percent
+from specdeck.console.widgets.format import KeyLabel, LocalTime, at, oneline, percent
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.fingerprint.compare import OWN_STOOD_STILL, Comparison, Verdict
 from specdeck.engine.fingerprint.fingerprint import Fingerprint, Progress
@@ -38,13 +38,15 @@ class Against:
     """Where a pin lies."""
 
 
-def title(name: str, url: str, against: Against | None, where: str | None, spelt: Spelt) -> Row:
+def title(
+    name: str, url: str, against: Against | None, where: str | None, key_label: KeyLabel
+) -> Row:
     """Which engine, and what it is compared with."""
     address = url.removeprefix("http://")
     engine = (Cell(name, "strong"), *((Cell(address, "muted"),) if address != name else ()))
     left = (Cell(" fingerprint  ", "accent"), *join_cells(engine))
     if against is None:
-        pins, compares = spelt("fingerprint.pin"), spelt("fingerprint.against")
+        pins, compares = key_label("fingerprint.pin"), key_label("fingerprint.against")
         hint = Cell(f"no pin: {pins} pins it, {compares} compares ", "muted")
         return Row(left, (hint,), shorter=((),))
     label = Cell(against.label, "strong")
@@ -54,14 +56,18 @@ def title(name: str, url: str, against: Against | None, where: str | None, spelt
 
 
 def names(
-    seen: Fingerprint | None, found: Comparison | None, label: str, spelt: Spelt, track: Track
+    seen: Fingerprint | None,
+    found: Comparison | None,
+    label: str,
+    key_label: KeyLabel,
+    track: Track,
 ) -> tuple[Row, ...]:
     """Build, path, behaviour and vLLM's own, each with what it covers."""
     if seen is None:
         return _without_facts(track)
     moved = {} if found is None else found.layers
     own = None if found is None else found.system_fingerprint_moved
-    tried = _behaviour(seen, spelt("fingerprint.probe"))
+    tried = _behaviour(seen, key_label("fingerprint.probe"))
     covered = {"build": _BUILD, "path": f"the build and {_live(seen)}", "behaviour": tried}
     if "outside" in seen.facts:
         covered |= {"build": _OUTSIDE, "path": "the build; what is live is unknown"}

@@ -107,7 +107,7 @@ class LiveScreen(SteeringScreen):
             armed=armed,
             frozen_for=frozen_for,
             local=context.local,
-            spelt=context.key_label,
+            key_label=context.key_label,
         )
         with self.app.batch_update():
             self.query_one("#traffic-heading", Line).row = heading("requests", *profile)

@@ -21,7 +21,7 @@ from specdeck.console.widgets.cells import (
     fade_row,
     join_cells,
 )
-from specdeck.console.widgets.format import LocalTime, Spelt, at, oneline
+from specdeck.console.widgets.format import KeyLabel, LocalTime, at, oneline
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.protocol.messages import EngineState
 from specdeck.engine.text import format_duration
@@ -63,7 +63,7 @@ def _identity(track: Track) -> Cells:
     return join_cells(tuple(cells))
 
 
-def strip(tracks: tuple[Track, ...], selected: int, spelt: Spelt) -> Row:
+def strip(tracks: tuple[Track, ...], selected: int, key_label: KeyLabel) -> Row:
     """All engines on one line, each with its state; empty when there is one only."""
     if len(tracks) < 2:
         return Row()
@@ -75,7 +75,7 @@ def strip(tracks: tuple[Track, ...], selected: int, spelt: Spelt) -> Row:
         cells += [Cell(light.text[0], light.tone), Cell(name, tone, f"screen.select({index})")]
         drifted = track.names is not None and track.names.differs is not None
         cells.append(Cell("≠ ", "bad") if drifted else Cell(" "))
-    return Row(tuple(cells), (Cell(f"{spelt('engine.next')} next ", "muted"),))
+    return Row(tuple(cells), (Cell(f"{key_label('engine.next')} next ", "muted"),))
 
 
 def control(track: Track) -> Row:
@@ -200,12 +200,12 @@ def _borrowed(track: Track, state: EngineState) -> Cells:
 
 
 def notice(
-    track: Track, frozen_for: float | None, local: LocalTime, spelt: Spelt
+    track: Track, frozen_for: float | None, local: LocalTime, key_label: KeyLabel
 ) -> tuple[Row, ...]:
     """What is out of order, and what to do about it; no row when all is well."""
     if frozen_for is not None:
         frozen = Cell(f" frozen {format_duration(frozen_for)}", "accent")
-        hint = f"  collection goes on; {spelt('view.freeze')} thaws the view"
+        hint = f"  collection goes on; {key_label('view.freeze')} thaws the view"
         return (Row((frozen, Cell(hint, "muted"))),)
     reading = track.reading
     if reading is None:
@@ -242,7 +242,7 @@ def events(track: Track, local: LocalTime, most: int = 40) -> tuple[Row, ...]:
     )
 
 
-def compact(track: Track, local: LocalTime, spelt: Spelt) -> tuple[Row, ...]:
+def compact(track: Track, local: LocalTime, key_label: KeyLabel) -> tuple[Row, ...]:
     """The figures that matter most, in eight short lines."""
     serve, length = figures.traffic(track), figures.speculation(track)[0]
     charted = (
@@ -251,7 +251,7 @@ def compact(track: Track, local: LocalTime, spelt: Spelt) -> tuple[Row, ...]:
         length,
     )
     body = (*charted, serve[0], serve[2], serve[3])
-    trouble = notice(track, None, local, spelt)
+    trouble = notice(track, None, local, key_label)
     if track.up is False:
         return (*trouble, *(_indented(fade_row(row)) for row in body))
     return (brief_control(track), *trouble[:1], *map(_indented, body))
@@ -287,7 +287,7 @@ def live(
     armed: bool,
     frozen_for: float | None,
     local: LocalTime,
-    spelt: Spelt,
+    key_label: KeyLabel,
 ) -> Live:
     """What to show of `track`, which is the selected one or an older state of it."""
     spec, serve = figures.speculation(track), figures.traffic(track)
@@ -295,9 +295,9 @@ def live(
         spec, serve = tuple(map(fade_row, spec)), tuple(map(fade_row, serve))
     return Live(
         identity=title(track, armed=armed),
-        engines=strip(tracks, selected, spelt),
+        engines=strip(tracks, selected, key_label),
         control=control(track),
-        notice=notice(track, frozen_for, local, spelt),
+        notice=notice(track, frozen_for, local, key_label),
         tokens=figures.token_series(track),
         acceptance=figures.acceptance_series(track),
         positions=figures.positions(track),
@@ -305,5 +305,5 @@ def live(
         traffic=serve,
         gpu=figures.gpus(track.reading),
         events=events(track, local),
-        compact=compact(track, local, spelt),
+        compact=compact(track, local, key_label),
     )

@@ -9,7 +9,7 @@ from typing import Final
 from specdeck.console.state.engine_state import Track
 from specdeck.console.widgets.blocks import Curve, CurveRow
 from specdeck.console.widgets.cells import Cell, Row, Tone, heading
-from specdeck.console.widgets.format import DASH, Spelt, number, percent
+from specdeck.console.widgets.format import DASH, KeyLabel, number, percent
 from specdeck.engine.policy.estimates import tokens_by_k
 from specdeck.engine.protocol.tuning import CurvePoint, Outlook, Tuning
 
@@ -56,7 +56,7 @@ _CHOICES = ((0, 1, 2, 3, 4, 5), (0, 2, 3, 4, 5), (0, 2, 4, 5), (0, 2, 4), (0, 2)
 """Which columns are shown, as the width allows."""
 
 
-def curve(track: Track, swept: Swept | None, spelt: Spelt) -> Curve:
+def curve(track: Track, swept: Swept | None, key_label: KeyLabel) -> Curve:
     """The curve at the present batch size."""
     state, tuning = track.known, track.tuning
     if state is None:
@@ -82,7 +82,7 @@ def curve(track: Track, swept: Swept | None, spelt: Spelt) -> Curve:
         head=tuple((Cell("".join(heads[i] for i in choice), "muted"),) for choice in _CHOICES),
         rows=rows,
         top=max(highest, default=1.0),
-        note=swept.words if swept is not None else _hint(measured, spelt("sweep.toggle")),
+        note=swept.words if swept is not None else _hint(measured, key_label("sweep.toggle")),
         focus=swept.best if swept and swept.best is not None else state.k,
     )
 

@@ -73,7 +73,7 @@ class TuningScreen(DetailScreen, SteeringScreen):
             return
         controller, local = self.controller, self.context.local
         track, armed = controller.track, controller.engine.armed
-        swept = view.swept(track.sweep, local, self.spelt)
+        swept = view.swept(track.sweep, local, self.key_label)
         bars = self.query_one(CurveBars)
         narrow = self.size.width < _NORMAL  # its class comes after the first picture
         with self.app.batch_update():
@@ -82,17 +82,17 @@ class TuningScreen(DetailScreen, SteeringScreen):
             )
             self.query_one("#identity", Line).row = live_view.title(track, armed=armed)
             self.query_one("#engines", Line).row = live_view.strip(
-                tuple(controller.tracks), controller.selected, self.spelt
+                tuple(controller.tracks), controller.selected, self.key_label
             )
             self.query_one("#control", Line).row = (
                 live_view.brief_control(track) if narrow else live_view.control(track)
             )
             self.query_one("#notice", Notice).rows = live_view.notice(
-                track, None, local, self.spelt
+                track, None, local, self.key_label
             )
-            bars.curve = curve(track, swept, self.spelt)
+            bars.curve = curve(track, swept, self.key_label)
             bars.styles.height = min(bars.lines, max(_LEAST, self.size.height - _BELOW))
-            self.query_one("#status", Feed).rows = view.status(track, self.spelt)
+            self.query_one("#status", Feed).rows = view.status(track, self.key_label)
             self.query_one("#feed", Feed).rows = view.feed(track, local, controller.who)
 
     def action_select(self, index: int) -> None:

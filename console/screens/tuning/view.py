@@ -12,7 +12,7 @@ from specdeck.console.state.pending import KEY
 from specdeck.console.state.sweep_run import SweepRun, describe_optimum
 from specdeck.console.state.trials import describe_trial
 from specdeck.console.widgets.cells import Cell, Cells, Row, Tone
-from specdeck.console.widgets.format import LocalTime, Spelt, at, number, oneline
+from specdeck.console.widgets.format import KeyLabel, LocalTime, at, number, oneline
 from specdeck.engine.errors import Unsupported
 from specdeck.engine.protocol.tuning import (
     BreakerTuning,
@@ -37,13 +37,13 @@ _OLD = "this engine's plugin does not tell its tuning"
 _OLD_REMEDY = "update specdeck where the engine runs, and restart it"
 
 
-def status(track: Track, spelt: Spelt) -> tuple[Row, ...]:
+def status(track: Track, key_label: KeyLabel) -> tuple[Row, ...]:
     """Policy, breaker, trial, ledger, exact traffic, and what was set; one thing a row."""
     tuning = track.tuning
     if tuning is None:
         return untold(track)
     breaker = tuning.breaker
-    told = breaker_line(breaker, reset=spelt("breaker.toggle"))
+    told = breaker_line(breaker, reset=key_label("breaker.toggle"))
     rows = [_policy(tuning), _said("breaker", told, _TONES[breaker.state])]
     if breaker.alarm:
         rows.append(_said("alarm", oneline(breaker.alarm), "bad"))
@@ -250,7 +250,7 @@ def _line(event: Event, local: LocalTime) -> Row:
     return Row(cells)
 
 
-def swept(run: SweepRun | None, local: LocalTime, spelt: Spelt) -> Swept | None:
+def swept(run: SweepRun | None, local: LocalTime, key_label: KeyLabel) -> Swept | None:
     """What the curve shows of it; None where it measured nothing and has ended."""
     if run is None:
         return None
@@ -272,7 +272,7 @@ def swept(run: SweepRun | None, local: LocalTime, spelt: Spelt) -> Swept | None:
         best.k if best else None,
         best.tied if best else (),
         title,
-        words(run, stop=spelt("sweep.toggle")),
+        words(run, stop=key_label("sweep.toggle")),
     )
 
 

@@ -113,8 +113,8 @@ def test_a_conflict_forgets_the_wish_and_asks_with_what_is_read_next(kit: type[K
     assert found.version == 9
 
 
-def spelt(name: str) -> str:
-    return keys.spelt(name, {})
+def key_label(name: str) -> str:
+    return keys.key_label(name, {})
 
 
 def test_every_refusal_names_reason_and_remedy(kit: type[Kit]) -> None:
@@ -133,10 +133,10 @@ def test_every_refusal_names_reason_and_remedy(kit: type[Kit]) -> None:
         (track([kit.down(0)]), Want(k=3), True, "down"),
     ]
     for found, want, armed, said in cases:
-        refusal = found.find_refusal(want, armed=armed, key_label=spelt)
+        refusal = found.find_refusal(want, armed=armed, key_label=key_label)
         assert refusal is not None
         assert said in refusal.line()
-    assert track([kit.reading(0)]).find_refusal(Want(k=3), armed=True, key_label=spelt) is None
+    assert track([kit.reading(0)]).find_refusal(Want(k=3), armed=True, key_label=key_label) is None
 
 
 def test_positions_beyond_the_live_k_are_dimmed(kit: type[Kit]) -> None:
@@ -272,7 +272,7 @@ def test_a_trial_that_took_itself_back_is_not_what_undo_takes_back(kit: type[Kit
     found = fold_reading(found, kit.reading(3, four))
     undo = found.undo.prune(found.in_force)
     assert undo.latest == Want(5, reason="undo", origin="undo")
-    assert undo.find_doubt(found.in_force, spelt) is None
+    assert undo.find_doubt(found.in_force, key_label) is None
 
 
 def test_undo_leaves_a_policy_that_somebody_has_given_k_to(kit: type[Kit]) -> None:
@@ -280,10 +280,10 @@ def test_undo_leaves_a_policy_that_somebody_has_given_k_to(kit: type[Kit]) -> No
     theirs = replace(kit.state, k=4, k_set=4, version=3, policy="goodput")
     found = fold_reading(found, kit.reading(3, theirs))
     undo = found.undo.prune(found.in_force)
-    assert undo.find_doubt(found.in_force, spelt) == (
+    assert undo.find_doubt(found.in_force, key_label) == (
         "not undone: somebody changed policy fixed → goodput since: a sets policy; z again sets k 5"
     )
-    assert undo.warn(found.in_force).find_doubt(found.in_force, spelt) is None
+    assert undo.warn(found.in_force).find_doubt(found.in_force, key_label) is None
 
 
 @pytest.mark.parametrize("width", [72, 80, 100, 160])
