@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.listed_engine import ListedEngine
+from tests.support.pilot import until as wait_until
+from tests.support.pilot import watch_threads
 from tests.support.readings import GPU, START, STATE, down, reading, readings, window
 
 from specdeck.console.app import Console
@@ -16,9 +17,6 @@ from specdeck.console.settings import Settings
 
 if TYPE_CHECKING:
     from textual.pilot import Pilot
-
-PATIENCE_S = 60.0
-"""For what a worker brings on a busy machine."""
 
 MakeConsole = Callable[..., Console]
 
@@ -64,13 +62,10 @@ Until = Callable[["Pilot[str]", Callable[[], object]], Awaitable[None]]
 @pytest.fixture
 def until() -> Until:
     """Waits for what a worker brings."""
+    return wait_until
 
-    async def wait(pilot: Pilot[str], done: Callable[[], object]) -> None:
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                while not done():
-                    await pilot.pause(0.01)
-        except TimeoutError:
-            raise AssertionError(f"it does not come to an end on {pilot.app.screen}") from None
 
-    return wait
+@pytest.fixture(autouse=True)
+def threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`settle` waits for work in threads."""
+    watch_threads(monkeypatch)

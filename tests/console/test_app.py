@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.memory_audit import MemoryAudit
+from tests.support.pilot import settle
 from textual.command import CommandList
 from textual.widgets._toast import Toast
 from textual.worker import WorkerFailed
@@ -46,21 +47,15 @@ def text(app: App[str], name: str) -> str:
     return "".join(cell.text for cell in (*row.left, *row.right))
 
 
-async def settled(pilot: Pilot[str]) -> None:
-    """Let messages and workers come to rest."""
-    await pilot.pause()
-    await pilot.pause()
-
-
 async def test_a_key_is_requested_applied_and_recorded(
     kit: type[Kit], console: MakeConsole
 ) -> None:
     engine, audit = kit.engine(kit.run(5)), MemoryAudit()
     app = console(engine, audit=audit)
     async with app.run_test(size=(120, 40)) as pilot:
-        await settled(pilot)
+        await settle(pilot)
         await pilot.press("minus")
-        await settled(pilot)
+        await settle(pilot)
         assert "requested 4 · applied 4" in text(app, "control")
     assert [change.k for change in engine.asked] == [4]
     assert engine.asked[0].expect_version == 1
@@ -78,12 +73,12 @@ async def test_fast_presses_add_up_and_only_the_last_one_is_asked_again(
     engine.answer.clear()
     app = console(engine)
     async with app.run_test() as pilot:
-        await settled(pilot)
+        await settle(pilot)
         await pilot.press("minus", "minus", "minus")
         assert "requested 2 · applied 5" in text(app, "control")
         engine.answer.set()
-        await settled(pilot)
-        await settled(pilot)
+        await settle(pilot)
+        await settle(pilot)
         assert "requested 2 · applied 2" in text(app, "control")
     assert [change.k for change in engine.asked] == [4, 2]
     assert [change.expect_version for change in engine.asked] == [1, 2]
@@ -93,12 +88,12 @@ async def test_t_goes_to_target_only_and_back(kit: type[Kit], console: MakeConso
     engine = kit.engine(kit.run(3))
     app = console(engine)
     async with app.run_test() as pilot:
-        await settled(pilot)
+        await settle(pilot)
         await pilot.press("t")
-        await settled(pilot)
+        await settle(pilot)
         assert "target-only" in text(app, "control")
         await pilot.press("t")
-        await settled(pilot)
+        await settle(pilot)
         assert "speculate" in text(app, "control")
     assert [change.mode for change in engine.asked] == ["target-only", "speculate"]
 
@@ -107,12 +102,12 @@ async def test_undo_takes_the_last_change_back_once(kit: type[Kit], console: Mak
     engine = kit.engine(kit.run(3))
     app = console(engine)
     async with app.run_test() as pilot:
-        await settled(pilot)
+        await settle(pilot)
         await pilot.press("z")
         assert said(app)[-1] == "nothing to undo: this console has changed nothing"
         for key in ("2", "z", "z"):
             await pilot.press(key)
-            await settled(pilot)
+            await settle(pilot)
         assert said(app)[-1] == "nothing left to undo"
     assert [change.k for change in engine.asked] == [2, 5]
 
@@ -125,7 +120,7 @@ async def bob_takes(
     change = LastChange(0.0, "bob", None, {"k": before}, {"k": k})
     engine.state = replace(engine.state, k=k, k_set=k, version=version, last_change=change)
     engine.more.put_nowait(kit.reading(n, engine.state))
-    await settled(pilot)
+    await settle(pilot)
 
 
 async def test_undo_leaves_what_somebody_else_has_changed_since(
@@ -134,22 +129,22 @@ async def test_undo_leaves_what_somebody_else_has_changed_since(
     engine = kit.engine(kit.run(3))
     app = console(engine)
     async with app.run_test() as pilot:
-        await settled(pilot)
+        await settle(pilot)
         await pilot.press("3")
-        await settled(pilot)
+        await settle(pilot)
         await bob_takes(2, kit, engine, pilot)
         await pilot.press("z")
-        await settled(pilot)
+        await settle(pilot)
         assert said(app)[-1] == (
             "not undone: bob changed k 3 → 2 since: 0…9 sets k; z again sets k 5"
         )
         assert [change.k for change in engine.asked] == [3]
         await bob_takes(1, kit, engine, pilot, 5)
         await pilot.press("z")
-        await settled(pilot)
+        await settle(pilot)
         assert said(app)[-1].startswith("not undone: bob changed k 3 → 1 since")
         await pilot.press("z")
-        await settled(pilot)
+        await settle(pilot)
         assert said(app)[-1].startswith("undone, k 1 → 5")
     assert [(change.k, change.expect_version) for change in engine.asked] == [(3, 1), (5, 4)]
 
@@ -160,17 +155,17 @@ async def test_undo_has_nothing_to_do_where_somebody_else_has_done_it(
     engine = kit.engine(kit.run(3))
     app = console(engine)
     async with app.run_test() as pilot:
-        await settled(pilot)
+        await settle(pilot)
         await pilot.press("3")
-        await settled(pilot)
+        await settle(pilot)
         await bob_takes(5, kit, engine, pilot)
         await pilot.press("z")
-        await settled(pilot)
+        await settle(pilot)
         assert said(app)[-1] == (
             "nothing to take back: bob changed k 3 → 5 since, which is what it was before"
         )
         await pilot.press("z")
-        await settled(pilot)
+        await settle(pilot)
         assert said(app)[-1] == "nothing left to undo"
     assert [change.k for change in engine.asked] == [3]
 
@@ -181,16 +176,16 @@ async def test_an_undo_that_is_refused_can_be_asked_for_again(
     engine = kit.engine(kit.run(3))
     app = console(engine)
     async with app.run_test() as pilot:
-        await settled(pilot)
+        await settle(pilot)
         await pilot.press("3")
-        await settled(pilot)
+        await settle(pilot)
         engine.refuse_with = Conflict("the engine is at version 9, changed by bob")
         await pilot.press("z")
-        await settled(pilot)
+        await settle(pilot)
         assert said(app)[-1].startswith("not changed: the engine is at version 9")
         engine.refuse_with = None
         await pilot.press("z")
-        await settled(pilot)
+        await settle(pilot)
         assert said(app)[-1].startswith("undone, k 3 → 5")
     assert [change.k for change in engine.asked] == [3, 5, 5]
 
@@ -201,13 +196,13 @@ async def test_fast_undos_take_one_change_after_the_other_back(
     engine = kit.engine(kit.run(3))
     app = console(engine)
     async with app.run_test() as pilot:
-        await settled(pilot)
+        await settle(pilot)
         for key in ("3", "2"):
             await pilot.press(key)
-            await settled(pilot)
+            await settle(pilot)
         await pilot.press("z", "z")
-        await settled(pilot)
-        await settled(pilot)
+        await settle(pilot)
+        await settle(pilot)
         assert said(app)[-1].startswith("undone, k 3 → 5")
     assert [change.k for change in engine.asked] == [3, 2, 3, 5]
 
@@ -218,14 +213,14 @@ async def test_a_lets_the_policy_choose_and_takes_k_back(
     engine = kit.engine(kit.run(3))
     app = console(engine)
     async with app.run_test(size=(120, 40)) as pilot:
-        await settled(pilot)
+        await settle(pilot)
         await pilot.press("a")
-        await settled(pilot)
+        await settle(pilot)
         assert "requested auto · applied 5" in text(app, "control")
         assert "policy goodput" in text(app, "control")
         for key in ("a", "z"):
             await pilot.press(key)
-            await settled(pilot)
+            await settle(pilot)
     assert [change.policy for change in engine.asked] == ["goodput", "fixed", "goodput"]
 
 
@@ -238,9 +233,9 @@ async def test_a_policy_that_the_engine_lacks_is_refused_with_the_reason(
     engine = kit.engine(kit.run(3, unable))
     app = console(engine)
     async with app.run_test() as pilot:
-        await settled(pilot)
+        await settle(pilot)
         await pilot.press("a")
-        await settled(pilot)
+        await settle(pilot)
         assert said(app)[-1] == "policy goodput: no live k: use V1"
     assert engine.asked == []
 
@@ -257,9 +252,9 @@ async def test_a_failure_in_our_own_code_leaves_nothing_asked_for_ever(
 
     async def press() -> None:
         async with app.run_test() as pilot:
-            await settled(pilot)
+            await settle(pilot)
             await pilot.press("minus")
-            await settled(pilot)
+            await settle(pilot)
 
     with pytest.raises(WorkerFailed, match="a defect"):
         await press()
@@ -272,9 +267,9 @@ async def test_a_picture_is_saved_in_the_first_folder_that_takes_it(
     monkeypatch.setenv("HOME", str(tmp_path))
     app = console(kit.engine(kit.run(3)), folders=lambda: (tmp_path / "none", tmp_path))
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
-        await settled(pilot)
+        await settle(pilot)
         await pilot.press("s")
-        await settled(pilot)
+        await settle(pilot)
         (picture,) = (tmp_path / name for name in os.listdir(tmp_path))
         assert picture.suffix == ".svg"
         assert [toast.message for toast in app._notifications] == [f"saved ~/{picture.name}"]
@@ -288,9 +283,9 @@ async def test_a_picture_that_cannot_be_saved_is_said_with_the_reason(
 ) -> None:
     app = console(kit.engine(kit.run(3)), folders=lambda: (tmp_path / "none",))
     async with app.run_test(size=(40, 10), notifications=True) as pilot:
-        await settled(pilot)
+        await settle(pilot)
         await pilot.press("s")
-        await settled(pilot)
+        await settle(pilot)
         said = [toast.message for toast in app._notifications]
         assert said == ["not saved: no folder to keep it in"]
         assert [toast.display for toast in app.screen.query(Toast)] == [False]
@@ -302,18 +297,18 @@ async def test_a_read_only_engine_is_asked_nothing_until_it_is_armed(
     engine = kit.engine(kit.run(3), armed=False)
     app = console(engine)
     async with app.run_test() as pilot:
-        await settled(pilot)
+        await settle(pilot)
         await pilot.press("minus")
         assert engine.asked == []
         assert said(app)[-1] == "control is read-only: press c to arm it"
         await pilot.press("c")
-        await settled(pilot)
+        await settle(pilot)
         assert isinstance(app.screen, Dialog)
         await pilot.press("a")
-        await settled(pilot)
+        await settle(pilot)
         assert engine.armed
         await pilot.press("minus")
-        await settled(pilot)
+        await settle(pilot)
     assert [change.k for change in engine.asked] == [4]
 
 
@@ -321,11 +316,11 @@ async def test_arming_can_be_declined(kit: type[Kit], console: MakeConsole) -> N
     engine = kit.engine(kit.run(3), armed=False)
     app = console(engine)
     async with app.run_test() as pilot:
-        await settled(pilot)
+        await settle(pilot)
         await pilot.press("c")
-        await settled(pilot)
+        await settle(pilot)
         await pilot.press("escape")
-        await settled(pilot)
+        await settle(pilot)
         assert not engine.armed
 
 
@@ -335,7 +330,7 @@ async def test_k_beyond_k_max_is_refused_with_the_remedy(
     engine = kit.engine(kit.run(3))
     app = console(engine)
     async with app.run_test() as pilot:
-        await settled(pilot)
+        await settle(pilot)
         await pilot.press("plus")
         assert said(app)[-1].endswith("start it with num_speculative_tokens 6")
     assert engine.asked == []
@@ -348,11 +343,11 @@ async def test_a_conflict_says_who_was_first(kit: type[Kit], console: MakeConsol
     bobs = LastChange(0.0, "bob", None, {"k": 5}, {"k": 2})
     theirs = replace(kit.state, k=2, k_set=2, version=2, last_change=bobs)
     async with app.run_test() as pilot:
-        await settled(pilot)
+        await settle(pilot)
         await pilot.press("minus")
-        await settled(pilot)
+        await settle(pilot)
         engine.more.put_nowait(kit.reading(4, theirs))
-        await settled(pilot)
+        await settle(pilot)
         assert said(app) == [
             "not changed: the version moved from 1 to 2",
             "bob changed k 5 → 2",
@@ -365,9 +360,9 @@ async def test_a_change_that_cannot_be_recorded_is_said(
 ) -> None:
     app = console(kit.engine(kit.run(3)), audit=MemoryAudit(full=True))
     async with app.run_test() as pilot:
-        await settled(pilot)
+        await settle(pilot)
         await pilot.press("minus")
-        await settled(pilot)
+        await settle(pilot)
         assert said(app)[-1] == "not recorded: the disk is full"
 
 
@@ -376,7 +371,7 @@ async def test_an_engine_that_is_down_is_shown_with_since_when_and_the_remedy(
 ) -> None:
     app = console(kit.engine([*kit.run(5), kit.down(5), kit.down(9)]))
     async with app.run_test(size=(80, 24)) as pilot:
-        await settled(pilot)
+        await settle(pilot)
         rows = ["".join(cell.text for cell in row.left) for row in live(app).notice]
         assert "down since" in rows[0]
         assert "(4 s)" in rows[0]
@@ -391,10 +386,10 @@ async def test_a_frozen_view_stands_still_while_readings_are_taken_in(
     engine = kit.engine(kit.run(3))
     app = console(engine)
     async with app.run_test() as pilot:
-        await settled(pilot)
+        await settle(pilot)
         await pilot.press("space")
         engine.more.put_nowait(kit.reading(3))
-        await settled(pilot)
+        await settle(pilot)
         assert live(app).tokens.total == 3
         assert live(app).controller.tracks[0].total == 4
         await pilot.press("space")
@@ -408,7 +403,7 @@ async def test_tab_shows_the_next_engine_and_each_is_followed(
     east = kit.engine([kit.down(0)], name="east", url="http://east:8000")
     app = console(west, east)
     async with app.run_test() as pilot:
-        await settled(pilot)
+        await settle(pilot)
         assert "[west]" in text(app, "engines")
         await pilot.press("tab")
         assert "[east]" in text(app, "engines")
@@ -424,7 +419,7 @@ async def test_every_size_shows_something_and_nothing_breaks(
     app = console(kit.engine(kit.run(50)))
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.resize_terminal(*size)
-        await settled(pilot)
+        await settle(pilot)
         charts = [chart.display and chart.size.height > 0 for chart in app.query(Chart)]
         compact = app.query_one("#compact")
         narrow = size[0] < 72 or size[1] < 20
@@ -438,23 +433,23 @@ async def test_leaving_an_engine_that_was_started_here_asks_what_becomes_of_it(
 ) -> None:
     app = console(kit.engine(kit.run(2)), owned=True)
     async with app.run_test() as pilot:
-        await settled(pilot)
+        await settle(pilot)
         await pilot.press("q")
-        await settled(pilot)
+        await settle(pilot)
         assert isinstance(app.screen, Dialog)
         await pilot.press(key)
-        await settled(pilot)
+        await settle(pilot)
     assert app.return_value == value
 
 
 async def test_leaving_can_be_called_off(kit: type[Kit], console: MakeConsole) -> None:
     app = console(kit.engine(kit.run(2)), owned=True)
     async with app.run_test() as pilot:
-        await settled(pilot)
+        await settle(pilot)
         await pilot.press("q")
-        await settled(pilot)
+        await settle(pilot)
         await pilot.press("escape")
-        await settled(pilot)
+        await settle(pilot)
         assert isinstance(app.screen, LiveScreen)
 
 
@@ -463,9 +458,9 @@ async def test_leaving_an_attached_engine_asks_nothing(
 ) -> None:
     app = console(kit.engine(kit.run(2)))
     async with app.run_test() as pilot:
-        await settled(pilot)
+        await settle(pilot)
         await pilot.press("q")
-        await settled(pilot)
+        await settle(pilot)
         assert not app.is_running
     assert app.return_value is None
 
@@ -473,11 +468,11 @@ async def test_leaving_an_attached_engine_asks_nothing(
 async def test_themes_switch_live(kit: type[Kit], console: MakeConsole) -> None:
     app = console(kit.engine(kit.run(2)))
     async with app.run_test() as pilot:
-        await settled(pilot)
+        await settle(pilot)
         seen = [app.theme]
         for _ in range(3):
             await pilot.press("ctrl+t")
-            await settled(pilot)
+            await settle(pilot)
             seen.append(app.theme)
     assert seen == ["dark", "high-contrast", "light", "dark"]
 
@@ -488,7 +483,7 @@ async def test_a_broken_theme_is_one_notice(
     (tmp_path / "mine.yaml").write_text("primary: '#zzz'")
     app = console(kit.engine(kit.run(2)), themes=[tmp_path])
     async with app.run_test() as pilot:
-        await settled(pilot)
+        await settle(pilot)
         assert app.broken_themes == (f"{tmp_path}/mine.yaml: primary: #zzz is not a colour",)
         assert app.theme == "dark"
 
@@ -498,7 +493,7 @@ async def test_an_unknown_theme_is_named_and_dark_taken(
 ) -> None:
     app = console(kit.engine(kit.run(2)), theme="drak")
     async with app.run_test() as pilot:
-        await settled(pilot)
+        await settle(pilot)
         assert app.theme == "dark"
 
 
@@ -508,15 +503,15 @@ async def test_a_keymap_moves_a_key_and_help_and_footer_show_it(
     engine = kit.engine(kit.run(3))
     app = console(engine, settings=Settings(keymap={"mode.toggle": "f2"}))
     async with app.run_test() as pilot:
-        await settled(pilot)
+        await settle(pilot)
         await pilot.press("t")
         assert engine.asked == []
         await pilot.press("f2")
-        await settled(pilot)
+        await settle(pilot)
         assert len(engine.asked) == 1
         assert any("f2" in cell.text for cell in app.context.footer("live", 80, armed=True).left)
         await pilot.press("question_mark")
-        await settled(pilot)
+        await settle(pilot)
         assert isinstance(app.screen, HelpScreen)
 
 
@@ -525,7 +520,7 @@ async def test_a_hint_names_the_key_that_was_moved(kit: type[Kit], console: Make
     keymap = {"control.arm": "f2", "view.freeze": "f3", "sweep.toggle": "f4"}
     app = console(engine, settings=Settings(keymap=keymap))
     async with app.run_test() as pilot:
-        await settled(pilot)
+        await settle(pilot)
         await pilot.press("minus")
         assert said(app)[-1] == "control is read-only: press f2 to arm it"
         await pilot.press("f3")
@@ -542,7 +537,7 @@ async def test_a_start_is_followed_to_the_live_screen(kit: type[Kit], console: M
 
     app = console(kit.engine(kit.run(3)), progress=progress(), owned=True)
     async with app.run_test() as pilot:
-        await settled(pilot)
+        await settle(pilot)
         assert isinstance(app.screen, LiveScreen)
 
 
@@ -554,10 +549,10 @@ async def test_a_start_that_failed_shows_the_reason_and_quits_without_asking(
 
     app = console(kit.engine([]), progress=progress(), owned=True)
     async with app.run_test() as pilot:
-        await settled(pilot)
+        await settle(pilot)
         assert app.screen.has_class("-failed")
         await pilot.press("q")
-        await settled(pilot)
+        await settle(pilot)
         assert not app.is_running
 
 
@@ -572,7 +567,7 @@ async def test_a_start_that_raised_is_shown_and_handed_on(
 
     app = console(kit.engine([]), progress=progress(), owned=True)
     async with app.run_test() as pilot:
-        await settled(pilot)
+        await settle(pilot)
         assert app.screen.has_class("-failed")
         assert "port 8000 is taken: choose another" in str(
             app.screen.query_one("#verdict", Rows).rows
@@ -600,7 +595,7 @@ async def test_the_palette_offers_every_key_and_theme(kit: type[Kit], console: M
 
     app = console(kit.engine(kit.run(3)))
     async with app.run_test() as pilot:
-        await settled(pilot)
+        await settle(pilot)
         names = {command.name for command in Palette(app.screen).commands()}
         assert "Theme: light" in names
         assert "Speculation: Set k to 3" in names
@@ -612,7 +607,7 @@ async def test_the_palette_offers_each_k_that_the_engine_can_draft_once(
 ) -> None:
     app = console(kit.engine(kit.run(3, replace(kit.state, k_max=k_max))))
     async with app.run_test() as pilot:
-        await settled(pilot)
+        await settle(pilot)
         await pilot.press("ctrl+p")
         found = app.screen.query_one(CommandList)
         await until(pilot, lambda: found.option_count)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+from tests.support.pilot import settle
 
 from specdeck.console.screens.dialogs import Dialog
 from specdeck.console.screens.fingerprint.dialogs import AgainstScreen
@@ -154,12 +155,12 @@ def bench(kit: type[Kit], console: MakeConsole, until: Until, tmp_path: Path) ->
 
 async def rest(pilot: Pilot[str]) -> None:
     """Let readings and looks arrive, those of threads as well."""
-    for _ in range(3):
-        await pilot.pause()
+    for _ in range(2):
+        await settle(pilot)
         passing = ("watch", "fingerprint", "fetch", "probe")
         if workers := [w for w in pilot.app.workers if w.group in passing]:
             await pilot.app.workers.wait_for_complete(workers)
-    await pilot.pause()
+    await settle(pilot)
 
 
 def taken(app: App[str]) -> float | None:
@@ -221,8 +222,7 @@ def test_weights_that_are_being_read(bench: Bench, snap_compare: Compare) -> Non
             "file": "model-00007-of-00019.safetensors",
         }  # fmt: skip
         await pilot.press("f")
-        for _ in range(20):
-            await pilot.pause(0.01)
+        await settle(pilot)
 
     assert snap_compare(bench.app(), terminal_size=(80, 24), run_before=look)
 
@@ -446,7 +446,8 @@ async def test_a_pin_that_was_edited_is_said_and_not_used(bench: Bench) -> None:
         assert "was edited by hand" in events(app)[0]
         await pilot.press("f")
         await rest(pilot)
-        assert "was edited by hand" in shown(app)
+        # Where the line is broken depends on the folder that the test was given.
+        assert "was edited by hand" in " ".join(shown(app).split())
 
 
 async def test_a_pin_made_in_another_shell_is_compared_with_from_then_on(bench: Bench) -> None:

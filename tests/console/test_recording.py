@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.pilot import settle
 
 from specdeck.console.app import Console
 from specdeck.console.screens.live.screen import LiveScreen
@@ -19,7 +20,6 @@ from specdeck.engine.metrics.recording import ReplayedEngine, read_recording, re
 
 if TYPE_CHECKING:
     from tests.console.conftest import Kit, MakeConsole
-    from textual.pilot import Pilot
 
 BARE = Unsupported("the engine runs without the specdeck plugin", remedy="install specdeck there")
 
@@ -54,20 +54,15 @@ def shown(app: Console) -> str:
     return "\n".join("".join(cell.text for cell in row.left) for row in rows)
 
 
-async def rest(pilot: Pilot[str]) -> None:
-    await pilot.pause()
-    await pilot.pause()
-
-
 @pytest.mark.parametrize("key", ["minus", "3", "t", "a", "b", "T", "w", "c"])
 async def test_what_would_change_a_recording_says_that_it_is_one(
     key: str, replayed: Callable[..., Console]
 ) -> None:
     app = replayed()
     async with app.run_test(size=(80, 24)) as pilot:
-        await rest(pilot)
+        await settle(pilot)
         await pilot.press(key)
-        await rest(pilot)
+        await settle(pilot)
         assert said(app)[-1] == "this is a recording: nothing runs that could be changed"
         assert isinstance(app.screen, LiveScreen)
 
@@ -78,13 +73,13 @@ async def test_each_screen_on_a_recording_says_that_it_is_one(
 ) -> None:
     app = replayed()
     async with app.run_test(size=(80, 24)) as pilot:
-        await rest(pilot)
+        await settle(pilot)
         await pilot.press(key)
-        await rest(pilot)
+        await settle(pilot)
         assert "a recording" in shown(app)
         assert "or" not in shown(app).split()
         await pilot.press("enter", "p", "escape", "b", "g", "v", "r", "w", "m", "x", "n")
-        await rest(pilot)
+        await settle(pilot)
         assert "a recording" in shown(app)
         await pilot.press("escape")
         assert isinstance(app.screen, LiveScreen)
@@ -95,9 +90,9 @@ async def test_the_names_in_the_samples_of_a_recording_are_shown(
 ) -> None:
     app = replayed()
     async with app.run_test(size=(80, 24)) as pilot:
-        await rest(pilot)
+        await settle(pilot)
         await pilot.press("f")
-        await rest(pilot)
+        await settle(pilot)
         names = app.screen.query_one("#names", Rows).rows
     assert ["".join(cell.text for cell in row.left).split()[:3] for row in names] == [
         ["build", "–"],
@@ -112,9 +107,9 @@ async def test_what_each_k_would_give_is_told_of_a_recording_too(
 ) -> None:
     app = replayed()
     async with app.run_test(size=(120, 40)) as pilot:
-        await rest(pilot)
+        await settle(pilot)
         await pilot.press("u")
-        await rest(pilot)
+        await settle(pilot)
         curve = app.screen.query_one(CurveBars).curve
     per_step = [row.right[0][4].text.strip() for row in curve.rows]
     window = kit.run(10)[-1].window
@@ -131,7 +126,7 @@ async def test_the_end_of_a_recording_is_told_once_at_its_own_time(
 ) -> None:
     app = replayed()
     async with app.run_test(size=(80, 24)) as pilot:
-        await rest(pilot)
+        await settle(pilot)
         assert said(app) == ["the recording ends here"]
         assert isinstance(app.screen, LiveScreen)
         assert app.screen.controller.tracks[0].events[0].t == kit.start + 9
@@ -144,9 +139,9 @@ async def test_without_the_plugin_a_key_says_why_and_what_helps(
     bare = [replace(one, state=None, control_error=BARE) for one in kit.run(3)]
     app = console(kit.engine(bare))
     async with app.run_test(size=(80, 24)) as pilot:
-        await rest(pilot)
+        await settle(pilot)
         await pilot.press(key)
-        await rest(pilot)
+        await settle(pilot)
         assert said(app)[-1] == BARE.line()
 
 
@@ -156,9 +151,9 @@ async def test_without_the_plugin_tuning_says_why_and_what_helps(
     bare = [replace(one, state=None, control_error=BARE) for one in kit.run(3)]
     app = console(kit.engine(bare))
     async with app.run_test(size=(80, 24)) as pilot:
-        await rest(pilot)
+        await settle(pilot)
         await pilot.press("u")
-        await rest(pilot)
+        await settle(pilot)
         told = app.screen.query_one("#status", Feed).rows
         text = "".join(cell.text for row in told for cell in row.left)
         assert "without the specdeck plugin" in text

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.pilot import settle
 
 from specdeck.engine.launch.progress import Progress
 from specdeck.engine.metrics.reading import Reading
@@ -31,19 +32,13 @@ def story(kit: type[Kit]) -> list[Reading]:
     ]
 
 
-async def rest(pilot: Pilot[str]) -> None:
-    """Let the readings arrive."""
-    await pilot.pause()
-    await pilot.pause()
-
-
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 10)])
 def test_the_live_screen(
     size: tuple[int, int], kit: type[Kit], console: MakeConsole, snap_compare: Compare
 ) -> None:
     readings = [replace(reading, gpus=(kit.gpu,)) for reading in story(kit)]
     app = console(kit.engine(readings))
-    assert snap_compare(app, terminal_size=size, run_before=rest)
+    assert snap_compare(app, terminal_size=size, run_before=settle)
 
 
 @pytest.mark.parametrize("theme", ["light", "high-contrast"])
@@ -51,7 +46,7 @@ def test_the_themes(
     theme: str, kit: type[Kit], console: MakeConsole, snap_compare: Compare
 ) -> None:
     app = console(kit.engine(story(kit)), theme=theme)
-    assert snap_compare(app, terminal_size=(80, 24), run_before=rest)
+    assert snap_compare(app, terminal_size=(80, 24), run_before=settle)
 
 
 def test_an_engine_that_is_down(
@@ -59,16 +54,16 @@ def test_an_engine_that_is_down(
 ) -> None:
     readings = [*story(kit), *(kit.down(n) for n in range(46, 56))]
     app = console(kit.engine(readings))
-    assert snap_compare(app, terminal_size=(80, 24), run_before=rest)
+    assert snap_compare(app, terminal_size=(80, 24), run_before=settle)
 
 
 def test_help(kit: type[Kit], console: MakeConsole, snap_compare: Compare) -> None:
     app = console(kit.engine(story(kit)), kit.engine(kit.run(3), name="west"))
 
     async def ask(pilot: Pilot[str]) -> None:
-        await rest(pilot)
+        await settle(pilot)
         await pilot.press("question_mark")
-        await rest(pilot)
+        await settle(pilot)
 
     assert snap_compare(app, terminal_size=(100, 32), run_before=ask)
 
@@ -80,4 +75,4 @@ def test_a_start(kit: type[Kit], console: MakeConsole, snap_compare: Compare) ->
         await kit.engine([]).more.get()
 
     app = console(kit.engine([]), progress=progress(), owned=True)
-    assert snap_compare(app, terminal_size=(80, 24), run_before=rest)
+    assert snap_compare(app, terminal_size=(80, 24), run_before=settle)

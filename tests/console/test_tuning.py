@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.memory_audit import MemoryAudit
+from tests.support.pilot import settle
 from tests.support.readings import START
 from tests.support.tuned_engine import (
     ABLE,
@@ -73,15 +74,10 @@ def rows(app: App[str], name: str) -> str:
     return "\n".join("".join(cell.text for cell in row.left) for row in shown)
 
 
-async def rest(pilot: Pilot[str]) -> None:
-    for _ in range(4):
-        await pilot.pause()
-
-
 async def opened(pilot: Pilot[str]) -> None:
-    await rest(pilot)
+    await settle(pilot)
     await pilot.press("u")
-    await rest(pilot)
+    await settle(pilot)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (60, 20), (40, 10)])
@@ -110,10 +106,10 @@ def test_the_dialogs(
     async def ask(pilot: Pilot[str]) -> None:
         await opened(pilot)
         await pilot.press(key)
-        await rest(pilot)
+        await settle(pilot)
         for field in app.screen.query(Input):
             field.cursor_blink = False
-        await rest(pilot)
+        await settle(pilot)
 
     assert snap_compare(app, terminal_size=size, run_before=ask)
 
@@ -128,7 +124,7 @@ async def test_the_smallest_terminal_shows_the_k_in_force_and_both_fields_of_a_t
         lines = [bars.render_line(y).text for y in range(bars.size.height)]
         assert any(line.startswith("► 5") for line in lines)
         await pilot.press("T")
-        await rest(pilot)
+        await settle(pilot)
         inside = app.screen.query_one("#dialog").content_region
         assert all(inside.contains_region(field.region) for field in app.screen.query(Input))
         labels = [label for label in app.screen.query(Label) if label.display]
@@ -169,13 +165,13 @@ async def test_a_change_of_this_console_is_told_once(kit: type[Kit], tuned: Make
         await opened(pilot)
         for key in ("4", "z"):
             await pilot.press(key)
-            await rest(pilot)
+            await settle(pilot)
         found, now = asked.told, kit.start + 60.2
         assert found is not None
         mine = (KChange(now, 5, 4, "key", "ann"), KChange(now, 4, 5, "undo", "ann"))
         asked.told = replace(found, changes=(bobs, *mine))
         live(app).controller.look(0)
-        await rest(pilot)
+        await settle(pilot)
         told = rows(app, "#feed").splitlines()
     assert sorted(line.split("  ", 1)[1].split(" · ")[0] for line in told) == [
         "bob: k 4 → 3: key", "k 5 → 4", "undone, k 4 → 5",
@@ -192,10 +188,10 @@ async def test_an_event_with_the_word_key_in_it_is_told_beside_the_changes_by_ke
         theirs = LastChange(kit.start + 50, "bob", "key", {"k": 5}, {"k": 3}, "operator")
         state = replace(kit.state, version=2, k=3, k_set=3, last_change=theirs)
         live(app).controller.engine.more.put_nowait(kit.reading(51, state))  # type: ignore[attr-defined]  # the fake's
-        await rest(pilot)
+        await settle(pilot)
         assert said(app) == ["bob changed k 5 → 3 (key)"]
         live(app).controller.tell("the API key is missing")
-        await rest(pilot)
+        await settle(pilot)
         told = rows(app, "#feed")
     assert "the API key is missing" in told
     assert told.count("5 → 3") == 1
@@ -272,10 +268,10 @@ async def test_steering_keys_work_on_the_tuning_screen(tuned: MakeTuned) -> None
         await opened(pilot)
         for key in ("minus", "2", "t", "t", "a", "z"):
             await pilot.press(key)
-            await rest(pilot)
+            await settle(pilot)
         assert isinstance(app.screen, TuningScreen)
         await pilot.press("escape")
-        await rest(pilot)
+        await settle(pilot)
         assert isinstance(app.screen, LiveScreen)
     asked = [next(iter(change.asked().items())) for change in changes]
     assert asked == [
@@ -288,10 +284,10 @@ async def test_nothing_is_asked_while_the_screen_is_closed(tuned: MakeTuned) -> 
     app, asked, _ = tuned()
     asked.told = None
     async with app.run_test(size=(80, 24)) as pilot:
-        await rest(pilot)
+        await settle(pilot)
         assert live(app).controller.tracks[0].untuned is None
         await pilot.press("u")
-        await rest(pilot)
+        await settle(pilot)
         assert live(app).controller.tracks[0].untuned is not None
 
 
@@ -299,14 +295,14 @@ async def test_b_opens_the_breaker_by_hand_and_resets_it(kit: type[Kit], tuned: 
     audit = MemoryAudit()
     app, _, changes = tuned(audit=audit)
     async with app.run_test(size=(80, 24)) as pilot:
-        await rest(pilot)
+        await settle(pilot)
         await pilot.press("b")
-        await rest(pilot)
+        await settle(pilot)
         live(app).controller.tracks[0] = replace(
             live(app).controller.tracks[0], known=replace(kit.state, breaker="open")
         )
         await pilot.press("b")
-        await rest(pilot)
+        await settle(pilot)
     assert [change.breaker for change in changes] == ["open", "closed"]
     assert audit.actions[0].after == {"breaker": "open"}
 
@@ -317,7 +313,7 @@ async def test_read_only_says_how_to_arm(tuned: MakeTuned) -> None:
         await opened(pilot)
         for key in ("b", "T", "w"):
             await pilot.press(key)
-            await rest(pilot)
+            await settle(pilot)
         assert rows(app, "#feed").count("press c to arm it") == 3
     assert changes == []
 
@@ -327,18 +323,18 @@ async def test_a_trial_is_asked_for_with_what_the_dialog_says(
 ) -> None:
     app, asked, changes = tuned()
     async with app.run_test(size=(80, 24)) as pilot:
-        await rest(pilot)
+        await settle(pilot)
         await pilot.press("T")
-        await rest(pilot)
+        await settle(pilot)
         assert isinstance(app.screen, TrialDialog)
         app.screen.query_one("#what", Input).value = "9"
         await pilot.press("enter")
-        await rest(pilot)
+        await settle(pilot)
         assert isinstance(app.screen, TrialDialog)  # k_max is 5
         app.screen.query_one("#what", Input).value = "3"
         asked.told = replace(tuning(), trial=replace(TRIAL, state="kept", comparison=WON))
         await pilot.press("enter")
-        await rest(pilot)
+        await settle(pilot)
         assert isinstance(app.screen, LiveScreen)
     (change,) = changes
     assert (change.k, change.judge, change.trial_s, change.lease_s) == (3, True, 60.0, 10.0)
@@ -347,12 +343,12 @@ async def test_a_trial_is_asked_for_with_what_the_dialog_says(
 async def test_z_takes_a_trial_back(kit: type[Kit], tuned: MakeTuned) -> None:
     app, _, changes = tuned(state=replace(kit.state, trial="changed"))
     async with app.run_test(size=(80, 24)) as pilot:
-        await rest(pilot)
+        await settle(pilot)
         await pilot.press("T")
-        await rest(pilot)
+        await settle(pilot)
         assert said(app)[-1] == "a trial is on already: z takes it back"
         await pilot.press("z")
-        await rest(pilot)
+        await settle(pilot)
     assert [change.cancel for change in changes] == [True]
 
 
@@ -361,19 +357,19 @@ async def test_a_parameter_is_checked_asked_for_and_undone(tuned: MakeTuned) -> 
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot)
         await pilot.press("p")
-        await rest(pilot)
+        await settle(pilot)
         assert isinstance(app.screen, ParametersScreen)
         assert app.screen.query_one(OptionList).option_count == 3
         await pilot.press("enter")
-        await rest(pilot)
+        await settle(pilot)
         field = app.screen.query_one(Input)
         field.value = "0.7"
         await pilot.press("enter")
-        await rest(pilot)
+        await settle(pilot)
         assert app.screen.query_one(Input) is field
         field.value = "0.02"
         await pilot.press("enter")
-        await rest(pilot)
+        await settle(pilot)
         assert isinstance(app.screen, ParametersScreen)
     assert [change.parameters for change in changes] == [{"goodput.margin": 0.02}]
 
@@ -384,11 +380,11 @@ async def test_what_the_engine_refuses_is_shown_where_it_was_asked_for(tuned: Ma
         await opened(pilot)
         live(app).controller.engines[0].refuse_with = UsageError("min is more than max")  # type: ignore[attr-defined]  # the fake's
         await pilot.press("p")
-        await rest(pilot)
+        await settle(pilot)
         await pilot.press("enter")
-        await rest(pilot)
+        await settle(pilot)
         await pilot.press("enter")
-        await rest(pilot)
+        await settle(pilot)
         app.screen.show()  # type: ignore[attr-defined]  # the parameters' screen
         shown = str(app.screen.query_one("#refusal").render())
         assert "not changed: min is more than max" in shown
@@ -406,13 +402,13 @@ async def test_w_sweeps_shows_the_curve_and_gives_k_back(kit: type[Kit], tuned: 
         await asyncio.sleep(0)
 
     async with app.run_test(size=(80, 24)) as pilot:
-        await rest(pilot)
+        await settle(pilot)
         live(app).controller.sleep = sleep
         live(app).controller.steady = lambda: now
         await pilot.press("w")
         while live(app).controller.track.is_sweeping:
             await pilot.pause()
-        await rest(pilot)
+        await settle(pilot)
         assert isinstance(app.screen, TuningScreen)
         assert said(app)[-1].startswith("sweep: best k 3")
         curve = app.screen.query_one(CurveBars).curve
@@ -426,17 +422,17 @@ async def test_w_again_stops_the_sweep(tuned: MakeTuned) -> None:
     app, asked, changes = tuned()
     asked.held.clear()
     async with app.run_test(size=(80, 24)) as pilot:
-        await rest(pilot)
+        await settle(pilot)
         await pilot.press("w")
-        await rest(pilot)
+        await settle(pilot)
         await pilot.press("4")
-        await rest(pilot)
+        await settle(pilot)
         assert said(app)[-1] == "a sweep turns k: w stops it and gives k back"
         await pilot.press("w")
-        await rest(pilot)
+        await settle(pilot)
         assert said(app)[-1] == "sweep stopped: by hand"
         await pilot.press("4")
-        await rest(pilot)
+        await settle(pilot)
     assert [change.k for change in changes] == [4]
 
 
@@ -444,9 +440,9 @@ async def test_a_sweep_that_another_console_disturbs_stops_and_says_so(tuned: Ma
     app, asked, _ = tuned()
     asked.refuse = Conflict("the engine is at version 9, changed by bob")
     async with app.run_test(size=(80, 24)) as pilot:
-        await rest(pilot)
+        await settle(pilot)
         await pilot.press("w")
-        await rest(pilot)
+        await settle(pilot)
         assert said(app)[-1].startswith("sweep stopped: somebody else steers the engine")
 
 
@@ -454,9 +450,9 @@ async def test_a_console_that_is_left_during_a_sweep_leaves_quietly(tuned: MakeT
     app, asked, _ = tuned()
     asked.held.clear()
     async with app.run_test(size=(80, 24)) as pilot:
-        await rest(pilot)
+        await settle(pilot)
         await pilot.press("w")
-        await rest(pilot)
+        await settle(pilot)
         await pilot.press("q")
         await pilot.pause()
     assert app.return_code == 0

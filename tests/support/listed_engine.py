@@ -31,6 +31,8 @@ class ListedEngine:
         self.asked: list[Change] = []
         self.refuse_with: EngineError | None = None
         self.more: asyncio.Queue[Reading] = asyncio.Queue()
+        self._read: bool | None = None
+        """Whether whoever reads has taken all that there is; None before he begins."""
         self.answer = asyncio.Event()
         self.answer.set()
         states = [r.state for r in readings if r.state is not None]
@@ -39,13 +41,25 @@ class ListedEngine:
     def arm(self) -> None:
         self.armed = True
 
+    @property
+    def is_being_read(self) -> bool:
+        """Whether there is a reading that was not yet taken and worked off."""
+        return self._read is False or (self._read is True and not self.more.empty())
+
     async def readings(self, every: float) -> AsyncIterator[Reading]:
-        for listed in self.listed:
-            yield listed
-            if self.pace_s is not None:
-                await asyncio.sleep(self.pace_s)
-        while True:
-            yield await self.more.get()
+        self._read = False
+        try:
+            for listed in self.listed:
+                yield listed
+                if self.pace_s is not None:
+                    await asyncio.sleep(self.pace_s)
+            while True:
+                self._read = True
+                reading = await self.more.get()
+                self._read = False
+                yield reading
+        finally:
+            self._read = None
 
     async def change(self, change: Change) -> Applied:
         self.asked.append(change)

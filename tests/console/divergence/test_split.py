@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 from tests.support.completion_engine import CompletionEngine, Fault
+from tests.support.pilot import settle
 
 from specdeck.console.screens.divergence.dialogs import CheckForm, PromptPicker
 from specdeck.console.screens.divergence.screen import DivergenceScreen
@@ -272,7 +273,7 @@ async def test_enter_while_a_race_runs_begins_it_anew_and_x_stops_that_one(
     async with one.app.run_test() as pilot:
         screen = await opened(pilot)
         await pilot.press("enter", "enter")
-        await pilot.pause(0.05)
+        await settle(pilot)
         assert screen.split.running
         await pilot.press("x")
         assert not screen.split.running
@@ -290,7 +291,7 @@ async def test_a_look_at_the_arms_that_ends_late_does_not_end_the_race(
         await pilot.pause()
         screen.describe()
         await until(pilot, lambda: len(one.asked) >= 3)
-        await pilot.pause(0.05)
+        await settle(pilot)
         assert screen.split.running
         gate.set()
         await until(pilot, lambda: screen.split.verdict)

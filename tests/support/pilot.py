@@ -1,0 +1,63 @@
+"""Waiting for a console: for what is under way to end, never for time to pass."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from specdeck.console.app import Console
+from tests.support.listed_engine import ListedEngine
+
+if TYPE_CHECKING:
+    from textual.pilot import Pilot
+
+PATIENCE_S = 60.0
+"""For what a worker brings on a busy machine."""
+QUIET_ROUNDS = 3
+"""A message leads to another one: so many times in a row nothing must be under way."""
+
+_threads: set[object] = set()
+"""Work that `asyncio.to_thread` has begun and not brought back."""
+
+
+def watch_threads(patch: pytest.MonkeyPatch) -> None:
+    """From here on `settle` waits for what runs in threads as well."""
+    to_thread = asyncio.to_thread
+
+    async def watched(work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        one = object()
+        _threads.add(one)
+        try:
+            return await to_thread(work, *args, **kwargs)
+        finally:
+            _threads.discard(one)
+
+    patch.setattr(asyncio, "to_thread", watched)
+
+
+async def settle(pilot: Pilot[str]) -> None:
+    """Returns when the console has taken in all readings and what threads and messages bring."""
+    async with asyncio.timeout(PATIENCE_S):
+        quiet = 0
+        while quiet < QUIET_ROUNDS:
+            await pilot.pause()
+            quiet = 0 if _threads or _has_more_to_read(pilot) else quiet + 1
+
+
+def _has_more_to_read(pilot: Pilot[str]) -> bool:
+    app = pilot.app
+    engines = app.controller.engines if isinstance(app, Console) else ()
+    return any(isinstance(one, ListedEngine) and one.is_being_read for one in engines)
+
+
+async def until(pilot: Pilot[str], done: Callable[[], object]) -> None:
+    """Waits for what a worker brings."""
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while not done():
+                await pilot.pause(0.01)
+    except TimeoutError:
+        raise AssertionError(f"it does not come to an end on {pilot.app.screen}") from None
