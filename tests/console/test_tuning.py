@@ -140,7 +140,7 @@ async def test_the_live_screen_counts_a_trial_down(kit: type[Kit], tuned: MakeTu
     async with app.run_test(size=(120, 40)) as pilot:
         await opened(pilot)
         await pilot.press("escape")
-        await rest(pilot)
+        await settle(pilot)
         right = live(app).control.right
     assert "trial, 41 s to go" in "".join(cell.text for cell in right)
 
