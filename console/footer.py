@@ -69,7 +69,7 @@ def footer(
             break
     while left and _length(left) > room:
         left.pop()
-    return Row(_joined(left), _joined(right))
+    return Row(_join(left), _join(right))
 
 
 def _entry(
@@ -91,5 +91,5 @@ def _length(entries: list[Cells]) -> int:
     return sum(cell_len(cell.text) for cells in entries for cell in cells)
 
 
-def _joined(entries: list[Cells]) -> Cells:
+def _join(entries: list[Cells]) -> Cells:
     return tuple(cell for cells in entries for cell in cells)

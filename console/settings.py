@@ -49,12 +49,12 @@ def read(path: Path, ids: Iterable[str]) -> Settings:
         raise ConfigError(
             "settings are names with values", place=Place(path, 1), remedy="see docs/keys.md"
         )
-    return _checked(data, text, path, frozenset(ids))
+    return _check(data, text, path, frozenset(ids))
 
 
-def _checked(data: dict[str, Any], text: str, path: Path, ids: frozenset[str]) -> Settings:
+def _check(data: dict[str, Any], text: str, path: Path, ids: frozenset[str]) -> Settings:
     for name in data:
-        _known(str(name), ("interval", "theme", "keymap"), text, path)
+        _refuse_unknown(str(name), ("interval", "theme", "keymap"), text, path)
     interval, theme = data.get("interval", 1.0), data.get("theme", "dark")
     keymap = data.get("keymap") or {}
     if isinstance(interval, bool) or not isinstance(interval, int | float) or interval < 0.1:
@@ -66,11 +66,11 @@ def _checked(data: dict[str, Any], text: str, path: Path, ids: frozenset[str]) -
     if not isinstance(keymap, dict) or not all(isinstance(v, str) for v in keymap.values()):
         raise ConfigError("keymap is ids with keys", place=Place(path, _line(text, "keymap")))
     for name in keymap:
-        _known(str(name), ids, text, path)
+        _refuse_unknown(str(name), ids, text, path)
     return Settings(float(interval), theme, {str(key): value for key, value in keymap.items()})
 
 
-def _known(name: str, names: Iterable[str], text: str, path: Path) -> None:
+def _refuse_unknown(name: str, names: Iterable[str], text: str, path: Path) -> None:
     names = tuple(names)
     if name in names:
         return

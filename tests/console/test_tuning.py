@@ -25,7 +25,7 @@ from tests.support.tuned_engine import (
 from textual.widgets import Input, Label, OptionList
 
 from specdeck.console.screens.live.screen import LiveScreen
-from specdeck.console.screens.tuning.dialogs import ParametersScreen, TrialDialog, parsed
+from specdeck.console.screens.tuning.dialogs import ParametersScreen, TrialDialog, parse_value
 from specdeck.console.screens.tuning.screen import TuningScreen
 from specdeck.console.screens.tuning.view import feed
 from specdeck.console.state.engine_state import Cause, Track
@@ -461,4 +461,4 @@ async def test_a_console_that_is_left_during_a_sweep_leaves_quietly(tuned: MakeT
 def test_a_number_beyond_every_float_is_refused_and_does_not_break() -> None:
     whole = Parameter("a.b", 1, 1, "whole", 1.0, 5.0)
     with pytest.raises(ValueError, match="is not a whole number"):
-        parsed(whole, "1" * 400)
+        parse_value(whole, "1" * 400)

@@ -73,7 +73,7 @@ def traffic(track: Track) -> tuple[Row, ...]:
     sample = None if figures is None else figures.sample
     running, waiting = (None, None) if sample is None else (sample.running, sample.waiting)
     return (
-        fact("running · waiting", *_pair(count(running), count(waiting), busy(waiting))),
+        fact("running · waiting", *_pair(count(running), count(waiting), queue_tone(waiting))),
         fact("KV cache", kv_cache(None if sample is None else sample.kv_cache_usage)),
         fact("TTFT p50·p95", *_latency(None if window is None else window.ttft)),
         fact("ITL p50·p95", *_latency(None if window is None else window.itl)),
@@ -81,7 +81,7 @@ def traffic(track: Track) -> tuple[Row, ...]:
     )
 
 
-def busy(waiting: float | None) -> Tone:
+def queue_tone(waiting: float | None) -> Tone:
     """Requests that wait are worth a look."""
     return "warn" if waiting else "strong"
 

@@ -38,11 +38,11 @@ _LIGHT: dict[bool | None, Cell] = {
 
 def title(track: Track, *, armed: bool) -> Row:
     """Engine, model and method; up or down; armed or read-only."""
-    right = (*badge(track.names), _LIGHT[track.up], Cell("  "), _armed(armed), Cell(" "))
+    right = (*badge(track.names), _LIGHT[track.up], Cell("  "), _control_light(armed), Cell(" "))
     return Row((Cell(" specdeck  ", "accent"), *_identity(track)), right)
 
 
-def _armed(armed: bool) -> Cell:
+def _control_light(armed: bool) -> Cell:
     return Cell("armed", "warn") if armed else Cell("read-only", "muted")
 
 
@@ -84,18 +84,18 @@ def control(track: Track) -> Row:
         return fade_row(control(replace(track, reading=track.figures)))
     cells = [Cell(" k ", "strong")]
     if track.known is not None:
-        told = _told(track, track.known)
+        told = _requested_and_applied(track, track.known)
         cells += told if track.state is not None else fade(told)
-    cells += [Cell(" observed ", "muted"), observed(track)]
+    cells += [Cell(" observed ", "muted"), observed_k(track)]
     k_max = k_max_of(track)
     cells += [Cell("  of ", "muted"), Cell(str(k_max)) if k_max is not None else BLANK]
     right, *shorter = _modes(track)
     return Row(tuple(cells), right, shorter=tuple(shorter))
 
 
-def _told(track: Track, state: EngineState) -> Cells:
+def _requested_and_applied(track: Track, state: EngineState) -> Cells:
     """What was asked for and what the engine applies; a policy asks for what it likes."""
-    wanted = _wanted(track)
+    wanted = _requested_k(track)
     agreed = wanted in (str(state.k), AUTO)
     return (
         Cell(" requested ", "muted"),
@@ -106,7 +106,7 @@ def _told(track: Track, state: EngineState) -> Cells:
     )
 
 
-def _wanted(track: Track) -> str:
+def _requested_k(track: Track) -> str:
     if track.mode_wanted == "target-only":
         return "0"
     return str(track.k_wanted) if track.policy_wanted == "fixed" else AUTO
@@ -116,14 +116,14 @@ def brief_control(track: Track) -> Row:
     """The same for a narrow screen: requested, applied and observed k, and the mode."""
     state = track.known
     tone: Tone = "muted" if track.state is None else "strong"
-    told = () if state is None else (Cell(_wanted(track), tone), Cell(str(state.k), tone))
-    left = (Cell(" k ", "strong"), *join_cells((*told, observed(track))))
+    told = () if state is None else (Cell(_requested_k(track), tone), Cell(str(state.k), tone))
+    left = (Cell(" k ", "strong"), *join_cells((*told, observed_k(track))))
     if state is None:
         return Row(left)
     return Row(left, (*_modes(track)[0][:1], Cell(" ")), shorter=((),))
 
 
-def observed(track: Track) -> Cell:
+def observed_k(track: Track) -> Cell:
     """Drafted tokens per draft in the latest window: what the engine really does."""
     window = None if track.reading is None else track.reading.window
     state = track.state
@@ -182,11 +182,11 @@ def _mode(track: Track, state: EngineState) -> tuple[Cells, ...]:
         (Cell(back, "muted"),) if wanted == "target-only" else (),
         (Cell(f"policy {policy}", "plain" if policy == state.policy else "warn"),),
         (Cell(f"breaker {state.breaker}", "bad"),) if state.breaker != "closed" else (),
-        _borrowed(track, state),
+        _trial_or_lease(track, state),
     )
 
 
-def _borrowed(track: Track, state: EngineState) -> Cells:
+def _trial_or_lease(track: Track, state: EngineState) -> Cells:
     """The trial under way with its countdown, or the lease."""
     trial = None if track.tuning is None else track.tuning.trial
     if state.trial is not None:
@@ -253,11 +253,11 @@ def compact(track: Track, local: LocalTime, key_label: KeyLabel) -> tuple[Row, .
     body = (*charted, serve[0], serve[2], serve[3])
     trouble = notice(track, None, local, key_label)
     if track.up is False:
-        return (*trouble, *(_indented(fade_row(row)) for row in body))
-    return (brief_control(track), *trouble[:1], *map(_indented, body))
+        return (*trouble, *(_indent(fade_row(row)) for row in body))
+    return (brief_control(track), *trouble[:1], *map(_indent, body))
 
 
-def _indented(row: Row) -> Row:
+def _indent(row: Row) -> Row:
     return Row((Cell(" "), *row.left), (*row.right, Cell(" ")))
 
 

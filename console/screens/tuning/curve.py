@@ -35,7 +35,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class SweepCurve:
     """What a sweep of this console has found so far."""
 
     points: Mapping[int, Measured]
@@ -56,12 +56,12 @@ _CHOICES = ((0, 1, 2, 3, 4, 5), (0, 2, 3, 4, 5), (0, 2, 4, 5), (0, 2, 4), (0, 2)
 """Which columns are shown, as the width allows."""
 
 
-def curve(track: Track, swept: Swept | None, key_label: KeyLabel) -> Curve:
+def curve(track: Track, swept: SweepCurve | None, key_label: KeyLabel) -> Curve:
     """The curve at the present batch size."""
     state, tuning = track.known, track.tuning
     if state is None:
         return Curve(title=heading("speed over k"))
-    measured, at = _measured(track, tuning)
+    measured, at = _find_measured(track, tuning)
     if swept is not None:
         measured, at = dict(swept.points), _requests(swept.batch, swept.title)
     outlook = _outlook(track)
@@ -69,7 +69,7 @@ def curve(track: Track, swept: Swept | None, key_label: KeyLabel) -> Curve:
         _row(k, track, measured.get(k), outlook.get(k), swept) for k in range(state.k_max + 1)
     )
     # What was measured under another load must not make the others' bars small.
-    old = {k for k, each in measured.items() if each.old and not _timed(outlook.get(k))}
+    old = {k for k, each in measured.items() if each.old and not _is_timed(outlook.get(k))}
     drawn = [(k, row) for k, row in enumerate(rows) if row.value is not None]
     highest = [
         max(value for value in (row.value, row.high) if value is not None)
@@ -97,7 +97,7 @@ def _requests(batch: float | None, source: str) -> str:
     return source if batch is None else f"{batch:.1f} requests · {source}"
 
 
-def _measured(track: Track, tuning: Tuning | None) -> tuple[dict[int, Measured], str]:
+def _find_measured(track: Track, tuning: Tuning | None) -> tuple[dict[int, Measured], str]:
     """The engine's own curve in the bucket of batch sizes that is in use."""
     if tuning is None or not tuning.curve:
         return {}, ""
@@ -105,35 +105,35 @@ def _measured(track: Track, tuning: Tuning | None) -> tuple[dict[int, Measured],
     running = state.running if state is not None else 0
     here = [point for point in tuning.curve if point.first <= running <= point.last]
     if not here:
-        nearest = min(tuning.curve, key=lambda point: _away(point, running))
+        nearest = min(tuning.curve, key=lambda point: _distance(point, running))
         here = [point for point in tuning.curve if point.first == nearest.first]
     one = here[0]
     sizes = str(one.first) if one.first == one.last else f"{one.first}-{one.last}"
     noun = "request" if sizes == "1" else "requests"
-    found = {point.k: _of(point) for point in here}
-    return found, f"{sizes} {noun} · {ages(found)}"
+    found = {point.k: _as_measured(point) for point in here}
+    return found, f"{sizes} {noun} · {format_ages(found)}"
 
 
-def ages(measured: Mapping[int, Measured]) -> str:
+def format_ages(measured: Mapping[int, Measured]) -> str:
     """How old the measurements are.
 
-    >>> ages({0: Measured(9.0, 1.0, age_s=2.0)}), ages({0: Measured(9.0, 1.0)})
+    >>> format_ages({0: Measured(9.0, 1.0, age_s=2.0)}), format_ages({0: Measured(9.0, 1.0)})
     ('of the last 30 s', 'as it served lately')
-    >>> ages({0: Measured(9.0, 1.0, age_s=41.0), 1: Measured(9.0, 1.0, age_s=745.0)})
+    >>> format_ages({0: Measured(9.0, 1.0, age_s=41.0), 1: Measured(9.0, 1.0, age_s=745.0)})
     'dimmed: 41 s to 12 min old'
     """
     old = sorted(each.age_s for each in measured.values() if each.age_s is not None and each.old)
     if not old:
         unknown = any(each.age_s is None for each in measured.values())
         return "as it served lately" if unknown else f"of the last {OLD_S:.0f} s"
-    first, last = age(old[0]), age(old[-1])
+    first, last = format_age(old[0]), format_age(old[-1])
     return f"dimmed: {last} old" if first == last else f"dimmed: {first} to {last} old"
 
 
-def age(seconds: float) -> str:
+def format_age(seconds: float) -> str:
     """An age in its largest unit.
 
-    >>> age(41.4), age(119.0), age(745.0), age(9000.0)
+    >>> format_age(41.4), format_age(119.0), format_age(745.0), format_age(9000.0)
     ('41 s', '119 s', '12 min', '2 h')
     """
     if seconds < 120:
@@ -141,11 +141,11 @@ def age(seconds: float) -> str:
     return f"{seconds // 60:.0f} min" if seconds < 6000 else f"{seconds // 3600:.0f} h"
 
 
-def _away(point: CurvePoint, running: int) -> float:
+def _distance(point: CurvePoint, running: int) -> float:
     return abs(point.requests - running) if running else point.age_s or 0.0
 
 
-def _of(point: CurvePoint) -> Measured:
+def _as_measured(point: CurvePoint) -> Measured:
     return Measured(
         point.tokens_per_second, point.ms_per_token,
         point.tokens_per_second_low, point.tokens_per_second_high, point.age_s,
@@ -169,7 +169,7 @@ def _outlook(track: Track) -> dict[int, Outlook]:
     }
 
 
-def _accepted(track: Track, k: int) -> str:
+def _format_acceptance(track: Track, k: int) -> str:
     """Acceptance at position k, which k drafts last."""
     if k == 0:
         return ""
@@ -182,7 +182,11 @@ def _accepted(track: Track, k: int) -> str:
 
 
 def _row(
-    k: int, track: Track, measured: Measured | None, outlook: Outlook | None, swept: Swept | None
+    k: int,
+    track: Track,
+    measured: Measured | None,
+    outlook: Outlook | None,
+    swept: SweepCurve | None,
 ) -> CurveRow:
     expected = outlook.tokens_per_second if outlook is not None else None
     known = track.tuning is not None or outlook is not None
@@ -192,7 +196,7 @@ def _row(
         number(measured.tokens_per_second) if measured else DASH,
         _interval(measured),
         f"{measured.ms_per_token:.1f}" if measured else DASH,
-        _accepted(track, k) if known else DASH,
+        _format_acceptance(track, k) if known else DASH,
         f"{beyond}{outlook.tokens_per_step:.2f}" if outlook else DASH,
         DASH if expected is None else f"{guess}{number(expected)}",
     )
@@ -204,7 +208,7 @@ def _row(
         Cell(f"{text:>{width}}", "muted" if text == DASH else tone)
         for text, width, tone in zip(texts, _COLUMNS, tones, strict=True)
     )
-    forecast = measured is None or (old and _timed(outlook))
+    forecast = measured is None or (old and _is_timed(outlook))
     sure = None if old else measured
     return CurveRow(
         _label(k, track, swept),
@@ -216,7 +220,7 @@ def _row(
     )
 
 
-def _timed(outlook: Outlook | None) -> bool:
+def _is_timed(outlook: Outlook | None) -> bool:
     """Whether there is a forecast of tokens per second."""
     return outlook is not None and outlook.tokens_per_second is not None
 
@@ -224,13 +228,13 @@ def _timed(outlook: Outlook | None) -> bool:
 def _interval(measured: Measured | None) -> str:
     """How sure it is, or how old."""
     if measured is not None and measured.old and measured.age_s is not None:
-        return f"{age(measured.age_s)} old"
+        return f"{format_age(measured.age_s)} old"
     if measured is None or measured.low is None or measured.high is None:
         return DASH
     return f"{number(max(0.0, measured.low))}–{number(measured.high)}"
 
 
-def _label(k: int, track: Track, swept: Swept | None) -> Cell:
+def _label(k: int, track: Track, swept: SweepCurve | None) -> Cell:
     """k, with a mark at the one in force, and in another tone where it is the best."""
     state = track.state
     mark = "►" if state is not None and state.k == k else " "

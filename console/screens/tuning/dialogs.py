@@ -13,7 +13,7 @@ from textual.widgets import Input, Label, OptionList
 from textual.widgets.option_list import Option
 
 from specdeck.console import keys
-from specdeck.console.screens.tuning.view import untold, value
+from specdeck.console.screens.tuning.view import explain_silence, format_value
 from specdeck.console.state.controller import Controller
 from specdeck.console.state.engine_state import Track
 from specdeck.console.state.pending import Want
@@ -24,14 +24,17 @@ from specdeck.engine.protocol.tuning import Parameter
 _TRUTH = {"yes": True, "true": True, "on": True, "no": False, "false": False, "off": False}
 
 
-def label(parameter: Parameter, width: int, names: int = 0) -> str:
+def format_parameter(parameter: Parameter, width: int, names: int = 0) -> str:
     """One line of the list, where the longest name has `names` characters.
 
-    >>> label(Parameter("goodput.margin", 0.03, 0.015, "number", doc="The least gain."), 60)
+    >>> margin = Parameter("goodput.margin", 0.03, 0.015, "number", doc="The least gain.")
+    >>> format_parameter(margin, 60)
     'goodput.margin    0.03 *  The least gain.'
     """
     changed = "*" if parameter.value != parameter.default else " "
-    text = f"{parameter.name:<{names}}  {value(parameter.value):>6} {changed}  {parameter.doc}"
+    text = (
+        f"{parameter.name:<{names}}  {format_value(parameter.value):>6} {changed}  {parameter.doc}"
+    )
     text = printable(text)
     return text if len(text) <= width else text[: width - 1] + "…"
 
@@ -53,18 +56,18 @@ def bounds(parameter: Parameter) -> str:
     elif parameter.high is not None:
         kind += f" up to {parameter.high:g}"
     optional = ", or none" if parameter.optional else ""
-    return f"{kind}{optional}; {value(parameter.default)} at the start"
+    return f"{kind}{optional}; {format_value(parameter.default)} at the start"
 
 
-def parsed(parameter: Parameter, text: str) -> Value:
+def parse_value(parameter: Parameter, text: str) -> Value:
     """What `text` sets it to; raises ValueError with the reason.
 
     How it goes together with the others is for the engine to say.
 
     >>> margin = Parameter("goodput.margin", 0.03, 0.015, "number", 0.0, 0.5)
-    >>> parsed(margin, "0.02"), parsed(margin, "2%")
+    >>> parse_value(margin, "0.02"), parse_value(margin, "2%")
     (0.02, 0.02)
-    >>> parsed(margin, "0.7")
+    >>> parse_value(margin, "0.7")
     Traceback (most recent call last):
     ValueError: 0.7 is not a number from 0 to 0.5
     """
@@ -72,7 +75,7 @@ def parsed(parameter: Parameter, text: str) -> Value:
     if words in ("none", "") and parameter.optional:
         return "none"
     found = _value(parameter, words)
-    if found is None or not _within(parameter, found):
+    if found is None or not _is_within(parameter, found):
         kind = bounds(parameter).partition(";")[0]
         raise ValueError(f"{text.strip() or 'nothing'} is not {kind}")
     return found
@@ -93,7 +96,7 @@ def _value(parameter: Parameter, words: str) -> Value | None:
         return None
 
 
-def _within(parameter: Parameter, found: Value) -> bool:
+def _is_within(parameter: Parameter, found: Value) -> bool:
     if isinstance(found, str | bool):
         return True
     if isinstance(found, float) and not math.isfinite(found):
@@ -157,11 +160,11 @@ class ParametersScreen(ModalScreen[None]):
             width = max(30, options.size.width - 2)
             options.clear_options()
             names = max((len(one.name) for one in found), default=0)
-            options.add_options([Option(label(one, width, names)) for one in found])
+            options.add_options([Option(format_parameter(one, width, names)) for one in found])
             options.highlighted = at if at is not None and at < len(found) else 0
         said = self.query_one("#refusal", Label)
         if not found:
-            said.update(" ".join(cell.text for row in untold(track) for cell in row.left))
+            said.update(" ".join(cell.text for row in explain_silence(track) for cell in row.left))
         elif track.events != self.before:
             said.update(track.events[-1].text)
 
@@ -196,14 +199,14 @@ class ValueDialog(ModalScreen[Value | None]):
             yield Label(one.name, id="question", markup=False)
             yield Label(one.doc or "", id="explanation", markup=False)
             yield Label(bounds(one), classes="name", markup=False)
-            yield Input(value(one.value), compact=True)
+            yield Input(format_value(one.value), compact=True)
             yield Label("", id="refusal", markup=False)
             yield Label("enter sets it   esc leaves it", id="keys", markup=False)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Take it, unless it makes no sense."""
         try:
-            self.dismiss(parsed(self.parameter, event.value))
+            self.dismiss(parse_value(self.parameter, event.value))
         except ValueError as error:
             self.query_one("#refusal", Label).update(str(error))
 
@@ -235,7 +238,7 @@ class TrialDialog(ModalScreen[Want | None]):
             )
             yield Label("k, goodput, threshold, target-only or speculate", classes="name wide")
             yield Label("k, a policy or a mode", classes="name narrow")
-            yield Input(suggested(self.track), id="what", compact=True)
+            yield Input(suggest_trial(self.track), id="what", compact=True)
             yield Label("seconds of work to measure after the change", classes="name wide")
             yield Label("seconds of work to measure", classes="name narrow")
             yield Input(f"{_seconds(self.track):g}", id="seconds", compact=True)
@@ -251,15 +254,15 @@ class TrialDialog(ModalScreen[Want | None]):
         """Begin, unless something makes no sense."""
         words, seconds = (self.query_one(name, Input).value for name in ("#what", "#seconds"))
         try:
-            self.dismiss(want(words, seconds, self.track))
+            self.dismiss(parse_wish(words, seconds, self.track))
         except ValueError as error:
             self.query_one("#refusal", Label).update(str(error))
 
 
-def suggested(track: Track) -> str:
+def suggest_trial(track: Track) -> str:
     """The k of which most is expected, if it is another one; else the one below.
 
-    >>> suggested(Track("a", "http://a"))
+    >>> suggest_trial(Track("a", "http://a"))
     '0'
     """
     state, tuning = track.known, track.tuning
@@ -281,18 +284,18 @@ def _seconds(track: Track) -> float:
     return _USUAL_S
 
 
-def want(words: str, seconds: str, track: Track) -> Want:
+def parse_wish(words: str, seconds: str, track: Track) -> Want:
     """What the two fields ask for; raises ValueError with the reason.
 
-    >>> want("3", "60", Track("a", "http://a")).k
+    >>> parse_wish("3", "60", Track("a", "http://a")).k
     3
-    >>> want("goodput", "soon", Track("a", "http://a"))
+    >>> parse_wish("goodput", "soon", Track("a", "http://a"))
     Traceback (most recent call last):
-    ValueError: 'soon' is no number of seconds from 1 to 3600
+    ValueError: 'soon' is not a number of seconds from 1 to 3600
     """
-    lasts = _number(seconds)
+    lasts = _read_number(seconds)
     if lasts is None or not 1 <= lasts <= _MOST_S:
-        raise ValueError(f"{seconds.strip()!r} is no number of seconds from 1 to {_MOST_S:.0f}")
+        raise ValueError(f"{seconds.strip()!r} is not a number of seconds from 1 to {_MOST_S:.0f}")
     text = words.strip().lower()
     for policy in POLICIES:
         if text == policy:
@@ -308,7 +311,7 @@ def want(words: str, seconds: str, track: Track) -> Want:
     return Want(k=k, trial_s=lasts, reason="trial")
 
 
-def _number(text: str) -> float | None:
+def _read_number(text: str) -> float | None:
     try:
         found = float(text)
     except ValueError:

@@ -73,7 +73,7 @@ class TuningScreen(DetailScreen, SteeringScreen):
             return
         controller, local = self.controller, self.context.local
         track, armed = controller.track, controller.engine.armed
-        swept = view.swept(track.sweep, local, self.key_label)
+        swept = view.sweep_curve(track.sweep, local, self.key_label)
         bars = self.query_one(CurveBars)
         narrow = self.size.width < _NORMAL  # its class comes after the first picture
         with self.app.batch_update():

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from specdeck.console.screens.tuning.curve import Measured, Swept
+from specdeck.console.screens.tuning.curve import Measured, SweepCurve
 from specdeck.console.state.engine_state import Event, Track
 from specdeck.console.state.pending import KEY
 from specdeck.console.state.sweep_run import SweepRun, describe_optimum
@@ -41,25 +41,25 @@ def status(track: Track, key_label: KeyLabel) -> tuple[Row, ...]:
     """Policy, breaker, trial, ledger, exact traffic, and what was set; one thing a row."""
     tuning = track.tuning
     if tuning is None:
-        return untold(track)
+        return explain_silence(track)
     breaker = tuning.breaker
     told = breaker_line(breaker, reset=key_label("breaker.toggle"))
-    rows = [_policy(tuning), _said("breaker", told, _TONES[breaker.state])]
+    rows = [_policy(tuning), _fact("breaker", told, _TONES[breaker.state])]
     if breaker.alarm:
-        rows.append(_said("alarm", oneline(breaker.alarm), "bad"))
+        rows.append(_fact("alarm", oneline(breaker.alarm), "bad"))
     if tuning.trial is not None:
-        rows.append(_said("trial", *describe_trial(tuning.trial)))
-    rows.append(_said("saved", *_ledger(tuning.ledger)))
+        rows.append(_fact("trial", *describe_trial(tuning.trial)))
+    rows.append(_fact("saved", *_ledger(tuning.ledger)))
     if tuning.reason and tuning.reason != KEY:
-        rows.append(_said("why", oneline(tuning.reason)))
+        rows.append(_fact("why", oneline(tuning.reason)))
     if breaker.evidence:
-        rows.append(_said("evidence", oneline(breaker.evidence)))
+        rows.append(_fact("evidence", oneline(breaker.evidence)))
     rows += _exact(tuning.exact)
-    rows += _set(tuning.parameters)
+    rows += _changed_parameters(tuning.parameters)
     return tuple(rows)
 
 
-def untold(track: Track) -> tuple[Row, ...]:
+def explain_silence(track: Track) -> tuple[Row, ...]:
     """Why there is nothing to tell, and what to do about it."""
     if track.recorded:
         return (_row(Cell("this is a recording: nothing runs that could tell", "warn")),)
@@ -78,7 +78,7 @@ def _row(*cells: Cell) -> Row:
     return Row((Cell(" "), *cells))
 
 
-def _said(label: str, text: str, tone: Tone = "plain") -> Row:
+def _fact(label: str, text: str, tone: Tone = "plain") -> Row:
     """A label and what there is to say; wrapped under itself where it is long."""
     return Row((Cell(f" {label:<{_LABEL}}", "muted"), Cell(text, tone)))
 
@@ -88,7 +88,7 @@ def _policy(tuning: Tuning) -> Row:
         f"k {k} at {first}" if first == last else f"k {k} at {first}-{last}"
         for first, last, k in tuning.k
     )
-    return _said("policy", f"{tuning.policy}: {chosen}" if chosen else tuning.policy)
+    return _fact("policy", f"{tuning.policy}: {chosen}" if chosen else tuning.policy)
 
 
 def breaker_line(breaker: BreakerTuning, *, reset: str) -> str:
@@ -127,13 +127,13 @@ def _ledger(ledger: Ledger) -> tuple[str, Tone]:
     if not known:
         return "not known yet: target-only was not measured beside it", "muted"
     tone: Tone = "good" if known[0].saved_s >= 0 else "bad"
-    return f"{saved(ledger.hour)} this hour · {saved(ledger.day)} this day", tone
+    return f"{format_saved(ledger.hour)} this hour · {format_saved(ledger.day)} this day", tone
 
 
-def saved(found: Saved | None) -> str:
+def format_saved(found: Saved | None) -> str:
     """Engine time saved or lost, and the share of the time that could be compared.
 
-    >>> saved(Saved(312.0, 1200.0)), saved(Saved(-4.2, 100.0)), saved(None)
+    >>> format_saved(Saved(312.0, 1200.0)), format_saved(Saved(-4.2, 100.0)), format_saved(None)
     ('5 min 12 s saved (+26 %)', '4 s lost (-4 %)', '–')
     """
     if found is None:
@@ -145,7 +145,7 @@ def saved(found: Saved | None) -> str:
 
 def _exact(exact: Exact) -> Iterable[Row]:
     if exact.models or exact.requests:
-        yield _said("exact", exact_line(exact))
+        yield _fact("exact", exact_line(exact))
 
 
 def exact_line(exact: Exact) -> str:
@@ -162,20 +162,20 @@ def exact_line(exact: Exact) -> str:
     )
 
 
-def _set(parameters: tuple[Parameter, ...]) -> Iterable[Row]:
+def _changed_parameters(parameters: tuple[Parameter, ...]) -> Iterable[Row]:
     moved = [
-        f"{one.name} {value(one.value)} (was {value(one.default)})"
+        f"{one.name} {format_value(one.value)} (was {format_value(one.default)})"
         for one in parameters
         if one.value != one.default
     ]
     if moved:
-        yield _said("set", ", ".join(moved), "accent")
+        yield _fact("set", ", ".join(moved), "accent")
 
 
-def value(found: object) -> str:
+def format_value(found: object) -> str:
     """A parameter's value.
 
-    >>> value(0.015), value(None), value(True), value(8)
+    >>> format_value(0.015), format_value(None), format_value(True), format_value(8)
     ('0.015', 'none', 'yes', '8')
     """
     if found is None:
@@ -190,9 +190,9 @@ def feed(track: Track, local: LocalTime, who: str, most: int = 40) -> tuple[Row,
 
     `who` is this console's name with the engine: a change of its own is told once.
     """
-    changes = () if track.tuning is None else _gathered(track.tuning.changes)
+    changes = () if track.tuning is None else _merge_sweeps(track.tuning.changes)
     events = [event for event in track.events if not _is_listed(event, changes)]
-    every = [*map(_event, _others(changes, events, who)), *events]
+    every = [*map(_event, _list_others(changes, events, who)), *events]
     every.sort(key=lambda event: -event.t)
     if not every:
         return (_row(Cell("nothing has moved k yet", "muted")),)
@@ -210,7 +210,9 @@ def _is_listed(event: Event, changes: Iterable[KChange]) -> bool:
     return any(one.who == cause.who and abs(one.t - at) <= _SAME_S for one in changes)
 
 
-def _others(changes: tuple[KChange, ...], events: Iterable[Event], who: str) -> tuple[KChange, ...]:
+def _list_others(
+    changes: tuple[KChange, ...], events: Iterable[Event], who: str
+) -> tuple[KChange, ...]:
     """The changes without those of this console: their events say more."""
     left = list(changes)
     for event in events:
@@ -224,7 +226,7 @@ def _others(changes: tuple[KChange, ...], events: Iterable[Event], who: str) -> 
     return tuple(left)
 
 
-def _gathered(changes: tuple[KChange, ...]) -> tuple[KChange, ...]:
+def _merge_sweeps(changes: tuple[KChange, ...]) -> tuple[KChange, ...]:
     """The moves of k, those of one sweep as one."""
     found: list[KChange] = []
     for change in changes:
@@ -250,7 +252,7 @@ def _line(event: Event, local: LocalTime) -> Row:
     return Row(cells)
 
 
-def swept(run: SweepRun | None, local: LocalTime, key_label: KeyLabel) -> Swept | None:
+def sweep_curve(run: SweepRun | None, local: LocalTime, key_label: KeyLabel) -> SweepCurve | None:
     """What the curve shows of it; None where it measured nothing and has ended."""
     if run is None:
         return None
@@ -266,17 +268,17 @@ def swept(run: SweepRun | None, local: LocalTime, key_label: KeyLabel) -> Swept 
     }  # fmt: skip
     best = analysis.optimum if analysis else None
     title = "sweep under way" if run.ended is None else f"sweep of {at(run.ended, local)}"
-    return Swept(
+    return SweepCurve(
         points,
         analysis.batch if analysis else None,
         best.k if best else None,
         best.tied if best else (),
         title,
-        words(run, stop=key_label("sweep.toggle")),
+        _sweep_note(run, stop=key_label("sweep.toggle")),
     )
 
 
-def words(run: SweepRun, *, stop: str) -> Row:
+def _sweep_note(run: SweepRun, *, stop: str) -> Row:
     """How far it is and the key that stops it, or the verdict."""
     if run.ended is None:
         return Row(

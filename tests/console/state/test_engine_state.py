@@ -62,14 +62,14 @@ def test_what_is_unknown_is_a_dash_and_never_zero(kit: type[Kit]) -> None:
     found = track([kit.reading(0)])
     assert figures.tokens(found).text == "–"
     assert figures.acceptance(found).text == "–"
-    assert live_view.observed(found).text == "–"
+    assert live_view.observed_k(found).text == "–"
 
 
 def test_tokens_without_drafts_prove_that_nothing_is_drafted(kit: type[Kit]) -> None:
     alone = replace(kit.state, k=0, mode="target-only")
     found = track([kit.reading(0, alone), kit.reading(1, alone)])
-    assert live_view.observed(found).text == "0.0"
-    assert live_view.observed(found).tone == "good"
+    assert live_view.observed_k(found).text == "0.0"
+    assert live_view.observed_k(found).tone == "good"
 
 
 def test_a_change_by_someone_else_is_told_with_name_and_reason(kit: type[Kit]) -> None:
