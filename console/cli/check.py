@@ -148,23 +148,34 @@ class Series:
             self.prompts = read_again(self._asked, self.prompts)
         self._begun = True
         state = self._state = ResumeState(self.prompts.count, fresh=self._asked.fresh)
+        try:
+            async with aclosing(self._follow(state)) as events:
+                async for event in events:
+                    if isinstance(event, Finished):
+                        self._state = None
+                    yield event
+        except SpecdeckError:
+            self._state = None
+            raise
+
+    async def _follow(self, state: ResumeState) -> AsyncGenerator[CheckEvent, None]:
+        """Ends with Finished once what was held for the check is let go."""
         finished: Finished | None = None
         async with open_arms(self._asked) as pair:
             with _open_store() as (store, stored), Ticker("check", log) as ticker:
                 async with aclosing(run_check(pair, self.prompts, Checks(store))) as events:
                     async for event in events:
+                        if isinstance(event, Finished):
+                            state.finished, finished = True, event
+                            continue
                         if isinstance(event, ArmsReady):
                             state.note_arms(event.arms, stored=stored, own=self._asked.hard)
                         elif isinstance(event, Progress):
                             state.done = event.done
-                        if isinstance(event, Finished):
-                            state.finished, finished = True, event
-                            continue
                         ticker.show(event)
                         yield event
         assert finished is not None  # it ends so, or raises
-        self._state = None
-        yield finished  # when what was held for it is let go
+        yield finished
 
     @contextmanager
     def told_when_stopped(self) -> Iterator[None]:
