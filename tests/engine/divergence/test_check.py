@@ -14,7 +14,9 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.engine.divergence.conftest import Bench
 from tests.support.checks import finish_check
+from tests.support.completion_engine import CompletionEngine
 
 from specdeck.engine.divergence import report
 from specdeck.engine.divergence.outcome import Outcome
@@ -25,12 +27,12 @@ from specdeck.engine.store.checks import Checks
 from specdeck.engine.store.database import Store
 
 
-async def checked(bench: Any, lab: Any, prompts: Any, said: Any = lambda _: None) -> Outcome:
+async def checked(bench: Bench, lab: Any, prompts: Any, said: Any = lambda _: None) -> Outcome:
     async with lab:
         return (await finish_check(lab, prompts, bench.store, said)).outcome
 
 
-async def test_an_honest_engine_passes_with_its_floor_shown(bench: Any) -> None:
+async def test_an_honest_engine_passes_with_its_floor_shown(bench: Bench) -> None:
     outcome = await checked(bench, bench.lab(bench.engine()), bench.many(200))
     data = outcome.as_json()
     assert (data["verdict"], data["mismatches"], data["prompts"]) == ("pass", 0, 200)
@@ -44,7 +46,7 @@ async def test_an_honest_engine_passes_with_its_floor_shown(bench: Any) -> None:
     assert "two-sided 95% 0.00% to 1.88%" in mismatches
 
 
-async def test_a_path_that_moves_during_a_check_is_a_notice(bench: Any) -> None:
+async def test_a_path_that_moves_during_a_check_is_a_notice(bench: Bench) -> None:
     engine = bench.engine(named=["vllm-0.32.0-ab-sd1:p01"] * 9 + ["vllm-0.32.0-ab-sd1:p02"])
     outcome = await checked(bench, bench.lab(engine), bench.many(20))
     (moved,) = [n for n in outcome.as_json()["notices"] if "path changed" in n]
@@ -54,7 +56,7 @@ async def test_a_path_that_moves_during_a_check_is_a_notice(bench: Any) -> None:
     )
 
 
-async def test_a_name_that_was_not_whole_yet_is_no_other_path(bench: Any) -> None:
+async def test_a_name_that_was_not_whole_yet_is_no_other_path(bench: Bench) -> None:
     known, whole = "sd1:p~0123456789abcdef", "sd1:p0123456789abcdef"
     engine = bench.engine(named=[f"vllm-0.32.0-ab-{known}"] * 9 + [f"vllm-0.32.0-ab-{whole}"])
     outcome = await checked(bench, bench.lab(engine), bench.many(20))
@@ -62,7 +64,7 @@ async def test_a_name_that_was_not_whole_yet_is_no_other_path(bench: Any) -> Non
     assert not [n for n in outcome.as_json()["notices"] if "path changed" in n]
 
 
-async def test_a_path_that_stays_is_none(bench: Any) -> None:
+async def test_a_path_that_stays_is_none(bench: Bench) -> None:
     engine = bench.engine(named=["vllm-0.32.0-ab-sd1:p01"])
     outcome = await checked(bench, bench.lab(engine), bench.many(20))
     assert outcome.totals.serving.names == ["sd1:p01"]
@@ -72,7 +74,7 @@ async def test_a_path_that_stays_is_none(bench: Any) -> None:
     assert not [n for n in outcome.as_json()["notices"] if "path changed" in n]
 
 
-async def test_both_arms_get_the_identical_request_but_for_the_pin(bench: Any) -> None:
+async def test_both_arms_get_the_identical_request_but_for_the_pin(bench: Bench) -> None:
     engine = bench.engine()
     await checked(bench, bench.lab(engine), bench.many(3))
     bare = [{k: v for k, v in body.items() if k != "vllm_xargs"} for body in engine.asked]
@@ -82,7 +84,7 @@ async def test_both_arms_get_the_identical_request_but_for_the_pin(bench: Any) -
     assert all(body["temperature"] == 0.0 and body["return_token_ids"] for body in bare)
 
 
-async def test_a_planted_token_is_found_at_its_index(bench: Any) -> None:
+async def test_a_planted_token_is_found_at_its_index(bench: Bench) -> None:
     engine = bench.engine(faults={"prompt 7": bench.fault(23, margin=bench.step)})
     outcome = await checked(bench, bench.lab(engine), bench.many(20))
     (case,) = outcome.as_json()["cases"]
@@ -91,7 +93,7 @@ async def test_a_planted_token_is_found_at_its_index(bench: Any) -> None:
     assert case["margin_serving"] == case["margin_reference"] == bench.step
 
 
-async def test_a_confident_token_that_was_replaced_is_material_and_confirmed(bench: Any) -> None:
+async def test_a_confident_token_that_was_replaced_is_material_and_confirmed(bench: Bench) -> None:
     engine = bench.engine(faults={"prompt 9": bench.fault(11, margin=3.0, honest=False)})
     outcome = await checked(bench, bench.lab(engine), bench.many(200))
     data = outcome.as_json()
@@ -102,7 +104,7 @@ async def test_a_confident_token_that_was_replaced_is_material_and_confirmed(ben
     assert case["margin_serving"] == -3.0
 
 
-async def test_what_only_the_noise_so_far_makes_a_tie_is_looked_at_again(bench: Any) -> None:
+async def test_what_only_the_noise_so_far_makes_a_tie_is_looked_at_again(bench: Bench) -> None:
     engine = bench.engine(faults={"prompt 1": bench.fault(1, margin=4 * bench.step)})
     async with bench.lab(engine) as lab:
         check = begin_run(lab, bench.many(1), bench.store)
@@ -115,7 +117,7 @@ async def test_what_only_the_noise_so_far_makes_a_tie_is_looked_at_again(bench: 
     assert sum("prompt_logprobs" in body for body in engine.asked) == 1
 
 
-async def test_a_defect_in_2_of_100_outputs_is_found_with_500_prompts(bench: Any) -> None:
+async def test_a_defect_in_2_of_100_outputs_is_found_with_500_prompts(bench: Bench) -> None:
     faults = {
         f"prompt {n}": bench.fault(5, margin=0.25 + n / 50, honest=False)
         for n in range(50, 501, 50)
@@ -125,7 +127,7 @@ async def test_a_defect_in_2_of_100_outputs_is_found_with_500_prompts(bench: Any
     assert outcome.classes.counts["material"] == 10
 
 
-async def test_2000_honest_prompts_with_ties_hold_no_material_case(bench: Any) -> None:
+async def test_2000_honest_prompts_with_ties_hold_no_material_case(bench: Bench) -> None:
     faults = {
         f"prompt {n}": bench.fault(n % 4, margin=bench.step * (n % 3)) for n in range(1, 2001, 100)
     }
@@ -138,7 +140,7 @@ async def test_2000_honest_prompts_with_ties_hold_no_material_case(bench: Any) -
 
 
 async def test_the_floor_speaks_against_a_reference_that_does_not_repeat_itself(
-    bench: Any,
+    bench: Bench,
 ) -> None:
     loose = {f"prompt {n}": bench.fault(3, margin=0.0) for n in range(1, 201, 4)}
     engine = bench.engine(faults=dict(list(loose.items())[:25]), unrepeatable=loose)
@@ -148,7 +150,7 @@ async def test_the_floor_speaks_against_a_reference_that_does_not_repeat_itself(
     assert "differs from itself" in outcome.verdict.reason
 
 
-async def test_near_ties_alone_fail_only_above_the_threshold(bench: Any) -> None:
+async def test_near_ties_alone_fail_only_above_the_threshold(bench: Bench) -> None:
     ties = {f"prompt {n}": bench.fault(3, margin=0.0) for n in range(1, 41)}
     prompts = bench.many(200)
     strict = await checked(bench, bench.lab(bench.engine(faults=ties)), prompts)
@@ -157,14 +159,14 @@ async def test_near_ties_alone_fail_only_above_the_threshold(bench: Any) -> None
     assert "near tie" in strict.verdict.reason
 
 
-async def test_too_few_prompts_say_how_many_would_do(bench: Any) -> None:
+async def test_too_few_prompts_say_how_many_would_do(bench: Bench) -> None:
     outcome = await checked(bench, bench.lab(bench.engine()), bench.many(20))
     assert outcome.verdict.word == "inconclusive"
     assert outcome.verdict.prompts_wanted == 178
 
 
-async def test_an_arm_that_drafts_nothing_was_not_tried(bench: Any) -> None:
-    class Idle(bench.engine):  # type: ignore[misc]  # the fixture hands the class over
+async def test_an_arm_that_drafts_nothing_was_not_tried(bench: Bench) -> None:
+    class Idle(CompletionEngine):
         def _greedy(self, body: dict[str, Any], text: str) -> Any:
             return super()._greedy({**body, "vllm_xargs": {"specdeck_k": 0}}, text)
 
@@ -173,10 +175,10 @@ async def test_an_arm_that_drafts_nothing_was_not_tried(bench: Any) -> None:
     assert "drafted nothing" in outcome.verdict.reason
 
 
-async def stopped(bench: Any, after: int, method: str = "draft_model") -> Outcome:
+async def stopped(bench: Bench, after: int, method: str = "draft_model") -> Outcome:
     """The check of 200 prompts on an engine that stops drafting `after` so many answers."""
 
-    class Stopped(bench.engine):  # type: ignore[misc]  # the fixture's class
+    class Stopped(CompletionEngine):
         def state(self) -> Any:
             return replace(super().state(), method=method)
 
@@ -187,24 +189,24 @@ async def stopped(bench: Any, after: int, method: str = "draft_model") -> Outcom
     return await checked(bench, bench.lab(Stopped()), bench.many(200))
 
 
-async def test_a_pass_after_drafting_stopped_is_none(bench: Any) -> None:
+async def test_a_pass_after_drafting_stopped_is_none(bench: Bench) -> None:
     outcome = await stopped(bench, after=600)
     assert outcome.verdict.word == "inconclusive"
     assert "of 400 serving answers" in outcome.verdict.reason
 
 
-async def test_a_few_answers_without_drafts_are_a_notice(bench: Any) -> None:
+async def test_a_few_answers_without_drafts_are_a_notice(bench: Bench) -> None:
     outcome = await stopped(bench, after=760)
     assert outcome.verdict.word == "pass"
     (said,) = [n for n in outcome.as_json()["notices"] if "nothing was drafted" in n]
     assert said.endswith("of 400 serving answers")
 
 
-async def test_a_drafter_that_looks_things_up_may_find_nothing(bench: Any) -> None:
+async def test_a_drafter_that_looks_things_up_may_find_nothing(bench: Bench) -> None:
     assert (await stopped(bench, after=400, method="ngram")).verdict.word == "pass"
 
 
-async def test_a_changed_tool_argument_is_named_by_path(bench: Any) -> None:
+async def test_a_changed_tool_argument_is_named_by_path(bench: Bench) -> None:
     body = {"messages": [{"role": "user", "content": "list"}], "tools": [{"type": "function"}]}
     engine = bench.engine(
         faults={"list": bench.fault(4, margin=bench.step)},
@@ -220,14 +222,14 @@ async def test_a_changed_tool_argument_is_named_by_path(bench: Any) -> None:
     assert data["tool_arguments"]["mismatches"] == data["tool_arguments"]["prompts"] == 1
 
 
-async def test_busy_engines_are_asked_again(bench: Any) -> None:
+async def test_busy_engines_are_asked_again(bench: Bench) -> None:
     engine = bench.engine(statuses=[429, 503, 0, 429])
     outcome = await checked(bench, bench.lab(engine), bench.many(5))
     assert outcome.totals.prompts == 5
     assert len(engine.asked) == 20
 
 
-async def test_a_killed_engine_ends_the_run_and_it_goes_on_where_it_was(bench: Any) -> None:
+async def test_a_killed_engine_ends_the_run_and_it_goes_on_where_it_was(bench: Bench) -> None:
     engine, prompts = bench.engine(), bench.many(30)
     seen: list[int] = []
 
@@ -250,8 +252,8 @@ async def test_a_killed_engine_ends_the_run_and_it_goes_on_where_it_was(bench: A
     assert outcome.totals.serving.requests == 60
 
 
-async def test_a_restarted_engine_is_known_again_once_it_has_read_its_weights(bench: Any) -> None:
-    class Restarted(bench.engine):  # type: ignore[misc]  # the fixture's class
+async def test_a_restarted_engine_is_known_again_once_it_has_read_its_weights(bench: Bench) -> None:
+    class Restarted(CompletionEngine):
         looks = 0
 
         def _get(self, path: str) -> Any:
@@ -269,7 +271,7 @@ async def test_a_restarted_engine_is_known_again_once_it_has_read_its_weights(be
         assert lab.arms[0].facts.fingerprint == "sd1:p1"
 
 
-async def test_a_run_that_was_cancelled_can_be_resumed_or_begun_anew(bench: Any) -> None:
+async def test_a_run_that_was_cancelled_can_be_resumed_or_begun_anew(bench: Bench) -> None:
     engine, prompts = bench.engine(), bench.many(12)
     lab = bench.lab(engine)
     async with lab, aclosing(run_check(lab, prompts, bench.store)) as events:
@@ -284,7 +286,7 @@ async def test_a_run_that_was_cancelled_can_be_resumed_or_begun_anew(bench: Any)
     assert ready[0].resumed == 0
 
 
-async def cut_short(bench: Any, lab: Any, prompts: Any) -> int:
+async def cut_short(bench: Bench, lab: Any, prompts: Any) -> int:
     """A run that is left after 5 prompts or more; how many of it an earlier one had done."""
     async with lab:
         check = begin_run(lab, prompts, bench.store)
@@ -305,24 +307,24 @@ def started(t: float) -> list[str]:
     ids=["restarted", "updated"],
 )
 async def test_a_reference_without_a_name_is_known_by_its_process(
-    bench: Any, other: dict[str, Any]
+    bench: Bench, other: dict[str, Any]
 ) -> None:
     prompts, serving = bench.many(20), bench.engine()
-    plain = {"url": "http://b", "plugin": False}
+    plain: dict[str, Any] = {"url": "http://b", "plugin": False}
     first = bench.engine(**plain, pages=started(1000.0))
     assert await cut_short(bench, bench.lab(serving, first), prompts) == 0
     assert await cut_short(bench, bench.lab(serving, bench.engine(**plain, **other)), prompts) == 0
     assert await cut_short(bench, bench.lab(serving, first), prompts) >= 5
 
 
-async def test_a_reference_with_a_name_may_come_back_at_another_port(bench: Any) -> None:
+async def test_a_reference_with_a_name_may_come_back_at_another_port(bench: Bench) -> None:
     prompts, serving = bench.many(20), bench.engine()
     for number, port in enumerate((8001, 8002)):
         lab = bench.lab(serving, bench.engine(url=f"http://b:{port}"))
         assert (await cut_short(bench, lab, prompts) >= 5) == bool(number)
 
 
-async def test_a_finished_run_is_not_resumed(bench: Any) -> None:
+async def test_a_finished_run_is_not_resumed(bench: Bench) -> None:
     engine, prompts = bench.engine(), bench.many(4)
     await checked(bench, bench.lab(engine), prompts)
     ready: list[CheckEvent] = []
@@ -332,7 +334,7 @@ async def test_a_finished_run_is_not_resumed(bench: Any) -> None:
     assert len(bench.store.history(engine.url)) == 2
 
 
-async def test_a_prompt_that_is_refused_counts_for_nothing(bench: Any) -> None:
+async def test_a_prompt_that_is_refused_counts_for_nothing(bench: Bench) -> None:
     engine = bench.engine(refuse={"prompt 3": (400, "the context is too long")})
     outcome = await checked(bench, bench.lab(engine), bench.many(10))
     assert (outcome.totals.prompts, outcome.totals.refused) == (9, 1)
@@ -341,19 +343,19 @@ async def test_a_prompt_that_is_refused_counts_for_nothing(bench: Any) -> None:
     ]
 
 
-async def test_an_engine_that_refuses_everything_is_an_error(bench: Any) -> None:
+async def test_an_engine_that_refuses_everything_is_an_error(bench: Bench) -> None:
     refuse = {f"prompt {n}": (400, "no such tool parser") for n in range(1, 5)}
     with pytest.raises(EngineError, match="no such tool parser"):
         await checked(bench, bench.lab(bench.engine(refuse=refuse)), bench.many(4))
 
 
-async def test_arms_with_different_tokenizers_are_refused(bench: Any) -> None:
+async def test_arms_with_different_tokenizers_are_refused(bench: Bench) -> None:
     other = bench.engine(url="http://other", vocabulary=1)
     with pytest.raises(Unsupported, match="other tokens"):
         await checked(bench, bench.lab(bench.engine(), other), bench.many(3))
 
 
-async def test_another_url_is_a_hard_reference(bench: Any) -> None:
+async def test_another_url_is_a_hard_reference(bench: Bench) -> None:
     other = bench.engine(url="http://other")
     outcome = await checked(bench, bench.lab(bench.engine(), other), bench.many(3))
     assert outcome.as_json()["arms"]["reference"]["grade"] == "hard"
@@ -365,7 +367,7 @@ async def test_another_url_is_a_hard_reference(bench: Any) -> None:
     ("served", "asked"), [(("base", "demo"), "demo"), (("base", "other"), "base")]
 )
 async def test_a_hard_reference_is_asked_for_the_same_model(
-    bench: Any, served: tuple[str, ...], asked: str
+    bench: Bench, served: tuple[str, ...], asked: str
 ) -> None:
     ours = bench.engine(models=("first", "demo"))
     other = bench.engine(url="http://other", models=served)
@@ -376,36 +378,38 @@ async def test_a_hard_reference_is_asked_for_the_same_model(
     assert (told in found.notices) == (asked == "base")
 
 
-async def test_an_engine_that_cannot_pin_is_refused_with_a_remedy(bench: Any) -> None:
+async def test_an_engine_that_cannot_pin_is_refused_with_a_remedy(bench: Bench) -> None:
     with pytest.raises(Unsupported, match="too old") as raised:
         await checked(bench, bench.lab(bench.engine(pins=False)), bench.many(3))
     assert "--reference" in raised.value.line()
 
 
-async def test_a_pin_that_is_not_obeyed_ends_the_check(bench: Any) -> None:
+async def test_a_pin_that_is_not_obeyed_ends_the_check(bench: Bench) -> None:
     with pytest.raises(Unsupported, match="pinned to k = 0"):
         await checked(bench, bench.lab(bench.engine(obeys_pins=False)), bench.many(3))
 
 
-async def test_private_runs_keep_nothing_that_was_said(bench: Any) -> None:
+async def test_private_runs_keep_nothing_that_was_said(bench: Bench) -> None:
     engine = bench.engine(faults={"prompt 2": bench.fault(4, margin=0.0)})
     await checked(bench, bench.lab(engine, private=True), bench.many(4))
     (kept,) = bench.store.history(engine.url)
+    assert kept.summary is not None
     (case,) = kept.summary["cases"]
     assert case["serving_token"] is case["reference_token"] is None
     assert case["serving_top"] == case["reference_top"] == []
     (row,) = bench.store.divergences(kept.id, "cross")
+    assert row.detail is not None
     assert row.detail["serving_token"] is None
     assert len(row.prompt_hash) == 16
 
 
-async def test_streams_are_bounded_and_used(bench: Any) -> None:
+async def test_streams_are_bounded_and_used(bench: Bench) -> None:
     engine = bench.engine()
     await checked(bench, bench.lab(engine, streams=6), bench.many(30))
     assert engine.busiest == 6
 
 
-async def test_memory_does_not_grow_with_the_number_of_prompts(bench: Any) -> None:
+async def test_memory_does_not_grow_with_the_number_of_prompts(bench: Bench) -> None:
     async def held(count: int) -> int:
         """Bytes that are held shortly before the end."""
         found = 0
@@ -422,7 +426,7 @@ async def test_memory_does_not_grow_with_the_number_of_prompts(bench: Any) -> No
         tracemalloc.stop()
         return found
 
-    class _Forgetful(bench.engine):  # type: ignore[misc]  # the fixture's class
+    class _Forgetful(CompletionEngine):
         def _greedy(self, body: dict[str, Any], text: str) -> Any:
             self.asked.clear()
             self.counts.clear()
@@ -432,7 +436,7 @@ async def test_memory_does_not_grow_with_the_number_of_prompts(bench: Any) -> No
     assert await held(300) < 1.25 * await held(50)
 
 
-async def test_two_checks_at_once_do_not_count_into_one_run(bench: Any, tmp_path: Path) -> None:
+async def test_two_checks_at_once_do_not_count_into_one_run(bench: Bench, tmp_path: Path) -> None:
     engine = bench.engine()
     async with bench.lab(engine) as lab:
         first = begin_run(lab, bench.many(6), bench.store)
@@ -449,7 +453,7 @@ async def test_two_checks_at_once_do_not_count_into_one_run(bench: Any, tmp_path
     assert len(bench.store.history(engine.url)) == 2
 
 
-async def test_prompts_that_were_all_refused_are_asked_again(bench: Any) -> None:
+async def test_prompts_that_were_all_refused_are_asked_again(bench: Bench) -> None:
     engine = bench.engine(refuse={"prompt 1": (400, "no tool parser")})
     with pytest.raises(Unsupported, match="no tool parser"):
         await checked(bench, bench.lab(engine), bench.many(1))
@@ -457,7 +461,7 @@ async def test_prompts_that_were_all_refused_are_asked_again(bench: Any) -> None
     assert (await checked(bench, bench.lab(engine), bench.many(1))).totals.prompts == 1
 
 
-async def test_private_runs_keep_no_reason_that_may_quote_a_prompt(bench: Any) -> None:
+async def test_private_runs_keep_no_reason_that_may_quote_a_prompt(bench: Bench) -> None:
     engine = bench.engine(refuse={"prompt 2": (400, "cannot read 'my secret'")})
     outcome = await checked(bench, bench.lab(engine, private=True), bench.many(3))
     assert outcome.as_json()["refused"]["first"] == [
@@ -466,7 +470,7 @@ async def test_private_runs_keep_no_reason_that_may_quote_a_prompt(bench: Any) -
     assert "secret" not in json.dumps([one.summary for one in bench.store.history(engine.url)])
 
 
-async def test_a_case_without_its_tokens_does_not_say_that_answers_ended(bench: Any) -> None:
+async def test_a_case_without_its_tokens_does_not_say_that_answers_ended(bench: Bench) -> None:
     engine = bench.engine(faults={"prompt 2": bench.fault(4, margin=0.0)})
     found = await checked(bench, bench.lab(engine, private=True), bench.many(3))
     (case,) = found.as_json()["cases"]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.engine.divergence.conftest import Bench
 from tests.support.checks import finish_check
 
 from specdeck.engine.divergence import history
@@ -54,14 +55,14 @@ def test_nonsense_is_no_time_between_checks(text: str) -> None:
         parse_duration(text)
 
 
-async def checked(bench: Any, **faults: Any) -> dict[str, Any]:
+async def checked(bench: Bench, **faults: Any) -> dict[str, Any]:
     engine = bench.engine(faults={name.replace("_", " "): f for name, f in faults.items()})
     async with bench.lab(engine) as lab:
         data: dict[str, Any] = (await finish_check(lab, bench.many(20), bench.store)).as_json()
         return data
 
 
-async def test_gauges_say_what_the_check_says(bench: Any, tmp_path: Path) -> None:
+async def test_gauges_say_what_the_check_says(bench: Bench, tmp_path: Path) -> None:
     data = await checked(bench, prompt_3=bench.fault(1, margin=2.0, honest=False))
     gauges = CheckGauges("http://engine")
     gauges.show(data, 1000.0)
@@ -77,7 +78,7 @@ async def test_gauges_say_what_the_check_says(bench: Any, tmp_path: Path) -> Non
         gauges.write(tmp_path / "no" / "such" / "folder")
 
 
-async def test_a_bundle_reproduces_the_gravest_case(bench: Any) -> None:
+async def test_a_bundle_reproduces_the_gravest_case(bench: Bench) -> None:
     data = await checked(
         bench,
         prompt_3=bench.fault(1, margin=0.0),
@@ -87,6 +88,7 @@ async def test_a_bundle_reproduces_the_gravest_case(bench: Any) -> None:
     assert case is not None
     assert case["prompt"] == 5
     prompt = bench.many(20).find(5)
+    assert prompt is not None
     page = case_page(data, case, prompt, Settings(), keyed=True)
     assert page.count("curl -s http://engine/v1/completions") == 2
     assert page.count('"vllm_xargs": {"specdeck_k": 0}') == 1
@@ -99,7 +101,7 @@ async def test_a_bundle_reproduces_the_gravest_case(bench: Any) -> None:
         choose_case(data, 4)
 
 
-async def test_a_draft_is_known_by_its_content(bench: Any) -> None:
+async def test_a_draft_is_known_by_its_content(bench: Bench) -> None:
     def engine(weights: str) -> Any:
         draft = {"weights": {"model.safetensors": weights}, "shape": "c7"}
         return bench.engine(facts={"model": {"target": {"shape": "a1"}, "draft": draft}})
@@ -114,7 +116,7 @@ async def test_a_draft_is_known_by_its_content(bench: Any) -> None:
     assert history.past_check_cells(first)[2] == first.draft
 
 
-async def test_an_engine_without_a_draft_model_has_none(bench: Any) -> None:
+async def test_an_engine_without_a_draft_model_has_none(bench: Bench) -> None:
     async with bench.lab(bench.engine(facts={"model": {"target": {"shape": "a1"}}})) as lab:
         await finish_check(lab, bench.many(2), bench.store)
     (line,) = history.past_checks(bench.store.history("http://engine"))

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from tests.engine.divergence.conftest import Bench
 from tests.support.checks import finish_check
 
 from specdeck.engine.divergence.compare import Change, Divergence, find_json_changes
@@ -45,7 +46,7 @@ def test_a_place_is_named_where_nothing_is_private() -> None:
     assert change["path"] == "calls[1].limit"
 
 
-async def test_a_private_check_tells_of_a_call_without_its_arguments(bench: Any) -> None:
+async def test_a_private_check_tells_of_a_call_without_its_arguments(bench: Bench) -> None:
     calls = {"find 2": ('{"patient": "Ada"}', '{"patient": "Eve"}')}
     engine = bench.engine(faults={"find 2": bench.fault(4, margin=0.0)}, calls=calls)
     asked = [{"messages": [{"role": "user", "content": f"find {n}"}]} for n in range(1, 4)]

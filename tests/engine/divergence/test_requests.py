@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.engine.divergence.conftest import Bench
 from tests.support.checks import finish_check
 
 from specdeck.engine.client.engine_client import open_client
@@ -191,7 +192,7 @@ async def test_what_is_not_vllms_ends_at_once() -> None:
         await Patience(lambda: httpx.Response(200, json=[])).asker.answer(PROMPT)
 
 
-async def test_a_gentle_check_takes_a_low_priority_where_there_are_any(bench: Any) -> None:
+async def test_a_gentle_check_takes_a_low_priority_where_there_are_any(bench: Bench) -> None:
     facts = {"config": {"scheduler": {"policy": "priority"}}}
     engine = bench.engine(facts=facts, pages=[page(0.01)])
     async with bench.lab(engine, gentle=True) as lab:
@@ -200,7 +201,7 @@ async def test_a_gentle_check_takes_a_low_priority_where_there_are_any(bench: An
     assert engine.busiest == 1
 
 
-async def test_a_gentle_check_asks_one_at_a_time_where_there_are_none(bench: Any) -> None:
+async def test_a_gentle_check_asks_one_at_a_time_where_there_are_none(bench: Bench) -> None:
     engine = bench.engine(pages=[page(0.01)])
     async with bench.lab(engine, gentle=True) as lab:
         outcome = (await finish_check(lab, bench.many(2), bench.store)).outcome
@@ -208,7 +209,7 @@ async def test_a_gentle_check_asks_one_at_a_time_where_there_are_none(bench: Any
     assert engine.busiest == 1
 
 
-async def test_a_resumed_check_may_be_gentler_than_it_began(bench: Any) -> None:
+async def test_a_resumed_check_may_be_gentler_than_it_began(bench: Bench) -> None:
     engine, prompts = bench.engine(pages=[page(0.01)]), bench.many(4)
     async with (
         bench.lab(engine) as lab,
@@ -303,7 +304,7 @@ class Clock:
         return Retry(seconds, on_notice=self.hear, sleep=self.sleep, clock=lambda: self.now)
 
 
-def stalled(bench: Any, clock: Clock, path: str, seconds: float) -> httpx.MockTransport:
+def stalled(bench: Bench, clock: Clock, path: str, seconds: float) -> httpx.MockTransport:
     """An engine whose core is silent until `seconds`, with 4 of them for each question."""
     engine = bench.engine()
 
@@ -318,7 +319,7 @@ def stalled(bench: Any, clock: Clock, path: str, seconds: float) -> httpx.MockTr
 
 
 @pytest.mark.parametrize("path", ["/state", "/facts"])
-async def test_a_core_that_stalls_in_the_set_up_is_waited_for(bench: Any, path: str) -> None:
+async def test_a_core_that_stalls_in_the_set_up_is_waited_for(bench: Bench, path: str) -> None:
     clock = Clock()
     asking = open_client("http://engine", transport=stalled(bench, clock, path, 20.0))
     serving, _ = await describe_soft(asking, None, clock.retry(60.0))
@@ -328,7 +329,7 @@ async def test_a_core_that_stalls_in_the_set_up_is_waited_for(bench: Any, path: 
     assert clock.said == [f"{STALLED['message']}: waiting for it up to 60 s"]
 
 
-async def test_the_wait_for_a_core_ends_with_the_patience(bench: Any) -> None:
+async def test_the_wait_for_a_core_ends_with_the_patience(bench: Bench) -> None:
     clock = Clock()
     asking = open_client("http://engine", transport=stalled(bench, clock, "/state", 1e9))
     with pytest.raises(Unreachable, match="has not answered"):

@@ -8,6 +8,7 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
+from tests.engine.divergence.conftest import Bench
 from tests.support.checks import finish_sampled_check
 
 from specdeck.engine.divergence.report import sampled_markdown, sampled_text, write_sampled_report
@@ -38,7 +39,7 @@ def p(seed: int, biased: float) -> float:
     return p_value(permute(draws(2 * seed, biased), draws(2 * seed + 1), 999, random))
 
 
-async def test_the_reference_is_named_with_the_k_it_is_pinned_to(bench: Any) -> None:
+async def test_the_reference_is_named_with_the_k_it_is_pinned_to(bench: Bench) -> None:
     found = (await sampled(bench, bench.engine(), 1)).as_json()
     assert [arm["k"] for arm in found["arms"].values()] == [5, 0]
     assert "soft, k=0" in sampled_text(found)
@@ -65,20 +66,20 @@ def test_a_difference_that_the_control_shows_as_well_is_no_proof() -> None:
     assert judge_draws([1e-5, 0.2], [1e-5, 0.9]).word == "inconclusive"
 
 
-async def sampled(bench: Any, engine: Any, count: int) -> Distributions:
+async def sampled(bench: Bench, engine: Any, count: int) -> Distributions:
     async with bench.lab(engine) as lab:
         sampling = Sampling(tokens=2)
         return (await finish_sampled_check(lab, bench.many(count), sampling, bench.store)).found
 
 
-async def test_an_honest_engine_is_not_accused(bench: Any) -> None:
+async def test_an_honest_engine_is_not_accused(bench: Bench) -> None:
     found = await sampled(bench, bench.engine(), 12)
     data = found.as_json()
     assert (data["verdict"], data["prompts"]) == ("pass", 12)
     assert data["p_lowest"] >= ALPHA
 
 
-async def test_a_biased_arm_is_found_and_its_control_is_clean(bench: Any) -> None:
+async def test_a_biased_arm_is_found_and_its_control_is_clean(bench: Bench) -> None:
     faults = {f"prompt {n}": bench.fault(1, margin=1.0) for n in (2, 5)}
     data = (await sampled(bench, bench.engine(faults=faults), 8)).as_json()
     assert data["verdict"] == "fail"
@@ -93,7 +94,7 @@ def page(drafted: int | None) -> str:
     return f"vllm:generation_tokens_total 5\nvllm:num_requests_running 0\n{known}"
 
 
-async def test_draws_that_were_drafted_for_say_so_by_a_pass(bench: Any) -> None:
+async def test_draws_that_were_drafted_for_say_so_by_a_pass(bench: Bench) -> None:
     engine = bench.engine(pages=[page(100 * n) for n in range(20)])
     found = await sampled(bench, engine, 8)
     assert found.verdict.word == "pass"
@@ -101,13 +102,13 @@ async def test_draws_that_were_drafted_for_say_so_by_a_pass(bench: Any) -> None:
 
 
 @pytest.mark.parametrize("drafted", [700, None])
-async def test_draws_without_drafts_are_no_pass(bench: Any, drafted: int | None) -> None:
+async def test_draws_without_drafts_are_no_pass(bench: Bench, drafted: int | None) -> None:
     found = await sampled(bench, bench.engine(pages=[page(drafted)]), 8)
     assert found.verdict.word == "inconclusive"
     assert "drafted nothing" in found.verdict.reason
 
 
-async def test_draws_after_drafting_stopped_are_no_pass(bench: Any) -> None:
+async def test_draws_after_drafting_stopped_are_no_pass(bench: Bench) -> None:
     engine = bench.engine(pages=[page(100 * n) for n in range(6)])
     found = await sampled(bench, engine, 8)
     assert found.verdict.word == "inconclusive"
@@ -115,20 +116,20 @@ async def test_draws_after_drafting_stopped_are_no_pass(bench: Any) -> None:
 
 
 async def test_an_engine_that_keeps_its_counters_to_itself_passes_with_that_said(
-    bench: Any,
+    bench: Bench,
 ) -> None:
     found = await sampled(bench, bench.engine(), 4)
     assert found.verdict.word == "pass"
     assert "does not say whether it drafted" in found.verdict.reason
 
 
-async def test_a_difference_without_drafts_is_still_one(bench: Any) -> None:
+async def test_a_difference_without_drafts_is_still_one(bench: Bench) -> None:
     faults = {f"prompt {n}": bench.fault(1, margin=1.0) for n in (2, 5)}
     found = await sampled(bench, bench.engine(faults=faults, pages=[page(7)]), 8)
     assert found.verdict.word == "fail"
 
 
-async def test_first_tokens_alone_are_nothing_compared(bench: Any) -> None:
+async def test_first_tokens_alone_are_nothing_compared(bench: Bench) -> None:
     async with bench.lab(bench.engine()) as lab:
         sampling = Sampling(tokens=1)
         found = (await finish_sampled_check(lab, bench.many(4), sampling, bench.store)).found
@@ -136,7 +137,7 @@ async def test_first_tokens_alone_are_nothing_compared(bench: Any) -> None:
     assert "nothing was compared" in found.verdict.reason
 
 
-async def test_too_few_draws_to_accuse_anybody_say_how_many_would_do(bench: Any) -> None:
+async def test_too_few_draws_to_accuse_anybody_say_how_many_would_do(bench: Bench) -> None:
     async with bench.lab(bench.engine()) as lab:
         found = (
             await finish_sampled_check(
@@ -155,7 +156,7 @@ def test_the_draws_wanted_can_tell_even_what_never_agrees() -> None:
         assert (2 * lowest < ALPHA) == reached
 
 
-async def test_a_run_is_kept_apart_from_greedy_ones_and_compared_with_its_own(bench: Any) -> None:
+async def test_a_run_is_kept_apart_from_greedy_ones_and_compared_with_its_own(bench: Bench) -> None:
     said: list[str] = []
     for _ in range(2):
         async with bench.lab(bench.engine()) as lab:
@@ -165,10 +166,11 @@ async def test_a_run_is_kept_apart_from_greedy_ones_and_compared_with_its_own(be
     assert bench.store.history("http://engine") == ()
     assert bench.store.recent() == ()
     (newest, _) = bench.store.history("http://engine", kind="sampled")
+    assert newest.summary is not None
     assert newest.summary["verdict"] == "pass"
 
 
-async def test_a_gentle_run_draws_a_few_at_a_time(bench: Any) -> None:
+async def test_a_gentle_run_draws_a_few_at_a_time(bench: Bench) -> None:
     engine = bench.engine()
     async with bench.lab(engine, gentle=True) as lab:
         found = (
@@ -181,7 +183,9 @@ async def test_a_gentle_run_draws_a_few_at_a_time(bench: Any) -> None:
     assert len(found.tested) == 1
 
 
-async def test_the_reports_name_the_prompts_whose_draws_differ(bench: Any, tmp_path: Path) -> None:
+async def test_the_reports_name_the_prompts_whose_draws_differ(
+    bench: Bench, tmp_path: Path
+) -> None:
     faults = {f"prompt {n}": bench.fault(1, margin=1.0) for n in (2, 5)}
     data = (await sampled(bench, bench.engine(faults=faults), 8)).as_json()
     for name in ("a.xml", "a.md", "a.json"):
@@ -194,7 +198,7 @@ async def test_the_reports_name_the_prompts_whose_draws_differ(bench: Any, tmp_p
     assert sampled_text(data).startswith("verdict    fail: ")
 
 
-async def test_the_page_has_one_head_for_its_table(bench: Any) -> None:
+async def test_the_page_has_one_head_for_its_table(bench: Bench) -> None:
     async with bench.lab(bench.engine()) as lab:
         sampling = Sampling(samples=16)
         found = (await finish_sampled_check(lab, bench.many(2), sampling, bench.store)).found

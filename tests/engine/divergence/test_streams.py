@@ -5,20 +5,22 @@ from __future__ import annotations
 from typing import Any
 from xml.etree import ElementTree as ET
 
+from tests.engine.divergence.conftest import Bench
 from tests.support.checks import finish_check
+from tests.support.completion_engine import CompletionEngine
 
 from specdeck.engine.divergence.bundle import case_page, choose_case
 from specdeck.engine.divergence.report import case_line, check_junit, check_text
 from specdeck.engine.divergence.requests import Settings
 
 
-async def checked(bench: Any, engine: Any, prompts: Any) -> dict[str, Any]:
+async def checked(bench: Bench, engine: Any, prompts: Any) -> dict[str, Any]:
     async with bench.lab(engine, max_tokens=6, threshold=0.9) as lab:
         found: dict[str, Any] = (await finish_check(lab, prompts, bench.store)).as_json()
         return found
 
 
-async def test_what_both_arms_do_is_a_note_and_no_case(bench: Any) -> None:
+async def test_what_both_arms_do_is_a_note_and_no_case(bench: Bench) -> None:
     engine = bench.engine(stream_loses=frozenset({"prompt 2", "prompt 3"}))
     data = await checked(bench, engine, bench.many(9))
     assert (data["verdict"], data["cases"], data["classes"]["stream_only"]) == ("pass", [], 0)
@@ -28,14 +30,14 @@ async def test_what_both_arms_do_is_a_note_and_no_case(bench: Any) -> None:
     ) in data["notices"]
 
 
-async def test_what_the_reference_alone_does_is_no_fault_of_speculation(bench: Any) -> None:
+async def test_what_the_reference_alone_does_is_no_fault_of_speculation(bench: Bench) -> None:
     engine = bench.engine(pins_lose=frozenset({"prompt 2"}))
     data = await checked(bench, engine, bench.many(9))
     assert (data["verdict"], data["cases"]) == ("pass", [])
     assert any("in the reference alone" in notice for notice in data["notices"])
 
 
-async def test_what_the_serving_arm_alone_does_is_a_fail_that_is_listed_once(bench: Any) -> None:
+async def test_what_the_serving_arm_alone_does_is_a_fail_that_is_listed_once(bench: Bench) -> None:
     engine = bench.engine(drafts_lose=frozenset({"prompt 2"}), stream_loses=frozenset({"prompt 5"}))
     data = await checked(bench, engine, bench.many(9))
     assert (data["verdict"], data["mismatches"]) == ("fail", 0)
@@ -48,9 +50,9 @@ async def test_what_the_serving_arm_alone_does_is_a_fail_that_is_listed_once(ben
 
 
 async def test_a_call_that_the_reference_streams_in_part_counts_as_streamed_otherwise(
-    bench: Any,
+    bench: Bench,
 ) -> None:
-    class Server(bench.engine):  # type: ignore[misc]  # the fixture's class
+    class Server(CompletionEngine):
         def _greedy(self, body: dict[str, Any], text: str) -> Any:
             # A parser that sees a call begin in the stream, and none in the whole.
             called = bool(body.get("stream")) and body.get("vllm_xargs") is not None
@@ -63,7 +65,7 @@ async def test_a_call_that_the_reference_streams_in_part_counts_as_streamed_othe
     assert any("in both arms" in notice for notice in data["notices"])
 
 
-async def test_junit_names_no_case_twice(bench: Any) -> None:
+async def test_junit_names_no_case_twice(bench: Bench) -> None:
     fault = bench.fault(2, margin=3.0, honest=False)
     engine = bench.engine(
         faults={"prompt 1": fault}, drafts_lose=frozenset({"prompt 1", "prompt 2"})
@@ -75,11 +77,12 @@ async def test_junit_names_no_case_twice(bench: Any) -> None:
     assert len(suite.findall(".//failure")) == int(suite.get("failures", "0")) == 4
 
 
-async def test_a_bundle_says_what_is_true_of_a_stream(bench: Any) -> None:
+async def test_a_bundle_says_what_is_true_of_a_stream(bench: Bench) -> None:
     engine = bench.engine(drafts_lose=frozenset({"prompt 2"}))
     data = await checked(bench, engine, bench.many(3))
     case, prompt = choose_case(data, None), bench.many(3).find(2)
     assert case is not None
+    assert prompt is not None
     page = case_page(data, case, prompt, Settings(), keyed=False)
     assert page.startswith("# Streamed and non-streamed output differ")
     assert "first token that differs" not in page

@@ -17,7 +17,7 @@ Respond = Callable[[httpx.Request], httpx.Response]
 _NO_PAGE = httpx.Response(404)
 
 
-class Engine:
+class ProbedEngine:
     """Answers probes; `states` are what it says of itself, the last one for good."""
 
     def __init__(self, *states: EngineState) -> None:
@@ -52,7 +52,7 @@ def able(state: Callable[..., EngineState]) -> EngineState:
 
 
 async def test_every_probe_is_asked_on_both_arms_in_every_run(able: EngineState) -> None:
-    engine = Engine(able)
+    engine = ProbedEngine(able)
     found = await probe_behaviour(engine.client(), runs=2)
     assert len(engine.asked) == len(PROBES) * 2 * 2
     pinned = [body for body in engine.asked if body.get("vllm_xargs") == {"specdeck_k": 0}]
@@ -66,31 +66,31 @@ async def test_an_engine_that_cannot_pin_requests_is_partial(
     state: Callable[..., EngineState],
 ) -> None:
     unable = state(capabilities=(Capability("request_k", False, "too old"),))
-    found = await probe_behaviour(Engine(unable).client(), runs=1)
+    found = await probe_behaviour(ProbedEngine(unable).client(), runs=1)
     assert found.missing == ("target-only: too old",)
     assert found.name.startswith("sd1:x~")
 
 
 async def test_without_the_plugin_the_serving_path_alone_is_asked() -> None:
-    found = await probe_behaviour(Engine().client(), runs=1)
+    found = await probe_behaviour(ProbedEngine().client(), runs=1)
     assert set(found.arms) == {"serving"}
     assert found.name.startswith("sd1:x~")
 
 
 async def test_a_restart_in_mid_probe_spoils_it(able: EngineState) -> None:
-    engine = Engine(able, replace(able, instance="another"))
+    engine = ProbedEngine(able, replace(able, instance="another"))
     with pytest.raises(EngineError, match="restarted during the probe"):
         await probe_behaviour(engine.client(), runs=1)
 
 
 async def test_a_knob_turned_in_mid_probe_spoils_it(able: EngineState) -> None:
-    engine = Engine(able, replace(able, fingerprint="sd1:p1111111111111111"))
+    engine = ProbedEngine(able, replace(able, fingerprint="sd1:p1111111111111111"))
     with pytest.raises(EngineError, match="changed its path during the probe"):
         await probe_behaviour(engine.client(), runs=1)
 
 
 async def test_an_engine_that_dies_in_mid_probe_is_an_error_of_one_line(able: EngineState) -> None:
-    engine = Engine(able)
+    engine = ProbedEngine(able)
 
     def respond(request: httpx.Request) -> httpx.Response:
         if len(engine.asked) >= 3:
@@ -103,7 +103,7 @@ async def test_an_engine_that_dies_in_mid_probe_is_an_error_of_one_line(able: En
 
 
 async def test_a_defect_of_the_speculative_path_shows_in_its_arm_alone(able: EngineState) -> None:
-    engine = Engine(able)
+    engine = ProbedEngine(able)
     before = await probe_behaviour(engine.client(), runs=1)
     engine.logprob = lambda body: -0.5 if "vllm_xargs" in body else -0.75
     after = await probe_behaviour(engine.client(), runs=1)
@@ -117,7 +117,7 @@ def started(at: float) -> str:
 
 
 async def test_without_the_plugin_a_restart_in_mid_probe_is_told_by_the_page() -> None:
-    engine = Engine()
+    engine = ProbedEngine()
     engine.pages = [started(100.0), started(160.0)]
     with pytest.raises(EngineError, match="restarted during the probe"):
         await probe_behaviour(engine.client(), runs=1)
@@ -129,7 +129,7 @@ async def test_without_the_plugin_a_restart_in_mid_probe_is_told_by_the_page() -
 async def test_a_log_probability_that_is_none_is_no_answer(
     able: EngineState, logprob: float
 ) -> None:
-    engine = Engine(able)
+    engine = ProbedEngine(able)
     spoilt = f'{{"choices": [{{"token_ids": [1], "logprobs": {{"token_logprobs": [{logprob}]}}}}]}}'
 
     def respond(request: httpx.Request) -> httpx.Response:

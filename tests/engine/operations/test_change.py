@@ -53,7 +53,7 @@ def page(drafts: float, drafted: float, generated: float) -> str:
     )
 
 
-class Engine:
+class SteppingEngine:
     """An engine that makes `pace` steps each time its state is asked, drafting k in each.
 
     A step verifies the drafts of the step before, so a change shows one step late.
@@ -150,7 +150,7 @@ class Engine:
 @pytest.mark.parametrize("pace", [1, 2, 50])
 @pytest.mark.parametrize("k", [1, 3, 4])
 async def test_the_observed_k_is_of_steps_after_the_change(state: State, k: int, pace: int) -> None:
-    requested, applied, observed = await Engine(state(), pace=pace).events(Change(k=k))
+    requested, applied, observed = await SteppingEngine(state(), pace=pace).events(Change(k=k))
     assert isinstance(requested, ChangeRequested)
     assert isinstance(applied, ChangeApplied)
     assert isinstance(observed, ChangeObserved)
@@ -162,7 +162,7 @@ async def test_the_observed_k_is_of_steps_after_the_change(state: State, k: int,
 async def test_a_change_is_in_the_audit_log_once_applied_and_has_its_observed_value_once_seen(
     state: State,
 ) -> None:
-    engine = Engine(state())
+    engine = SteppingEngine(state())
     async with aclosing(engine.make(Change(k=3, who="ana", reason="try"))) as events:
         async for event in events:
             assert len(engine.log.actions) == (not isinstance(event, ChangeRequested))
@@ -175,7 +175,7 @@ async def test_a_change_is_in_the_audit_log_once_applied_and_has_its_observed_va
 
 
 async def test_a_change_that_is_no_longer_watched_stays_in_the_audit_log(state: State) -> None:
-    engine = Engine(state())
+    engine = SteppingEngine(state())
     async with aclosing(engine.make(Change(k=3))) as events:
         async for event in events:
             if isinstance(event, ChangeApplied):
@@ -186,7 +186,7 @@ async def test_a_change_that_is_no_longer_watched_stays_in_the_audit_log(state: 
 async def test_an_audit_log_that_cannot_be_written_is_an_event_and_the_change_is_made(
     state: State,
 ) -> None:
-    engine = Engine(state())
+    engine = SteppingEngine(state())
     engine.log.full = True
     _, applied, failure, observed = await engine.events(Change(k=3))
     assert isinstance(applied, ChangeApplied)
@@ -196,7 +196,7 @@ async def test_an_audit_log_that_cannot_be_written_is_an_event_and_the_change_is
 
 
 async def test_target_only_is_observed_as_tokens_without_drafts(state: State) -> None:
-    _, applied, observed = await Engine(state(), pace=1).events(Change(mode="target-only"))
+    _, applied, observed = await SteppingEngine(state(), pace=1).events(Change(mode="target-only"))
     assert isinstance(applied, ChangeApplied)
     assert applied.undo == f"specdeck set {URL} mode=speculate"
     assert isinstance(observed, ChangeObserved)
@@ -204,19 +204,19 @@ async def test_target_only_is_observed_as_tokens_without_drafts(state: State) ->
 
 
 async def test_the_way_back_from_target_only_shows_the_k_that_was_set(state: State) -> None:
-    end = await Engine(state(k=0, mode="target-only")).end(Change(mode="speculate"))
+    end = await SteppingEngine(state(k=0, mode="target-only")).end(Change(mode="speculate"))
     assert isinstance(end, ChangeObserved)
     assert end.k == 5.0
 
 
 async def test_k_zero_is_observed_too(state: State) -> None:
-    end = await Engine(state()).end(Change(k=0))
+    end = await SteppingEngine(state()).end(Change(k=0))
     assert isinstance(end, ChangeObserved)
     assert end.k == 0.0
 
 
 async def test_k_set_in_target_only_says_that_it_is_dormant(state: State) -> None:
-    _, applied, end = await Engine(state(k=0, mode="target-only")).events(Change(k=3))
+    _, applied, end = await SteppingEngine(state(k=0, mode="target-only")).events(Change(k=3))
     assert isinstance(applied, ChangeApplied)
     assert (applied.applied.applied, applied.is_dormant) == ({"k": 3}, True)
     assert isinstance(end, ChangeObserved)
@@ -224,19 +224,19 @@ async def test_k_set_in_target_only_says_that_it_is_dormant(state: State) -> Non
 
 
 async def test_without_traffic_nothing_is_observed_and_that_is_said(state: State) -> None:
-    engine = Engine(state(running=0), pace=0)
+    engine = SteppingEngine(state(running=0), pace=0)
     assert await engine.end(Change(k=3)) == ChangeNotObserved("no_traffic")
     assert engine.now < 2.0
 
 
 async def test_drafts_of_varying_length_are_averaged(state: State) -> None:
-    end = await Engine(state(), pace=3, lengths=(3, 2, 3, 3, 1)).end(Change(k=3))
+    end = await SteppingEngine(state(), pace=3, lengths=(3, 2, 3, 3, 1)).end(Change(k=3))
     assert isinstance(end, ChangeObserved)
     assert 2.0 <= end.k <= 3.0
 
 
 async def test_an_engine_that_ignores_k_is_shown_as_it_is(state: State) -> None:
-    engine = Engine(state())
+    engine = SteppingEngine(state())
     engine.is_deaf = True
     _, applied, end = await engine.events(Change(k=3))
     assert isinstance(applied, ChangeApplied)
@@ -245,7 +245,7 @@ async def test_an_engine_that_ignores_k_is_shown_as_it_is(state: State) -> None:
 
 
 async def test_an_engine_lost_after_the_change_is_an_end_and_no_error(state: State) -> None:
-    engine = Engine(state())
+    engine = SteppingEngine(state())
     async with aclosing(engine.make(Change(k=3))) as events:
         async for event in events:
             if isinstance(event, ChangeApplied):
@@ -257,7 +257,7 @@ async def test_an_engine_lost_after_the_change_is_an_end_and_no_error(state: Sta
 
 
 async def test_an_engine_that_is_silent_for_a_moment_is_looked_at_again(state: State) -> None:
-    engine = Engine(state())
+    engine = SteppingEngine(state())
     async with aclosing(engine.make(Change(k=3))) as events:
         async for event in events:
             if isinstance(event, ChangeApplied):
@@ -266,7 +266,7 @@ async def test_an_engine_that_is_silent_for_a_moment_is_looked_at_again(state: S
 
 
 async def test_a_newer_change_leaves_the_older_one_unobserved(state: State) -> None:
-    engine = Engine(state())
+    engine = SteppingEngine(state())
     async with aclosing(engine.make(Change(k=3))) as events:
         async for event in events:
             if isinstance(event, ChangeApplied):
@@ -276,7 +276,7 @@ async def test_a_newer_change_leaves_the_older_one_unobserved(state: State) -> N
 
 
 async def test_an_engine_that_was_restarted_has_forgotten_the_change(state: State) -> None:
-    engine = Engine(state())
+    engine = SteppingEngine(state())
     async with aclosing(engine.make(Change(k=3))) as events:
         async for event in events:
             if isinstance(event, ChangeApplied):
@@ -285,7 +285,7 @@ async def test_an_engine_that_was_restarted_has_forgotten_the_change(state: Stat
 
 
 async def test_a_change_that_is_refused_raises(state: State) -> None:
-    engine = Engine(state())
+    engine = SteppingEngine(state())
     with pytest.raises(Unauthorized):
         [event async for event in engine.make(Change(k=3), asking=engine.client(token=None))]
     transport = httpx.MockTransport(lambda _: httpx.Response(404))
@@ -296,7 +296,7 @@ async def test_a_change_that_is_refused_raises(state: State) -> None:
 
 
 async def console(
-    engine: Engine, changes: dict[int, Change], seconds: int, *, busy_from: int = 0
+    engine: SteppingEngine, changes: dict[int, Change], seconds: int, *, busy_from: int = 0
 ) -> list[ChangeEvent]:
     """Makes changes as the console does: seen in the readings that it takes once a second.
 
@@ -332,7 +332,7 @@ async def test_a_change_made_in_the_console_has_its_observed_value_in_the_audit_
     state: State,
 ) -> None:
     # Issue 10: only `set` completed its entries.
-    engine = Engine(state(), pace=20)
+    engine = SteppingEngine(state(), pace=20)
     *_, observed = await console(engine, {1: Change(k=3, who="ana")}, seconds=8)
     assert isinstance(observed, ChangeObserved)
     assert observed.k == 3.0
@@ -340,20 +340,20 @@ async def test_a_change_made_in_the_console_has_its_observed_value_in_the_audit_
 
 
 async def test_of_two_quick_changes_in_the_console_the_last_one_is_observed(state: State) -> None:
-    engine = Engine(state(), pace=20)
+    engine = SteppingEngine(state(), pace=20)
     events = await console(engine, {1: Change(k=3), 2: Change(k=4)}, seconds=9)
     assert ChangeNotObserved("superseded") in events
     assert [action.observed for action in engine.log.actions] == [None, 4.0]
 
 
 async def test_an_idle_engine_in_the_console_is_watched_until_traffic_comes(state: State) -> None:
-    engine = Engine(state(running=0), pace=0)
+    engine = SteppingEngine(state(running=0), pace=0)
     events = await console(engine, {1: Change(k=3)}, seconds=15, busy_from=8)
     assert isinstance(events[-1], ChangeObserved)
 
 
 async def test_a_look_is_the_state_of_one_reading_with_the_page_of_the_next(state: State) -> None:
-    engine, feed = Engine(state(), pace=20), ReadingFeed()
+    engine, feed = SteppingEngine(state(), pace=20), ReadingFeed()
     scraper = Scraper(engine.client(), clock=engine.clock, wall=engine.clock)
     one, two = await scraper.read(), await scraper.read()
     lost = Reading(3.0, URL, error=Unreachable("gone"))

@@ -37,7 +37,7 @@ GONE = httpx.ConnectError("refused")
 
 
 @dataclass
-class Engine:
+class JudgingEngine:
     """Answers as the plugin does; every look at it takes a second."""
 
     states: list[str | httpx.HTTPError]
@@ -127,7 +127,7 @@ class Engine:
         return [ask for ask in self.asked if ask.get("renew")]
 
 
-def lines(engine: Engine) -> list[tuple[object, object, object, object]]:
+def lines(engine: JudgingEngine) -> list[tuple[object, object, object, object]]:
     actions = engine.log.actions
     return [(one.before, one.after, one.reason, one.observed) for one in actions]
 
@@ -138,7 +138,7 @@ def ended(events: list[TrialEvent]) -> TrialEnded:
 
 
 async def test_the_lease_is_renewed_until_the_verdict() -> None:
-    engine = Engine(["baseline", *["changed"] * 9, "kept"])
+    engine = JudgingEngine(["baseline", *["changed"] * 9, "kept"])
     begun, *seen, end = await engine.attended()
     assert engine.renewals == [{"renew": True, "lease_s": 10.0}] * 3
     assert isinstance(begun, TrialBegun)
@@ -151,7 +151,7 @@ async def test_the_lease_is_renewed_until_the_verdict() -> None:
 
 async def test_a_trial_of_the_console_is_renewed_as_one_of_the_command_line_is() -> None:
     # Issue 10: the console had a loop and a lease (15 s) of its own.
-    engine = Engine(["baseline", *["changed"] * 9, "kept"])
+    engine = JudgingEngine(["baseline", *["changed"] * 9, "kept"])
     looks: list[Sample | None] = [None]
 
     async def read_sample() -> Sample | None:
@@ -163,7 +163,7 @@ async def test_a_trial_of_the_console_is_renewed_as_one_of_the_command_line_is()
 
 
 async def test_how_a_trial_began_and_ended_is_in_the_audit_log_with_what_was_observed() -> None:
-    engine = Engine(["baseline", *["changed"] * 3, "kept"], working=True)
+    engine = JudgingEngine(["baseline", *["changed"] * 3, "kept"], working=True)
     end = ended(await engine.attended())
     assert end.observed_k == 3.0
     assert lines(engine) == [
@@ -174,13 +174,13 @@ async def test_how_a_trial_began_and_ended_is_in_the_audit_log_with_what_was_obs
 
 @pytest.mark.parametrize("end", ["reverted", "abandoned"])
 async def test_what_was_taken_back_is_not_said_to_be_in_force(end: str) -> None:
-    engine = Engine(["changed", "changed", end], working=True)
+    engine = JudgingEngine(["changed", "changed", end], working=True)
     assert ended(await engine.attended()).trial.state == end
     assert lines(engine)[-1] == ({"k": 5}, {"k": 5}, f"trial {end}: better", None)
 
 
 async def test_an_audit_log_that_cannot_be_written_ends_no_trial() -> None:
-    engine = Engine(["changed", "kept"], log=MemoryAudit(full=True))
+    engine = JudgingEngine(["changed", "kept"], log=MemoryAudit(full=True))
     events = await engine.attended()
     assert [type(event) for event in events] == [
         TrialBegun, NotRecorded, TrialSeen, NotRecorded, TrialEnded
@@ -188,7 +188,7 @@ async def test_an_audit_log_that_cannot_be_written_ends_no_trial() -> None:
 
 
 async def test_an_engine_restarted_in_mid_trial_is_said_to_be() -> None:
-    engine = Engine(["changed"])
+    engine = JudgingEngine(["changed"])
 
     def restarted(event: TrialEvent) -> None:
         if isinstance(event, TrialSeen):
@@ -200,21 +200,21 @@ async def test_an_engine_restarted_in_mid_trial_is_said_to_be() -> None:
 
 @pytest.mark.parametrize("before", [[], ["changed"]])
 async def test_an_engine_that_is_silent_for_a_moment_is_waited_for(before: list[Any]) -> None:
-    found = await Engine([*before, GONE, GONE, GONE, "changed", "kept"]).attended()
+    found = await JudgingEngine([*before, GONE, GONE, GONE, "changed", "kept"]).attended()
     assert ended(found).trial.state == "kept"
-    engine = Engine([*before, GONE])
+    engine = JudgingEngine([*before, GONE])
     with pytest.raises(Unreachable):
         await engine.attended()
     assert engine.now < 12.0
 
 
 async def test_a_renewal_that_does_not_get_through_is_tried_again() -> None:
-    engine = Engine(["baseline", *["changed"] * 9, "kept"], deaf_to_renewals=2)
+    engine = JudgingEngine(["baseline", *["changed"] * 9, "kept"], deaf_to_renewals=2)
     assert ended(await engine.attended()).trial.state == "kept"
     assert len(engine.renewals) >= 4
 
 
-async def stopped(engine: Engine) -> tuple[TrialStopped, list[dict[str, Any]]]:
+async def stopped(engine: JudgingEngine) -> tuple[TrialStopped, list[dict[str, Any]]]:
     """What becomes of a trial that is stopped, and what is asked from then on."""
     trial = engine.trial()
     async with aclosing(trial.attend()) as events:
@@ -229,13 +229,13 @@ async def stopped(engine: Engine) -> tuple[TrialStopped, list[dict[str, Any]]]:
 
 
 async def test_renewals_name_the_trial_that_was_begun() -> None:
-    engine = Engine(["baseline", *["changed"] * 9, "kept"], named=1)
+    engine = JudgingEngine(["baseline", *["changed"] * 9, "kept"], named=1)
     await engine.attended()
     assert engine.renewals == [{"renew": True, "lease_s": 10.0, "trial": 1}] * 3
 
 
 async def test_a_trial_that_took_the_place_of_ours_is_not_taken_for_it() -> None:
-    engine = Engine(["changed"], named=1, number=2)
+    engine = JudgingEngine(["changed"], named=1, number=2)
     with pytest.raises(EngineError, match="another trial took its place"):
         await engine.attended()
     assert len(engine.asked) == 1
@@ -245,7 +245,7 @@ async def test_a_trial_that_took_the_place_of_ours_is_not_taken_for_it() -> None
 async def test_what_is_taken_back_is_the_trial_that_was_begun(
     named: int | None, how: tuple[str, int]
 ) -> None:
-    engine = Engine(["changed"], named=named)
+    engine = JudgingEngine(["changed"], named=named)
     end, asked = await stopped(engine)
     assert (end.end, end.line()) == ("taken_back", "the change is taken back")
     cancel = {"cancel": True, "who": "ana", "reason": "interrupted", "origin": "undo"}
@@ -255,12 +255,12 @@ async def test_what_is_taken_back_is_the_trial_that_was_begun(
 
 @pytest.mark.parametrize("named", [1, None])
 async def test_who_stops_leaves_alone_what_is_not_its_own(named: int | None) -> None:
-    end, asked = await stopped(Engine(["replaced"], named=named))
+    end, asked = await stopped(JudgingEngine(["replaced"], named=named))
     assert (end.end, end.line(), asked) == ("lost", "another trial took its place", [])
 
 
 async def test_a_trial_that_was_kept_is_not_said_to_be_taken_back() -> None:
-    engine = Engine(["changed", "kept"], named=1)
+    engine = JudgingEngine(["changed", "kept"], named=1)
     end, asked = await stopped(engine)
     assert end.end == "ended"
     assert end.line() == "the trial had ended: kept; undo: specdeck set http://engine k=5"
@@ -269,14 +269,14 @@ async def test_a_trial_that_was_kept_is_not_said_to_be_taken_back() -> None:
 
 
 async def test_a_take_back_that_does_not_get_through_is_left_to_the_lease() -> None:
-    end, _ = await stopped(Engine(["changed"], named=1, deaf_to_cancels=True))
+    end, _ = await stopped(JudgingEngine(["changed"], named=1, deaf_to_cancels=True))
     assert (end.end, end.line()) == ("leased", "the engine takes the change back within 10 s")
-    end, asked = await stopped(Engine(["changed", GONE], named=1))
+    end, asked = await stopped(JudgingEngine(["changed", GONE], named=1))
     assert (end.end, asked) == ("leased", [])
 
 
 async def test_a_trial_whose_attendant_is_cancelled_can_be_taken_back() -> None:
-    engine = Engine(["changed"])
+    engine = JudgingEngine(["changed"])
     trial = engine.trial()
 
     async def attend() -> None:
@@ -293,23 +293,23 @@ async def test_a_trial_whose_attendant_is_cancelled_can_be_taken_back() -> None:
 
 
 async def test_a_detached_trial_is_begun_and_seen_once() -> None:
-    engine = Engine(["baseline"], named=1)
+    engine = JudgingEngine(["baseline"], named=1)
     events = [event async for event in engine.trial().detach()]
     assert [type(event) for event in events] == [TrialBegun, TrialSeen]
     assert lines(engine) == [({"k": 5}, {"k": 3}, "on trial", None)]
 
 
 async def test_a_trial_left_to_an_engine_that_cannot_be_asked_is_begun_all_the_same() -> None:
-    begun, unseen = [event async for event in Engine([GONE]).trial().detach()]
+    begun, unseen = [event async for event in JudgingEngine([GONE]).trial().detach()]
     assert isinstance(begun, TrialBegun)
     assert isinstance(unseen, TrialUnseen)
     assert isinstance(unseen.error, Unreachable)
-    other = Engine(["baseline"], named=1, number=2)
+    other = JudgingEngine(["baseline"], named=1, number=2)
     assert [event async for event in other.trial().detach()][-1] == TrialUnseen(None)
 
 
 async def test_a_trial_is_in_the_audit_log_before_anything_else_is_asked() -> None:
-    engine = Engine([GONE], named=1)
+    engine = JudgingEngine([GONE], named=1)
     with pytest.raises(Unreachable):
         await engine.attended()
     assert lines(engine) == [({"k": 5}, {"k": 3}, "on trial", None)]
