@@ -20,7 +20,7 @@ demo: setup
 test: test-quick test-live
 
 test-quick: setup
-	$(run) -m pytest -m 'not live and not gpu' --numprocesses logical --dist worksteal
+	$(run) -m pytest -m 'not live and not gpu' --numprocesses logical --maxprocesses 8 --dist worksteal
 
 # One after the other: an engine takes every core that it gets.
 test-live: setup

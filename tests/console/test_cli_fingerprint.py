@@ -5,70 +5,31 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-from tests.support.http_engine import HttpEngine, serve_engine
-from tests.support.pages import recorded_page
+from tests.support.facts_engine import FactsEngine
+from tests.support.http_engine import serve_engine
 
 from specdeck.console.cli.drift import open_fingerprints
 from specdeck.console.cli.main import outcome
 from specdeck.engine.client.webhook import Webhook
-from specdeck.engine.fingerprint.name import compute_names
-from specdeck.engine.protocol.messages import PREFIX
 
 Captured = pytest.CaptureFixture[str]
 
 
-class FactsEngine(HttpEngine):
-    """An engine with facts; one without the plugin when `facts` is None."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            {
-                "/version": (200, {"version": "0.32.0"}),
-                "/v1/models": (200, {"data": [{"id": "demo"}]}),
-                "/metrics": (200, recorded_page("speculative")),
-                "/v1/completions": self._complete,
-                f"{PREFIX}/facts": self._tell_facts,
-            }
-        )
-        self.facts: dict[str, Any] | None = {
+def make_engine() -> FactsEngine:
+    engine = FactsEngine(
+        {
             "engine": {"vllm": "0.32.0"},
             "model": {"draft": {"weights": {"model.safetensors": "a" * 64}}},
-            "live": {"k": 6},
         }
-        self.own = "vllm-0.32.0-09d54272"
-        self.partial: list[dict[str, str]] = []
-        self.readings: list[dict[str, Any]] = []
-        """What is said of the reading of weights before it is finished."""
-
-    def _complete(self, _: httpx.Request) -> httpx.Response:
-        return httpx.Response(200, json={"system_fingerprint": self.own})
-
-    def _tell_facts(self, _: httpx.Request) -> httpx.Response:
-        return httpx.Response(404) if self.facts is None else httpx.Response(200, json=self.reply())
-
-    def reply(self) -> dict[str, Any]:
-        assert self.facts is not None
-        progress = self.readings.pop(0) if self.readings else {"finished": True}
-        partial = [{"fact": "model", "reason": "being read"}] * (not progress["finished"])
-        partial += self.partial
-        build, path = compute_names(self.facts, partial=bool(partial))
-        return {
-            "facts": self.facts,
-            "names": {"build": build, "path": path},
-            "fingerprint": path,
-            "partial": partial,
-            "progress": progress,
-            "system_fingerprint": self.own,
-            "responses": {"stamped": True, "reason": None},
-            "instance": "i",
-        }
+    )
+    engine.k = 6
+    return engine
 
 
 @pytest.fixture
 def engine() -> Iterator[FactsEngine]:
-    with serve_engine(FactsEngine()) as engine:
+    with serve_engine(make_engine()) as engine:
         yield engine
 
 
@@ -83,8 +44,7 @@ def deck(*words: str) -> int:
 
 
 def turn(engine: FactsEngine, k: int) -> None:
-    assert engine.facts is not None
-    engine.facts = {**engine.facts, "live": {"k": k}}
+    engine.k = k
 
 
 def started(engine: FactsEngine, home: Path, name: str = "demo") -> None:
@@ -106,7 +66,7 @@ def test_a_pin_of_a_named_engine_outlives_its_port(
     started(engine, home)
     assert deck("pin", "demo") == 0
     assert pinned(home) == ["demo.json"]
-    with serve_engine(FactsEngine()) as elsewhere:
+    with serve_engine(make_engine()) as elsewhere:
         started(elsewhere, home)
         turn(elsewhere, 5)
         spelt = ("demo", elsewhere.url, elsewhere.url.rpartition(":")[2])
@@ -187,7 +147,6 @@ def test_verify_in_json_says_what_moved(
 ) -> None:
     pin = tmp_path / "evals" / "prod.json"
     assert deck("pin", engine.url, "--expect", str(pin)) == 0
-    assert engine.facts is not None
     engine.facts["model"]["draft"]["weights"]["model.safetensors"] = "b" * 64
     capsys.readouterr()
     assert deck("verify", engine.url, "--expect", str(pin), "--json") == 1
@@ -199,7 +158,7 @@ def test_verify_in_json_says_what_moved(
 
 
 def test_a_name_alone_can_be_expected(engine: FactsEngine, capsys: Captured) -> None:
-    _, path = compute_names(engine.facts or {}, partial=False)
+    _, _, path = engine.names()
     assert deck("verify", engine.url, "--expect", path) == 0
     assert deck("verify", engine.url, "--expect", f"vllm-0.32.0-09d54272-{path}") == 0
     turn(engine, 1)
@@ -264,7 +223,7 @@ def test_verify_waits_for_weights_that_are_being_read(
 ) -> None:
     assert deck("pin", engine.url) == 0
     reading = {"finished": False, "bytes": 10**9, "total_bytes": 10**11, "file": "m.safetensors"}
-    engine.readings = [reading]
+    engine.progress = [reading, {"finished": True}]
     assert deck("verify", engine.url) == 0
     assert "reading m.safetensors, 1.0 of 100.0 GB" in capsys.readouterr().err
 
@@ -273,7 +232,7 @@ def test_an_engine_without_the_plugin_is_partial_and_never_equal(
     engine: FactsEngine, capsys: Captured
 ) -> None:
     assert deck("pin", engine.url) == 0
-    engine.facts = None
+    engine.plugin = False
     capsys.readouterr()
     assert deck("show", engine.url, "--json") == 0
     found = json.loads(capsys.readouterr().out)
@@ -288,11 +247,11 @@ def test_an_engine_without_the_plugin_is_partial_and_never_equal(
 def test_without_the_plugin_vllms_own_that_moved_is_a_change(
     engine: FactsEngine, capsys: Captured
 ) -> None:
-    engine.facts = None
+    engine.plugin = False
     assert deck("pin", engine.url) == 0
     assert deck("verify", engine.url) == 0
     assert "nothing changed, as far as it is known" in capsys.readouterr().out
-    engine.own = "vllm-0.32.0-11111111"
+    engine.system_fingerprint = "vllm-0.32.0-11111111"
     assert deck("verify", engine.url) == 1
     said = capsys.readouterr().out.splitlines()
     assert said == ["vLLM's own fingerprint moved: vllm-0.32.0-09d54272 → vllm-0.32.0-11111111"]

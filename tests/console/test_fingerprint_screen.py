@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+from tests.support.facts_engine import FactsEngine
 from tests.support.pilot import settle
 
 from specdeck.console.screens.dialogs import Dialog
@@ -19,11 +20,10 @@ from specdeck.console.screens.fingerprint.screen import FingerprintScreen
 from specdeck.console.screens.live.screen import LiveScreen
 from specdeck.engine.client.engine_client import EngineClient, open_client
 from specdeck.engine.client.webhook import Webhook
-from specdeck.engine.fingerprint.name import compute_names
 from specdeck.engine.operations.alerts import Limits
 from specdeck.engine.operations.fingerprint import Fingerprints
 from specdeck.engine.operations.watch import Watches
-from specdeck.engine.protocol.messages import PREFIX, Capability, EngineState
+from specdeck.engine.protocol.messages import PREFIX
 
 if TYPE_CHECKING:
     from tests.console.conftest import Kit, MakeConsole, Until
@@ -31,79 +31,24 @@ if TYPE_CHECKING:
     from textual.pilot import Pilot
 
 Compare = Callable[..., bool]
-PAGE = (Path(__file__).parents[1] / "engine/metrics/pages/speculative.txt").read_text()
-
-
-class Served:
-    """What answers at an engine's URL."""
-
-    def __init__(self, state: EngineState) -> None:
-        self.k = 5
-        self.base = replace(state, capabilities=(Capability("request_k", True),))
-        self.facts: dict[str, Any] = {
-            "engine": {"vllm": "0.32.0", "commit": "09d54272", "specdeck": "0.1.0"},
-            "config": {
-                "model": {"dtype": "bfloat16", "max_model_len": 1024, "seed": 0},
-                "speculative": {"method": "draft_model", "num_speculative_tokens": 5},
-                "cache": {"block_size": 32, "cache_dtype": "auto"},
-            },
-            "environment": {"VLLM_PLUGINS": "specdeck"},
-            "model": {
-                "target": {"weights": {"model.safetensors": "a" * 64}},
-                "draft": {"weights": {"model.safetensors": "b" * 64}},
-                "tokenizer": {"vocab": "c" * 64, "merges": "d" * 64},
-            },
-            "runtime": {
-                "driver": "570.86.15",
-                "libraries": {"torch/lib/libtorch_cpu.so": "e" * 64, "vllm/_C.abi3.so": "f" * 64},
-            },
-        }
-        self.plugin = True
-        self.away = False
-        self.progress: dict[str, Any] = {"finished": True}
-        self.partial: list[dict[str, str]] = []
-        self.logprob = -0.5
-
-    def names(self) -> tuple[dict[str, Any], str, str]:
-        tree = {**self.facts, "live": {"k": self.k, "mode": "speculate", "policy": "fixed"}}
-        return tree, *compute_names(tree, partial=bool(self.partial))
-
-    def state(self) -> EngineState:
-        path = self.names()[2]
-        return replace(self.base, fingerprint=path, k=self.k, k_set=self.k, version=10 - self.k)
-
-    def __call__(self, request: httpx.Request) -> httpx.Response:
-        if self.away:
-            raise httpx.ConnectError("refused")
-        path = request.url.path
-        if path == f"{PREFIX}/facts" and self.plugin:
-            return httpx.Response(200, json=self.reply())
-        if path == f"{PREFIX}/state" and self.plugin:
-            return httpx.Response(200, json=self.state().as_json())
-        answers: dict[str, Any] = {
-            "/version": {"version": "0.32.0"},
-            "/v1/models": {"data": [{"id": "demo"}]},
-            "/v1/completions": {
-                "system_fingerprint": "vllm-0.32.0-09d54272",
-                "choices": [{"token_ids": [1], "logprobs": {"token_logprobs": [self.logprob]}}],
-            },
-        }
-        if path == "/metrics":
-            return httpx.Response(200, text=PAGE)
-        return httpx.Response(200 if path in answers else 404, json=answers.get(path, {}))
-
-    def reply(self) -> dict[str, Any]:
-        tree, build, path = self.names()
-        return {
-            "facts": tree,
-            "names": {"build": build, "path": path},
-            "fingerprint": path,
-            "partial": self.partial,
-            "progress": self.progress,
-            "system_fingerprint": "vllm-0.32.0-09d54272",
-            "responses": {"stamped": True, "reason": None},
-            "instance": "a",
-        }
+FACTS: dict[str, Any] = {
+    "engine": {"vllm": "0.32.0", "commit": "09d54272", "specdeck": "0.1.0"},
+    "config": {
+        "model": {"dtype": "bfloat16", "max_model_len": 1024, "seed": 0},
+        "speculative": {"method": "draft_model", "num_speculative_tokens": 5},
+        "cache": {"block_size": 32, "cache_dtype": "auto"},
+    },
+    "environment": {"VLLM_PLUGINS": "specdeck"},
+    "model": {
+        "target": {"weights": {"model.safetensors": "a" * 64}},
+        "draft": {"weights": {"model.safetensors": "b" * 64}},
+        "tokenizer": {"vocab": "c" * 64, "merges": "d" * 64},
+    },
+    "runtime": {
+        "driver": "570.86.15",
+        "libraries": {"torch/lib/libtorch_cpu.so": "e" * 64, "vllm/_C.abi3.so": "f" * 64},
+    },
+}
 
 
 class Bench:
@@ -111,8 +56,8 @@ class Bench:
 
     def __init__(self, kit: type[Kit], console: MakeConsole, until: Until, folder: Path) -> None:
         self.kit, self.console, self.until, self.folder = kit, console, until, folder
-        self.served = Served(kit.state)
-        self.others: dict[str, Served] = {}
+        self.served = FactsEngine(deepcopy(FACTS), kit.state)
+        self.others: dict[str, FactsEngine] = {}
         self.posted: list[dict[str, Any]] = []
         self.webhook: Webhook | None = None
         self.limits = Limits()
@@ -217,10 +162,10 @@ def test_weights_that_are_being_read(bench: Bench, snap_compare: Compare) -> Non
     async def look(pilot: Pilot[str]) -> None:
         await rest(pilot)
         bench.served.partial = [{"fact": "model, runtime", "reason": "being read"}]
-        bench.served.progress = {
-            "finished": False, "bytes": 41 * 10**9, "total_bytes": 100 * 10**9,
-            "file": "model-00007-of-00019.safetensors",
-        }  # fmt: skip
+        bench.served.progress = [
+            {"finished": False, "bytes": 41 * 10**9, "total_bytes": 100 * 10**9,
+             "file": "model-00007-of-00019.safetensors"},
+        ]  # fmt: skip
         await pilot.press("f")
         await settle(pilot)
 
@@ -261,18 +206,10 @@ async def test_a_drift_is_an_event_once_and_so_is_its_end(bench: Bench, until: U
 
 async def test_facts_are_asked_for_only_when_the_name_moved(bench: Bench) -> None:
     app = bench.app()
-    asked = list[str]()
-    answer = bench.served.__call__
-
-    def counted(request: httpx.Request) -> httpx.Response:
-        asked.append(request.url.path)
-        return answer(request)
-
-    bench.others[bench.engine.url] = counted  # type: ignore[assignment]  # it answers the same
     async with app.run_test() as pilot:
         for n in range(1, 8):
             await bench.turn(pilot, 5, 10 * n)
-        assert asked == [f"{PREFIX}/facts"]
+        assert [sent.url.path for sent in bench.served.asked] == [f"{PREFIX}/facts"]
 
 
 async def test_a_webhook_hears_of_a_drift(bench: Bench) -> None:
@@ -333,7 +270,7 @@ async def test_p_pins_and_asks_before_it_overwrites(bench: Bench) -> None:
 async def test_another_engine_and_an_earlier_moment_can_be_chosen(
     bench: Bench, kit: type[Kit]
 ) -> None:
-    west = Served(kit.state)
+    west = FactsEngine(deepcopy(FACTS), kit.state)
     west.facts["config"]["model"]["dtype"] = "float32"
     bench.others["http://west:1"] = bench.others["west:2"] = west
     other = kit.engine([kit.reading(0)], name="west", url="http://west:1")
