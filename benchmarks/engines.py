@@ -124,7 +124,7 @@ async def window(engine: EngineClient, seconds: float) -> Window:
     older = await sample(engine)
     await asyncio.sleep(seconds)
     found = between(older, await sample(engine))
-    assert found is not None, "the engine was started anew in mid-measurement"
+    assert found is not None, "the engine was restarted in mid-measurement"
     return found
 
 

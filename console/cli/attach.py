@@ -50,7 +50,7 @@ class AttachOptions:
 @click.command("attach")
 @click.argument("engines", metavar="URL…", nargs=-1, required=True)
 @click.option("--control", is_flag=True, help="Arm control at once; without it, read-only.")
-@click.option("--reference", metavar="URL", help="A target-only engine to look at beside them.")
+@click.option("--reference", metavar="URL", help="A target-only engine to show beside them.")
 @click.option("--interval", type=Finite(min=0.1), metavar="S", help="Seconds between samples.")
 @pin_option
 @webhook_option
@@ -174,7 +174,7 @@ def connect(to: Access, *, control: bool, name: str | None = None) -> AttachedEn
     default=1.0,
     metavar="N",
     show_default=True,
-    help="Times the pace at which it was recorded.",
+    help="Playback speed, as a multiple of the recorded one.",
 )
 def replay(file: Path, as_json: bool, speed: float) -> int:
     """Show a recording in the console: what `specdeck watch URL --json > FILE` has written.

@@ -260,7 +260,7 @@ def _open_store() -> Iterator[tuple[Store, bool]]:
         try:
             store, lasts = Store(locations(os.environ).store), True
         except SpecdeckError as error:
-            log(f"specdeck: this check will be forgotten: {error.line()}")
+            log(f"specdeck: this check is not stored: {error.line()}")
             store, lasts = Store(Path(spare) / "store.sqlite"), False
         with store:
             yield store, lasts
@@ -411,7 +411,7 @@ def _write_bundle(asked: CheckArguments, path: Path, data: Data, prompts: Prompt
 
 @dataclass(slots=True)
 class ResumeState:
-    """How far a check is, and whether the same command goes on from there."""
+    """How far a check is, and whether the same command resumes from there."""
 
     of: int
     """Prompts there are."""
@@ -434,9 +434,9 @@ class ResumeState:
         """One line for the operator.
 
         >>> ResumeState(200, done=30).line()
-        'stopped after 30 of 200 prompts: the same command goes on from there'
+        'stopped after 30 of 200 prompts: the same command resumes from there'
         >>> ResumeState(200, done=30, kept=False).line()
-        'stopped after 30 of 200 prompts: the same command begins anew'
+        'stopped after 30 of 200 prompts: the same command starts over'
         """
         if self.finished:
             return "stopped when all was compared: `specdeck check URL --history` shows it"
@@ -444,10 +444,10 @@ class ResumeState:
             return "stopped before any prompt was compared"
         far = f"stopped after {self.done} of {self.of} prompts"
         if not self.kept:
-            return f"{far}: the same command begins anew"
+            return f"{far}: the same command starts over"
         same = "the same command without --fresh" if self.fresh else "the same command"
         while_ = "" if self.named else ", unless an engine is restarted"
-        return f"{far}: {same} goes on from there{while_}"
+        return f"{far}: {same} resumes from there{while_}"
 
 
 class Ticker:
@@ -477,7 +477,7 @@ class Ticker:
             return
         if self._last is None and event.done:
             self._break()
-            self._log(f"specdeck: goes on after {event.done} prompts; --fresh begins anew")
+            self._log(f"specdeck: resuming after {event.done} prompts; --fresh starts over")
         self._last = now
         self._write(progress_line(self._what, event))
 

@@ -57,7 +57,7 @@ _OPTIONS = (
                  "the same engine with each request pinned to k = 0."),
     click.option("--hard", is_flag=True, help="Start the engine's config a second time, without "
                  "speculation, to compare with."),
-    click.option("--model", metavar="NAME", help="Where the engine serves several."),
+    click.option("--model", metavar="NAME", help="Where the engine serves several models."),
     # Prompts.
     click.option("--prompts", "source", default="code", metavar="FILE", show_default=True,
                  help="JSONL, or text with a prompt a line, or a set: code, chat, tools."),
@@ -65,23 +65,23 @@ _OPTIONS = (
                  help=f"Prompts; {_PROMPTS}, or {_PROMPTS_SAMPLED} with --sampled."),
     click.option("--max-tokens", type=_COUNT, metavar="N",
                  help=f"Of an answer; {_TOKENS}, or {_TOKENS_SAMPLED} with --sampled."),
-    click.option("--ignore-eos", is_flag=True, help="Go on to --max-tokens."),
+    click.option("--ignore-eos", is_flag=True, help="Ignore end-of-sequence tokens."),
     # Verdict.
     click.option("--max-mismatch", type=Share(), default="1.5%", show_default=True,
-                 help="The rate of differing outputs that is still good."),
+                 help="The highest acceptable rate of differing outputs."),
     click.option("--calls", type=_COUNT, default=5, show_default=True,
-                 help="Calls in a session, for the risk that adds up."),
+                 help="Calls per session, for the risk that one of them differs."),
     # Running.
     click.option("--streams", type=click.IntRange(1, 512), default=8, show_default=True,
                  help="Requests at once on each engine."),
-    click.option("--gentle", is_flag=True, help="Keep out of production's way; takes longer."),
+    click.option("--gentle", is_flag=True, help="Spare production; takes longer."),
     click.option("--private", is_flag=True, help="Store hashes only: no token of an answer."),
-    click.option("--fresh", is_flag=True, help="Do not go on with a run that was cut short."),
+    click.option("--fresh", is_flag=True, help="Do not resume a run that was cut short."),
     click.option("--patience", type=Finite(min=0), default=120.0, metavar="S",
-                 show_default=True, help="How long an engine that is away is waited for."),
+                 show_default=True, help="Seconds to wait for an engine that is away."),
     # Temperature > 0.
     click.option("--sampled", is_flag=True, help="Compare distributions at "
-                 "--temperature; a run that is cut short begins anew."),
+                 "--temperature; a run that is cut short starts over."),
     click.option("--samples", type=click.IntRange(8, 4096), default=128, show_default=True,
                  help="Continuations of each prompt and arm, with --sampled."),
     click.option("--temperature", type=Finite(0, 5, min_open=True), default=1.0,
@@ -91,13 +91,13 @@ _OPTIONS = (
     click.option("--report", "reports", multiple=True, metavar="FILE", type=_FILE,
                  help="Also a file: .json, .xml (JUnit) or .md; may be given again."),
     click.option("--bundle", metavar="FILE", type=_FILE,
-                 help="A page that reproduces the gravest case, or --case."),
-    click.option("--history", is_flag=True, help="Check nothing: show the checks so far."),
+                 help="A page that reproduces the most serious case, or --case."),
+    click.option("--history", is_flag=True, help="Show earlier checks instead of running one."),
     click.option("--case", type=_COUNT, metavar="N", help="The prompt to bundle."),
     # Canary.
-    click.option("--every", metavar="T", help="Check again and again, such as every 24h."),
+    click.option("--every", metavar="T", help="Repeat the check, such as every 24h."),
     click.option("--metrics-port", type=click.IntRange(1, 65535), metavar="P",
-                 help="Serve the last check to Prometheus."),
+                 help="Serve the last outcome to Prometheus on this port."),
     metrics_address_option,
     click.option("--metrics-file", type=_FILE, metavar="FILE",
                  help="The same for node_exporter's textfile collector."),
@@ -192,9 +192,9 @@ def refuse_nonsense(asked: CheckArguments) -> None:
     if asked.history:
         _refuse_beside_history(asked)
     if asked.hard and asked.reference:
-        raise UsageError("--hard and --reference are two references", remedy="give one of them")
+        raise UsageError("--hard and --reference are mutually exclusive", remedy="give one of them")
     if asked.case is not None and not asked.bundle:
-        raise UsageError("--case is of a --bundle", remedy="give --bundle FILE as well")
+        raise UsageError("--case requires --bundle", remedy="give --bundle FILE as well")
     lone = ("bundle", "every", "metrics_port", "metrics_file")
     if asked.sampled and (given := [name for name in lone if getattr(asked, name)]):
         word = given[0].replace("_", "-")
@@ -202,9 +202,12 @@ def refuse_nonsense(asked: CheckArguments) -> None:
     if asked.every is not None:
         parse_duration(asked.every)
     elif asked.metrics_port is not None:
-        raise UsageError("--metrics-port answers while --every runs", remedy="give --every as well")
+        raise UsageError("--metrics-port requires --every", remedy="give --every as well")
     if asked.private and asked.bundle:
-        raise UsageError("--bundle holds a prompt, --private keeps none", remedy="give one of them")
+        raise UsageError(
+            "--bundle and --private are mutually exclusive: a bundle holds a prompt",
+            remedy="give one of them",
+        )
     _refuse_places(asked)
 
 

@@ -159,5 +159,5 @@ def token_option(command: _Command) -> _Command:
         "token_file",
         metavar="F",
         type=click.Path(path_type=Path, exists=True, dir_okay=False),
-        help="The file with the engine's admin token; SPECDECK_ADMIN_TOKEN does as well.",
+        help="The file with the engine's admin token; or set SPECDECK_ADMIN_TOKEN.",
     )(command)

@@ -48,7 +48,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="One JSON obj
 behaviour_option = click.option(
     "--behaviour/--no-behaviour",
     default=None,
-    help="Ask the probe set as well: what the engine does, not only what it is.",
+    help="Also ask the probe set: how the engine behaves, not only what it is.",
 )
 
 
@@ -72,7 +72,7 @@ expect_option = click.option(
 
 @click.group("fingerprint", context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """Name what serves, pin it, and tell what changed since.
+    """Name the serving path, pin it, and report what changed.
 
     Three layers: sd1:b… what was built, sd1:p… the path that serves (it moves with k),
     sd1:x… what it does. A tilde marks a name of facts that are not all known.
@@ -83,7 +83,7 @@ def command() -> None:
 @click.argument("engine", metavar="URL")
 @json_option
 @behaviour_option
-@click.option("--history", is_flag=True, help="Every fingerprint of it that was noted.")
+@click.option("--history", is_flag=True, help="Every recorded fingerprint of this engine.")
 @key_option
 def show(
     engine: str, as_json: bool, behaviour: bool | None, history: bool, api_key_env: str | None
@@ -145,12 +145,12 @@ def pin(
 @expect_option
 @json_option
 @behaviour_option
-@click.option("--every", metavar="T", help="Verify again and again, such as every 60s.")
+@click.option("--every", metavar="T", help="Repeat the verification, such as every 60s.")
 @click.option(
     "--metrics-port",
     type=click.IntRange(1, 65535),
     metavar="P",
-    help="Show a Prometheus the outcome, with --every.",
+    help="Serve the outcome to Prometheus on this port, with --every.",
 )
 @metrics_address_option
 @click.option(
@@ -180,7 +180,7 @@ def verify(
     """
     name = None if expect is None else expected_name(expect)
     if metrics_port is not None and every is None:
-        raise UsageError("--metrics-port answers while --every runs", remedy="give --every as well")
+        raise UsageError("--metrics-port requires --every", remedy="give --every as well")
     if name is not None and (every or metrics_file or webhook_env):
         what = "--every" if every is not None else "--metrics-file or --webhook-env"
         raise UsageError(f"{what} requires facts to compare with", remedy="give a pin's file")
@@ -480,6 +480,6 @@ def _find_pin(fingerprints: Fingerprints, to: Access) -> Path:
     """Where the engine's own pin lies; says where that is not under its name."""
     place, home = fingerprints.pin_place(to.url), fingerprints.new_pin_place(to.url)
     if place != home:
-        log(f"specdeck: this pin lies under the engine's URL, in {place}: "
+        log(f"specdeck: this pin is stored under the engine's URL, in {place}: "
             f"`specdeck fingerprint pin {to.name}` keeps one under its name")  # fmt: skip
     return place

@@ -28,12 +28,12 @@ COMMANDS = {
     "attach": "The console on engines that already run.",
     "watch": "Samples of an engine, one line each.",
     "set": "Change k, mode or policy of a running engine.",
-    "sweep": "Visit every k on live traffic, and tell which is the fastest.",
+    "sweep": "Measure every k on live traffic and report the fastest.",
     "check": "Compare an engine's speculative path with its target, token by token.",
-    "fingerprint": "Name what serves, pin it, and tell what changed since.",
+    "fingerprint": "Name the serving path, pin it, and report what changed.",
     "replay": "The console on a recording of `watch --json`.",
     "ps": "The engines that specdeck started.",
-    "stop": "End an engine that specdeck started, all of it.",
+    "stop": "Stop an engine that specdeck started, with all its processes.",
     "doctor": "Check this machine, a config or an engine.",
     "load": "Put load on an engine until interrupted.",
 }
@@ -81,7 +81,7 @@ def _version(ctx: click.Context, parameter: click.Parameter, given: bool) -> Non
 
 group = Lazy(
     "specdeck",
-    help="A terminal flight deck for vLLM's speculative decoding.",
+    help="A terminal operations console for vLLM's speculative decoding.",
     epilog="Exit codes: 0 good, 1 a check failed, 2 wrong usage or config, "
     "3 the engine cannot be reached or cannot do it, 70 specdeck itself failed, 130 interrupted.",
     params=[

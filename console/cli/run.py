@@ -57,8 +57,8 @@ if TYPE_CHECKING:
 Port = int | Literal["auto"]
 
 STAGES = {
-    "environment": "looking at the machine",
-    "weights": "making the models",
+    "environment": "inspecting the machine",
+    "weights": "preparing the models",
     "process": "starting the engine's process",
     "loading": "loading the weights",
     "warming": "warming up",
@@ -130,7 +130,7 @@ def demo(headless: bool, seconds: float | None, wanted: Port, profile: str) -> i
     """
     if not headless:
         if seconds is not None:
-            raise click.UsageError("--seconds needs --headless")
+            raise click.UsageError("--seconds requires --headless")
         require_terminal("--headless")
     launch = prepare_launch(demo_config(), port=wanted, environment=os.environ)
     key = "VLLM_API_KEY" if os.environ.get("VLLM_API_KEY") else None
@@ -214,7 +214,7 @@ def run_in_console(launch: Launch, *, load: LoadProcess | None = None) -> int:
         log(f"{launch.record.name} is stopped")
     else:
         name = launch.record.name
-        log(f"{name} runs on at {launch.url}: `specdeck attach {name}`, `specdeck stop {name}`")
+        log(f"{name} still runs at {launch.url}: `specdeck attach {name}`, `specdeck stop {name}`")
     return code
 
 

@@ -55,7 +55,7 @@ _MOST_DIGITS = 9
     "--lease",
     type=Finite(min=1.0, max=86_400.0),
     metavar="S",
-    help="The engine takes the change back by itself after S seconds, whatever it did.",
+    help="The engine reverts the change after S seconds, whatever it did.",
 )
 @click.option("--reason", metavar="T", help="Kept in the audit log.")
 @click.option(
@@ -117,7 +117,7 @@ async def _make(to: Access, narrator: Narrator, *, as_json: bool) -> int:
     for line in narrator.later:
         log(f"specdeck: {line}")
     if change.lease_s is not None and not change.judge:
-        log(f"specdeck: the engine takes this back by itself in {change.lease_s:g} s")
+        log(f"specdeck: the engine reverts this in {change.lease_s:g} s")
     return 0
 
 
@@ -155,12 +155,12 @@ def _as_trial(change: Change, trial: float | None, *, detach: bool) -> Change:
     """The change as a judged trial; raises UsageError on options that do not go together."""
     if trial is None:
         if detach:
-            raise UsageError("--detach goes with --trial", remedy="give --trial S, or leave it out")
+            raise UsageError("--detach requires --trial", remedy="give --trial S, or leave it out")
         return change
     if change.lease_s is not None:
-        raise UsageError("--trial and --lease exclude each other", remedy="give one of them")
+        raise UsageError("--trial and --lease are mutually exclusive", remedy="give one of them")
     if change.breaker is not None:
-        raise UsageError("the breaker is not tried", remedy="set it without --trial")
+        raise UsageError("the breaker cannot be put on trial", remedy="set it without --trial")
     return as_trial(change, trial_s=trial, attended=not detach)
 
 

@@ -26,7 +26,7 @@ from specdeck.engine.operations.trial import (
 from specdeck.engine.protocol.messages import Applied, Change
 from specdeck.engine.protocol.tuning import TrialTuning
 
-_PHASES = {"baseline": "measuring as it was", "changed": "measuring the change"}
+_PHASES = {"baseline": "measuring the baseline", "changed": "measuring the change"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Narrator:
             if isinstance(event, ChangeApplied) and event.is_dormant:
                 self.later.append("k takes effect when speculation is back on")
         elif isinstance(event, NotRecorded):
-            self._say(f"{self._made}, the audit log is not: {event.error.line()}")
+            self._say(f"{self._made}, but it is not in the audit log: {event.error.line()}")
         elif isinstance(event, ChangeObserved):
             self._observed = (event.k, event.after_ms)
         elif isinstance(event, ChangeNotObserved):
@@ -103,7 +103,7 @@ class Narrator:
         elif isinstance(event, TrialSeen):
             self._see(event.trial)
         elif isinstance(event, TrialUnseen) and event.error is not None:
-            self.later.append(f"the trial is begun, and not seen yet: {event.error.line()}")
+            self.later.append(f"the trial has started and is not visible yet: {event.error.line()}")
         elif isinstance(event, TrialEnded):
             self._trial = event.trial
             self._observed = (event.observed_k, event.observed_after_ms)
@@ -118,19 +118,19 @@ class Narrator:
     def standing(self) -> str:
         """How things stand after a signal, and what to do."""
         lease = self.change.lease_s
-        later = "" if lease is None else f"; the engine takes it back within {lease:g} s"
+        later = "" if lease is None else f"; the engine reverts it within {lease:g} s"
         if self._begun is None:
             look = f"`specdeck watch {self.url} --count 1` shows what is in force"
-            return f"no word of the engine yet: {look}{later}"
+            return f"no reply from the engine yet: {look}{later}"
         if self.stopped is not None:
             return self.stopped.line()
         if self.attended:
             return f"the change is asked for{later}"
-        return f"{self._made}: `{self._begun.undo}` takes it back{later}"
+        return f"{self._made}: `{self._begun.undo}` reverts it{later}"
 
     @property
     def _made(self) -> str:
-        return "the trial is begun" if self.change.judge else "the change is made"
+        return "the trial has started" if self.change.judge else "the change is made"
 
     def _see(self, trial: TrialTuning) -> None:
         """Says what a trial does, once for each of its phases and every ten seconds of work."""
@@ -183,8 +183,8 @@ def _format_applied(outcome: Outcome) -> str:
         )
     before = _format_knobs(trial.before)
     stands = {
-        "reverted": f"taken back: {before} is in force again",
-        "abandoned": f"never made: {before} stayed",
+        "reverted": f"reverted: {before} applies again",
+        "abandoned": f"not made: {before} still applies",
         "baseline": f"not made yet: {before} is being measured",
     }[trial.state]
     return f"on trial   {_format_knobs(trial.after)}, {stands}"

@@ -34,7 +34,9 @@ _MOST_PERCENT = 1000
 
 @click.command("sweep")
 @click.argument("engine", metavar="URL")
-@click.option("--k", "ks", metavar="0-5", help="The k's, such as 0-5 or 0,2,4; default: every k.")
+@click.option(
+    "--k", "ks", metavar="0-5", help="The values of k, such as 0-5 or 0,2,4; default: all of them."
+)
 @click.option(
     "--seconds",
     type=Finite(min=1.0, max=86_400.0),
@@ -127,7 +129,7 @@ async def sweep(to: Access, wanted: SweepRequest, *, as_json: bool) -> int:
 def _announcement(planned: Planned, wanted: SweepRequest) -> str:
     seconds = planned.plan.seconds
     planning = f"{planned.plan.visits} visits, about {format_duration(seconds)}"
-    text = f"specdeck: {planning}; Ctrl-C gives k back"
+    text = f"specdeck: {planning}; Ctrl-C restores k"
     if seconds > wanted.seconds * 1.05:
         text += f" ({wanted.seconds:g} s are too few to tell anything)"
     return text
@@ -265,7 +267,7 @@ def verdict_lines(outcome: SweepOutcome) -> list[str]:
         sizes = ", ".join(outcome.analysis.batch_sizes)
         lines.append(f"schedule   {schedule_line(outcome.schedule)}")
         lines.append(
-            f"           measured at {sizes} requests in a step; the rest is the nearest of these"
+            f"           measured at {sizes} requests in a step; other sizes: the nearest of these"
         )
     return [*lines, _left(outcome)]
 
@@ -281,7 +283,7 @@ def _best(optimum: Optimum | None) -> list[str]:
     lines = [f"best k     {optimum.k}" + (f": {', '.join(gains)}" if gains else "")]
     if optimum.tied:
         names = ", ".join(str(k) for k in optimum.tied)
-        lines.append(f"tied       k={names} cannot be told from it; more --seconds may")
+        lines.append(f"tied       k={names} cannot be told apart from it; more --seconds may help")
     return lines
 
 

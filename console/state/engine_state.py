@@ -378,7 +378,7 @@ def fold_answer(track: Track, asked: Want, applied: Applied, t: float, seconds: 
 
 def _describe_answer(asked: Want, applied: Applied) -> str:
     if asked.cancel:
-        return "the trial is taken back"
+        return "the trial is reverted"
     if asked.trial_s is not None:
         tried = knobs_on_trial(asked.as_change("", None), applied)
         return f"on trial: {format_changes(applied.before, tried)}"

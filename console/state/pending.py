@@ -101,7 +101,7 @@ def find_refusal(
     Refusal(reason='the engine has not answered yet', remedy=None)
     """
     if recorded:
-        return Refusal("this is a recording: nothing runs that could be changed")
+        return Refusal("this is a recording: there is no engine to change")
     if reading is None:
         return Refusal("the engine has not answered yet")
     if not reading.up:
@@ -116,7 +116,7 @@ def find_refusal(
         return Refusal("control is read-only", f"press {key_label('control.arm')} to arm it")
     if sweeping:
         stop = key_label("sweep.toggle")
-        return Refusal("a sweep turns k", f"{stop} stops it and gives k back")
+        return Refusal("a sweep is changing k", f"{stop} stops it and restores k")
     busy = _busy(state, want, pending, key_label)
     if busy is not None:
         return busy
@@ -131,13 +131,13 @@ def _busy(
     state: EngineState, want: Want, pending: Want | None, key_label: KeyLabel
 ) -> Refusal | None:
     if want.cancel and state.trial is None and state.lease is None:
-        return Refusal("there is nothing on trial")
+        return Refusal("no trial is running")
     if want.trial_s is None:
         return None
     if state.trial is not None or state.lease is not None:
-        return Refusal("a trial is on already", f"{key_label('change.undo')} takes it back")
+        return Refusal("a trial is already running", f"{key_label('change.undo')} takes it back")
     if pending is not None:
-        return Refusal("a change is on its way", "try again when it is there")
+        return Refusal("a change is pending", "try again once it is applied")
     return None
 
 

@@ -17,14 +17,14 @@ def describe_trial(trial: TrialTuning) -> tuple[str, Tone]:
     """
     what = _knobs(trial)
     if not trial.over:
-        doing = "measuring what was before" if trial.state == "baseline" else "measuring it"
+        doing = "measuring the baseline" if trial.state == "baseline" else "measuring it"
         left = (
             ""
             if trial.seconds_left is None
             else f", {format_duration(trial.seconds_left)} of work left"
         )
         lease = trial.lease_left_s
-        back = "" if lease is None else f"; taken back in {format_duration(lease)} unless renewed"
+        back = "" if lease is None else f"; reverted in {format_duration(lease)} unless renewed"
         return f"{what}: {doing}{left}{back}", "accent"
     tone: Tone = "good" if trial.state == "kept" else "warn"
     ended = "never made" if trial.state == "abandoned" else trial.state

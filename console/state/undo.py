@@ -133,7 +133,7 @@ class UndoHistory:
             return None
         who = _who(now.state, moved)
         if undo.is_in_force(now):
-            return f"nothing to take back: {who}, which is what it was before"
+            return f"nothing to undo: {who}, which is what it was before"
         keys = "; ".join(
             f"{key_label(_KEYS.get(name, 'parameters.edit'))} sets {name}" for name, _, _ in moved
         )

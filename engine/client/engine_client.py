@@ -125,7 +125,7 @@ class EngineClient:
         """Asks for `change`; raises Unauthorized without asking when there is no token."""
         token = self.token()
         if token is None:
-            raise Unauthorized("a change wants the engine's admin token", remedy=TOKEN_REMEDY)
+            raise Unauthorized("a change requires the engine's admin token", remedy=TOKEN_REMEDY)
         try:
             return await self._put(change, token)
         except UsageError:
@@ -147,7 +147,7 @@ class EngineClient:
         """vLLM's version; raises NotAnEngine for another server."""
         version = self._object(await self._get("/version")).get("version")
         if not isinstance(version, str):
-            raise NotAnEngine(f"{self.url} tells no version, as every vLLM does")
+            raise NotAnEngine(f"{self.url} reports no version: not a vLLM server")
         return version
 
     async def models(self) -> tuple[str, ...]:
@@ -156,7 +156,9 @@ class EngineClient:
         try:
             return tuple(str(model["id"]) for model in data["data"])
         except (KeyError, TypeError) as error:
-            raise NotAnEngine(f"{self.url} lists its models as no vLLM does") from error
+            raise NotAnEngine(
+                f"{self.url} returns an unexpected list of models: not a vLLM server"
+            ) from error
 
     async def complete(self, body: dict[str, Any], *, timeout_s: float = 120.0) -> dict[str, Any]:
         """One completion, whole; an engine under load takes its time."""
@@ -211,10 +213,10 @@ class EngineClient:
         except ValueError as error:
             raise NotAnEngine(f"{self.url} answers with something that is not JSON") from error
         if not isinstance(data, dict):
-            raise NotAnEngine(f"{self.url} answers with something that is no vLLM's")
+            raise NotAnEngine(f"{self.url} returns an unexpected response: not a vLLM server")
         return data
 
     def _strange(self, what: str) -> NotAnEngine:
         return NotAnEngine(
-            f"{self.url} answers {PREFIX}/{what} with something that is not specdeck's"
+            f"{self.url} answers {PREFIX}/{what} with something unexpected: not specdeck's plugin"
         )

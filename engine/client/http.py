@@ -67,7 +67,7 @@ def silence(url: str, error: httpx.HTTPError, timeout_s: float) -> EngineError:
         return BadPage(f"{url} sent an answer that cannot be decompressed")
     if isinstance(error, httpx.RemoteProtocolError):
         if "incomplete" in said or "complete message body" in said:
-            return BadPage(f"{url} broke off in mid-answer")
+            return BadPage(f"{url} closed the connection during an answer")
         if "disconnected" not in said:
             return NotAnEngine(f"{url} does not speak HTTP", remedy="check host and port")
     if isinstance(error, httpx.ConnectError):
@@ -85,9 +85,9 @@ def no_answer(url: str, seconds: float) -> Unreachable:
 def _no_connection(url: str, error: httpx.ConnectError) -> EngineError:
     causes = tuple(_causes(error))
     if any(isinstance(cause, socket.gaierror) for cause in causes):
-        return Unreachable(f"{url} has a host name that is not known", remedy="check the name")
+        return Unreachable(f"{url} has an unknown host name", remedy="check the name")
     if any(isinstance(cause, ssl.SSLError) for cause in causes):
-        return Unreachable(f"{url} has no TLS that can be trusted", remedy="check http or https")
+        return Unreachable(f"{url} has no trusted TLS certificate", remedy="check http or https")
     if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
         return Unreachable(f"{url} refuses connections", remedy="is the engine running there?")
     return Unreachable(f"{url} cannot be reached", remedy="check host and port")
@@ -120,7 +120,7 @@ def refusal(url: str, response: httpx.Response, *, control: bool, keyed: bool) -
     if status == 404:
         return NotAnEngine(f"{url} has no vLLM at this path", remedy="check the URL")
     if status < 400 or status in (400, 405, 406, 410):
-        return NotAnEngine(f"{url} answers {status}, as no vLLM does", remedy="check the URL")
+        return NotAnEngine(f"{url} answers {status}: not a vLLM server", remedy="check the URL")
     return EngineError(f"{url} answers {status}", remedy="see the engine's log")
 
 
@@ -135,7 +135,7 @@ _BY_STATUS: dict[int, type[SpecdeckError]] = {
 def _unauthorized(url: str, body: dict[str, Any] | None, *, keyed: bool) -> Unauthorized:
     if body is not None and body.get("code") == "admin_token":
         return Unauthorized(
-            "the engine wants its admin token for a change, and this one is missing or wrong",
+            "a change requires the engine's admin token, which is missing or wrong",
             remedy=TOKEN_REMEDY,
         )
     if keyed:
@@ -143,7 +143,7 @@ def _unauthorized(url: str, body: dict[str, Any] | None, *, keyed: bool) -> Unau
             f"{url} refuses this API key", remedy="check the variable that --api-key-env names"
         )
     return Unauthorized(
-        f"{url} wants an API key",
+        f"{url} requires an API key",
         remedy="name the environment variable that holds it with --api-key-env",
     )
 

@@ -56,7 +56,7 @@ class Webhook:
                     response = await http.post(self._url, json=dict(body))
                 except (httpx.HTTPError, httpx.InvalidURL) as error:
                     # Its text may hold the URL.
-                    reason = f"had no answer ({type(error).__name__})"
+                    reason = f"did not answer ({type(error).__name__})"
                     continue
                 if response.is_success:
                     return None

@@ -44,7 +44,7 @@ class Orchestration(Block):
     """The policy that `adaptive_draft` starts; goodput without a value."""
     breaker: Literal["policy", "always", "never"] | None = None
     """When speculation that does not pay is bypassed by itself: while a policy moves k, with a
-    fixed k as well, or never; `policy` without a value. By hand and by a check it always is."""
+    fixed k as well, or never; `policy` without a value. By hand and by a check it always can."""
     min_draft_length: int | None = Field(default=None, ge=0)
     """The smallest k that the policy may choose."""
     max_draft_length: int | None = Field(default=None, ge=1)
@@ -97,9 +97,9 @@ class Sampling(Block):
 
 
 class Alerts(Block):
-    """Limits of what an engine does, and who is told when one is crossed.
+    """Limits of what an engine does, and who is notified when one is crossed.
 
-    The console, `watch`, `--headless` and a webhook tell of an alert once when it is raised and
+    The console, `watch`, `--headless` and a webhook report an alert once when it is raised and
     once when it is cleared.
     """
 

@@ -281,7 +281,7 @@ class Outcome:
     floor_classes: Classes
     refused: tuple[tuple[int, str], ...] = ()
     calls: int = 5
-    """Calls in a session, for the risk that adds up."""
+    """Calls per session, for the risk that one of them differs."""
     notices: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
@@ -404,7 +404,7 @@ def _notices(arms: tuple[Arm, Arm], totals: Totals, classes: Classes) -> Iterabl
     if totals.refused:
         yield f"{totals.refused} prompts were refused by an arm and count for nothing"
     if classes.material_unconfirmed:
-        yield f"{classes.material_unconfirmed} material cases were not looked at a third time"
+        yield f"{classes.material_unconfirmed} material cases were not confirmed by a third request"
     if totals.serving_floor.count and not totals.floor.count:
         yield "the serving arm does not repeat itself, the reference does"
 

@@ -349,7 +349,7 @@ async def _parse_events(chunks: AsyncIterator[bytes], url: str) -> AsyncIterator
             if text == b"[DONE]":
                 return
             yield _parse_event(text, url)
-    raise TryAgain(Unreachable(f"{url} broke off in mid-answer"))
+    raise TryAgain(Unreachable(f"{url} closed the connection during an answer"))
 
 
 def _parse_event(text: bytes, url: str) -> dict[str, Any]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 RECHECKS = 200
 """The most in one run: an engine in which everything differs needs no more to be believed."""
 DISOBEYED = "the engine drafts for requests that are pinned to k = 0"
-UNTOLD = "the engine's reason is not kept"
+UNTOLD = "the engine's reason is not stored"
 UPDATE = "update specdeck in the engine's environment"
 
 

@@ -85,7 +85,9 @@ def _doubted(found: Evidence, weighed: Verdict) -> Verdict:
     if weighed.word != "fail" and found.unconfirmed:
         cases = _times(found.unconfirmed, "material difference")
         were = "was" if found.unconfirmed == 1 else "were"
-        text = f"{cases} {were} not looked at a third time, and margins so small prove nothing"
+        text = (
+            f"{cases} {were} not confirmed by a third request, and margins so small prove nothing"
+        )
         return Verdict("inconclusive", text)
     idle = found.idle
     if weighed.word == "pass" and idle is not None and (idle.rate or 0.0) > IDLE:

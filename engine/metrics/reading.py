@@ -44,7 +44,7 @@ class Reading:
     control_error: EngineError | None = None
     """Why there is no state: no plugin, no key, …; None when there is one."""
     restarted: bool = False
-    """Whether the engine was started anew since the last reading that had a sample."""
+    """Whether the engine was restarted since the last reading that had a sample."""
     gpus: tuple[Gpu, ...] | None = None
     """None when NVML does not answer or the engine is not on this machine."""
 

@@ -317,7 +317,7 @@ def _histogram(quantiles: Mapping[str, float | None] | None) -> Histogram | None
 
 def refusal() -> SpecdeckError:
     """Why nothing can be changed here."""
-    return EngineError("this is a recording: nothing runs that could be changed")
+    return EngineError("this is a recording: there is no engine to change")
 
 
 class ReplayedEngine:

@@ -81,7 +81,7 @@ class CheckOptions:
     model: str | None = None
     """Where an engine serves several."""
     retry_s: float = RETRY_S
-    """How long an engine that is away is waited for."""
+    """Seconds to wait for an engine that is away."""
 
     @property
     def settings(self) -> Settings:

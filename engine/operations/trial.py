@@ -123,7 +123,7 @@ class TrialStopped:
         """For a person.
 
         >>> TrialStopped("leased", 10.0).line()
-        'the engine takes the change back within 10 s'
+        'the engine reverts the change within 10 s'
         """
         if self.error is not None:
             return str(self.error)
@@ -131,8 +131,8 @@ class TrialStopped:
             undo = "" if self.undo is None else f"; undo: {self.undo}"
             return f"the trial had ended: {self.trial.state}{undo}"
         if self.end == "taken_back":
-            return "the change is taken back"
-        return f"the engine takes the change back within {self.lease_s:g} s"
+            return "the change is reverted"
+        return f"the engine reverts the change within {self.lease_s:g} s"
 
 
 def as_trial(change: Change, *, trial_s: float, attended: bool = True) -> Change:
@@ -327,7 +327,7 @@ class JudgedTrial:
         begun, trial = first.trial, found.trial
         if found.instance != first.instance or begun is None or trial is None:
             raise EngineError(
-                "the engine was restarted in mid-trial: the trial ended with it",
+                "the engine was restarted during the trial, which ended with it",
                 remedy="it serves as its config says; set k again if that is not it",
             )
         if trial.number != (self._number or begun.number):

@@ -98,7 +98,10 @@ def _live_k(build: Build) -> Capability:
         )  # fmt: skip
     if build.method == "custom_class":
         return Capability(
-            name, False, "a custom proposer is not told k", "use one of vLLM's own methods"
+            name,
+            False,
+            "vLLM does not pass k to a custom proposer",
+            "use one of vLLM's own methods",
         )
     if build.data_parallel > 1 and build.moe:
         return Capability(

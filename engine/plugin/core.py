@@ -57,7 +57,7 @@ class Leased:
     def after_try(self, now: float) -> Self | None:
         """The lease should taking it back fail at `now`; None when this is the last try."""
         if self.tries <= 1:
-            logger.error("specdeck tries for the last time to take a lease back")
+            logger.error("specdeck tries for the last time to revert a lease")
             return None
         return replace(self, ends=now + _AGAIN_S, tries=self.tries - 1)
 
@@ -116,7 +116,7 @@ class Control:
     def _begin(self, orchestration: Mapping[str, Any]) -> None:
         """Starts the policy that the config asks for; says what of it makes no sense."""
         for block, reason in self._steering.wrong.items():
-            logger.warning("specdeck goes by its own %s parameters: %s", block, reason)
+            logger.warning("specdeck uses its default %s parameters: %s", block, reason)
         if not orchestration.get("adaptive_draft"):
             return
         body = {
@@ -216,7 +216,7 @@ class Control:
         undoing = self._steering.undo_breaker(change)
         wanted = before.with_change(change)
         if wanted.policy != before.policy and change.policy is None:
-            notices += (f"policy {before.policy} → fixed: k is yours again",)
+            notices += (f"policy {before.policy} → fixed: the operator sets k again",)
         notices += self._turn(wanted, who=who, reason=change.reason, origin=change.origin)
         notices += self._lend(change, before)
         notices += self._turn_breaker(change, was, who)
@@ -278,7 +278,7 @@ class Control:
             self._lease = None if back == self._steering.knobs else replace(lease, back=back)
             if self._lease is not None:
                 left = lease.ends - now
-                return (f"a trial goes on: what it changed comes back in {left:.0f} s",)
+                return (f"a trial is running: what it changed is reverted in {left:.0f} s",)
         return ()
 
     def _turn(

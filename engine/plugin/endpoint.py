@@ -76,7 +76,7 @@ class SpecdeckEndpoint:
         try:
             await self._take_hold(engine_client, args)
         except Exception:  # whatever it is, the engine must come up without us
-            logger.exception("specdeck did not take hold; the engine serves without it")
+            logger.exception("specdeck did not start; the engine serves without it")
         # Last, and so around what stamps a response: the stamp names the k of the request.
         self._keep_exact(request_pins.exact_models(os.environ))
 
@@ -109,7 +109,7 @@ class SpecdeckEndpoint:
             logger.warning("specdeck cannot reach the engine core: %s", refusal)
             return
         if "error" in state_now:
-            logger.warning("specdeck did not take hold: %s", state_now["error"]["message"])
+            logger.warning("specdeck did not start: %s", state_now["error"]["message"])
             return
         if self._several:
             await self._steady(state_now)

@@ -39,11 +39,11 @@ class DisableOnError:
             work(*args)
         except Exception:
             self.failed = True
-            logger.exception("specdeck gives up %s; the engine goes on", self._what)
+            logger.exception("specdeck stops %s; the engine continues", self._what)
             try:
                 self._on_failure()
             except Exception:
-                logger.exception("specdeck could not clean up; the engine goes on")
+                logger.exception("specdeck could not clean up; the engine continues")
 
 
 class RetryAfterError:
@@ -79,7 +79,7 @@ class RetryAfterError:
             work(*args)
         except Exception:
             if self._pause():
-                words = "specdeck failed at %s and will try again; the engine goes on"
+                words = "specdeck failed at %s and will try again; the engine continues"
                 logger.exception(words, self._what)
 
     def _pause(self) -> bool:

@@ -52,7 +52,7 @@ class Recorder:
         self._ended: float | None = None
         """When the step before ended; None when the engine had nothing to do after it."""
         self._guard = DisableOnError("watching and steering", on_failure=listener.on_blind)
-        self._guard_before = RetryAfterError("taking back what runs out", clock=clock)
+        self._guard_before = RetryAfterError("reverting what runs out", clock=clock)
         """Apart, since leases and trials must end when a policy has failed, or one of them."""
         self._summed: bool | None = None
         """Whether this vLLM sums drafts up per step; None until the first one was seen."""

@@ -29,7 +29,7 @@ def register() -> None:
         EngineCore.specdeck = _on_core
         WorkerBase.specdeck_worker = _on_worker
     except Exception:
-        logger.exception("specdeck could not take hold; the engine runs without it")
+        logger.exception("specdeck could not start; the engine runs without it")
 
 
 def _on_core(core: Any, command: str, payload: str) -> str:
@@ -48,14 +48,14 @@ def _on_core(core: Any, command: str, payload: str) -> str:
             raise RuntimeError(control)
         return json.dumps(control.answer(command, json.loads(payload)))
     except Exception as error:
-        logger.exception("specdeck failed at %s; the engine goes on", command)
+        logger.exception("specdeck failed at %s; the engine continues", command)
         message = f"specdeck failed in the engine: {type(error).__name__}: {error}"
         return json.dumps({"error": {"code": "failed", "message": message}, "status": 500})
 
 
 def _take_hold(core: Any, over: Callable[[Any], Any]) -> Any:
     """The control over `core`; tried once, since each try would wrap the scheduler again."""
-    setattr(core, _CONTROL, "it could not take hold; the engine's log says why")
+    setattr(core, _CONTROL, "it could not start; the engine's log says why")
     control = over(core)
     setattr(core, _CONTROL, control)
     return control

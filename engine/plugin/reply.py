@@ -42,7 +42,7 @@ def unsupported(capability: Capability) -> Refusal:
 def conflict(version: int, who: str) -> Refusal:
     """409: someone else was first."""
     message = f"the engine is at version {version}, changed by {who}"
-    return Refusal(409, "version", message, "look at its state and try again")
+    return Refusal(409, "version", message, "read its state and try again")
 
 
 def nonsense(message: str) -> Refusal:

@@ -77,13 +77,15 @@ def _require_sense(change: Change) -> Change:
     if not held and not change.asked():
         raise nonsense("nothing to change: give k, mode, fallback, policy, breaker or parameters")
     if change.breaker and (change.judge or change.lease_s):
-        raise nonsense("the breaker is not tried: give it without lease_s, judge and trial_s")
+        raise nonsense(
+            "the breaker cannot be put on trial: give it without lease_s, judge and trial_s"
+        )
     if change.judge and change.lease_s is None:
-        raise nonsense("judge requires lease_s: what takes the change back when nobody renews it")
+        raise nonsense("judge requires lease_s: the change is reverted when nobody renews it")
     if change.trial_s is not None and not change.judge:
-        raise nonsense("trial_s goes with judge")
+        raise nonsense("trial_s requires judge")
     if (change.probe or change.cause) and change.breaker != "open":
-        raise nonsense("probe and cause go with breaker open")
+        raise nonsense("probe and cause require breaker=open")
     if change.probe and change.cause:
         raise nonsense("probe and cause are mutually exclusive")
     return change

@@ -295,7 +295,7 @@ class Breaker:
         0.97, 0, 1, doc="Acceptance above which a stream is likely to repeat itself."
     )
     repetition_windows: int = whole_field(
-        10, 1, 100_000, doc="Windows in a row above it that raise the alarm."
+        10, 1, 100_000, doc="Windows in a row above it that trigger the warning."
     )
 
     def __post_init__(self) -> None:
@@ -325,7 +325,7 @@ class Trial:
     )
     confidence: float = number_field(0.95, 0.5, 0.999, doc="Of the intervals.")
     keep_inconclusive: bool = flag_field(
-        False, doc="Keeps a change that is neither better nor worse; otherwise it is taken back."
+        False, doc="Keeps a change that is neither better nor worse; otherwise it is reverted."
     )
 
     def __post_init__(self) -> None:

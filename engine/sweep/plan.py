@@ -112,7 +112,7 @@ def refuse(state: EngineState, plan: Plan) -> None:
     if state.lease is not None or state.trial is not None:
         who = state.last_change.who if state.last_change else "somebody"
         raise Conflict(
-            f"a trial or another sweep is on, by {who}", remedy="wait for its end, or take it back"
+            f"a trial or another sweep is running, by {who}", remedy="wait for its end, or undo it"
         )
     if state.breaker != "closed" and state.policy == "fixed":  # one of a policy ends with it
         why = f": {state.policy_reason}" if state.policy_reason else ""

@@ -303,7 +303,7 @@ class SweepRunner:
 
     def _restarted(self) -> EngineError:
         self._ours = False
-        return EngineError("the engine was restarted in mid-sweep", remedy="sweep it again")
+        return EngineError("the engine was restarted during the sweep", remedy="sweep it again")
 
     async def _restore(self) -> None:
         """Gives the knobs back at once by letting the lease end."""
@@ -312,7 +312,7 @@ class SweepRunner:
                 await self._give_back()
         except (SpecdeckError, TimeoutError):
             self.notices.append(
-                f"the engine could not be asked to take k back: it does so by itself within "
+                f"the engine could not be asked to restore k: it does so by itself within "
                 f"{self.plan.lease_s:.0f} s"
             )
 
@@ -375,13 +375,15 @@ def _changed(state: EngineState) -> Conflict:
     """Who turned what, so that the sweep cannot go on."""
     change = state.last_change
     if change is None:
-        return Conflict("somebody else steers the engine", remedy="agree on who does, sweep again")
+        return Conflict(
+            "somebody else is changing the engine", remedy="agree on who does, sweep again"
+        )
     if change.origin == "lease":
         return Conflict("the sweep's lease ran out before it was renewed", remedy="sweep again")
     what = format_changes(change.before, change.after, moved_only=True) or "the engine"
-    return Conflict(f"{change.who} changed {what} in mid-sweep", remedy="sweep again")
+    return Conflict(f"{change.who} changed {what} during the sweep", remedy="sweep again")
 
 
 def _kept(state: EngineState) -> Conflict:
     """Somebody asked for what was in force anyway: no change, but it is to stay."""
-    return Conflict(f"somebody set k={state.k_set} for good in mid-sweep", remedy="sweep again")
+    return Conflict(f"somebody set k={state.k_set} for good during the sweep", remedy="sweep again")

@@ -162,7 +162,7 @@ async def test_undo_has_nothing_to_do_where_somebody_else_has_done_it(
         await pilot.press("z")
         await settle(pilot)
         assert said(app)[-1] == (
-            "nothing to take back: bob changed k 3 → 5 since, which is what it was before"
+            "nothing to undo: bob changed k 3 → 5 since, which is what it was before"
         )
         await pilot.press("z")
         await settle(pilot)
@@ -524,7 +524,9 @@ async def test_a_hint_names_the_key_that_was_moved(kit: type[Kit], console: Make
         await pilot.press("minus")
         assert said(app)[-1] == "control is read-only: press f2 to arm it"
         await pilot.press("f3")
-        assert "f3 thaws the view" in "".join(c.text for row in live(app).notice for c in row.left)
+        assert "f3 resumes the view" in "".join(
+            c.text for row in live(app).notice for c in row.left
+        )
         await pilot.press("u")
         note = app.screen.query_one(CurveBars).curve.note
         assert "f4 sweeps k" in "".join(cell.text for cell in note.left)

@@ -15,14 +15,14 @@ def stopped(fingerprint: str | None, *, stored: bool = True, own: bool = False) 
 
 
 def test_a_check_goes_on_where_its_engines_are_known_again() -> None:
-    goes_on = "stopped after 30 of 200 prompts: the same command goes on from there"
+    goes_on = "stopped after 30 of 200 prompts: the same command resumes from there"
     assert stopped("sd1:p02") == goes_on
     assert stopped("sd1:p02", own=True) == goes_on
     assert stopped(None) == f"{goes_on}, unless an engine is restarted"
 
 
 def test_a_check_that_is_not_found_again_says_so() -> None:
-    begins = "stopped after 30 of 200 prompts: the same command begins anew"
+    begins = "stopped after 30 of 200 prompts: the same command starts over"
     assert stopped("sd1:p02", stored=False) == begins
     assert stopped("sd1:p~2" + "0" * 15, own=True) == begins
     assert stopped(None, own=True) == begins

@@ -356,11 +356,11 @@ def test_an_interrupted_check_is_code_130_and_goes_on(
     assert (running.returncode, out) == (130, b"")
     assert b"Traceback" not in err
     stopped = err.decode().splitlines()[-1]
-    assert stopped.endswith(" of 200 prompts: the same command goes on from there")
+    assert stopped.endswith(" of 200 prompts: the same command resumes from there")
     done = stopped.split()[3]
     assert outcome(words) == 0
     said = capsys.readouterr()
-    assert f"goes on after {done} prompts" in said.err
+    assert f"resuming after {done} prompts" in said.err
     assert json.loads(said.out)["prompts"] == 200
 
 
@@ -368,8 +368,8 @@ def test_an_interrupted_check_is_code_130_and_goes_on(
     ("more", "left", "expected"),
     [
         ([], 0, "stopped before any prompt was compared"),
-        (["--fresh"], 120, "prompts: the same command without --fresh goes on from there"),
-        (["--sampled", "--samples", "16"], 30, "of 20 prompts: the same command begins anew"),
+        (["--fresh"], 120, "prompts: the same command without --fresh resumes from there"),
+        (["--sampled", "--samples", "16"], 30, "of 20 prompts: the same command starts over"),
     ],
 )
 def test_an_interrupted_check_says_how_far_it_came(
@@ -414,15 +414,15 @@ def test_the_key_travels_and_is_written_nowhere(
         (["--max-mismatch", "150%"], 2, "no share"),
         (["--max-mismatch", "x"], 2, "no share"),
         (["--report", "a.pdf"], 2, ".json, .xml (JUnit) or .md"),
-        (["--hard", "--reference", "127.0.0.1:9"], 2, "two references"),
+        (["--hard", "--reference", "127.0.0.1:9"], 2, "mutually exclusive"),
         (["--hard"], 3, "--reference URL"),
         (["--reference", "127.0.0.1:9"], 3, "refuses connections"),
         (["--model", "other"], 3, "not other"),
         (["--every", "soon"], 2, "no time between checks"),
         (["--case", "3"], 2, "--bundle"),
         (["--sampled", "--bundle", "a.md"], 2, "--sampled has no --bundle"),
-        (["--private", "--bundle", "a.md"], 2, "--private keeps none"),
-        (["--metrics-port", "9123"], 2, "while --every runs"),
+        (["--private", "--bundle", "a.md"], 2, "a bundle holds a prompt"),
+        (["--metrics-port", "9123"], 2, "requires --every"),
         (["--report", "no/such/a.json"], 2, "no/such/a.json: no such folder"),
         (["--sampled", "--report", "no/such/a.json"], 2, "no/such/a.json: no such folder"),
         (["--bundle", "no/such/a.md"], 2, "no/such/a.md: no such folder"),

@@ -181,7 +181,7 @@ def test_set_wants_something_to_set_or_to_show(engine: HttpEngine, words: list[s
 def test_a_lease_is_said_to_end(engine: HttpEngine, capsys: Captured) -> None:
     assert outcome(["set", engine.url, "k=3", "--lease", "30"]) == 0
     said = capsys.readouterr()
-    assert "takes this back by itself in 30 s" in said.err
+    assert "reverts this in 30 s" in said.err
     assert "requested  k=3" in said.out
     sent = engine.sent_to("/control")[0].content
     assert json.loads(sent)["lease_s"] == 30.0
@@ -240,7 +240,7 @@ def test_a_trial_that_was_reverted_says_what_was_tried_and_offers_no_undo(
     said = capsys.readouterr()
     assert said.out.splitlines() == [
         "requested  k=3",
-        "on trial   k=3, taken back: k=5 is in force again",
+        "on trial   k=3, reverted: k=5 applies again",
         "observed   –",
         "trial      reverted: worse: -3 %",
     ]
@@ -330,7 +330,7 @@ def test_a_detached_trial_that_is_not_seen_is_begun_and_in_the_audit_log(
 ) -> None:
     engine.answers[f"{PREFIX}/tuning"] = (503, "busy")
     assert outcome(["set", engine.url, "k=3", "--trial", "30", "--detach", "--reason", "why"]) == 0
-    assert "the trial is begun, and not seen yet" in capsys.readouterr().err
+    assert "the trial has started and is not visible yet" in capsys.readouterr().err
     undo = f"specdeck set {engine.url} k=5"
     assert audited(home, engine) == [({"k": 5}, {"k": 3}, undo, "on trial: why")]
 
@@ -345,7 +345,7 @@ def test_an_attended_trial_whose_take_back_fails_is_not_said_to_be_taken_back(
     stopped_at(engine, f"{PREFIX}/tuning", signal.SIGTERM)
     assert outcome(["set", engine.url, "k=3", "--trial", "30"]) == 130
     said = capsys.readouterr().err
-    assert "interrupted: the engine takes the change back within 10 s" in said
+    assert "interrupted: the engine reverts the change within 10 s" in said
     assert [after for _, after, _, _ in audited(home, engine)] == [{"k": 3}]
 
 
@@ -358,7 +358,7 @@ def test_a_change_that_is_cut_short_before_the_engines_word_is_not_said_to_be_ma
     stopped_at(engine, f"{PREFIX}/state", signal.SIGINT)
     assert outcome(["set", engine.url, "k=3"]) == 130
     said = capsys.readouterr().err
-    assert "interrupted: no word of the engine yet: `specdeck watch" in said
+    assert "interrupted: no reply from the engine yet: `specdeck watch" in said
     assert audited(home, engine) == []
 
 

@@ -95,7 +95,7 @@ def test_a_pin_from_before_the_name_is_read_and_said_where(
     started(engine, home)
     capsys.readouterr()
     assert deck("verify", "demo") == 0
-    assert f"lies under the engine's URL, in {home}" in capsys.readouterr().err
+    assert f"is stored under the engine's URL, in {home}" in capsys.readouterr().err
     assert deck("pin", "demo") == 0
     assert pinned(home) == ["demo.json", *by_url]
     capsys.readouterr()
@@ -327,7 +327,7 @@ def test_one_verification_posts_its_drift_wherever_the_webhook_is_named(
     ("words", "said"),
     [
         (("--every", "soon"), "is no time"),
-        (("--metrics-port", "9123"), "while --every runs"),
+        (("--metrics-port", "9123"), "requires --every"),
         (("--webhook-env", "NOT_SET_HERE", "--every", "5s"), "NOT_SET_HERE is not set"),
         (("--metrics-file", "a.prom", "--expect", "sd1:p0123456789abcdef"), "give a pin's file"),
         (("--every", "5s", "--expect", "vllm-0-sd1:p0123456789abcdef"), "give a pin's file"),

@@ -104,7 +104,7 @@ def test_a_k_that_was_visited_once_has_no_interval_yet() -> None:
 def test_the_verdict_names_what_is_tied_and_how_the_engine_was_left() -> None:
     text = "\n".join(verdict_lines(found()))
     assert "best k     3: +105.0 % (+98.0 to +112.0) over target-only" in text
-    assert "k=4 cannot be told from it" in text
+    assert "k=4 cannot be told apart from it" in text
     assert '"num_speculative_tokens_per_batch_size": [[1, 32, 3]]' in text
     assert "as it was found: k=5 mode=speculate policy=fixed" in text
 

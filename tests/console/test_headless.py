@@ -67,7 +67,7 @@ async def test_an_api_key_that_is_missing_or_wrong_is_told(
 ) -> None:
     launch = flown(url, tmp_path, lambda: None)
     monkeypatch.delenv("VLLM_API_KEY", raising=False)
-    with pytest.raises(Unauthorized, match="wants an API key") as missing:
+    with pytest.raises(Unauthorized, match="requires an API key") as missing:
         await print_samples(launch, 0.01)
     monkeypatch.setenv("VLLM_API_KEY", "another")
     with pytest.raises(Unauthorized, match="refuses this API key") as wrong:

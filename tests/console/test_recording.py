@@ -63,7 +63,7 @@ async def test_what_would_change_a_recording_says_that_it_is_one(
         await settle(pilot)
         await pilot.press(key)
         await settle(pilot)
-        assert said(app)[-1] == "this is a recording: nothing runs that could be changed"
+        assert said(app)[-1] == "this is a recording: there is no engine to change"
         assert isinstance(app.screen, LiveScreen)
 
 

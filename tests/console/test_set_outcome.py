@@ -48,7 +48,7 @@ def test_a_trial_is_told_once_for_each_phase_and_ten_seconds_of_work() -> None:
     narrator.take(TrialEnded(*tuning("kept", None), observed_k=3.0, observed_after_ms=40.0))
     assert lines == [
         "specdeck: a notice",
-        "specdeck: trial: measuring as it was, 8 s of work left",
+        "specdeck: trial: measuring the baseline, 8 s of work left",
         "specdeck: trial: measuring the change, 29 s of work left",
         "specdeck: trial: measuring the change, 19 s of work left",
         "specdeck: trial kept: better: +3 %",
@@ -66,7 +66,7 @@ def test_what_is_told_after_the_outcome_waits_for_it() -> None:
     narrator.take(ChangeNotObserved("superseded"))
     assert lines == [
         "specdeck: a notice",
-        "specdeck: the change is made, the audit log is not: the disk is full",
+        "specdeck: the change was made but is not in the audit log: the disk is full",
     ]
     assert narrator.later == [
         "k takes effect when speculation is back on",
@@ -77,7 +77,7 @@ def test_what_is_told_after_the_outcome_waits_for_it() -> None:
 
 @pytest.mark.parametrize(
     ("begun", "words"),
-    [(False, "no word of the engine yet: "), (True, "the change is taken back")],
+    [(False, "no reply from the engine yet: "), (True, "the change is reverted")],
 )
 def test_a_trial_is_said_to_be_taken_back_only_where_it_was_begun(begun: bool, words: str) -> None:
     narrator = Narrator(TRIAL, URL, attended=True, on_line=lambda line: None)

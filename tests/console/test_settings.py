@@ -148,8 +148,8 @@ def test_every_key_is_on_some_screen_and_no_id_is_used_twice() -> None:
 def test_the_readme_table_has_a_line_for_every_key() -> None:
     lines = keys.markdown().splitlines()
     assert len(lines) == len(keys.KEYS) + 2
-    assert "| `+` | live, tuning | Draft one token more per round. | `k.more` |" in lines
-    assert "| `p` | fingerprint | Keep what is seen as the pin. | `fingerprint.pin` |" in lines
+    assert "| `+` | live, tuning | Draft one more token per round. | `k.more` |" in lines
+    assert "| `p` | fingerprint | Pin the present fingerprint. | `fingerprint.pin` |" in lines
 
 
 @pytest.mark.parametrize("armed", [False, True])

@@ -346,7 +346,7 @@ async def test_z_takes_a_trial_back(kit: type[Kit], tuned: MakeTuned) -> None:
         await settle(pilot)
         await pilot.press("T")
         await settle(pilot)
-        assert said(app)[-1] == "a trial is on already: z takes it back"
+        assert said(app)[-1] == "a trial is already running: z takes it back"
         await pilot.press("z")
         await settle(pilot)
     assert [change.cancel for change in changes] == [True]
@@ -427,7 +427,7 @@ async def test_w_again_stops_the_sweep(tuned: MakeTuned) -> None:
         await settle(pilot)
         await pilot.press("4")
         await settle(pilot)
-        assert said(app)[-1] == "a sweep turns k: w stops it and gives k back"
+        assert said(app)[-1] == "a sweep is changing k: w stops it and restores k"
         await pilot.press("w")
         await settle(pilot)
         assert said(app)[-1] == "sweep stopped: by hand"
@@ -443,7 +443,7 @@ async def test_a_sweep_that_another_console_disturbs_stops_and_says_so(tuned: Ma
         await settle(pilot)
         await pilot.press("w")
         await settle(pilot)
-        assert said(app)[-1].startswith("sweep stopped: somebody else steers the engine")
+        assert said(app)[-1].startswith("sweep stopped: somebody else is changing the engine")
 
 
 async def test_a_console_that_is_left_during_a_sweep_leaves_quietly(tuned: MakeTuned) -> None:

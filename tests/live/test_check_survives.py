@@ -150,7 +150,7 @@ def test_a_killed_engine_is_gone_on_with_and_nothing_counts_twice(
     serving.restart()
     done = specdeck("check", *words, "--max-mismatch", "10%", timeout=2 * WAIT_S)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert f"goes on after {kept} prompts" in done.stderr
+    assert f"resuming after {kept} prompts" in done.stderr
     data = json.loads(done.stdout)
     assert (data["prompts"], data["noise_floor"]["pairs"], data["mismatches"]) == (60, 60, 0)
     assert data["arms"]["serving"]["tokens"] <= 60 * 2 * 48

@@ -49,10 +49,10 @@ async def test_an_operator_watches_steers_resizes_and_leaves(
     await on_screen(console, "acceptance by position")
 
     console.press("?")
-    await on_screen(console, "one token more")
+    await on_screen(console, "one more token")
     console.press("\x1b")
     # A key that comes with the escape would be read as Alt and that key.
-    await asyncio.to_thread(console.until, lambda text: "one token more" not in text)
+    await asyncio.to_thread(console.until, lambda text: "one more token" not in text)
     console.press("q")
     assert await asyncio.to_thread(console.wait) == 0
     assert console.is_restored()

@@ -331,7 +331,7 @@ def _number(field: Field, text: str) -> int:
         number = 0
     if not field.least <= number <= field.most:
         raise UsageError(
-            f"{field.label}: {text.strip() or 'nothing'} is no number of them",
+            f"{field.label}: {text.strip() or 'nothing'} is not a valid number",
             remedy=f"give {field.least} to {field.most}",
         )
     return number

@@ -236,7 +236,7 @@ class FingerprintScreen(DetailScreen):
         self.paint()
 
     def action_changes(self) -> None:
-        """What differs alone, or every fact."""
+        """Only what differs, or every fact."""
         if self.comparison is None:
             chooses, pins = self.key_label("fingerprint.against"), self.key_label("fingerprint.pin")
             self.notify_here(f"nothing to compare with: {chooses} chooses, {pins} pins")

@@ -205,7 +205,7 @@ def notice(
     """What is out of order, and what to do about it; no row when all is well."""
     if frozen_for is not None:
         frozen = Cell(f" frozen {format_duration(frozen_for)}", "accent")
-        hint = f"  collection goes on; {key_label('view.freeze')} thaws the view"
+        hint = f"  collection continues; {key_label('view.freeze')} resumes the view"
         return (Row((frozen, Cell(hint, "muted"))),)
     reading = track.reading
     if reading is None:

@@ -169,7 +169,7 @@ class ParametersScreen(ModalScreen[None]):
             said.update(track.events[-1].text)
 
     def action_undo(self) -> None:
-        """Take the last change back."""
+        """Undo the last change."""
         self.controller.undo()
 
     @work(exclusive=True)
@@ -201,7 +201,7 @@ class ValueDialog(ModalScreen[Value | None]):
             yield Label(bounds(one), classes="name", markup=False)
             yield Input(format_value(one.value), compact=True)
             yield Label("", id="refusal", markup=False)
-            yield Label("enter sets it   esc leaves it", id="keys", markup=False)
+            yield Label("enter sets it   esc cancels", id="keys", markup=False)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Take it, unless it makes no sense."""
@@ -243,7 +243,7 @@ class TrialDialog(ModalScreen[Want | None]):
             yield Label("seconds of work to measure", classes="name narrow")
             yield Input(f"{_seconds(self.track):g}", id="seconds", compact=True)
             yield Label("", id="refusal", markup=False)
-            yield Label("enter begins   tab next field   esc leaves it", classes="name wide")
+            yield Label("enter starts   tab next field   esc cancels", classes="name wide")
             yield Label("enter begins  tab next  esc", classes="name narrow")
 
     def on_mount(self) -> None:

@@ -33,7 +33,7 @@ _LABEL = 9
 _SAME_S = 5.0
 """Seconds that an answer, and two clocks, may set apart what is one change."""
 _TONES: dict[str, Tone] = {"closed": "good", "half-open": "warn", "open": "bad"}
-_OLD = "this engine's plugin does not tell its tuning"
+_OLD = "this engine's plugin does not report its tuning"
 _OLD_REMEDY = "update specdeck where the engine runs, and restart it"
 
 
@@ -62,7 +62,7 @@ def status(track: Track, key_label: KeyLabel) -> tuple[Row, ...]:
 def explain_silence(track: Track) -> tuple[Row, ...]:
     """Why there is nothing to tell, and what to do about it."""
     if track.recorded:
-        return (_row(Cell("this is a recording: nothing runs that could tell", "warn")),)
+        return (_row(Cell("this is a recording: there is no engine to ask", "warn")),)
     error = track.untuned or (track.reading.control_error if track.reading else None)
     if error is None:
         return (_row(Cell("asking the engine", "muted")),)
@@ -195,7 +195,7 @@ def feed(track: Track, local: LocalTime, who: str, most: int = 40) -> tuple[Row,
     every = [*map(_event, _list_others(changes, events, who)), *events]
     every.sort(key=lambda event: -event.t)
     if not every:
-        return (_row(Cell("nothing has moved k yet", "muted")),)
+        return (_row(Cell("k has not changed yet", "muted")),)
     return tuple(_line(event, local) for event in every[:most])
 
 

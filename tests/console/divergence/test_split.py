@@ -350,5 +350,5 @@ async def test_the_palette_offers_what_the_screen_can_do(deck: Opens, opened: Op
     async with deck().app.run_test() as pilot:
         await opened(pilot)
         names = {command.name for command in Palette(pilot.app.screen).commands()}
-        assert "Check: Ask both arms and stop where they part" in names
+        assert "Check: Ask both arms and stop at the first difference" in names
         assert not any(name.startswith("Speculation:") for name in names)

@@ -184,7 +184,7 @@ async def test_a_change_without_a_token_is_not_even_sent() -> None:
         (
             httpx.RemoteProtocolError("peer closed connection (incomplete chunked read)"),
             BadPage,
-            "broke off",
+            "closed the connection",
         ),
         (httpx.DecodingError("bad gzip"), BadPage, "decompressed"),
     ],
@@ -199,8 +199,12 @@ async def test_a_silence_is_named(error: Exception, kind: type[EngineError], wor
 @pytest.mark.parametrize(
     ("answer", "kind", "words"),
     [
-        (always(401, {"error": "Unauthorized"}), Unauthorized, "wants an API key.*--api-key-env"),
-        (always(403, {}), Unauthorized, "wants an API key"),
+        (
+            always(401, {"error": "Unauthorized"}),
+            Unauthorized,
+            "requires an API key.*--api-key-env",
+        ),
+        (always(403, {}), Unauthorized, "requires an API key"),
         (always(404, {"detail": "Not Found"}), NotAnEngine, "no vLLM at this path"),
         (always(302), NotAnEngine, "answers 302"),
         (always(503), Unreachable, "answers 503"),
@@ -243,7 +247,7 @@ async def test_a_newer_protocol_is_not_guessed_at(state: State) -> None:
             401,
             refused("admin_token"),
             Unauthorized,
-            "the engine wants its admin token for a change, and this one is missing or wrong: "
+            "a change requires the engine's admin token, which is missing or wrong: "
             "set SPECDECK_ADMIN_TOKEN, or give --admin-token-file",
         ),
         (500, {"error": "x"}, EngineError, f"{URL} answers 500: see the engine's log"),

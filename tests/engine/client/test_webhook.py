@@ -37,7 +37,7 @@ def sent(*statuses: int) -> tuple[Webhook, list[Any], list[float]]:
         ((204,), None),
         ((503, 0, 200), None),
         ((500, 500, 500), "the webhook of this drift answered 500"),
-        ((0, 0, 0), "the webhook of this drift had no answer (ConnectError)"),
+        ((0, 0, 0), "the webhook of this drift did not answer (ConnectError)"),
         ((404,), "the webhook of this drift answered 404"),
     ],
 )

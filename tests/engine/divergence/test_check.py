@@ -465,7 +465,7 @@ async def test_private_runs_keep_no_reason_that_may_quote_a_prompt(bench: Bench)
     engine = bench.engine(refuse={"prompt 2": (400, "cannot read 'my secret'")})
     outcome = await checked(bench, bench.lab(engine, private=True), bench.many(3))
     assert outcome.as_json()["refused"]["first"] == [
-        {"prompt": 2, "reason": "the engine's reason is not kept"}
+        {"prompt": 2, "reason": "the engine's reason is not stored"}
     ]
     assert "secret" not in json.dumps([one.summary for one in bench.store.history(engine.url)])
 

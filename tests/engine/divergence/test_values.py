@@ -290,7 +290,7 @@ def test_ties_that_nobody_looked_at_again_are_no_defect_and_no_pass() -> None:
     found = weighed(bounded, bounded, mismatches=2)
     assert found.classes.counts["material"] == 2
     assert found.verdict.word == "inconclusive"
-    assert "2 material differences were not looked at a third time" in found.verdict.reason
+    assert "2 material differences were not confirmed by a third request" in found.verdict.reason
 
 
 def test_margins_shortly_above_the_threshold_are_no_proof_either() -> None:

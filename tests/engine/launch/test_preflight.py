@@ -287,8 +287,8 @@ def test_a_host_that_is_not_this_machine_is_said() -> None:
         (CUDA, "ok", "vllm 0.33.0 fits this machine"),
         (Machine(Build("none")), "error", "vLLM is not installed"),
         (Machine(CUDA.build), "error", "is the CUDA build, and no NVIDIA GPU answers"),
-        (Machine(CPU.build, (H100,)), "warning", "is the CPU build, and H100 would be idle"),
-        (Machine(Build("unknown")), "notice", "its build cannot be told"),
+        (Machine(CPU.build, (H100,)), "warning", "is the CPU build, and H100 would not be used"),
+        (Machine(Build("unknown")), "notice", "its build is unknown"),
     ],
 )
 def test_the_build_must_fit_the_machine(

@@ -117,7 +117,7 @@ async def test_what_stops_a_sweep_is_in_its_outcome(make: Make) -> None:
     engine.meanwhile = restart
     *_, last = await run(sweep)
     assert isinstance(last, Finished)
-    assert last.outcome.stopped == "the engine was restarted in mid-sweep: sweep it again"
+    assert last.outcome.stopped == "the engine was restarted during the sweep: sweep it again"
     assert entries[-1].reason == f"end of sweep: nightly: {last.outcome.stopped}"
 
 
@@ -145,8 +145,8 @@ async def test_an_audit_log_that_cannot_be_written_stops_no_sweep(make: Make) ->
 @pytest.mark.parametrize(
     ("found", "error", "words"),
     [
-        ({"lease": Lease(8.0, 5, "speculate")}, Conflict, "a trial or another sweep is on"),
-        ({"trial": "baseline"}, Conflict, "a trial or another sweep is on"),
+        ({"lease": Lease(8.0, 5, "speculate")}, Conflict, "a trial or another sweep is running"),
+        ({"trial": "baseline"}, Conflict, "a trial or another sweep is running"),
         ({"k_max": 2}, Unsupported, "k=3 is above k_max=2"),
         ({"k_max": 0}, Unsupported, "does not speculate"),
         (

@@ -194,7 +194,7 @@ async def test_an_engine_restarted_in_mid_trial_is_said_to_be() -> None:
         if isinstance(event, TrialSeen):
             engine.instance = "two"
 
-    with pytest.raises(EngineError, match="restarted in mid-trial"):
+    with pytest.raises(EngineError, match="restarted during the trial"):
         await engine.attended(restarted)
 
 
@@ -247,7 +247,7 @@ async def test_what_is_taken_back_is_the_trial_that_was_begun(
 ) -> None:
     engine = JudgingEngine(["changed"], named=named)
     end, asked = await stopped(engine)
-    assert (end.end, end.line()) == ("taken_back", "the change is taken back")
+    assert (end.end, end.line()) == ("taken_back", "the change is reverted")
     cancel = {"cancel": True, "who": "ana", "reason": "interrupted", "origin": "undo"}
     assert asked == [{**cancel, how[0]: how[1]}]
     assert lines(engine)[1:] == [({"k": 5}, {"k": 5}, "trial reverted: interrupted", None)]
@@ -270,7 +270,7 @@ async def test_a_trial_that_was_kept_is_not_said_to_be_taken_back() -> None:
 
 async def test_a_take_back_that_does_not_get_through_is_left_to_the_lease() -> None:
     end, _ = await stopped(JudgingEngine(["changed"], named=1, deaf_to_cancels=True))
-    assert (end.end, end.line()) == ("leased", "the engine takes the change back within 10 s")
+    assert (end.end, end.line()) == ("leased", "the engine reverts the change within 10 s")
     end, asked = await stopped(JudgingEngine(["changed", GONE], named=1))
     assert (end.end, asked) == ("leased", [])
 

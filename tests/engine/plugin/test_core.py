@@ -104,7 +104,7 @@ MARGIN = {"goodput.margin": 0.2}
         (replace(BUILD, method=None, k_max=0), Change(k=1), "without speculative decoding"),
         (replace(BUILD, method="suffix"), Change(k=1), "accepts only k = 5"),
         (replace(BUILD, method="medusa"), Change(mode="target-only"), "accepts only k = 5"),
-        (replace(BUILD, method="custom_class"), Change(k=1), "not told k"),
+        (replace(BUILD, method="custom_class"), Change(k=1), "does not pass k"),
         (replace(BUILD, data_parallel=2, moe=True), Change(k=1), "must agree on k"),
         (replace(BUILD, missing=("dynamic_sd_lookup",)), Change(k=1), "has no dynamic_sd_lookup"),
         (replace(BUILD, draft_architecture="step3p5"), Change(mode="target-only"), "cannot skip"),

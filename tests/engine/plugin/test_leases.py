@@ -50,7 +50,7 @@ def test_a_trial_is_not_made_permanent_by_a_change_of_something_else(
 ) -> None:
     control.change(Change(mode="target-only", lease_s=8))
     applied = control.change(Change(k=3))
-    assert "comes back in 8 s" in applied.notices[0]
+    assert "is reverted in 8 s" in applied.notices[0]
     clock.now += 9
     state = control.state()
     assert (state.mode, state.k, state.lease) == ("speculate", 3, None)

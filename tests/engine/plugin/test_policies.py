@@ -138,7 +138,7 @@ def test_a_config_that_makes_no_sense_leaves_the_engine_as_it_is(
     control = make_control(engine, clock, {"adaptive_draft": True, **nonsense})
     assert control.state().policy == "fixed"
     assert "policy is one of fixed" in caplog.text
-    assert "its own breaker parameters: acceptance_floor=0.99" in caplog.text
+    assert "its default breaker parameters: acceptance_floor=0.99" in caplog.text
 
 
 def test_when_steps_are_seen_no_more_k_is_the_operators_again(

@@ -108,7 +108,7 @@ def test_a_failure_of_ours_ends_our_part_and_not_the_engine(
     for _ in range(3):
         step(scheduler, (3, 1))
     assert listener.calls.count(call) == 1
-    assert "the engine goes on" in caplog.text
+    assert "the engine continues" in caplog.text
 
 
 def test_what_runs_out_is_still_taken_back_when_watching_has_failed(scheduler: Scheduler) -> None:

@@ -25,4 +25,4 @@ def test_a_core_that_could_not_be_taken_hold_of_is_not_wrapped_again(
     assert len(tried) == 1
     assert all(answer["status"] == 500 for answer in answers)
     assert "a worker is gone" in answers[0]["error"]["message"]
-    assert "could not take hold" in answers[2]["error"]["message"]
+    assert "could not start" in answers[2]["error"]["message"]

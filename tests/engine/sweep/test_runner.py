@@ -121,7 +121,7 @@ async def test_whoever_steers_meanwhile_is_named_and_left_alone(make: Make) -> N
             engine.turned(4, "bob", "trying")
 
     engine.meanwhile = bob
-    with pytest.raises(Conflict, match=r"bob changed k \d → 4 in mid-sweep"):
+    with pytest.raises(Conflict, match=r"bob changed k \d → 4 during the sweep"):
         await run(sweep)
     assert engine.here.k_set == 4
     assert not any(change.cancel for change in engine.changes)
@@ -150,7 +150,7 @@ async def test_an_engine_started_anew_is_not_touched_again(make: Make) -> None:
             engine.here, engine.ends = replace(engine.first, instance="two"), None
 
     engine.meanwhile = restart
-    with pytest.raises(EngineError, match="restarted in mid-sweep"):
+    with pytest.raises(EngineError, match="restarted during the sweep"):
         await run(sweep)
     assert engine.here.k_set == 5
     assert sum(change.k is not None for change in engine.changes) == 2

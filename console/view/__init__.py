@@ -1,1 +1,0 @@
-"""Engine values to words: pure functions, no Textual."""
