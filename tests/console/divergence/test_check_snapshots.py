@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.completion_engine import STEP, CompletionEngine, Fault
+from tests.support.pilot import settle
 
 from specdeck.console.state.check import CheckResults
 from specdeck.engine.divergence.prompts import load_prompts
@@ -43,7 +44,7 @@ def test_a_material_difference(
     async def play(pilot: Pilot[str]) -> None:
         await pilot.press("d", "enter")
         await until(pilot, lambda: screen(pilot).split.verdict)
-        await pilot.pause()
+        await settle(pilot)
 
     assert snap_compare(made(deck).app, terminal_size=size, run_before=play)
 
@@ -61,7 +62,7 @@ def test_the_outcome_of_a_check(
     async def play(pilot: Pilot[str]) -> None:
         await pilot.press("d", "b")
         await until(pilot, lambda: screen(pilot).case)
-        await pilot.pause()
+        await settle(pilot)
         (url, found), *_ = one.bench.session.results.items()
         for arm in found.data["arms"].values():
             arm["tokens_per_second"] = 412.0  # the only figure that a clock made
@@ -73,7 +74,7 @@ def test_the_outcome_of_a_check(
         )
         await pilot.press("escape", "v", "tab", "down")
         await until(pilot, lambda: screen(pilot).case)
-        await pilot.pause()
+        await settle(pilot)
 
     assert snap_compare(one.app, terminal_size=size, run_before=play)
 
@@ -81,7 +82,7 @@ def test_the_outcome_of_a_check(
 def test_choosing_a_prompt(deck: Opens, snap_compare: Compare) -> None:
     async def play(pilot: Pilot[str]) -> None:
         await pilot.press("d", "p", "down", "down")
-        await pilot.pause()
+        await settle(pilot)
 
     assert snap_compare(made(deck).app, terminal_size=(80, 24), run_before=play)
 
@@ -90,7 +91,7 @@ def test_an_engine_without_the_plugin(deck: Opens, snap_compare: Compare, until:
     async def play(pilot: Pilot[str]) -> None:
         await pilot.press("d")
         await until(pilot, lambda: screen(pilot).split.problem)
-        await pilot.pause()
+        await settle(pilot)
 
     app = deck(CompletionEngine(pins=False)).app
     assert snap_compare(app, terminal_size=(80, 24), run_before=play)

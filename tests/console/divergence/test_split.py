@@ -288,7 +288,7 @@ async def test_a_look_at_the_arms_that_ends_late_does_not_end_the_race(
     async with one.app.run_test() as pilot:
         screen = await opened(pilot)
         await pilot.press("enter")
-        await pilot.pause()
+        await settle(pilot)
         screen.describe()
         await until(pilot, lambda: len(one.asked) >= 3)
         await settle(pilot)
