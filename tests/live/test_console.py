@@ -1,6 +1,7 @@
 """The real console on a real engine, in a real terminal."""
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator
 
@@ -22,6 +23,16 @@ async def on_screen(terminal: Terminal, pattern: str) -> str:
     return await asyncio.to_thread(terminal.until, lambda text: re.search(pattern, text))
 
 
+async def in_audit_log(engine: LiveEngine, after: dict[str, object], observed: float) -> None:
+    """Wait for an entry of the audit log that says what the counters showed."""
+    async with asyncio.timeout(60):
+        while True:
+            ran = await asyncio.to_thread(engine.specdeck, "set", engine.url, "--history", "--json")
+            found = [entry for entry in json.loads(ran.stdout) if entry["after"] == after]
+            if found and found[0]["observed_k"] == observed:
+                return
+
+
 async def test_an_operator_watches_steers_resizes_and_leaves(
     driver: Driver, engine: LiveEngine, terminal: StartTerminal, traffic: None
 ) -> None:
@@ -31,7 +42,8 @@ async def test_an_operator_watches_steers_resizes_and_leaves(
 
     console.press("--")
     await on_screen(console, rf"observed {k_max - 2}\.0")
-    assert (await driver.state())["k"] == k_max - 2
+    await driver.until(lambda state: state["k"] == k_max - 2)
+    await in_audit_log(engine, {"k": k_max - 2}, k_max - 2.0)
 
     console.press("t")
     await on_screen(console, "target-only")
