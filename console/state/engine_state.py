@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from specdeck.console.state.fingerprint_names import FingerprintNames
 from specdeck.console.state.pending import Refusal, Want, find_refusal
@@ -22,8 +22,10 @@ from specdeck.engine.protocol.messages import (
     knobs_on_trial,
     with_implied_policy,
 )
-from specdeck.engine.protocol.tuning import Tuning
 from specdeck.engine.text import format_changes, format_duration
+
+if TYPE_CHECKING:
+    from specdeck.engine.protocol.tuning import Tuning
 
 POINTS: Final = 1200
 """Samples kept for the charts; wider terminals do not exist."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from specdeck.console.state.pending import KEY, Want
 from specdeck.console.widgets.format import KeyLabel
 from specdeck.engine.protocol.messages import Applied, EngineState, with_implied_policy
-from specdeck.engine.protocol.tuning import Tuning
+
+if TYPE_CHECKING:
+    from specdeck.engine.protocol.tuning import Tuning
 
 _MOST: Final = 50
 """Changes that can be taken back, one after the other."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
@@ -20,7 +20,9 @@ from specdeck.engine.protocol.messages import (
     Change,
     EngineState,
 )
-from specdeck.engine.protocol.tuning import Tuning
+
+if TYPE_CHECKING:
+    from specdeck.engine.protocol.tuning import Tuning
 
 TIMEOUT_S = 5.0
 CONNECT_S = 2.0
@@ -111,6 +113,9 @@ class EngineClient:
 
     async def tuning(self) -> Tuning:
         """Policy, breaker, trial and what was measured; raises Unsupported for an older plugin."""
+        # A dozen records that nothing needs before a console's first paint.
+        from specdeck.engine.protocol.tuning import Tuning
+
         data = await self._control("/tuning")
         try:
             return Tuning.from_json(data)
