@@ -13,7 +13,7 @@ def describe_trial(trial: TrialTuning) -> tuple[str, Tone]:
 
     >>> one = TrialTuning("changed", "ann", {"k": 5}, {"k": 3}, 60.0, 0.0, 41.2, 12.0)
     >>> describe_trial(one)[0]
-    'k 5 → 3: measuring it, 41 s of work left; taken back in 12 s unless renewed'
+    'k 5 → 3: measuring it, 41 s of work left; reverted in 12 s unless renewed'
     """
     what = _knobs(trial)
     if not trial.over:

@@ -66,7 +66,7 @@ def test_what_is_told_after_the_outcome_waits_for_it() -> None:
     narrator.take(ChangeNotObserved("superseded"))
     assert lines == [
         "specdeck: a notice",
-        "specdeck: the change was made but is not in the audit log: the disk is full",
+        "specdeck: the change is made, but it is not in the audit log: the disk is full",
     ]
     assert narrator.later == [
         "k takes effect when speculation is back on",
