@@ -23,6 +23,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from benchmarks.policy_synthetic import synthetic
+from tests.support.recorded_steps import Cell, Engine, Pools, rate, read_pools
 
 from specdeck.engine.policy.breaker import Breaker
 from specdeck.engine.policy.estimates import Estimates
@@ -32,7 +33,6 @@ from specdeck.engine.policy.parameters import Breaker as BreakerParameters
 from specdeck.engine.policy.parameters import Goodput as GoodputParameters
 from specdeck.engine.policy.parameters import Threshold as ThresholdParameters
 from specdeck.engine.policy.runner import PolicyRunner
-from specdeck.engine.policy.simulation import Cell, Engine, Pools, rate, read_pools
 from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.table import bucket
 from specdeck.engine.policy.threshold import Threshold

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from math import exp
 from random import Random
 
+from tests.support.recorded_steps import Cell, Pools
+
 from specdeck.engine.policy.cost import CostModel
-from specdeck.engine.policy.simulation import Cell, Pools
 
 K_MAX = 5
 SYNTHETIC = {

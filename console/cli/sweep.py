@@ -19,7 +19,7 @@ from specdeck.console.cli.output import emit, log
 from specdeck.console.widgets.blocks import whisker
 from specdeck.engine.errors import UsageError
 from specdeck.engine.operations.sweep import SWEEP_S, Planned, Sweep, SweepEvent, SweepRequest
-from specdeck.engine.policy.intervals import Change
+from specdeck.engine.protocol.tuning import Interval
 from specdeck.engine.sweep.analysis import Optimum, SweepOutcome, schedule_line
 from specdeck.engine.sweep.runner import Progress, Visited, Visiting, Waiting
 from specdeck.engine.text import format_duration
@@ -287,12 +287,12 @@ def _best(optimum: Optimum | None) -> list[str]:
     return lines
 
 
-def percent(gain: Change) -> str:
+def percent(gain: Interval) -> str:
     """A gain with its interval.
 
-    >>> percent(Change(0.071, 0.02, 0.12))
+    >>> percent(Interval(0.071, 0.02, 0.12))
     '+7.1 % (+2.0 to +12.0)'
-    >>> percent(Change(2.2, -0.6, 24.6))
+    >>> percent(Interval(2.2, -0.6, 24.6))
     '+220.0 % (-60.0 to more than +1000)'
     """
     low, high = gain.low * 100, gain.high * 100

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specdeck.console.widgets.cells import Tone
 from specdeck.console.widgets.format import oneline
-from specdeck.engine.protocol.tuning import Comparison, TrialTuning
+from specdeck.engine.protocol.tuning import TrialTuning
 from specdeck.engine.text import format_duration
 
 
@@ -29,7 +29,7 @@ def describe_trial(trial: TrialTuning) -> tuple[str, Tone]:
     tone: Tone = "good" if trial.state == "kept" else "warn"
     ended = "never made" if trial.state == "abandoned" else trial.state
     if trial.comparison is not None:
-        return f"{what} {ended}: {_describe(trial.comparison)}", tone
+        return f"{what} {ended}: {trial.comparison}", tone
     return f"{what} {ended}: {oneline(trial.reason or 'no reason given')}", tone
 
 
@@ -43,15 +43,3 @@ def _knobs(trial: TrialTuning) -> str:
         f"{name} {trial.before[name]} → {value}" if name in trial.before else f"{name} {value}"
         for name, value in trial.after.items()
     )
-
-
-def _describe(found: Comparison) -> str:
-    # Its statistics are not for the first paint.
-    from specdeck.engine.policy.intervals import Change
-    from specdeck.engine.policy.trial import describe_comparison
-
-    tokens, wait = (
-        Change(each.value, each.low, each.high)
-        for each in (found.tokens_per_second, found.ms_per_token)
-    )
-    return describe_comparison(found.verdict, tokens, wait)

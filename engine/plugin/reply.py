@@ -12,7 +12,6 @@ from specdeck.engine.protocol.tuning import BreakerTuning, Ledger, Outlook, Save
 
 if TYPE_CHECKING:
     from specdeck.engine.plugin.steering import Steering
-    from specdeck.engine.policy.evidence import Evidence
     from specdeck.engine.policy.runner import PolicyRunner
 
 _HOUR_S = 3600.0
@@ -68,7 +67,7 @@ def describe_tuning(steering: Steering, *, by: str | None, instance: str, t: flo
     drafts, (running, _) = engine.tally().drafted_per_position, engine.requests()
     return replace(
         common,
-        breaker=_breaker(runner, by=by),
+        breaker=runner.breaker.view(automatic=runner.automatic and runner.guarded, by=by),
         ledger=Ledger(_saved(runner, _HOUR_S), _saved(runner, _DAY_S)),
         curve=runner.curve.points(),
         outlook=_outlook(runner, running, drafts),
@@ -92,51 +91,10 @@ def group_schedule(schedule: Sequence[int]) -> tuple[tuple[int, int, int], ...]:
     return tuple(found)
 
 
-def _breaker(runner: PolicyRunner, *, by: str | None) -> BreakerTuning:
-    """The breaker of an engine; `by` opened or reset it by hand last."""
-    view = runner.breaker.view()
-    evidence = view.evidence
-    return BreakerTuning(
-        state=view.state,
-        automatic=runner.automatic and runner.guarded,
-        reason=view.reason,
-        cause=view.cause,
-        evidence=None if evidence is None else describe_evidence(evidence),
-        window_s=None if evidence is None else evidence.seconds,
-        acceptance=None if evidence is None else evidence.acceptance,
-        gain=None if evidence is None else evidence.gain,
-        since_s=view.since_s,
-        next_probe_s=view.next_probe_s,
-        cooldown_s=view.cooldown_s,
-        held=view.held,
-        by=by,
-        opened=view.opened,
-        alarm=view.alarm,
-    )
-
-
-def describe_evidence(evidence: Evidence) -> str:
-    """What a window showed, as a line.
-
-    >>> from specdeck.engine.policy.evidence import Evidence
-    >>> describe_evidence(Evidence(1.0, 50, 50, 250, 10, speculating_s=1.0, target_only_s=0.82))
-    '50 steps in 1.0 s: 4 % accepted of 250 drafted tokens, -18 % against target-only'
-    """
-    found = f"{evidence.steps} steps in {evidence.seconds:.1f} s: "
-    if evidence.acceptance is None:
-        return found + "nothing drafted"
-    found += f"{evidence.acceptance * 100:.0f} % accepted of {evidence.drafted:,} drafted tokens"
-    if evidence.gain is None:
-        return f"{found}, target-only not measured"
-    return f"{found}, {evidence.gain * 100:+.0f} % against target-only"
-
-
 def _saved(runner: PolicyRunner, seconds: float) -> Saved | None:
     """Engine time saved in the last `seconds`."""
-    balance = runner.ledger.over(seconds, now=runner.estimates.now)
-    if not balance.speculating_s:
-        return None
-    return Saved(balance.saved_s, balance.speculating_s)
+    found = runner.ledger.over(seconds, now=runner.estimates.now)
+    return found if found.speculating_s else None
 
 
 def _acceptance(runner: PolicyRunner, drafts: Sequence[int]) -> tuple[float, ...] | None:

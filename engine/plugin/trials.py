@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from specdeck.engine.plugin.steering import Knobs, Steering
-from specdeck.engine.policy.intervals import Change as Relative
 from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.trial import Action, Trial
-from specdeck.engine.policy.trial import Comparison as Measured
 from specdeck.engine.protocol.messages import Change, Origin
-from specdeck.engine.protocol.tuning import Comparison, Interval, TrialTuning
+from specdeck.engine.protocol.tuning import TrialTuning
 
 
 class Turn(Protocol):
@@ -53,7 +51,7 @@ class JudgedTrial:
             t=self.t,
             seconds_left=trial.seconds_left,
             lease_left_s=trial.lease_left_s,
-            comparison=None if measured is None else _comparison(measured),
+            comparison=measured,
             verdict=None if measured is None else measured.verdict,
             reason=trial.reason,
             number=self.number,
@@ -156,20 +154,3 @@ class Trials:
             k = self._steering.engine.scheduled_k()
             runner.log_move(k, k, f"trial kept, {words}", "trial", "trial")
         return ()
-
-
-def _comparison(measured: Measured) -> Comparison:
-    before, after = measured.before, measured.after
-    return Comparison(
-        measured.verdict,
-        _interval(measured.tokens_per_second),
-        _interval(measured.seconds_per_token),
-        before_tokens_per_second=before[0],
-        after_tokens_per_second=after[0],
-        before_ms_per_token=before[1] * 1e3,
-        after_ms_per_token=after[1] * 1e3,
-    )
-
-
-def _interval(change: Relative) -> Interval:
-    return Interval(change.value, change.low, change.high)

@@ -13,7 +13,6 @@ stays as it is, so an engine at the edge does not flap.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from specdeck.engine.policy.estimates import Estimates
@@ -21,6 +20,7 @@ from specdeck.engine.policy.evidence import Evidence, Meter, judge_probes, judge
 from specdeck.engine.policy.parameters import Breaker as Parameters
 from specdeck.engine.policy.step import Elapsed, Step
 from specdeck.engine.protocol.messages import Breaker as State
+from specdeck.engine.protocol.tuning import BreakerTuning
 
 Cause = Literal["loss", "acceptance", "policy", "divergence", "hand", "probe"]
 
@@ -44,31 +44,6 @@ _CALM_S = 60.0
 """Closed for so long, it is as if it had never opened; before, it wants twice the windows."""
 
 
-@dataclass(frozen=True, slots=True)
-class BreakerView:
-    """The breaker, for a screen."""
-
-    state: State
-    cause: Cause | None
-    """What opened it last; None before it ever opened."""
-    reason: str | None
-    """The same in words, with figures."""
-    evidence: Evidence | None
-    """What the last verdict rests on."""
-    since_s: float
-    """Seconds in this state."""
-    next_probe_s: float | None
-    """Seconds until it is half-open; None when it is not open, or held open."""
-    held: bool
-    """Open until it is reset by hand."""
-    cooldown_s: float
-    """The present or next cool-down."""
-    opened: int
-    """How often it opened from closed."""
-    alarm: str | None
-    """Acceptance so high for so long that the streams may repeat themselves."""
-
-
 class Breaker:
     """One for each engine; sees every step, whatever the policy."""
 
@@ -81,8 +56,10 @@ class Breaker:
         self._since = 0.0
         self._cooldown = parameters.cooldown_s
         self._held = False
-        self._cause: Cause | None = None
-        self._reason: str | None = None
+        self.cause: Cause | None = None
+        """What opened it last; None before it ever opened."""
+        self.reason: str | None = None
+        """The same in words, with figures."""
         self._evidence: Evidence | None = None
         self._run: Evidence | None = None
         """The poor windows in a row, or the probes so far, as one."""
@@ -143,21 +120,26 @@ class Breaker:
         self._calm = True
         self._turn("closed")
 
-    def view(self) -> BreakerView:
-        """What there is to show."""
-        since = self._elapsed.seconds - self._since
+    def view(self, *, automatic: bool = True, by: str | None = None) -> BreakerTuning:
+        """What there is to show; `by` opened or reset it by hand last."""
+        since, evidence = self._elapsed.seconds - self._since, self._evidence
         waits = self.state == "open" and not self._held
-        return BreakerView(
-            self.state,
-            self._cause,
-            self._reason,
-            self._evidence,
-            since,
-            max(0.0, self._cooldown - since) if waits else None,
-            self._held and self.state == "open",
-            self._cooldown,
-            self._opened,
-            self.alarm,
+        return BreakerTuning(
+            state=self.state,
+            automatic=automatic,
+            reason=self.reason,
+            cause=self.cause,
+            evidence=None if evidence is None else str(evidence),
+            window_s=None if evidence is None else evidence.seconds,
+            acceptance=None if evidence is None else evidence.acceptance,
+            gain=None if evidence is None else evidence.gain,
+            since_s=since,
+            next_probe_s=max(0.0, self._cooldown - since) if waits else None,
+            cooldown_s=self._cooldown,
+            held=self.held,
+            by=by,
+            opened=self._opened,
+            alarm=self.alarm,
         )
 
     def retune(self, parameters: Parameters) -> None:
@@ -238,7 +220,7 @@ class Breaker:
         if verdict.weight:
             self._cooldown = self._longer(run)
             self._turn("open")
-            self._reason = verdict.reason
+            self.reason = verdict.reason
         elif self._probes >= self.parameters.good_probes:
             self._turn("closed")
 
@@ -269,7 +251,7 @@ class Breaker:
             again = min(2 * self._cooldown, self.parameters.cooldown_max_s)
             self._cooldown = self.parameters.cooldown_s if self._calm else again
             self._calm = False
-        self._cause, self._reason = cause, reason
+        self.cause, self.reason = cause, reason
         self._turn("open")
 
     def _turn(self, state: State) -> None:

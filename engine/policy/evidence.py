@@ -110,6 +110,19 @@ class Evidence:
         steps = max(own, spread) / sqrt(self.compared)
         return (1 + gain) * sqrt(steps**2 + self.target_only_error**2)
 
+    def __str__(self) -> str:
+        """What the window showed, as a line.
+
+        >>> print(Evidence(1.0, 50, 50, 250, 10, speculating_s=1.0, target_only_s=0.82))
+        50 steps in 1.0 s: 4 % accepted of 250 drafted tokens, -18 % against target-only
+        """
+        found = f"{self.steps} steps in {self.seconds:.1f} s: {_describe_drafts(self)}"
+        if self.acceptance is None:
+            return found
+        if self.gain is None:
+            return f"{found}, target-only not measured"
+        return f"{found}, {self.gain * 100:+.0f} % against target-only"
+
     @property
     def saved_s(self) -> float:
         """Seconds of engine time saved; negative when lost."""
@@ -236,16 +249,18 @@ def judge_window(evidence: Evidence, parameters: Parameters, *, bypassed: bool) 
     gain, acceptance = evidence.gain, evidence.acceptance
     if gain is not None and gain < -parameters.loss and not bypassed:
         weight = 2 if gain < -_SEVERE * max(parameters.loss, 0.01) else 1
-        slower = f"{-gain * 100:.0f} % slower than target-only, {_accepted(evidence)}"
+        slower = f"{-gain * 100:.0f} % slower than target-only, {_describe_drafts(evidence)}"
         return Verdict(weight, "loss", slower)
     floor = parameters.acceptance_floor
     pays = gain is not None and gain > parameters.loss
     if floor is not None and acceptance is not None and acceptance < floor and not pays:
         weight = 2 if acceptance < floor / _SEVERE else 1
-        low = f"{_accepted(evidence)}, below the floor of {floor * 100:.0f} %"
+        low = f"{_describe_drafts(evidence)}, below the floor of {floor * 100:.0f} %"
         return Verdict(weight, "acceptance", low)
     if bypassed:
-        return Verdict(1, "policy", f"the policy found no k that pays: {_accepted(evidence)}")
+        return Verdict(
+            1, "policy", f"the policy found no k that pays: {_describe_drafts(evidence)}"
+        )
     return Verdict(0, None, "")
 
 
@@ -260,7 +275,7 @@ def judge_run(
     verdict = judge_window(run, parameters, bypassed=bypassed)
     gain, error = run.gain, run.gain_error(spread=spread)
     if bypassed:
-        return Verdict(1, "policy", f"the policy found no k that pays: {_accepted(run)}")
+        return Verdict(1, "policy", f"the policy found no k that pays: {_describe_drafts(run)}")
     if gain is None or error is None:
         return verdict if verdict.cause == "acceptance" else None
     if gain + _CERTAIN * error < 0:
@@ -273,7 +288,7 @@ def judge_run(
     return Verdict(
         1,
         "acceptance",
-        f"{_accepted(run)}, below the floor of {floor * 100:.0f} %: "
+        f"{_describe_drafts(run)}, below the floor of {floor * 100:.0f} %: "
         f"{gain * 100:+.0f} ± {error * 100:.0f} % against target-only",
     )
 
@@ -305,7 +320,7 @@ def judge_probes(
     return Verdict(1, "probe", f"a probe accepted {accepted:.0f} %: {measured} against target-only")
 
 
-def _accepted(evidence: Evidence) -> str:
+def _describe_drafts(evidence: Evidence) -> str:
     acceptance = evidence.acceptance
     if acceptance is None:
         return "nothing drafted"

@@ -8,6 +8,8 @@ from itertools import pairwise
 from math import exp, log, sqrt
 from statistics import NormalDist, fmean, variance
 
+from specdeck.engine.protocol.tuning import Interval
+
 Work = tuple[float, float]
 """What was done and in how long: the two parts of a rate."""
 
@@ -23,45 +25,6 @@ class Mean:
     low: float
     high: float
     blocks: int
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A relative change, with its confidence interval."""
-
-    value: float
-    """0.07 is seven percent more."""
-    low: float
-    high: float
-
-    @property
-    def sign(self) -> int:
-        """1 or -1 when the interval leaves zero out, 0 otherwise.
-
-        >>> Change(0.07, 0.02, 0.12).sign, Change(0.07, -0.02, 0.16).sign
-        (1, 0)
-        """
-        return (self.low > 0) - (self.high < 0)
-
-    def __str__(self) -> str:
-        """The change in percent.
-
-        >>> str(Change(0.07, 0.021, 0.119))
-        '+7.0 % (+2.1 to +11.9)'
-        """
-        return f"{self.value * 100:+.1f} % ({self._ends()})"
-
-    def of_time(self) -> str:
-        """The change of a time: longer or shorter, since less is better.
-
-        >>> Change(0.265, 0.2, 0.331).of_time(), Change(-0.06, -0.1, -0.02).of_time()
-        ('26.5 % longer (+20.0 to +33.1)', '6.0 % shorter (-10.0 to -2.0)')
-        """
-        than = "longer" if self.value > 0 else "shorter"
-        return f"{abs(self.value) * 100:.1f} % {than} ({self._ends()})"
-
-    def _ends(self) -> str:
-        return f"{self.low * 100:+.1f} to {self.high * 100:+.1f}"
 
 
 def mean(blocks: Sequence[float], *, confidence: float = 0.95) -> Mean | None:
@@ -104,7 +67,7 @@ def ratio(
 
 def gain(
     before: Mapping[int, Work], after: Mapping[int, Work], *, confidence: float = 0.95
-) -> Change | None:
+) -> Interval | None:
     """What `after`'s ratio of sums is above `before`'s; None of fewer than two rounds of either.
 
     Both are by round. The interval is that of the ratio's logarithm, to which each round adds
@@ -126,7 +89,7 @@ def gain(
     half = min(_t(confidence, fewest - 1) * sqrt(_error2(moved)), _MOST_LOG)
     middle = log(rate(after) / rate(before))
     low, value, high = (exp(middle + side) - 1 for side in (-half, 0.0, half))
-    return Change(value, low, high)
+    return Interval(value, low, high)
 
 
 def rate(work: Mapping[int, Work]) -> float:
@@ -142,7 +105,7 @@ def _shares(work: Mapping[int, Work]) -> dict[int, float]:
 
 def change(
     before: Sequence[float], after: Sequence[float], *, confidence: float = 0.95
-) -> Change | None:
+) -> Interval | None:
     """What `after` is above `before`, by Welch's interval; None of fewer than two blocks.
 
     Blocks of one engine resemble their neighbours, so each side's error is widened by its
@@ -161,11 +124,11 @@ def change(
     total = left + right
     if not total:
         value = fmean(after) / base - 1
-        return Change(value, value, value)
+        return Interval(value, value, value)
     freedom = total**2 / (left**2 / (len(before) - 1) + right**2 / (len(after) - 1))
     half = _t(confidence, freedom) * sqrt(total) / base
     value = fmean(after) / base - 1
-    return Change(value, max(min(-1.0, value), value - half), value + half)
+    return Interval(value, max(min(-1.0, value), value - half), value + half)
 
 
 def _error2(blocks: Sequence[float]) -> float:

@@ -3,29 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+
+from specdeck.engine.protocol.tuning import Saved
 
 _MINUTE = 60.0
 DAY_MINUTES = 24 * 60
-
-
-@dataclass(frozen=True, slots=True)
-class Balance:
-    """The ledger over a stretch of time."""
-
-    saved_s: float
-    """Against measured target-only; negative when speculation cost time."""
-    speculating_s: float
-    """Seconds of steps that drafted or verified and could be compared."""
-
-    @property
-    def gain(self) -> float | None:
-        """Speed against target-only, as a share; None when nothing could be compared.
-
-        >>> Balance(5.0, 20.0).gain, Balance(0.0, 0.0).gain
-        (0.25, None)
-        """
-        return self.saved_s / self.speculating_s if self.speculating_s else None
 
 
 class Ledger:
@@ -35,9 +17,9 @@ class Ledger:
     >>> ledger.add(1000.0, saved_s=0.25, speculating_s=1.0)
     >>> ledger.add(5000.0, saved_s=-0.05, speculating_s=1.0)
     >>> ledger.over(3600.0, now=5000.0)
-    Balance(saved_s=-0.05, speculating_s=1.0)
+    Saved(saved_s=-0.05, speculating_s=1.0)
     >>> ledger.over(86400.0, now=5000.0)
-    Balance(saved_s=0.2, speculating_s=2.0)
+    Saved(saved_s=0.2, speculating_s=2.0)
     """
 
     def __init__(self) -> None:
@@ -53,8 +35,8 @@ class Ledger:
         last[1] += saved_s
         last[2] += speculating_s
 
-    def over(self, seconds: float, *, now: float) -> Balance:
+    def over(self, seconds: float, *, now: float) -> Saved:
         """The sum over the last `seconds`, in whole minutes."""
         first = (now - seconds) // _MINUTE
         within = [entry for entry in self._minutes if entry[0] > first]
-        return Balance(sum(entry[1] for entry in within), sum(entry[2] for entry in within))
+        return Saved(sum(entry[1] for entry in within), sum(entry[2] for entry in within))

@@ -140,7 +140,7 @@ class PolicyRunner:
         same = name != "fixed" and name == held
         if not (same and getattr(before, name) == getattr(catalogue, name)):
             self.switch(self._make(name, k=self._present() if same else k, carry=same))
-        by_hand = self.breaker.view().cause in ("hand", "divergence")
+        by_hand = self.breaker.cause in ("hand", "divergence")
         if self.bypassed and not by_hand and not self.automatic:
             self.breaker.reset()  # nobody wants any more that it opens by itself
             self._settle()
@@ -173,7 +173,7 @@ class PolicyRunner:
     @property
     def reason(self) -> str | None:
         """Why k is what it is, in words; None as long as nothing moved."""
-        return self.breaker.view().reason if self.bypassed else self.policy.decision.reason
+        return self.breaker.reason if self.bypassed else self.policy.decision.reason
 
     def step(self, step: Step, *, steering: bool) -> bool:
         """Learns from a step; whether the k's for the next one, or whose they are, changed.
@@ -290,7 +290,7 @@ class PolicyRunner:
         if state != self._state:
             before, self._state = self._state, state
             chosen = self._chosen[here]
-            words = self.breaker.view().reason or ""
+            words = self.breaker.reason or ""
             if state == "open" and before == "closed":
                 self.log_move(chosen, 0, f"breaker opened: {words}", "breaker", "breaker")
             elif state == "closed":

@@ -9,15 +9,14 @@ It runs in the engine, so it ends as it should when nobody is looking any more.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from specdeck.engine.policy.intervals import Change, change
+from specdeck.engine.policy.intervals import change
 from specdeck.engine.policy.parameters import Trial as Parameters
 from specdeck.engine.policy.step import Elapsed, Step
+from specdeck.engine.protocol.tuning import Comparison, Phase
 
-State = Literal["baseline", "changed", "kept", "reverted", "abandoned"]
 Action = Literal["apply", "keep", "revert", "abandon"]
 
 _PATIENCE = 1.5
@@ -28,41 +27,6 @@ _GRAIN_S = 0.05
 _REMEMBERED = 4000
 _FRESH_S = 180.0
 """Work that is older says little of the present load."""
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """What the change did, against the noise of the time before it."""
-
-    tokens_per_second: Change
-    """Committed tokens of all requests in a second of work."""
-    seconds_per_token: Change
-    """Time that a request waits for one token, on average."""
-
-    before: tuple[float, float]
-    """Tokens per second and seconds per token before the change, on average."""
-    after: tuple[float, float]
-    """The same after it."""
-
-    @property
-    def verdict(self) -> Literal["better", "worse", "inconclusive"]:
-        """More tokens per second decide; where they do not, the wait for a token does."""
-        sign = self.tokens_per_second.sign or -self.seconds_per_token.sign
-        return "better" if sign > 0 else "worse" if sign < 0 else "inconclusive"
-
-    def __str__(self) -> str:
-        """The comparison as a line."""
-        return describe_comparison(self.verdict, self.tokens_per_second, self.seconds_per_token)
-
-
-def describe_comparison(verdict: str, tokens: Change, wait: Change) -> str:
-    """A trial's comparison on one line: what is gained has a sign, what is paid has words.
-
-    >>> wait = Change(0.36, 0.29, 0.43)
-    >>> describe_comparison("worse", Change(-0.265, -0.3, -0.23), wait)
-    'worse: tokens/s -26.5 % (-30.0 to -23.0), time per token 36.0 % longer (+29.0 to +43.0)'
-    """
-    return f"{verdict}: tokens/s {tokens}, time per token {wait.of_time()}"
 
 
 class _Block(NamedTuple):
@@ -146,9 +110,6 @@ class _Blocks:
         if seconds is not None:
             self.take(_Block(seconds, seconds * step.requests, step.committed))
 
-    def means(self) -> tuple[float, float]:
-        return fmean(self.tokens_per_second), fmean(self.seconds_per_token)
-
     def take(self, block: _Block) -> None:
         self.seconds += block.seconds
         self._busy += block.seconds
@@ -168,7 +129,7 @@ class Trial:
     ) -> None:
         """`work` is what was measured of the present setting already."""
         self.parameters = parameters
-        self.state: State = "baseline"
+        self.state: Phase = "baseline"
         self.comparison: Comparison | None = None
         self.reason: str | None = None
         self._elapsed = Elapsed()
@@ -254,12 +215,18 @@ class Trial:
         wait = change(before.seconds_per_token, after.seconds_per_token, confidence=confidence)
         if tokens is None or wait is None:
             return self._end("too little traffic to compare")
-        self.comparison = Comparison(tokens, wait, before.means(), after.means())
-        verdict = self.comparison.verdict
-        keep = verdict == "better" or (
-            verdict == "inconclusive" and self.parameters.keep_inconclusive
+        # More tokens per second decide; where they do not, the wait for a token does.
+        sign = tokens.sign or -wait.sign
+        self.comparison = Comparison(
+            "better" if sign > 0 else "worse" if sign < 0 else "inconclusive",
+            tokens,
+            wait,
+            before_tokens_per_second=fmean(before.tokens_per_second),
+            after_tokens_per_second=fmean(after.tokens_per_second),
+            before_ms_per_token=fmean(before.seconds_per_token) * 1e3,
+            after_ms_per_token=fmean(after.seconds_per_token) * 1e3,
         )
-        if not keep:
+        if not (sign > 0 or (not sign and self.parameters.keep_inconclusive)):
             return self._end(str(self.comparison))
         self.state, self.reason = "kept", str(self.comparison)
         return "keep"

@@ -85,11 +85,41 @@ class BreakerTuning:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A relative change, 0.07 is seven percent more, with its confidence interval."""
+    """A relative change, with its confidence interval."""
 
     value: float
+    """0.07 is seven percent more."""
     low: float
     high: float
+
+    @property
+    def sign(self) -> int:
+        """1 or -1 when the interval leaves zero out, 0 otherwise.
+
+        >>> Interval(0.07, 0.02, 0.12).sign, Interval(0.07, -0.02, 0.16).sign
+        (1, 0)
+        """
+        return (self.low > 0) - (self.high < 0)
+
+    def __str__(self) -> str:
+        """The change in percent.
+
+        >>> str(Interval(0.07, 0.021, 0.119))
+        '+7.0 % (+2.1 to +11.9)'
+        """
+        return f"{self.value * 100:+.1f} % ({self._ends()})"
+
+    def of_time(self) -> str:
+        """The change of a time: longer or shorter, since less is better.
+
+        >>> Interval(0.265, 0.2, 0.331).of_time(), Interval(-0.06, -0.1, -0.02).of_time()
+        ('26.5 % longer (+20.0 to +33.1)', '6.0 % shorter (-10.0 to -2.0)')
+        """
+        than = "longer" if self.value > 0 else "shorter"
+        return f"{abs(self.value) * 100:.1f} % {than} ({self._ends()})"
+
+    def _ends(self) -> str:
+        return f"{self.low * 100:+.1f} to {self.high * 100:+.1f}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +134,15 @@ class Comparison:
     after_tokens_per_second: float | None = None
     before_ms_per_token: float | None = None
     after_ms_per_token: float | None = None
+
+    def __str__(self) -> str:
+        """The comparison as a line: what is gained has a sign, what is paid has words.
+
+        >>> print(Comparison("worse", Interval(-0.265, -0.3, -0.23), Interval(0.36, 0.29, 0.43)))
+        worse: tokens/s -26.5 % (-30.0 to -23.0), time per token 36.0 % longer (+29.0 to +43.0)
+        """
+        wait = self.ms_per_token.of_time()
+        return f"{self.verdict}: tokens/s {self.tokens_per_second}, time per token {wait}"
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
@@ -161,6 +200,15 @@ class Saved:
     saved_s: float
     speculating_s: float
     """Seconds of speculating steps that could be compared with target-only."""
+
+    @property
+    def gain(self) -> float | None:
+        """Speed against target-only, as a share; None when nothing could be compared.
+
+        >>> Saved(5.0, 20.0).gain, Saved(0.0, 0.0).gain
+        (0.25, None)
+        """
+        return self.saved_s / self.speculating_s if self.speculating_s else None
 
 
 @dataclass(frozen=True, slots=True)

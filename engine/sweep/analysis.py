@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specdeck.engine.errors import SpecdeckError
-from specdeck.engine.policy.intervals import Change, Mean, Work, gain, rate, ratio
+from specdeck.engine.policy.intervals import Mean, Work, gain, rate, ratio
 from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.table import BOUNDS, bucket, first, span
+from specdeck.engine.protocol.tuning import Interval
 from specdeck.engine.sweep.plan import Plan
 
 LEAST_S = 0.15
@@ -169,10 +170,10 @@ class Optimum:
     """The k of most tokens per second, and how sure that is."""
 
     k: int
-    over_next: Change | None
+    over_next: Interval | None
     """Its gain over the second best; None when there is no other."""
     next_k: int | None
-    over_target_only: Change | None
+    over_target_only: Interval | None
     """Its gain over k = 0; None when k = 0 is the optimum or was not visited."""
     tied: tuple[int, ...]
     """Other k's that cannot be told from it."""
@@ -435,7 +436,7 @@ def _mean(found: Mean, scale: float, digits: int) -> dict[str, Any]:
     return {"value": round(found.value * scale, digits), "ci95": [low, high]}
 
 
-def _change(found: Change | None) -> dict[str, Any] | None:
+def _change(found: Interval | None) -> dict[str, Any] | None:
     if found is None:
         return None
     ci95 = [round(found.low, 4), round(found.high, 4)]

@@ -17,10 +17,10 @@ from specdeck.console.cli.engines import Access
 from specdeck.console.cli.main import outcome
 from specdeck.console.cli.sweep import Screen, curve_lines, sweep, verdict_lines
 from specdeck.engine.operations.sweep import SweepRequest
-from specdeck.engine.policy.intervals import Change as Gain
 from specdeck.engine.policy.intervals import Mean
 from specdeck.engine.policy.step import Step
 from specdeck.engine.protocol.messages import Applied, Capability, Change, LastChange, Lease
+from specdeck.engine.protocol.tuning import Interval as Gain
 from specdeck.engine.sweep.analysis import Analysis, Knobs, Optimum, Point, SweepOutcome, VisitSums
 from specdeck.engine.sweep.plan import Plan
 from specdeck.engine.sweep.runner import Progress, Visited, Visiting

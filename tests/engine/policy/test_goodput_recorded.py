@@ -7,11 +7,11 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from tests.support.recorded_steps import Engine, Pools, read_pools
 
 from specdeck.engine.policy.estimates import Estimates
 from specdeck.engine.policy.goodput import Goodput
 from specdeck.engine.policy.parameters import Goodput as Parameters
-from specdeck.engine.policy.simulation import Engine, Pools, read_pools
 
 DATA = Path(__file__).parents[3] / "benchmarks" / "data"
 

@@ -5,8 +5,7 @@ from random import Random
 from typing import Any
 
 import pytest
-
-from specdeck.engine.policy.simulation import FEWEST, Cell, Engine, rate, read_pools
+from tests.support.recorded_steps import FEWEST, Cell, Engine, rate, read_pools
 
 
 def records(batches: dict[int, int]) -> list[dict[str, Any]]:
