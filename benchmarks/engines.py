@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 
 from specdeck.engine.client.engine_client import EngineClient, open_client
-from specdeck.engine.config import load as load_config
+from specdeck.engine.config.loader import load as load_config
 from specdeck.engine.demo.load import PATIENCE, Load, run
 from specdeck.engine.demo.profiles import PROFILES
 from specdeck.engine.launch.command import build_argv, build_environment

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from specdeck.engine.config import load
+from specdeck.engine.config.loader import load
 from specdeck.engine.launch.command import build_argv
 
 FOLDER = Path(__file__).parents[1] / "sample_configs"

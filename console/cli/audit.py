@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from specdeck.console.cli.common import open_user_store
 from specdeck.console.cli.engines import access
 from specdeck.console.cli.output import emit, log
+from specdeck.engine.store.audit import Action, AuditLog
 from specdeck.engine.text import UNKNOWN, format_changes, format_table
-
-if TYPE_CHECKING:
-    from specdeck.engine.store.audit import Action
 
 LISTED = 50
 HEAD = ("TIME (UTC)", "WHO", "CHANGE", "OBSERVED", "REASON", "UNDO")
@@ -28,31 +26,23 @@ class UserAudit:
 
     def add(self, action: Action) -> int:
         """Writes a change; the number of its entry, for `set_observed`."""
-        from specdeck.engine.store.audit import AuditLog
-
         with open_user_store() as store:
             return AuditLog(store).add(action)
 
     def set_observed(self, entry: int, draft_tokens_per_draft: float) -> None:
         """Adds to an entry what the counters showed after the change."""
-        from specdeck.engine.store.audit import AuditLog
-
         with open_user_store() as store:
             AuditLog(store).set_observed(entry, draft_tokens_per_draft)
 
 
-def list_changes(url: str, limit: int) -> tuple[Action, ...]:
-    """The changes of an engine, the newest first; raises SpecdeckError without a store."""
-    from specdeck.engine.store.audit import AuditLog
-
-    with open_user_store() as store:
-        return AuditLog(store).actions(url, limit)
-
-
 def print_history(engine: str, *, as_json: bool) -> int:
-    """Prints the changes that were made from here, the newest first; the engine need not run."""
+    """Prints the changes that were made from here, the newest first; the engine need not run.
+
+    Raises SpecdeckError without a store.
+    """
     url = access(engine).url
-    found = list_changes(url, LISTED)
+    with open_user_store() as store:
+        found = AuditLog(store).actions(url, LISTED)
     if as_json:
         emit([as_data(action) for action in found])
     elif found:

@@ -23,11 +23,7 @@ from specdeck.console.cli.check_arguments import (
     refuse_case,
     refuse_nonsense,
 )
-from specdeck.console.cli.common import (
-    find_operator,
-    open_user_store,
-    until_signal,
-)
+from specdeck.console.cli.common import find_operator, open_user_store, until_signal
 from specdeck.console.cli.engines import Access, access, require_vllm
 from specdeck.console.cli.output import emit, log
 from specdeck.console.cli.run import start_reference_engine
@@ -117,7 +113,7 @@ async def check_tokens(asked: CheckArguments, prompts: PromptSet) -> int:
     if asked.every is not None:
         events = repeat_checks(series.check, parse_duration(asked.every))
     code = 0
-    with series.told_when_stopped():
+    with series.log_when_stopped():
         async with aclosing(events):
             async for event in events:
                 if isinstance(event, Finished):
@@ -162,7 +158,7 @@ class Series:
         """Ends with Finished once what was held for the check is let go."""
         finished: Finished | None = None
         async with open_arms(self._asked) as pair:
-            with _open_store() as (store, stored), Ticker("check", log) as ticker:
+            with _open_store() as (store, stored), Ticker() as ticker:
                 async with aclosing(run_check(pair, self.prompts, Checks(store))) as events:
                     async for event in events:
                         if isinstance(event, Finished):
@@ -178,7 +174,7 @@ class Series:
         yield finished
 
     @contextmanager
-    def told_when_stopped(self) -> Iterator[None]:
+    def log_when_stopped(self) -> Iterator[None]:
         """Says how far a check came that a signal ends."""
         try:
             yield
@@ -453,18 +449,8 @@ class ResumeState:
 class Ticker:
     """Hears of a check's events; a context manager that leaves the cursor on a new line."""
 
-    def __init__(
-        self,
-        what: str,
-        log: Callable[[str], None],
-        *,
-        terminal: bool | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._what = what
-        self._log = log
-        self._terminal = sys.stderr.isatty() if terminal is None else terminal
-        self._clock = clock
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
         self._last: float | None = None
         self._open = False
 
@@ -472,14 +458,14 @@ class Ticker:
         """Tells of an event, unless it told something a moment ago."""
         if not isinstance(event, Progress):
             return
-        now, every = self._clock(), _TERMINAL_S if self._terminal else _LOG_S
+        now, every = time.monotonic(), _TERMINAL_S if self._terminal else _LOG_S
         if self._last is not None and now - self._last < every and event.done < event.of:
             return
         if self._last is None and event.done:
             self._break()
-            self._log(f"specdeck: resuming after {event.done} prompts; --fresh starts over")
+            log(f"specdeck: resuming after {event.done} prompts; --fresh starts over")
         self._last = now
-        self._write(progress_line(self._what, event))
+        self._write(progress_line(event))
 
     def __enter__(self) -> Self:
         return self
@@ -494,7 +480,7 @@ class Ticker:
 
     def _write(self, text: str) -> None:
         if not self._terminal:
-            self._log(text)
+            log(text)
             return
         sys.stderr.write(f"\r\x1b[K{text}")
         sys.stderr.flush()
@@ -506,14 +492,14 @@ class Ticker:
             self._open = False
 
 
-def progress_line(what: str, at: Progress) -> str:
+def progress_line(at: Progress) -> str:
     """One line of progress.
 
-    >>> progress_line("check", Progress(50, 200, 1, 0, 2.5, 60.0))
+    >>> progress_line(Progress(50, 200, 1, 0, 2.5, 60.0))
     'check: 50 of 200 prompts, 1 differs, 2.5 prompts/s, 1 min left'
     """
     differ = "differs" if at.mismatches == 1 else "differ"
-    parts = [f"{what}: {at.done} of {at.of} prompts", f"{at.mismatches} {differ}"]
+    parts = [f"check: {at.done} of {at.of} prompts", f"{at.mismatches} {differ}"]
     if at.refused:
         parts.append(f"{at.refused} refused")
     if at.per_second is not None:

@@ -9,18 +9,13 @@ from typing import Any, TypeVar
 
 import click
 
-from specdeck.console.cli.common import (
-    Finite,
-    metrics_address_option,
-)
+from specdeck.console.cli.common import Finite, metrics_address_option
 from specdeck.console.cli.engines import Access, access, key_option, token_option
 from specdeck.engine.divergence import report
 from specdeck.engine.divergence.prompts import PromptSet
 from specdeck.engine.divergence.sampled import Sampling
 from specdeck.engine.errors import UsageError
-from specdeck.engine.operations.check import (
-    CheckOptions,
-)
+from specdeck.engine.operations.check import CheckOptions
 from specdeck.engine.text import parse_duration
 
 _Command = TypeVar("_Command", bound=Callable[..., object])

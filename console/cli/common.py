@@ -8,16 +8,15 @@ import math
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from specdeck.console.cli.output import log
-from specdeck.engine.errors import SpecdeckError, UsageError
+from specdeck.console.cli.output import INTERRUPTED, log
+from specdeck.engine.errors import UsageError
 from specdeck.engine.metrics.exposition import LOOPBACK
 from specdeck.engine.paths import locations
 
@@ -26,9 +25,6 @@ if TYPE_CHECKING:
     from specdeck.console.settings import Settings
     from specdeck.engine.client.attach import MonitoredEngine
     from specdeck.engine.store.database import Store
-
-INTERRUPTED = 130
-"""The exit code of a command that a signal has ended."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, a service manager, a terminal that was closed."""
@@ -77,24 +73,6 @@ def open_user_store() -> Iterator[Store]:
 
     with Store(locations(os.environ).store) as store:
         yield store
-
-
-def note_start(config: Path, seconds: float) -> None:
-    """Remembers how long a start took; a store that cannot be used stops no engine."""
-    with suppress(SpecdeckError), open_user_store() as store:
-        from specdeck.engine.store.starts import Start, Starts, config_key
-
-        Starts(store).add(Start(time.time(), config_key(config), seconds))
-
-
-def read_last_start(config: Path) -> float | None:
-    """Seconds that the last start from this config took; None when there was none."""
-    with suppress(SpecdeckError), open_user_store() as store:
-        from specdeck.engine.store.starts import Starts, config_key
-
-        last = Starts(store).last(config_key(config))
-        return None if last is None else last.seconds
-    return None
 
 
 def require_terminal(otherwise: str) -> None:
@@ -148,18 +126,17 @@ def _find_login() -> str:
         return f"uid {os.getuid()}"
 
 
-def read_settings(environment: Mapping[str, str] = os.environ) -> Settings:
+def read_settings() -> Settings:
     """The user's settings; raises ConfigError for a file that cannot be used."""
     from specdeck.console import keys
     from specdeck.console.settings import read
 
-    path = locations(environment).config / "settings.yaml"
-    return read(path, keys.ids())
+    return read(locations(os.environ).config / "settings.yaml", keys.ids())
 
 
-def theme_folders(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
+def theme_folders() -> tuple[Path, ...]:
     """The folders of the user's own themes."""
-    return (locations(environment).config / "themes",)
+    return (locations(os.environ).config / "themes",)
 
 
 class Finite(click.FloatRange):

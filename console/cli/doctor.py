@@ -7,22 +7,18 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from specdeck.console.cli.engines import Access, access, is_config, key_option
 from specdeck.console.cli.output import emit
+from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.client.http import TOKEN_REMEDY
 from specdeck.engine.config.loader import load as load_config
 from specdeck.engine.errors import ConfigError, EngineError, Unauthorized
 from specdeck.engine.launch.machine import inspect_machine
 from specdeck.engine.launch.preflight import Finding, build_findings, findings
 from specdeck.engine.text import format_bytes
-
-if TYPE_CHECKING:
-    from specdeck.engine.client.engine_client import EngineClient
-    from specdeck.engine.launch.preflight import Finding
 
 MARKS = {"ok": "✓", "notice": "·", "warning": "!", "error": "✗"}
 
@@ -103,13 +99,12 @@ async def check_engine(to: Access) -> list[Finding]:
     """What is to be said of a running engine; raises EngineError when it cannot be reached."""
     client = to.client()
     try:
-        return await _ask(client, to)
+        return await _ask(client)
     finally:
         await client.close()
 
 
-async def _ask(client: EngineClient, to: Access) -> list[Finding]:
-
+async def _ask(client: EngineClient) -> list[Finding]:
     found = [Finding("ok", "engine", f"{client.url} is vLLM {await client.version()}")]
     try:
         models = ", ".join(await client.models())

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import click
 
@@ -29,6 +29,19 @@ OnReading = Callable[["Reading"], None]
 
 LAST_EVENTS_S = 5.0
 """For a fetch or a post that is under way when the samples end."""
+
+pin_option = click.option(
+    "--pin",
+    metavar="F",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The pin to watch for drift; default: what `specdeck fingerprint pin` wrote.",
+)
+webhook_option = click.option(
+    "--webhook-env",
+    metavar="NAME",
+    help="The variable with the URL that drifts and alerts are posted to; default: "
+    "SPECDECK_WEBHOOK.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,23 +193,3 @@ class WatchReporter:
         async for event in self._watch.events(reading):
             if not isinstance(event, Named):
                 self._on_line(f"specdeck: {event.line}")
-
-
-def pin_option(command: Any) -> Any:
-    """`--pin F`."""
-    return click.option(
-        "--pin",
-        metavar="F",
-        type=click.Path(path_type=Path, dir_okay=False),
-        help="The pin to watch for drift; default: what `specdeck fingerprint pin` wrote.",
-    )(command)
-
-
-def webhook_option(command: Any) -> Any:
-    """`--webhook-env NAME`."""
-    return click.option(
-        "--webhook-env",
-        metavar="NAME",
-        help="The variable with the URL that drifts and alerts are posted to; default: "
-        "SPECDECK_WEBHOOK.",
-    )(command)

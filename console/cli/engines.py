@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,7 +21,16 @@ if TYPE_CHECKING:
 OWN_KEY = "VLLM_API_KEY"
 """vLLM's own variable: an engine started here inherited the caller's."""
 
-_Command = TypeVar("_Command", bound=Callable[..., object])
+key_option = click.option(
+    "--api-key-env", metavar="NAME", help="The variable that holds the engine's API key."
+)
+token_option = click.option(
+    "--admin-token-file",
+    "token_file",
+    metavar="F",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="The file with the engine's admin token; or set SPECDECK_ADMIN_TOKEN.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +141,11 @@ def is_name(engine: str) -> bool:
     return word and not engine.isdecimal() and engine.lower() != "localhost"
 
 
+def own_key() -> str | None:
+    """The API key of an engine that is started here: it inherits the caller's."""
+    return os.environ.get(OWN_KEY) or None
+
+
 def api_key(variable: str | None, environment: Mapping[str, str]) -> str | None:
     """The key that lies in `variable`; None when none was named.
 
@@ -143,21 +157,3 @@ def api_key(variable: str | None, environment: Mapping[str, str]) -> str | None:
     if not (key := environment.get(variable, "").strip()):
         raise UsageError(f"the variable {variable} is not set", remedy="export the API key in it")
     return key
-
-
-def key_option(command: _Command) -> _Command:
-    """`--api-key-env NAME`."""
-    return click.option(
-        "--api-key-env", metavar="NAME", help="The variable that holds the engine's API key."
-    )(command)
-
-
-def token_option(command: _Command) -> _Command:
-    """`--admin-token-file F`."""
-    return click.option(
-        "--admin-token-file",
-        "token_file",
-        metavar="F",
-        type=click.Path(path_type=Path, exists=True, dir_okay=False),
-        help="The file with the engine's admin token; or set SPECDECK_ADMIN_TOKEN.",
-    )(command)

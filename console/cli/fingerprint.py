@@ -40,7 +40,7 @@ from specdeck.engine.operations.fingerprint import (
     Verification,
 )
 from specdeck.engine.operations.watch import post_events
-from specdeck.engine.text import format_table, parse_duration
+from specdeck.engine.text import format_table, format_value, parse_duration
 
 _MOMENT = re.compile(r"@(\d+)")
 
@@ -100,7 +100,7 @@ def show(
     if as_json:
         emit(found.as_json())
         return 0
-    facts = [f"{place} = {_format_value(value)}" for place, value in leaves(found.facts)]
+    facts = [f"{place} = {format_value(value)}" for place, value in leaves(found.facts)]
     click.echo("\n".join((*fingerprint_lines(found), "", *facts)))
     if not found.progress.finished:
         log(f"specdeck: the engine is {found.progress.line()}: the names will move once")
@@ -327,8 +327,7 @@ def print_verification(event: Named, *, as_json: bool, is_dated: bool) -> None:
     if as_json:
         emit(Verification(event.comparison, event.pin).as_json())
     elif is_dated:
-        clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.fingerprint.t))
-        click.echo(f"{clock}  {'; '.join(lines)}")
+        click.echo(f"{_clock(event.fingerprint)}  {'; '.join(lines)}")
     else:
         click.echo("\n".join(lines))
 
@@ -341,10 +340,13 @@ def print_history(moments: Sequence[Moment], *, as_json: bool) -> None:
     rows = []
     for moment in moments:
         found = moment.fingerprint
-        clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found.t))
-        behaviour = found.names["behaviour"] or "–"
-        rows.append((f"@{moment.number}", clock, found.build, found.path, behaviour))
+        behaviour = format_value(found.names["behaviour"])
+        rows.append((f"@{moment.number}", _clock(found), found.build, found.path, behaviour))
     click.echo(format_table(("MOMENT", "SEEN", "BUILD", "PATH", "BEHAVIOUR"), rows))
+
+
+def _clock(found: Fingerprint) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found.t))
 
 
 def fingerprint_lines(found: Fingerprint) -> list[str]:
@@ -355,7 +357,7 @@ def fingerprint_lines(found: Fingerprint) -> list[str]:
         steady = f"{behaviour.agreement:.1%} of answers agree over {behaviour.runs} runs"
         lines.append(f"behaviour  {behaviour.name}  ({steady}, step {behaviour.step:g})")
         lines += [f"missing    {reason}" for reason in behaviour.missing]
-    lines.append(f"vLLM's own {found.system_fingerprint or '–'}")
+    lines.append(f"vLLM's own {format_value(found.system_fingerprint)}")
     lines += [f"partial    {one.line()}" for one in found.unread]
     return lines
 
@@ -369,13 +371,9 @@ def comparison_lines(found: Comparison, *, full: bool) -> list[str]:
             lines.append(f"{layer:9}  {before[layer]} → {after[layer]}")
     lines += [probe.line() for probe in found.probes]
     for one in found.differences if full else ():
-        lines += [f"- {one.fact} = {_format_value(one.before)}"] if one.kind != "added" else []
-        lines += [f"+ {one.fact} = {_format_value(one.after)}"] if one.kind != "removed" else []
+        lines += [f"- {one.fact} = {format_value(one.before)}"] if one.kind != "added" else []
+        lines += [f"+ {one.fact} = {format_value(one.after)}"] if one.kind != "removed" else []
     return lines
-
-
-def _format_value(value: object) -> str:
-    return "–" if value is None else str(value)
 
 
 def is_file(side: str) -> bool:

@@ -15,12 +15,11 @@ from importlib import import_module
 
 import click
 
-from specdeck.console.cli.output import emit, has_data, log
+from specdeck.console.cli.output import INTERRUPTED, emit, has_data, log
 from specdeck.engine.errors import ConfigError, SpecdeckError, UsageError
 
 OWN_FAILURE = 70
 """EX_SOFTWARE of sysexits.h: a script must not take it for a check that failed."""
-INTERRUPTED = 130
 
 COMMANDS = {
     "demo": "The shipped model pair on a real engine, with load, and the console.",

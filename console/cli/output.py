@@ -1,4 +1,4 @@
-"""How a command speaks: data on stdout, everything else on stderr."""
+"""How a command speaks: data on stdout, everything else on stderr, and its exit code."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import sys
 from contextlib import suppress
 
 import click
+
+INTERRUPTED = 130
+"""The exit code of a command that a signal has ended."""
 
 _HAS_DATA = "specdeck.has_data"
 

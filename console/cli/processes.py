@@ -6,17 +6,15 @@ import asyncio
 import os
 import time
 from collections.abc import Mapping
-from urllib.parse import urlsplit
 
 import click
 
 from specdeck.console.cli.output import emit, log
 from specdeck.engine.errors import EngineError, UsageError
 from specdeck.engine.launch import launcher, process
-from specdeck.engine.launch.ports import port_refusal
 from specdeck.engine.launch.registry import Record, Registry, Unreadable
 from specdeck.engine.paths import locations
-from specdeck.engine.text import format_duration, format_table
+from specdeck.engine.text import format_duration, format_table, format_value
 
 EVERY_S = 5.0
 """Between two lines of an engine that takes its time."""
@@ -56,16 +54,12 @@ def record_as_json(entry: Record | Unreadable) -> Mapping[str, object]:
 def find_state(record: Record) -> str:
     """`running`, `starting`, or `orphans` when the server is dead and workers are not."""
     life = record.life()
-    if life != "running" or record.ready is not None or record.port is None:
-        return life
-    # vLLM listens only once it can answer; asking the port needs no request.
-    host = urlsplit(record.url).hostname or "127.0.0.1"
-    return "running" if port_refusal(host, record.port) else "starting"
+    return "starting" if life == "running" and not record.serves() else life
 
 
 def _row(record: Record, now: float) -> tuple[str, ...]:
     since = format_duration(max(0.0, now - record.started))
-    model, config = record.model or "–", record.config or "–"
+    model, config = format_value(record.model), format_value(record.config)
     return (record.name, find_state(record), record.url, model, str(record.pid), since, config)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import click
 
@@ -17,8 +18,7 @@ from specdeck.console.cli.audit import UserAudit
 from specdeck.console.cli.common import (
     Finite,
     find_operator,
-    note_start,
-    read_last_start,
+    open_user_store,
     read_settings,
     require_terminal,
     run_console,
@@ -26,7 +26,7 @@ from specdeck.console.cli.common import (
     until_signal,
 )
 from specdeck.console.cli.drift import Expectations, OnReading, report_events, watches
-from specdeck.console.cli.engines import OWN_KEY, Access
+from specdeck.console.cli.engines import OWN_KEY, Access, own_key
 from specdeck.console.cli.output import emit, log
 from specdeck.console.cli.processes import StopReporter, record_as_json
 from specdeck.console.cli.watch import find_lasting_error
@@ -45,14 +45,11 @@ from specdeck.engine.errors import (
 )
 from specdeck.engine.launch.launcher import Launch
 from specdeck.engine.launch.preflight import findings, raise_errors
+from specdeck.engine.launch.progress import Progress
 from specdeck.engine.metrics.recording import reading_as_json
 from specdeck.engine.metrics.scrape import readings
 from specdeck.engine.paths import locations
-
-if TYPE_CHECKING:
-    from specdeck.engine.client.attach import AttachedEngine
-    from specdeck.engine.launch.launcher import Launch
-    from specdeck.engine.launch.progress import Progress
+from specdeck.engine.store.starts import Start, Starts, config_key
 
 Port = int | Literal["auto"]
 
@@ -133,7 +130,7 @@ def demo(headless: bool, seconds: float | None, wanted: Port, profile: str) -> i
             raise click.UsageError("--seconds requires --headless")
         require_terminal("--headless")
     launch = prepare_launch(demo_config(), port=wanted, environment=os.environ)
-    key = "VLLM_API_KEY" if os.environ.get("VLLM_API_KEY") else None
+    key = OWN_KEY if own_key() else None
     load = LoadProcess(launch.url, profile, environment=os.environ, api_key_env=key)
     if headless:
         return asyncio.run(run_headless(launch, seconds=seconds, load=load))
@@ -194,7 +191,7 @@ def run_in_console(launch: Launch, *, load: LoadProcess | None = None) -> int:
         load=load,
         who=find_operator(),
         audit=UserAudit(),
-        check=open_check_context({engine.url: os.environ.get(OWN_KEY) or None}),
+        check=open_check_context({engine.url: own_key()}),
         watches=watches([engine.url], Expectations.of(launch.config)),
         themes=theme_folders(),
     )
@@ -218,6 +215,20 @@ def run_in_console(launch: Launch, *, load: LoadProcess | None = None) -> int:
     return code
 
 
+def note_start(config: Path, seconds: float) -> None:
+    """Remembers how long a start took; a store that cannot be used stops no engine."""
+    with suppress(SpecdeckError), open_user_store() as store:
+        Starts(store).add(Start(time.time(), config_key(config), seconds))
+
+
+def read_last_start(config: Path) -> float | None:
+    """Seconds that the last start from this config took; None when there was none."""
+    with suppress(SpecdeckError), open_user_store() as store:
+        if (last := Starts(store).last(config_key(config))) is not None:
+            return last.seconds
+    return None
+
+
 async def start_with_load(launch: Launch, load: LoadProcess | None) -> AsyncIterator[Progress]:
     """The start of the engine, with the load begun as soon as it is ready."""
     async for moment in launch.progress():
@@ -231,7 +242,7 @@ async def start_with_load(launch: Launch, load: LoadProcess | None) -> AsyncIter
 def connect_own(launch: Launch) -> AttachedEngine:
     """The engine of a start that is to come; armed, since its starter owns it."""
     token = admin_token({}, launch.token_file)
-    asking = open_client(launch.url, api_key=os.environ.get(OWN_KEY) or None, token=token)
+    asking = open_client(launch.url, api_key=own_key(), token=token)
     return AttachedEngine(asking, name=launch.name, armed=True, exit_error=launch.exit_error)
 
 
@@ -287,7 +298,6 @@ async def follow_start(launch: Launch) -> int:
 def format_stage(name: str, moment: Progress) -> str:
     """One stage of a start, as stderr has it.
 
-    >>> from specdeck.engine.launch.progress import Progress
     >>> format_stage("demo", Progress("loading", 12.3, last_elapsed=31.0))
     'demo: 12 s of about 31 s: loading the weights'
     """
@@ -319,8 +329,7 @@ async def print_samples(
 
     Raises Unauthorized at once where no later sample could be whole without a key.
     """
-    key = os.environ.get(OWN_KEY) or None  # what the engine inherited
-    client = Access(launch.url, launch.record, key).client()
+    client = Access(launch.url, launch.record, own_key()).client()
     first = True
     try:
         async for reading in readings(client, every=interval):

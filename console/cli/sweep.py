@@ -259,7 +259,7 @@ def _row(k: int, figures: _Figures | None, top: float, width: int, best: Optimum
 
 def verdict_lines(outcome: SweepOutcome) -> list[str]:
     """The optimum, what it rests on, the schedule and how the engine was left."""
-    lines = [*_best(outcome.analysis.optimum), _measured(outcome)]
+    lines = [*_best_lines(outcome.analysis.optimum), _work_line(outcome)]
     if outcome.stopped:
         visits = f"{len(outcome.visits)} of {outcome.plan.visits} visits are made"
         lines.append(f"stopped    {outcome.stopped}: {visits}")
@@ -269,10 +269,10 @@ def verdict_lines(outcome: SweepOutcome) -> list[str]:
         lines.append(
             f"           measured at {sizes} requests in a step; other sizes: the nearest of these"
         )
-    return [*lines, _left(outcome)]
+    return [*lines, _engine_line(outcome)]
 
 
-def _best(optimum: Optimum | None) -> list[str]:
+def _best_lines(optimum: Optimum | None) -> list[str]:
     if optimum is None:
         return ["best k     not known: two rounds were not completed"]
     gains = []
@@ -300,14 +300,14 @@ def percent(gain: Interval) -> str:
     return f"{gain.value * 100:+.1f} % ({low:+.1f} to {most})"
 
 
-def _measured(outcome: SweepOutcome) -> str:
+def _work_line(outcome: SweepOutcome) -> str:
     batch = outcome.analysis.batch
     at = "" if batch is None else f", {batch:.1f} requests in a step on average"
     seconds = sum(visit.work.seconds for visit in outcome.visits)
     return f"measured   {len(outcome.visits)} visits, {seconds:.0f} s of work{at}"
 
 
-def _left(outcome: SweepOutcome) -> str:
+def _engine_line(outcome: SweepOutcome) -> str:
     before, after = knobs(outcome.before), outcome.after
     if outcome.restored:
         return f"engine     as it was found: {before}"

@@ -25,7 +25,7 @@ from specdeck.engine.errors import (
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.recording import reading_as_json
 from specdeck.engine.metrics.scrape import readings
-from specdeck.engine.text import format_value
+from specdeck.engine.text import UNKNOWN, format_value
 
 COLUMNS = (
     ("TIME", 8),
@@ -131,22 +131,12 @@ async def watch_and_report(
             write(reading)
             report(reading)
 
-        return await watch_engine(watched.to, interval=interval, count=count, write=on_reading)
-
-
-async def watch_engine(
-    to: Access,
-    *,
-    interval: float,
-    count: int | None,
-    write: Callable[[Reading], None],
-) -> int:
-    """Writes each reading of one engine; the exit code."""
-    client = to.client()
-    try:
-        return await write_readings(readings(client, every=interval), count=count, write=write)
-    finally:
-        await client.close()
+        client = watched.to.client()
+        try:
+            found = readings(client, every=interval)
+            return await write_readings(found, count=count, write=on_reading)
+        finally:
+            await client.close()
 
 
 async def write_readings(
@@ -192,13 +182,11 @@ def write_table() -> Callable[[Reading], None]:
 
     def write(reading: Reading) -> None:
         nonlocal written
-
         if written % 20 == 0:
             click.echo("  ".join(name.rjust(width) for name, width in COLUMNS))
         written += 1
-        click.echo(
-            format_row(reading_as_json(reading), str(reading.error) if reading.error else None)
-        )
+        error = str(reading.error) if reading.error else None
+        click.echo(format_row(reading_as_json(reading), error))
 
     return write
 
@@ -242,7 +230,7 @@ def _mode(sample: Mapping[str, object]) -> str:
     mode, breaker = sample.get("mode"), sample.get("breaker")
     if mode == "speculate" and breaker in ("open", "half-open"):
         return "breaker" if breaker == "open" else "half-open"
-    return str(mode or "–")
+    return format_value(mode or None)
 
 
 def _number(value: object) -> float | None:
@@ -251,7 +239,7 @@ def _number(value: object) -> float | None:
 
 def _decimal(value: object, form: str) -> str:
     number = _number(value)
-    return "–" if number is None else form.format(number)
+    return UNKNOWN if number is None else form.format(number)
 
 
 def _median(value: object) -> object:

@@ -1,9 +1,9 @@
 """Prints the arguments of the installed vLLM as JSON; run in a process of its own.
 
-    python -m specdeck.engine.config.read_arguments
+    python -m specdeck.engine.config.dump_vllm_args
 
 Reading them imports torch and takes seconds, hundreds of megabytes and vLLM's
-own log lines on stderr, so the caller keeps the answer (see `arguments.py`).
+own log lines on stderr, so the caller keeps the answer (see `vllm_args.py`).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from specdeck.engine.config.config import Keys
-from specdeck.engine.config.methods import FIXED_K, SPECULATIVE, method_of
+from specdeck.engine.config.methods import FIXED_K, SCHEDULE, SPECULATIVE, method_of
 from specdeck.engine.config.yaml_source import Document, quote
 
 MOVED: Final[dict[str, tuple[str, ...]]] = {
@@ -210,16 +210,16 @@ def _limit_batch_size(document: Document) -> None:
     if not _has(document, keys):
         return
     limit, speculative = _take(document, keys), document.data[SPECULATIVE]
-    k, schedule = speculative.get("num_speculative_tokens"), "num_speculative_tokens_per_batch_size"
+    k = speculative.get("num_speculative_tokens")
     whole = all(type(number) is int and number > 0 for number in (limit, k))
-    if limit is None or not whole or schedule in speculative or method_of(speculative) in FIXED_K:
+    if limit is None or not whole or SCHEDULE in speculative or method_of(speculative) in FIXED_K:
         text = f"`{keys[1]}: {quote(limit)}` is left out: this vLLM cannot do it here"
         document.note(keys, text)
         return
     tiers = [[1, limit, k], [limit + 1, max(_WIDEST_BATCH, limit + 1), 0]]  # type: ignore[operator]  # whole above
-    speculative[schedule] = tiers
-    document.lines[(SPECULATIVE, schedule)] = document.lines.get(keys, 1)
-    document.note(keys, f"`{keys[1]}: {limit}` is read as `{schedule}: {json.dumps(tiers)}`")
+    speculative[SCHEDULE] = tiers
+    document.lines[(SPECULATIVE, SCHEDULE)] = document.lines.get(keys, 1)
+    document.note(keys, f"`{keys[1]}: {limit}` is read as `{SCHEDULE}: {json.dumps(tiers)}`")
 
 
 def _rewrite_values(document: Document, accepted: Collection[str]) -> None:

@@ -104,19 +104,10 @@ def build_config(document: Document, arguments: Arguments) -> Config:
     return Config(
         path=document.path,
         engine_args=MappingProxyType(engine_args),
-        orchestration=settings.orchestration,
-        sampling=settings.sampling,
-        alerts=settings.alerts,
         arguments=arguments,
-        exact_models=settings.exact_models,
-        attach=settings.attach,
-        environment=MappingProxyType(settings.environment),
-        host=settings.host,
-        port=settings.port,
-        deepen=settings.deepen,
-        fingerprint=settings.fingerprint,
         notices=tuple(document.notices),
         lines=MappingProxyType(document.lines),
+        **dict(settings),  # a Config has every block of the settings
     )
 
 

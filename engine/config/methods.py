@@ -8,6 +8,8 @@ from typing import Any
 
 SPECULATIVE = "speculative_config"
 """The argument of vLLM's that holds them."""
+SCHEDULE = "num_speculative_tokens_per_batch_size"
+"""The key below it that holds tiers of k by batch size."""
 
 FIXED_K = frozenset({"suffix", "ngram_gpu", "extract_hidden_states", "medusa"})
 """Methods that assert that k is num_speculative_tokens: another k ends the engine."""
@@ -23,7 +25,6 @@ GRAPHS_PER_K = frozenset({"draft_model", "eagle", "eagle3", "dflash"})
 
 MTP is not among them: capturing a schedule crashed there (vLLM issue 48494).
 """
-
 
 _MARKS = (("eagle-", "eagle"), ("eagle3", "eagle3"), ("dflash", "dflash"), ("dspark", "dspark"))
 """Parts of a draft's name that tell its method, in vLLM's order."""

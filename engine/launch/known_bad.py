@@ -5,18 +5,61 @@ One entry each, so that a new report is a few lines here and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from specdeck.engine.config.methods import FIXED_K, is_mtp
-from specdeck.engine.launch.command import SCHEDULE
-from specdeck.engine.launch.situation import Situation
+from specdeck.engine.config.config import Config
+from specdeck.engine.config.methods import FIXED_K, SCHEDULE, SPECULATIVE, is_mtp
+from specdeck.engine.launch.machine import BuildKind
 
 _CPU_BLOCK = 32
+_TRUE = ("1", "true")
 
 
-Applies = Callable[[Situation], bool]
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """A config, and what it would run on."""
+
+    config: Config
+    build: BuildKind
+    environment: Mapping[str, str]
+    gpus: int = 0
+    ray: bool = True
+
+    def arg(self, name: str, default: Any = None) -> Any:
+        """An engine argument."""
+        return self.config.engine_args.get(name, default)
+
+    def spec(self, name: str, default: Any = None) -> Any:
+        """A key of speculative_config; `default` without speculation too."""
+        return (self.config.speculative or {}).get(name, default)
+
+    def is_on(self, variable: str) -> bool:
+        """Whether an environment variable says yes."""
+        return self.environment.get(variable, "").strip().lower() in _TRUE
+
+    @property
+    def method(self) -> str | None:
+        """The speculative method; None without speculation."""
+        return self.config.method
+
+    @property
+    def has_schedule(self) -> bool:
+        """Whether the config has a schedule of k."""
+        return SCHEDULE in (self.config.speculative or {})
+
+    @property
+    def captures_graphs(self) -> bool:
+        """Whether CUDA graphs would be captured."""
+        return self.build != "cpu" and self.gpus > 0 and not self.arg("enforce_eager", False)
+
+    @property
+    def uses_v1_runner(self) -> bool:
+        """Whether the V1 model runner would be used, as far as the config tells."""
+        told = self.environment.get("VLLM_USE_V2_MODEL_RUNNER")
+        without = self.method in ("suffix", "custom_class", "medusa")
+        return told == "0" or without or bool(self.spec("use_heterogeneous_vocab"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +68,7 @@ class KnownBad:
 
     name: str
     level: Literal["notice", "warning", "error"]
-    applies: Applies
+    applies: Callable[[Situation], bool]
     message: str
     remedy: str
     key: tuple[str, ...] = ()
@@ -62,8 +105,6 @@ def _too_few_gpus(s: Situation) -> bool:
     return s.build == "gpu" and here and 0 < s.gpus < ranks
 
 
-_SPECULATIVE = "speculative_config"
-
 KNOWN_BAD: tuple[KnownBad, ...] = (
     KnownBad(
         "ngram with tools",
@@ -71,7 +112,7 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
         lambda s: s.method == "ngram" and _tools(s) and _ngram_lookup(s) < 8,
         "short n-gram matches corrupt tool calls",
         "set prompt_lookup_min: 8",
-        (_SPECULATIVE, "prompt_lookup_min"),
+        (SPECULATIVE, "prompt_lookup_min"),
         40875,
     ),
     KnownBad(
@@ -80,7 +121,7 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
         lambda s: _several_ranks(s) and s.has_schedule,
         "vLLM ignores the schedule of k under data parallelism, where ranks could deadlock",
         f"leave {SCHEDULE} out or set data_parallel_size: 1",
-        (_SPECULATIVE, SCHEDULE),
+        (SPECULATIVE, SCHEDULE),
     ),
     KnownBad(
         "live k with data parallelism",
@@ -109,7 +150,7 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
         lambda s: s.captures_graphs and s.uses_v1_runner and s.has_schedule,
         "a schedule of k costs the V1 runner its full CUDA graphs and can stall under load",
         f"leave {SCHEDULE} out: specdeck changes k live",
-        (_SPECULATIVE, SCHEDULE),
+        (SPECULATIVE, SCHEDULE),
         49548,
     ),
     KnownBad(
@@ -123,7 +164,7 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
         ),
         "capturing CUDA graphs for a schedule of k crashed with MTP",
         f"leave {SCHEDULE} and graphs_per_k out",
-        (_SPECULATIVE, SCHEDULE),
+        (SPECULATIVE, SCHEDULE),
         48494,
     ),
     KnownBad(
@@ -132,7 +173,7 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
         lambda s: s.method in FIXED_K and s.has_schedule,
         "this method asserts that k never changes: the schedule would end the engine",
         f"leave {SCHEDULE} out",
-        (_SPECULATIVE, SCHEDULE),
+        (SPECULATIVE, SCHEDULE),
     ),
     KnownBad(
         "method with a fixed k",
@@ -140,7 +181,7 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
         lambda s: s.method in FIXED_K,
         "k cannot be changed live: this method asserts that k is num_speculative_tokens",
         "choose another method to change k while traffic flows",
-        (_SPECULATIVE, "method"),
+        (SPECULATIVE, "method"),
     ),
     KnownBad(
         "method that ignores k",
@@ -148,7 +189,7 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
         lambda s: s.method == "custom_class",
         "k cannot be changed live: vLLM does not pass it to a proposer of your own",
         "choose another method to change k while traffic flows",
-        (_SPECULATIVE, "method"),
+        (SPECULATIVE, "method"),
     ),
     KnownBad(
         "MTP without a k of 0",
@@ -156,7 +197,7 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
         lambda s: s.method == "step3p5_mtp",
         "target-only is not possible live: this drafter has no way to draft nothing",
         "start a second engine without speculative_config for target-only",
-        (_SPECULATIVE, "method"),
+        (SPECULATIVE, "method"),
     ),
     KnownBad(
         "MTP with context parallelism",
@@ -175,7 +216,7 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
         lambda s: s.method == "dflash",
         "greedy output was reported to differ from the target's, even at k=1",
         "run `specdeck check` before relying on it",
-        (_SPECULATIVE, "method"),
+        (SPECULATIVE, "method"),
         54928,
     ),
     KnownBad(
@@ -192,7 +233,7 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
         lambda s: s.build == "cpu" and s.spec("rejection_sample_method") == "synthetic",
         "synthetic acceptance ends a CPU engine at its first request",
         "use rejection_sample_method: standard",
-        (_SPECULATIVE, "rejection_sample_method"),
+        (SPECULATIVE, "rejection_sample_method"),
     ),
     KnownBad(
         "acceptance regardless of the target",
@@ -200,7 +241,7 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
         lambda s: s.build != "cpu" and s.spec("rejection_sample_method") in ("synthetic", "fly"),
         "drafts are accepted whatever the target says: the output is not the target's",
         "use rejection_sample_method: standard",
-        (_SPECULATIVE, "rejection_sample_method"),
+        (SPECULATIVE, "rejection_sample_method"),
     ),
     KnownBad(
         "block size on a CPU",
@@ -216,7 +257,7 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
         _draft_ranks,
         "a draft runs on one rank or on as many as the target",
         "set draft_tensor_parallel_size to 1 or to tensor_parallel_size",
-        (_SPECULATIVE, "draft_tensor_parallel_size"),
+        (SPECULATIVE, "draft_tensor_parallel_size"),
     ),
     KnownBad(
         "GPUs for all ranks",

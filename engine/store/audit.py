@@ -71,10 +71,6 @@ class AuditLog:
             ).fetchall()
             return tuple(_action(row) for row in rows)
 
-    def last_action(self, url: str) -> Action | None:
-        """The latest change of one engine; None when there is none."""
-        return next(iter(self.actions(url, 1)), None)
-
 
 def _action(row: tuple[Any, ...]) -> Action:
     columns = dict(zip(_COLUMNS, row, strict=True))

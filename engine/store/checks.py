@@ -47,7 +47,7 @@ _RUN = "id, key, t, url, finished, facts, totals, summary"
 
 GREEDY, SAMPLED = "greedy", "sampled"
 """Kinds of run: tokens were compared, or distributions, whose summaries hold other things."""
-_KIND = f"COALESCE(json_extract(facts, '$.kind'), '{GREEDY}') = ?"
+_KIND = f"COALESCE(json_extract(facts, '$.kind'), '{GREEDY}') = ?2"
 
 
 class Checks:
@@ -166,23 +166,15 @@ class Checks:
             )
         self._store.release_lock(_lock(run))
 
-    def history(self, url: str, limit: int = 31, kind: str = GREEDY) -> tuple[Run, ...]:
-        """The finished runs of a kind on an engine, the newest first."""
+    def history(
+        self, url: str | None = None, limit: int = 31, kind: str = GREEDY
+    ) -> tuple[Run, ...]:
+        """The finished runs of a kind, the newest first; on one engine where `url` is given."""
         with self._store.transaction(write=False) as db:
             rows = db.execute(
-                f"SELECT {_RUN} FROM checks WHERE url = ? AND finished IS NOT NULL AND {_KIND}"
-                " ORDER BY finished DESC, id DESC LIMIT ?",
+                f"SELECT {_RUN} FROM checks WHERE (?1 IS NULL OR url = ?1)"
+                f" AND finished IS NOT NULL AND {_KIND} ORDER BY finished DESC, id DESC LIMIT ?3",
                 (url, kind, limit),
-            ).fetchall()
-        return tuple(_run(row) for row in rows)
-
-    def recent(self, limit: int = 20, kind: str = GREEDY) -> tuple[Run, ...]:
-        """The finished runs of a kind on any engine, the newest first."""
-        with self._store.transaction(write=False) as db:
-            rows = db.execute(
-                f"SELECT {_RUN} FROM checks WHERE finished IS NOT NULL AND {_KIND}"
-                " ORDER BY finished DESC, id DESC LIMIT ?",
-                (kind, limit),
             ).fetchall()
         return tuple(_run(row) for row in rows)
 

@@ -140,8 +140,7 @@ def test_set_shows_requested_applied_and_observed(
     assert sent.headers[TOKEN_HEADER] == TOKEN
     assert json.loads(sent.content)["k"] == 3
     with Store(home / "data" / "specdeck.sqlite") as store:
-        action = AuditLog(store).last_action(engine.url)
-    assert action is not None
+        (action,) = AuditLog(store).actions(engine.url, 1)
     assert (action.before, action.after, action.reason) == ({"k": 5}, {"k": 3}, "try")
 
 
@@ -216,8 +215,7 @@ def test_a_trial_stays_until_its_verdict_and_is_in_the_audit_log(
     sent = json.loads(engine.sent_to("/control")[0].content)
     assert (sent["judge"], sent["trial_s"], sent["lease_s"]) == (True, 30.0, 10.0)
     with Store(home / "data" / "specdeck.sqlite") as store:
-        action = AuditLog(store).last_action(engine.url)
-    assert action is not None
+        (action,) = AuditLog(store).actions(engine.url, 1)
     assert action.reason == "trial reverted: worse: -3 %"
 
 

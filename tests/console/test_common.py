@@ -6,7 +6,8 @@ import signal
 
 import pytest
 
-from specdeck.console.cli.common import INTERRUPTED, until_signal
+from specdeck.console.cli.common import until_signal
+from specdeck.console.cli.output import INTERRUPTED
 
 
 async def stopped(number: signal.Signals, *, tidied: Exception | None = None) -> int:

@@ -186,7 +186,7 @@ class ResultsScreen(DetailScreen):
         """The checks of this store, of whatever engine."""
         try:
             with self.split_check.context.open_checks() as checks:
-                self.runs = checks.recent()
+                self.runs = checks.history(limit=20)
         except SpecdeckError as error:
             self.problem = error.line()
         local = self.context.local

@@ -67,7 +67,7 @@ def test_the_outcome_of_a_check(
         for arm in found.data["arms"].values():
             arm["tokens_per_second"] = 412.0  # the only figure that a clock made
         with one.bench.open_checks() as checks:
-            (kept,) = checks.recent()
+            (kept,) = checks.history()
             checks.finish(kept.id, kit.start, found.data)
         one.bench.session.results[url] = CheckResults(
             found.data, found.prompts, found.options, False

@@ -64,7 +64,7 @@ async def test_replays_count_what_differs_with_their_floor(
         assert "token 9 ×6" in text
         assert "reference 0 of 6 against itself" in text
         with one.bench.open_checks() as checks:
-            assert checks.recent() == ()
+            assert checks.history() == ()
 
 
 async def test_a_batch_has_verdict_interval_and_history(
@@ -143,7 +143,7 @@ async def test_escape_stops_a_check_and_says_what_is_kept(
         assert below.split.note is not None
         assert "kept: b goes on" in below.split.note[1]
         with one.bench.open_checks() as checks:
-            assert checks.recent() == ()
+            assert checks.history() == ()
 
 
 async def test_an_engine_that_dies_in_the_middle_is_one_line(
@@ -259,7 +259,7 @@ async def test_a_replay_that_was_stopped_begins_again_and_says_so(
         assert screen.progress is not None
         assert screen.progress.of == 500
         with one.bench.open_checks() as checks:
-            assert checks.recent() == ()
+            assert checks.history() == ()
 
 
 async def test_after_a_replay_comes_the_set(deck: Opens, results: Opened, until: Until) -> None:

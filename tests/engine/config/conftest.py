@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from specdeck.engine.config import Config, load
+from specdeck.engine.config.config import Config
+from specdeck.engine.config.loader import load
 from specdeck.engine.errors import ConfigError
 
 Loaded = Callable[[str], Config]

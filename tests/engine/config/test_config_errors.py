@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from specdeck.engine.config import load, loader
+from specdeck.engine.config import loader
+from specdeck.engine.config.loader import load
 from specdeck.engine.config.yaml_source import Document, read
 from specdeck.engine.errors import ConfigError, ConfigErrors
 

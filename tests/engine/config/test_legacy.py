@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from specdeck.engine.config import Config
+from specdeck.engine.config.config import Config
 from specdeck.engine.config.legacy import ABSORBED, GONE, MOVED
 
 Loaded = Callable[[str], Config]

@@ -10,7 +10,8 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from specdeck.engine.config import Config, load
+from specdeck.engine.config.config import Config
+from specdeck.engine.config.loader import load
 from specdeck.engine.errors import ConfigError
 
 Loaded = Callable[[str], Config]

@@ -192,7 +192,7 @@ async def test_the_store_tells_of_every_engine(bench: Bench) -> None:
     for url in ("http://one", "http://two"):
         async with bench.lab(bench.engine(url=url)) as lab:
             await finish_check(lab, bench.many(3), bench.store)
-    assert [run.url for run in bench.store.recent()] == ["http://two", "http://one"]
+    assert [run.url for run in bench.store.history()] == ["http://two", "http://one"]
 
 
 def test_what_is_typed_may_be_json_and_must_be_a_prompt() -> None:

@@ -164,7 +164,7 @@ async def test_a_run_is_kept_apart_from_greedy_ones_and_compared_with_its_own(be
         said.append(result.history.line())
     assert said == ["the first run", "of 1 earlier run none failed"]
     assert bench.store.history("http://engine") == ()
-    assert bench.store.recent() == ()
+    assert bench.store.history() == ()
     (newest, _) = bench.store.history("http://engine", kind="sampled")
     assert newest.summary is not None
     assert newest.summary["verdict"] == "pass"

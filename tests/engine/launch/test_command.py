@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdeck.engine.config import Config, load
+from specdeck.engine.config.config import Config
+from specdeck.engine.config.loader import load
+from specdeck.engine.config.methods import SCHEDULE
 from specdeck.engine.config.vllm_args import Argument, shipped_table
 from specdeck.engine.launch.command import (
-    SCHEDULE,
     build_argv,
     build_environment,
     format_flags,

@@ -106,7 +106,7 @@ def test_an_engine_is_registered_and_leads_a_session_of_its_own(
     said(one, "up")
     assert registry.find("demo") == one.record
     assert one.record.life() == "running"
-    assert os.getsid(one.record.pid) == one.record.session_id == one.record.pid
+    assert os.getsid(one.record.pid) == one.record.pid
     assert os.readlink(f"/proc/{one.record.pid}/fd/0") == os.devnull
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from specdeck.engine.config import Config, load
+from specdeck.engine.config.config import Config
+from specdeck.engine.config.loader import load
 from specdeck.engine.errors import ConfigErrors, Place
 from specdeck.engine.launch.machine import (
     Build,

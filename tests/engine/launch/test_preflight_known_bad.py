@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from specdeck.engine.config import load
+from specdeck.engine.config.loader import load
 from specdeck.engine.launch.known_bad import KNOWN_BAD
 from specdeck.engine.launch.machine import Build, Gpu, Machine
 from specdeck.engine.launch.preflight import Finding, findings

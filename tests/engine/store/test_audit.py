@@ -35,7 +35,7 @@ def test_an_action_comes_back_as_it_was(store: Store) -> None:
     log = AuditLog(store)
     log.add(ACTION)
     assert log.actions() == (ACTION,)
-    assert log.last_action(ACTION.url) == ACTION
+    assert log.actions(ACTION.url, 1) == (ACTION,)
 
 
 def test_actions_are_of_one_engine_and_the_newest_first(store: Store) -> None:
@@ -47,7 +47,7 @@ def test_actions_are_of_one_engine_and_the_newest_first(store: Store) -> None:
     assert log.actions(ACTION.url) == (later, ACTION)
     assert log.actions(limit=1) == (later,)
     assert log.actions(other.url) == (other,)
-    assert log.last_action("http://nowhere") is None
+    assert log.actions("http://nowhere", 1) == ()
 
 
 def test_what_is_observed_of_a_change_later_is_added_to_it_alone(store: Store) -> None:
