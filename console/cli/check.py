@@ -29,8 +29,8 @@ from specdeck.console.cli.output import emit, log
 from specdeck.console.cli.run import start_reference_engine
 from specdeck.console.cli.set import request_change
 from specdeck.console.cli.set_outcome import Narrator
-from specdeck.engine.client.http import TOKEN_REMEDY
 from specdeck.engine.client.retry import Retry, Waiting
+from specdeck.engine.client.token import TOKEN_REMEDY
 from specdeck.engine.divergence import report
 from specdeck.engine.divergence.arms import Arm
 from specdeck.engine.divergence.bundle import case_page, choose_case
@@ -122,7 +122,7 @@ async def check_tokens(asked: CheckArguments, prompts: PromptSet) -> int:
                 elif isinstance(event, NotDone):
                     log(f"specdeck: {event.error.line()}")
                     if gauges is not None:
-                        gauges.failed()
+                        gauges.mark_failed()
                         _write_file(partial(_write_gauges, asked, gauges))
     return code
 

@@ -13,7 +13,7 @@ import click
 from specdeck.console.cli.engines import Access, access, is_config, key_option
 from specdeck.console.cli.output import emit
 from specdeck.engine.client.engine_client import EngineClient
-from specdeck.engine.client.http import TOKEN_REMEDY
+from specdeck.engine.client.token import TOKEN_REMEDY
 from specdeck.engine.config.loader import load as load_config
 from specdeck.engine.errors import ConfigError, EngineError, Unauthorized
 from specdeck.engine.launch.machine import inspect_machine

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 from specdeck.engine.client.address import engine_url, is_local
+from specdeck.engine.client.token import TOKEN_REMEDY, TokenSource, no_token
 from specdeck.engine.errors import EngineError, Unauthorized, Unsupported
 from specdeck.engine.metrics.gpu import read_gpus
 from specdeck.engine.metrics.reading import Gpu, Reading
+from specdeck.engine.metrics.scrape import readings
 from specdeck.engine.protocol.messages import Applied, Change
 
 if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient
-    from specdeck.engine.client.token import TokenSource
 
 Gpus = Callable[[], tuple[Gpu, ...] | None]
 
@@ -95,13 +96,11 @@ class AttachedEngine:
 
     def arm(self) -> None:
         """Lets changes through; raises Unauthorized where there is no admin token."""
-        self._token()
+        self._require_token()
         self.armed = True
 
     async def readings(self, every: float) -> AsyncGenerator[Reading, None]:
         """Looks every `every` seconds, for ever; at this machine's GPUs too when local."""
-        from specdeck.engine.metrics.scrape import readings
-
         looks = readings(self._client, every=every, clock=self._clock, wall=self._wall)
         async with aclosing(looks) as stream:
             async for reading in stream:
@@ -125,20 +124,16 @@ class AttachedEngine:
             )
         if (gone := self._exit_error()) is not None:
             raise gone
-        self._token()
+        self._require_token()
         return await self._client.put(change)
 
     async def close(self) -> None:
         """Lets go of connections; the engine goes on."""
         await self._client.close()
 
-    def _token(self) -> str:
-        from specdeck.engine.client.http import TOKEN_REMEDY
-
-        token = self._client.token()
-        if token is None:
+    def _require_token(self) -> None:
+        if self._client.token() is None:
             raise Unauthorized(f"there is no admin token for {self.name}", remedy=TOKEN_REMEDY)
-        return token
 
     async def _look_at_gpus(self) -> tuple[Gpu, ...] | None:
         if self._gpus is None:
@@ -155,7 +150,7 @@ def attach(
     *,
     name: str | None = None,
     api_key: str | None = None,
-    token: TokenSource | None = None,
+    token: TokenSource = no_token,
     control: bool = False,
 ) -> AttachedEngine:
     """The engine that `url` means, however it is spelt; nothing is asked of it yet.
@@ -163,13 +158,10 @@ def attach(
     Raises UsageError for a URL that is none, and Unauthorized for `control` without a
     token.
     """
-    from specdeck.engine.client.engine_client import open_client
-    from specdeck.engine.client.token import no_token
+    from specdeck.engine.client.engine_client import open_client  # httpx: after the first paint
 
-    base = engine_url(url)
-    attached = AttachedEngine(
-        open_client(base, api_key=api_key, token=token or no_token), name=name
-    )
+    client = open_client(engine_url(url), api_key=api_key, token=token)
+    attached = AttachedEngine(client, name=name)
     if control:
         attached.arm()
     return attached

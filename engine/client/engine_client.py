@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from specdeck.engine.client.http import TOKEN_REMEDY, no_answer, refusal, silence, verification
-from specdeck.engine.client.token import TokenSource, no_token
+from specdeck.engine.client.http import no_answer, open_http, refusal, silence
+from specdeck.engine.client.token import TOKEN_REMEDY, TokenSource, no_token
 from specdeck.engine.errors import NotAnEngine, Unauthorized, Unreachable, Unsupported, UsageError
 from specdeck.engine.policy.step import Step
 from specdeck.engine.protocol.messages import (
@@ -38,29 +38,19 @@ def open_client(
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> EngineClient:
     """A client of the engine at `url`, as `address.engine_url` spells it."""
-    # Two questions go out at once; the engine drops idle connections after 5 s itself.
-    limits = httpx.Limits(max_connections=4, max_keepalive_connections=3)
-    headers = {"Accept-Encoding": "identity", "User-Agent": "specdeck"}
-    if api_key:
-        headers["Authorization"] = f"Bearer {api_key}"
-    http = httpx.AsyncClient(
-        base_url=url,
-        headers=headers,
+    http = open_http(
+        url,
+        api_key=api_key,
         timeout=httpx.Timeout(TIMEOUT_S, connect=CONNECT_S),
-        limits=limits,
+        # Two questions go out at once; the engine drops idle connections after 5 s itself.
+        limits=httpx.Limits(max_connections=4, max_keepalive_connections=3),
         transport=transport,
-        verify=verification(url),
-        trust_env=False,  # an engine is asked directly: no proxy has its tokens
     )
     return EngineClient(http, url=url, token=token)
 
 
 class EngineClient:
-    """Asks one engine; every failure is an error of `specdeck.engine.errors`.
-
-    Answers are asked for uncompressed: compressing a page costs the engine twice the
-    time of writing it.
-    """
+    """Asks one engine; every failure is an error of `specdeck.engine.errors`."""
 
     def __init__(
         self,

@@ -6,10 +6,11 @@ import socket
 import ssl
 from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 
+from specdeck.engine.client.token import TOKEN_REMEDY
 from specdeck.engine.errors import (
     BadPage,
     Conflict,
@@ -23,11 +24,35 @@ from specdeck.engine.errors import (
     UsageError,
 )
 
-if TYPE_CHECKING:
-    from ssl import SSLContext
+
+def open_http(
+    url: str,
+    *,
+    api_key: str | None,
+    timeout: httpx.Timeout,
+    limits: httpx.Limits,
+    transport: httpx.AsyncBaseTransport | None,
+) -> httpx.AsyncClient:
+    """Connections to the engine at `url`, to be closed by the caller.
+
+    Answers are asked for uncompressed: compressing a page costs the engine twice the time of
+    writing it.
+    """
+    headers = {"Accept-Encoding": "identity", "User-Agent": "specdeck"}
+    if api_key:
+        headers["Authorization"] = f"Bearer {api_key}"
+    return httpx.AsyncClient(
+        base_url=url,
+        headers=headers,
+        timeout=timeout,
+        limits=limits,
+        transport=transport,
+        verify=verification(url),
+        trust_env=False,  # an engine is asked directly: no proxy has its tokens
+    )
 
 
-def verification(url: str) -> SSLContext | bool:
+def verification(url: str) -> ssl.SSLContext | bool:
     """What httpx's `verify` takes for the engine at `url`.
 
     An https engine is held against the certificates in SSL_CERT_FILE or SSL_CERT_DIR, or
@@ -39,17 +64,14 @@ def verification(url: str) -> SSLContext | bool:
     >>> verification("https://gpu-1").check_hostname
     True
     """
-    return _trusted() if url.lower().startswith("https:") else False
+    return _trusted_certificates() if url.lower().startswith("https:") else False
 
 
 @cache
-def _trusted() -> SSLContext:
-    import httpx
-
+def _trusted_certificates() -> ssl.SSLContext:
     return httpx.create_ssl_context()
 
 
-TOKEN_REMEDY = "set SPECDECK_ADMIN_TOKEN, or give --admin-token-file"
 NO_PLUGIN = "the engine runs without the specdeck plugin"
 NO_PLUGIN_REMEDY = (
     "start it with `specdeck run`, or with VLLM_PLUGINS=specdeck where specdeck is installed"
@@ -109,12 +131,12 @@ def refusal(url: str, response: httpx.Response, *, control: bool, keyed: bool) -
     status = response.status_code
     body = _error(response)
     if status in (401, 403):
-        return _unauthorized(url, body, keyed=keyed)
+        return _refuse_key(url, body, keyed=keyed)
     if control and status == 404:
         return Unsupported(NO_PLUGIN, remedy=NO_PLUGIN_REMEDY)
     if control and body is not None and status in _BY_STATUS:
         kind = Stalled if body["code"] == "stalled" else _BY_STATUS[status]
-        return kind(_line(body["message"]), remedy=_line(body.get("remedy")) or None)
+        return kind(clean_line(body["message"]), remedy=clean_line(body.get("remedy")) or None)
     if status in (502, 503, 504):
         return Unreachable(f"{url} answers {status}", remedy="see its log")
     if status == 404:
@@ -132,7 +154,7 @@ _BY_STATUS: dict[int, type[SpecdeckError]] = {
 }
 
 
-def _unauthorized(url: str, body: dict[str, Any] | None, *, keyed: bool) -> Unauthorized:
+def _refuse_key(url: str, body: dict[str, Any] | None, *, keyed: bool) -> Unauthorized:
     if body is not None and body.get("code") == "admin_token":
         return Unauthorized(
             "a change requires the engine's admin token, which is missing or wrong",
@@ -159,7 +181,7 @@ def _error(response: httpx.Response) -> dict[str, Any] | None:
     return error if named and isinstance(error, dict) else None
 
 
-def _line(text: object) -> str:
+def clean_line(text: object) -> str:
     """Foreign text on one line, without control characters that would reach the terminal."""
     words = " ".join(str(text or "").split())
     return "".join(c for c in words if c.isprintable())[:400]

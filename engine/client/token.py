@@ -8,6 +8,7 @@ from pathlib import Path
 from specdeck.engine.errors import UsageError
 from specdeck.engine.protocol.messages import TOKEN_VARIABLE
 
+TOKEN_REMEDY = "set SPECDECK_ADMIN_TOKEN, or give --admin-token-file"
 TokenSource = Callable[[], str | None]
 """Asked anew for every change, so that a token that came or went is noticed; None without."""
 

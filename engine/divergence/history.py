@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from specdeck.engine.divergence.arms import changed_facts
 from specdeck.engine.divergence.statistics import Rate, above
 from specdeck.engine.fingerprint.digest import canonical
 from specdeck.engine.store.checks import SAMPLED, Checks, Run
-from specdeck.engine.text import format_percent, format_value
+from specdeck.engine.text import UNKNOWN, format_count, format_percent, format_value
 
 if TYPE_CHECKING:
     from specdeck.engine.divergence.prompts import PromptSet
@@ -74,15 +75,13 @@ def comparable_checks(runs: Sequence[Run]) -> tuple[PastCheck, ...]:
 
 
 def past_check_cells(line: PastCheck) -> tuple[str, ...]:
-    """A line for reading, as HEAD names it."""
-    from datetime import UTC, datetime
-
+    """A line for reading, as PAST_CHECKS_HEAD names it."""
     low, high = (None, None) if line.ci95 is None else line.ci95
     k = "target-only" if line.mode == "target-only" else format_value(line.k)
     return (
         f"{datetime.fromtimestamp(line.t, UTC):%Y-%m-%d %H:%M}",
-        line.method or "–",
-        line.draft or "–",
+        line.method or UNKNOWN,
+        line.draft or UNKNOWN,
         k,
         line.grade,
         str(line.prompts),
@@ -93,7 +92,7 @@ def past_check_cells(line: PastCheck) -> tuple[str, ...]:
         _speed(line.serving_tokens_per_second),
         _speed(line.reference_tokens_per_second),
         line.verdict,
-        line.fingerprint or "–",
+        line.fingerprint or UNKNOWN,
     )
 
 
@@ -128,7 +127,7 @@ def _draft(details: Mapping[str, Any]) -> str | None:
 
 
 def _speed(value: float | None) -> str:
-    return "–" if value is None else f"{value:.0f}"
+    return UNKNOWN if value is None else f"{value:.0f}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,17 +146,20 @@ class History:
         """Plain values."""
         return {**asdict(self), "changed": list(self.changed)}
 
+    @classmethod
+    def from_json(cls, data: Data) -> History:
+        """What `as_json` gave."""
+        return cls(**{**data, "changed": tuple(data["changed"])})
+
     def line(self, rate: float | None) -> str:
         """One line for the operator.
 
         >>> History(30, 0.012, 0.03, ("vllm",)).line(0.021)
         '2.10%, was 1.20% for 30 runs; the fingerprint changed in: vllm'
         """
-        now = "–" if rate is None else f"{rate:.2%}"
-        runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
+        runs = format_count(self.runs, "run")
         was = "the first run" if self.rate is None else f"was {self.rate:.2%} for {runs}"
-        changed = f"; the fingerprint changed in: {', '.join(self.changed)}" if self.changed else ""
-        return f"{now}, {was}{changed}"
+        return f"{format_percent(rate)}, {was}{_format_changed(self.changed)}"
 
 
 def compare_with_history(runs: Sequence[Run]) -> History:
@@ -223,6 +225,11 @@ class SampledHistory:
         """Plain values."""
         return {**asdict(self), "changed": list(self.changed)}
 
+    @classmethod
+    def from_json(cls, data: Data) -> SampledHistory:
+        """What `as_json` gave."""
+        return cls(**{**data, "changed": tuple(data["changed"])})
+
     def line(self) -> str:
         """One line for the operator.
 
@@ -231,12 +238,14 @@ class SampledHistory:
         """
         if not self.runs:
             return "the first run"
-        runs = "1 earlier run" if self.runs == 1 else f"{self.runs} earlier runs"
-        said = f"of {runs} {self.failed or 'none'} failed"
+        said = f"of {format_count(self.runs, 'earlier run')} {self.failed or 'none'} failed"
         if self.inconclusive:
             said += f", {self.inconclusive} inconclusive"
-        changed = f"; the fingerprint changed in: {', '.join(self.changed)}" if self.changed else ""
-        return said + changed
+        return said + _format_changed(self.changed)
+
+
+def _format_changed(names: Sequence[str]) -> str:
+    return f"; the fingerprint changed in: {', '.join(names)}" if names else ""
 
 
 def record_sampled(

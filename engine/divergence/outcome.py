@@ -21,6 +21,7 @@ from specdeck.engine.divergence.statistics import Rate, p_any
 from specdeck.engine.divergence.verdict import Evidence, Verdict, judge
 from specdeck.engine.fingerprint.name import is_partial, own_part
 from specdeck.engine.store.checks import Pair
+from specdeck.engine.text import format_count
 
 _MOST_NAMES = 20
 """Of one arm: under a policy every k has its own."""
@@ -416,7 +417,7 @@ def streaming_notices(totals: Totals) -> Iterable[str]:
         (totals.streamed_by_reference, "in the reference alone", "its server, not speculation"),
     ):
         if count:
-            prompts = "1 prompt" if count == 1 else f"{count} prompts"
+            prompts = format_count(count, "prompt")
             yield f"streamed and non-streamed output differ for {prompts} {whose}: {cause}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -19,7 +19,7 @@ from specdeck.engine.divergence.history import (
 )
 from specdeck.engine.errors import UsageError
 from specdeck.engine.metrics.exposition import Exposition
-from specdeck.engine.text import format_percent, format_value
+from specdeck.engine.text import UNKNOWN, format_percent, format_value
 
 Data = Mapping[str, Any]
 SHOWN = 10
@@ -32,29 +32,23 @@ SAMPLED_SHOWN = 5
 
 def check_text(data: Data) -> str:
     """What a terminal is shown."""
-    width = max(len(name) for name, _ in _lines(data))
-    lines = [f"{name.ljust(width)}  {said}" for name, said in _lines(data)]
-    lines += [f"{'case'.ljust(width)}  {case_line(case)}" for case in data["cases"][:SHOWN]]
+    lines = [*_lines(data), *(("case", case_line(case)) for case in data["cases"][:SHOWN])]
     more = len(data["cases"]) - SHOWN + data["cases_left_out"]
     if more > 0:
-        lines.append(f"{''.ljust(width)}  and {more} more: --json or --report lists them")
-    return "\n".join(lines)
+        lines.append(("", f"and {more} more: --json or --report lists them"))
+    return _align(lines)
 
 
 def check_markdown(data: Data) -> str:
     """A page to keep or to paste."""
-    rows = "\n".join(f"| {name} | {_cell(said)} |" for name, said in _lines(data))
-    head = f"# specdeck check: {data['verdict']}\n\n{data['reason']}.\n\n| | |\n|---|---|\n{rows}\n"
-    head += _earlier(data)
+    head = _markdown_head("specdeck check", data, _lines(data)) + _earlier(data)
     if not data["cases"]:
         return head
     titles = ("prompt", "index", "serving token", "reference token", "margin serving",
               "margin reference", "class", "target's gap", "structure")  # fmt: skip
-    table = [_row(titles), _row("---" for _ in titles)]
-    table += [_row(_cells(case)) for case in data["cases"]]
     left = data["cases_left_out"]
     tail = f"\n{left} more cases are not listed.\n" if left else ""
-    return f"{head}\n## Cases\n\n" + "\n".join(table) + f"\n{tail}"
+    return f"{head}\n## Cases\n\n{_markdown_table(titles, map(_cells, data['cases']))}{tail}"
 
 
 def _earlier(data: Data) -> str:
@@ -62,24 +56,30 @@ def _earlier(data: Data) -> str:
     past = [PastCheck(**line) for line in data.get("earlier", ())]
     if not past:
         return ""
-    head = [
-        _row(name.lower() for name in PAST_CHECKS_HEAD),
-        _row("---" for _ in PAST_CHECKS_HEAD),
-    ]
-    rows = "\n".join([*head, *(_row(past_check_cells(line)) for line in past)])
-    return f"\n## Earlier checks with these prompts and settings\n\n{rows}\n"
+    titles = [name.lower() for name in PAST_CHECKS_HEAD]
+    table = _markdown_table(titles, map(past_check_cells, past))
+    return f"\n## Earlier checks with these prompts and settings\n\n{table}"
 
 
 def write_report(data: Data, path: Path) -> None:
     """Writes a report in the form that the file's ending names; raises UsageError for others."""
-    form = report_form(path)
-    if form == ".xml":
-        pass
+    _save_report(data, path, junit=check_junit, markdown=check_markdown)
 
-        content = check_junit(data)
-    else:
-        content = check_markdown(data) if form == ".md" else json.dumps(data, indent=1) + "\n"
-    save_file(path, content)
+
+def write_sampled_report(data: Data, path: Path) -> None:
+    """`write_report` for a check of distributions."""
+    _save_report(data, path, junit=sampled_junit, markdown=sampled_markdown)
+
+
+def _save_report(
+    data: Data, path: Path, *, junit: Callable[[Data], str], markdown: Callable[[Data], str]
+) -> None:
+    formats = {".xml": junit, ".md": markdown, ".json": _format_json}
+    save_file(path, formats[report_form(path)](data))
+
+
+def _format_json(data: Data) -> str:
+    return json.dumps(data, indent=1) + "\n"
 
 
 def save_file(path: Path, content: str) -> None:
@@ -94,7 +94,7 @@ def save_file(path: Path, content: str) -> None:
 def refuse_place(path: Path, *, replaced: bool = False) -> None:
     """Raises UsageError where a file of this name can be seen to be impossible to write.
 
-    One that is `replaced`, by another beside it, wants no leave to write but its folder's.
+    One that is `replaced`, by another beside it, requires no leave to write but its folder's.
     """
     folder, there = path.parent, os.path.exists(path)
     if there and path.is_dir():
@@ -122,24 +122,20 @@ def _lines(data: Data) -> Iterator[tuple[str, str]]:
     yield (
         "mismatches",
         f"{_rate(data['mismatches'], data['prompts'], data)}, "
-        + (f"threshold {format_percent(data['max_mismatch'])}"),
+        f"threshold {format_percent(data['max_mismatch'])}",
     )
     yield (
         "noise floor",
-        (
-            f"{_rate(floor['mismatches'], floor['pairs'], floor)} of the reference against itself,"
-            f" serving {format_percent(floor['serving']['rate'])}"
-        ),
+        f"{_rate(floor['mismatches'], floor['pairs'], floor)} of the reference against itself,"
+        f" serving {format_percent(floor['serving']['rate'])}",
     )
     counts = data["classes"].items()
     yield "classes", " · ".join(f"{name.replace('_', ' ')} {n}" for name, n in counts)
-    noise = "–" if near["noise"] is None else f"{near['noise']:.2g}"
+    noise = UNKNOWN if near["noise"] is None else f"{near['noise']:.2g}"
     yield (
         "near tie",
-        (
-            f"margins up to {near['threshold']:.3g} (resolution {near['resolution']:.3g},"
-            f" noise {noise})"
-        ),
+        f"margins up to {near['threshold']:.3g} (resolution {near['resolution']:.3g},"
+        f" noise {noise})",
     )
     places = data["first_divergence"]
     if places["min"] is not None:
@@ -159,14 +155,9 @@ def _lines(data: Data) -> Iterator[tuple[str, str]]:
         why = f": prompt {first['prompt']}: {first['reason']}" if first else ""
         yield "refused", f"{data['refused']['prompts']} prompts{why}"
     if data.get("history"):
-        yield "history", _history(data)
+        yield "history", History.from_json(data["history"]).line(data["mismatch_rate"])
     for notice in data["notices"]:
         yield "note", notice
-
-
-def _history(data: Data) -> str:
-    past = data["history"]
-    return History(**{**past, "changed": tuple(past["changed"])}).line(data["mismatch_rate"])
 
 
 def case_line(case: Data) -> str:
@@ -200,8 +191,12 @@ def _arm(arm: Data) -> str:
         parts.append(f"{speed:.0f} tokens/s a stream")
     if arm["drafted"] is not None:
         parts.append(f"{arm['drafted']} drafted")
-    parts.append(arm["fingerprint"] or arm["system_fingerprint"] or "no fingerprint")
+    parts.append(_fingerprint(arm))
     return ", ".join(parts)
+
+
+def _fingerprint(arm: Data) -> str:
+    return str(arm["fingerprint"] or arm["system_fingerprint"] or "no fingerprint")
 
 
 def _rate(count: int, of: int, data: Data) -> str:
@@ -218,20 +213,33 @@ def _cells(case: Data) -> Iterator[str]:
     yield _number(case["margin_serving"])
     yield _number(case["margin_reference"])
     yield case["class"].replace("_", " ")
-    yield _number(case["recheck"]["gap"]) if case["recheck"] else "–"
-    yield "; ".join(change_line(change) for change in case["structure"]) or "–"
+    yield _number(case["recheck"]["gap"]) if case["recheck"] else UNKNOWN
+    yield "; ".join(change_line(change) for change in case["structure"]) or UNKNOWN
+
+
+def _align(lines: Sequence[tuple[str, str]]) -> str:
+    """Names and what is said of them, in two columns."""
+    width = max(len(name) for name, _ in lines)
+    return "\n".join(f"{name.ljust(width)}  {said}" for name, said in lines)
+
+
+def _markdown_head(title: str, data: Data, lines: Iterable[tuple[str, str]]) -> str:
+    head = f"# {title}: {data['verdict']}\n\n{data['reason']}.\n\n| | |\n|---|---|\n"
+    return head + "".join(f"{_row(line)}\n" for line in lines)
+
+
+def _markdown_table(titles: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+    head = f"{_row(titles)}\n|{'---|' * len(titles)}\n"
+    return head + "".join(f"{_row(row)}\n" for row in rows)
 
 
 def _row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(map(_cell, cells))} |"
-
-
-def _cell(said: str) -> str:
-    return said.replace("|", "\\|").replace("\n", " ")
+    escaped = (cell.replace("|", "\\|").replace("\n", " ") for cell in cells)
+    return f"| {' | '.join(escaped)} |"
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3g}"
+    return UNKNOWN if value is None else f"{value:.3g}"
 
 
 def _tokens(case: Data) -> str:
@@ -243,41 +251,53 @@ def _tokens(case: Data) -> str:
     return f"{old} → {new}, "
 
 
-def check_junit(data: Mapping[str, Any]) -> str:
+def check_junit(data: Data) -> str:
     """One test for the verdict, and one for each case that is no near tie.
 
     Only a fail has failures: a CI system counts them, whatever the first test says. What could
     not be judged is an error, as a gate must not open for it either.
     """
-    cases = [case for case in data["cases"] if case["class"] != "near_tie"]
+    cases = [
+        (
+            case["class"],
+            f"prompt {case['prompt']} "
+            + ("streamed" if case.get("streamed_by") else f"token {case['index']}"),
+            case_line(case),
+        )
+        for case in data["cases"]
+        if case["class"] != "near_tie"
+    ]
+    return _format_junit("specdeck check", "specdeck.check", data, cases)
+
+
+def _format_junit(
+    title: str, classname: str, data: Data, cases: Sequence[tuple[str, str, str]]
+) -> str:
+    """One test for the verdict and one for each of `cases`: its class, its name, what is said."""
     bad, unjudged = data["verdict"] == "fail", data["verdict"] == "inconclusive"
     suite = ET.Element(
         "testsuite",
-        name="specdeck check",
+        name=title,
         tests=str(1 + len(cases)),
         failures=str(1 + len(cases) if bad else 0),
         errors=str(int(unjudged)),
         skipped="0",
         time=f"{data['seconds']:.3f}",
     )
-    main = ET.SubElement(suite, "testcase", classname="specdeck.check", name="verdict")
+    main = ET.SubElement(suite, "testcase", classname=classname, name="verdict")
     if bad:
         ET.SubElement(main, "failure", message=_plain(data["reason"]), type="fail")
     elif unjudged:
         ET.SubElement(main, "error", message=_plain(UNJUDGED + data["reason"]), type="inconclusive")
-    for case in cases:
-        where = "streamed" if case.get("streamed_by") else f"token {case['index']}"
-        name = f"prompt {case['prompt']} {where}"
-        one = ET.SubElement(suite, "testcase", classname=f"specdeck.{case['class']}", name=name)
-        said = _plain(case_line(case))
+    for kind, name, said in cases:
+        one = ET.SubElement(suite, "testcase", classname=f"specdeck.{kind}", name=name)
         if bad:
-            ET.SubElement(one, "failure", message=said, type=case["class"])
+            ET.SubElement(one, "failure", message=_plain(said), type=kind)
         else:
-            ET.SubElement(one, "system-out").text = said
+            ET.SubElement(one, "system-out").text = _plain(said)
     ET.indent(suite)
-    return (
-        '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suite, encoding="unicode") + "\n"
-    )
+    written = ET.tostring(suite, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{written}\n'
 
 
 def _plain(text: str) -> str:
@@ -287,66 +307,29 @@ def _plain(text: str) -> str:
 
 def sampled_text(data: Data) -> str:
     """What a terminal is shown."""
-    lines = [
-        *_sampled_lines(data),
-        *(("prompt", _sampled_case(case)) for case in _sampled_worst(data)[:SAMPLED_SHOWN]),
-    ]
-    width = max(len(name) for name, _ in lines)
-    return "\n".join(f"{name.ljust(width)}  {said}" for name, said in lines)
+    worst = _sampled_worst(data)[:SAMPLED_SHOWN]
+    return _align([*_sampled_lines(data), *(("prompt", _sampled_case(case)) for case in worst)])
 
 
 def sampled_markdown(data: Data) -> str:
     """A page to keep or to paste."""
-    head = (
-        f"# specdeck check --sampled: {data['verdict']}\n\n{data['reason']}.\n\n| | |\n|---|---|\n"
+    head = _markdown_head("specdeck check --sampled", data, _sampled_lines(data))
+    titles = ("prompt", "p", "corrected", "control")
+    rows = (
+        (str(case["prompt"]), *(f"{case[p]:.3g}" for p in ("p", "p_holm", "p_control")))
+        for case in _sampled_worst(data)
     )
-    rows = "".join(f"| {name} | {said} |\n" for name, said in _sampled_lines(data))
-    table = "".join(
-        f"| {c['prompt']} | {c['p']:.3g} | {c['p_holm']:.3g} | {c['p_control']:.3g} |\n"
-        for c in _sampled_worst(data)
-    )
-    titles = "| prompt | p | corrected | control |\n|---|---|---|---|\n"
-    return f"{head}{rows}\n## Prompts\n\n{titles}{table}"
+    return f"{head}\n## Prompts\n\n{_markdown_table(titles, rows)}"
 
 
 def sampled_junit(data: Data) -> str:
     """One test for the verdict, and one for each prompt whose draws differ."""
-    bad = [case for case in data["cases"] if case["p_holm"] < data["alpha"]]
-    failed = data["verdict"] == "fail"
-    cases = bad if failed else []
-    suite = ET.Element(
-        "testsuite",
-        name="specdeck check --sampled",
-        tests=str(1 + len(cases)),
-        failures=str(int(failed) + len(cases)),
-        errors=str(int(data["verdict"] == "inconclusive")),
-        skipped="0",
-        time=f"{data['seconds']:.3f}",
-    )
-    main = ET.SubElement(suite, "testcase", classname="specdeck.check.sampled", name="verdict")
-    if failed:
-        ET.SubElement(main, "failure", message=data["reason"], type="fail")
-    elif data["verdict"] == "inconclusive":
-        said = f"{UNJUDGED}{data['reason']}"
-        ET.SubElement(main, "error", message=said, type="inconclusive")
-    for case in cases:
-        name = f"prompt {case['prompt']}"
-        one = ET.SubElement(suite, "testcase", classname="specdeck.distribution", name=name)
-        ET.SubElement(one, "failure", message=_sampled_case(case), type="distribution")
-    ET.indent(suite)
-    written = ET.tostring(suite, encoding="unicode")
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{written}\n'
-
-
-def write_sampled_report(data: Data, path: Path) -> None:
-    """Writes a report in the form that the file's ending names; raises UsageError for others."""
-    form = report_form(path)
-    if form == ".xml":
-        save_file(path, sampled_junit(data))
-    else:
-        save_file(
-            path, sampled_markdown(data) if form == ".md" else json.dumps(data, indent=1) + "\n"
-        )
+    cases = [
+        ("distribution", f"prompt {case['prompt']}", _sampled_case(case))
+        for case in data["cases"]
+        if data["verdict"] == "fail" and case["p_holm"] < data["alpha"]
+    ]
+    return _format_junit("specdeck check --sampled", "specdeck.check.sampled", data, cases)
 
 
 def _sampled_lines(data: Data) -> Iterator[tuple[str, str]]:
@@ -364,13 +347,12 @@ def _sampled_lines(data: Data) -> Iterator[tuple[str, str]]:
         f" alpha {data['alpha']:g}",
     )
     for name, arm in data["arms"].items():
-        k = "–" if arm["k"] is None else arm["k"]
-        print_ = arm["fingerprint"] or arm["system_fingerprint"] or "no fingerprint"
-        yield name, f"{arm['grade']}, k={k}, {arm['url']}, {print_}"
+        k = format_value(arm["k"])
+        yield name, f"{arm['grade']}, k={k}, {arm['url']}, {_fingerprint(arm)}"
     if data["refused"]:
         yield "refused", f"{data['refused']} prompts"
     if (past := data.get("history")) is not None:
-        yield "history", SampledHistory(**{**past, "changed": tuple(past["changed"])}).line()
+        yield "history", SampledHistory.from_json(past).line()
 
 
 def _sampled_worst(data: Data) -> list[Data]:
@@ -406,7 +388,7 @@ class CheckGauges(Exposition):
         self._ended = gauge("last_run_timestamp_seconds", "Unix time of the last finished check.")
         self._up = gauge("up", "Whether the last check could be done.")
 
-    def failed(self) -> None:
+    def mark_failed(self) -> None:
         """The check could not be done; the last figures stay."""
         self._up.labels(self._engine).set(0)
 

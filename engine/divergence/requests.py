@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from specdeck.engine.client.http import refusal, silence, verification
+from specdeck.engine.client.http import clean_line, open_http, refusal, silence
 from specdeck.engine.client.retry import Retry, TryAgain
 from specdeck.engine.divergence.answers import Answer, Piece, assemble, parse_piece
 from specdeck.engine.divergence.arms import Arm, fetch_counters
@@ -167,17 +167,12 @@ def http_client(
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> httpx.AsyncClient:
     """Connections for so many requests at once; to be closed by the caller."""
-    headers = {"Accept-Encoding": "identity", "User-Agent": "specdeck"}
-    if api_key:
-        headers["Authorization"] = f"Bearer {api_key}"
-    return httpx.AsyncClient(
-        base_url=url,
-        headers=headers,
+    return open_http(
+        url,
+        api_key=api_key,
         timeout=httpx.Timeout(TIMEOUT_S, connect=5.0),
         limits=httpx.Limits(max_connections=streams + 2, max_keepalive_connections=streams + 2),
         transport=transport,
-        verify=verification(url),
-        trust_env=False,
     )
 
 
@@ -377,7 +372,7 @@ def _message(response: httpx.Response) -> str:
         text = str(error.get("message", error) if isinstance(error, dict) else error)
     except (ValueError, AttributeError):
         text = f"status {response.status_code}"
-    return "".join(c for c in " ".join(text.split()) if c.isprintable())[:300]
+    return clean_line(text)[:300]
 
 
 class Pacer:

@@ -1,4 +1,4 @@
-"""Rates with their intervals, and tests of distributions."""
+"""Rates with their intervals, and corrections for many of them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import numpy as np
+from typing import Any
 
 CONFIDENCE = 0.95
 _Z = 1.6448536269514722
@@ -110,16 +107,6 @@ def p_any(rate: float, calls: int) -> float:
     0.059
     """
     return 1 - (1 - rate) ** calls
-
-
-def g_statistic(counts: np.ndarray) -> float:
-    """G of a table of two rows: twice the log-likelihood ratio against one distribution."""
-    import numpy as np
-
-    rows, columns = counts.sum(axis=1, keepdims=True), counts.sum(axis=0, keepdims=True)
-    expected = rows * columns / counts.sum()
-    seen = counts > 0
-    return float(2 * (counts[seen] * np.log(counts[seen] / expected[seen])).sum())
 
 
 def holm(p_values: Sequence[float]) -> tuple[float, ...]:

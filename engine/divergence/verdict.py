@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from specdeck.engine.divergence.statistics import Rate, above, prompts_wanted
+from specdeck.engine.text import format_count
 
 Word = Literal["pass", "fail", "inconclusive"]
 SIGNIFICANT = 0.05
@@ -49,20 +50,18 @@ def judge(found: Evidence, threshold: float) -> Verdict:
     """Weighs the rate against the threshold *and* the floor, and a defect above both."""
     if not found.mismatches.of:
         return Verdict("inconclusive", "no prompt was answered by both arms")
-    return _defect(found) or _idle(found) or _doubted(found, _rate(found, threshold))
+    return _defect(found) or _idle(found) or _doubt(found, _rate(found, threshold))
 
 
 def _defect(found: Evidence) -> Verdict | None:
     if found.stream_only:
-        text = (
-            f"streamed and non-streamed output differ for {_times(found.stream_only, 'prompt')},"
-            " in the serving arm alone"
-        )
+        prompts = format_count(found.stream_only, "prompt")
+        text = f"streamed and non-streamed output differ for {prompts}, in the serving arm alone"
         return Verdict("fail", text)
     proven = found.material - found.unconfirmed
     if not proven:
         return None
-    said = f"{_times(proven, 'material difference')}: a confident token was replaced"
+    said = f"{format_count(proven, 'material difference')}: a confident token was replaced"
     if found.floor_material:
         mine = Rate(found.material, found.mismatches.of)
         p = above(mine, Rate(found.floor_material, found.floor.of))
@@ -80,10 +79,10 @@ def _idle(found: Evidence) -> Verdict | None:
     return None
 
 
-def _doubted(found: Evidence, weighed: Verdict) -> Verdict:
+def _doubt(found: Evidence, weighed: Verdict) -> Verdict:
     """What was `weighed`, unless there may be a defect, or a pass rests on idle answers."""
     if weighed.word != "fail" and found.unconfirmed:
-        cases = _times(found.unconfirmed, "material difference")
+        cases = format_count(found.unconfirmed, "material difference")
         were = "was" if found.unconfirmed == 1 else "were"
         text = (
             f"{cases} {were} not confirmed by a third request, and margins so small prove nothing"
@@ -105,7 +104,7 @@ def _rate(found: Evidence, threshold: float) -> Verdict:
     if high <= threshold:
         return Verdict("pass", f"at most {high:.2%} differ (one-sided 95% bound)")
     if low <= threshold:
-        return _undecided(found, rate, threshold)
+        return _ask_for_more(found, rate, threshold)
     p = above(found.mismatches, found.floor)
     if p is None or p > SIGNIFICANT:
         return Verdict(
@@ -115,7 +114,7 @@ def _rate(found: Evidence, threshold: float) -> Verdict:
     return Verdict("fail", f"at least {low:.2%} differ (one-sided 95% bound){ties}")
 
 
-def _undecided(found: Evidence, rate: float, threshold: float) -> Verdict:
+def _ask_for_more(found: Evidence, rate: float, threshold: float) -> Verdict:
     wanted = prompts_wanted(rate, threshold)
     if wanted is None:
         text = f"{rate:.2%} differ, which is the threshold itself: more prompts will not settle it"
@@ -125,7 +124,3 @@ def _undecided(found: Evidence, rate: float, threshold: float) -> Verdict:
         f" {wanted} would do if the rate stays"
     )
     return Verdict("inconclusive", text, wanted)
-
-
-def _times(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"

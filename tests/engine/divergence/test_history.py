@@ -71,7 +71,7 @@ async def test_gauges_say_what_the_check_says(bench: Bench, tmp_path: Path) -> N
     assert 'specdeck_check_mismatch_rate{engine="http://engine"} 0.05' in page
     assert 'specdeck_check_verdict{engine="http://engine",verdict="fail"} 1.0' in page
     assert 'specdeck_check_cases{engine="http://engine",kind="material"} 1.0' in page
-    gauges.failed()
+    gauges.mark_failed()
     gauges.write(tmp_path / "check.prom")
     assert 'specdeck_check_up{engine="http://engine"} 0.0' in (tmp_path / "check.prom").read_text()
     with pytest.raises(UsageError, match="no such file"):
