@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -27,11 +25,9 @@ from specdeck.console.cli.drift import (
 )
 from specdeck.console.cli.engines import Access, access, is_config, key_option, token_option
 from specdeck.console.cli.output import emit
+from specdeck.engine.client.attach import AttachedEngine
 from specdeck.engine.errors import ConfigError, Place, UsageError
 from specdeck.engine.metrics.recording import Recording, ReplayedEngine, read_lines, read_recording
-
-if TYPE_CHECKING:
-    from specdeck.engine.client.attach import AttachedEngine
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +106,10 @@ async def attach_console(options: AttachOptions) -> int:
     """
     ours = [_access(name, options) for name in options.engines]
     reference = None if options.reference is None else _access(options.reference, options)
-    engines = open_engines(ours, reference, control=options.control)
+    asked = ours if reference is None else [*ours, reference]
+    engines = [connect(to, control=options.control) for to in ours]
+    if reference is not None:
+        engines.append(connect(reference, control=False, name="reference"))
     if len(engines) == 1:
         await engines[0].client.version()
     from specdeck.console.app import Console
@@ -126,7 +125,7 @@ async def attach_console(options: AttachOptions) -> int:
         who=find_operator(),
         audit=UserAudit(),
         check=open_check_context(
-            {to.url: to.api_key for to in (*ours, *([reference] if reference else []))},
+            {to.url: to.api_key for to in asked},
             reference=reference.url if reference else None,
         ),
         watches=watches(
@@ -140,26 +139,16 @@ async def attach_console(options: AttachOptions) -> int:
     return await run_console(app, engines)
 
 
-def open_engines(
-    ours: Iterable[Access], reference: Access | None, *, control: bool
-) -> Sequence[AttachedEngine]:
-    """The engines, the reference last; nothing is asked of them yet."""
-    found = [connect(to, control=control) for to in ours]
-    if reference is not None:
-        found.append(connect(reference, control=False, name="reference"))
-    return found
-
-
 def _access(engine: str, options: AttachOptions) -> Access:
     return access(engine, api_key_env=options.api_key_env, token_file=options.token_file)
 
 
 def connect(to: Access, *, control: bool, name: str | None = None) -> AttachedEngine:
-    """An engine that runs already; raises Unauthorized for control without a token."""
-    from specdeck.engine.client.attach import AttachedEngine
+    """An engine that runs already; raises Unauthorized for control without a token.
 
-    named = name or (to.record.name if to.record else None)
-    found = AttachedEngine(to.client(), name=named)
+    Nothing is asked of it yet.
+    """
+    found = AttachedEngine(to.client(), name=name or (to.record.name if to.record else None))
     if control:
         found.arm()
     return found
@@ -185,11 +174,8 @@ def replay(file: Path, as_json: bool, speed: float) -> int:
     if not as_json:
         require_terminal("`specdeck replay FILE --json` to a pipe")
     found = read_recording(file)
-    return print_recording(found) if as_json else asyncio.run(replay_recording(found, speed))
-
-
-def print_recording(found: Recording) -> int:
-    """Prints every sample, checked, in its order."""
+    if not as_json:
+        return asyncio.run(replay_recording(found, speed))
     for line in read_lines(found.path):
         emit(line)
     return 0

@@ -8,12 +8,11 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -158,7 +157,7 @@ class Series:
         """Ends with Finished once what was held for the check is let go."""
         finished: Finished | None = None
         async with open_arms(self._asked) as pair:
-            with _open_store() as (store, stored), Ticker() as ticker:
+            with _open_store() as (store, stored), closing(Ticker()) as ticker:
                 async with aclosing(run_check(pair, self.prompts, Checks(store))) as events:
                     async for event in events:
                         if isinstance(event, Finished):
@@ -447,7 +446,7 @@ class ResumeState:
 
 
 class Ticker:
-    """Hears of a check's events; a context manager that leaves the cursor on a new line."""
+    """The progress of a check on stderr, a line that is drawn over on a terminal."""
 
     def __init__(self) -> None:
         self._terminal = sys.stderr.isatty()
@@ -455,28 +454,17 @@ class Ticker:
         self._open = False
 
     def show(self, event: CheckEvent) -> None:
-        """Tells of an event, unless it told something a moment ago."""
+        """Prints progress, unless it printed some a moment ago."""
         if not isinstance(event, Progress):
             return
         now, every = time.monotonic(), _TERMINAL_S if self._terminal else _LOG_S
         if self._last is not None and now - self._last < every and event.done < event.of:
             return
         if self._last is None and event.done:
-            self._break()
+            self.close()
             log(f"specdeck: resuming after {event.done} prompts; --fresh starts over")
         self._last = now
         self._write(progress_line(event))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._break()
 
     def _write(self, text: str) -> None:
         if not self._terminal:
@@ -486,7 +474,8 @@ class Ticker:
         sys.stderr.flush()
         self._open = True
 
-    def _break(self) -> None:
+    def close(self) -> None:
+        """Leaves the cursor on a new line."""
         if self._open:
             sys.stderr.write("\n")
             self._open = False

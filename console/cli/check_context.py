@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from specdeck.console.cli.common import open_user_store
 from specdeck.console.cli.engines import access
 from specdeck.console.state.check import CheckContext
+from specdeck.engine.client.attach import AttachedEngine
 from specdeck.engine.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -27,24 +28,18 @@ def open_check_context(
 
     @asynccontextmanager
     async def open_arms(engine: MonitoredEngine, options: CheckOptions) -> AsyncIterator[ArmPair]:
-        from specdeck.engine.client.attach import AttachedEngine
         from specdeck.engine.operations.check import ArmPair, CheckedEngine
 
         if not isinstance(engine, AttachedEngine):
             raise Unsupported(f"{engine.name} is a recording", remedy="attach to its engine")
-        ours = CheckedEngine(engine.client, keys.get(engine.url))
-        if options.reference is None:
-            async with ArmPair(ours, None, options) as pair:
-                yield pair
-            return
-        to = access(options.reference)
-        key = to.api_key or keys.get(to.url)
-        client = replace(to, api_key=key).client()
-        try:
-            async with ArmPair(ours, CheckedEngine(client, key), options) as pair:
-                yield pair
-        finally:
-            await client.close()
+        ours, theirs = CheckedEngine(engine.client, keys.get(engine.url)), None
+        async with AsyncExitStack() as stack:
+            if options.reference is not None:
+                to = access(options.reference)
+                key = to.api_key or keys.get(to.url)
+                theirs = CheckedEngine(replace(to, api_key=key).client(), key)
+                stack.push_async_callback(theirs.client.close)
+            yield await stack.enter_async_context(ArmPair(ours, theirs, options))
 
     keyed = any(keys.values())
     return CheckContext(

@@ -67,7 +67,6 @@ def access(
     *,
     api_key_env: str | None = None,
     token_file: Path | None = None,
-    environment: Mapping[str, str] | None = None,
 ) -> Access:
     """The engine that a name from `ps`, a URL, `host:port` or a port means.
 
@@ -78,26 +77,25 @@ def access(
     from specdeck.engine.client.address import engine_url
     from specdeck.engine.client.token import refuse_empty
 
-    variables = os.environ if environment is None else environment
     if token_file is not None:
         refuse_empty(token_file)
-    record = _find_started(engine, variables)
-    key = api_key(api_key_env, variables)
+    record = _find_started(engine)
+    key = api_key(api_key_env, os.environ)
     if record is not None:
         # Only an engine that was started here is sent the key of this shell unasked.
-        return Access(record.url, record, key or variables.get(OWN_KEY) or None, token_file)
+        return Access(record.url, record, key or own_key(), token_file)
     if is_name(engine):
         raise UsageError(f"no engine called {engine}", remedy="see `specdeck ps`")
     return Access(engine_url(engine), None, key, token_file)
 
 
-def _find_started(engine: str, variables: Mapping[str, str]) -> Record | None:
+def _find_started(engine: str) -> Record | None:
     """The record of an engine that was started here; None for any other.
 
     Records are found by host and port. What was asked for with https is not asked in the
     clear instead, and an engine that has ended says nothing about who has its port now.
     """
-    record = Registry(locations(variables).engines).find(engine)
+    record = Registry(locations(os.environ).engines).find(engine)
     if record is None or not engine.strip().lower().startswith("https://"):
         return record
     if record.url.startswith("https://"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Any, Final
 
 from specdeck.engine.config.config import Keys
@@ -138,12 +139,10 @@ def _read_json(document: Document) -> None:
     text = document.data.get(SPECULATIVE)
     if not isinstance(text, str):
         return
-    try:
+    with suppress(ValueError, RecursionError):
         value = json.loads(text)
-    except (ValueError, RecursionError):
-        return
-    if isinstance(value, dict):
-        document.data[SPECULATIVE] = value
+        if isinstance(value, dict):
+            document.data[SPECULATIVE] = value
 
 
 def _to_snake_case(document: Document) -> None:

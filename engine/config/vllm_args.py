@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cache
@@ -35,6 +36,13 @@ _REQUIRES = {
     "str": "text",
     "size": "a whole number such as 4096 or 4k",
     "json": "a mapping or a list",
+}
+_TYPES: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "size": (int,),
+    "float": (int, float),
+    "str": (str,),
+    "json": (dict, list),
 }
 
 
@@ -133,12 +141,10 @@ def find_table(
 def _write_cache(path: Path, text: str) -> None:
     """Remember `text`; a cache that cannot be written only costs the next reading."""
     partial = path.with_suffix(f".{os.getpid()}")
-    try:
+    with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         partial.write_text(text, encoding="utf-8")
         partial.replace(path)
-    except OSError:
-        return
 
 
 def installed_version() -> str | None:
@@ -179,9 +185,11 @@ def _one(argument: Argument, value: object) -> object:
     if kind == "any":
         return _finite(value)
     if kind == "float" and isinstance(value, str) and re.fullmatch(r"[\d.]+[eE]-?\d+", value):
-        value = _number(value)  # YAML 1.1 reads 1e-3 as text
+        with suppress(ValueError):
+            value = float(value)  # YAML 1.1 reads 1e-3 as text
     if kind == "json" and isinstance(value, str):
-        value = _json(value)
+        with suppress(ValueError, RecursionError):
+            value = json.loads(value)  # as vLLM itself takes it
     if not _is(kind, value):
         raise Misfit(_REQUIRES[kind])
     if argument.choices and value not in argument.choices:
@@ -194,43 +202,17 @@ def _is(kind: str, value: object) -> bool:
         return kind in ("bool", "flag")
     if kind == "size" and isinstance(value, str):
         return _SIZE.fullmatch(value) is not None
-    wanted: dict[str, type | tuple[type, ...]] = {
-        "int": int,
-        "size": int,
-        "float": (int, float),
-        "str": str,
-        "json": (dict, list),
-    }
-    return kind in wanted and isinstance(value, wanted[kind])
+    return isinstance(value, _TYPES.get(kind, ()))
 
 
 def _finite(value: object) -> object:
     """JSON and vLLM have no use for .inf and .nan."""
     if isinstance(value, float) and not math.isfinite(value):
         raise Misfit("a finite number")
-    inner: Iterable[object] = ()
-    if isinstance(value, dict):
-        inner = value.values()
-    elif isinstance(value, list):
-        inner = value
-    for item in inner:
-        _finite(item)
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            _finite(item)
     return value
-
-
-def _number(text: str) -> object:
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def _json(text: str) -> object:
-    """vLLM itself takes such arguments as JSON text."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
 
 
 def _one_of(choices: tuple[object, ...], value: object) -> str:

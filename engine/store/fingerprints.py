@@ -51,13 +51,8 @@ def add(store: Store, fingerprint: Mapping[str, Any]) -> bool:
     return True
 
 
-def latest(store: Store, url: str) -> StoredFingerprint | None:
-    """The engine's latest fingerprint; None when none was noted."""
-    return next(iter(moments(store, url=url, limit=1)), None)
-
-
 def moments(
-    store: Store, *, url: str | None = None, number: int | None = None, limit: int = 1000
+    store: Store, *, url: str | None = None, number: int | None = None, limit: int = KEPT
 ) -> tuple[StoredFingerprint, ...]:
     """Noted fingerprints, the newest first; of one engine, or the one with a number."""
     with store.transaction(write=False) as db:

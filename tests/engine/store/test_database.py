@@ -12,7 +12,7 @@ from specdeck.engine.errors import SpecdeckError, UsageError
 from specdeck.engine.store.audit import Action, AuditLog
 from specdeck.engine.store.checks import Checks, Compared
 from specdeck.engine.store.database import Store, read_migrations
-from specdeck.engine.store.fingerprints import latest
+from specdeck.engine.store.fingerprints import moments
 from specdeck.engine.store.starts import Start, Starts
 
 ACTION = Action(
@@ -159,8 +159,7 @@ def test_a_file_of_the_second_schema_keeps_a_row_of_everything(path: Path) -> No
         resumed = checks.resume("open")
         assert resumed is not None
         assert resumed.totals == {"prompts": 1}
-        found = latest(store, ACTION.url)
-        assert found is not None
+        (found,) = moments(store, url=ACTION.url, limit=1)
         assert found.data["facts"]["live"] == {"k": 6}
     assert version(path) == max(MIGRATIONS)
 

@@ -10,7 +10,7 @@ from specdeck.engine.fingerprint.behaviour import Answer, Behaviour
 from specdeck.engine.fingerprint.fingerprint import Fingerprint
 from specdeck.engine.fingerprint.name import compute_names
 from specdeck.engine.store.database import Store
-from specdeck.engine.store.fingerprints import add, latest, moments
+from specdeck.engine.store.fingerprints import add, moments
 
 
 @pytest.fixture
@@ -39,8 +39,7 @@ def test_a_behaviour_is_news_and_its_absence_is_none(store: Store) -> None:
         False,
         False,
     ]
-    found = latest(store, "http://e:1")
-    assert found is not None
+    (found,) = moments(store, url="http://e:1", limit=1)
     assert Fingerprint.from_json(found.data) == tried
 
 
@@ -49,4 +48,4 @@ def test_engines_and_moments_are_told_apart(store: Store) -> None:
     add(store, seen(url="http://b:1").as_json())
     assert [m.data["engine"] for m in moments(store, url="http://a:1")] == ["http://a:1"]
     assert [m.data["engine"] for m in moments(store, number=2)] == ["http://b:1"]
-    assert latest(store, "http://c:1") is None
+    assert moments(store, url="http://c:1") == ()
