@@ -318,7 +318,13 @@ class Controller:
         self, index: int, change: Change, known: EngineState
     ) -> AsyncGenerator[tuple[Applied, float], None]:
         """The engine's word and the milliseconds that it took; ends with the change's proof."""
-        from specdeck.engine.operations.change import ChangeApplied, NotRecorded, make_change
+        from specdeck.engine.operations.change import (
+            ChangeApplied,
+            ChangeNotObserved,
+            ChangeObserved,
+            NotRecorded,
+            make_change,
+        )
 
         making = make_change(
             self.engines[index], change, known=known, looks=self._feeds[index].looks(),
@@ -328,8 +334,17 @@ class Controller:
             async for event in events:
                 if isinstance(event, ChangeApplied):
                     yield event.applied, event.ack_ms
+                    self._count_proofs(index, 1)
                 elif isinstance(event, NotRecorded):
                     self._tell_unrecorded(index, event.error)
+                elif isinstance(event, ChangeObserved):
+                    self._count_proofs(index, -1)
+                    text = f"observed {event.k:.1f} draft tokens per draft, {event.after_ms:.0f} ms"
+                    self.tell(f"{text} after the request", "good", index=index)
+                elif isinstance(event, ChangeNotObserved):
+                    self._count_proofs(index, -1)
+                    if event.reason != "superseded":
+                        self.tell(event.line(), "muted", index=index)
 
     async def _try_change(
         self, index: int, change: Change, known: EngineState
@@ -367,6 +382,10 @@ class Controller:
         if want.parameters or want.breaker or want.cancel:
             self.look(index)
         self._notify()
+
+    def _count_proofs(self, index: int, by: int) -> None:
+        track = self.tracks[index]
+        self.tracks[index] = replace(track, proofs_awaited=track.proofs_awaited + by)
 
     def _tell_unrecorded(self, index: int, error: SpecdeckError) -> None:
         self.tell(f"not recorded: {error.line()}", "warn", index=index)

@@ -120,6 +120,8 @@ class Track:
     """What the operator asked for and the engine has not answered yet."""
     version: int | None = None
     """The control version that the next change may expect."""
+    proofs_awaited: int = 0
+    """Changes that the engine applied and whose proof in its counters is still to come."""
     undo: UndoHistory = field(default_factory=UndoHistory)
 
     @property

@@ -124,7 +124,10 @@ def brief_control(track: Track) -> Row:
 
 
 def observed_k(track: Track) -> Cell:
-    """Drafted tokens per draft in the latest window: what the engine really does."""
+    """Drafted tokens per draft in the latest window: what the engine really does.
+
+    Muted while the latest change is unproven: the window may lie across it.
+    """
     window = None if track.reading is None else track.reading.window
     state = track.state
     if window is None:
@@ -132,12 +135,13 @@ def observed_k(track: Track) -> Cell:
     seen = window.draft_tokens_per_draft
     if seen is None:
         # Tokens without drafts are a proof as well: nothing is drafted.
-        working = bool(window.generated) and window.drafts == 0
-        return (
-            Cell("0.0", "good" if state is None or state.k == 0 else "warn") if working else BLANK
-        )
-    above = state is not None and seen > state.k + 0.05
-    return Cell(f"{seen:.1f}", "warn" if above else "good")
+        if not window.generated or window.drafts != 0:
+            return BLANK
+        seen, fits = 0.0, state is None or state.k == 0
+    else:
+        fits = state is None or seen <= state.k + 0.05
+    tone: Tone = "muted" if track.proofs_awaited else "good" if fits else "warn"
+    return Cell(f"{seen:.1f}", tone)
 
 
 def k_max_of(track: Track) -> int | None:

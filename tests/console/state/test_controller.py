@@ -147,12 +147,16 @@ async def test_the_audit_log_has_what_was_observed_of_a_key(tasks: Tasks, steere
     await tasks.rest()
     (action,) = audit.actions
     assert (action.before, action.after, action.observed) == ({"k": 5}, {"k": 3}, None)
+    assert controller.track.proofs_awaited == 1
     # The change is applied in step 7: only what is drafted well after it is a proof.
     for n, drafted in enumerate((500.0, 1000.0, 1300.0, 1600.0), 1):
         engine.more.put_nowait(working(n, engine.state, drafted, 5 + 4 * n))
     await tasks.rest()
     assert [action.observed for action in audit.actions] == [3.0]
-    assert len(said(controller)) == 1  # the proof is on the screen, and no event
+    assert said(controller)[1:] == [
+        "observed 3.0 draft tokens per draft, 3500 ms after the request"
+    ]
+    assert controller.track.proofs_awaited == 0
 
 
 async def test_the_next_change_does_not_wait_for_the_proof_of_the_one_before(

@@ -70,6 +70,8 @@ def test_tokens_without_drafts_prove_that_nothing_is_drafted(kit: type[Kit]) -> 
     found = track([kit.reading(0, alone), kit.reading(1, alone)])
     assert live_view.observed_k(found).text == "0.0"
     assert live_view.observed_k(found).tone == "good"
+    unproven = replace(found, proofs_awaited=1)
+    assert live_view.observed_k(unproven).tone == "muted"
 
 
 def test_a_change_by_someone_else_is_told_with_name_and_reason(kit: type[Kit]) -> None:
