@@ -73,7 +73,7 @@ class Steady:
 
     async def change(self, change: Change) -> Applied:
         """Whatever is asked."""
-        return Applied(change.asked(), change.asked(), 1, 0)
+        return Applied(change.knobs(), change.knobs(), 1, 0)
 
     async def close(self) -> None:
         """Nothing to let go of."""

@@ -167,7 +167,7 @@ def _as_trial(change: Change, trial: float | None, *, detach: bool) -> Change:
 def parse(assignments: Sequence[str]) -> Change:
     """The change that the words ask for; raises UsageError on nonsense.
 
-    >>> parse(["k=3", "mode=speculate", "goodput.margin=0.02"]).asked()
+    >>> parse(["k=3", "mode=speculate", "goodput.margin=0.02"]).knobs()
     {'k': 3, 'mode': 'speculate', 'goodput.margin': 0.02}
     """
     found: dict[str, Any] = {}

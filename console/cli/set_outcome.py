@@ -57,7 +57,7 @@ class Outcome:
         """The keys of `set --json`."""
         k, after = self.observed_k, self.observed_after_ms
         found = {
-            "requested": self.change.asked(),
+            "requested": self.change.knobs(),
             "applied": dict(self.in_force),
             "before": self.applied.before,
             "ack_ms": round(self.ack_ms, 1),
@@ -158,7 +158,7 @@ def format_outcome(outcome: Outcome) -> str:
     """
     trial, k, after = outcome.trial, outcome.observed_k, outcome.observed_after_ms
     state = None if trial is None else trial.state
-    lines = [f"requested  {_format_knobs(outcome.change.asked())}", _format_applied(outcome)]
+    lines = [f"requested  {_format_knobs(outcome.change.knobs())}", _format_applied(outcome)]
     if k is None:
         lines.append("observed   –")
     else:

@@ -18,12 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-DEMO_LAYERS = 32
-"""Layers of the demo's target when it is served.
-
-With 4 layers a step is mostly overhead and drafting never pays; with this many a target pass costs
-several draft passes, so that the right k gains and a k too large loses (benchmarks/demo_models.py).
-"""
 SILENT = ("self_attn.o_proj.weight", "mlp.down_proj.weight")
 """The projections that write a block's result to the residual stream."""
 RECEIPT = "deepened.json"

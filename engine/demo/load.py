@@ -129,7 +129,7 @@ class Load:
         """Begin another profile; answers on their way are received to their end."""
         self.profile, self.began = profile, self.clock()
 
-    def wanted(self) -> int:
+    def count_streams(self) -> int:
         """How many streams there should be now."""
         streams = self.profile.at(self.clock() - self.began).streams
         return self.streams if streams is None else streams
@@ -141,7 +141,7 @@ class Load:
         '{"t": 1.5, "profile": "hard", "streams": 4, "requests": 0, "failed": 0, "tokens": 0}'
         """
         counts = {"requests": self.requests, "failed": self.failed, "tokens": self.tokens}
-        about = {"t": round(t, 3), "profile": self.profile.name, "streams": self.wanted()}
+        about = {"t": round(t, 3), "profile": self.profile.name, "streams": self.count_streams()}
         return json.dumps(about | counts)
 
 
@@ -154,19 +154,6 @@ def pause(failures: int) -> float:
     return float(min(5.0, 0.25 * 2 ** (min(failures, 10) - 1)))
 
 
-async def drive(
-    client: httpx.AsyncClient,
-    profile: Profile,
-    streams: int,
-    *,
-    seed: int = 0,
-    model: str | None = None,
-    sleep: Sleep = asyncio.sleep,
-) -> None:
-    """Put load on the engine behind `client` until cancelled."""
-    await run(Load(profile, streams, seed=seed, model=model), client, sleep=sleep)
-
-
 async def run(load: Load, client: httpx.AsyncClient, *, sleep: Sleep = asyncio.sleep) -> None:
     """Keep as many streams going as `load` wants, until cancelled."""
     numbers = itertools.count()
@@ -174,7 +161,7 @@ async def run(load: Load, client: httpx.AsyncClient, *, sleep: Sleep = asyncio.s
 
     async def stream(index: int) -> None:
         failures = 0
-        while index < load.wanted():
+        while index < load.count_streams():
             if await complete_once(load, client, next(numbers)):
                 failures = 0
             else:
@@ -184,7 +171,7 @@ async def run(load: Load, client: httpx.AsyncClient, *, sleep: Sleep = asyncio.s
 
     async with asyncio.TaskGroup() as group:
         while True:
-            for index in range(load.wanted()):
+            for index in range(load.count_streams()):
                 if index not in running:
                     running.add(index)
                     group.create_task(stream(index))

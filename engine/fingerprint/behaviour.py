@@ -53,9 +53,8 @@ class MovedProbe:
         'probe 3 (serving): the same tokens, log-probabilities by up to 0.0312'
         """
         tokens = "the same tokens" if self.token is None else f"another token at {self.token}"
-        return f"probe {self.probe} ({self.arm}): {tokens}, log-probabilities by up to" + (
-            f" {self.logprob:.4f}"
-        )
+        moved = f"log-probabilities by up to {self.logprob:.4f}"
+        return f"probe {self.probe} ({self.arm}): {tokens}, {moved}"
 
 
 @dataclass(frozen=True, slots=True)

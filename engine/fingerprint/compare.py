@@ -9,6 +9,7 @@ from typing import Any, Literal
 from specdeck.engine.fingerprint.behaviour import MovedProbe, explain_incomparable, moved_probes
 from specdeck.engine.fingerprint.digest import canonical
 from specdeck.engine.fingerprint.fingerprint import Fingerprint
+from specdeck.engine.text import format_value
 
 Kind = Literal["changed", "added", "removed"]
 Verdict = Literal["same", "knob", "model", "runtime", "behaviour", "unknown"]
@@ -49,7 +50,7 @@ class Difference:
         >>> Difference("environment.VLLM_BATCH_INVARIANT", "added", None, "1").line()
         'environment.VLLM_BATCH_INVARIANT: – → 1'
         """
-        return f"{self.fact}: {_format_value(self.before)} → {_format_value(self.after)}"
+        return f"{self.fact}: {_format_fact(self.before)} → {_format_fact(self.after)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,15 @@ class Comparison:
         return _system_fingerprint_moved(self.before, self.after)
 
     @property
+    def system_fingerprints(self) -> dict[str, Any]:
+        """vLLM's own fingerprints, as JSON has them."""
+        return {
+            "before": self.before.system_fingerprint,
+            "after": self.after.system_fingerprint,
+            "moved": self.system_fingerprint_moved,
+        }
+
+    @property
     def _is_probed(self) -> bool:
         old, new = self.before.behaviour, self.after.behaviour
         return old is not None and new is not None and old.probe_set == new.probe_set
@@ -105,11 +115,7 @@ class Comparison:
             "layers": self.layers,
             "before": {"t": self.before.t, "engine": self.before.url, **self.before.names},
             "after": {"t": self.after.t, "engine": self.after.url, **self.after.names},
-            "system_fingerprint": {
-                "before": self.before.system_fingerprint,
-                "after": self.after.system_fingerprint,
-                "moved": self.system_fingerprint_moved,
-            },
+            "system_fingerprint": self.system_fingerprints,
             "differences": [asdict(one) for one in self.differences],
             "probes": [asdict(one) for one in self.probes],
             "partial": [asdict(one) for one in self.after.unread],
@@ -138,11 +144,11 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator
             yield Difference(fact, "added", None, new[fact])
         elif fact not in new:
             yield Difference(fact, "removed", old[fact], None)
-        elif _spelt(old[fact]) != _spelt(new[fact]):
+        elif _spell(old[fact]) != _spell(new[fact]):
             yield Difference(fact, "changed", old[fact], new[fact])
 
 
-def _spelt(value: Any) -> bytes:
+def _spell(value: Any) -> bytes:
     """As the names have it: to Python 1 is True and 1.0, to a name they are three values."""
     return canonical({"": value})
 
@@ -282,20 +288,18 @@ def _short(difference: Difference) -> str:
     names = difference.fact.split(".")
     name = difference.fact if names[0] == "runtime" else names[-1]
     values = difference.before, difference.after
-    if any(_digest(str(value)) or len(str(value)) > _LONG for value in values):
+    if any(_is_digest(str(value)) or len(str(value)) > _LONG for value in values):
         return name
-    return f"{name} {_format_value(values[0])} → {_format_value(values[1])}"
+    return f"{name} {_format_fact(values[0])} → {_format_fact(values[1])}"
 
 
-def _digest(value: str) -> bool:
+def _is_digest(value: str) -> bool:
     return len(value) == 64 and all(c in "0123456789abcdef" for c in value)
 
 
-def _format_value(value: Any) -> str:
-    if value is None:
-        return "–"
-    text = str(value)
-    return f"{text[:12]}…" if _digest(text) else text
+def _format_fact(value: Any) -> str:
+    text = format_value(value)
+    return f"{text[:12]}…" if _is_digest(text) else text
 
 
 def _probes(probes: tuple[MovedProbe, ...]) -> str:

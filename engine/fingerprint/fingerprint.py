@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from specdeck.engine.fingerprint.behaviour import Behaviour
@@ -25,6 +25,11 @@ class Unread:
         'model.draft.weights: Permission denied'
         """
         return f"{self.fact}: {self.reason}"
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """The fact in a pin or in a plugin's reply; raises KeyError on nonsense."""
+        return cls(str(data["fact"]), str(data["reason"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +94,7 @@ class Fingerprint:
             "t": round(self.t, 3),
             "engine": self.url,
             "names": self.names,
-            "partial": [{"fact": one.fact, "reason": one.reason} for one in self.unread],
+            "partial": [asdict(one) for one in self.unread],
             "system_fingerprint": self.system_fingerprint,
             "stamped": self.stamped,
             "instance": self.instance,
@@ -107,7 +112,7 @@ class Fingerprint:
             build=str(data["names"]["build"]),
             path=str(data["names"]["path"]),
             facts=dict(data["facts"]),
-            unread=tuple(Unread(str(u["fact"]), str(u["reason"])) for u in data["partial"]),
+            unread=tuple(map(Unread.from_json, data["partial"])),
             system_fingerprint=data.get("system_fingerprint"),
             stamped=data.get("stamped"),
             instance=data.get("instance"),

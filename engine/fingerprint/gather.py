@@ -119,9 +119,7 @@ class Gatherer:
         return found
 
     def _tokenizer(self, role: str, model: Mapping[str, Any]) -> dict[str, str | None] | None:
-        place = find_model(str(model["name"]), model.get("revision"), self._environment)
-        if place is None:
-            self._miss(f"model.{role}", "its files are not on this machine")
+        if (place := self._place(role, model)) is None:
             return None
         try:
             return digest_tokenizer(place)

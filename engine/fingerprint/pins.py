@@ -28,15 +28,6 @@ LARGEST = 16_000_000
 """Bytes of a file that can be a pin at all."""
 
 
-def default_place(folder: Path, url: str) -> Path:
-    """Where an engine's pin lies unless it is told otherwise.
-
-    >>> default_place(Path("/pins"), "http://127.0.0.1:8000").as_posix()
-    '/pins/http-127.0.0.1-8000.json'
-    """
-    return folder / f"{re.sub(r'[^A-Za-z0-9.]+', '-', url).strip('-')}.json"
-
-
 def write_pin(seen: Fingerprint, path: Path) -> None:
     """Writes `seen` as a pin, in place of an older one; raises SpecdeckError."""
     body = {
@@ -134,12 +125,15 @@ class PinPlaces:
         >>> PinPlaces(Path("/pins"), "http://127.0.0.1:8000").home.as_posix()
         '/pins/http-127.0.0.1-8000.json'
         """
-        by_url = default_place(self.folder, self.url)
-        return by_url if self.name is None else self.folder / f"{file_name(self.name)}.json"
+        return self._by_url if self.name is None else self.folder / f"{file_name(self.name)}.json"
+
+    @property
+    def _by_url(self) -> Path:
+        return self.folder / f"{re.sub(r'[^A-Za-z0-9.]+', '-', self.url).strip('-')}.json"
 
     def find(self) -> Path:
         """Where a pin is read: `home`, unless there is one under the URL alone."""
-        home, by_url = self.home, default_place(self.folder, self.url)
+        home, by_url = self.home, self._by_url
         return by_url if by_url != home and by_url.exists() and not home.exists() else home
 
 

@@ -18,10 +18,10 @@ from specdeck.engine.fingerprint.behaviour import Answer, Behaviour, settle
 from specdeck.engine.fingerprint.fingerprint import Fingerprint, Progress, Unread
 from specdeck.engine.fingerprint.name import compute_names
 from specdeck.engine.metrics.page import parse
+from specdeck.engine.protocol.messages import EngineState, read_record
 
 if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient
-    from specdeck.engine.protocol.messages import EngineState
 
 POLL_S = 0.5
 PATIENCE_S = 600.0
@@ -90,7 +90,6 @@ def parse_reply(reply: dict[str, Any], *, url: str, t: float) -> Fingerprint:
             "the engine's specdeck plugin is older than its fingerprints",
             remedy="update specdeck there and start it again",
         ) from None
-    known = Progress.__dataclass_fields__
     try:
         return Fingerprint(
             t=t,
@@ -98,11 +97,11 @@ def parse_reply(reply: dict[str, Any], *, url: str, t: float) -> Fingerprint:
             build=str(names["build"]),
             path=str(names["path"]),
             facts=dict(reply["facts"]),
-            unread=tuple(Unread(str(u["fact"]), str(u["reason"])) for u in reply["partial"]),
+            unread=tuple(map(Unread.from_json, reply["partial"])),
             system_fingerprint=reply.get("system_fingerprint"),
             stamped=bool((reply.get("responses") or {}).get("stamped")),
             instance=reply.get("instance"),
-            progress=Progress(**{k: v for k, v in reply["progress"].items() if k in known}),
+            progress=read_record(Progress, reply["progress"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise NotAnEngine(f"{url} answers with facts that are not specdeck's") from error

@@ -39,10 +39,10 @@ def capabilities(build: Build) -> tuple[Capability, ...]:
         _cold(build, live_k),
         _request_k(build),
         replace(_target_only(build, live_k), name="breaker"),
-        Capability("trial", live_k.available, _refusal(live_k), live_k.remedy),
+        _like(live_k, "trial"),
         Capability("policy.fixed", True),
-        _policy("threshold", live_k),
-        _policy("goodput", live_k),
+        _like(live_k, "policy.threshold"),
+        _like(live_k, "policy.goodput"),
     )
 
 
@@ -122,7 +122,7 @@ def _target_only(build: Build, live_k: Capability) -> Capability:
             "target_only", False, f"a {build.draft_architecture} draft on V1 cannot skip a round",
             "use k=1, or the V2 runner",
         )  # fmt: skip
-    return Capability("target_only", live_k.available, _refusal(live_k), live_k.remedy)
+    return _like(live_k, "target_only")
 
 
 def _cold(build: Build, live_k: Capability) -> Capability:
@@ -133,7 +133,7 @@ def _cold(build: Build, live_k: Capability) -> Capability:
             else f"the {build.runner} drafter for {build.method} cannot be left out of a step"
         )
         return Capability("cold", False, reason, "use the warm fallback")
-    return Capability("cold", live_k.available, _refusal(live_k), live_k.remedy)
+    return _like(live_k, "cold")
 
 
 def _request_k(build: Build) -> Capability:
@@ -146,10 +146,6 @@ def _request_k(build: Build) -> Capability:
     return Capability("request_k", True)
 
 
-def _refusal(live_k: Capability) -> str | None:
-    return None if live_k.available else live_k.reason
-
-
-def _policy(name: str, live_k: Capability) -> Capability:
-    """A policy moves k, so it can no more than an operator can."""
-    return Capability(f"policy.{name}", live_k.available, _refusal(live_k), live_k.remedy)
+def _like(live_k: Capability, name: str) -> Capability:
+    """What moves k, and so can no more than an operator can; a mere remark on k is k's own."""
+    return replace(live_k, name=name, reason=None if live_k.available else live_k.reason)

@@ -22,42 +22,40 @@ def install(worker: Any) -> dict[str, Any]:
 
     `worker` is vLLM's worker (any rank); the reply is msgpack-able.
     """
-    runner = worker.model_runner
-    drafter = getattr(runner, "drafter", None) or getattr(runner, "speculator", None)
+    drafter = _drafter(worker)
     if drafter is None:
         return {"drafter": None, "obeys": True, "skippable": False}
-    names = {cls.__name__ for cls in type(drafter).__mro__}
+    name, names = type(drafter).__name__, {cls.__name__ for cls in type(drafter).__mro__}
+    wrapper = None
     if "SpecDecodeBaseProposer" in names:
-        skippable = "Step3p5MTPProposer" not in names
-        if skippable:
-            _wrap(drafter, _proposer_v1)
-        return {"drafter": type(drafter).__name__, "obeys": True, "skippable": skippable}
-    if names & _OBEYING_V2:
-        _wrap(drafter, _speculator_v2)
-        return {"drafter": type(drafter).__name__, "obeys": True, "skippable": True}
-    obeys = type(drafter).__name__ == "NgramProposer"
-    return {"drafter": type(drafter).__name__, "obeys": obeys, "skippable": False}
+        obeys, wrapper = True, None if "Step3p5MTPProposer" in names else _proposer_v1
+    elif names & _OBEYING_V2:
+        obeys, wrapper = True, _speculator_v2
+    else:
+        obeys = name == "NgramProposer"
+    if wrapper is not None and not hasattr(drafter, _WRAPPED):
+        setattr(drafter, _WRAPPED, False)
+        drafter.propose = wrapper(drafter, drafter.propose)
+    return {"drafter": name, "obeys": obeys, "skippable": wrapper is not None}
 
 
 def skip(worker: Any, on: bool) -> None:
     """Leaves the drafter out of steps with k = 0, or takes it back in."""
-    runner = worker.model_runner
-    drafter = getattr(runner, "drafter", None) or getattr(runner, "speculator", None)
+    drafter = _drafter(worker)
     if drafter is not None and hasattr(drafter, _WRAPPED):
         setattr(drafter, _WRAPPED, on)
 
 
-def _wrap(drafter: Any, wrapper: Any) -> None:
-    if not hasattr(drafter, _WRAPPED):
-        setattr(drafter, _WRAPPED, False)
-        drafter.propose = wrapper(drafter, drafter.propose)
+def _drafter(worker: Any) -> Any:
+    runner = worker.model_runner
+    return getattr(runner, "drafter", None) or getattr(runner, "speculator", None)
 
 
 def _proposer_v1(drafter: Any, propose: Any) -> Any:
     """V1: at k = 0 no forward pass while cold; the result is what k = 0 gives when warm."""
 
     @functools.wraps(propose)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def propose_or_skip(*args: Any, **kwargs: Any) -> Any:
         if getattr(drafter, _WRAPPED) and kwargs.get("num_speculative_tokens") == 0:
             drafter.num_speculative_tokens = 0
             drafter._last_draft_probs = None  # noqa: SLF001  # what vLLM's own propose does first
@@ -65,7 +63,7 @@ def _proposer_v1(drafter: Any, propose: Any) -> Any:
             return following.new_empty((following.shape[0], 0)).long()
         return propose(*args, **kwargs)
 
-    return wrapped
+    return propose_or_skip
 
 
 def _speculator_v2(drafter: Any, propose: Any) -> Any:
@@ -74,7 +72,7 @@ def _speculator_v2(drafter: Any, propose: Any) -> Any:
     standalone = any(cls.__name__ == "StandaloneARSpeculator" for cls in type(drafter).__mro__)
 
     @functools.wraps(propose)
-    def wrapped(input_batch: Any, *args: Any, **kwargs: Any) -> Any:
+    def propose_or_skip(input_batch: Any, *args: Any, **kwargs: Any) -> Any:
         k = kwargs.get("num_speculative_tokens")
         if k is None or kwargs.get("dummy_run"):
             return propose(input_batch, *args, **kwargs)
@@ -90,4 +88,4 @@ def _speculator_v2(drafter: Any, propose: Any) -> Any:
             drafter.num_speculative_steps = steps
         return drafter.draft_tokens[: input_batch.num_reqs]
 
-    return wrapped
+    return propose_or_skip

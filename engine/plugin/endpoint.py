@@ -14,7 +14,7 @@ from specdeck.engine.plugin import request_pins, responses
 from specdeck.engine.plugin.admin_token import ensure_token_file, is_accepted
 from specdeck.engine.plugin.capabilities import of_no_token, of_several_ranks, withhold
 from specdeck.engine.plugin.fingerprint import Reader, system_fingerprint
-from specdeck.engine.plugin.reply import Refusal, nonsense, unsupported
+from specdeck.engine.plugin.reply import Refusal, inability, nonsense
 from specdeck.engine.plugin.validation import parse_change
 from specdeck.engine.protocol.messages import PREFIX, TOKEN_HEADER, Capability
 
@@ -170,19 +170,19 @@ class SpecdeckEndpoint:
 
         try:
             if not is_accepted(token):
-                raise self._unauthorized()
+                raise self._refuse_token()
             change = parse_change(_json(body))
             if self._withheld is not None:
-                raise unsupported(self._withheld)
+                raise inability(self._withheld)
         except Refusal as refusal:
             return JSONResponse(refusal.as_json(), status_code=refusal.status)
         # Nothing may change after the client was told that there was no answer.
         until = time.time() + _PATIENCE_S - _ANSWERING_S
         return await self._respond("change", {"change": change.as_json(), "until": until})
 
-    def _unauthorized(self) -> Refusal:
+    def _refuse_token(self) -> Refusal:
         if self._withheld is not None and self._withheld.name == "admin_token":
-            return unsupported(self._withheld)  # no token could be right
+            return inability(self._withheld)  # no token could be right
         return Refusal(
             401,
             "admin_token",

@@ -34,7 +34,7 @@ from specdeck import __version__
 from specdeck.engine.fingerprint.digest import cache_file
 from specdeck.engine.fingerprint.name import compute_name
 from specdeck.engine.fingerprint.secrecy import is_secret, redact
-from specdeck.engine.fingerprint.sources import numeric_variables, parse_mapped_libraries
+from specdeck.engine.fingerprint.sources import numeric_variables, parse_mapped_libraries, text
 from specdeck.engine.plugin.contract import Build
 
 _SECTIONS = ("model", "cache", "parallel", "scheduler", "load", "offload", "attention", "mamba",
@@ -163,8 +163,8 @@ def plain(value: Any, depth: int = 0) -> Any:
         return _section(value, depth + 1)
     if isinstance(value, type) or callable(value):
         return f"{value.__module__}.{getattr(value, '__qualname__', type(value).__name__)}"
-    text = str(value).removeprefix("torch.")  # a dtype, a device
-    return redact(text) if " at 0x" not in text and len(text) < 200 else type(value).__name__
+    words = str(value).removeprefix("torch.")  # a dtype, a device
+    return redact(words) if " at 0x" not in words and len(words) < 200 else type(value).__name__
 
 
 def _section(config: Any, depth: int = 0) -> dict[str, Any] | None:
@@ -415,7 +415,7 @@ def worker_facts(worker: Any) -> dict[str, Any]:
     return {
         "device": {**_torch(), **_device()},
         "attention": attention_backends(worker),
-        "libraries": parse_mapped_libraries(_maps()),
+        "libraries": parse_mapped_libraries(text("/proc/self/maps") or ""),
     }
 
 
@@ -484,10 +484,3 @@ def _or_none(read: Callable[[], Any]) -> Any:
         return plain(read())
     except (AttributeError, RuntimeError, TypeError):
         return None
-
-
-def _maps() -> str:
-    try:
-        return Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

@@ -103,7 +103,7 @@ class Recorder:
         return tuple(accepted)
 
     def _schedule(self, schedule: Any) -> Any:
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
+        def schedule_step(*args: Any, **kwargs: Any) -> Any:
             self._guard_before(self._before_step)
             output = schedule(*args, **kwargs)
             self.scheduled += 1
@@ -112,10 +112,10 @@ class Recorder:
             self._outstanding[id(output)] = self.scheduled
             return output
 
-        return wrapped
+        return schedule_step
 
     def _update_from_output(self, update: Any) -> Any:
-        def wrapped(output: Any, *args: Any, **kwargs: Any) -> Any:
+        def update_and_record(output: Any, *args: Any, **kwargs: Any) -> Any:
             self._clear()
             outputs = update(output, *args, **kwargs)
             step = self._outstanding.pop(id(output), None)
@@ -123,7 +123,7 @@ class Recorder:
                 self._guard(self._record, step, output, outputs)
             return outputs
 
-        return wrapped
+        return update_and_record
 
     def _record(self, number: int, output: Any, outputs: Any) -> None:
         now, before = monotonic(), self._ended
@@ -166,7 +166,7 @@ class Recorder:
         signature = inspect.signature(make)
         guard = self._guard
 
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
+        def make_and_count(*args: Any, **kwargs: Any) -> Any:
             stats = self._stats = make(*args, **kwargs)  # once for each request: no more than this
             if self._summed is None and stats is not None:
                 self._summed = all(hasattr(stats, name) for name in _SUMS)
@@ -174,12 +174,12 @@ class Recorder:
                 guard(self._bind, signature, args, kwargs)
             return stats
 
-        return wrapped
+        return make_and_count
 
     def _make_stats(self, make: Any) -> Any:
         """vLLM hands the sums over once a step: seen to be so, it need not be watched per draft."""
 
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
+        def make_with_sums(*args: Any, **kwargs: Any) -> Any:
             stats = args[0] if args else kwargs.get("spec_decoding_stats")
             if stats is not None and self._summed:
                 if stats is self._stats:
@@ -187,7 +187,7 @@ class Recorder:
                 self._stats = stats
             return make(*args, **kwargs)
 
-        return wrapped
+        return make_with_sums
 
     def _bind(self, signature: inspect.Signature, args: Any, kwargs: Any) -> None:
         self._count(**signature.bind(*args, **kwargs).arguments)

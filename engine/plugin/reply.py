@@ -33,7 +33,7 @@ class Refusal(Exception):
         return {"error": {"code": self.code, "message": str(self), "remedy": self.remedy}}
 
 
-def unsupported(capability: Capability) -> Refusal:
+def inability(capability: Capability) -> Refusal:
     """501: this engine cannot."""
     return Refusal(501, capability.name, capability.reason or "not available", capability.remedy)
 
@@ -68,7 +68,7 @@ def describe_tuning(steering: Steering, *, by: str | None, instance: str, t: flo
     return replace(
         common,
         breaker=runner.breaker.view(automatic=runner.automatic and runner.guarded, by=by),
-        ledger=Ledger(_saved(runner, _HOUR_S), _saved(runner, _DAY_S)),
+        ledger=Ledger(_saving(runner, _HOUR_S), _saving(runner, _DAY_S)),
         curve=runner.curve.points(),
         outlook=_outlook(runner, running, drafts),
         acceptance=_acceptance(runner, drafts),
@@ -91,7 +91,7 @@ def group_schedule(schedule: Sequence[int]) -> tuple[tuple[int, int, int], ...]:
     return tuple(found)
 
 
-def _saved(runner: PolicyRunner, seconds: float) -> Saved | None:
+def _saving(runner: PolicyRunner, seconds: float) -> Saved | None:
     """Engine time saved in the last `seconds`."""
     found = runner.ledger.over(seconds, now=runner.estimates.now)
     return found if found.speculating_s else None
@@ -111,6 +111,6 @@ def _outlook(runner: PolicyRunner, requests: int, drafts: Sequence[int]) -> tupl
     for k, tokens in enumerate(known.acceptance.expected):
         seconds = known.times.seconds(here, k)
         rate = None if not seconds else max(requests, 1) * tokens / seconds
-        timed = known.times.measured(here, k) >= _TIMED_STEPS
+        timed = known.times.steps(here, k) >= _TIMED_STEPS
         found.append(Outlook(k, tokens, rate, timed, k > had))
     return tuple(found) if any(each.tokens_per_second for each in found) else ()

@@ -59,7 +59,9 @@ def guard(engine_client: Any, k_max: int, on_exact: Callable[[], None] = lambda:
     process, refused = processor.process_inputs, _validation_error()
 
     @functools.wraps(process)
-    def checked(request_id: Any, prompt: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
+    def check_and_process(
+        request_id: Any, prompt: Any, params: Any, *args: Any, **kwargs: Any
+    ) -> Any:
         extra = getattr(params, "extra_args", None)
         try:
             pinned_k(extra, k_max)
@@ -69,7 +71,7 @@ def guard(engine_client: Any, k_max: int, on_exact: Callable[[], None] = lambda:
             on_exact()
         return process(request_id, prompt, params, *args, **kwargs)
 
-    processor.process_inputs = checked
+    processor.process_inputs = check_and_process
 
 
 def _validation_error() -> type[Exception]:
@@ -122,12 +124,12 @@ class Pins:
         original = getattr(self._scheduler, name)
 
         @functools.wraps(original)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
+        def call_then(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
             self._guard(afterwards, *args)
             return result
 
-        setattr(self._scheduler, name, wrapped)
+        setattr(self._scheduler, name, call_then)
 
     def _add(self, request: Any, *_: Any) -> None:
         self._trim()  # with k = 0 for all, vLLM has no drafts to hand over for long
@@ -168,13 +170,18 @@ _BASES = (
 )
 """Where vLLM checks a request's model name, the newer places first."""
 
-_ENTRIES = (
+COMPLETIONS = (
     ("vllm.entrypoints.openai.completion.serving", "OpenAIServingCompletion", "create_completion"),
     ("vllm.entrypoints.openai.chat_completion.serving", "OpenAIServingChat",
      "create_chat_completion"),
-    ("vllm.entrypoints.openai.responses.serving", "OpenAIServingResponses", "create_responses"),
 )  # fmt: skip
-"""Where a request comes in: earlier than the check, so that its fingerprint says k0 as well."""
+"""Where a request for a completion comes in: module, class and method."""
+
+_ENTRIES = (
+    *COMPLETIONS,
+    ("vllm.entrypoints.openai.responses.serving", "OpenAIServingResponses", "create_responses"),
+)
+"""Earlier than the check, so that the request's fingerprint says k0 as well."""
 
 _CHECK = "_check_model"
 
@@ -241,25 +248,25 @@ def _wrap_check(serving: type[Any], names: Collection[str]) -> None:
     check = getattr(serving, _CHECK)
 
     @functools.wraps(check)
-    async def checked(this: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+    async def check_and_mark(this: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
         error = await check(this, request, *args, **kwargs)
         if error is not None or not hasattr(request, "vllm_xargs"):
             return error
         reason = mark_exact(request, names, _default_name(this))
         return None if reason is None else this.create_error_response(reason)
 
-    setattr(serving, _CHECK, checked)
+    setattr(serving, _CHECK, check_and_mark)
 
 
 def _wrap_entry(serving: type[Any], method: str, names: Collection[str]) -> None:
     answer = getattr(serving, method)
 
     @functools.wraps(answer)
-    async def answered(this: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+    async def mark_and_answer(this: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
         mark_exact(request, names, _default_name(this))  # a refusal is the check's to tell
         return await answer(this, request, *args, **kwargs)
 
-    setattr(serving, method, answered)
+    setattr(serving, method, mark_and_answer)
 
 
 def _default_name(serving: Any) -> str | None:

@@ -16,19 +16,12 @@ from importlib import import_module
 from inspect import isasyncgen
 from typing import Any
 
-from specdeck.engine.plugin.request_pins import KEY
+from specdeck.engine.plugin.request_pins import COMPLETIONS, KEY
 from specdeck.engine.protocol.messages import IN_RESPONSES_VARIABLE
 
 _ATTRIBUTE = "system_fingerprint"
 _pin: ContextVar[int | None] = ContextVar("specdeck_pin", default=None)
 """The k of the request that is being answered; None for one that follows the engine."""
-
-_ENTRIES = (
-    ("vllm.entrypoints.openai.completion.serving", "OpenAIServingCompletion", "create_completion"),
-    ("vllm.entrypoints.openai.chat_completion.serving", "OpenAIServingChat",
-     "create_chat_completion"),
-)  # fmt: skip
-"""Where a request of each kind comes in."""
 
 _OFF = frozenset({"0", "false", "no", "off"})
 
@@ -74,7 +67,7 @@ def is_enabled(environment: Mapping[str, str]) -> bool:
 
 def install(stamp: Stamp = STAMP) -> str | None:
     """Makes vLLM's attribute a property in this process; why not, where it cannot be."""
-    for module, name, method in _ENTRIES:
+    for module, name, method in COMPLETIONS:
         try:
             serving = getattr(import_module(module), name)
             follow(serving, method)
@@ -104,7 +97,7 @@ def follow(serving: type[Any], method: str) -> None:
     answer = getattr(serving, method)
 
     @functools.wraps(answer)
-    async def answered(this: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+    async def answer_with_pin(this: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
         pin = (getattr(request, "vllm_xargs", None) or {}).get(KEY)
         _pin.set(pin)
         result: Any = await answer(this, request, *args, **kwargs)
@@ -112,7 +105,7 @@ def follow(serving: type[Any], method: str) -> None:
         streamed = pin is not None and isasyncgen(result)
         return _within(pin, result) if streamed else result
 
-    setattr(serving, method, answered)
+    setattr(serving, method, answer_with_pin)
 
 
 async def _within(pin: Any, chunks: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:

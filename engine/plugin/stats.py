@@ -11,15 +11,11 @@ Imported by vLLM's API server process only.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from prometheus_client import Counter
 from vllm.v1.metrics.loggers import StatLoggerBase
-
-_NAME = "specdeck:draft_tokens_per_position"
-_counter: Any = None
-_exact: Any = None
-"""One of each for the process: Prometheus refuses a second counter of the same name."""
 
 
 class DraftedPerPosition(StatLoggerBase):  # type: ignore[misc]  # vLLM is untyped here
@@ -30,7 +26,11 @@ class DraftedPerPosition(StatLoggerBase):  # type: ignore[misc]  # vLLM is untyp
         self._model = str(vllm_config.model_config.served_model_name)
         self._positions: list[Any] = []
         if vllm_config.speculative_config is not None:
-            counter = _shared_counter()
+            counter = _shared_counter(
+                "specdeck:draft_tokens_per_position",
+                "Drafts that had a token at this position.",
+                *("model_name", "engine", "position"),
+            )
             count = vllm_config.speculative_config.num_speculative_tokens or 0
             self._positions = [
                 counter.labels(self._model, self._engine, str(position))
@@ -55,23 +55,16 @@ class DraftedPerPosition(StatLoggerBase):  # type: ignore[misc]  # vLLM is untyp
         """vLLM's own loggers say it already."""
 
 
-def _shared_counter() -> Any:
-    global _counter
-    if _counter is None:
-        _counter = Counter(
-            _NAME,
-            "Drafts that had a token at this position.",
-            ["model_name", "engine", "position"],
-        )
-    return _counter
+@cache
+def _shared_counter(name: str, help_: str, *labels: str) -> Any:
+    """One for the process: Prometheus refuses a second counter of the same name."""
+    return Counter(name, help_, labels)
 
 
 def exact_requests(model: str) -> Callable[[], None]:
     """Counts a request under an exact name of the engine that serves `model`."""
-    global _exact
-    if _exact is None:
-        _exact = Counter(
-            "specdeck:exact_requests", "Requests under exact names: target-only.", ["model_name"]
-        )
-    count: Callable[[], None] = _exact.labels(model).inc
+    counter = _shared_counter(
+        "specdeck:exact_requests", "Requests under exact names: target-only.", "model_name"
+    )
+    count: Callable[[], None] = counter.labels(model).inc
     return count

@@ -236,7 +236,7 @@ class Steering:
 
     def touched_names(self, change: Change) -> list[str]:
         """What `change` asks for, and the policy where a k ends it: undoing wants both."""
-        names = list(change.asked())
+        names = list(change.knobs())
         ends = self.knobs.with_change(change).policy != self.knobs.policy
         return [*names, "policy"] if ends and change.policy is None else names
 

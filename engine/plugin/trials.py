@@ -103,7 +103,7 @@ class Trials:
             back=steering.knobs,
             wanted=wanted,
             before=was,
-            after={**change.asked(), **({"policy": wanted.policy} if "policy" in was else {})},
+            after={**change.knobs(), **({"policy": wanted.policy} if "policy" in was else {})},
             who=change.who or "unknown",
             t=self._wall(),
             number=1 + self.number,

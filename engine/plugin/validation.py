@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from specdeck.engine.plugin.reply import Refusal, conflict, nonsense, unsupported
+from specdeck.engine.plugin.reply import Refusal, conflict, inability, nonsense
 from specdeck.engine.policy.parameters import ParameterError
 from specdeck.engine.protocol.messages import FALLBACKS, MODES, POLICIES, Change
 
@@ -30,7 +30,7 @@ _KNOWN = frozenset(Change.__dataclass_fields__)
 def parse_change(body: Any) -> Change:
     """The change that a request's JSON body asks for; raises Refusal on nonsense.
 
-    >>> parse_change({"k": 3, "who": "ana"}).asked()
+    >>> parse_change({"k": 3, "who": "ana"}).knobs()
     {'k': 3}
     >>> parse_change({"k": True})
     Traceback (most recent call last):
@@ -68,13 +68,13 @@ def parse_change(body: Any) -> Change:
 
 def _require_sense(change: Change) -> Change:
     held = change.renew or change.cancel
-    if change.renew and (change.asked() or change.lease_s is None):
+    if change.renew and (change.knobs() or change.lease_s is None):
         raise nonsense("renew takes lease_s and no knob")
-    if change.cancel and (change.asked() or change.renew or change.judge or change.lease_s):
+    if change.cancel and (change.knobs() or change.renew or change.judge or change.lease_s):
         raise nonsense("cancel takes nothing else")
     if change.trial is not None and not held:
         raise nonsense("trial goes with renew and cancel")
-    if not held and not change.asked():
+    if not held and not change.knobs():
         raise nonsense("nothing to change: give k, mode, fallback, policy, breaker or parameters")
     if change.breaker and (change.judge or change.lease_s):
         raise nonsense(
@@ -132,7 +132,7 @@ def check_change(change: Change, steering: Steering, snapshot: VersionSnapshot) 
     for name in _needed_capabilities(change):
         capability = steering.can(name)
         if not capability.available:
-            raise unsupported(capability)
+            raise inability(capability)
     if change.policy is not None and change.policy in steering.wrong:
         remedy = "correct the config's orchestration block and restart the engine"
         reason = steering.wrong[change.policy]
@@ -163,7 +163,7 @@ def _require_current(change: Change, snapshot: VersionSnapshot) -> None:
 
 def _needed_capabilities(change: Change) -> list[str]:
     """The capabilities that `change` requires."""
-    names = [_NEEDS[knob] for knob in change.asked() if knob in _NEEDS]
+    names = [_NEEDS[knob] for knob in change.knobs() if knob in _NEEDS]
     if change.parameters:  # of what moves k, or has it moved on trial
         names.append("live_k")
     if change.k == 0:  # the same to the drafter as target-only

@@ -194,7 +194,7 @@ class StepTimes:
         self.version += 1
         self._blocks_to_refit -= 1
 
-    def measured(self, bucket: int, k: int) -> float:
+    def steps(self, bucket: int, k: int) -> float:
         """The steps that the time of a cell rests on; 0 when it was never seen."""
         cell = self._cell(bucket, k)
         return cell.steps if cell else 0.0
@@ -251,11 +251,11 @@ class StepTimes:
         """Seconds and squared errors by k, at least up to `k`."""
         if self._looked_at != (bucket, self.version) or k >= len(self._found[0]):
             self._deepest = max(self._deepest, k)
-            self._found = self._derived(bucket)
+            self._found = self._derive(bucket)
             self._looked_at = (bucket, self.version)
         return self._found
 
-    def _derived(self, bucket: int) -> tuple[list[float], list[float]]:
+    def _derive(self, bucket: int) -> tuple[list[float], list[float]]:
         """By the model, by how far the bucket is off it, and by what was measured."""
         level, cells, logs = self._level or 0.0, self._cells.get(bucket, {}), self._logs(bucket)
         steps = sum([cell.steps for cell in cells.values()])

@@ -169,7 +169,7 @@ class Meter:
         here = self._estimates.bucket
         alone = self._target_only[here]
         if alone is None:
-            alone = self._target_only[here] = self._measured(here)
+            alone = self._target_only[here] = self._time_target_only(here)
         if alone:
             worth = alone * step.committed / step.requests
             self._speculating += seconds
@@ -205,9 +205,9 @@ class Meter:
             self._blocks,
         )
 
-    def _measured(self, here: int) -> float:
+    def _time_target_only(self, here: int) -> float:
         """Seconds of a target-only step; 0 when it was not measured."""
-        if self._times.measured(here, 0) < MEASURED_STEPS:
+        if self._times.steps(here, 0) < MEASURED_STEPS:
             return 0.0
         self._doubt = max(self._doubt, self._times.error(here, 0))
         return self._times.seconds(here, 0) or 0.0

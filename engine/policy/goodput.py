@@ -9,7 +9,6 @@ few steps at a time, paid from a budget of lost output.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import log, sqrt
 
 from specdeck.engine.policy.estimates import Estimates
@@ -67,11 +66,10 @@ class Goodput:
             return self.decision
         here, steps, self._steps = self._estimates.bucket, self._steps, 0
         self._prober.earn(steps)
-        probe = self._prober.running(here, steps)
+        trying = self._prober.goes_on(here, steps)
         if not steering:
             self._prober.stop()
-            probe = None
-        if probe is not None:
+        elif trying:
             return self.decision
         rates = self._rates(here)
         if rates is None:
@@ -156,7 +154,7 @@ class Goodput:
         if wanted is None:
             return None
         loss = 1 - rates[wanted] / rates[present]
-        return wanted if self._prober.start(here, wanted, loss) else None
+        return wanted if self._prober.start(here, loss) else None
 
     def _due(self, here: int, rates: list[float]) -> int | None:
         """Target-only whose time is old; or a draft, where target-only is the choice."""
@@ -168,7 +166,7 @@ class Goodput:
             return None
         last = times.last(here, other)
         if last is None:  # a batch size that is only passed through is not worth it
-            return other if times.measured(here, present) >= _SETTLED_STEPS else None
+            return other if times.steps(here, present) >= _SETTLED_STEPS else None
         wait = self.parameters.baseline_s / (1 if present else 2)
         if explore := self.parameters.explore:
             spent = self.parameters.probe_steps * (times.seconds(here, other) or 0.0)
@@ -204,10 +202,10 @@ class Goodput:
             span(here),
             (low + 1, high),
             sum(survival) / len(survival),
-            _rounded(known.acceptance.drafts(low + 1)),
+            _round_drafts(known.acceptance.drafts(low + 1)),
             cost,
             rates[after] / rates[before] - 1,
-            known.times.measured(here, after) < _TIMED_STEPS,
+            known.times.steps(here, after) < _TIMED_STEPS,
         )
 
 
@@ -220,22 +218,14 @@ def _best(rates: list[float], low: int, high: int) -> int:
     return rates.index(max(rates[low : high + 1]), low)
 
 
-def _rounded(drafts: float) -> int:
+def _round_drafts(drafts: float) -> int:
     """Two digits: the window has no sharp edge.
 
-    >>> _rounded(1964.2), _rounded(7.4)
+    >>> _round_drafts(1964.2), _round_drafts(7.4)
     (2000, 7)
     """
     number = round(drafts)
     return round(number, 2 - len(str(number))) if number > 99 else number
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """A try that is under way."""
-
-    bucket: int
-    k: int
 
 
 class Prober:
@@ -245,9 +235,9 @@ class Prober:
     third over eight steps is paid back in 270 steps at 1 %.
 
     >>> prober = Prober(share=0.01, steps=8)
-    >>> prober.start(0, 3, loss=0.0)
+    >>> prober.start(0, loss=0.0)
     True
-    >>> [prober.running(0, steps) is not None for steps in (4, 4)]
+    >>> [prober.goes_on(0, steps) for steps in (4, 4)]
     [True, False]
     """
 
@@ -256,23 +246,22 @@ class Prober:
         self._steps = steps
         self._budget = share * _RESERVE_STEPS
         self._left = 0
-        self._probe: Probe | None = None
+        self._bucket: int | None = None
+        """Where a try is under way."""
 
     def earn(self, steps: int) -> None:
         """Puts the share of so many steps into the budget."""
         self._budget = min(self._budget + self._share * steps, self._share * _RESERVE_STEPS)
 
-    def start(self, bucket: int, k: int, loss: float) -> bool:
+    def start(self, bucket: int, loss: float) -> bool:
         """Begins a try that loses `loss` of a step's output in each step, if that can be paid.
 
         One that is expected to gain, a negative loss, costs nothing.
         """
-        if self._probe is not None or not self._share:
-            return False
-        if not self.affords(loss):
+        if self._bucket is not None or not self._share or not self.affords(loss):
             return False
         self._budget -= self._cost(loss)
-        self._probe, self._left = Probe(bucket, k), self._steps
+        self._bucket, self._left = bucket, self._steps
         return True
 
     def affords(self, loss: float) -> bool:
@@ -282,15 +271,15 @@ class Prober:
     def _cost(self, loss: float) -> float:
         return self._steps * max(0.0, loss + _SWITCH)
 
-    def running(self, bucket: int, steps: int) -> Probe | None:
-        """The try under way after `steps` more; one ends early when the batch moves away."""
-        if self._probe is None:
-            return None
+    def goes_on(self, bucket: int, steps: int) -> bool:
+        """Whether a try goes on after `steps` more; one ends early when the batch moves away."""
+        if self._bucket is None:
+            return False
         self._left -= steps
-        if self._left <= 0 or self._probe.bucket != bucket:
-            self._probe = None
-        return self._probe
+        if self._left <= 0 or self._bucket != bucket:
+            self._bucket = None
+        return self._bucket is not None
 
     def stop(self) -> None:
         """Ends the try under way."""
-        self._probe = None
+        self._bucket = None

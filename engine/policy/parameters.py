@@ -85,10 +85,10 @@ def flag(name: str, value: object) -> None:
         raise ParameterError(f"{name}={value!r} is neither true nor false")
 
 
-def ordered(low_name: str, low: float, high_name: str, high: float) -> None:
+def require_order(low_name: str, low: float, high_name: str, high: float) -> None:
     """ParameterError when `low` is more than `high`.
 
-    >>> ordered("min_draft_length", 8, "max_draft_length", 4)
+    >>> require_order("min_draft_length", 8, "max_draft_length", 4)
     Traceback (most recent call last):
     specdeck.engine.policy.parameters.ParameterError: min_draft_length=8 is more than \
 max_draft_length=4
@@ -187,7 +187,7 @@ class Threshold:
 
     def __post_init__(self) -> None:
         _within_ranges(self)
-        ordered(
+        require_order(
             "min_draft_length", self.min_draft_length, "max_draft_length", self.max_draft_length
         )
 
@@ -228,7 +228,7 @@ class Goodput:
     def __post_init__(self) -> None:
         _within_ranges(self)
         if self.max_draft_length is not None:
-            ordered(
+            require_order(
                 "min_draft_length", self.min_draft_length, "max_draft_length", self.max_draft_length
             )
 
@@ -301,8 +301,8 @@ class Breaker:
     def __post_init__(self) -> None:
         _within_ranges(self)
         if self.acceptance_floor is not None:
-            ordered("acceptance_floor", self.acceptance_floor, "repetition", self.repetition)
-        ordered("cooldown_s", self.cooldown_s, "cooldown_max_s", self.cooldown_max_s)
+            require_order("acceptance_floor", self.acceptance_floor, "repetition", self.repetition)
+        require_order("cooldown_s", self.cooldown_s, "cooldown_max_s", self.cooldown_max_s)
         if self.gain < -self.loss:
             raise ParameterError(
                 f"gain={self.gain} is below -loss={-self.loss}: it would close on what opens it"

@@ -260,7 +260,7 @@ class PolicyRunner:
             times, here = self.estimates.times, self.estimates.bucket
             last, k = times.last(here, 0), self.policy.decision.table[here]
             if last is None:  # a batch size that is only passed through is not worth one
-                due = times.measured(here, k) >= _AUDITED_STEPS
+                due = times.steps(here, k) >= _AUDITED_STEPS
             else:
                 due = self.estimates.now - last >= self._audit_wait(here)
             if due:
@@ -279,7 +279,7 @@ class PolicyRunner:
     def _enter(self, here: int) -> None:
         """Enters what the block at the batch sizes `here` came to, if it can be compared."""
         times, spent = self.estimates.times, self._spent
-        if spent and times.measured(here, 0) >= MEASURED_STEPS:
+        if spent and times.steps(here, 0) >= MEASURED_STEPS:
             worth = self._as_steps * (times.seconds(here, 0) or 0.0)
             self.ledger.add(self.estimates.now, saved_s=worth - spent, speculating_s=spent)
         self._spent = self._as_steps = 0.0

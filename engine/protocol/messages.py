@@ -17,11 +17,14 @@ does not answer, or too late).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, Self, get_args
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 
-from specdeck.engine.protocol.codec import read_record, read_records
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_T = TypeVar("_T", bound="DataclassInstance")
 
 PROTOCOL = 1
 """Raised when a reply changes its meaning; a client refuses a newer one."""
@@ -64,7 +67,6 @@ Value = float | int | str | bool
 MODES: tuple[Mode, ...] = get_args(Mode)
 FALLBACKS: tuple[Fallback, ...] = get_args(Fallback)
 POLICIES: tuple[Policy, ...] = get_args(Policy)
-ORIGINS: tuple[Origin, ...] = get_args(Origin)
 
 STEPS_IN_FLIGHT = 3
 """Steps after a change that may still verify drafts made before it: the drafts of one
@@ -72,6 +74,17 @@ step are verified in the next, and asynchronous scheduling runs two steps ahead.
 
 KNOBS = ("k", "mode", "fallback", "policy", "breaker")
 """What a change turns beside parameters, in the order in which they are told."""
+
+
+def read_record(cls: type[_T], data: Mapping[str, Any]) -> _T:
+    """`cls` from the keys of `data` that it knows, so that a newer plugin can say more."""
+    names = {field.name for field in fields(cls)}
+    return cls(**{key: value for key, value in data.items() if key in names})
+
+
+def read_records(cls: type[_T], found: Iterable[Mapping[str, Any]]) -> tuple[_T, ...]:
+    """Each of `found` as a `cls`."""
+    return tuple(read_record(cls, one) for one in found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,10 +260,10 @@ class Change:
     origin: Origin = "operator"
     """Where it comes from; of a client that does not tell, an operator."""
 
-    def asked(self) -> dict[str, Any]:
+    def knobs(self) -> dict[str, Any]:
         """The knobs that this change turns.
 
-        >>> Change(k=3, parameters={"goodput.margin": 0.03}, reason="trying").asked()
+        >>> Change(k=3, parameters={"goodput.margin": 0.03}, reason="trying").knobs()
         {'k': 3, 'goodput.margin': 0.03}
         """
         knobs = {name: value for name in KNOBS if (value := getattr(self, name)) is not None}
@@ -314,5 +327,5 @@ def knobs_on_trial(change: Change, applied: Applied) -> dict[str, Any]:
     >>> knobs_on_trial(Change(k=3), Applied({"k": 5, "policy": "goodput"}, {}, 1, 7))
     {'k': 3, 'policy': 'fixed'}
     """
-    asked = with_implied_policy(change.asked())
+    asked = with_implied_policy(change.knobs())
     return {name: asked[name] for name in applied.before if name in asked}

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
-from specdeck.engine.protocol.codec import read_record, read_records
-from specdeck.engine.protocol.messages import Breaker, Origin, Policy
+from specdeck.engine.protocol.messages import Breaker, Origin, Policy, read_record, read_records
 
 Value = float | int | str | bool | None
 Phase = Literal["baseline", "changed", "kept", "reverted", "abandoned"]
@@ -76,11 +75,6 @@ class BreakerTuning:
     """How often it opened since the engine's start."""
     alarm: str | None = None
     """Acceptance near 1 for so long that streams may repeat themselves; None otherwise."""
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """The breaker a plugin sent."""
-        return read_record(cls, data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,9 +327,9 @@ class Tuning:
                 **data,
                 "k": tuple((int(first), int(last), int(k)) for first, last, k in data["k"]),
                 "parameters": tuple(map(Parameter.from_json, data["parameters"])),
-                "breaker": BreakerTuning.from_json(data["breaker"]),
+                "breaker": read_record(BreakerTuning, data["breaker"]),
                 "trial": TrialTuning.from_json(trial) if trial else None,
-                "ledger": Ledger(_saved(ledger.get("hour")), _saved(ledger.get("day"))),
+                "ledger": Ledger(_read_saved(ledger.get("hour")), _read_saved(ledger.get("day"))),
                 "exact": read_record(Exact, {**exact, "models": tuple(exact.get("models", ()))}),
                 "curve": read_records(CurvePoint, data.get("curve") or ()),
                 "outlook": read_records(Outlook, data.get("outlook") or ()),
@@ -345,5 +339,5 @@ class Tuning:
         )
 
 
-def _saved(found: Any) -> Saved | None:
+def _read_saved(found: Any) -> Saved | None:
     return read_record(Saved, found) if found else None

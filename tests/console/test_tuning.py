@@ -273,7 +273,7 @@ async def test_steering_keys_work_on_the_tuning_screen(tuned: MakeTuned) -> None
         await pilot.press("escape")
         await settle(pilot)
         assert isinstance(app.screen, LiveScreen)
-    asked = [next(iter(change.asked().items())) for change in changes]
+    asked = [next(iter(change.knobs().items())) for change in changes]
     assert asked == [
         ("k", 4), ("k", 2), ("mode", "target-only"), ("mode", "speculate"),
         ("policy", "goodput"), ("policy", "fixed"),

@@ -66,7 +66,7 @@ class ListedEngine:
         await self.answer.wait()
         if self.refuse_with is not None:
             raise self.refuse_with
-        asked = change.asked()
+        asked = change.knobs()
         before = {"k": self.state.k_set, "mode": self.state.mode, "policy": self.state.policy}
         k_set, mode = asked.get("k", self.state.k_set), asked.get("mode", self.state.mode)
         policy = asked.get("policy", "fixed" if "k" in asked else self.state.policy)

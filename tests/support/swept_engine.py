@@ -107,4 +107,4 @@ class SweptEngine:
             )  # fmt: skip
         self.turned(change.k, change.who or "", change.reason or "")
         self.ends = self.now + (change.lease_s or 0.0)
-        return Applied({}, change.asked(), self.here.version, self.step)
+        return Applied({}, change.knobs(), self.here.version, self.step)

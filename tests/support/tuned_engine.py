@@ -142,6 +142,6 @@ class TunedEngine(ListedEngine):
             applied = await super().change(change)
             return replace(applied, trial=self.trial if change.judge else None)
         self.asked.append(change)
-        knobs = change.asked()
+        knobs = change.knobs()
         before = {"breaker": "closed", "goodput.margin": 0.03}
         return Applied({name: before[name] for name in knobs}, knobs, 1, 7)

@@ -254,7 +254,7 @@ def test_undoing_a_reset_has_the_breaker_recover_by_itself_again(kit: type[Kit])
     assert back is not None
     assert back == Want(breaker="probe", reason="undo", origin="undo")
     change = back.as_change("ana", 1)
-    assert (change.breaker, change.probe, change.asked()) == ("open", True, {"breaker": "probe"})
+    assert (change.breaker, change.probe, change.knobs()) == ("open", True, {"breaker": "probe"})
 
 
 def test_undoing_a_k_gives_a_policy_its_k_back(kit: type[Kit]) -> None:

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from tests.support.http_engine import serve
 
-from specdeck.engine.demo.load import Load, drive, follow, main, report, run, tokens
+from specdeck.engine.demo.load import Load, follow, main, report, run, tokens
 from specdeck.engine.demo.profiles import PROFILES, ask
 from specdeck.engine.errors import EngineError, NotAnEngine, Unreachable
 
@@ -97,7 +97,7 @@ async def test_an_engine_that_is_away_is_asked_ever_less_often() -> None:
         raise httpx.ConnectError("refused")
 
     async with engine(gone) as client:
-        task = asyncio.create_task(drive(client, PROFILES["hard"], 1, sleep=sleep))
+        task = asyncio.create_task(run(Load(PROFILES["hard"], 1), client, sleep=sleep))
         await until(lambda: waits.count(5.0) > 2)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -164,7 +164,7 @@ def test_a_new_batch_size_has_target_only_measured_first(
 ) -> None:
     runner, _ = hopeful
     engine.drive(runner, "predictable", 40, 3)
-    assert runner.estimates.times.measured(bucket(40), 0) > 20
+    assert runner.estimates.times.steps(bucket(40), 0) > 20
 
 
 def test_prompts_in_every_step_leave_no_probe_on(

@@ -82,7 +82,7 @@ def test_a_batch_size_never_seen_is_derived_and_doubted() -> None:
                 times.add(bucket, size, k, steps(random, 0.01 + 0.001 * k + 1e-4 * size * k), block)
     assert times.seconds(7, 3) == pytest.approx(0.01 + 0.003 + 1e-4 * 14 * 3, rel=0.1)
     assert times.error(7, 3) > 3 * times.error(5, 2)
-    assert times.measured(7, 3) == 0
+    assert times.steps(7, 3) == 0
 
 
 def test_nothing_is_known_before_the_first_step() -> None:

@@ -65,7 +65,7 @@ def test_target_only_is_measured_where_goodput_may_not_choose_it(engine: Any) ->
     policy = Goodput(GoodputParameters(min_draft_length=2), known, k=5)
     runner = PolicyRunner(policy, known, breaker=breaker)
     engine.drive(runner, "predictable", 8, 10)
-    assert known.times.measured(known.bucket, 0) > 0
+    assert known.times.steps(known.bucket, 0) > 0
     engine.drive(runner, "hard", 8, 4)
     assert breaker.view().opened == 1
 
