@@ -228,7 +228,7 @@ class Console(App[str]):
         except OSError as error:
             self.notify(f"not saved: {error}", severity="error", markup=False)
         else:
-            self.notify(f"saved {screenshots.abbreviate_home(path, Path.home())}", markup=False)
+            self.notify(f"saved {path}", markup=False)
 
     def action_redraw(self) -> None:
         """Draw everything anew, after something else wrote to the terminal."""

@@ -18,8 +18,8 @@ def folders() -> Iterator[Path]:
     yield Path(tempfile.gettempdir())
 
 
-def save(write: Callable[[Path], str], choices: Iterable[Path]) -> Path:
-    """Has `write` put a picture into the first folder that is there and takes it.
+def save(write: Callable[[Path], str], choices: Iterable[Path]) -> str:
+    """Has `write` put something into the first folder that is there and takes it; where it is.
 
     Raises the last OSError when none of them takes it.
     """
@@ -28,16 +28,17 @@ def save(write: Callable[[Path], str], choices: Iterable[Path]) -> Path:
         if not folder.is_dir():
             continue
         try:
-            return Path(write(folder))
+            return abbreviate_home(Path(write(folder)))
         except OSError as error:
             refused = error
     raise refused
 
 
-def abbreviate_home(path: Path, home: Path) -> str:
+def abbreviate_home(path: Path) -> str:
     """The path as short as it can be said.
 
-    >>> abbreviate_home(Path("/home/ann/Pictures/a.svg"), Path("/home/ann"))
+    >>> abbreviate_home(Path.home() / "Pictures" / "a.svg")
     '~/Pictures/a.svg'
     """
+    home = Path.home()
     return f"~{os.sep}{path.relative_to(home)}" if path.is_relative_to(home) else str(path)

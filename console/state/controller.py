@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from specdeck.console.state.engine_state import Track, fold_answer, fold_error, fold_reading
 from specdeck.console.state.pending import Refusal, Want
-from specdeck.console.state.sweep_run import SweepRun, describe_end
+from specdeck.console.state.tuning import SweepRun, describe_end, describe_trial
 from specdeck.console.widgets.cells import Tone
 from specdeck.console.widgets.format import KeyLabel
 from specdeck.engine.client.attach import MonitoredEngine
@@ -223,9 +223,6 @@ class Controller:
         track = replace(track, tuning=tuning, untuned=None)
         was = before.trial if before is not None and before.instance == tuning.instance else None
         if trial is not None and trial.over and was is not None and not was.over:
-            # The records of a trial are not needed before the first paint.
-            from specdeck.console.state.trials import describe_trial
-
             text, tone = describe_trial(trial)
             track = track.add_event(self.clock(), f"trial {text}", tone)
         self.put(index, track)

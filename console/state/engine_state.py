@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from specdeck.console.state.fingerprint_names import FingerprintNames
 from specdeck.console.state.pending import Refusal, Want, find_refusal
-from specdeck.console.state.sweep_run import SweepRun
+from specdeck.console.state.tuning import SweepRun
 from specdeck.console.state.undo import InForce, UndoHistory
 from specdeck.console.widgets.cells import Tone
 from specdeck.console.widgets.format import KeyLabel, oneline
@@ -82,6 +81,22 @@ class Said:
 
     t: float
     text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FingerprintNames:
+    """The names of build, path and behaviour as they were last looked at, beside their pin."""
+
+    build: str
+    path: str
+    behaviour: str | None = None
+    """None while the probe set was not asked of this path."""
+    reading: str | None = None
+    """How far the engine is with reading its weights; None when it is done."""
+    pinned: bool = False
+    """Whether there is a pin to differ from."""
+    differs: str | None = None
+    """The layer that differs from its pin, the lowest one; None when none does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,7 @@ def find_refusal(
     busy = _busy(state, want, pending, key_label)
     if busy is not None:
         return busy
-    for name in _needed(want):
+    for name in _capabilities(want):
         able = state.can(name)
         if not able.available:
             return Refusal(f"{_spoken(name)}: {able.reason or 'not on this engine'}", able.remedy)
@@ -141,18 +141,18 @@ def _busy(
     return None
 
 
-def _needed(want: Want) -> tuple[str, ...]:
+def _capabilities(want: Want) -> tuple[str, ...]:
     """The capabilities that a wish rests on.
 
-    >>> _needed(Want(k=3, policy="goodput"))
+    >>> _capabilities(Want(k=3, policy="goodput"))
     ('live_k', 'policy.goodput')
     """
     policy = None if want.policy is None else f"policy.{want.policy}"
-    needed = (
+    names = (
         "live_k" if want.k is not None else None, want.mode and "target_only", policy,
         want.breaker and "breaker", "trial" if want.trial_s is not None else None,
     )  # fmt: skip
-    return tuple(name for name in needed if name)
+    return tuple(name for name in names if name)
 
 
 def _spoken(name: str) -> str:

@@ -48,7 +48,7 @@ class InForce:
         if last is not None and state.version > version:
             found |= {name: value for name, value in last.after.items() if "." in name}
         if self.pending is not None:
-            found |= with_implied_policy(_asked(self.pending))
+            found |= with_implied_policy(_asked_knobs(self.pending))
         return _spell(found)
 
 
@@ -58,7 +58,7 @@ class Undo:
 
     want: Want
     left: tuple[tuple[str, str], ...]
-    """The knobs as the change has left them, key_label as `specdeck set` takes them."""
+    """The knobs as the change has left them, as `specdeck set` takes them."""
     version: int
     """The control version that the change made."""
     trial: bool = False
@@ -66,7 +66,7 @@ class Undo:
     warned: Moves = ()
     """Who presses undo has been told that these are no longer as they were left."""
 
-    def moved(self, now: InForce) -> Moves:
+    def find_moves(self, now: InForce) -> Moves:
         """The knobs that are not as this console left them."""
         knobs = now.knobs(self.version)
         return tuple(
@@ -75,7 +75,7 @@ class Undo:
 
     def is_in_force(self, now: InForce) -> bool:
         """Whether everything is already as it was before the change."""
-        knobs, asked = now.knobs(self.version), with_implied_policy(_asked(self.want))
+        knobs, asked = now.knobs(self.version), with_implied_policy(_asked_knobs(self.want))
         return all(knobs.get(name) == value for name, value in asked.items())
 
 
@@ -107,9 +107,9 @@ class UndoHistory:
     def prune(self, now: InForce) -> UndoHistory:
         """Without latest changes that changed nothing, or that a trial has taken back."""
         undos = self.undos
-        while (
-            undos and undos[-1].is_in_force(now) and (undos[-1].trial or not undos[-1].moved(now))
-        ):
+        while undos and undos[-1].is_in_force(now):
+            if undos[-1].find_moves(now) and not undos[-1].trial:
+                break
             undos = undos[:-1]
         return replace(self, undos=undos)
 
@@ -130,7 +130,7 @@ class UndoHistory:
         None as well where that has been said and the same is in force still.
         """
         undo = self.undos[-1]
-        moved = undo.moved(now)
+        moved = undo.find_moves(now)
         if not moved or moved == undo.warned:
             return None
         who = _who(now.state, moved)
@@ -139,7 +139,7 @@ class UndoHistory:
         keys = "; ".join(
             f"{key_label(_KEYS.get(name, 'parameters.edit'))} sets {name}" for name, _, _ in moved
         )
-        asked = ", ".join(f"{name} {value}" for name, value in _asked(undo.want).items())
+        asked = ", ".join(f"{name} {value}" for name, value in _asked_knobs(undo.want).items())
         return f"not undone: {who}: {keys}; {key_label('change.undo')} again sets {asked}"
 
     def warn(self, now: InForce) -> UndoHistory:
@@ -147,7 +147,7 @@ class UndoHistory:
         undo = self.undos[-1]
         if undo.is_in_force(now):
             return replace(self, undos=self.undos[:-1])
-        return replace(self, undos=(*self.undos[:-1], replace(undo, warned=undo.moved(now))))
+        return replace(self, undos=(*self.undos[:-1], replace(undo, warned=undo.find_moves(now))))
 
     def take(self) -> UndoHistory:
         """While the last change is being taken back."""
@@ -190,7 +190,7 @@ def _who(state: EngineState | None, moved: Moves) -> str:
     return f"{last.who} changed {what} since{why}"
 
 
-def _asked(want: Want) -> dict[str, str]:
+def _asked_knobs(want: Want) -> dict[str, str]:
     """The knobs of a wish; a breaker that recovers by itself is open."""
     breaker = "open" if want.breaker == "probe" else want.breaker
     knobs = {"k": want.k, "mode": want.mode, "policy": want.policy, "breaker": breaker}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from specdeck.console.state.controller import Controller
-from specdeck.console.state.fingerprint_names import fold_names
+from specdeck.console.state.engine_state import FingerprintNames
 from specdeck.console.widgets.cells import Tone
 
 # What a watch needs is imported after the first paint.
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from specdeck.engine.fingerprint.fingerprint import Fingerprint
     from specdeck.engine.metrics.reading import Reading
+    from specdeck.engine.operations.drift import Named
     from specdeck.engine.operations.fingerprint import Fingerprints, WrittenPin
     from specdeck.engine.operations.watch import EngineWatch, Watches, WatchEvent
 
@@ -91,7 +92,7 @@ class EngineWatches:
         track, now = self._controller.tracks[index], self._controller.clock()
         for event in events:
             if isinstance(event, Named):
-                track = replace(track, names=fold_names(event, track.names))
+                track = replace(track, names=_fold_names(event, track.names))
             else:
                 track = track.add_event(now, event.line, _tone(event))
         self._controller.put(index, track)
@@ -108,3 +109,19 @@ def _tone(event: WatchEvent) -> Tone:
     if isinstance(event, Returned):
         return "good"
     return "accent" if isinstance(event, PinMoved) else "warn"
+
+
+def _fold_names(event: Named, old: FingerprintNames | None) -> FingerprintNames:
+    """The names after a fetch; a behaviour that was known of the same path stays known."""
+    found, comparison = event.fingerprint, event.comparison
+    behaviour = found.names["behaviour"]
+    if behaviour is None and old is not None and old.path == found.path:
+        behaviour = old.behaviour
+    differs = None
+    if comparison is not None and not comparison.same:
+        moved = (layer for layer in ("build", "path", "behaviour") if comparison.layers[layer])
+        differs = next(moved, "path")
+    reading = None if found.progress.finished else found.progress.line()
+    return FingerprintNames(
+        found.build, found.path, behaviour, reading, comparison is not None, differs
+    )

@@ -202,7 +202,7 @@ class Series:
     times: tuple[float, ...] = ()
     """Unix time of each value."""
 
-    def shown(self, width: int) -> tuple[int, tuple[float | None, ...]]:
+    def window(self, width: int) -> tuple[int, tuple[float | None, ...]]:
         """The index of the leftmost column, and the values from there on."""
         first = max(first_shown(self.total, width), self.total - len(self.values))
         return first, self.values[len(self.values) - (self.total - first) :]

@@ -130,7 +130,7 @@ class Chart(Toned):
 
     def fit(self) -> bool:
         """Choose first column and scale; True when the whole chart must be drawn anew."""
-        first, values = self.series.shown(self.columns)
+        first, values = self.series.window(self.columns)
         # A chart that jumps is painted anew in any case, so its scale may fit again.
         kept = self.top if first == self.first and self.series.total > 1 else None
         top = self.fixed_top or blocks.axis_top(
@@ -160,7 +160,7 @@ class Chart(Toned):
         if y > self.rows:
             return self._axis()
         row = self.rows - y
-        first, values = self.series.shown(self.columns)
+        first, values = self.series.window(self.columns)
         marked = frozenset(at - first for at, _ in self.series.marks)
         segments = [Segment(self._label(row), self.part_style("chart--axis"))]
         for text, part in blocks.line(values, self.top, row, self.rows, marked):
@@ -181,7 +181,7 @@ class Chart(Toned):
         )
 
     def _axis(self) -> Strip:
-        first, values = self.series.shown(self.columns)
+        first, values = self.series.window(self.columns)
         marks = [(at - first, label) for at, label in self.series.marks if at >= first]
         start = self.moment(self.series.times[-len(values)]) if values else ""
         text = blocks.axis(self.columns, start, marks)

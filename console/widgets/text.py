@@ -39,7 +39,7 @@ def _right(value: Row, width: int) -> Cells:
     return next((line for line in choices if _length(line) <= room), choices[-1])
 
 
-def _length(line: Cells) -> int:
+def _length(line: Iterable[Cell]) -> int:
     return sum(cell_len(cell.text) for cell in line)
 
 
@@ -53,7 +53,7 @@ def wrap_rows(rows: Iterable[Row], width: int) -> list[Row]:
     lines: list[Row] = []
     for value in rows:
         *before, last = value.left or (Cell(""),)
-        indent = sum(cell_len(cell.text) for cell in before)
+        indent = _length(before)
         parts = textwrap.wrap(last.text, max(8, width - indent - 1)) or [last.text]
         for number, part in enumerate(parts):
             start = before if number == 0 else [Cell(" " * indent)]

@@ -139,15 +139,15 @@ class PromptPicker(ModalScreen[Picked | None]):
             self._take(self.sources[(self.sources.index(self.source) + by) % len(self.sources)])
 
     @on(OptionList.OptionSelected)
-    def _chosen(self, event: OptionList.OptionSelected) -> None:
+    def _take_listed(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(Picked(self.listed[event.option_index], self.source, self.found))
 
     @on(Input.Submitted)
-    def _submitted(self, event: Input.Submitted) -> None:
+    def _take_typed(self, event: Input.Submitted) -> None:
         text = event.value.strip()
         if not text:
             return
-        path = _expanded(text)
+        path = _expand_home(text)
         if _is_path(text, path):
             if self._take(str(path)):
                 self.query_one("#prompts").focus()
@@ -160,7 +160,7 @@ class PromptPicker(ModalScreen[Picked | None]):
         self.dismiss(Picked(prompt))
 
 
-def _expanded(text: str) -> Path:
+def _expand_home(text: str) -> Path:
     """The path that a text would be; one of a user who is not there stays as it is."""
     try:
         return Path(text).expanduser()
@@ -216,7 +216,7 @@ class CheckForm(ModalScreen[CheckOptions | None]):
         self.query_one(f"#{FIELDS[0].name}").focus()
 
     @on(Input.Submitted)
-    def _submitted(self) -> None:
+    def _take_form(self) -> None:
         texts = {field.name: self.query_one(f"#{field.name}", Input).value for field in FIELDS}
         try:
             found = parse_options(texts, self.now)

@@ -87,7 +87,7 @@ class ResultsScreen(DetailScreen):
         self.now: int | None = None
         self.trip = 0
         """Which run this is: one that was stopped may end after the next has begun."""
-        self.heard = 0.0
+        self.told_at = 0.0
         """When the run last told of anything, Unix time in seconds."""
 
     def compose(self) -> ComposeResult:
@@ -109,19 +109,20 @@ class ResultsScreen(DetailScreen):
     def on_mount(self) -> None:
         """Show what is known, and begin what was asked for."""
         self._remember()
-        known = self._known()
-        if self.wanted is None and known is not None:
-            self._fill(known)
-        self.show_pane("summary")
+        last = self._last_results
+        if self.wanted is None and last is not None:
+            self._fill(last)
+        self.action_show_pane("summary")
         if self.wanted is not None:
             self.check()
 
-    def _known(self) -> CheckResults | None:
+    @property
+    def _last_results(self) -> CheckResults | None:
         return self.split_check.session.results.get(self.controller.engine.url)
 
     def results(self) -> CheckResults | None:
         """The outcome on the screen."""
-        return None if self.case is None else self._known()
+        return None if self.case is None else self._last_results
 
     def chosen_case(self) -> Any:
         """The case under the cursor, or the gravest."""
@@ -175,7 +176,7 @@ class ResultsScreen(DetailScreen):
         """An outcome with its cases."""
         self.case, self.replay = results.data, results.replay
         rows = view.summary(results.data, replay=results.replay)
-        self.query_one("#figures", Flow).rows = rows
+        self.query_one("#figures", Flow).rows = tuple(rows)
         listing = self.query_one("#cases", OptionList)
         listing.clear_options()
         listing.add_options([view.case_row(case) for case in results.data["cases"]])
@@ -205,7 +206,7 @@ class ResultsScreen(DetailScreen):
 
     def _away(self) -> str | None:
         """What a check waits for."""
-        quiet = self.context.clock() - self.heard > QUIET_S
+        quiet = self.context.clock() - self.told_at > QUIET_S
         if not (self.running and quiet) or self.track.up is not False:
             return None
         seconds = self.split_check.session.options.retry_s
@@ -242,7 +243,7 @@ class ResultsScreen(DetailScreen):
         self.show()
 
     def _take(self, event: CheckEvent) -> None:
-        self.heard = self.context.clock()
+        self.told_at = self.context.clock()
         if isinstance(event, Progress):
             self.progress = event
             self.show()
@@ -294,13 +295,9 @@ class ResultsScreen(DetailScreen):
 
     def action_pane(self, by: int) -> None:
         """The next pane."""
-        self.show_pane(PANES[(PANES.index(self.pane) + by) % len(PANES)])
+        self.action_show_pane(PANES[(PANES.index(self.pane) + by) % len(PANES)])
 
     def action_show_pane(self, name: str) -> None:
-        """One pane."""
-        self.show_pane(name)
-
-    def show_pane(self, name: str) -> None:
         """Bring a pane to the front and give it the arrows."""
         self.remove_class(*(f"-{pane}" for pane in PANES))
         self.pane = name
@@ -309,7 +306,7 @@ class ResultsScreen(DetailScreen):
         self.show()
 
     @on(OptionList.OptionSelected)
-    def _selected(self) -> None:
+    def _open_selected(self) -> None:
         self.action_open()
 
     def action_open(self) -> None:
@@ -318,7 +315,7 @@ class ResultsScreen(DetailScreen):
         if results is None or case is None:
             return
         if self.pane != "cases":
-            self.show_pane("cases")
+            self.action_show_pane("cases")
             return
         try:
             prompt = find_prompt(results.prompts, case["prompt"])

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from specdeck.console.widgets.cells import Cell, Row, Tone, join_cells
 from specdeck.console.widgets.format import printable
+from specdeck.engine.divergence.history import History, past_checks
+from specdeck.engine.divergence.report import case_line
 from specdeck.engine.text import format_duration
 
 if TYPE_CHECKING:
@@ -69,14 +71,8 @@ def progress_row(
     return Row((Cell(f" {what} ", "strong"), *join_cells(tuple(words))), join_cells(tuple(right)))
 
 
-def summary(data: Data, *, replay: bool) -> tuple[Row, ...]:
+def summary(data: Data, *, replay: bool) -> Iterator[Row]:
     """The figures, what an operator acts upon first."""
-    return tuple(_summary(data, replay))
-
-
-def _summary(data: Data, replay: bool) -> Iterator[Row]:
-    from specdeck.engine.divergence.history import History
-
     if replay:
         yield _line(
             "replays", Cell(f"{data['mismatches']} of {data['prompts']} differ", _tone(data))
@@ -178,8 +174,6 @@ def case_row(case: Data) -> str:
     ...   "structure": [], "recheck": None})
     'near tie     prompt 17, token 42: 309 → end, margins 0.06 → 0'
     """
-    from specdeck.engine.divergence.report import case_line
-
     named = str(case["class"]).replace("_", " ")
     said = case_line(case).replace(f", {named}", "", 1)
     return printable(f"{named:<12} {said}")
@@ -215,20 +209,18 @@ def earlier(
     Those with other prompts or settings than run `now`, or the newest, are muted: their
     rates are no comparison.
     """
-    from specdeck.engine.divergence.history import past_checks
-
     told = [run for run in runs if run.summary is not None]
     if not told:
         text = f" no check is finished yet: {key_label('results.again')} starts one"
         return (Row((Cell(text, "muted"),)),)
     this = next((run for run in told if run.id == now), told[0])
     return tuple(
-        _run(line, local, run.id == now, _asked(run) == _asked(this))
+        _run(line, local, run.id == now, _conditions(run) == _conditions(this))
         for run, line in zip(told, past_checks(told), strict=True)
     )
 
 
-def _asked(run: Run) -> tuple[Any, ...]:
+def _conditions(run: Run) -> tuple[Any, ...]:
     return run.facts.get("prompts"), run.facts.get("settings")
 
 

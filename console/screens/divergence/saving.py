@@ -19,7 +19,7 @@ def save_report(context: CheckContext, results: CheckResults | None) -> str:
     """Writes the results down in Markdown; where they are. Raises UsageError where it cannot."""
     if results is None:
         raise UsageError("nothing is measured yet, so there is no report")
-    return _save(context, "check", check_markdown(results.data))
+    return _write_page(context, "check", check_markdown(results.data))
 
 
 def save_case(
@@ -33,7 +33,7 @@ def save_case(
     prompt = find_prompt(results.prompts, case["prompt"])
     settings = results.options.settings
     page = case_page(results.data, case, prompt, settings, keyed=context.keyed)
-    return _save(context, "case", page)
+    return _write_page(context, "case", page)
 
 
 def find_prompt(prompts: PromptSet, number: int) -> Prompt:
@@ -44,8 +44,8 @@ def find_prompt(prompts: PromptSet, number: int) -> Prompt:
     return prompt
 
 
-def _save(context: CheckContext, kind: str, content: str) -> str:
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(time.time()))
+def _write_page(context: CheckContext, kind: str, content: str) -> str:
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime())
 
     def write(folder: Path) -> str:
         path = folder / f"specdeck-{kind}-{stamp}.md"
@@ -54,7 +54,6 @@ def _save(context: CheckContext, kind: str, content: str) -> str:
         return str(path)
 
     try:
-        path = screenshots.save(write, context.folders())
+        return screenshots.save(write, context.folders())
     except OSError as error:
         raise UsageError(f"not written: {error}") from error
-    return screenshots.abbreviate_home(path, Path.home())

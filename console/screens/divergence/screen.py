@@ -103,9 +103,9 @@ class DivergenceScreen(DetailScreen):
                 bars = self.query_one(f"#{arm}-candidates", Candidates)
                 bars.bars = view.candidates(split, arm)
                 bars.display = bool(bars.bars)
-            self.query_one("#findings", Flow).rows = view.findings(
-                split, self.key_label, elsewhere=self.context.check is not None
-            )
+            elsewhere = self.context.check is not None
+            findings = view.findings(split, self.key_label, elsewhere=elsewhere)
+            self.query_one("#findings", Flow).rows = tuple(findings)
 
     def on_resize(self) -> None:
         """The footer names as many keys as there is room for."""

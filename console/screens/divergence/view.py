@@ -11,6 +11,8 @@ from specdeck.console.state.check import Split
 from specdeck.console.widgets.cells import Bar, Cell, Row, Tone, heading
 from specdeck.console.widgets.format import KeyLabel, printable
 from specdeck.engine.client.address import engine_url
+from specdeck.engine.divergence.outcome import streaming_notices
+from specdeck.engine.divergence.report import change_line
 from specdeck.engine.errors import UsageError
 from specdeck.engine.operations.check import CheckOptions
 
@@ -110,10 +112,10 @@ def passage(split: Split, name: Name) -> tuple[Cell, ...]:
     token = found.serving_token if name == "serving" else found.reference_token
     common = parted.texts.common
     before = Cell(side.text if common is None else common, "muted")
-    return before, Cell(_shown(parted, token), "accent" if name == "serving" else "strong")
+    return before, Cell(_format_token(parted, token), "accent" if name == "serving" else "strong")
 
 
-def _shown(parted: FirstDifference, token: int | None) -> str:
+def _format_token(parted: FirstDifference, token: int | None) -> str:
     if token is None:
         return "◼ends here"
     text = parted.texts.tokens.get(token)
@@ -154,57 +156,51 @@ def candidates(split: Split, name: Name) -> tuple[Bar, ...]:
     )
 
 
-def findings(split: Split, key_label: KeyLabel, *, elsewhere: bool = True) -> tuple[Row, ...]:
+def findings(split: Split, key_label: KeyLabel, *, elsewhere: bool = True) -> Iterator[Row]:
     """What is to be said below the arms, the gravest first.
 
     `elsewhere` is whether another engine could take the reference's part.
     """
-    return tuple(_findings(split, key_label, elsewhere=elsewhere))
-
-
-def _findings(split: Split, key_label: KeyLabel, *, elsewhere: bool) -> Iterator[Row]:
     if split.problem is not None:
-        yield _said("cannot", "bad", split.problem)
+        yield _finding("cannot", "bad", split.problem)
         if split.arms is None and elsewhere:
             key = key_label("check.edit")
-            yield _said("or", "muted", f"{key} names another engine to compare with")
+            yield _finding("or", "muted", f"{key} names another engine to compare with")
     if split.note is not None:
-        yield _said(split.note[0], "accent", split.note[1])
+        yield _finding(split.note[0], "accent", split.note[1])
     if split.recorded is not None:
-        yield _said("in the check", "accent", split.recorded)
+        yield _finding("in the check", "accent", split.recorded)
     if split.verdict is not None:
-        yield from _judged(split.verdict)
+        yield from _judgement(split.verdict)
     elif split.difference is not None:
-        yield _said(
+        yield _finding(
             "differs", "warn", f"at token {split.difference.divergence.index}; being judged"
         )
     elif split.running:
         agreed = min(side.tokens for side in split.sides.values())
-        yield _said("equal", "muted", f"so far, {agreed} tokens")
+        yield _finding("equal", "muted", f"so far, {agreed} tokens")
     elif split.problem is None and split.arms is not None:
         asks, chooses = key_label("check.run"), key_label("check.prompt")
-        yield _said("ready", "muted", f"{asks} asks both arms, {chooses} chooses a prompt")
+        yield _finding("ready", "muted", f"{asks} asks both arms, {chooses} chooses a prompt")
 
 
-def _judged(judged: RaceVerdict) -> Iterator[Row]:
-    from specdeck.engine.divergence.outcome import streaming_notices
-
+def _judgement(judged: RaceVerdict) -> Iterator[Row]:
     data = judged.outcome.as_json()
     case = data["cases"][0] if data["cases"] else None
     if case is None or judged.case is None:
         ours, theirs = judged.seconds["serving"], judged.seconds["reference"]
         text = f"to the end: {judged.tokens} tokens, serving {ours:.2f} s, reference {theirs:.2f} s"
-        yield _said("equal", "good", text)
+        yield _finding("equal", "good", text)
     else:
         kind = str(case["class"])
-        yield _said(kind.replace("_", " "), CLASS_TONES[kind], reason(case, data["near_tie"]))
+        yield _finding(kind.replace("_", " "), CLASS_TONES[kind], reason(case, data["near_tie"]))
         if case["recheck"]:
-            yield _said("recheck", "plain", recheck(case["recheck"]))
+            yield _finding("recheck", "plain", recheck(case["recheck"]))
     for notice in streaming_notices(judged.outcome.totals):
-        yield _said("streaming", "muted", notice)
+        yield _finding("streaming", "muted", notice)
     yield _floor(judged)
     if judged.outcome.totals.serving.drafted == 0:
-        yield _said(
+        yield _finding(
             "no drafts", "warn", "the serving arm drafted nothing: speculation is not tried"
         )
 
@@ -217,8 +213,6 @@ def reason(case: dict[str, Any], ruler: dict[str, Any]) -> str:
             return f"streamed and non-streamed output of the {case['streamed_by']} arm alone differ"
         return "the arms make different text of the same tokens"
     if case["structure"]:
-        from specdeck.engine.divergence.report import change_line
-
         changed = "; ".join(change_line(change) for change in case["structure"])
         if case["class"] == "structural":
             return f"{changed} (the tokens themselves are a near tie)"
@@ -252,10 +246,10 @@ def _floor(judged: RaceVerdict) -> Row:
         )
     ]  # fmt: skip
     unsteady = totals.serving_mismatches or totals.reference_mismatches
-    return _said("A/A", "warn" if unsteady else "muted", "asked twice, " + ", ".join(words))
+    return _finding("A/A", "warn" if unsteady else "muted", "asked twice, " + ", ".join(words))
 
 
-def _said(name: str, tone: Tone, text: str) -> Row:
+def _finding(name: str, tone: Tone, text: str) -> Row:
     return Row((Cell(f" {name:<12} ", tone), Cell(printable(text))))
 
 

@@ -60,7 +60,6 @@ def overwrite_dialog(place: Path) -> Dialog:
     """Asks whether a pin is to be overwritten; its value is empty for no."""
     return Dialog(
         "Overwrite the pin?",
-        f"{screenshots.abbreviate_home(place, Path.home())} holds the present pin. "
-        "It will be replaced.",
+        f"{screenshots.abbreviate_home(place)} holds the present pin. It will be replaced.",
         (Choice("pin", "p", "Pin what is seen now"), Choice("", "escape", "Keep the pin")),
     )

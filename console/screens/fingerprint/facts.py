@@ -98,7 +98,7 @@ def entries(
         shown = bool(search) or changes or node.place in unfolded
         found.append(_branch(node, shown))
         if shown:
-            whole = search and search.lower() in _dotted(node).lower()
+            whole = search and search.lower() in _full_name(node).lower()
             below = "" if whole else search
             found += entries(node.children, unfolded, search=below, changes=changes, quiet=quiet)
     return tuple(found)
@@ -115,7 +115,7 @@ def _near(nodes: tuple[Node, ...]) -> Iterator[Node]:
 
 
 def _matches(node: Node, search: str) -> bool:
-    if search in _dotted(node).lower():
+    if search in _full_name(node).lower():
         return True
     if node.children is not None:
         return any(_matches(child, search) for child in node.children)
@@ -123,7 +123,7 @@ def _matches(node: Node, search: str) -> bool:
     return any(search in format_value(value).lower() for value in sides)
 
 
-def _dotted(node: Node) -> str:
+def _full_name(node: Node) -> str:
     return ".".join(node.place)
 
 
@@ -132,7 +132,7 @@ def _branch(node: Node, shown: bool) -> Entry:
     left = (Cell(f"  {indent}{'▾' if shown else '▸'} "), Cell(node.place[-1], "strong"))
     count = Cell(f"  {node.facts}", "muted")
     right = (Cell(f"± {node.differing} ", "warn"),) if node.differing else ()
-    return Entry(node.place, Row((*left, count), right), True, _dotted(node))
+    return Entry(node.place, Row((*left, count), right), True, _full_name(node))
 
 
 def _fact(node: Node, quiet: bool) -> Iterator[Entry]:
@@ -149,7 +149,7 @@ def _fact(node: Node, quiet: bool) -> Iterator[Entry]:
 def _line(node: Node, value: Any, sign: str, tone: Tone) -> Entry:
     indent = "  " * len(node.place)
     name = Cell(f" {sign}{indent}{node.place[-1]}", tone if sign != " " else "muted")
-    text = f"{_dotted(node)} = {format_value(value)}"
+    text = f"{_full_name(node)} = {format_value(value)}"
     return Entry(node.place, Row((name, Cell("  "), Cell(format_value(value), tone))), False, text)
 
 

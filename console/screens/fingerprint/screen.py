@@ -194,7 +194,7 @@ class FingerprintScreen(DetailScreen):
         label, where = "", None
         if self.against is not None:
             label, place = self.against.label, self.against.place
-            where = None if place is None else screenshots.abbreviate_home(place, Path.home())
+            where = None if place is None else screenshots.abbreviate_home(place)
         self.facts.height = max(1, self.query_one("#facts").size.height)
         with self.app.batch_update():
             footer = self.context.footer("fingerprint", width)
@@ -350,9 +350,8 @@ class FingerprintScreen(DetailScreen):
         watches.adopt(written)
         self._follows_pin = True
         self._compare(Against("pin", found, written.place))
-        self.notify_here(
-            f"pinned {found.path} in {screenshots.abbreviate_home(written.place, Path.home())}"
-        )
+        place_name = screenshots.abbreviate_home(written.place)
+        self.notify_here(f"pinned {found.path} in {place_name}")
 
     @work(group="probe")
     async def action_probe(self) -> None:
@@ -399,4 +398,4 @@ class FingerprintScreen(DetailScreen):
         except OSError as error:
             self.notify_here(f"not saved: {error}", bad=True)
         else:
-            self.notify_here(f"saved {screenshots.abbreviate_home(path, Path.home())}")
+            self.notify_here(f"saved {path}")

@@ -15,6 +15,7 @@ from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.fingerprint.compare import OWN_STOOD_STILL, Comparison, Verdict
 from specdeck.engine.fingerprint.fingerprint import Fingerprint, Progress
 from specdeck.engine.operations.fingerprint import Moment
+from specdeck.engine.text import format_change, format_value
 
 _TONES: dict[Verdict, Tone] = {
     "same": "good", "knob": "warn", "model": "bad", "runtime": "bad", "behaviour": "bad",
@@ -213,16 +214,15 @@ def diff(found: Comparison, label: str) -> str:
     lines = [f"--- {label} ({before.url})", f"+++ {after.url}"]
     lines += [f"# {line}" for line in found.lines()]
     for layer, name in after.names.items():
-        lines.append(f"# {layer}: {before.names[layer] or '–'} → {name or '–'}")
-    lines.append(
-        f"# vLLM's own: {before.system_fingerprint or '–'} → {after.system_fingerprint or '–'}"
-    )
+        lines.append(f"# {layer}: {format_change(before.names[layer], name)}")
+    own = format_change(before.system_fingerprint, after.system_fingerprint)
+    lines.append(f"# vLLM's own: {own}")
     lines += [f"# {probe.line()}" for probe in found.probes]
     for one in found.differences:
-        lines += [f"-{one.fact} = {_format_value(one.before)}"] if one.kind != "added" else []
-        lines += [f"+{one.fact} = {_format_value(one.after)}"] if one.kind != "removed" else []
+        lines += (
+            [f"-{one.fact} = {oneline(format_value(one.before))}"] if one.kind != "added" else []
+        )
+        lines += (
+            [f"+{one.fact} = {oneline(format_value(one.after))}"] if one.kind != "removed" else []
+        )
     return "\n".join(lines) + "\n"
-
-
-def _format_value(value: object) -> str:
-    return "–" if value is None else oneline(str(value))

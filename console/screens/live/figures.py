@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from specdeck.console.screens.fingerprint.badge import names
-from specdeck.console.state.engine_state import Track
+from specdeck.console.state.engine_state import FingerprintNames, Track
 from specdeck.console.widgets.blocks import Series
-from specdeck.console.widgets.cells import BLANK, Bar, Cell, Row, Tone, fact, join_cells
+from specdeck.console.widgets.cells import BLANK, Bar, Cell, Cells, Row, Tone, fact, join_cells
 from specdeck.console.widgets.format import (
     DASH,
     count,
@@ -64,7 +63,45 @@ def _names(track: Track, path: str | None, tone: Tone) -> Row:
     """All three names, or the path's alone where nobody looked behind it."""
     if track.names is None:
         return fact("fingerprint", _cell(shorten(path, 13), tone))
-    return names(track.names, path, live=track.up is True)
+    return fingerprint_names(track.names, path, live=track.up is True)
+
+
+def shorten_name(name: str | None, count: int) -> str:
+    """A name as short as it is told apart: its letter, a tilde when partial, and `count` digits.
+
+    >>> shorten_name("sd1:p~0f3a9c1288aa77bb", 4), shorten_name("sd1:b0f3a9c1288aa77bb", 4)
+    ('p~0f3a', 'b0f3a')
+    """
+    if name is None:
+        return ""
+    bare = name.rpartition(":")[2]
+    return bare[: count + (2 if "~" in bare[:2] else 1)]
+
+
+def fingerprint_names(found: FingerprintNames, path: str | None, *, live: bool) -> Row:
+    """All three in a line; `path` is the engine's latest word, which moves before the others.
+
+    >>> found = FingerprintNames("sd1:b0123456789abcdef", "sd1:p0123456789abcdef")
+    >>> row = fingerprint_names(found, None, live=True)
+    >>> [cell.text for cell in row.right]
+    ['b01234567', ' ', 'p01234567', ' ', 'x–']
+    """
+    right, *shorter = (_layers(found, path or found.path, count, live) for count in (8, 7, 6, 5, 4))
+    return Row((Cell("sd1:", "muted"),), right, shorter=tuple(shorter))
+
+
+def _layers(found: FingerprintNames, path: str, count: int, live: bool) -> Cells:
+    layers = (("build", found.build), ("path", path), ("behaviour", found.behaviour))
+    cells: list[Cell] = []
+    for layer, name in layers:
+        tone: Tone = "plain" if live else "muted"
+        if live and found.differs is not None:
+            # A path differs with every build.
+            tone = "warn" if found.differs in (layer, "build") and name else tone
+        text = shorten_name(name, count)
+        cells += [Cell(" ")] if cells else []
+        cells.append(Cell(text, tone) if text else Cell(f"x{BLANK.text}", "muted"))
+    return tuple(cells)
 
 
 def traffic(track: Track) -> tuple[Row, ...]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from specdeck.console.screens.fingerprint.badge import badge
 from specdeck.console.screens.live import figures
-from specdeck.console.state.engine_state import Track
+from specdeck.console.state.engine_state import FingerprintNames, Track
 from specdeck.console.widgets.blocks import EMPTY_SERIES, Series
 from specdeck.console.widgets.cells import (
     BLANK,
@@ -38,8 +37,19 @@ _LIGHT: dict[bool | None, Cell] = {
 
 def title(track: Track, *, armed: bool) -> Row:
     """Engine, model and method; up or down; armed or read-only."""
-    right = (*badge(track.names), _LIGHT[track.up], Cell("  "), _control_light(armed), Cell(" "))
+    right = (*_badge(track.names), _LIGHT[track.up], Cell("  "), _control_light(armed), Cell(" "))
     return Row((Cell(" specdeck  ", "accent"), *_identity(track)), right)
+
+
+def _badge(found: FingerprintNames | None) -> Cells:
+    """What stands beside up and armed while a name differs from its pin.
+
+    >>> _badge(FingerprintNames("b", "p", pinned=True, differs="path"))[0].text
+    '≠ pin: path'
+    """
+    if found is None or found.differs is None:
+        return ()
+    return (Cell(f"≠ pin: {found.differs}", "bad", "app.open_screen('fingerprint')"), Cell("  "))
 
 
 def _control_light(armed: bool) -> Cell:

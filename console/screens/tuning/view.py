@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from specdeck.console.screens.tuning.curve import Measured, SweepCurve
 from specdeck.console.state.engine_state import Event, Track
 from specdeck.console.state.pending import KEY
-from specdeck.console.state.sweep_run import SweepRun, describe_optimum
-from specdeck.console.state.trials import describe_trial
+from specdeck.console.state.tuning import SweepRun, describe_optimum, describe_trial
 from specdeck.console.widgets.cells import Cell, Cells, Row, Tone
 from specdeck.console.widgets.format import KeyLabel, LocalTime, at, number, oneline
 from specdeck.engine.errors import Unsupported

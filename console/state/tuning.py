@@ -1,0 +1,74 @@
+"""A sweep of this console, and what it and a trial have found, in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from specdeck.console.widgets.cells import Tone
+from specdeck.console.widgets.format import oneline
+from specdeck.engine.text import format_changes, format_duration
+
+if TYPE_CHECKING:  # what a sweep and a trial need is not for the first paint
+    from specdeck.engine.protocol.tuning import TrialTuning
+    from specdeck.engine.sweep.analysis import Analysis, SweepOutcome
+    from specdeck.engine.sweep.runner import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRun:
+    """A sweep under way, or one that has ended."""
+
+    outcome: SweepOutcome | None = None
+    """What the visits say so far; None before it is planned."""
+    progress: Progress | None = None
+    """None before it began to look."""
+    ended: float | None = None
+    """Unix time; None while it goes on."""
+    stopped: str | None = None
+    """Why it is not whole."""
+
+
+def describe_optimum(analysis: Analysis) -> str:
+    """The optimum and what cannot be told from it."""
+    best = analysis.optimum
+    if best is None:
+        return "no optimum: two rounds were not completed"
+    text = f"best k {best.k}"
+    if best.tied:
+        text += f", tied with {', '.join(map(str, best.tied))}"
+    if best.over_target_only is not None:
+        text += f": {best.over_target_only} over target-only"
+    return text
+
+
+def describe_end(run: SweepRun) -> str:
+    """The end of a sweep as an event."""
+    from specdeck.engine.sweep.analysis import schedule_line
+
+    if run.stopped is not None or run.outcome is None:
+        return f"sweep stopped: {run.stopped}"
+    text, schedule = f"sweep: {describe_optimum(run.outcome.analysis)}", run.outcome.schedule
+    return f"{text}; schedule {schedule_line(schedule)}" if schedule else text
+
+
+def describe_trial(trial: TrialTuning) -> tuple[str, Tone]:
+    """A trial on one line, and whether that is good news.
+
+    >>> from specdeck.engine.protocol.tuning import TrialTuning
+    >>> one = TrialTuning("changed", "ann", {"k": 5}, {"k": 3}, 60.0, 0.0, 41.2, 12.0)
+    >>> describe_trial(one)[0]
+    'k 5 → 3: measuring it, 41 s of work left; reverted in 12 s unless renewed'
+    """
+    what = format_changes(trial.before, trial.after)
+    if not trial.over:
+        doing = "measuring the baseline" if trial.state == "baseline" else "measuring it"
+        work, lease = trial.seconds_left, trial.lease_left_s
+        left = "" if work is None else f", {format_duration(work)} of work left"
+        back = "" if lease is None else f"; reverted in {format_duration(lease)} unless renewed"
+        return f"{what}: {doing}{left}{back}", "accent"
+    tone: Tone = "good" if trial.state == "kept" else "warn"
+    ended = "never made" if trial.state == "abandoned" else trial.state
+    if trial.comparison is not None:
+        return f"{what} {ended}: {trial.comparison}", tone
+    return f"{what} {ended}: {oneline(trial.reason or 'no reason given')}", tone
