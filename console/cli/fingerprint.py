@@ -277,13 +277,12 @@ async def verify_on(
     *,
     url: str,
     as_json: bool,
-    clock: Callable[[], float] = time.time,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> int:
     """One verification, or one every `every_s` seconds for ever; the exit code."""
     gauges = exports.open_gauges(url)
     while True:
-        events = [event async for event in watcher.verify(clock())]
+        events = [event async for event in watcher.verify(time.time())]
         if gauges is not None:
             show_in_gauges(gauges, events)
             if exports.file is not None:

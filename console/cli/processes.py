@@ -72,13 +72,14 @@ def stop(engine: str, as_json: bool) -> None:
     record = registry.find(engine)
     if record is None:
         raise UsageError(f"no engine {engine} that specdeck started", remedy="see `specdeck ps`")
-    if not process.members(record.leader):
+    count = len(process.members(record.leader))
+    if not count:
         registry.clean()
         raise EngineError(f"{record.name} has ended already", remedy="see `specdeck ps`")
-    count = len(process.members(record.leader))
-    steps: list[launcher.Stopping] = []
-    asyncio.run(launcher.stop(record, registry, on_progress=StopReporter(record.name, steps)))
-    last = steps[-1]
+    reporter = StopReporter(record.name)
+    asyncio.run(launcher.stop(record, registry, on_progress=reporter))
+    last = reporter.last
+    assert last is not None  # a stop ends with a step
     if as_json:
         data = {"name": record.name, "url": record.url, "processes": count}
         emit({**data, "killed": last.killed, "seconds": round(last.elapsed, 1)})
@@ -99,14 +100,14 @@ def count_processes(count: int) -> str:
 class StopReporter:
     """Says on stderr how an engine's end goes: after a second, then every 5 s."""
 
-    def __init__(self, name: str, steps: list[launcher.Stopping] | None = None) -> None:
+    def __init__(self, name: str) -> None:
+        self.last: launcher.Stopping | None = None
         self._name = name
-        self._steps = steps if steps is not None else []
         self._due = 1.0
 
     def __call__(self, step: launcher.Stopping) -> None:
         """Takes note of one moment."""
-        self._steps.append(step)
+        self.last = step
         if step.left and step.elapsed >= self._due:
             self._due = step.elapsed + EVERY_S
             how = "killing" if step.killed else "waiting for"

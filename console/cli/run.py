@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
@@ -33,6 +33,7 @@ from specdeck.console.cli.watch import find_lasting_error
 from specdeck.engine.client.attach import AttachedEngine
 from specdeck.engine.client.engine_client import open_client
 from specdeck.engine.client.token import admin_token
+from specdeck.engine.config.config import Config
 from specdeck.engine.config.loader import load as load_config
 from specdeck.engine.demo.load_process import PROFILES, LoadProcess
 from specdeck.engine.errors import (
@@ -92,7 +93,7 @@ def run(config: Path, headless: bool, detach: bool, wanted: Port | None) -> int:
     """
     if not (headless or detach):
         require_terminal("--headless or --detach")
-    launch = prepare_launch(config, port=wanted, environment=os.environ)
+    launch = prepare_launch(config, port=wanted)
     if detach:
         return asyncio.run(run_detached(launch))
     if headless:
@@ -129,7 +130,7 @@ def demo(headless: bool, seconds: float | None, wanted: Port, profile: str) -> i
         if seconds is not None:
             raise click.UsageError("--seconds requires --headless")
         require_terminal("--headless")
-    launch = prepare_launch(demo_config(), port=wanted, environment=os.environ)
+    launch = prepare_launch(demo_config(), port=wanted)
     key = OWN_KEY if own_key() else None
     load = LoadProcess(launch.url, profile, environment=os.environ, api_key_env=key)
     if headless:
@@ -145,7 +146,7 @@ def demo_config() -> Path:
     return path
 
 
-def prepare_launch(path: Path, *, port: Port | None, environment: Mapping[str, str]) -> Launch:
+def prepare_launch(path: Path, *, port: Port | None) -> Launch:
     """The start of the engine of a config that was found good.
 
     Says every notice and warning on stderr; raises ConfigErrors for all that is wrong.
@@ -157,18 +158,22 @@ def prepare_launch(path: Path, *, port: Port | None, environment: Mapping[str, s
         )
     wanted = config.port if port is None else port
     number = None if wanted in (0, "auto") else int(wanted or 8000)
-    found = findings(config, port=number, environment=environment)
+    found = findings(config, port=number, environment=os.environ)
     for finding in found:
         if finding.level in ("notice", "warning"):
             log(f"{finding.level}: {finding.line()}")
     raise_errors(config, found)
+    return open_launch(config, port=port, last_elapsed=read_last_start(path))
+
+
+def open_launch(config: Config, *, port: Port | None, last_elapsed: float | None = None) -> Launch:
+    """The start of a config's engine in the environment and the folders of this user."""
     return Launch(
         config,
-        locations=locations(environment),
+        locations=locations(os.environ),
         answers=is_up,
-        environment=environment,
         port=port,
-        last_elapsed=read_last_start(path),
+        last_elapsed=last_elapsed,
         version=__version__,
     )
 
@@ -249,7 +254,6 @@ def connect_own(launch: Launch) -> AttachedEngine:
 async def run_headless(
     launch: Launch,
     *,
-    interval: float = 1.0,
     seconds: float | None = None,
     load: LoadProcess | None = None,
 ) -> int:
@@ -259,7 +263,7 @@ async def run_headless(
     is, nothing of the engine and of the load is left.
     """
     try:
-        return await until_signal(_run_and_print(launch, interval, seconds, load))
+        return await until_signal(_run_and_print(launch, seconds, load))
     finally:
         if load is not None:
             load.close()
@@ -306,9 +310,7 @@ def format_stage(name: str, moment: Progress) -> str:
     return f"{name}: {moment.elapsed:.0f} s{about}: {STAGES[moment.stage]}"
 
 
-async def _run_and_print(
-    launch: Launch, interval: float, seconds: float | None, load: LoadProcess | None
-) -> int:
+async def _run_and_print(launch: Launch, seconds: float | None, load: LoadProcess | None) -> int:
     await follow_start(launch)
     if load is not None:
         load.start()
@@ -317,13 +319,13 @@ async def _run_and_print(
             report_events(launch.url, Expectations.of(launch.config)) as on_reading,
             asyncio.timeout(seconds),
         ):
-            return await print_samples(launch, interval, on_reading)
+            return await print_samples(launch, on_reading=on_reading)
     except TimeoutError:
         return 0
 
 
 async def print_samples(
-    launch: Launch, interval: float, on_reading: OnReading = lambda reading: None
+    launch: Launch, interval: float = 1.0, *, on_reading: OnReading = lambda reading: None
 ) -> int:
     """Prints samples until the engine ends; raises the reason then. `on_reading` is told of each.
 
@@ -379,14 +381,7 @@ async def start_reference_engine(ours: Access) -> AsyncIterator[Access]:
     for finding in found:
         if finding.level == "warning":
             log(f"warning: {finding.line()}")
-    launch = Launch(
-        config,
-        locations=locations(os.environ),
-        answers=is_up,
-        environment=os.environ,
-        port="auto",
-        version=__version__,
-    )
+    launch = open_launch(config, port="auto")
     try:
         await follow_start(launch)
         assert launch.record is not None

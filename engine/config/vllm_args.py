@@ -97,7 +97,7 @@ def shipped_table() -> Arguments:
     return parse_table(_SHIPPED.read_text(encoding="utf-8"))
 
 
-def dump_installed(environment: Mapping[str, str] | None = None) -> str:
+def dump_installed() -> str:
     """The installed vLLM's own table as JSON; takes some ten seconds.
 
     OSError or subprocess.SubprocessError when vLLM cannot be imported.
@@ -105,7 +105,7 @@ def dump_installed(environment: Mapping[str, str] | None = None) -> str:
     quiet = {"VLLM_PLUGINS": "", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
     answer = subprocess.run(
         [sys.executable, "-m", "specdeck.engine.config.dump_vllm_args"],
-        env={**(os.environ if environment is None else environment), **quiet},
+        env={**os.environ, **quiet},
         capture_output=True,
         text=True,
         timeout=_SECONDS_TO_READ,

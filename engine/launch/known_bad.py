@@ -31,9 +31,9 @@ class Situation:
         """An engine argument."""
         return self.config.engine_args.get(name, default)
 
-    def spec(self, name: str, default: Any = None) -> Any:
-        """A key of speculative_config; `default` without speculation too."""
-        return (self.config.speculative or {}).get(name, default)
+    def spec(self, name: str) -> Any:
+        """A key of speculative_config; None without speculation too."""
+        return (self.config.speculative or {}).get(name)
 
     def is_on(self, variable: str) -> bool:
         """Whether an environment variable says yes."""

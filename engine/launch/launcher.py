@@ -65,8 +65,6 @@ class Launch:
         last_elapsed: float | None = None,
         version: str | None = None,
         python: str = sys.executable,
-        clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], float] = time.time,
     ) -> None:
         self.config = config
         self.record: Record | None = None
@@ -89,8 +87,6 @@ class Launch:
         self._last_elapsed = last_elapsed
         self._version = version
         self._python = python
-        self._clock = clock
-        self._now = now
         self._started: Started | None = None
         self._ending: StartFailed | None = None
 
@@ -100,7 +96,7 @@ class Launch:
         A start that fails has ended everything it began when its last moment comes.
         Raises StartFailed when there is not even a process.
         """
-        began = self._clock()
+        began = time.monotonic()
         yield self._moment("environment", began)
         if self.config.deepen is not None:
             yield self._moment("weights", began)
@@ -114,13 +110,12 @@ class Launch:
             answers=self._is_up,
             began=began,
             last_elapsed=self._last_elapsed,
-            clock=self._clock,
         ):
             if moment.failed is not None:
                 self.failed = moment
                 await self.stop(grace_s=0.0)
             elif moment.ready:
-                self.record = replace(self.record, ready=self._now())
+                self.record = replace(self.record, ready=time.time())
                 self._registry.update(self.record)
             yield moment
 
@@ -184,10 +179,10 @@ class Launch:
             model=self.config.served_name,
             version=self._version,
         )
-        return start(asked, registry=self._registry, locations=self._locations, clock=self._now)
+        return start(asked, registry=self._registry, locations=self._locations)
 
     def _moment(self, stage: Stage, began: float) -> Progress:
-        return Progress(stage, self._clock() - began, self._last_elapsed)
+        return Progress(stage, time.monotonic() - began, self._last_elapsed)
 
 
 def url(host: str, port: int) -> str:

@@ -37,6 +37,7 @@ _MARKS: tuple[tuple[Stage, tuple[str, ...]], ...] = (
 STALLED_S = 20.0
 """How long a server may outlive the end of its engine core before it counts as failed."""
 
+_TAIL_LINES = 12
 _CORE_ENDED = ("EngineCore failed to start", "Engine core initialization failed")
 
 
@@ -86,10 +87,9 @@ def later(one: Stage, other: Stage | None) -> Stage:
 class LogTail:
     """The last lines of a file that grows."""
 
-    def __init__(self, path: Path, keep: int = 12) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         self.lines: tuple[str, ...] = ()
-        self._keep = keep
         self._offset = 0
         self._rest = b""
 
@@ -105,7 +105,7 @@ class LogTail:
         *whole, self._rest = (self._rest + data).split(b"\n")
         new = tuple(line.decode("utf-8", "replace").rstrip("\r") for line in whole)
         told = tuple(line for line in new if line.strip())
-        self.lines = (self.lines + told)[-self._keep :]
+        self.lines = (self.lines + told)[-_TAIL_LINES:]
         return new
 
     def text(self, limit: int = 1 << 20) -> str:
