@@ -16,6 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 VOCABULARY = 2048
 BOS, EOS, PAD, END = "<|bos|>", "<|eos|>", "<|pad|>", "<|end|>"
 SPECIAL = (BOS, EOS, PAD, END, "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>")
+"""The first tokens of the vocabulary: the place of each is its id."""
 
 # Each message is its role's token, a line break, the text and <|end|>. Tools are listed as JSON in
 # front; a call is JSON between <tool_call> tags, which vLLM's `hermes` tool parser reads.
@@ -86,8 +87,11 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path, *, context: int) -> None:
         "model_max_length": context,
         "chat_template": CHAT_TEMPLATE,
     }
-    text = json.dumps(config, indent=2)
-    (folder / "tokenizer_config.json").write_text(text + "\n", encoding="utf-8")
+    _write_json(folder / "tokenizer_config.json", config)
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 # Tokens; the rotary positions go on past the length of a training row.
@@ -125,9 +129,9 @@ class Shape:
             "attention_dropout": 0.0,
             "mlp_bias": False,
             "tie_word_embeddings": True,
-            "bos_token_id": SPECIAL.index("<|bos|>"),
-            "eos_token_id": SPECIAL.index("<|eos|>"),
-            "pad_token_id": SPECIAL.index("<|pad|>"),
+            "bos_token_id": SPECIAL.index(BOS),
+            "eos_token_id": SPECIAL.index(EOS),
+            "pad_token_id": SPECIAL.index(PAD),
             "torch_dtype": "bfloat16",
             "use_cache": True,
         }
@@ -153,12 +157,11 @@ def save_model(model: LlamaForCausalLM, shape: Shape, folder: Path) -> None:
     }
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "model.safetensors").chmod(0o644)  # safetensors leaves it to its owner alone
+    _write_json(folder / "config.json", shape.config())
     generation = {
-        "bos_token_id": SPECIAL.index("<|bos|>"),
-        "eos_token_id": [SPECIAL.index("<|eos|>"), SPECIAL.index("<|end|>")],
-        "pad_token_id": SPECIAL.index("<|pad|>"),
+        "bos_token_id": SPECIAL.index(BOS),
+        "eos_token_id": [SPECIAL.index(EOS), SPECIAL.index(END)],
+        "pad_token_id": SPECIAL.index(PAD),
         "do_sample": False,
     }
-    for name, content in (("config", shape.config()), ("generation_config", generation)):
-        text = json.dumps(content, indent=2) + "\n"
-        (folder / f"{name}.json").write_text(text, encoding="utf-8")
+    _write_json(folder / "generation_config.json", generation)

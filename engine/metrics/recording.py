@@ -36,60 +36,43 @@ def reading_as_json(reading: Reading) -> dict[str, Json]:
     Rates, latencies and acceptance are of the window; gauges are of the moment. k is
     the live one, 0 in target-only, and null without the plugin: the page tells k_max only.
     """
+    window = reading.window or Window(seconds=1.0)
+    sample = reading.sample or Sample(t=reading.t, at=0.0)
     return {
         "t": round(reading.t, 3),
         "engine": reading.url,
         "up": reading.up,
-        **_control(reading.state, reading.sample),
-        **_work(reading.window or Window(seconds=1.0)),
-        **_load(reading.sample or Sample(t=reading.t, at=0.0)),
-        **_latency(reading.window or Window(seconds=1.0)),
-        "fingerprint": reading.state.fingerprint if reading.state else None,
-        "system_fingerprint": reading.state.system_fingerprint if reading.state else None,
-        "restarted": reading.restarted,
-    }
-
-
-def _control(state: EngineState | None, sample: Sample | None) -> dict[str, Json]:
-    model, k_max = (sample.model, sample.k_max) if sample else (None, None)
-    if state is None:
-        unknown = dict.fromkeys(("k", "mode", "policy", "breaker"))
-        return {"model": model, "method": None, "k_max": k_max, **unknown}
-    return {
-        "model": model or state.model,
-        "method": state.method,
-        "k_max": state.k_max,
-        "k": state.k,
-        "mode": state.mode,
-        "policy": state.policy,
-        "breaker": state.breaker,
-    }
-
-
-def _work(window: Window) -> dict[str, Json]:
-    return {
+        **_control(reading.state, sample),
         "tokens_per_second": _round(window.tokens_per_second, 2),
         "acceptance_rate": _round(window.acceptance_rate, 4),
         "mean_acceptance_length": _round(window.mean_acceptance_length, 3),
         "draft_tokens_per_draft": _round(window.draft_tokens_per_draft, 3),
         "acceptance_per_position": per_position(window.acceptance_per_position),
         "output_from_drafts": _round(window.output_from_drafts, 4),
-    }
-
-
-def _load(sample: Sample) -> dict[str, Json]:
-    return {
         "running": _whole(sample.running),
         "waiting": _whole(sample.waiting),
         "kv_cache_usage": _round(sample.kv_cache_usage, 4),
-    }
-
-
-def _latency(window: Window) -> dict[str, Json]:
-    return {
         "ttft_ms": milliseconds(window.ttft),
         "itl_ms": milliseconds(window.itl),
         "preemptions_per_second": _round(window.preemptions_per_second, 3),
+        "fingerprint": reading.state.fingerprint if reading.state else None,
+        "system_fingerprint": reading.state.system_fingerprint if reading.state else None,
+        "restarted": reading.restarted,
+    }
+
+
+def _control(state: EngineState | None, sample: Sample) -> dict[str, Json]:
+    if state is None:
+        unknown = dict.fromkeys(("k", "mode", "policy", "breaker"))
+        return {"model": sample.model, "method": None, "k_max": sample.k_max, **unknown}
+    return {
+        "model": sample.model or state.model,
+        "method": state.method,
+        "k_max": state.k_max,
+        "k": state.k,
+        "mode": state.mode,
+        "policy": state.policy,
+        "breaker": state.breaker,
     }
 
 

@@ -23,7 +23,6 @@ logger = logging.getLogger("vllm.specdeck")
 _PATIENCE_S = 4.0
 """How long an engine core may take to answer between two steps before it counts as stalled."""
 
-
 _ANSWERING_S = 0.5
 """Of it, kept for the way back."""
 

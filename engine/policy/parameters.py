@@ -73,18 +73,6 @@ def number(name: str, value: object, low: float, high: float | None = None) -> N
     _within(name, value, low, high)
 
 
-def word(name: str, value: object, choices: tuple[str, ...]) -> None:
-    """ParameterError unless `value` is one of `choices`."""
-    if value not in choices:
-        raise ParameterError(f"{name}={value!r} is none of {', '.join(choices)}")
-
-
-def flag(name: str, value: object) -> None:
-    """ParameterError unless `value` is true or false."""
-    if not isinstance(value, bool):
-        raise ParameterError(f"{name}={value!r} is neither true nor false")
-
-
 def require_order(low_name: str, low: float, high_name: str, high: float) -> None:
     """ParameterError when `low` is more than `high`.
 
@@ -109,14 +97,14 @@ def _within_ranges(block: Any) -> None:
         value = getattr(block, name)
         if value is None and allowed.optional:
             continue
-        if allowed.kind == "flag":
-            flag(name, value)
-        elif allowed.kind == "word":
-            word(name, value, allowed.choices)
-        elif allowed.kind == "whole":
+        if allowed.kind == "whole":
             whole(name, value, allowed.low, allowed.high)
-        else:
+        elif allowed.kind == "number":
             number(name, value, allowed.low, allowed.high)
+        elif allowed.kind == "flag" and not isinstance(value, bool):
+            raise ParameterError(f"{name}={value!r} is neither true nor false")
+        elif allowed.kind == "word" and value not in allowed.choices:
+            raise ParameterError(f"{name}={value!r} is none of {', '.join(allowed.choices)}")
 
 
 @dataclass(frozen=True, slots=True)
