@@ -42,14 +42,6 @@ class Notice:
     place: Place
     text: str
 
-    def line(self) -> str:
-        """One line for the operator.
-
-        >>> Notice(Place(Path("a.yaml"), 3), "read as `x`").line()
-        'a.yaml:3: read as `x`'
-        """
-        return f"{self.place}: {self.text}"
-
 
 @dataclass(frozen=True, slots=True)
 class Config:
@@ -72,7 +64,7 @@ class Config:
     fingerprint: Fingerprint | None = None
     """None leaves it to the engine: in every response."""
     notices: tuple[Notice, ...] = ()
-    lines: Mapping[tuple[str, ...], int] = field(default_factory=dict, repr=False, compare=False)
+    lines: Mapping[Keys, int] = field(default_factory=dict, repr=False, compare=False)
     """The line of each key as vLLM spells it."""
 
     def place(self, *keys: str) -> Place:
@@ -117,10 +109,3 @@ class Config:
         """The same target with the same sampling and without speculation."""
         rest = {k: v for k, v in self.engine_args.items() if k != "speculative_config"}
         return replace(self, engine_args=MappingProxyType(rest))
-
-    def serving(self, target: Path) -> Config:
-        """The same config with the weights in `target`, under the name it has anyway."""
-        name = self.served_name
-        names = {"served_model_name": [name]} if name else {}
-        args = {**self.engine_args, "model": str(target)}
-        return replace(self, engine_args=MappingProxyType({**names, **args}), deepen=None)

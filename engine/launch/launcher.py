@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from specdeck.engine.config.config import Config
+from specdeck.engine.demo import deepen
 from specdeck.engine.errors import EngineError, StartFailed, UsageError
 from specdeck.engine.launch import command, ports, process
 from specdeck.engine.launch.failure_reason import find_reason
@@ -197,8 +198,6 @@ def url(host: str, port: int) -> str:
 
 def deepen_target(config: Config, locations: Locations) -> Config:
     """`config` with its target made as deep as it asks for; blocks while the files are written."""
-    from specdeck.engine.demo import deepen
-
     assert config.deepen is not None
     assert config.model is not None
     source, layers = Path(config.model), config.deepen.layers

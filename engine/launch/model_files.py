@@ -13,7 +13,6 @@ from typing import Any
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
 _POINTER = b"version https://git-lfs"
-TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "tokenizer.model")
 
 
 def is_hub_name(model: str) -> bool:

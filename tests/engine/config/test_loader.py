@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 
 from specdeck.engine.config.config import Config
 from specdeck.engine.config.loader import load
+from specdeck.engine.demo import deepen
 from specdeck.engine.errors import ConfigError
+from specdeck.engine.launch.launcher import deepen_target
+from specdeck.engine.paths import locations
 
 Loaded = Callable[[str], Config]
 Refused = Callable[[str], str]
@@ -217,9 +220,12 @@ def test_two_places_for_one_sampling_default_must_agree(refused: Refused) -> Non
     assert line.startswith("c.yaml:4: `top_p` differs")
 
 
-def test_a_deepened_target_keeps_its_served_name(loaded: Loaded) -> None:
-    config = loaded("model: a/b\ndeepen: {layers: 8}\n")
-    served = config.serving(Path("/deep"))
+def test_a_deepened_target_keeps_its_served_name(
+    loaded: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = loaded("model: a/b\nserved_model_name: a/b\ndeepen: {layers: 8}\n")
+    monkeypatch.setattr(deepen, "deepen_model", lambda source, layers, destination: Path("/deep"))
+    served = deepen_target(config, locations({"SPECDECK_HOME": str(tmp_path)}))
     assert (served.model, served.served_name, served.deepen) == ("/deep", "a/b", None)
 
 
