@@ -6,7 +6,7 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from specdeck.engine.errors import UsageError
 
-_TAILS = ("/v1", "/metrics", "/v1/specdeck")
+_TAILS = ("/v1/specdeck", "/metrics", "/v1")
 _LOOPBACK = ("localhost", "::1")
 
 
@@ -27,7 +27,7 @@ def engine_url(text: str) -> str:
             f"{text!r} is no engine's URL", remedy="leave out ? and # and what follows"
         )
     path = parts.path.rstrip("/")
-    for tail in sorted(_TAILS, key=len, reverse=True):
+    for tail in _TAILS:
         path = path.removesuffix(tail).rstrip("/")
     return urlunsplit((parts.scheme, parts.netloc.lower(), path, "", ""))
 

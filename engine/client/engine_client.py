@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 
@@ -24,6 +25,7 @@ from specdeck.engine.protocol.messages import (
 if TYPE_CHECKING:
     from specdeck.engine.protocol.tuning import Tuning
 
+_T = TypeVar("_T")
 TIMEOUT_S = 5.0
 CONNECT_S = 2.0
 _LARGEST = 16_000_000
@@ -80,37 +82,21 @@ class EngineClient:
                 f"the engine's specdeck plugin speaks protocol {protocol}, this one {PROTOCOL}",
                 remedy="update specdeck here",
             )
-        try:
-            return EngineState.from_json(data)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise self._strange("state") from error
+        return self._parse("state", EngineState.from_json, data)
 
     async def steps(self, since: int) -> tuple[Step, ...]:
         """The scheduler's steps after number `since` that the plugin still remembers.
 
         Raises Unsupported for a plugin that does not count what steps commit.
         """
-        data = await self._control("/steps", {"since": since})
-        try:
-            if any(step.get("committed") is None for step in data["steps"]):
-                raise Unsupported(
-                    "the engine's specdeck plugin does not time its steps",
-                    remedy="update specdeck there",
-                )
-            return tuple(map(Step.from_json, data["steps"]))
-        except (KeyError, TypeError, AttributeError) as error:
-            raise self._strange("steps") from error
+        return self._parse("steps", _parse_steps, await self._control("/steps", {"since": since}))
 
     async def tuning(self) -> Tuning:
         """Policy, breaker, trial and what was measured; raises Unsupported for an older plugin."""
         # A dozen records that nothing needs before a console's first paint.
         from specdeck.engine.protocol.tuning import Tuning
 
-        data = await self._control("/tuning")
-        try:
-            return Tuning.from_json(data)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise self._strange("tuning") from error
+        return self._parse("tuning", Tuning.from_json, await self._control("/tuning"))
 
     async def facts(self) -> dict[str, Any]:
         """The facts behind the fingerprint, and the fingerprint."""
@@ -133,10 +119,7 @@ class EngineClient:
         response = await self._send(
             "PUT", f"{PREFIX}/control", json=change.as_json(), headers={TOKEN_HEADER: token}
         )
-        try:
-            return Applied.from_json(self._object(response))
-        except (KeyError, TypeError, AttributeError) as error:
-            raise self._strange("control") from error
+        return self._parse("control", Applied.from_json, self._object(response))
 
     async def version(self) -> str:
         """vLLM's version; raises NotAnEngine for another server."""
@@ -211,7 +194,21 @@ class EngineClient:
             raise NotAnEngine(f"{self.url} returns an unexpected response: not a vLLM server")
         return data
 
+    def _parse(self, what: str, parse: Callable[[dict[str, Any]], _T], data: dict[str, Any]) -> _T:
+        try:
+            return parse(data)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise self._strange(what) from error
+
     def _strange(self, what: str) -> NotAnEngine:
         return NotAnEngine(
             f"{self.url} answers {PREFIX}/{what} with something unexpected: not specdeck's plugin"
         )
+
+
+def _parse_steps(data: dict[str, Any]) -> tuple[Step, ...]:
+    if any(step.get("committed") is None for step in data["steps"]):
+        raise Unsupported(
+            "the engine's specdeck plugin does not time its steps", remedy="update specdeck there"
+        )
+    return tuple(map(Step.from_json, data["steps"]))

@@ -101,7 +101,7 @@ def parse_piece(event: Mapping[str, Any]) -> Piece:
     try:
         choices = event["choices"]
         if not choices:
-            return Piece(drafted=_drafted(event), system_fingerprint=_system(event))
+            return Piece(drafted=_draft_count(event), system_fingerprint=_system(event))
         return _choice(event, choices[0])
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         raise NotAnEngine("an answer is not in vLLM's form") from error
@@ -123,7 +123,7 @@ def _choice(event: Mapping[str, Any], choice: Mapping[str, Any]) -> Piece:
         calls=tuple(_call(n, part) for n, part in enumerate(message.get("tool_calls") or ())),
         finish=choice.get("finish_reason"),
         prompt_ids=None if prompt is None else tuple(prompt),
-        drafted=_drafted(event),
+        drafted=_draft_count(event),
         system_fingerprint=_system(event),
     )
 
@@ -136,12 +136,12 @@ def _logprobs(
     if "content" in data:  # chat
         entries = data["content"] or ()
         tops = (((t["token"], t["logprob"]) for t in e.get("top_logprobs") or ()) for e in entries)
-        return tuple(e.get("logprob") for e in entries), tuple(_ranked(top) for top in tops)
+        return tuple(e.get("logprob") for e in entries), tuple(_rank(top) for top in tops)
     tops_of = data.get("top_logprobs") or [None] * len(data["token_logprobs"])
-    return tuple(data["token_logprobs"]), tuple(_ranked((top or {}).items()) for top in tops_of)
+    return tuple(data["token_logprobs"]), tuple(_rank((top or {}).items()) for top in tops_of)
 
 
-def _ranked(candidates: Iterable[tuple[str, float]]) -> tuple[Candidate, ...]:
+def _rank(candidates: Iterable[tuple[str, float]]) -> tuple[Candidate, ...]:
     """By log-probability; equal ones by id, as an arm must not depend on a server's order."""
     found = [(parse_token_id(token), float(logprob)) for token, logprob in candidates]
     return tuple(sorted(found, key=lambda one: (-one[1], one[0])))
@@ -173,7 +173,7 @@ def _join_calls(parts: Iterable[tuple[int, Call]]) -> tuple[Call, ...]:
     return tuple(calls[number] for number in sorted(calls))
 
 
-def _drafted(event: Mapping[str, Any]) -> int | None:
+def _draft_count(event: Mapping[str, Any]) -> int | None:
     metrics = event.get("metrics") or {}
     drafted = (metrics.get("speculative_decoding") or {}).get("num_draft_tokens")
     return None if drafted is None else int(drafted)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from specdeck.engine.client.retry import Retry, Sleep
 from specdeck.engine.errors import EngineError, Unreachable, Unsupported
+from specdeck.engine.fingerprint.compare import leaves
 from specdeck.engine.fingerprint.name import is_partial
 from specdeck.engine.metrics.page import parse
 
@@ -195,23 +196,9 @@ async def _fetch_facts(client: EngineClient, sleep: Sleep = asyncio.sleep) -> di
             break
         await sleep(_PAUSE_S)
     facts = reply.get("facts")
-    return flatten(facts) if isinstance(facts, dict) else None
-
-
-def flatten(facts: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested facts with dotted names.
-
-    >>> flatten({"model": {"dtype": "bfloat16"}, "vllm": "0.32.0"})
-    {'model.dtype': 'bfloat16', 'vllm': '0.32.0'}
-    """
-    found: dict[str, Any] = {}
-    for key, value in facts.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            found |= flatten(value, f"{name}.")
-        else:
-            found[name] = value
-    return found
+    if not isinstance(facts, dict):
+        return None
+    return {place: value for place, value in leaves(facts) if value != {}}
 
 
 def changed_facts(

@@ -7,10 +7,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specdeck.engine.divergence import requests
 from specdeck.engine.divergence.prompts import Prompt
 from specdeck.engine.divergence.report import case_line
-from specdeck.engine.divergence.requests import Settings
+from specdeck.engine.divergence.requests import Settings, request_body, request_path
 from specdeck.engine.errors import UsageError
 
 Data = Mapping[str, Any]
@@ -37,7 +36,7 @@ def choose_case(data: Data, number: int | None) -> Data | None:
 def case_page(data: Data, case: Data, prompt: Prompt, settings: Settings, *, keyed: bool) -> str:
     """Both requests as curl, what answered them, and what they answered; holds no secret."""
     if case.get("streamed_by"):
-        return _streamed(data, case, prompt, settings, keyed=keyed)
+        return _stream_page(data, case, prompt, settings, keyed=keyed)
     curls = "\n\n".join(
         f"{name}:\n\n{_curl(arm, prompt, settings, keyed=keyed)}"
         for name, arm in data["arms"].items()
@@ -71,7 +70,7 @@ Seen in {data["mismatches"]} of {data["prompts"]} prompts; the reference differs
 """
 
 
-def _streamed(data: Data, case: Data, prompt: Prompt, settings: Settings, *, keyed: bool) -> str:
+def _stream_page(data: Data, case: Data, prompt: Prompt, settings: Settings, *, keyed: bool) -> str:
     """A case of one arm: the same request, whole and streamed."""
     name = case["streamed_by"]
     whole, streamed = (
@@ -123,8 +122,8 @@ def _curl(
     arm: Data, prompt: Prompt, settings: Settings, *, keyed: bool, stream: bool = False
 ) -> str:
     pin = 0 if arm["grade"] == "soft" else None
-    body = requests.request_body(prompt, settings, model=arm["model"], pin=pin, stream=stream)
-    lines = [f"curl -s{'N' * stream} {shlex.quote(arm['url'] + requests.request_path(prompt))}"]
+    body = request_body(prompt, settings, model=arm["model"], pin=pin, stream=stream)
+    lines = [f"curl -s{'N' * stream} {shlex.quote(arm['url'] + request_path(prompt))}"]
     lines.append("-H 'Content-Type: application/json'")
     if keyed:
         lines.append('-H "Authorization: Bearer $API_KEY"')

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from statistics import median
 from typing import Any
@@ -14,6 +14,7 @@ from specdeck.engine.divergence.compare import (
     Class,
     Divergence,
     PromptAnswers,
+    Recheck,
     common_length,
 )
 from specdeck.engine.divergence.near_tie import Calibration
@@ -224,7 +225,7 @@ class Case:
             "serving_top": [list(one) for one in d.serving_top],
             "reference_top": [list(one) for one in d.reference_top],
             "structure": [change.as_json() for change in d.structure],
-            "recheck": None if d.recheck is None else _recheck(d, near_tie),
+            "recheck": None if d.recheck is None else _recheck(d.recheck, near_tie),
         }
 
 
@@ -261,7 +262,7 @@ class Classes:
         found.listed = sorted([*found.listed, *ties[:room]], key=_number)
         return found
 
-    def retell(self, cases: Iterable[Case]) -> None:
+    def add_streamed(self, cases: Iterable[Case]) -> None:
         """Adds those whose tokens do not differ: they have no place at which they begin to."""
         for case in cases:
             self.counts["stream_only"] += 1
@@ -309,7 +310,11 @@ class Outcome:
                 "serving": {"pairs": totals.serving_floor.of, **totals.serving_floor.as_json()},
             },
             "classes": dict(self.classes.counts),
-            "tool_arguments": _tools(totals.tools),
+            "tool_arguments": {
+                "prompts": totals.tools.of,
+                "mismatches": totals.tools.count,
+                **totals.tools.as_json(),
+            },
             "near_tie": {
                 "threshold": self.classes.near_tie,
                 "resolution": ruler.resolution(),
@@ -346,11 +351,16 @@ def build_outcome(
 ) -> Outcome:
     """Weighs everything; `cases` are those of a comparison, by prompt."""
     near_tie = totals.calibration.near_tie()
-    classes, floor = (
-        Classes.of(cases("cross"), near_tie),
-        Classes.of(_floor(cases("reference")), near_tie),
+    classes = Classes.of(cases("cross"), near_tie)
+    # Only tokens that differ are noise; streaming has its notices.
+    floor = Classes.of(
+        (case for case in cases("reference") if not case.divergence.stream_only), near_tie
     )
-    classes.retell(_streamed(cases("serving")))
+    classes.add_streamed(
+        replace(case, streamed_by="serving")
+        for case in cases("serving")
+        if case.divergence.streamed_alone
+    )
     evidence = Evidence(
         mismatches=totals.cross,
         floor=totals.floor,
@@ -365,17 +375,6 @@ def build_outcome(
         judge(evidence, threshold), threshold, totals, classes, arms, floor, refused, calls,
         tuple(_notices(arms, totals, classes)),
     )  # fmt: skip
-
-
-def _floor(cases: Iterable[Case]) -> Iterator[Case]:
-    return (case for case in cases if not case.divergence.stream_only)
-
-
-def _streamed(cases: Iterable[Case]) -> Iterator[Case]:
-    """Prompts whose streamed and non-streamed output differ in the serving arm alone."""
-    for case in cases:
-        if case.divergence.streamed_alone:
-            yield replace(case, streamed_by="serving")
 
 
 def _notices(arms: tuple[Arm, Arm], totals: Totals, classes: Classes) -> Iterable[str]:
@@ -449,15 +448,8 @@ def _arm(arm: Arm, totals: ArmTotals) -> dict[str, Any]:
     }
 
 
-def _recheck(found: Divergence, near_tie: float) -> Mapping[str, Any]:
-    assert found.recheck is not None
-    seen = found.recheck
-    confirmed = None if seen.gap is None else seen.gap > near_tie
-    return {"gap": seen.gap, "rank": seen.rank, "worst": seen.worst, "confirmed": confirmed}
-
-
-def _tools(tools: Rate) -> dict[str, Any]:
-    return {"prompts": tools.of, "mismatches": tools.count, **tools.as_json()}
+def _recheck(seen: Recheck, near_tie: float) -> dict[str, Any]:
+    return {**asdict(seen), "confirmed": None if seen.gap is None else seen.gap > near_tie}
 
 
 def _places(indexes: list[int]) -> dict[str, Any]:

@@ -133,24 +133,24 @@ class ArmStream:
         """Takes in a piece; what there is to read in it."""
         self.pieces.append(piece)
         self.tokens += piece.token_ids
-        text = self._closed() + piece.text if piece.text else ""
-        return text + "".join(self._told(number, call) for number, call in piece.calls)
+        text = self._close_call() + piece.text if piece.text else ""
+        return text + "".join(self._read_call(number, call) for number, call in piece.calls)
 
     def end(self, seconds: float) -> str:
         """The arm has said all; what is left to read of it."""
         self.ended, self.seconds = True, seconds
-        return self._closed()
+        return self._close_call()
 
-    def _told(self, number: int, call: Call) -> str:
+    def _read_call(self, number: int, call: Call) -> str:
         """Part of a call: its name comes once, its arguments in as many parts as they like."""
         head = ""
         if number != self.calling:
             between = "; " if self.calling is not None else ""
-            head = f"{self._closed()}{between}{call.name}("
+            head = f"{self._close_call()}{between}{call.name}("
             self.calling = number
         return head + call.arguments
 
-    def _closed(self) -> str:
+    def _close_call(self) -> str:
         open_, self.calling = self.calling is not None, None
         return ")" if open_ else ""
 

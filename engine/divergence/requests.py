@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 
@@ -23,6 +23,7 @@ from specdeck.engine.metrics.sample import Histogram, quantile
 if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient
 
+_T = TypeVar("_T")
 PIN = "specdeck_k"
 """The plugin's key in vllm_xargs: at most so many tokens are drafted for the request."""
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
@@ -86,12 +87,10 @@ def request_body(
         "return_token_ids": True,
         "return_tokens_as_token_ids": True,
         **_logprobs(prompt, settings.candidates),
-        **_pin_arguments(pin),
+        **_engine_arguments(pin, settings.priority),
     }
     if settings.ignore_eos:
         wanted["ignore_eos"] = True
-    if settings.priority:
-        wanted["priority"] = settings.priority
     if stream:
         wanted |= {"stream": True, "stream_options": {"include_usage": True}}
     return wanted
@@ -101,17 +100,14 @@ def scoring_body(
     tokens: Sequence[int], settings: Settings, *, model: str, pin: int | None
 ) -> dict[str, Any]:
     """Feeds `tokens` through a model in one pass and asks what it thinks of each."""
-    wanted: dict[str, Any] = {
+    return {
         "model": model,
         "prompt": list(tokens),
         "max_tokens": 1,
         "temperature": 0.0,
         "prompt_logprobs": settings.candidates,
-        **_pin_arguments(pin),
+        **_engine_arguments(pin, settings.priority),
     }
-    if settings.priority:
-        wanted["priority"] = settings.priority
-    return wanted
 
 
 def sampling_body(
@@ -133,8 +129,7 @@ def sampling_body(
         "n": n,
         "ignore_eos": True,
         "return_token_ids": True,
-        **({"priority": priority} if priority else {}),
-        **_pin_arguments(pin),
+        **_engine_arguments(pin, priority),
     }
 
 
@@ -144,8 +139,9 @@ def _logprobs(prompt: Prompt, candidates: int) -> Mapping[str, Any]:
     return {"logprobs": candidates}
 
 
-def _pin_arguments(pin: int | None) -> Mapping[str, Any]:
-    return {} if pin is None else {"vllm_xargs": {PIN: pin}}
+def _engine_arguments(pin: int | None, priority: int) -> Mapping[str, Any]:
+    pinned = {} if pin is None else {"vllm_xargs": {PIN: pin}}
+    return {**pinned, **({"priority": priority} if priority else {})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,10 +198,7 @@ class Asker:
                 found = [each async for each in pieces]
             return assemble(found, self._clock() - began)
 
-        try:
-            return await self._retry.answer(once)
-        except _Refusal as error:
-            return Refused(str(error))
+        return await self._ask(once)
 
     async def pieces(self, prompt: Prompt, *, stream: bool = True) -> AsyncGenerator[Piece, None]:
         """The answer as it comes, tried once."""
@@ -245,10 +238,7 @@ class Asker:
             except (KeyError, IndexError, TypeError) as error:
                 raise _Refusal(f"{self.arm.url} gives no prompt_logprobs") from error
 
-        try:
-            return await self._retry.answer(once)
-        except _Refusal as error:
-            return Refused(str(error))
+        return await self._ask(once)
 
     async def continuations(
         self, prompt: Prompt, *, n: int, tokens: int, temperature: float
@@ -267,10 +257,7 @@ class Asker:
             except (KeyError, TypeError) as error:
                 raise NotAnEngine(f"{arm.url} returns no token ids") from error
 
-        try:
-            return await self._retry.answer(once)
-        except _Refusal as error:
-            return Refused(str(error))
+        return await self._ask(once)
 
     async def tokenize(self, text: str) -> tuple[int, ...] | None:
         """The arm's tokens of `text`; None where it does not tell."""
@@ -291,6 +278,12 @@ class Asker:
             return None
         found = reply.get("prompt")
         return found if isinstance(found, str) else None
+
+    async def _ask(self, once: Callable[[], Awaitable[_T]]) -> _T | Refused:
+        try:
+            return await self._retry.answer(once)
+        except _Refusal as error:
+            return Refused(str(error))
 
     async def _post(self, path: str, wanted: dict[str, Any]) -> dict[str, Any]:
         try:

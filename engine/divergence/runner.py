@@ -219,7 +219,8 @@ class CheckRunner:
         yield self._progress(began)
         todo = iter(p for p in self.prompts if not self._store.has(self.run.id, p.number))
         answered: asyncio.Queue[_Result] = asyncio.Queue(self._streams)
-        workers = [asyncio.create_task(self._work(todo, answered)) for _ in range(self._ahead)]
+        ahead = self._streams + 1  # a request always waits for a stream that comes free
+        workers = [asyncio.create_task(self._work(todo, answered)) for _ in range(ahead)]
         try:
             working = len(workers)
             while working:
@@ -237,11 +238,6 @@ class CheckRunner:
             for worker in workers:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
-
-    @property
-    def _ahead(self) -> int:
-        """Prompts in the air: enough that a request always waits for a stream that comes free."""
-        return self._streams + 1
 
     async def _work(self, todo: Iterator[Prompt], answered: asyncio.Queue[_Result]) -> None:
         """Answers prompts until there is none left; None, or what went wrong, is the last."""
@@ -300,14 +296,15 @@ class CheckRunner:
         self.totals.take(result)
         number, named = result.prompt.number, result.prompt.hash()
         rows = [
-            Compared(number, pair, named, detail=self._kept(d)) for pair, d in result.pairs.items()
+            Compared(number, pair, named, detail=self._detail(d))
+            for pair, d in result.pairs.items()
         ]
         self._store.add(self.run.id, rows, self.totals.as_json())
         for row, d in zip(rows, result.pairs.values(), strict=True):
             if d is not None:
                 yield Found(row, d)
 
-    def _kept(self, found: Divergence | None) -> dict[str, Any] | None:
+    def _detail(self, found: Divergence | None) -> dict[str, Any] | None:
         return None if found is None else found.as_json(private=self.private)
 
     async def _same_tokenizer(self) -> None:

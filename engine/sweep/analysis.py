@@ -139,11 +139,11 @@ class VisitSums:
             "seconds": round(self.work.seconds, 3),
             "steps": self.steps,
             "tokens": self.work.committed,
-            "tokens_per_second": _rounded(visit.tokens_per_second if visit else None, 2),
-            "ms_per_token": _rounded(visit.seconds_per_token * 1e3 if visit else None, 3),
-            "batch": _rounded(visit.batch if visit else None, 2),
-            "observed_k": _rounded(self.observed_k, 3),
-            "acceptance_rate": _rounded(self.acceptance, 4),
+            "tokens_per_second": _round(visit.tokens_per_second if visit else None, 2),
+            "ms_per_token": _round(visit.seconds_per_token * 1e3 if visit else None, 3),
+            "batch": _round(visit.batch if visit else None, 2),
+            "observed_k": _round(self.observed_k, 3),
+            "acceptance_rate": _round(self.acceptance, 4),
         }
 
 
@@ -214,7 +214,8 @@ class Analysis:
 
     def schedule(self, largest: int) -> list[list[int]] | None:
         """k by batch size up to `largest`; None when no batch size was measured."""
-        return tiers(starts(self.best), largest) if self.best else None
+        by_size = {first(number): k for number, k in self.best.items()}
+        return tiers(by_size, largest) if by_size else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +273,7 @@ class SweepOutcome:
             "rounds": self.plan.rounds,
             "complete": self.complete,
             "stopped": self.stopped,
-            "batch": _rounded(found.batch, 2),
+            "batch": _round(found.batch, 2),
             "visits": [visit.as_json() for visit in self.visits],
             "curve": [point.as_json() for point in found.curve],
             "optimum": None if found.optimum is None else found.optimum.as_json(),
@@ -324,7 +325,11 @@ def optimum(visits: Iterable[Visit], *, confidence: float = 0.95) -> Optimum | N
     >>> found.k, found.tied, found.over_target_only.sign
     (2, (3,), 1)
     """
-    works = {k: _work(of_k) for k, of_k in _by_k(visits).items() if len(of_k) >= 2}
+    works: dict[int, dict[int, Work]] = {
+        k: {number: (visit.tokens, visit.seconds) for number, visit in by_round.items()}
+        for k, by_round in _by_k(visits).items()
+        if len(by_round) >= 2
+    }
     if not works:
         return None
     rates = {k: rate(work) for k, work in works.items()}
@@ -357,15 +362,6 @@ def best_by_batch(visits: Iterable[VisitSums], ks: Sequence[int]) -> dict[int, i
         if at is not None:
             best[size] = at.k
     return best
-
-
-def starts(best: Mapping[int, int]) -> dict[int, int]:
-    """`best` by the smallest batch size of each bucket.
-
-    >>> starts({0: 5, 4: 3})
-    {1: 5, 5: 3}
-    """
-    return {first(number): k for number, k in best.items()}
 
 
 def tiers(best: Mapping[int, int], max_num_seqs: int) -> list[list[int]]:
@@ -420,10 +416,6 @@ def max_num_seqs(facts: Mapping[str, Any]) -> int | None:
     return found if isinstance(found, int) else None
 
 
-def _work(by_round: Mapping[int, Visit]) -> dict[int, Work]:
-    return {number: (visit.tokens, visit.seconds) for number, visit in by_round.items()}
-
-
 def _by_k(visits: Iterable[Visit]) -> dict[int, dict[int, Visit]]:
     found: dict[int, dict[int, Visit]] = {}
     for visit in visits:
@@ -443,5 +435,5 @@ def _change(found: Interval | None) -> dict[str, Any] | None:
     return {"value": round(found.value, 4), "ci95": ci95}
 
 
-def _rounded(value: float | None, digits: int) -> float | None:
+def _round(value: float | None, digits: int) -> float | None:
     return None if value is None else round(value, digits)

@@ -189,7 +189,7 @@ class SweepRunner:
         raised then.
         """
 
-        async def asked() -> _T:
+        async def ask_core() -> _T:
             try:
                 return await ask()
             except Stalled:
@@ -197,7 +197,7 @@ class SweepRunner:
                 raise
 
         until = (self._renewed if self._ours else self._clock()) + self.plan.lease_s
-        return await self._retry.answer(asked, errors=Stalled, until=until)
+        return await self._retry.answer(ask_core, errors=Stalled, until=until)
 
     async def _state(self) -> EngineState:
         return await self._answer(self._engine.state)
@@ -216,7 +216,7 @@ class SweepRunner:
             if any(step.committed for step in steps):
                 return
             if self._clock() - began >= PATIENCE_S:
-                raise _idle(PATIENCE_S)
+                raise _idle_error(PATIENCE_S)
             yield Waiting(self._progress(None))
             await self._sleep(POLL_S)
 
@@ -278,16 +278,16 @@ class SweepRunner:
         """Raises unless the visit counts: nobody else steered, and there was work."""
         state = await self._state()
         if state.instance != self.found.instance:
-            raise self._restarted()
+            raise self._restart_error()
         if state.version != self._version:
             self._ours = False
-            raise _changed(state)
+            raise _change_error(state)
         lease = state.lease
         if lease is None or (lease.k, lease.mode) != (self.found.k_set, self.found.mode):
             self._ours = False
-            raise _kept(state)
+            raise _kept_k_error(state)
         if visit.visit() is None or visit.work.seconds < self.plan.measure_s / 4:
-            raise _idle(self.plan.measure_s + PATIENCE_S)
+            raise _idle_error(self.plan.measure_s + PATIENCE_S)
         if visit.obeyed < visit.steps / 2:
             why = f" (breaker {state.breaker})" if state.breaker != "closed" else ""
             raise EngineError(f"the engine does not draft the k={visit.k} that was asked for{why}")
@@ -299,9 +299,11 @@ class SweepRunner:
             state = await self._state()
         except SpecdeckError:
             return error
-        return self._restarted() if state.instance != self.found.instance else _changed(state)
+        return (
+            self._restart_error() if state.instance != self.found.instance else _change_error(state)
+        )
 
-    def _restarted(self) -> EngineError:
+    def _restart_error(self) -> EngineError:
         self._ours = False
         return EngineError("the engine was restarted during the sweep", remedy="sweep it again")
 
@@ -363,7 +365,7 @@ def knobs(state: EngineState) -> Knobs:
     }
 
 
-def _idle(seconds: float) -> EngineError:
+def _idle_error(seconds: float) -> EngineError:
     """No traffic, so nothing to measure."""
     return EngineError(
         f"no traffic: the engine generated next to nothing in {seconds:.0f} s",
@@ -371,7 +373,7 @@ def _idle(seconds: float) -> EngineError:
     )
 
 
-def _changed(state: EngineState) -> Conflict:
+def _change_error(state: EngineState) -> Conflict:
     """Who turned what, so that the sweep cannot go on."""
     change = state.last_change
     if change is None:
@@ -384,6 +386,6 @@ def _changed(state: EngineState) -> Conflict:
     return Conflict(f"{change.who} changed {what} during the sweep", remedy="sweep again")
 
 
-def _kept(state: EngineState) -> Conflict:
+def _kept_k_error(state: EngineState) -> Conflict:
     """Somebody asked for what was in force anyway: no change, but it is to stay."""
     return Conflict(f"somebody set k={state.k_set} for good during the sweep", remedy="sweep again")
