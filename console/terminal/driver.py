@@ -58,8 +58,7 @@ class SparingDriver(LinuxDriver):
 
     def _terminal(self) -> tuple[int, int]:
         try:
-            width, height = os.get_terminal_size(self.fileno)
+            return os.get_terminal_size(self.fileno)
         except OSError:
             # Without a terminal nothing is known of its cells, so nothing is left out.
             return 0, 0
-        return width, height

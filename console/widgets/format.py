@@ -42,15 +42,6 @@ def tick(value: float) -> str:
     return f"{value / 1000:g}k" if value < 1_000_000 else f"{value / 1_000_000:g}M"
 
 
-def share_tick(share: float) -> str:
-    """A share on an axis.
-
-    >>> share_tick(0.5)
-    '50%'
-    """
-    return f"{share:.0%}"
-
-
 def percent(share: float | None, digits: int = 0) -> str:
     """A share of 0 to 1.
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from specdeck.console.state.check import Split
 from specdeck.console.widgets.cells import Bar, Cell, Row, Tone, heading
 from specdeck.console.widgets.format import KeyLabel, printable
-from specdeck.engine.client.address import engine_url
 from specdeck.engine.divergence.outcome import streaming_notices
 from specdeck.engine.divergence.report import change_line
-from specdeck.engine.errors import UsageError
-from specdeck.engine.operations.check import CheckOptions
 
 if TYPE_CHECKING:
     from specdeck.engine.divergence.arms import Arm, Name
@@ -251,97 +247,3 @@ def _floor(judged: RaceVerdict) -> Row:
 
 def _finding(name: str, tone: Tone, text: str) -> Row:
     return Row((Cell(f" {name:<12} ", tone), Cell(printable(text))))
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One line of the form."""
-
-    name: str
-    label: str
-    least: int = 1
-    most: int = 1_000_000
-    empty: str = ""
-    """What an empty field means."""
-
-
-FIELDS = (
-    Field("reference", "reference", empty="URL; empty: this engine, k=0"),
-    Field("max_tokens", "tokens an answer", most=1_000_000),
-    Field("replays", "replays", most=100_000),
-    Field("streams", "requests at once", most=512),
-    Field("prompts", "prompts a check"),
-    Field("threshold", "may differ"),
-    Field("gentle", "gentle"),
-)
-
-
-def option_texts(now: CheckOptions) -> dict[str, str]:
-    """The options that the form has, as text.
-
-    >>> texts = option_texts(CheckOptions())
-    >>> texts["threshold"], texts["gentle"]
-    ('1.5%', 'no')
-    """
-    texts = {field.name: str(getattr(now, field.name)) for field in FIELDS}
-    return texts | {
-        "reference": now.reference or "",
-        "threshold": f"{now.threshold * 100:g}%",
-        "gentle": "yes" if now.gentle else "no",
-    }
-
-
-def parse_options(texts: Mapping[str, str], now: CheckOptions) -> CheckOptions:
-    """`now` with what was typed; raises UsageError for what is no option.
-
-    >>> now = CheckOptions(replays=50, gentle=True)
-    >>> parse_options(option_texts(now), CheckOptions()) == now
-    True
-    """
-    numbers = {field.name: _number(field, texts[field.name]) for field in FIELDS[1:5]}
-    return replace(
-        now,
-        reference=_reference(texts["reference"].strip()),
-        threshold=_share(texts["threshold"].strip()),
-        gentle=_is_yes(texts["gentle"].strip().lower()),
-        max_tokens=numbers["max_tokens"],
-        replays=numbers["replays"],
-        streams=numbers["streams"],
-        prompts=numbers["prompts"],
-    )
-
-
-def _reference(text: str) -> str | None:
-    if not text:
-        return None
-    # A name from `ps` is one word; it is looked up when it is asked.
-    return text if text.replace("-", "").replace("_", "").isalnum() else engine_url(text)
-
-
-def _number(field: Field, text: str) -> int:
-    try:
-        number = int(text.strip())
-    except ValueError:
-        number = 0
-    if not field.least <= number <= field.most:
-        raise UsageError(
-            f"{field.label}: {text.strip() or 'nothing'} is not a valid number",
-            remedy=f"give {field.least} to {field.most}",
-        )
-    return number
-
-
-def _share(text: str) -> float:
-    try:
-        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        share = 0.0
-    if not 0 < share < 1:
-        raise UsageError(f"may differ: {text or 'nothing'} is no share", remedy="give 1.5% or so")
-    return share
-
-
-def _is_yes(text: str) -> bool:
-    if text not in ("yes", "no", "y", "n"):
-        raise UsageError(f"gentle: {text or 'nothing'} is no answer", remedy="give yes or no")
-    return text.startswith("y")

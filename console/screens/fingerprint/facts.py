@@ -162,47 +162,6 @@ def format_value(value: Any) -> str:
     return "–" if value is None or value == {} else oneline(str(value))
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """Where the cursor stands, and from which entry on the list is shown."""
-
-    entries: tuple[Entry, ...] = ()
-    cursor: int = 0
-    top: int = 0
-
-    @property
-    def at(self) -> Entry | None:
-        """The entry under the cursor; None in an empty list."""
-        return self.entries[self.cursor] if self.entries else None
-
-    def move(self, by: int, height: int) -> Listing:
-        """The cursor `by` entries further down, and in sight of a window so high."""
-        cursor = max(0, min(len(self.entries) - 1, self.cursor + by))
-        top = max(min(self.top, cursor), cursor - max(1, height) + 1)
-        return replace(self, cursor=cursor, top=max(0, min(top, len(self.entries) - height)))
-
-    def refill(self, entries: tuple[Entry, ...], height: int) -> Listing:
-        """Other entries, with the cursor where it was if that is still there."""
-        place = self.at.place if self.at is not None else None
-        places = [entry.place for entry in entries]
-        cursor = places.index(place) if place in places else self.cursor
-        return replace(self, entries=entries, cursor=cursor).move(0, height)
-
-    def find(self, place: Place, height: int) -> Listing:
-        """The cursor on the entry at `place`."""
-        places = [entry.place for entry in self.entries]
-        to = places.index(place) if place in places else self.cursor
-        return self.move(to - self.cursor, height)
-
-    def rows(self, height: int) -> tuple[Row, ...]:
-        """What is to be seen, the cursor marked."""
-        shown = self.entries[self.top : self.top + height]
-        return tuple(
-            _mark(entry.row) if self.top + number == self.cursor else entry.row
-            for number, entry in enumerate(shown)
-        )
-
-
 def _mark(row: Row) -> Row:
     first, *rest = row.left
     # Unchanged lines begin with a blank; a sign keeps its place beside the cursor.
@@ -229,14 +188,17 @@ class FactsList:
     """Entries that can be seen at once."""
     search: str = ""
     """What an entry must have in it."""
-    _listing: Listing = Listing()
+    _entries: tuple[Entry, ...] = ()
+    _cursor: int = 0
+    _top: int = 0
+    """The first entry that is to be seen."""
     _unfolded: frozenset[Place] = frozenset()
     _changes_alone: bool = False
 
     @property
     def at(self) -> Entry | None:
         """The entry under the cursor; None in an empty list."""
-        return self._listing.at
+        return self._entries[self._cursor] if self._entries else None
 
     def show(self, facts: Mapping[str, Any], comparison: Comparison | None) -> None:
         """Show other facts; branches with a difference are unfolded."""
@@ -252,7 +214,7 @@ class FactsList:
 
     def move(self, key: str) -> None:
         """The cursor as a key moves it."""
-        self._listing = self._listing.move(key_distances(self.height)[key], self.height)
+        self._move_by(key_distances(self.height)[key])
 
     def fold(self) -> None:
         """Fold or unfold the branch under the cursor; from a fact, fold its branch."""
@@ -260,8 +222,7 @@ class FactsList:
             return
         place = at.place if at.branch else at.place[:-1]
         self._unfolded ^= {place}
-        self._refill()
-        self._listing = self._listing.find(place, self.height)
+        self._refill(place)
 
     def unfold(self) -> None:
         """Unfold everything, or fold everything."""
@@ -276,8 +237,12 @@ class FactsList:
 
     def rows(self) -> tuple[Row, ...]:
         """What is to be seen, the cursor marked."""
-        self._listing = self._listing.move(0, self.height)
-        return self._listing.rows(self.height)
+        self._move_by(0)
+        shown = self._entries[self._top : self._top + self.height]
+        return tuple(
+            _mark(entry.row) if self._top + number == self._cursor else entry.row
+            for number, entry in enumerate(shown)
+        )
 
     def heading(self) -> Row:
         """How many facts there are and differ, and what is searched for."""
@@ -293,12 +258,24 @@ class FactsList:
     def _has_changes_alone(self) -> bool:
         return self._changes_alone and self.comparison is not None
 
-    def _refill(self) -> None:
-        found = entries(
+    def _refill(self, place: Place | None = None) -> None:
+        """Other entries, with the cursor at `place`, or where it was, if that is still there."""
+        if place is None and self.at is not None:
+            place = self.at.place
+        self._entries = entries(
             self.nodes,
             self._unfolded,
             search=self.search,
             changes=self._has_changes_alone,
             quiet=self.comparison is not None,
         )
-        self._listing = self._listing.refill(found, self.height)
+        places = [entry.place for entry in self._entries]
+        self._cursor = places.index(place) if place in places else self._cursor
+        self._move_by(0)
+
+    def _move_by(self, distance: int) -> None:
+        """The cursor so many entries further down, and in sight."""
+        count, height = len(self._entries), self.height
+        self._cursor = max(0, min(count - 1, self._cursor + distance))
+        top = max(min(self._top, self._cursor), self._cursor - height + 1)
+        self._top = max(0, min(top, count - height))

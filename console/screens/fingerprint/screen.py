@@ -110,7 +110,7 @@ class FingerprintScreen(DetailScreen):
         if pinned is not self._pinned:
             self._pinned = pinned
             if self._follows_pin:
-                self._compare_with_pin(pinned)
+                self._compare(self._against_pin(pinned))
         self.paint()
 
     @work(group="fingerprint")
@@ -125,7 +125,7 @@ class FingerprintScreen(DetailScreen):
         except SpecdeckError as error:
             self.notify_here(error.line(), bad=True)
         else:
-            self._compare_with_pin(pinned)
+            self._compare(self._against_pin(pinned))
         self.fetch()
 
     def _explain_missing(self) -> SpecdeckError:
@@ -165,12 +165,10 @@ class FingerprintScreen(DetailScreen):
         self.fingerprint, self.error, self._path = found, None, found.path
         self._compare(self.against)
 
-    def _compare_with_pin(self, pinned: Fingerprint | None) -> None:
+    def _against_pin(self, pinned: Fingerprint | None) -> Against | None:
         if pinned is None or self.fingerprints is None:
-            self._compare(None)
-        else:
-            place = self.fingerprints.pin_place(self.engine.url)
-            self._compare(Against("pin", pinned, place))
+            return None
+        return Against("pin", pinned, self.fingerprints.pin_place(self.engine.url))
 
     def _compare(self, against: Against | None) -> None:
         """Compare with something, or with nothing."""
@@ -314,12 +312,8 @@ class FingerprintScreen(DetailScreen):
 
     async def _fetch_side(self, fingerprints: Fingerprints, side: Side) -> Against | None:
         """What was chosen, as it is now; None for nothing."""
-        url = self.engine.url
         if side.kind == "pin":
-            pinned = await fingerprints.read_pin(url)
-            if pinned is None:
-                return None
-            return Against("pin", pinned, fingerprints.pin_place(url))
+            return self._against_pin(await fingerprints.read_pin(self.engine.url))
         if side.kind == "engine":
             names = {engine.url: engine.name for engine in self.controller.engines}
             label = names.get(side.value, side.value)

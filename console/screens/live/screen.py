@@ -64,7 +64,7 @@ class LiveScreen(SteeringScreen):
                 series=LiveScreen.tokens
             )
             yield Chart(
-                "acceptance", format.share_tick, id="acceptance", top=1.0, moment=moment
+                "acceptance", "{:.0%}".format, id="acceptance", top=1.0, moment=moment
             ).data_bind(series=LiveScreen.acceptance)
         with Horizontal(id="panels"):
             yield Bars("acceptance by position", id="positions").data_bind(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specdeck.console.widgets.cells import Cell, Row, Tone
+from specdeck.console.widgets.cells import Cell, Row
 from specdeck.console.widgets.format import oneline
 from specdeck.engine.launch.progress import STAGES, Progress
 from specdeck.engine.text import format_duration
@@ -37,11 +37,10 @@ def _stage(name: str, ahead: int, progress: Progress) -> Row:
 def clock(progress: Progress) -> Row:
     """How long it has taken, against the last start."""
     took = Cell(f"  {format_duration(progress.elapsed)}", "strong")
-    if progress.last_elapsed is None:
-        return Row((took, Cell("  the first start; the next ones are compared with it", "muted")))
-    return Row(
-        (took, Cell(f"  the last start took {format_duration(progress.last_elapsed)}", "muted"))
-    )
+    text = "the first start; the next ones are compared with it"
+    if progress.last_elapsed is not None:
+        text = f"the last start took {format_duration(progress.last_elapsed)}"
+    return Row((took, Cell(f"  {text}", "muted")))
 
 
 def share(progress: Progress) -> float | None:
@@ -53,10 +52,9 @@ def share(progress: Progress) -> float | None:
 
 def verdict(progress: Progress) -> tuple[Row, ...]:
     """The engine's own reason when it failed, and where to read on."""
-    tone: Tone = "bad"
     if progress.failed is None:
         return ()
-    rows = [Row((Cell("  the engine did not start", tone),)),
+    rows = [Row((Cell("  the engine did not start", "bad"),)),
             Row((Cell(f"  {oneline(progress.failed)}"),))]  # fmt: skip
     if progress.log_path is not None:
         rows.append(Row((Cell("  log ", "muted"), Cell(str(progress.log_path), "accent"))))
