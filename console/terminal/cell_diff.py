@@ -83,8 +83,7 @@ class CellDiff:
             self._control(token[0], token["args"], token["inter"], token["final"])
         elif token["other"] == "\n" and self._cursor is not None:
             # Whether the column stays depends on the terminal line; Textual moves next.
-            scrolls = self._cursor[0] >= self.height - 1
-            if scrolls:
+            if self._cursor[0] >= self.height - 1:  # it scrolls
                 self._pass(token[0])
             self._cursor = None
         elif token["osc"] is not None and not token["osc"].startswith("8;"):

@@ -17,7 +17,7 @@ from specdeck.console.screens.tuning.view import explain_silence, format_value
 from specdeck.console.state.controller import Controller
 from specdeck.console.state.engine_state import Track
 from specdeck.console.state.pending import Want
-from specdeck.console.widgets.format import printable
+from specdeck.console.widgets.format import printable, shorten
 from specdeck.engine.protocol.messages import MODES, POLICIES, Value
 from specdeck.engine.protocol.tuning import Parameter
 
@@ -35,8 +35,7 @@ def format_parameter(parameter: Parameter, width: int, names: int = 0) -> str:
     text = (
         f"{parameter.name:<{names}}  {format_value(parameter.value):>6} {changed}  {parameter.doc}"
     )
-    text = printable(text)
-    return text if len(text) <= width else text[: width - 1] + "…"
+    return shorten(printable(text), width)
 
 
 def bounds(parameter: Parameter) -> str:
