@@ -336,8 +336,8 @@ class Controller:
                     self._tell_unrecorded(index, event.error)
                 elif isinstance(event, ChangeObserved):
                     self._count_proofs(index, -1)
-                    text = f"observed {event.k:.1f} draft tokens per draft, {event.after_ms:.0f} ms"
-                    self.tell(f"{text} after the request", "good", index=index)
+                    text = f"observed k {event.k:.1f} · {event.after_ms:.0f} ms after the request"
+                    self.tell(text, "good", index=index)
                 elif isinstance(event, ChangeNotObserved):
                     self._count_proofs(index, -1)
                     if event.reason != "superseded":

@@ -153,9 +153,7 @@ async def test_the_audit_log_has_what_was_observed_of_a_key(tasks: Tasks, steere
         engine.more.put_nowait(working(n, engine.state, drafted, 5 + 4 * n))
     await tasks.rest()
     assert [action.observed for action in audit.actions] == [3.0]
-    assert said(controller)[1:] == [
-        "observed 3.0 draft tokens per draft, 3500 ms after the request"
-    ]
+    assert said(controller)[1:] == ["observed k 3.0 · 3500 ms after the request"]
     assert controller.track.proofs_awaited == 0
 
 
