@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from specdeck.engine.errors import SpecdeckError
     from specdeck.engine.launch.progress import Progress
     from specdeck.engine.operations.change import Audit
-    from specdeck.engine.operations.watch import Watches
+    from specdeck.engine.operations.watches import Watches
 
 
 @runtime_checkable

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 
 from specdeck.engine.errors import UsageError
 
@@ -127,3 +129,14 @@ def format_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
     )
+
+
+def find_nearest(word: str, words: Iterable[str]) -> str | None:
+    """The spelling in `words` that `word` was probably meant to be, or None.
+
+    >>> find_nearest("numSpeculativeToken", ["num_speculative_tokens", "model"])
+    'num_speculative_tokens'
+    """
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", word[:100]).lower().replace("-", "_")
+    found = get_close_matches(snake, sorted(words), n=1, cutoff=0.7)
+    return found[0] if found else None

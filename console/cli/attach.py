@@ -10,20 +10,20 @@ import click
 
 from specdeck.console.cli.common import (
     Finite,
-    find_operator,
     read_settings,
     require_terminal,
     run_console,
     theme_folders,
 )
-from specdeck.console.cli.drift import (
+from specdeck.console.cli.engines import Access, access, is_config, key_option, token_option
+from specdeck.console.cli.expectations import (
     NO_EXPECTATIONS,
     Expectations,
     pin_option,
     watches,
     webhook_option,
 )
-from specdeck.console.cli.engines import Access, access, is_config, key_option, token_option
+from specdeck.console.cli.operator import find_operator
 from specdeck.console.cli.output import emit
 from specdeck.engine.client.attach import AttachedEngine
 from specdeck.engine.errors import ConfigError, Place, UsageError

@@ -22,8 +22,9 @@ from specdeck.console.cli.check_arguments import (
     refuse_case,
     refuse_nonsense,
 )
-from specdeck.console.cli.common import find_operator, open_user_store, until_signal
+from specdeck.console.cli.common import open_user_store, until_signal
 from specdeck.console.cli.engines import Access, access, require_vllm
+from specdeck.console.cli.operator import find_operator
 from specdeck.console.cli.output import emit, log
 from specdeck.console.cli.run import start_reference_engine
 from specdeck.console.cli.set import request_change
@@ -33,6 +34,7 @@ from specdeck.engine.client.token import TOKEN_REMEDY
 from specdeck.engine.divergence import report
 from specdeck.engine.divergence.arms import Arm
 from specdeck.engine.divergence.bundle import case_page, choose_case
+from specdeck.engine.divergence.export import CheckGauges
 from specdeck.engine.divergence.history import PAST_CHECKS_HEAD, past_check_cells, past_checks
 from specdeck.engine.divergence.prompts import PromptSet, load_prompts
 from specdeck.engine.divergence.runner import Progress
@@ -320,7 +322,7 @@ def _tell(
     asked: CheckArguments,
     result: CheckResult,
     prompts: PromptSet,
-    gauges: report.CheckGauges | None,
+    gauges: CheckGauges | None,
 ) -> int:
     """Prints a check, then writes it down wherever that was asked for; the exit code.
 
@@ -345,16 +347,16 @@ def _print(asked: CheckArguments, data: dict[str, Any], text: Callable[[Data], s
         click.echo(text(data))
 
 
-def _open_gauges(asked: CheckArguments) -> report.CheckGauges | None:
+def _open_gauges(asked: CheckArguments) -> CheckGauges | None:
     if asked.metrics_port is None and asked.metrics_file is None:
         return None
-    gauges = report.CheckGauges(access(asked.engine).url)
+    gauges = CheckGauges(access(asked.engine).url)
     if asked.metrics_port is not None:
         gauges.serve(asked.metrics_port, asked.metrics_address)
     return gauges
 
 
-def _write_gauges(asked: CheckArguments, gauges: report.CheckGauges) -> None:
+def _write_gauges(asked: CheckArguments, gauges: CheckGauges) -> None:
     if asked.metrics_file is not None:
         gauges.write(asked.metrics_file)
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import click
 
 from specdeck.console.cli.common import metrics_address_option
-from specdeck.console.cli.drift import Expectations, open_fingerprints, webhook_option
 from specdeck.console.cli.engines import Access, access, key_option
+from specdeck.console.cli.expectations import Expectations, open_fingerprints, webhook_option
 from specdeck.console.cli.output import emit, log
 from specdeck.engine.client.webhook import Webhook
 from specdeck.engine.errors import UsageError
@@ -39,7 +39,7 @@ from specdeck.engine.operations.fingerprint import (
     NameVerification,
     Verification,
 )
-from specdeck.engine.operations.watch import post_events
+from specdeck.engine.operations.watches import post_events
 from specdeck.engine.text import format_table, format_value, parse_duration
 
 _MOMENT = re.compile(r"@(\d+)")

@@ -11,8 +11,9 @@ import click
 
 from specdeck.console.cli.output import emit, log
 from specdeck.engine.errors import EngineError, UsageError
-from specdeck.engine.launch import launcher, process
+from specdeck.engine.launch import process
 from specdeck.engine.launch.registry import Record, Registry, Unreadable
+from specdeck.engine.launch.stop import Stopping, stop_engine
 from specdeck.engine.paths import locations
 from specdeck.engine.text import format_duration, format_table, format_value
 
@@ -77,7 +78,7 @@ def stop(engine: str, as_json: bool) -> None:
         registry.clean()
         raise EngineError(f"{record.name} has ended already", remedy="see `specdeck ps`")
     reporter = StopReporter(record.name)
-    asyncio.run(launcher.stop(record, registry, on_progress=reporter))
+    asyncio.run(stop_engine(record, registry, on_progress=reporter))
     last = reporter.last
     assert last is not None  # a stop ends with a step
     if as_json:
@@ -101,11 +102,11 @@ class StopReporter:
     """Says on stderr how an engine's end goes: after a second, then every 5 s."""
 
     def __init__(self, name: str) -> None:
-        self.last: launcher.Stopping | None = None
+        self.last: Stopping | None = None
         self._name = name
         self._due = 1.0
 
-    def __call__(self, step: launcher.Stopping) -> None:
+    def __call__(self, step: Stopping) -> None:
         """Takes note of one moment."""
         self.last = step
         if step.left and step.elapsed >= self._due:

@@ -11,8 +11,13 @@ from pathlib import Path
 import click
 
 from specdeck.console.cli.common import Finite
-from specdeck.console.cli.drift import Expectations, pin_option, report_events, webhook_option
 from specdeck.console.cli.engines import Access, access, is_config, key_option
+from specdeck.console.cli.expectations import (
+    Expectations,
+    pin_option,
+    report_events,
+    webhook_option,
+)
 from specdeck.console.cli.output import emit, log
 from specdeck.engine.config.loader import load
 from specdeck.engine.errors import (

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from specdeck.engine.metrics.reading import Reading
     from specdeck.engine.operations.drift import Named
     from specdeck.engine.operations.fingerprint import Fingerprints, WrittenPin
-    from specdeck.engine.operations.watch import EngineWatch, Watches, WatchEvent
+    from specdeck.engine.operations.watches import EngineWatch, Watches, WatchEvent
 
 
 class EngineWatches:

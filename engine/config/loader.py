@@ -18,7 +18,6 @@ from specdeck.engine.config.schema import Block, Orchestration, Settings
 from specdeck.engine.config.vllm_args import (
     Arguments,
     Misfit,
-    find_nearest,
     find_table,
     fit,
     installed_version,
@@ -27,6 +26,7 @@ from specdeck.engine.config.vllm_args import (
 from specdeck.engine.config.yaml_source import Document, quote, read
 from specdeck.engine.paths import locations
 from specdeck.engine.policy.parameters import block_of
+from specdeck.engine.text import find_nearest
 
 _OWN = frozenset(Settings.model_fields)
 _TEXT = "text"

@@ -12,14 +12,15 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
+
+from specdeck.engine.text import find_nearest
 
 Kind = Literal["int", "float", "bool", "flag", "str", "size", "json", "any"]
 """`flag` has no `--no-` form; `size` is a number that may be written `16k` or `auto`."""
@@ -221,14 +222,3 @@ def _one_of(choices: tuple[object, ...], value: object) -> str:
         return f"one of its {len(choices)} values (did you mean {near!r}?)"
     few = ", ".join(str(choice) for choice in choices[:8])
     return f"one of {few}{', …' if len(choices) > 8 else ''}"
-
-
-def find_nearest(word: str, words: Iterable[str]) -> str | None:
-    """The spelling in `words` that `word` was probably meant to be, or None.
-
-    >>> find_nearest("numSpeculativeToken", ["num_speculative_tokens", "model"])
-    'num_speculative_tokens'
-    """
-    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", word[:100]).lower().replace("-", "_")
-    found = get_close_matches(snake, sorted(words), n=1, cutoff=0.7)
-    return found[0] if found else None

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from specdeck.engine.divergence.arms import Arm
+from specdeck.engine.divergence.pacing import Pacer
 from specdeck.engine.divergence.prompts import Prompt, PromptSet
-from specdeck.engine.divergence.requests import Asker, Pacer, Refused
+from specdeck.engine.divergence.requests import Asker, Refused
 from specdeck.engine.divergence.statistics import Rate, holm
 from specdeck.engine.divergence.verdict import IDLE, Verdict
 from specdeck.engine.errors import Unsupported

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -18,12 +17,13 @@ from typing import Literal
 
 from specdeck.engine.config.config import Config
 from specdeck.engine.demo import deepen
-from specdeck.engine.errors import EngineError, StartFailed, UsageError
+from specdeck.engine.errors import StartFailed, UsageError
 from specdeck.engine.launch import command, ports, process
 from specdeck.engine.launch.failure_reason import find_reason
 from specdeck.engine.launch.machine import detect_build
 from specdeck.engine.launch.progress import LogTail, Progress, Stage, follow
 from specdeck.engine.launch.registry import Record, Registry, port_conflict, slug
+from specdeck.engine.launch.stop import Stopping, stop_engine
 from specdeck.engine.paths import Locations, private
 from specdeck.engine.plugin.admin_token import write_token
 
@@ -39,14 +39,6 @@ engine runs and nobody can find it. `exec` keeps pid, session and birth.
 """
 
 KEPT_LOGS = 30
-
-SERVING_GRACE_S = 15.0
-STARTING_GRACE_S = 3.0
-"""A server that still waits for its engine core ignores SIGTERM, and has nobody to serve."""
-ORPHANS_GRACE_S = 2.0
-"""Workers of a dead server: there is no request left to finish."""
-HANGS_S = 10.0
-"""A process that outlives SIGKILL so long hangs in the kernel."""
 
 
 class Launch:
@@ -132,7 +124,7 @@ class Launch:
     ) -> None:
         """Ends every process of the engine; without effect when there is none."""
         if self.record is not None:
-            await stop(self.record, self._registry, grace_s=grace_s, on_progress=on_progress)
+            await stop_engine(self.record, self._registry, grace_s=grace_s, on_progress=on_progress)
 
     def failure(self) -> StartFailed:
         """Why the start failed, for one line on a terminal."""
@@ -254,18 +246,6 @@ class Started:
         return self.popen.poll()
 
 
-@dataclass(frozen=True, slots=True)
-class Stopping:
-    """One moment of an engine's end."""
-
-    elapsed: float
-    """Seconds since the stop was asked for."""
-    left: int
-    """Processes that still run."""
-    killed: bool
-    """Whether the time for an orderly end is over."""
-
-
 def token_path(locations: Locations) -> Path:
     """Where the token of one engine to come will lie; nothing is created."""
     return locations.tokens / secrets.token_hex(8)
@@ -335,83 +315,6 @@ def _register(command: Command, pid: int, log: Path, now: float, registry: Regis
         ),
         exclusive=True,
     )
-
-
-async def stop(
-    record: Record,
-    registry: Registry,
-    *,
-    grace_s: float | None = None,
-    every: float = 0.1,
-    on_progress: Callable[[Stopping], None] = lambda _: None,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-) -> None:
-    """Ends every process of the engine and forgets it.
-
-    The server is asked first and has `grace_s` to end in order: 15 s when it serves, 3 s
-    while it starts, 2 s for its orphans when it is dead. Then whatever is left in its
-    session is killed. Returns once nothing runs and the port is free. Raises EngineError
-    when a process outlives even that (one that hangs in the kernel); the record is kept
-    then, so that it is found.
-    """
-    began = clock()
-    grace_s = _grace(record) if grace_s is None else grace_s
-    asked = killed = False
-    while left := process.members(record.leader):
-        elapsed = clock() - began
-        on_progress(Stopping(elapsed, len(left), killed))
-        if elapsed > grace_s + HANGS_S:
-            pids = ", ".join(str(process.pid) for process in left)
-            raise EngineError(f"{record.name}: cannot be killed: process {pids}")
-        if elapsed > grace_s:
-            killed = True
-            _send(left, signal.SIGKILL)
-        elif not asked:
-            asked = True
-            _ask(record, left)
-        await sleep(every)
-        _reap(record.pid)
-    await _wait_for_port(record, every, clock() + 5.0, clock, sleep)
-    registry.remove(record)
-    on_progress(Stopping(clock() - began, 0, killed))
-
-
-def _grace(record: Record) -> float:
-    if not process.leads(record.leader):
-        return ORPHANS_GRACE_S
-    return SERVING_GRACE_S if record.serves() else STARTING_GRACE_S
-
-
-def _ask(record: Record, left: Sequence[process.Process]) -> None:
-    """SIGTERM to the server; to its orphans where it is dead."""
-    server = [process for process in left if process.pid == record.pid]
-    _send(server or left, signal.SIGTERM)
-    _send(left, signal.SIGCONT)  # a stopped process takes no other signal than SIGKILL
-
-
-def _send(to: Sequence[process.Process], number: signal.Signals) -> None:
-    for one in to:
-        process.send(one, number)
-
-
-def _reap(pid: int) -> None:
-    """Takes a dead child's status where the engine is a child of this process."""
-    with suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)
-
-
-async def _wait_for_port(
-    record: Record,
-    every: float,
-    until: float,
-    clock: Callable[[], float],
-    sleep: Callable[[float], Awaitable[None]],
-) -> None:
-    """Waits for the port, but not for ever: somebody else may have taken it already."""
-    port = record.port
-    while port is not None and ports.port_refusal(record.host, port) and clock() < until:
-        await sleep(every)
 
 
 def _new_log(locations: Locations, name: str, now: float, keep: Container[str]) -> Path:

@@ -1,4 +1,4 @@
-"""vLLM's /metrics page, as text, to a `Sample`: rows by series, added up over engines."""
+"""vLLM's /metrics page, as text, to a `Sample`: which series, and how rows add up over engines."""
 
 from __future__ import annotations
 
@@ -9,8 +9,44 @@ from itertools import pairwise
 from typing import Any, Final, Self
 
 from specdeck.engine.errors import BadPage, NotAnEngine
-from specdeck.engine.metrics import names
 from specdeck.engine.metrics.sample import Histogram, Sample
+
+# Names as data: vLLM 0.26 to 0.33 publish the same ones, and a later rename is one more
+# spelling in a tuple here. Each tuple lists spellings, the newest first.
+COUNTERS: Final[dict[str, tuple[str, ...]]] = {
+    "drafts": ("vllm:spec_decode_num_drafts_total",),
+    "drafted": ("vllm:spec_decode_num_draft_tokens_total",),
+    "accepted": ("vllm:spec_decode_num_accepted_tokens_total",),
+    "generated": ("vllm:generation_tokens_total",),
+    "prompt": ("vllm:prompt_tokens_total",),
+    "preemptions": ("vllm:num_preemptions_total",),
+}
+"""Counters that only rise while the engine lives; summed over data-parallel engines."""
+
+PER_POSITION: Final[dict[str, tuple[str, ...]]] = {
+    "accepted_per_position": ("vllm:spec_decode_num_accepted_tokens_per_pos_total",),
+    "drafted_per_position": ("specdeck:draft_tokens_per_position_total",),
+}
+"""Counters with a `position` label; the second one is specdeck's plugin's own."""
+
+GAUGES: Final[dict[str, tuple[str, ...]]] = {
+    "running": ("vllm:num_requests_running",),
+    "waiting": ("vllm:num_requests_waiting",),
+}
+"""Gauges that add up over data-parallel engines."""
+
+FRACTIONS: Final[dict[str, tuple[str, ...]]] = {
+    "kv_cache_usage": ("vllm:kv_cache_usage_perc",),
+}
+"""Gauges from 0 to 1; the fullest data-parallel engine counts, since it preempts first."""
+
+HISTOGRAMS: Final[dict[str, tuple[str, ...]]] = {
+    "ttft": ("vllm:time_to_first_token_seconds",),
+    "itl": ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds"),
+}
+
+PROCESS_START: Final = "process_start_time_seconds"
+"""Unix time; absent when several API server processes share one page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +151,12 @@ def _finite(rows: Sequence[Row]) -> bool:
 
 
 _BUCKET: Final = "_bucket"
-_SCALARS: Final = {**names.COUNTERS, **names.GAUGES, **names.FRACTIONS}
+_SCALARS: Final = {**COUNTERS, **GAUGES, **FRACTIONS}
 _PLAIN: Final = (
-    names.PROCESS_START,
-    *(name for group in (_SCALARS, names.PER_POSITION) for name in sum(group.values(), ())),
+    PROCESS_START,
+    *(name for group in (_SCALARS, PER_POSITION) for name in sum(group.values(), ())),
 )
-_BUCKETED: Final = sum(names.HISTOGRAMS.values(), ())
+_BUCKETED: Final = sum(HISTOGRAMS.values(), ())
 _WANTED: Final = (
     *(name + end for name in _PLAIN for end in "{ "),
     *(name + _BUCKET + "{" for name in _BUCKETED),
@@ -194,14 +230,13 @@ def _drop_unproven(table: Table, last: str) -> None:
     short of an engine or of a position.
     """
     rows = table.rows.get(last)
-    if rows is None or last == names.PROCESS_START:
+    if rows is None or last == PROCESS_START:
         return
-    per_position = sum(names.PER_POSITION.values(), ())
+    per_position = sum(PER_POSITION.values(), ())
     peers = [
         name
         for name in table.rows
-        if name not in (last, names.PROCESS_START)
-        and (last not in per_position or name in per_position)
+        if name not in (last, PROCESS_START) and (last not in per_position or name in per_position)
     ]
     if not any(table.places(last) == table.places(name) for name in peers):
         del table.rows[last]
@@ -211,7 +246,7 @@ def _model(table: Table) -> str | None:
     models = {row.model for rows in table.rows.values() for row in rows if row.model is not None}
     if len(models) < 2:
         return next(iter(models), None)
-    generated = table.first(names.COUNTERS["generated"])
+    generated = table.first(COUNTERS["generated"])
     if not generated:
         raise ValueError("several models, and no count of what they generated")
     totals = {model: add_up([r for r in generated if r.model == model]) or 0.0 for model in models}
@@ -221,17 +256,17 @@ def _model(table: Table) -> str | None:
 def _sample(table: Table, *, t: float, at: float, model: str | None) -> Sample:
     engines = {row.engine for rows in table.rows.values() for row in rows} - {None}
     plain: dict[str, Any] = {
-        **{name: add_up(table.first(s)) for name, s in names.COUNTERS.items()},
-        **{name: add_up(table.first(s)) for name, s in names.GAUGES.items()},
-        **{name: highest(table.first(s)) for name, s in names.FRACTIONS.items()},
+        **{name: add_up(table.first(s)) for name, s in COUNTERS.items()},
+        **{name: add_up(table.first(s)) for name, s in GAUGES.items()},
+        **{name: highest(table.first(s)) for name, s in FRACTIONS.items()},
     }
     if all(value is None for value in plain.values()):
         raise ValueError("it has none of the series that specdeck reads")
     shaped: dict[str, Any] = {
-        **{name: positions(table.first(s)) for name, s in names.PER_POSITION.items()},
+        **{name: positions(table.first(s)) for name, s in PER_POSITION.items()},
         **{
             name: histogram(table.first([spelling + _BUCKET for spelling in s]))
-            for name, s in names.HISTOGRAMS.items()
+            for name, s in HISTOGRAMS.items()
         },
     }
     return Sample(
@@ -239,7 +274,7 @@ def _sample(table: Table, *, t: float, at: float, model: str | None) -> Sample:
         at=at,
         model=model,
         engines=max(1, len(engines)),
-        process_start=add_up(table.first([names.PROCESS_START])),
+        process_start=add_up(table.first([PROCESS_START])),
         **plain,
         **shaped,
     )

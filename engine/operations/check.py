@@ -34,8 +34,9 @@ from specdeck.engine.divergence.history import (
     record_sampled,
 )
 from specdeck.engine.divergence.outcome import Case, Outcome, build_outcome
+from specdeck.engine.divergence.pacing import Pacer
 from specdeck.engine.divergence.prompts import PromptSet
-from specdeck.engine.divergence.requests import Asker, Pacer, Settings, http_client
+from specdeck.engine.divergence.requests import Asker, Settings, http_client
 from specdeck.engine.divergence.runner import CheckRunner, Found, Progress
 from specdeck.engine.divergence.sampled import (
     Distributions,

@@ -15,8 +15,8 @@ from specdeck.console.cli.main import COMMANDS, outcome
 from specdeck.console.cli.processes import StopReporter
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.launch import process
-from specdeck.engine.launch.launcher import Stopping
 from specdeck.engine.launch.registry import Record, Registry
+from specdeck.engine.launch.stop import Stopping
 
 Captured = pytest.CaptureFixture[str]
 

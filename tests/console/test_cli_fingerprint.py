@@ -9,7 +9,7 @@ import pytest
 from tests.support.facts_engine import FactsEngine
 from tests.support.http_engine import serve_engine
 
-from specdeck.console.cli.drift import open_fingerprints
+from specdeck.console.cli.expectations import open_fingerprints
 from specdeck.console.cli.main import outcome
 from specdeck.engine.client.webhook import Webhook
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.support.fingerprints import NamedEngine
 
-from specdeck.console.cli.drift import WatchReporter
+from specdeck.console.cli.expectations import WatchReporter
 from specdeck.console.cli.fingerprint import Exports, verify_on
 from specdeck.engine.errors import Unreachable
 from specdeck.engine.fingerprint.fingerprint import Fingerprint
@@ -17,7 +17,7 @@ from specdeck.engine.fingerprint.name import compute_names
 from specdeck.engine.fingerprint.pins import PinFile, write_pin
 from specdeck.engine.operations.alerts import Limits
 from specdeck.engine.operations.drift import DriftWatcher
-from specdeck.engine.operations.watch import EngineWatch
+from specdeck.engine.operations.watches import EngineWatch
 
 Captured = pytest.CaptureFixture[str]
 URL = "http://e:1"

@@ -22,7 +22,7 @@ from specdeck.engine.client.engine_client import EngineClient, open_client
 from specdeck.engine.client.webhook import Webhook
 from specdeck.engine.operations.alerts import Limits
 from specdeck.engine.operations.fingerprint import Fingerprints
-from specdeck.engine.operations.watch import Watches
+from specdeck.engine.operations.watches import Watches
 from specdeck.engine.protocol.messages import PREFIX
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from tests.support.http_engine import HttpEngine, serve, serve_engine
 from tests.support.listed_engine import ListedEngine
 from tests.support.pages import recorded_page
 
-from specdeck.console.cli.drift import WatchReporter
+from specdeck.console.cli.expectations import WatchReporter
 from specdeck.console.cli.fingerprint import Exports, verify_on
 from specdeck.console.cli.main import outcome
 from specdeck.console.state.controller import Controller
@@ -28,7 +28,7 @@ from specdeck.engine.metrics.window import Window
 from specdeck.engine.operations.alerts import Limits
 from specdeck.engine.operations.drift import DriftWatcher
 from specdeck.engine.operations.fingerprint import Fingerprints
-from specdeck.engine.operations.watch import EngineWatch, Watches
+from specdeck.engine.operations.watches import EngineWatch, Watches
 
 Captured = pytest.CaptureFixture[str]
 PIN_LINES = ("a pin", "another pin", "the pin")

@@ -11,8 +11,8 @@ from tests.support.checks import finish_check
 
 from specdeck.engine.divergence import history
 from specdeck.engine.divergence.bundle import case_page, choose_case
+from specdeck.engine.divergence.export import CheckGauges
 from specdeck.engine.divergence.history import History, comparable_runs, compare_with_history
-from specdeck.engine.divergence.report import CheckGauges
 from specdeck.engine.divergence.requests import Settings
 from specdeck.engine.errors import UsageError
 from specdeck.engine.store.checks import Run

@@ -17,8 +17,9 @@ from specdeck.engine.client.retry import Retry, Waiting
 from specdeck.engine.divergence import requests
 from specdeck.engine.divergence.answers import Answer
 from specdeck.engine.divergence.arms import Arm, Facts, describe_soft
+from specdeck.engine.divergence.pacing import Pacer
 from specdeck.engine.divergence.prompts import Prompt
-from specdeck.engine.divergence.requests import Asker, Pacer, Refused, Settings
+from specdeck.engine.divergence.requests import Asker, Refused, Settings
 from specdeck.engine.divergence.runner import Progress
 from specdeck.engine.errors import EngineError, NotAnEngine, Unauthorized, Unreachable
 from specdeck.engine.operations.check import ArmsReady, run_check

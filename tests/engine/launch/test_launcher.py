@@ -16,17 +16,10 @@ import pytest
 
 from specdeck.engine.errors import StartFailed, UsageError
 from specdeck.engine.launch import process
-from specdeck.engine.launch.launcher import (
-    Command,
-    Started,
-    Stopping,
-    choose_port,
-    start,
-    stop,
-    token_path,
-)
+from specdeck.engine.launch.launcher import Command, Started, choose_port, start, token_path
 from specdeck.engine.launch.ports import find_free
 from specdeck.engine.launch.registry import Registry
+from specdeck.engine.launch.stop import Stopping, stop_engine
 from specdeck.engine.paths import Locations, locations
 
 WORKER = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
@@ -129,7 +122,7 @@ async def test_an_orderly_engine_ends_at_once_and_is_forgotten(
     one = begin("import time; print('up', flush=True); time.sleep(600)")
     said(one, "up")
     steps: list[Stopping] = []
-    await stop(one.record, registry, every=0.01, on_progress=steps.append)
+    await stop_engine(one.record, registry, every=0.01, on_progress=steps.append)
     assert steps[-1].left == 0
     assert not steps[-1].killed
     assert registry.all() == ()
@@ -144,7 +137,7 @@ async def test_a_worker_that_will_not_go_is_killed_with_its_server(
     said(one, "worker")
     assert len(process.members(one.record.leader)) == 2
     steps: list[Stopping] = []
-    await stop(one.record, registry, grace_s=0.2, every=0.01, on_progress=steps.append)
+    await stop_engine(one.record, registry, grace_s=0.2, every=0.01, on_progress=steps.append)
     assert steps[-1].killed
     assert process.members(one.record.leader) == ()
 
@@ -158,7 +151,7 @@ async def test_orphans_of_a_dead_server_are_found_and_ended(
     one.popen.wait()
     assert one.record.life() == "orphans"
     assert registry.clean() == (one.record,)
-    await stop(one.record, registry, grace_s=0.2, every=0.01)
+    await stop_engine(one.record, registry, grace_s=0.2, every=0.01)
     assert one.record.life() == "gone"
     assert registry.all() == ()
 
@@ -174,7 +167,7 @@ async def test_orphans_are_not_waited_for_as_a_server_is(begin: Begin, registry:
     async def no_sleep(_: float) -> None:
         """The clock goes on by itself."""
 
-    await stop(
+    await stop_engine(
         one.record,
         registry,
         on_progress=moments.append,
@@ -190,13 +183,13 @@ async def test_a_stopped_engine_can_be_ended(begin: Begin, registry: Registry) -
     said(one, "up")
     os.kill(one.record.pid, signal.SIGSTOP)
     steps: list[Stopping] = []
-    await stop(one.record, registry, every=0.01, on_progress=steps.append)
+    await stop_engine(one.record, registry, every=0.01, on_progress=steps.append)
     assert not steps[-1].killed
 
 
 async def test_ending_an_engine_touches_no_other(begin: Begin, registry: Registry) -> None:
     one, other = (begin("import time; time.sleep(600)") for _ in range(2))
-    await stop(one.record, registry, grace_s=0.2, every=0.01)
+    await stop_engine(one.record, registry, grace_s=0.2, every=0.01)
     assert other.record.life() == "running"
     assert registry.all() == (other.record,)
 
@@ -206,7 +199,7 @@ async def test_ending_an_engine_that_is_gone_only_forgets_it(
 ) -> None:
     one = begin("pass")
     one.popen.wait()
-    await stop(one.record, registry, every=0.01)
+    await stop_engine(one.record, registry, every=0.01)
     assert registry.all() == ()
 
 
@@ -263,7 +256,7 @@ async def test_an_engine_outlives_its_killed_console_and_is_found(
     assert found is not None
     assert found.pid == pid
     assert found.life() == "running"
-    await stop(found, registry, every=0.01)
+    await stop_engine(found, registry, every=0.01)
     assert process.members(found.leader) == ()
 
 

@@ -17,7 +17,7 @@ from specdeck.engine.fingerprint.pins import PinFile, write_pin
 from specdeck.engine.metrics.window import Window
 from specdeck.engine.operations.alerts import Alert, CheckOutcome, Limits
 from specdeck.engine.operations.drift import Drifted, DriftWatcher, Named
-from specdeck.engine.operations.watch import (
+from specdeck.engine.operations.watches import (
     CHECKS_APART_S,
     EngineWatch,
     NotPosted,

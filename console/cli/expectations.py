@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from specdeck.engine.config.config import Config
     from specdeck.engine.metrics.reading import Reading
     from specdeck.engine.operations.fingerprint import Fingerprints
-    from specdeck.engine.operations.watch import EngineWatch, Watches
+    from specdeck.engine.operations.watches import EngineWatch, Watches
 
 OnReading = Callable[["Reading"], None]
 
@@ -135,7 +135,7 @@ def watches(
 
     def open_watches() -> Watches:
         from specdeck.engine.operations.alerts import Limits
-        from specdeck.engine.operations.watch import Watches
+        from specdeck.engine.operations.watches import Watches
 
         fingerprints = open_fingerprints(
             urls, expectations, api_key_env=api_key_env, token_file=token_file
