@@ -15,7 +15,7 @@ from specdeck.engine.operations.check import CheckOptions
 
 if TYPE_CHECKING:
     from tests.console.conftest import Kit, Until
-    from tests.console.divergence.conftest import Deck, Opens
+    from tests.console.screens.divergence.conftest import Deck, Opens
     from textual.pilot import Pilot
 
 Compare = Callable[..., bool]

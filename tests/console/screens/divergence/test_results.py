@@ -16,7 +16,7 @@ from specdeck.engine.operations.check import CheckEvent, CheckOptions
 
 if TYPE_CHECKING:
     from tests.console.conftest import Until
-    from tests.console.divergence.conftest import Deck, Opens
+    from tests.console.screens.divergence.conftest import Deck, Opens
     from textual.pilot import Pilot
 
 SET = tuple(load_prompts("code", 12))
