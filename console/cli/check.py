@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -47,9 +47,7 @@ from specdeck.engine.operations.check import (
     CheckedEngine,
     CheckEvent,
     CheckResult,
-    Finished,
     NotDone,
-    SampledFinished,
     SampledResult,
     Trip,
     open_breaker,
@@ -97,7 +95,7 @@ def print_history(asked: CheckArguments) -> int:
     with open_user_store() as store:
         found = past_checks(Checks(store).history(url, asked.limit or _LISTED))
     if asked.as_json:
-        emit([check.as_json() for check in found])
+        emit([asdict(check) for check in found])
     elif found:
         click.echo(format_table(PAST_CHECKS_HEAD, map(past_check_cells, found)))
     else:
@@ -117,8 +115,8 @@ async def check_tokens(asked: CheckArguments, prompts: PromptSet) -> int:
     with series.log_when_stopped():
         async with aclosing(events):
             async for event in events:
-                if isinstance(event, Finished):
-                    result = await _trip(asked, event.result)
+                if isinstance(event, CheckResult):
+                    result = await _trip(asked, event)
                     code = _tell(asked, result, series.prompts, gauges)
                 elif isinstance(event, NotDone):
                     log(f"specdeck: {event.error.line()}")
@@ -148,7 +146,7 @@ class Series:
         try:
             async with aclosing(self._follow(state)) as events:
                 async for event in events:
-                    if isinstance(event, Finished):
+                    if isinstance(event, CheckResult):
                         self._state = None
                     yield event
         except SpecdeckError:
@@ -156,14 +154,14 @@ class Series:
             raise
 
     async def _follow(self, state: ResumeState) -> AsyncGenerator[CheckEvent, None]:
-        """Ends with Finished once what was held for the check is let go."""
-        finished: Finished | None = None
+        """Ends with the result once what was held for the check is let go."""
+        result: CheckResult | None = None
         async with open_arms(self._asked) as pair:
             with _open_store() as (store, stored), closing(Ticker()) as ticker:
                 async with aclosing(run_check(pair, self.prompts, Checks(store))) as events:
                     async for event in events:
-                        if isinstance(event, Finished):
-                            state.finished, finished = True, event
+                        if isinstance(event, CheckResult):
+                            state.finished, result = True, event
                             continue
                         if isinstance(event, ArmsReady):
                             state.note_arms(event.arms, stored=stored, own=self._asked.hard)
@@ -171,8 +169,8 @@ class Series:
                             state.done = event.done
                         ticker.show(event)
                         yield event
-        assert finished is not None  # it ends so, or raises
-        yield finished
+        assert result is not None  # it ends so, or raises
+        yield result
 
     @contextmanager
     def log_when_stopped(self) -> Iterator[None]:
@@ -204,8 +202,8 @@ async def check_distributions(asked: CheckArguments, prompts: PromptSet) -> int:
                 events = run_sampled_check(pair, prompts, asked.sampling(), Checks(store))
                 async with aclosing(events):
                     async for event in events:
-                        if isinstance(event, SampledFinished):
-                            result = event.result
+                        if isinstance(event, SampledResult):
+                            result = event
                         elif isinstance(event, DrawProgress):
                             state.done = event.done
                             if event.done and time.monotonic() - last >= _LOG_S:
@@ -220,7 +218,7 @@ async def check_distributions(asked: CheckArguments, prompts: PromptSet) -> int:
     try:
         _print(asked, data, report.sampled_text)
     finally:
-        unwritten = _write_files(asked, data, prompts, form=report.write_sampled_report)
+        unwritten = _write_files(asked, data, prompts)
     return CODES[data["verdict"]] or unwritten
 
 
@@ -361,18 +359,14 @@ def _write_gauges(asked: CheckArguments, gauges: CheckGauges) -> None:
         gauges.write(asked.metrics_file)
 
 
-def _write_files(
-    asked: CheckArguments,
-    data: Data,
-    prompts: PromptSet,
-    *,
-    form: Callable[[Data, Path], None] = report.write_report,
-) -> int:
+def _write_files(asked: CheckArguments, data: Data, prompts: PromptSet) -> int:
     """Writes reports and bundle, and says what could not be; 0, or the code of such an error.
 
     One that cannot be written costs none of the others.
     """
-    writes: list[Callable[[], None]] = [partial(form, data, path) for path in asked.reports]
+    writes: list[Callable[[], None]] = [
+        partial(report.write_report, data, path) for path in asked.reports
+    ]
     if asked.bundle is not None:
         writes.append(partial(_write_bundle, asked, asked.bundle, data, prompts))
     return max((_write_file(write) for write in writes), default=0)

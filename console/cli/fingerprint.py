@@ -25,7 +25,7 @@ from specdeck.engine.fingerprint.name import is_name, layer_of, own_part
 from specdeck.engine.fingerprint.pins import PinFile, read_pin
 from specdeck.engine.metrics.exposition import LOOPBACK
 from specdeck.engine.operations.drift import (
-    Drifted,
+    Drift,
     DriftEvent,
     DriftWatcher,
     Named,
@@ -314,7 +314,7 @@ def show_in_gauges(gauges: Gauges, events: Sequence[DriftEvent]) -> None:
             gauges.show_failure()
         elif isinstance(event, Named) and event.comparison is not None:
             gauges.show(event.comparison, event.fingerprint.t)
-        elif isinstance(event, Drifted):
+        elif isinstance(event, Drift) and not event.comparison.same:
             gauges.count_drift()
 
 

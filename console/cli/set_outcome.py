@@ -16,7 +16,6 @@ from specdeck.engine.operations.change import (
     format_argument,
 )
 from specdeck.engine.operations.trial import (
-    TrialBegun,
     TrialEnded,
     TrialEvent,
     TrialSeen,
@@ -81,18 +80,18 @@ class Narrator:
     """What is said once the outcome is printed."""
     stopped: TrialStopped | None = None
     """What became of an attended trial that was cut short."""
-    _begun: ChangeApplied | TrialBegun | None = None
+    _begun: ChangeApplied | None = None
     _observed: tuple[float | None, float | None] = (None, None)
     _trial: TrialTuning | None = None
     _phase: tuple[str, int] | None = None
 
     def take(self, event: ChangeEvent | TrialEvent) -> None:
         """Says what is worth a line at once, and keeps what the outcome is made of."""
-        if isinstance(event, ChangeApplied | TrialBegun):
+        if isinstance(event, ChangeApplied):
             self._begun = event
             for notice in event.applied.notices:
                 self._say(notice)
-            if isinstance(event, ChangeApplied) and event.is_dormant:
+            if event.is_dormant:
                 self.later.append("k takes effect when speculation is back on")
         elif isinstance(event, NotRecorded):
             self._say(f"{self._made}, but it is not in the audit log: {event.error.line()}")

@@ -19,9 +19,10 @@ from specdeck.console.cli.operator import find_operator
 from specdeck.console.cli.output import emit, log
 from specdeck.console.widgets.blocks import whisker
 from specdeck.engine.errors import UsageError
-from specdeck.engine.operations.sweep import SWEEP_S, Planned, Sweep, SweepEvent, SweepRequest
+from specdeck.engine.operations.sweep import SWEEP_S, Sweep, SweepEvent, SweepRequest
 from specdeck.engine.protocol.tuning import Interval
 from specdeck.engine.sweep.analysis import Optimum, SweepOutcome, schedule_line
+from specdeck.engine.sweep.plan import Plan
 from specdeck.engine.sweep.runner import Progress, Visited, Visiting, Waiting
 from specdeck.engine.text import format_duration
 
@@ -113,7 +114,7 @@ async def sweep(to: Access, wanted: SweepRequest, *, as_json: bool) -> int:
     try:
         async with require_vllm(client), aclosing(work.events()) as events:
             async for event in events:
-                if isinstance(event, Planned):
+                if isinstance(event, Plan):
                     log(_announcement(event, wanted))
                 screen.show(event)
     finally:
@@ -127,9 +128,9 @@ async def sweep(to: Access, wanted: SweepRequest, *, as_json: bool) -> int:
     return 0
 
 
-def _announcement(planned: Planned, wanted: SweepRequest) -> str:
-    seconds = planned.plan.seconds
-    planning = f"{planned.plan.visits} visits, about {format_duration(seconds)}"
+def _announcement(plan: Plan, wanted: SweepRequest) -> str:
+    seconds = plan.seconds
+    planning = f"{plan.visits} visits, about {format_duration(seconds)}"
     text = f"specdeck: {planning}; Ctrl-C restores k"
     if seconds > wanted.seconds * 1.05:
         text += f" ({wanted.seconds:g} s are too few to tell anything)"

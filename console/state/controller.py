@@ -347,8 +347,8 @@ class Controller:
         self, index: int, change: Change, known: EngineState
     ) -> AsyncGenerator[tuple[Applied, float], None]:
         """The same of a judged trial, which is kept alive until it ends or this console does."""
-        from specdeck.engine.operations.change import NotRecorded
-        from specdeck.engine.operations.trial import JudgedTrial, TrialBegun, TrialEnded, TrialSeen
+        from specdeck.engine.operations.change import ChangeApplied, NotRecorded
+        from specdeck.engine.operations.trial import JudgedTrial, TrialEnded, TrialSeen
 
         engine = self.engines[index]
         if not isinstance(engine, AskedEngine):
@@ -364,7 +364,7 @@ class Controller:
         )  # fmt: skip
         async with aclosing(trial.attend()) as events:
             async for event in events:
-                if isinstance(event, TrialBegun):
+                if isinstance(event, ChangeApplied):
                     yield event.applied, event.ack_ms
                 elif isinstance(event, NotRecorded):
                     self._tell_unrecorded(index, event.error)

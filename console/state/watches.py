@@ -100,14 +100,12 @@ class EngineWatches:
 
 def _tone(event: WatchEvent) -> Tone:
     from specdeck.engine.operations.alerts import Alert
-    from specdeck.engine.operations.drift import Drifted, PinMoved, Returned
+    from specdeck.engine.operations.drift import Drift, PinMoved
 
     if isinstance(event, Alert):
         return "bad" if event.is_raised else "good"
-    if isinstance(event, Drifted):
-        return "bad"
-    if isinstance(event, Returned):
-        return "good"
+    if isinstance(event, Drift):
+        return "good" if event.comparison.same else "bad"
     return "accent" if isinstance(event, PinMoved) else "warn"
 
 

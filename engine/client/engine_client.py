@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 
-from specdeck.engine.client.http import no_answer, open_http, refusal, silence
+from specdeck.engine.client.http import no_answer, open_http, parse_object, refusal, silence
 from specdeck.engine.client.token import TOKEN_REMEDY, TokenSource, no_token
 from specdeck.engine.errors import NotAnEngine, Unauthorized, Unreachable, Unsupported, UsageError
 from specdeck.engine.policy.step import Step
@@ -119,18 +119,18 @@ class EngineClient:
         response = await self._send(
             "PUT", f"{PREFIX}/control", json=change.as_json(), headers={TOKEN_HEADER: token}
         )
-        return self._parse("control", Applied.from_json, self._object(response))
+        return self._parse("control", Applied.from_json, parse_object(self.url, response))
 
     async def version(self) -> str:
         """vLLM's version; raises NotAnEngine for another server."""
-        version = self._object(await self._get("/version")).get("version")
+        version = parse_object(self.url, await self._get("/version")).get("version")
         if not isinstance(version, str):
             raise NotAnEngine(f"{self.url} reports no version: not a vLLM server")
         return version
 
     async def models(self) -> tuple[str, ...]:
         """The names of the models that are served."""
-        data = self._object(await self._get("/v1/models"))
+        data = parse_object(self.url, await self._get("/v1/models"))
         try:
             return tuple(str(model["id"]) for model in data["data"])
         except (KeyError, TypeError) as error:
@@ -143,14 +143,14 @@ class EngineClient:
         response = await self._send(
             "POST", "/v1/completions", patience_s=timeout_s, json=body, timeout=timeout_s
         )
-        return self._object(response)
+        return parse_object(self.url, response)
 
     async def close(self) -> None:
         """Lets go of the connections."""
         await self._http.aclose()
 
     async def _control(self, path: str, params: dict[str, int] | None = None) -> dict[str, Any]:
-        return self._object(await self._get(PREFIX + path, params))
+        return parse_object(self.url, await self._get(PREFIX + path, params))
 
     async def _get(self, path: str, params: dict[str, int] | None = None) -> httpx.Response:
         return await self._send("GET", path, params=params)
@@ -184,15 +184,6 @@ class EngineClient:
         if length.isdecimal() and int(length) > _LARGEST:
             raise NotAnEngine(f"{self.url} answers with {int(length) // 10**6} MB")
         await response.aread()
-
-    def _object(self, response: httpx.Response) -> dict[str, Any]:
-        try:
-            data = response.json()
-        except ValueError as error:
-            raise NotAnEngine(f"{self.url} answers with something that is not JSON") from error
-        if not isinstance(data, dict):
-            raise NotAnEngine(f"{self.url} returns an unexpected response: not a vLLM server")
-        return data
 
     def _parse(self, what: str, parse: Callable[[dict[str, Any]], _T], data: dict[str, Any]) -> _T:
         try:

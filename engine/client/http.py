@@ -181,6 +181,17 @@ def _error(response: httpx.Response) -> dict[str, Any] | None:
     return error if named and isinstance(error, dict) else None
 
 
+def parse_object(url: str, response: httpx.Response) -> dict[str, Any]:
+    """The JSON object of a reply; raises NotAnEngine for anything else."""
+    try:
+        data = response.json()
+    except ValueError as error:
+        raise NotAnEngine(f"{url} answers with something that is not JSON") from error
+    if not isinstance(data, dict):
+        raise NotAnEngine(f"{url} returns an unexpected response: not a vLLM server")
+    return data
+
+
 def clean_line(text: object) -> str:
     """Foreign text on one line, without control characters that would reach the terminal."""
     words = " ".join(str(text or "").split())

@@ -39,10 +39,6 @@ class Change:
             return f"{self.path}: not JSON in one of the arms"
         return f"{self.path}: {_format_value(self.reference)} → {_format_value(self.serving)}"
 
-    def as_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
-
 
 def find_changes(reference: Answer, serving: Answer) -> tuple[Change, ...]:
     """Where tool calls, or answers that are JSON as a whole, differ; none for plain text."""
@@ -144,19 +140,19 @@ class Divergence:
 
     index: int
     """Of the token, from 0."""
-    serving_token: int | None
+    serving_token: int | None = None
     """None where the answer has ended."""
-    reference_token: int | None
-    serving_top: tuple[Candidate, ...]
-    reference_top: tuple[Candidate, ...]
-    margin_serving: float | None
+    reference_token: int | None = None
+    serving_top: tuple[Candidate, ...] = ()
+    reference_top: tuple[Candidate, ...] = ()
+    margin_serving: float | None = None
     """By how much the arm prefers its own token to the other's, log-probability.
 
     Top-1 minus top-2 where, as is usual, the other arm took the second. Negative where the
     arm's own figures do not favour what it said.
     """
-    margin_reference: float | None
-    bounded: bool
+    margin_reference: float | None = None
+    bounded: bool = False
     """Whether a margin is only a lower bound: the other's token was not among the candidates."""
     structure: tuple[Change, ...] = ()
     stream_only: bool = False
@@ -190,7 +186,6 @@ class Divergence:
     def as_json(self, *, private: bool = False) -> dict[str, Any]:
         """Plain values; without anything that was said when `private`."""
         data = asdict(self)
-        data["structure"] = [change.as_json() for change in self.structure]
         if private:
             for name in ("serving_token", "reference_token"):
                 data[name] = None
@@ -306,18 +301,7 @@ def _find_text_divergence(serving: Answer, reference: Answer, index: int) -> Div
         return None
     if not _has_other_text(serving, reference):
         return None
-    return Divergence(
-        index,
-        None,
-        None,
-        (),
-        (),
-        None,
-        None,
-        False,
-        find_changes(reference, serving),
-        stream_only=True,
-    )
+    return Divergence(index, structure=find_changes(reference, serving), stream_only=True)
 
 
 def _has_other_text(one: Answer, other: Answer) -> bool:

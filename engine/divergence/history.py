@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,6 @@ PAST_CHECKS_HEAD = (
 _ASKED = ("prompts", "settings")
 _DRAFT = "model.draft."
 """Facts of its content; they hold no path, so the digest follows a draft wherever it lies."""
-Data = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +53,6 @@ class PastCheck:
     reference_tokens_per_second: float | None
     verdict: str
     fingerprint: str | None
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {**asdict(self), "ci95": None if self.ci95 is None else list(self.ci95)}
 
 
 def past_checks(runs: Sequence[Run]) -> tuple[PastCheck, ...]:
@@ -142,15 +137,6 @@ class History:
     changed: tuple[str, ...]
     """Facts of the serving engine that were others in the run before."""
 
-    def as_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {**asdict(self), "changed": list(self.changed)}
-
-    @classmethod
-    def from_json(cls, data: Data) -> History:
-        """What `as_json` gave."""
-        return cls(**{**data, "changed": tuple(data["changed"])})
-
     def line(self, rate: float | None) -> str:
         """One line for the operator.
 
@@ -220,15 +206,6 @@ class SampledHistory:
     inconclusive: int
     changed: tuple[str, ...]
     """Facts of the serving engine that were others in the run before."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {**asdict(self), "changed": list(self.changed)}
-
-    @classmethod
-    def from_json(cls, data: Data) -> SampledHistory:
-        """What `as_json` gave."""
-        return cls(**{**data, "changed": tuple(data["changed"])})
 
     def line(self) -> str:
         """One line for the operator.

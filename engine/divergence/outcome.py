@@ -224,7 +224,7 @@ class Case:
             "prompt_hash": self.prompt_hash,
             "serving_top": [list(one) for one in d.serving_top],
             "reference_top": [list(one) for one in d.reference_top],
-            "structure": [change.as_json() for change in d.structure],
+            "structure": [asdict(change) for change in d.structure],
             "recheck": None if d.recheck is None else _recheck(d.recheck, near_tie),
         }
 

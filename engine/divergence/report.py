@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -62,23 +62,14 @@ def _earlier(data: Data) -> str:
 
 def write_report(data: Data, path: Path) -> None:
     """Writes a report in the form that the file's ending names; raises UsageError for others."""
-    _save_report(data, path, junit=check_junit, markdown=check_markdown)
-
-
-def write_sampled_report(data: Data, path: Path) -> None:
-    """`write_report` for a check of distributions."""
-    _save_report(data, path, junit=sampled_junit, markdown=sampled_markdown)
-
-
-def _save_report(
-    data: Data, path: Path, *, junit: Callable[[Data], str], markdown: Callable[[Data], str]
-) -> None:
-    formats = {".xml": junit, ".md": markdown, ".json": _format_json}
-    save_file(path, formats[report_form(path)](data))
-
-
-def _format_json(data: Data) -> str:
-    return json.dumps(data, indent=1) + "\n"
+    form, is_sampled = report_form(path), "samples" in data
+    if form == ".json":
+        text = json.dumps(data, indent=1) + "\n"
+    elif form == ".xml":
+        text = sampled_junit(data) if is_sampled else check_junit(data)
+    else:
+        text = sampled_markdown(data) if is_sampled else check_markdown(data)
+    save_file(path, text)
 
 
 def save_file(path: Path, content: str) -> None:
@@ -154,14 +145,14 @@ def _lines(data: Data) -> Iterator[tuple[str, str]]:
         why = f": prompt {first['prompt']}: {first['reason']}" if first else ""
         yield "refused", f"{data['refused']['prompts']} prompts{why}"
     if data.get("history"):
-        yield "history", History.from_json(data["history"]).line(data["mismatch_rate"])
+        yield "history", History(**data["history"]).line(data["mismatch_rate"])
     for notice in data["notices"]:
         yield "note", notice
 
 
 def case_line(case: Data) -> str:
     """One case on one line."""
-    structure = "; ".join(change_line(change) for change in case["structure"])
+    structure = structure_line(case)
     if case.get("streamed_by"):
         said = (
             f"prompt {case['prompt']}: {case['index']} equal tokens, streamed and non-streamed"
@@ -178,9 +169,9 @@ def case_line(case: Data) -> str:
     return f"{said} ({structure})" if structure else said
 
 
-def change_line(change: Data) -> str:
-    """A structural difference on one line."""
-    return Change(**change).line()
+def structure_line(case: Data) -> str:
+    """The structural differences of a case on one line."""
+    return "; ".join(Change(**change).line() for change in case["structure"])
 
 
 def _arm(arm: Data) -> str:
@@ -213,7 +204,7 @@ def _cells(case: Data) -> Iterator[str]:
     yield _number(case["margin_reference"])
     yield case["class"].replace("_", " ")
     yield _number(case["recheck"]["gap"]) if case["recheck"] else UNKNOWN
-    yield "; ".join(change_line(change) for change in case["structure"]) or UNKNOWN
+    yield structure_line(case) or UNKNOWN
 
 
 def _align(lines: Sequence[tuple[str, str]]) -> str:
@@ -351,7 +342,7 @@ def _sampled_lines(data: Data) -> Iterator[tuple[str, str]]:
     if data["refused"]:
         yield "refused", f"{data['refused']} prompts"
     if (past := data.get("history")) is not None:
-        yield "history", SampledHistory.from_json(past).line()
+        yield "history", SampledHistory(**past).line()
 
 
 def _sampled_worst(data: Data) -> list[Data]:

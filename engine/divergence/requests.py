@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import httpx
 
-from specdeck.engine.client.http import clean_line, open_http, refusal, silence
+from specdeck.engine.client.http import clean_line, open_http, parse_object, refusal, silence
 from specdeck.engine.client.retry import Retry, TryAgain
 from specdeck.engine.divergence.answers import Answer, Piece, assemble, parse_piece
 from specdeck.engine.divergence.arms import Arm
@@ -40,10 +40,6 @@ class Settings:
     """Log-probabilities asked for at each token."""
     priority: int = 0
     """vLLM's: above 0 is served later; only where the engine schedules by priority."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
 
 
 def request_path(prompt: Prompt) -> str:
@@ -275,13 +271,7 @@ class Asker:
         except httpx.HTTPError as error:
             raise TryAgain(silence(self.arm.url, error, TIMEOUT_S)) from error
         self._judge(response)
-        try:
-            reply = response.json()
-        except ValueError as error:
-            raise NotAnEngine(f"{self.arm.url} answers with something that is not JSON") from error
-        if not isinstance(reply, dict):
-            raise NotAnEngine(f"{self.arm.url} gives an unexpected response: not a vLLM server")
-        return reply
+        return parse_object(self.arm.url, response)
 
     async def _events(
         self, path: str, wanted: dict[str, Any]

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from specdeck.engine.divergence.answers import Answer
 from specdeck.engine.divergence.compare import (
@@ -19,13 +19,11 @@ from specdeck.engine.divergence.compare import (
 )
 from specdeck.engine.divergence.near_tie import LEAST, Calibration
 from specdeck.engine.divergence.outcome import Totals
+from specdeck.engine.divergence.pacing import Pacer
 from specdeck.engine.divergence.prompts import Prompt, PromptSet
 from specdeck.engine.divergence.requests import PROBE, Asker, Refused
 from specdeck.engine.errors import EngineError, Unsupported
 from specdeck.engine.store.checks import Checks, Compared, Run
-
-if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
 
 RECHECKS = 200
 """The most in one run: an engine in which everything differs needs no more to be believed."""
@@ -76,23 +74,15 @@ def weigh_preference(
     own = None if at is None else at.get(str(found.serving_token))
     if at is None or own is None:
         return None
-    best = max(float(one["logprob"]) for one in at.values())
+    rank = None if own.get("rank") is None else int(own["rank"])
     if constrained:
         chosen = at.get(str(found.reference_token))
         if chosen is None:
             return None
-        best = float(chosen["logprob"])
-    gaps = (
-        []
-        if constrained
-        else [_gap(thought, token) for thought, token in zip(thoughts, said, strict=True)]
-    )
-    rank = own.get("rank")
-    return Recheck(
-        gap=best - float(own["logprob"]),
-        rank=None if rank is None else int(rank),
-        worst=max((gap for gap in gaps if gap is not None), default=None),
-    )
+        return Recheck(float(chosen["logprob"]) - float(own["logprob"]), rank, worst=None)
+    gaps = [_gap(thought, token) for thought, token in zip(thoughts, said, strict=True)]
+    worst = max((gap for gap in gaps if gap is not None), default=None)
+    return Recheck(gaps[found.index], rank, worst)
 
 
 def _gap(thought: Mapping[str, Any] | None, token: int) -> float | None:
@@ -171,13 +161,6 @@ def _tokenizers_differ(what: str, askers: tuple[Asker, Asker]) -> EngineError:
     )
 
 
-class Pace(Protocol):
-    """Decides when the next request may go out."""
-
-    def turn(self, seconds: Callable[[], float]) -> AbstractAsyncContextManager[object]:
-        """Held for one request."""
-
-
 class CheckRunner:
     """One run; iterate `events` to its end, or close it and go on another time."""
 
@@ -191,7 +174,7 @@ class CheckRunner:
         run: Run,
         streams: int = 8,
         private: bool = False,
-        pace: Pace | None = None,
+        pace: Pacer | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.serving = serving
@@ -296,16 +279,13 @@ class CheckRunner:
         self.totals.take(result)
         number, named = result.prompt.number, result.prompt.hash()
         rows = [
-            Compared(number, pair, named, detail=self._detail(d))
+            Compared(number, pair, named, detail=d.as_json(private=self.private) if d else None)
             for pair, d in result.pairs.items()
         ]
         self._store.add(self.run.id, rows, self.totals.as_json())
         for row, d in zip(rows, result.pairs.values(), strict=True):
             if d is not None:
                 yield Found(row, d)
-
-    def _detail(self, found: Divergence | None) -> dict[str, Any] | None:
-        return None if found is None else found.as_json(private=self.private)
 
     async def _same_tokenizer(self) -> None:
         if self.serving.arm.url == self.reference.arm.url:

@@ -1,7 +1,7 @@
 """A check from the engines' addresses to its outcome, once, repeatedly, or of distributions.
 
-    ArmsReady ─▶ (Progress | Found)* ─▶ Finished          run_check
-    ArmsReady ─▶ DrawProgress* ─▶ SampledFinished         run_sampled_check
+    ArmsReady ─▶ (Progress | Found)* ─▶ CheckResult       run_check
+    ArmsReady ─▶ DrawProgress* ─▶ SampledResult           run_sampled_check
 
 Whoever asks prints or shows the events. A check that is cut short goes on where it stopped.
 """
@@ -13,17 +13,12 @@ import hashlib
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from specdeck.engine.client.retry import RETRY_S, Retry, Waiting
-from specdeck.engine.divergence.arms import (
-    Arm,
-    describe_hard,
-    describe_soft,
-    fetch_counters,
-)
+from specdeck.engine.divergence.arms import Arm, describe_hard, describe_soft, fetch_counters
 from specdeck.engine.divergence.compare import Divergence
 from specdeck.engine.divergence.history import (
     History,
@@ -95,11 +90,8 @@ class CheckedEngine:
     """Where one arm answers, and the key that it requires."""
 
     client: EngineClient
-    api_key: str | None = None
+    api_key: str | None = field(default=None, repr=False)
     transport: httpx.AsyncBaseTransport | None = None
-
-    def __repr__(self) -> str:
-        return f"CheckedEngine({self.client.url})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +121,7 @@ class Trip:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """A finished check among the earlier ones."""
+    """A finished check among the earlier ones; its run is kept and not resumed."""
 
     outcome: Outcome
     run: int
@@ -148,8 +140,8 @@ class CheckResult:
         """The document of `check --json`."""
         return {
             **self.outcome.as_json(),
-            "history": self.history.as_json(),
-            "earlier": [check.as_json() for check in self.earlier],
+            "history": asdict(self.history),
+            "earlier": [asdict(check) for check in self.earlier],
             "tripped": None if self.trip is None else self.trip.as_json(),
         }
 
@@ -171,23 +163,9 @@ class SampledResult:
         """The document of `check --sampled --json`."""
         return {
             **self.found.as_json(),
-            "history": self.history.as_json(),
+            "history": asdict(self.history),
             "tripped": None if self.trip is None else self.trip.as_json(),
         }
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """All prompts are compared; the run is kept and not resumed."""
-
-    result: CheckResult
-
-
-@dataclass(frozen=True, slots=True)
-class SampledFinished:
-    """All prompts are drawn from."""
-
-    result: SampledResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +175,8 @@ class NotDone:
     error: EngineError | ConfigError
 
 
-CheckEvent = ArmsReady | Progress | Found | Finished
-SampledEvent = ArmsReady | DrawProgress | SampledFinished
+CheckEvent = ArmsReady | Progress | Found | CheckResult
+SampledEvent = ArmsReady | DrawProgress | SampledResult
 
 
 class ArmPair:
@@ -304,7 +282,7 @@ async def run_check(
     outcome = finish_run(pair, runner, store)
     runs = store.history(pair.arms[0].url)
     history, earlier = compare_with_history(runs), comparable_checks(runs)
-    yield Finished(CheckResult(outcome, runner.run.id, history, earlier))
+    yield CheckResult(outcome, runner.run.id, history, earlier)
 
 
 async def run_sampled_check(
@@ -312,7 +290,6 @@ async def run_sampled_check(
 ) -> AsyncGenerator[SampledEvent, None]:
     """Compares the distributions of both arms at temperature > 0; begins anew each time."""
     yield ArmsReady(pair.arms)
-    found: Distributions | None = None
     async with aclosing(
         compare_distributions(
             pair.askers, prompts, sampling, pace=pair.pacer(), fetch_drafted=pair.fetch_drafted
@@ -320,12 +297,10 @@ async def run_sampled_check(
     ) as events:
         async for event in events:
             if isinstance(event, Distributions):
-                found = event
+                history = record_sampled(event, prompts, store, pair.wall())
+                yield SampledResult(event, history)
             else:
                 yield event
-    assert found is not None  # it ends with them, or raises
-    history = record_sampled(found, prompts, store, pair.wall())
-    yield SampledFinished(SampledResult(found, history))
 
 
 async def repeat_checks(
@@ -392,7 +367,7 @@ def begin_run(pair: ArmPair, prompts: PromptSet, store: Checks) -> CheckRunner:
 
 def _find_run(pair: ArmPair, prompts: PromptSet, store: Checks) -> Run:
     one, other = pair.arms
-    settings = pair.options.settings.as_json()
+    settings = asdict(pair.options.settings)
     wanted = canonical(
         {
             "arms": [one.key(), other.key()],

@@ -29,7 +29,7 @@ Fetch = Callable[[Fingerprint | None], Awaitable[Fingerprint]]
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """An engine that no longer matches its pin, or matches it again."""
+    """An engine that no longer matches its pin, differs in another way, or matches it again."""
 
     t: float
     """Unix time, seconds."""
@@ -96,30 +96,6 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True)
-class Drifted:
-    """The engine no longer matches its pin, or differs from it in another way."""
-
-    drift: Drift
-
-    @property
-    def line(self) -> str:
-        """For one line."""
-        return self.drift.line
-
-
-@dataclass(frozen=True, slots=True)
-class Returned:
-    """The engine matches its pin again."""
-
-    drift: Drift
-
-    @property
-    def line(self) -> str:
-        """For one line."""
-        return self.drift.line
-
-
-@dataclass(frozen=True, slots=True)
 class PinMoved:
     """The pin's file holds another pin than it did, or none."""
 
@@ -166,7 +142,7 @@ class Unanswered:
         return self.error.line()
 
 
-DriftEvent = Named | Drifted | Returned | PinMoved | PinUnread | Unanswered
+DriftEvent = Named | Drift | PinMoved | PinUnread | Unanswered
 
 
 class DriftWatcher:
@@ -249,7 +225,7 @@ class DriftWatcher:
         comparison, drift = self._detector.detect(found, t)
         yield Named(found, comparison, self._detector.place)
         if drift is not None:
-            yield Returned(drift) if comparison.same else Drifted(drift)
+            yield drift
 
     def adopt(self, pinned: Fingerprint, place: Path, t: float) -> Iterator[DriftEvent]:
         """Compare with a pin that was written here just now, which is no news from elsewhere."""

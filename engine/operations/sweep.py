@@ -1,6 +1,6 @@
 """A sweep over k from an operator's wish to its outcome, in the audit log from before it steers.
 
-    Planned ─▶ Waiting* ─▶ (Visiting ─▶ Visited)* ─▶ Finished
+    Plan ─▶ Waiting* ─▶ (Visiting ─▶ Visited)* ─▶ SweepOutcome
 
 Whoever asks prints or shows the events. A sweep that is cancelled or closed gives the engine
 back and writes its end into the audit log first; its `outcome` is there then as well.
@@ -43,21 +43,8 @@ class SweepRequest:
     reason: str = "sweep"
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """What will be visited, before anything is changed."""
-
-    plan: Plan
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """The engine is given back; `outcome.error` says why a sweep could not be completed."""
-
-    outcome: SweepOutcome
-
-
-SweepEvent = Planned | Waiting | Visiting | Visited | Finished
+SweepEvent = Plan | Waiting | Visiting | Visited | SweepOutcome
+"""The plan comes before anything is changed, the outcome once the engine is given back."""
 
 
 class Sweep:
@@ -105,10 +92,10 @@ class Sweep:
         """Everything that happens, as it happens.
 
         Raises SpecdeckError where the engine cannot be swept at all; what stops the sweep
-        after Planned is `error` of the outcome that Finished has.
+        after the plan is `error` of the outcome.
         """
         runner = self._runner = await self._prepare()
-        yield Planned(runner.plan)
+        yield runner.plan
         try:
             async with aclosing(runner.visits()) as visits:
                 async for step in visits:
@@ -122,7 +109,7 @@ class Sweep:
             raise
         finally:
             self._record_end(runner)
-        yield Finished(runner.outcome(self._url, error=self._error))
+        yield runner.outcome(self._url, error=self._error)
 
     async def _prepare(self) -> SweepRunner:
         retry = Retry(LEASE_S, clock=self._clock, sleep=self._sleep)

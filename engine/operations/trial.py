@@ -1,6 +1,6 @@
 """A judged trial, for whoever asks: begun, attended until its verdict, or taken back.
 
-    TrialBegun ─▶ [NotRecorded] ─▶ TrialSeen … ─▶ TrialEnded
+    ChangeApplied ─▶ [NotRecorded] ─▶ TrialSeen … ─▶ TrialEnded
 
 The engine measures and judges. Whoever attends renews the trial's lease, so that the engine
 takes the change back soon after nobody does.
@@ -23,6 +23,7 @@ from specdeck.engine.metrics.window import between
 from specdeck.engine.operations.change import (
     Audit,
     ChangeableEngine,
+    ChangeApplied,
     NotRecorded,
     format_undo,
     knobs_to_undo,
@@ -60,18 +61,6 @@ class TrialEngine(ChangeableEngine, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class TrialBegun:
-    """The engine's word: the trial is begun, and in the audit log."""
-
-    change: Change
-    applied: Applied
-    ack_ms: float
-    """From the request to the engine's word, milliseconds."""
-    undo: str
-    """The command that takes the change back, should it be kept."""
-
-
-@dataclass(frozen=True, slots=True)
 class TrialSeen:
     """The trial is under way."""
 
@@ -100,7 +89,7 @@ class TrialEnded:
     """From the request to the counters that show it, milliseconds."""
 
 
-TrialEvent = TrialBegun | NotRecorded | TrialSeen | TrialUnseen | TrialEnded
+TrialEvent = ChangeApplied | NotRecorded | TrialSeen | TrialUnseen | TrialEnded
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +272,7 @@ class JudgedTrial:
             self._entry = self._audit.add(self._action(applied, tried, reason))
         except SpecdeckError as error:
             failure = NotRecorded(error)
-        yield TrialBegun(change, applied, ack_ms, self._undo(applied))
+        yield ChangeApplied(change, applied, ack_ms, self._undo(applied))
         if failure is not None:
             yield failure
 

@@ -18,7 +18,7 @@ from specdeck.engine.operations.alerts import (
     Limits,
     MismatchAlarm,
 )
-from specdeck.engine.operations.drift import Drifted, DriftEvent, DriftWatcher, Returned
+from specdeck.engine.operations.drift import Drift, DriftEvent, DriftWatcher
 from specdeck.engine.operations.fingerprint import Fingerprints
 from specdeck.engine.store.checks import Checks
 from specdeck.engine.store.database import Store
@@ -122,13 +122,10 @@ async def post_events(
     if webhook is None:
         return
     for event in events:
-        body = None
-        if isinstance(event, Drifted | Returned):
-            body = event.drift.as_json()
-        elif isinstance(event, Alert):
-            body = event.as_json()
-        if body is not None and (reason := await webhook.post(body)) is not None:
-            yield NotPosted(reason)
+        if isinstance(event, Drift | Alert):
+            reason = await webhook.post(event.as_json())
+            if reason is not None:
+                yield NotPosted(reason)
 
 
 def latest_check(store: Path, url: str) -> CheckOutcome | None:

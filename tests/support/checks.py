@@ -9,9 +9,7 @@ from specdeck.engine.divergence.sampled import DrawProgress
 from specdeck.engine.operations.check import (
     CheckEvent,
     CheckResult,
-    Finished,
     SampledEvent,
-    SampledFinished,
     SampledResult,
     run_check,
     run_sampled_check,
@@ -33,8 +31,8 @@ async def finish_check(
     """The result of a whole check; `on_event` hears of everything as it comes."""
     async for event in run_check(pair, prompts, store):
         on_event(event)
-        if isinstance(event, Finished):
-            return event.result
+        if isinstance(event, CheckResult):
+            return event
     raise AssertionError("a check ends with its result")
 
 
@@ -50,6 +48,6 @@ async def finish_sampled_check(
     async for event in run_sampled_check(pair, prompts, sampling, store):
         if isinstance(event, DrawProgress):
             on_progress(event.done)
-        if isinstance(event, SampledFinished):
-            return event.result
+        if isinstance(event, SampledResult):
+            return event
     raise AssertionError("a check ends with its result")

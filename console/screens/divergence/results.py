@@ -27,7 +27,7 @@ from specdeck.engine.divergence.bundle import choose_case
 from specdeck.engine.divergence.prompts import Prompt, PromptSet
 from specdeck.engine.divergence.runner import Progress
 from specdeck.engine.errors import SpecdeckError
-from specdeck.engine.operations.check import CheckEvent, Finished, run_check
+from specdeck.engine.operations.check import CheckEvent, CheckResult, run_check
 
 if TYPE_CHECKING:
     from specdeck.engine.store.checks import Run
@@ -224,7 +224,7 @@ class ResultsScreen(DetailScreen):
         self.show()
         context = self.split_check.context
         memory = context.open_scratch if self.replay else context.open_checks
-        finished: Finished | None = None
+        result: CheckResult | None = None
         try:
             # Statistics take a second to load, which would be a second without keys.
             await asyncio.to_thread(_load_statistics)
@@ -233,9 +233,9 @@ class ResultsScreen(DetailScreen):
                     async with aclosing(run_check(pair, self.wanted, checks)) as events:
                         async for event in events:
                             self._take(event)
-                            finished = event if isinstance(event, Finished) else finished
-            assert finished is not None  # it ends so, or raises
-            self._finish(finished)
+                            result = event if isinstance(event, CheckResult) else result
+            assert result is not None  # it ends so, or raises
+            self._finish(result)
         except SpecdeckError as error:
             self.problem, self.stopped = error.line(), self.progress is not None
         finally:
@@ -248,13 +248,13 @@ class ResultsScreen(DetailScreen):
             self.progress = event
             self.show()
 
-    def _finish(self, finished: Finished) -> None:
+    def _finish(self, result: CheckResult) -> None:
         assert self.wanted is not None
-        data = finished.result.as_json()
+        data = result.as_json()
         if self.replay:  # in a store of its own, it has no history
             data = {**data, "history": None}
         else:
-            self.now = finished.result.run
+            self.now = result.run
         options = self.split_check.session.options
         results = CheckResults(data, self.wanted, options, self.replay)
         self.split_check.session.results[self.controller.engine.url] = results

@@ -113,7 +113,7 @@ def summary(data: Data, *, replay: bool) -> Iterator[Row]:
         yield _line("refused", Cell(text, "warn"))
     if data.get("history"):
         past = data["history"]
-        line = History.from_json(past).line(data["mismatch_rate"])
+        line = History(**past).line(data["mismatch_rate"])
         yield _line("history", Cell(line))
     for notice in data["notices"]:
         yield _line("note", Cell(notice, "muted"))

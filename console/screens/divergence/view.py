@@ -10,7 +10,7 @@ from specdeck.console.state.check import Split
 from specdeck.console.widgets.cells import Bar, Cell, Row, Tone, heading
 from specdeck.console.widgets.format import KeyLabel, printable
 from specdeck.engine.divergence.outcome import streaming_notices
-from specdeck.engine.divergence.report import change_line
+from specdeck.engine.divergence.report import structure_line
 
 if TYPE_CHECKING:
     from specdeck.engine.divergence.arms import Arm, Name
@@ -209,7 +209,7 @@ def reason(case: dict[str, Any], ruler: dict[str, Any]) -> str:
             return f"streamed and non-streamed output of the {case['streamed_by']} arm alone differ"
         return "the arms make different text of the same tokens"
     if case["structure"]:
-        changed = "; ".join(change_line(change) for change in case["structure"])
+        changed = structure_line(case)
         if case["class"] == "structural":
             return f"{changed} (the tokens themselves are a near tie)"
         return f"a confident token was replaced: {changed}"

@@ -12,7 +12,6 @@ from specdeck.engine.operations.change import (
     NotRecorded,
 )
 from specdeck.engine.operations.trial import (
-    TrialBegun,
     TrialEnded,
     TrialSeen,
     TrialStopped,
@@ -38,7 +37,7 @@ def tuning(state: Phase, left: float | None) -> tuple[TrialTuning, Tuning]:
 def test_a_trial_is_told_once_for_each_phase_and_ten_seconds_of_work() -> None:
     lines: list[str] = []
     narrator = Narrator(TRIAL, URL, attended=True, on_line=lines.append)
-    narrator.take(TrialBegun(TRIAL, APPLIED, 10.0, UNDO))
+    narrator.take(ChangeApplied(TRIAL, APPLIED, 10.0, UNDO))
     seen: list[tuple[Phase, float]] = [
         ("baseline", 8.0), ("baseline", 3.0), ("changed", 29.0), ("changed", 21.0),
         ("changed", 19.0),
@@ -82,6 +81,6 @@ def test_what_is_told_after_the_outcome_waits_for_it() -> None:
 def test_a_trial_is_said_to_be_taken_back_only_where_it_was_begun(begun: bool, words: str) -> None:
     narrator = Narrator(TRIAL, URL, attended=True, on_line=lambda line: None)
     if begun:
-        narrator.take(TrialBegun(TRIAL, APPLIED, 10.0, UNDO))
+        narrator.take(ChangeApplied(TRIAL, APPLIED, 10.0, UNDO))
     narrator.stopped = TrialStopped("taken_back", 10.0)
     assert narrator.standing().startswith(words)

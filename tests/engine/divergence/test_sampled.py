@@ -11,7 +11,7 @@ import pytest
 from tests.engine.divergence.conftest import Bench
 from tests.support.checks import finish_sampled_check
 
-from specdeck.engine.divergence.report import sampled_markdown, sampled_text, write_sampled_report
+from specdeck.engine.divergence.report import sampled_markdown, sampled_text, write_report
 from specdeck.engine.divergence.sampled import (
     ALPHA,
     Distributions,
@@ -189,7 +189,7 @@ async def test_the_reports_name_the_prompts_whose_draws_differ(
     faults = {f"prompt {n}": bench.fault(1, margin=1.0) for n in (2, 5)}
     data = (await sampled(bench, bench.engine(faults=faults), 8)).as_json()
     for name in ("a.xml", "a.md", "a.json"):
-        write_sampled_report(data, tmp_path / name)
+        write_report(data, tmp_path / name)
     suite = ET.fromstring((tmp_path / "a.xml").read_text())
     assert suite.attrib["failures"] == "3"
     assert {case.attrib["name"] for case in suite} == {"verdict", "prompt 2", "prompt 5"}

@@ -14,13 +14,12 @@ from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.operations.drift import (
     APART_S,
     POLICY_APART_S,
-    Drifted,
+    Drift,
     DriftEvent,
     DriftWatcher,
     Named,
     PinMoved,
     PinUnread,
-    Returned,
     Unanswered,
 )
 
@@ -71,7 +70,7 @@ async def test_a_drift_is_reported_once_and_so_is_its_end(engine: NamedEngine, p
     engine.found = fingerprint(live__k=5)
     named, drifted = await follow(watcher, engine.reading(10))
     assert isinstance(named, Named)
-    assert isinstance(drifted, Drifted)
+    assert isinstance(drifted, Drift)
     assert drifted.line == f"drift from prod.json: knob changed: k 6 → 5; {OWN}"
     engine.found = fingerprint(live__k=4)
     assert await lines(watcher, engine.reading(20)) == []
@@ -79,10 +78,11 @@ async def test_a_drift_is_reported_once_and_so_is_its_end(engine: NamedEngine, p
     assert "runtime changed" in str(await lines(watcher, engine.reading(30)))
     engine.found = fingerprint()
     returned = (await follow(watcher, engine.reading(40)))[-1]
-    assert isinstance(returned, Returned)
+    assert isinstance(returned, Drift)
+    assert returned.comparison.same
     assert returned.line == "as pinned again: prod.json"
-    assert returned.drift.as_json()["event"] == "fingerprint.restored"
-    assert returned.drift.as_json()["kind"] == "drift"
+    assert returned.as_json()["event"] == "fingerprint.restored"
+    assert returned.as_json()["kind"] == "drift"
 
 
 async def test_facts_are_fetched_once_a_name_and_not_too_often(
@@ -223,7 +223,7 @@ async def test_a_pin_that_was_written_here_is_no_news(engine: NamedEngine, place
 async def test_a_verification_fetches_whatever_was_known(engine: NamedEngine, place: Path) -> None:
     watcher = watch(engine, place)
     await watcher.open()
-    for k, kinds in ((6, [Named]), (6, [Named]), (5, [Named, Drifted]), (5, [Named])):
+    for k, kinds in ((6, [Named]), (6, [Named]), (5, [Named, Drift]), (5, [Named])):
         engine.found = fingerprint(live__k=k)
         assert [type(event) async for event in watcher.verify(1.0)] == kinds
     engine.is_away = True

@@ -13,9 +13,11 @@ import pytest
 from tests.support.swept_engine import SweptEngine
 
 from specdeck.engine.errors import Conflict, SpecdeckError, Unsupported
-from specdeck.engine.operations.sweep import Finished, Planned, Sweep, SweepEvent, SweepRequest
+from specdeck.engine.operations.sweep import Sweep, SweepEvent, SweepRequest
 from specdeck.engine.protocol.messages import Capability, EngineState, Lease
 from specdeck.engine.store.audit import Action
+from specdeck.engine.sweep.analysis import SweepOutcome
+from specdeck.engine.sweep.plan import Plan
 from specdeck.engine.sweep.runner import Visited, Visiting, Waiting
 
 URL = "http://engine"
@@ -48,13 +50,13 @@ async def run(sweep: Sweep) -> list[SweepEvent]:
 async def test_the_events_tell_every_visit_and_end_with_the_outcome(make: Make) -> None:
     sweep, _, _ = make()
     first, waiting, *between, last = await run(sweep)
-    assert isinstance(first, Planned)
+    assert isinstance(first, Plan)
     assert isinstance(waiting, Waiting)
-    assert isinstance(last, Finished)
-    assert [type(event) for event in between] == [Visiting, Visited] * first.plan.visits
-    optimum = last.outcome.analysis.optimum
+    assert isinstance(last, SweepOutcome)
+    assert [type(event) for event in between] == [Visiting, Visited] * first.visits
+    optimum = last.analysis.optimum
     assert optimum is not None
-    assert (optimum.k, last.outcome.stopped, last.outcome.restored) == (3, None, True)
+    assert (optimum.k, last.stopped, last.restored) == (3, None, True)
 
 
 async def test_the_audit_log_has_the_sweep_before_its_first_change(make: Make) -> None:
@@ -116,18 +118,18 @@ async def test_what_stops_a_sweep_is_in_its_outcome(make: Make) -> None:
 
     engine.meanwhile = restart
     *_, last = await run(sweep)
-    assert isinstance(last, Finished)
-    assert last.outcome.stopped == "the engine was restarted during the sweep: sweep it again"
-    assert entries[-1].reason == f"end of sweep: nightly: {last.outcome.stopped}"
+    assert isinstance(last, SweepOutcome)
+    assert last.stopped == "the engine was restarted during the sweep: sweep it again"
+    assert entries[-1].reason == f"end of sweep: nightly: {last.stopped}"
 
 
 async def test_without_traffic_the_audit_log_stays_empty(make: Make) -> None:
     sweep, engine, entries = make()
     engine.idle = True
     *_, last = await run(sweep)
-    assert isinstance(last, Finished)
-    assert last.outcome.stopped is not None
-    assert "no traffic" in last.outcome.stopped
+    assert isinstance(last, SweepOutcome)
+    assert last.stopped is not None
+    assert "no traffic" in last.stopped
     assert (entries, engine.changes) == ([], [])
 
 
@@ -137,9 +139,9 @@ async def test_an_audit_log_that_cannot_be_written_stops_no_sweep(make: Make) ->
 
     sweep, _, _ = make(record=fail)
     *_, last = await run(sweep)
-    assert isinstance(last, Finished)
-    assert last.outcome.complete
-    assert last.outcome.notices == ("the audit log is not written: the disk is full",)
+    assert isinstance(last, SweepOutcome)
+    assert last.complete
+    assert last.notices == ("the audit log is not written: the disk is full",)
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,9 @@ from specdeck.engine.client.attach import AttachedEngine
 from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.errors import EngineError, Unreachable
 from specdeck.engine.metrics.sample import Sample
-from specdeck.engine.operations.change import NotRecorded
+from specdeck.engine.operations.change import ChangeApplied, NotRecorded
 from specdeck.engine.operations.trial import (
     JudgedTrial,
-    TrialBegun,
     TrialEnded,
     TrialEvent,
     TrialSeen,
@@ -141,7 +140,7 @@ async def test_the_lease_is_renewed_until_the_verdict() -> None:
     engine = JudgingEngine(["baseline", *["changed"] * 9, "kept"])
     begun, *seen, end = await engine.attended()
     assert engine.renewals == [{"renew": True, "lease_s": 10.0}] * 3
-    assert isinstance(begun, TrialBegun)
+    assert isinstance(begun, ChangeApplied)
     assert begun.undo == "specdeck set http://engine k=5"
     assert [event.trial.state for event in seen if isinstance(event, TrialSeen)] == [
         "baseline", *["changed"] * 9
@@ -183,7 +182,7 @@ async def test_an_audit_log_that_cannot_be_written_ends_no_trial() -> None:
     engine = JudgingEngine(["changed", "kept"], log=MemoryAudit(full=True))
     events = await engine.attended()
     assert [type(event) for event in events] == [
-        TrialBegun, NotRecorded, TrialSeen, NotRecorded, TrialEnded
+        ChangeApplied, NotRecorded, TrialSeen, NotRecorded, TrialEnded
     ]  # fmt: skip
 
 
@@ -295,13 +294,13 @@ async def test_a_trial_whose_attendant_is_cancelled_can_be_taken_back() -> None:
 async def test_a_detached_trial_is_begun_and_seen_once() -> None:
     engine = JudgingEngine(["baseline"], named=1)
     events = [event async for event in engine.trial().detach()]
-    assert [type(event) for event in events] == [TrialBegun, TrialSeen]
+    assert [type(event) for event in events] == [ChangeApplied, TrialSeen]
     assert lines(engine) == [({"k": 5}, {"k": 3}, "on trial", None)]
 
 
 async def test_a_trial_left_to_an_engine_that_cannot_be_asked_is_begun_all_the_same() -> None:
     begun, unseen = [event async for event in JudgingEngine([GONE]).trial().detach()]
-    assert isinstance(begun, TrialBegun)
+    assert isinstance(begun, ChangeApplied)
     assert isinstance(unseen, TrialUnseen)
     assert isinstance(unseen.error, Unreachable)
     other = JudgingEngine(["baseline"], named=1, number=2)

@@ -16,7 +16,7 @@ from specdeck.engine.client.webhook import Webhook
 from specdeck.engine.fingerprint.pins import PinFile, write_pin
 from specdeck.engine.metrics.window import Window
 from specdeck.engine.operations.alerts import Alert, CheckOutcome, Limits
-from specdeck.engine.operations.drift import Drifted, DriftWatcher, Named
+from specdeck.engine.operations.drift import Drift, DriftWatcher, Named
 from specdeck.engine.operations.watches import (
     CHECKS_APART_S,
     EngineWatch,
@@ -128,7 +128,7 @@ async def test_the_webhook_gets_drifts_and_alerts_each_of_its_kind(
     engine.found = fingerprint(live__k=5)
     alert, drifted = await take(watch, engine, 10.0, **low(10.0))
     assert isinstance(alert, Alert)
-    assert isinstance(drifted, Drifted)
+    assert isinstance(drifted, Drift)
     assert [(one["kind"], one["event"]) for one in posted] == [
         ("alert", "alert.raised"), ("drift", "fingerprint.drift"),
     ]  # fmt: skip
