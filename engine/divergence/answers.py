@@ -60,12 +60,9 @@ class Answer:
     seconds: float
     """From the request to its last byte."""
 
-    def margin(self, index: int) -> float | None:
-        """Top-1 minus top-2 log-probability at a token; None where they are not known."""
-        if index >= len(self.tops) or len(self.tops[index]) < 2:
-            return None
-        first, second = self.tops[index][:2]
-        return first[1] - second[1]
+    def margins(self) -> list[float | None]:
+        """Top-1 minus top-2 log-probability at every token; None where they are not known."""
+        return [top[0][1] - top[1][1] if len(top) > 1 else None for top in self.tops]
 
 
 def assemble(pieces: Iterable[Piece], seconds: float) -> Answer:

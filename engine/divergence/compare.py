@@ -324,7 +324,7 @@ def _preference(answer: Answer, index: int, other: int | None) -> tuple[float | 
     if own is None or not listed:
         return None, False
     if other is None:
-        return answer.margin(index), False
+        return answer.margins()[index], False
     if other in listed:
         return own - listed[other], False
     return own - min(listed.values()), True

@@ -54,7 +54,7 @@ class Calibration:
     def see(self, arm: str, answer: Answer) -> None:
         """Takes in the margins of one answer."""
         counts = self.margins.setdefault(arm, [0] * (1 + len(STEPS)))
-        for margin in _margins(answer):
+        for margin in answer.margins():
             if margin is None or margin > 8:
                 continue
             counts[0] += 1
@@ -64,7 +64,7 @@ class Calibration:
     def compare(self, one: Answer, other: Answer, common: int) -> None:
         """Takes in how far the margins of two answers lie apart at their first `common` tokens."""
         noise = self.noise
-        for a, b in zip(_margins(one)[:common], _margins(other)[:common], strict=False):
+        for a, b in zip(one.margins()[:common], other.margins()[:common], strict=False):
             if a is not None and b is not None:
                 bin_ = _NONE if a == b else _bin(abs(a - b))
                 noise[bin_] = noise.get(bin_, 0) + 1
@@ -113,11 +113,6 @@ def _step(counts: list[int]) -> float:
     if total < _ENOUGH:
         return FINE
     return next((s for s, n in zip(STEPS, fitting, strict=True) if n >= _SHARE * total), FINE)
-
-
-def _margins(answer: Answer) -> list[float | None]:
-    """Top-1 minus top-2 at every token, as `Answer.margin` has it for one."""
-    return [top[0][1] - top[1][1] if len(top) > 1 else None for top in answer.tops]
 
 
 def _coarsest(margin: float) -> int:

@@ -259,7 +259,7 @@ class Classes:
             if len(keep) < LISTED:
                 keep.append(case)
         room = LISTED - len(found.listed)
-        found.listed = sorted([*found.listed, *ties[:room]], key=_number)
+        found.listed = sorted([*found.listed, *ties[:room]], key=lambda case: case.prompt)
         return found
 
     def add_streamed(self, cases: Iterable[Case]) -> None:
@@ -268,7 +268,7 @@ class Classes:
             self.counts["stream_only"] += 1
             if len(self.listed) < LISTED:
                 self.listed.append(case)
-        self.listed.sort(key=_number)
+        self.listed.sort(key=lambda case: case.prompt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,10 +418,6 @@ def streaming_notices(totals: Totals) -> Iterable[str]:
         if count:
             prompts = format_count(count, "prompt")
             yield f"streamed and non-streamed output differ for {prompts} {whose}: {cause}"
-
-
-def _number(case: Case) -> int:
-    return case.prompt
 
 
 def _is_clear(found: Divergence, near_tie: float) -> bool:

@@ -171,10 +171,7 @@ class Distributions:
             "alpha": ALPHA,
             "p_pooled": self.pooled,
             "p_lowest": min(adjusted),
-            "control": {
-                "p_pooled": self.control,
-                "p_lowest": min(controls),
-            },
+            "control": {"p_pooled": self.control, "p_lowest": min(controls)},
             "refused": self.refused,
             "seconds": self.seconds,
             "arms": {arm.name: {**arm.identity(), "k": arm.k} for arm in self.arms},
@@ -221,10 +218,8 @@ async def compare_distributions(
             continue
         serving, reference, again = drawn
         shown.count(await fetch_drafted(), [*serving, *reference])
-        one, other = (
-            permute(serving, reference, rounds, random),
-            permute(again, reference, rounds, random),
-        )
+        one = permute(serving, reference, rounds, random)
+        other = permute(again, reference, rounds, random)
         sums += one
         controls += other
         tested.append(Tested(prompt.number, prompt.hash(), p_value(one), p_value(other)))

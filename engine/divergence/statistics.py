@@ -9,8 +9,6 @@ from statistics import NormalDist
 from typing import Any
 
 CONFIDENCE = 0.95
-_Z = 1.6448536269514722
-"""The one-sided 95 % quantile of the normal distribution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +80,8 @@ def prompts_wanted(rate: float, threshold: float) -> int | None:
     distance = abs(rate - threshold)
     if distance < threshold / 20:
         return None
-    return math.ceil(_Z**2 * threshold * (1 - threshold) / distance**2)
+    z = NormalDist().inv_cdf(CONFIDENCE)
+    return math.ceil(z**2 * threshold * (1 - threshold) / distance**2)
 
 
 def above(rate: Rate, floor: Rate) -> float | None:

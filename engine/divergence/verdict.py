@@ -50,7 +50,12 @@ def judge(found: Evidence, threshold: float) -> Verdict:
     """Weighs the rate against the threshold *and* the floor, and a defect above both."""
     if not found.mismatches.of:
         return Verdict("inconclusive", "no prompt was answered by both arms")
-    return _defect(found) or _idle(found) or _doubt(found, _rate(found, threshold))
+    if (defect := _defect(found)) is not None:
+        return defect
+    if found.drafted == 0:
+        text = "the serving arm drafted nothing, so speculation was not tried"
+        return Verdict("inconclusive", text)
+    return _doubt(found, _rate(found, threshold))
 
 
 def _defect(found: Evidence) -> Verdict | None:
@@ -69,14 +74,6 @@ def _defect(found: Evidence) -> Verdict | None:
             again = f"{said}, and the reference does that against itself as well"
             return Verdict("inconclusive", again)
     return Verdict("fail", said)
-
-
-def _idle(found: Evidence) -> Verdict | None:
-    if found.drafted == 0:
-        return Verdict(
-            "inconclusive", "the serving arm drafted nothing, so speculation was not tried"
-        )
-    return None
 
 
 def _doubt(found: Evidence, weighed: Verdict) -> Verdict:

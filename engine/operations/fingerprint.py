@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +32,8 @@ class Moment:
 
     def as_json(self) -> dict[str, Any]:
         """A row of `fingerprint show --history --json`."""
-        return {
-            "moment": f"@{self.number}",
-            "t": self.fingerprint.t,
-            **self.fingerprint.names,
-        }
+        found = self.fingerprint
+        return {"moment": f"@{self.number}", "t": found.t, **found.names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +77,7 @@ class NameVerification:
 
     def as_json(self) -> dict[str, Any]:
         """The keys of `fingerprint verify --expect NAME --json`."""
-        return {
-            "same": self.same,
-            "layer": self.layer,
-            "expected": self.expected,
-            "found": self.found,
-        }
+        return {"same": self.same, **asdict(self)}
 
 
 class Fingerprints:

@@ -34,12 +34,8 @@ LatestCheck = Callable[[], CheckOutcome | None]
 class NotPosted:
     """The webhook could not be told."""
 
-    reason: str
-
-    @property
-    def line(self) -> str:
-        """For one line."""
-        return self.reason
+    line: str
+    """Why, for one line."""
 
 
 NO_LIMITS = Limits()

@@ -160,8 +160,8 @@ class Point:
         return {
             "k": self.k,
             "visits": self.tokens_per_second.blocks,
-            "tokens_per_second": _mean(self.tokens_per_second, 1.0, 2),
-            "ms_per_token": _mean(self.seconds_per_token, 1e3, 3),
+            "tokens_per_second": _interval(self.tokens_per_second, 2),
+            "ms_per_token": _interval(self.seconds_per_token, 3, 1e3),
         }
 
 
@@ -190,8 +190,8 @@ class Optimum:
             "clear": self.clear,
             "tied": list(self.tied),
             "next": self.next_k,
-            "gain_over_next": _change(self.over_next),
-            "gain_over_target_only": _change(self.over_target_only),
+            "gain_over_next": _interval(self.over_next, 4),
+            "gain_over_target_only": _interval(self.over_target_only, 4),
         }
 
 
@@ -296,7 +296,7 @@ def analyse(visits: Iterable[VisitSums], ks: Sequence[int]) -> Analysis:
     return Analysis(curve(rates), optimum(rates), best_by_batch(every, ks), batch)
 
 
-def curve(visits: Iterable[Visit], *, confidence: float = 0.95) -> tuple[Point, ...]:
+def curve(visits: Iterable[Visit]) -> tuple[Point, ...]:
     """The points of every k that was visited at least twice, by k.
 
     A rate is all tokens over all seconds: a short visit weighs less than a long one.
@@ -305,14 +305,14 @@ def curve(visits: Iterable[Visit], *, confidence: float = 0.95) -> tuple[Point, 
     for k, by_round in sorted(_by_k(visits).items()):
         of_k = by_round.values()
         tokens, seconds = [v.tokens for v in of_k], [v.seconds for v in of_k]
-        speed = ratio(tokens, seconds, confidence=confidence)
-        wait = ratio([v.waited for v in of_k], tokens, confidence=confidence)
+        speed = ratio(tokens, seconds)
+        wait = ratio([v.waited for v in of_k], tokens)
         if speed and wait:
             points.append(Point(k, speed, wait))
     return tuple(points)
 
 
-def optimum(visits: Iterable[Visit], *, confidence: float = 0.95) -> Optimum | None:
+def optimum(visits: Iterable[Visit]) -> Optimum | None:
     """The best k by the rates of `curve`; None until two rounds are complete for some k.
 
     Gains are those between these rates; their noise is taken round by round, so that what
@@ -335,7 +335,7 @@ def optimum(visits: Iterable[Visit], *, confidence: float = 0.95) -> Optimum | N
     rates = {k: rate(work) for k, work in works.items()}
     ranked = sorted(rates, key=lambda k: (-rates[k], k))
     best = ranked[0]
-    against = {k: gain(works[k], works[best], confidence=confidence) for k in ranked[1:]}
+    against = {k: gain(works[k], works[best]) for k in ranked[1:]}
     tied = tuple(sorted(k for k, gain in against.items() if gain is None or gain.sign <= 0))
     following = ranked[1] if len(ranked) > 1 else None
     return Optimum(
@@ -423,16 +423,13 @@ def _by_k(visits: Iterable[Visit]) -> dict[int, dict[int, Visit]]:
     return found
 
 
-def _mean(found: Mean, scale: float, digits: int) -> dict[str, Any]:
-    low, high = (round(each * scale, digits) for each in (found.low, found.high))
-    return {"value": round(found.value * scale, digits), "ci95": [low, high]}
-
-
-def _change(found: Interval | None) -> dict[str, Any] | None:
+def _interval(
+    found: Mean | Interval | None, digits: int, scale: float = 1.0
+) -> dict[str, Any] | None:
     if found is None:
         return None
-    ci95 = [round(found.low, 4), round(found.high, 4)]
-    return {"value": round(found.value, 4), "ci95": ci95}
+    value, low, high = (round(n * scale, digits) for n in (found.value, found.low, found.high))
+    return {"value": value, "ci95": [low, high]}
 
 
 def _round(value: float | None, digits: int) -> float | None:

@@ -14,13 +14,7 @@ from random import Random
 from typing import Any, Protocol, TypeVar
 
 from specdeck.engine.client.retry import Retry
-from specdeck.engine.errors import (
-    Conflict,
-    EngineError,
-    SpecdeckError,
-    Stalled,
-    UsageError,
-)
+from specdeck.engine.errors import Conflict, EngineError, SpecdeckError, Stalled, UsageError
 from specdeck.engine.policy.step import Step
 from specdeck.engine.protocol.messages import STEPS_IN_FLIGHT, Applied, Change, EngineState
 from specdeck.engine.sweep.analysis import Knobs, SweepOutcome, VisitSums, analyse, max_num_seqs
