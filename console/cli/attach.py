@@ -125,8 +125,7 @@ async def attach_console(options: AttachOptions) -> int:
         who=find_operator(),
         audit=UserAudit(),
         check=open_check_context(
-            {to.url: to.api_key for to in asked},
-            reference=reference.url if reference else None,
+            {to.url: to.api_key for to in asked}, reference=reference.url if reference else None
         ),
         watches=watches(
             [to.url for to in ours],

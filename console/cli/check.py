@@ -317,10 +317,7 @@ async def trip(to: Access, reason: str, retry_s: float) -> Trip:
 
 
 def _tell(
-    asked: CheckArguments,
-    result: CheckResult,
-    prompts: PromptSet,
-    gauges: CheckGauges | None,
+    asked: CheckArguments, result: CheckResult, prompts: PromptSet, gauges: CheckGauges | None
 ) -> int:
     """Prints a check, then writes it down wherever that was asked for; the exit code.
 

@@ -63,10 +63,7 @@ class Access:
 
 
 def access(
-    engine: str,
-    *,
-    api_key_env: str | None = None,
-    token_file: Path | None = None,
+    engine: str, *, api_key_env: str | None = None, token_file: Path | None = None
 ) -> Access:
     """The engine that a name from `ps`, a URL, `host:port` or a port means.
 

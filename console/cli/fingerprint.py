@@ -123,11 +123,7 @@ def show(
 @behaviour_option
 @key_option
 def pin(
-    engine: str,
-    output: Path | None,
-    as_json: bool,
-    behaviour: bool | None,
-    api_key_env: str | None,
+    engine: str, output: Path | None, as_json: bool, behaviour: bool | None, api_key_env: str | None
 ) -> int:
     """Keep the fingerprint of an engine as what is expected of it."""
     to, fingerprints = _open(engine, api_key_env)

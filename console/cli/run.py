@@ -252,10 +252,7 @@ def connect_own(launch: Launch) -> AttachedEngine:
 
 
 async def run_headless(
-    launch: Launch,
-    *,
-    seconds: float | None = None,
-    load: LoadProcess | None = None,
+    launch: Launch, *, seconds: float | None = None, load: LoadProcess | None = None
 ) -> int:
     """Starts an engine, prints its samples and ends it; the exit code.
 

@@ -20,13 +20,7 @@ from specdeck.console.cli.expectations import (
 )
 from specdeck.console.cli.output import emit, log
 from specdeck.engine.config.loader import load
-from specdeck.engine.errors import (
-    ConfigError,
-    EngineError,
-    NotAnEngine,
-    Unauthorized,
-    UsageError,
-)
+from specdeck.engine.errors import ConfigError, EngineError, NotAnEngine, Unauthorized, UsageError
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.recording import reading_as_json
 from specdeck.engine.metrics.scrape import readings

@@ -134,8 +134,7 @@ class Chart(Toned):
         # A chart that jumps is painted anew in any case, so its scale may fit again.
         kept = self.top if first == self.first and self.series.total > 1 else None
         top = self.fixed_top or blocks.axis_top(
-            kept,
-            max((value for value in values if value is not None), default=0.0),
+            kept, max((value for value in values if value is not None), default=0.0)
         )
         moved = (first, top) != (self.first, self.top)
         self.first, self.top = first, top

@@ -144,9 +144,7 @@ class ResultsScreen(DetailScreen):
         with self.app.batch_update():
             self.query_one("#footer", Line).row = footer
             self.query_one("#identity", Line).row = split_view.identity(
-                self.controller.engine.name,
-                self.split_check.split,
-                self.split_check.reference,
+                self.controller.engine.name, self.split_check.split, self.split_check.reference
             )
             self.query_one("#progress", Line).row = view.progress_row(
                 self.progress,

@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 CLASS_TONES: dict[str, Tone] = {
     "near_tie": "warn", "material": "bad", "structural": "bad", "stream_only": "bad",
 }  # fmt: skip
-GRADES = {
-    "soft": "soft: the same engine without drafts",
-    "hard": "hard: another engine",
-}
+GRADES = {"soft": "soft: the same engine without drafts", "hard": "hard: another engine"}
 
 
 def identity(name: str, split: Split, wanted: str | None) -> Row:
