@@ -17,6 +17,7 @@ from specdeck import __version__
 from specdeck.console.cli.audit import UserAudit
 from specdeck.console.cli.common import (
     Finite,
+    find_operator,
     open_user_store,
     read_settings,
     require_terminal,
@@ -26,7 +27,6 @@ from specdeck.console.cli.common import (
 )
 from specdeck.console.cli.engines import OWN_KEY, Access, own_key
 from specdeck.console.cli.expectations import Expectations, OnReading, report_events, watches
-from specdeck.console.cli.operator import find_operator
 from specdeck.console.cli.output import emit, log
 from specdeck.console.cli.processes import StopReporter, record_as_json
 from specdeck.console.cli.watch import find_lasting_error

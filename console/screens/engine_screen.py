@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from textual import work
 from textual.screen import Screen
@@ -12,10 +13,14 @@ from specdeck.console.screens.dialogs import Choice, Dialog
 from specdeck.console.state.controller import Controller
 from specdeck.console.state.engine_state import Track
 from specdeck.console.state.pending import Want
+from specdeck.engine.errors import SpecdeckError
 
 
 class EngineScreen(Screen[None]):
     """Shows the engine that is selected, and is painted once for each of its readings."""
+
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal"), (110, "-wide")]
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium"), (34, "-tall")]
 
     def __init__(self, controller: Controller, context: ConsoleContext) -> None:
         super().__init__()
@@ -33,6 +38,10 @@ class EngineScreen(Screen[None]):
 
     def on_screen_resume(self) -> None:
         """Show what has happened while another screen lay over this one."""
+        self.show()
+
+    def on_resize(self) -> None:
+        """The footer names as many keys as there is room for."""
         self.show()
 
     def _follow(self) -> None:
@@ -68,6 +77,17 @@ class DetailScreen(EngineScreen):
     def leave(self) -> None:
         """Make room for the screen before, or for another one in this one's place."""
         self.dismiss()
+
+    def say(self, text: str, *, bad: bool = False) -> None:
+        """What a key brought, on a line of this screen."""
+
+    @contextmanager
+    def say_errors(self) -> Iterator[None]:
+        """What goes wrong meanwhile is said, and the rest left undone."""
+        try:
+            yield
+        except SpecdeckError as error:
+            self.say(error.line(), bad=True)
 
 
 class SteeringScreen(EngineScreen):

@@ -52,7 +52,6 @@ class ResultsScreen(DetailScreen):
     CSS_PATH = "results.tcss"
     PLACE: ClassVar[keys.Place] = "results"
     BINDINGS = [*keys.bindings(PLACE)]
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal"), (110, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium"), (30, "-tall")]
 
     def __init__(
@@ -137,24 +136,19 @@ class ResultsScreen(DetailScreen):
         """Bring the state onto the screen."""
         if not self.query("#footer"):  # a worker's last word may come after the widgets have gone
             return
-        footer = self.context.footer("results", self.size.width)
         what = f"{self.split_check.session.options.replays} replays" if self.replay else "check"
         if self.wanted is None:
             what = "last results"
         with self.app.batch_update():
-            self.query_one("#footer", Line).row = footer
+            self.query_one("#footer", Line).row = self.context.footer("results", self.size.width)
             self.query_one("#identity", Line).row = split_view.identity(
                 self.controller.engine.name, self.split_check.split, self.split_check.reference
             )
-            self.query_one("#progress", Line).row = view.progress_row(
-                self.progress,
-                running=self.running,
-                stopped=self.stopped,
-                what=what,
-                key_label=self.key_label,
-                kept=not self.replay,
-            )
             done = self.progress
+            self.query_one("#progress", Line).row = view.progress_row(
+                done, running=self.running, stopped=self.stopped, what=what,
+                key_label=self.key_label, kept=not self.replay,
+            )  # fmt: skip
             self.query_one("#bar", ProgressBar).share = (
                 done.done / done.of if done is not None and done.of else None
             )
@@ -177,7 +171,7 @@ class ResultsScreen(DetailScreen):
         self.query_one("#figures", Flow).rows = tuple(rows)
         listing = self.query_one("#cases", OptionList)
         listing.clear_options()
-        listing.add_options([view.case_row(case) for case in results.data["cases"]])
+        listing.add_options(map(view.case_row, results.data["cases"]))
         if results.data["cases"]:
             listing.highlighted = 0
 
@@ -192,10 +186,6 @@ class ResultsScreen(DetailScreen):
         rows = (view.earlier_heading(), *view.earlier(self.runs, local, self.key_label, self.now))
         self.query_one("#runs", Rows).rows = rows
         self.query_one("#runs").styles.height = len(rows)
-
-    def on_resize(self) -> None:
-        """The footer names as many keys as there is room for."""
-        self.show()
 
     def say(self, text: str, *, bad: bool = False) -> None:
         """One line under the panes' names."""
@@ -280,12 +270,8 @@ class ResultsScreen(DetailScreen):
         """Both arms again; a check that runs is stopped, and that is said."""
         if self.running and self.progress is not None:
             done = f"{self.progress.done} of {self.progress.of}"
-            kept = (
-                "forgotten"
-                if self.replay
-                else f"kept: {self.key_label('check.batch')} goes on with it"
-            )
-            text = f"at {done}, {kept}"
+            resumes = f"kept: {self.key_label('check.batch')} goes on with it"
+            text = f"at {done}, {'forgotten' if self.replay else resumes}"
             self.split_check.split.note = ("stopped", text)
             self.controller.tell(f"check stopped {text}", "warn")
         self.workers.cancel_group(self, "check")
@@ -315,28 +301,20 @@ class ResultsScreen(DetailScreen):
         if self.pane != "cases":
             self.action_show_pane("cases")
             return
-        try:
+        with self.say_errors():
             prompt = find_prompt(results.prompts, case["prompt"])
-        except SpecdeckError as error:
-            self.say(error.line(), bad=True)
-        else:
             self.dismiss()
             self.app.call_later(self._on_open, OpenedCase(prompt, case, results.prompts))
 
     def action_report(self) -> None:
         """Write the results down in Markdown, and say where they are."""
-        self._save(lambda: save_report(self.split_check.context, self.results()))
+        with self.say_errors():
+            self.say(save_report(self.split_check.context, self.results()))
 
     def action_bundle(self) -> None:
         """Write one case down so that others can see it, and say where that is."""
-        case = self.chosen_case()
-        self._save(lambda: save_case(self.split_check.context, self.results(), case))
-
-    def _save(self, save: Callable[[], str]) -> None:
-        try:
-            self.say(save())
-        except SpecdeckError as error:
-            self.say(error.line(), bad=True)
+        with self.say_errors():
+            self.say(save_case(self.split_check.context, self.results(), self.chosen_case()))
 
 
 def _load_statistics() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import ClassVar
 
 from textual import work
@@ -43,8 +42,6 @@ class DivergenceScreen(DetailScreen):
     CSS_PATH = "screen.tcss"
     PLACE: ClassVar[keys.Place] = "check"
     BINDINGS = [*keys.bindings(PLACE)]
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal"), (110, "-wide")]
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium"), (34, "-tall")]
 
     def __init__(self, controller: Controller, context: ConsoleContext) -> None:
         super().__init__(controller, context)
@@ -85,17 +82,15 @@ class DivergenceScreen(DetailScreen):
         if not self.query("#footer"):  # a worker's last word may come after the widgets have gone
             return
         split, session = self.split, self.session
-        prompt, found = session.prompt, self.found
+        found = self.found
         count = found.count if found is not None and not session.typed else None
         source = "typed" if session.typed else session.source.rpartition("/")[2]
         name = self.controller.engine.name
-        footer = self.context.footer("check", self.size.width)
         with self.app.batch_update():
-            self.query_one("#footer", Line).row = footer
+            self.query_one("#footer", Line).row = self.context.footer("check", self.size.width)
             self.query_one("#identity", Line).row = view.identity(name, split, self.check.reference)
-            self.query_one("#asked", Line).row = view.prompt_row(
-                prompt, source, count, self.key_label
-            )
+            asked = view.prompt_row(session.prompt, source, count, self.key_label)
+            self.query_one("#asked", Line).row = asked
             for arm in NAMES:
                 self.query_one(f"#{arm}-heading", Line).row = view.arm_heading(split, arm)
                 self.query_one(f"#{arm}-says", Passage).cells = view.passage(split, arm)
@@ -106,10 +101,6 @@ class DivergenceScreen(DetailScreen):
             elsewhere = self.context.check is not None
             findings = view.findings(split, self.key_label, elsewhere=elsewhere)
             self.query_one("#findings", Flow).rows = tuple(findings)
-
-    def on_resize(self) -> None:
-        """The footer names as many keys as there is room for."""
-        self.show()
 
     def say(self, text: str, *, bad: bool = False) -> None:
         """One line below the arms."""
@@ -135,10 +126,8 @@ class DivergenceScreen(DetailScreen):
         if self.found is None or self.session.prompt is None:
             return
         number = 1 if self.session.typed else self.session.prompt.number + by
-        try:
+        with self.say_errors():
             self.choose(find_prompt(self.found, (number - 1) % self.found.count + 1))
-        except SpecdeckError as error:
-            self.say(error.line(), bad=True)
 
     def choose(self, prompt: Prompt, *, typed: bool = False, recorded: str | None = None) -> None:
         """Take a prompt; what is known of another one goes."""
@@ -221,14 +210,9 @@ class DivergenceScreen(DetailScreen):
     def _show_results(self, wanted: PromptSet | None, *, replay: bool) -> None:
         if self.context.check is not None:
             screen = ResultsScreen(
-                self.controller,
-                self.context,
-                self.check,
-                wanted,
-                replay=replay,
-                on_open=self._open,
-                on_check=self.action_batch,
-            )
+                self.controller, self.context, self.check, wanted,
+                replay=replay, on_open=self._open, on_check=self.action_batch,
+            )  # fmt: skip
             self.app.push_screen(screen)
 
     def _open(self, opened: OpenedCase) -> None:
@@ -251,16 +235,11 @@ class DivergenceScreen(DetailScreen):
 
     def action_report(self) -> None:
         """Write the outcome down in Markdown, and say where it is."""
-        self._save(lambda: save_report(self.check.context, self.results()))
+        with self.say_errors():
+            self.say(save_report(self.check.context, self.results()))
 
     def action_bundle(self) -> None:
         """Write the case down so that others can see it, and say where that is."""
         cases = [] if self.check.data is None else self.check.data["cases"]
-        case = cases[0] if cases else None
-        self._save(lambda: save_case(self.check.context, self.results(), case))
-
-    def _save(self, save: Callable[[], str]) -> None:
-        try:
-            self.say(save())
-        except SpecdeckError as error:
-            self.say(error.line(), bad=True)
+        with self.say_errors():
+            self.say(save_case(self.check.context, self.results(), next(iter(cases), None)))

@@ -9,7 +9,6 @@ from typing import ClassVar
 
 from textual import work
 from textual.app import ComposeResult
-from textual.events import Resize
 from textual.widgets import Input
 from textual.worker import Worker
 
@@ -42,8 +41,6 @@ class FingerprintScreen(DetailScreen):
     AUTO_FOCUS = ""  # keys belong to the list until somebody searches
     PLACE: ClassVar[keys.Place] = "fingerprint"
     BINDINGS = [*keys.bindings(PLACE)]
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal")]
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium"), (34, "-tall")]
 
     def __init__(self, controller: Controller, context: ConsoleContext) -> None:
         super().__init__(controller, context)
@@ -83,8 +80,8 @@ class FingerprintScreen(DetailScreen):
         self.show()
         self.begin()
 
-    def on_resize(self, event: Resize) -> None:
-        """Another number of facts fits."""
+    def on_resize(self) -> None:
+        """Another number of facts fits, once the list has its height."""
         self.call_after_refresh(self.paint)
 
     @property
@@ -120,12 +117,8 @@ class FingerprintScreen(DetailScreen):
             self.error = self._explain_missing()
             self.paint()
             return
-        try:
-            pinned = await self.fingerprints.read_pin(self.engine.url)
-        except SpecdeckError as error:
-            self.notify_here(error.line(), bad=True)
-        else:
-            self._compare(self._against_pin(pinned))
+        with self.say_errors():
+            self._compare(self._against_pin(await self.fingerprints.read_pin(self.engine.url)))
         self.fetch()
 
     def _explain_missing(self) -> SpecdeckError:
@@ -179,7 +172,7 @@ class FingerprintScreen(DetailScreen):
             self.facts.show(found.facts, self.comparison)
         self.paint()
 
-    def notify_here(self, text: str, *, bad: bool = False) -> None:
+    def say(self, text: str, *, bad: bool = False) -> None:
         """What a key brought, beneath the names."""
         self._notice = (Row((Cell(" "), Cell(text, "bad" if bad else "accent"))),)
         self.paint()
@@ -195,10 +188,10 @@ class FingerprintScreen(DetailScreen):
             where = None if place is None else screenshots.abbreviate_home(place)
         self.facts.height = max(1, self.query_one("#facts").size.height)
         with self.app.batch_update():
-            footer = self.context.footer("fingerprint", width)
-            self.query_one("#footer", Line).row = footer
-            title = view.title(name, url, self.against, where, self.key_label)
-            self.query_one("#title", Line).row = title
+            self.query_one("#footer", Line).row = self.context.footer("fingerprint", width)
+            self.query_one("#title", Line).row = view.title(
+                name, url, self.against, where, self.key_label
+            )
             self.query_one("#names", Rows).rows = view.names(
                 self.fingerprint, self.comparison, label, self.key_label, self.track
             )
@@ -237,7 +230,7 @@ class FingerprintScreen(DetailScreen):
         """Only what differs, or every fact."""
         if self.comparison is None:
             chooses, pins = self.key_label("fingerprint.against"), self.key_label("fingerprint.pin")
-            self.notify_here(f"nothing to compare with: {chooses} chooses, {pins} pins")
+            self.say(f"nothing to compare with: {chooses} chooses, {pins} pins")
             return
         self.facts.toggle_changes()
         self.paint()
@@ -277,19 +270,16 @@ class FingerprintScreen(DetailScreen):
     async def action_against(self) -> None:
         """Choose what to compare with."""
         if self.fingerprints is None:
-            self.notify_here("nothing to compare: the engine's facts are not known", bad=True)
+            self.say("nothing to compare: the engine's facts are not known", bad=True)
             return
         side = await self.app.push_screen_wait(AgainstScreen(await self._sides(self.fingerprints)))
         if side is None:
             return
         self._notice = ()
-        try:
+        with self.say_errors():
             against = await self._fetch_side(self.fingerprints, side)
-        except SpecdeckError as error:
-            self.notify_here(error.line(), bad=True)
-            return
-        self._follows_pin = side.kind == "pin"
-        self._compare(against)
+            self._follows_pin = side.kind == "pin"
+            self._compare(against)
 
     async def _sides(self, fingerprints: Fingerprints) -> tuple[Side, ...]:
         """What there is to compare with."""
@@ -300,14 +290,10 @@ class FingerprintScreen(DetailScreen):
         for engine in self.controller.engines:
             if engine.url != url:
                 sides.append(Side("engine", f"{engine.name}  {engine.url}", engine.url))
-        try:
-            moments = await fingerprints.moments(url, limit=MOMENTS)
-        except SpecdeckError as error:
-            self.notify_here(error.line(), bad=True)
-            moments = ()
-        for one in moments:
-            label = view.moment(one, self.context.local, self.context.clock())
-            sides.append(Side("moment", label, str(one.number)))
+        with self.say_errors():
+            for one in await fingerprints.moments(url, limit=MOMENTS):
+                label = view.moment(one, self.context.local, self.context.clock())
+                sides.append(Side("moment", label, str(one.number)))
         return (*sides, Side("nothing", "nothing: facts alone"))
 
     async def _fetch_side(self, fingerprints: Fingerprints, side: Side) -> Against | None:
@@ -328,24 +314,20 @@ class FingerprintScreen(DetailScreen):
         """Keep what is shown as what is expected of this engine."""
         found, watches = self.fingerprint, self.context.watches
         if watches is None or found is None or self.error is not None:
-            self.notify_here("nothing to pin: the engine's facts are not known", bad=True)
+            self.say("nothing to pin: the engine's facts are not known", bad=True)
             return
         if not found.progress.finished:
-            self.notify_here("not yet: the engine still reads its weights", bad=True)
+            self.say("not yet: the engine still reads its weights", bad=True)
             return
         place = watches.fingerprints.new_pin_place(self.engine.url)
         if place.exists() and not await self.app.push_screen_wait(overwrite_dialog(place)):
             return
-        try:
+        with self.say_errors():
             written = await watches.fingerprints.pin(found)
-        except SpecdeckError as error:
-            self.notify_here(error.line(), bad=True)
-            return
-        watches.adopt(written)
-        self._follows_pin = True
-        self._compare(Against("pin", found, written.place))
-        place_name = screenshots.abbreviate_home(written.place)
-        self.notify_here(f"pinned {found.path} in {place_name}")
+            watches.adopt(written)
+            self._follows_pin = True
+            self._compare(Against("pin", found, written.place))
+            self.say(f"pinned {found.path} in {screenshots.abbreviate_home(written.place)}")
 
     @work(group="probe")
     async def action_probe(self) -> None:
@@ -354,17 +336,15 @@ class FingerprintScreen(DetailScreen):
             return
         found, watches = self.fingerprint, self.context.watches
         if watches is None or found is None or self.error is not None:
-            self.notify_here("nothing to probe: the engine's facts are not known", bad=True)
+            self.say("nothing to probe: the engine's facts are not known", bad=True)
             return
         self._notice = ()
         self._show_probe(0, 1)
         try:
-            found = await watches.fingerprints.probe(found, self._show_probe)
-        except SpecdeckError as error:
-            self.notify_here(error.line(), bad=True)
-        else:
-            self._take(found)
-            watches.judge(found)
+            with self.say_errors():
+                found = await watches.fingerprints.probe(found, self._show_probe)
+                self._take(found)
+                watches.judge(found)
         finally:
             self._probe = None
         self.paint()
@@ -377,7 +357,7 @@ class FingerprintScreen(DetailScreen):
         """Save the diff as text."""
         if self.comparison is None or self.against is None:
             key = self.key_label("fingerprint.against")
-            self.notify_here(f"nothing to save: {key} chooses what to compare with")
+            self.say(f"nothing to save: {key} chooses what to compare with")
             return
         text = view.diff(self.comparison, self.against.label)
         engine, now = self.engine.name.replace("/", "-"), int(self.context.clock())
@@ -390,6 +370,6 @@ class FingerprintScreen(DetailScreen):
         try:
             path = screenshots.save(write, self.context.folders())
         except OSError as error:
-            self.notify_here(f"not saved: {error}", bad=True)
+            self.say(f"not saved: {error}", bad=True)
         else:
-            self.notify_here(f"saved {path}")
+            self.say(f"saved {path}")

@@ -30,8 +30,6 @@ class LiveScreen(SteeringScreen):
 
     PLACE: ClassVar[keys.Place] = "live"
     BINDINGS = [*keys.bindings(PLACE)]
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal"), (110, "-wide")]
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium"), (34, "-tall")]
 
     identity: reactive[Row] = reactive(Row(), repaint=False)
     engines: reactive[Row] = reactive(Row(), repaint=False)
@@ -118,10 +116,6 @@ class LiveScreen(SteeringScreen):
             self.set_class(len(view.positions) > 5, "-deep")
             for field in fields(Live):
                 setattr(self, field.name, getattr(view, field.name))
-
-    def on_resize(self) -> None:
-        """The footer names as many keys as there is room for."""
-        self.show()
 
     def action_freeze(self) -> None:
         """Hold the view still, or let it go on."""

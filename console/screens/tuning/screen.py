@@ -31,8 +31,6 @@ class TuningScreen(DetailScreen, SteeringScreen):
     CSS_PATH = "screen.tcss"
     PLACE: ClassVar[keys.Place] = "tuning"
     BINDINGS = [*keys.bindings(PLACE)]
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_NORMAL, "-normal"), (110, "-wide")]
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium"), (34, "-tall")]
 
     def compose(self) -> ComposeResult:
         """Who, what k is, the curve, how things stand, what happened, keys."""
@@ -56,10 +54,6 @@ class TuningScreen(DetailScreen, SteeringScreen):
         self.query_one("#feed-heading", Line).row = heading("what moved k")
         self.look()
         self.set_interval(LOOK_S, self.look)
-        self.show()
-
-    def on_resize(self) -> None:
-        """The curve takes as many lines as are left for it."""
         self.show()
 
     def look(self) -> None:
