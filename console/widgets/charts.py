@@ -34,9 +34,8 @@ class Bars(Toned):
         if y == 0:
             return draw.row_strip(heading(self.title), width, self.style_of)
         if not self.bars:
-            return draw.row_strip(
-                Row((Cell("nothing drafted", "muted"),) if y == 1 else ()), width, self.style_of
-            )
+            empty = Row((Cell("nothing drafted", "muted"),) if y == 1 else ())
+            return draw.row_strip(empty, width, self.style_of)
         columns = -(-len(self.bars) // lines)
         segments: list[Segment] = []
         for column in range(columns):
@@ -133,9 +132,8 @@ class Chart(Toned):
         first, values = self.series.window(self.columns)
         # A chart that jumps is painted anew in any case, so its scale may fit again.
         kept = self.top if first == self.first and self.series.total > 1 else None
-        top = self.fixed_top or blocks.axis_top(
-            kept, max((value for value in values if value is not None), default=0.0)
-        )
+        peak = max((value for value in values if value is not None), default=0.0)
+        top = self.fixed_top or blocks.axis_top(kept, peak)
         moved = (first, top) != (self.first, self.top)
         self.first, self.top = first, top
         return moved
@@ -153,9 +151,8 @@ class Chart(Toned):
     def render_line(self, y: int) -> Strip:
         """The headline, a row of the curve, or the axis."""
         if y == 0:
-            return draw.row_strip(
-                heading(self.title, self.series.latest), self.size.width, self.style_of
-            )
+            title = heading(self.title, self.series.latest)
+            return draw.row_strip(title, self.size.width, self.style_of)
         if y > self.rows:
             return self._axis()
         row = self.rows - y
@@ -168,25 +165,20 @@ class Chart(Toned):
         return Strip(segments).adjust_cell_length(self.size.width, self.plain)
 
     def _label(self, row: int) -> str:
-        level: float | None = None
         if row == self.rows - 1:
-            level = self.top
-        elif self.rows >= 5 and row == (self.rows - 1) // 2 and self.rows % 2:
-            level = self.top / 2
-        return (
-            f"{self.label(level):>{GUTTER - 2}} ┤"
-            if level is not None
-            else " " * (GUTTER - 1) + "│"
-        )
+            return f"{self.label(self.top):>{GUTTER - 2}} ┤"
+        if self.rows >= 5 and row == (self.rows - 1) // 2 and self.rows % 2:
+            return f"{self.label(self.top / 2):>{GUTTER - 2}} ┤"
+        return " " * (GUTTER - 1) + "│"
 
     def _axis(self) -> Strip:
         first, values = self.series.window(self.columns)
         marks = [(at - first, label) for at, label in self.series.marks if at >= first]
         start = self.moment(self.series.times[-len(values)]) if values else ""
         text = blocks.axis(self.columns, start, marks)
-        return Strip(
-            [Segment(f"{self.label(0):>{GUTTER - 2}} ┴" + text, self.part_style("chart--axis"))]
-        ).adjust_cell_length(self.size.width, self.plain)
+        line = f"{self.label(0):>{GUTTER - 2}} ┴{text}"
+        strip = Strip([Segment(line, self.part_style("chart--axis"))])
+        return strip.adjust_cell_length(self.size.width, self.plain)
 
 
 _LABEL = 4

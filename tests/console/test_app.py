@@ -372,12 +372,12 @@ async def test_an_engine_that_is_down_is_shown_with_since_when_and_the_remedy(
     app = console(kit.engine([*kit.run(5), kit.down(5), kit.down(9)]))
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
-        rows = ["".join(cell.text for cell in row.left) for row in live(app).notice]
+        rows = ["".join(cell.text for cell in row.left) for row in live(app).view.notice]
         assert "down since" in rows[0]
         assert "(4 s)" in rows[0]
         assert rows[1] == " → is the process stopped?"
         assert live(app).has_class("-down")
-        assert {cell.tone for row in live(app).traffic for cell in row.right} == {"muted"}
+        assert {cell.tone for row in live(app).view.traffic for cell in row.right} == {"muted"}
 
 
 async def test_a_frozen_view_stands_still_while_readings_are_taken_in(
@@ -390,10 +390,10 @@ async def test_a_frozen_view_stands_still_while_readings_are_taken_in(
         await pilot.press("space")
         engine.more.put_nowait(kit.reading(3))
         await settle(pilot)
-        assert live(app).tokens.total == 3
+        assert live(app).view.tokens.total == 3
         assert live(app).controller.tracks[0].total == 4
         await pilot.press("space")
-        assert live(app).tokens.total == 4
+        assert live(app).view.tokens.total == 4
 
 
 async def test_tab_shows_the_next_engine_and_each_is_followed(
@@ -525,7 +525,7 @@ async def test_a_hint_names_the_key_that_was_moved(kit: type[Kit], console: Make
         assert said(app)[-1] == "control is read-only: press f2 to arm it"
         await pilot.press("f3")
         assert "f3 resumes the view" in "".join(
-            c.text for row in live(app).notice for c in row.left
+            c.text for row in live(app).view.notice for c in row.left
         )
         await pilot.press("u")
         note = app.screen.query_one(CurveBars).curve.note
@@ -583,13 +583,13 @@ async def test_a_covered_screen_is_not_painted_and_has_the_latest_when_it_is_see
     engine = kit.engine(kit.run(3))
     app = console(engine)
     async with app.run_test() as pilot:
-        await until(pilot, lambda: live(app).tokens.total == 3)
+        await until(pilot, lambda: live(app).view.tokens.total == 3)
         await pilot.press("u")
         engine.more.put_nowait(kit.reading(3))
         await until(pilot, lambda: app.controller.track.total == 4)
-        assert live(app).tokens.total == 3
+        assert live(app).view.tokens.total == 3
         await pilot.press("escape")
-        await until(pilot, lambda: live(app).tokens.total == 4)
+        await until(pilot, lambda: live(app).view.tokens.total == 4)
 
 
 async def test_the_palette_offers_every_key_and_theme(kit: type[Kit], console: MakeConsole) -> None:

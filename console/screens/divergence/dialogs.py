@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from textual import on
 from textual.app import ComposeResult
@@ -103,8 +104,7 @@ class PromptPicker(ModalScreen[Picked | None]):
         return True
 
     def _problem(self, text: str) -> None:
-        row = Row((Cell(text, "bad"),)) if text else Row()
-        self.query_one("#pick-problem", Line).row = row
+        self.query_one("#pick-problem", Line).row = Row((Cell(text, "bad"),)) if text else Row()
         names = tuple(
             Cell(f"{Path(name).name}", "strong" if name == self.source else "muted",
                  f"screen.set_source({number})")
@@ -155,11 +155,9 @@ class PromptPicker(ModalScreen[Picked | None]):
                 self.query_one("#prompts").focus()
             return
         try:
-            prompt = parse_prompt(text, chat=self.chat)
+            self.dismiss(Picked(parse_prompt(text, chat=self.chat)))
         except SpecdeckError as error:
             self._problem(error.line())
-            return
-        self.dismiss(Picked(prompt))
 
 
 def _expand_home(text: str) -> Path:
@@ -195,7 +193,7 @@ class Field:
 
 FIELDS = (
     Field("reference", "reference", empty="URL; empty: this engine, k=0"),
-    Field("max_tokens", "tokens an answer", most=1_000_000),
+    Field("max_tokens", "tokens an answer"),
     Field("replays", "replays", most=100_000),
     Field("streams", "requests at once", most=512),
     Field("prompts", "prompts a check"),
@@ -226,16 +224,15 @@ def parse_options(texts: Mapping[str, str], now: CheckOptions) -> CheckOptions:
     >>> parse_options(option_texts(now), CheckOptions()) == now
     True
     """
-    numbers = {field.name: _number(field, texts[field.name]) for field in FIELDS[1:5]}
+    numbers: dict[str, Any] = {
+        field.name: _number(field, texts[field.name]) for field in FIELDS[1:5]
+    }
     return replace(
         now,
         reference=_reference(texts["reference"].strip()),
         threshold=_share(texts["threshold"].strip()),
         gentle=_is_yes(texts["gentle"].strip().lower()),
-        max_tokens=numbers["max_tokens"],
-        replays=numbers["replays"],
-        streams=numbers["streams"],
-        prompts=numbers["prompts"],
+        **numbers,
     )
 
 

@@ -73,64 +73,47 @@ def progress_row(
 
 def summary(data: Data, *, replay: bool) -> Iterator[Row]:
     """The figures, what an operator acts upon first."""
+    tone = _VERDICTS[data["verdict"]]
     if replay:
-        yield _line(
-            "replays", Cell(f"{data['mismatches']} of {data['prompts']} differ", _tone(data))
-        )
+        yield _line("replays", f"{data['mismatches']} of {data['prompts']} differ", tone)
     else:
-        yield _line("verdict", Cell(f"{data['verdict']}: {data['reason']}", _tone(data)))
+        yield _line("verdict", f"{data['verdict']}: {data['reason']}", tone)
     exact, ci = data["exact_rate"], data["ci95"]
     flipped = None if ci is None else [1 - ci[1], 1 - ci[0]]
-    yield _line("exact", Cell(f"{percent(exact)}  {interval(flipped)}"))
+    yield _line("exact", f"{percent(exact)}  {interval(flipped)}")
     differ = f"{data['mismatches']} of {data['prompts']}, {percent(data['mismatch_rate'])}"
     limit = "" if replay else f", threshold {percent(data['max_mismatch'])}"
-    yield _line("differ", Cell(f"{differ}{limit}"))
-    yield _floor(data)
-    yield _line("classes", Cell(_classes(data)))
+    yield _line("differ", f"{differ}{limit}")
+    floor, serving = data["noise_floor"], data["noise_floor"]["serving"]
+    against = f"reference {floor['mismatches']} of {floor['pairs']} against itself"
+    steady = f"serving {percent(serving['rate'])} of {serving['pairs']}"
+    yield _line("noise floor", f"{against}, {steady}")
+    yield _line("classes", _classes(data))
     if data["first_divergence"]["min"] is not None:
-        yield _line("first at", Cell(places(data)))
+        yield _line("first at", places(data))
     tools = data["tool_arguments"]
     if tools["prompts"]:
         text = f"{tools['mismatches']} of {tools['prompts']} differ in name or arguments"
-        yield _line("tool calls", Cell(f"{text}, {percent(tools['rate'])}"))
+        yield _line("tool calls", f"{text}, {percent(tools['rate'])}")
     if not replay:
         session = data["per_session"]
         risk = f"{percent(session['p_any'])} that one of {session['calls']} calls differs"
-        yield _line("session", Cell(risk))
+        yield _line("session", risk)
     for name, arm in data["arms"].items():
-        yield _line(name, Cell(_arm(arm)))
+        yield _line(name, _arm(arm))
     near = data["near_tie"]
-    yield _line(
-        "near tie",
-        Cell(
-            f"margins up to {near['threshold']:.3g}, resolution {near['resolution']:.3g}", "muted"
-        ),
-    )
+    margins = f"margins up to {near['threshold']:.3g}, resolution {near['resolution']:.3g}"
+    yield _line("near tie", margins, "muted")
     refused = data["refused"]
     if refused["prompts"]:
         first = refused["first"][0] if refused["first"] else {"prompt": "–", "reason": "–"}
         text = f"{refused['prompts']}: prompt {first['prompt']}: {first['reason']}"
-        yield _line("refused", Cell(text, "warn"))
+        yield _line("refused", text, "warn")
     if data.get("history"):
-        past = data["history"]
-        line = History(**past).line(data["mismatch_rate"])
-        yield _line("history", Cell(line))
+        past = History(**data["history"])
+        yield _line("history", past.line(data["mismatch_rate"]))
     for notice in data["notices"]:
-        yield _line("note", Cell(notice, "muted"))
-
-
-def _tone(data: Data) -> Tone:
-    return _VERDICTS[data["verdict"]]
-
-
-def _floor(data: Data) -> Row:
-    floor = data["noise_floor"]
-    serving = floor["serving"]
-    text = (
-        f"reference {floor['mismatches']} of {floor['pairs']} against itself,"
-        f" serving {percent(serving['rate'])} of {serving['pairs']}"
-    )
-    return _line("noise floor", Cell(text))
+        yield _line("note", notice, "muted")
 
 
 def _classes(data: Data) -> str:
@@ -162,8 +145,8 @@ def _arm(arm: Data) -> str:
     return ", ".join([*parts, arm["fingerprint"] or arm["system_fingerprint"] or "no fingerprint"])
 
 
-def _line(name: str, *said: Cell) -> Row:
-    return Row((Cell(f" {name:<12} ", "muted"), *said))
+def _line(name: str, text: str, tone: Tone = "plain") -> Row:
+    return Row((Cell(f" {name:<12} ", "muted"), Cell(text, tone)))
 
 
 def case_row(case: Data) -> str:

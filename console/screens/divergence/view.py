@@ -11,6 +11,7 @@ from specdeck.console.widgets.cells import Bar, Cell, Row, Tone, heading
 from specdeck.console.widgets.format import KeyLabel, printable
 from specdeck.engine.divergence.outcome import streaming_notices
 from specdeck.engine.divergence.report import structure_line
+from specdeck.engine.text import format_value
 
 if TYPE_CHECKING:
     from specdeck.engine.divergence.arms import Arm, Name
@@ -91,8 +92,8 @@ def _decoding(arm: Arm | None) -> str:
         return ""
     if arm.pin is not None:
         return f"k={arm.pin}, pinned"
-    parts = ["k=–" if arm.facts.k is None else f"k={arm.facts.k}"]
-    return ", ".join([*parts, *([arm.facts.mode] if arm.facts.mode else [])])
+    k = f"k={format_value(arm.facts.k)}"
+    return f"{k}, {arm.facts.mode}" if arm.facts.mode else k
 
 
 def passage(split: Split, name: Name) -> tuple[Cell, ...]:
@@ -166,9 +167,8 @@ def findings(split: Split, key_label: KeyLabel, *, elsewhere: bool = True) -> It
     if split.verdict is not None:
         yield from _judgement(split.verdict)
     elif split.difference is not None:
-        yield _finding(
-            "differs", "warn", f"at token {split.difference.divergence.index}; being judged"
-        )
+        at = split.difference.divergence.index
+        yield _finding("differs", "warn", f"at token {at}; being judged")
     elif split.running:
         agreed = min(side.tokens for side in split.sides.values())
         yield _finding("equal", "muted", f"so far, {agreed} tokens")
@@ -193,9 +193,8 @@ def _judgement(judged: RaceVerdict) -> Iterator[Row]:
         yield _finding("streaming", "muted", notice)
     yield _floor(judged)
     if judged.outcome.totals.serving.drafted == 0:
-        yield _finding(
-            "no drafts", "warn", "the serving arm drafted nothing: speculation is not tried"
-        )
+        why = "the serving arm drafted nothing: speculation is not tried"
+        yield _finding("no drafts", "warn", why)
 
 
 def reason(case: dict[str, Any], ruler: dict[str, Any]) -> str:
@@ -232,14 +231,10 @@ def recheck(seen: dict[str, Any]) -> str:
 
 def _floor(judged: RaceVerdict) -> Row:
     totals = judged.outcome.totals
-    words = [
-        f"{name} {'differs from itself' if differs else 'repeats itself'}"
-        for name, differs in (
-            ("serving", totals.serving_mismatches), ("reference", totals.reference_mismatches),
-        )
-    ]  # fmt: skip
-    unsteady = totals.serving_mismatches or totals.reference_mismatches
-    return _finding("A/A", "warn" if unsteady else "muted", "asked twice, " + ", ".join(words))
+    arms = {"serving": totals.serving_mismatches, "reference": totals.reference_mismatches}
+    words = (f"{arm} {'differs from' if n else 'repeats'} itself" for arm, n in arms.items())
+    tone: Tone = "warn" if any(arms.values()) else "muted"
+    return _finding("A/A", tone, f"asked twice, {', '.join(words)}")
 
 
 def _finding(name: str, tone: Tone, text: str) -> Row:

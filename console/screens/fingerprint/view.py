@@ -143,9 +143,8 @@ def verdict(found: Comparison | None) -> Iterator[Row]:
         return
     for kind, line in found.verdicts:
         yield Row((Cell(" "), Cell(line, _TONES[kind])))
-    if found.probes:
-        for probe in found.probes[1:4]:
-            yield Row((Cell("   "), Cell(probe.line(), "muted")))
+    for probe in found.probes[1:4]:
+        yield Row((Cell("   "), Cell(probe.line(), "muted")))
     if OWN_STOOD_STILL in found.lines():
         yield Row((Cell(" "), Cell(OWN_STOOD_STILL, "muted")))
 
@@ -219,10 +218,8 @@ def diff(found: Comparison, label: str) -> str:
     lines.append(f"# vLLM's own: {own}")
     lines += [f"# {probe.line()}" for probe in found.probes]
     for one in found.differences:
-        lines += (
-            [f"-{one.fact} = {oneline(format_value(one.before))}"] if one.kind != "added" else []
-        )
-        lines += (
-            [f"+{one.fact} = {oneline(format_value(one.after))}"] if one.kind != "removed" else []
-        )
+        if one.kind != "added":
+            lines.append(f"-{one.fact} = {oneline(format_value(one.before))}")
+        if one.kind != "removed":
+            lines.append(f"+{one.fact} = {oneline(format_value(one.after))}")
     return "\n".join(lines) + "\n"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import ClassVar, Final
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
-from textual.reactive import reactive
 
 from specdeck.console import keys
 from specdeck.console.context import ConsoleContext
@@ -16,13 +14,19 @@ from specdeck.console.screens.live.view import Live, live
 from specdeck.console.state.controller import Controller
 from specdeck.console.state.engine_state import Track
 from specdeck.console.widgets import format
-from specdeck.console.widgets.blocks import Series
-from specdeck.console.widgets.cells import Bar, Cell, Row, heading
+from specdeck.console.widgets.cells import Cell, heading
 from specdeck.console.widgets.charts import Bars, Chart
 from specdeck.console.widgets.text import Feed, Line, Notice, Rows
 
 _ONE_CHART: Final = ("", "-only-tokens", "-only-acceptance")
 """Classes that `m` goes through: both charts, one, the other."""
+_SHOWN: Final = {
+    "row": ("identity", "engines", "control", "gpu"),
+    "rows": ("notice", "compact", "speculation", "traffic", "events"),
+    "series": ("tokens", "acceptance"),
+    "bars": ("positions",),
+}
+"""The fields of the view, by what a widget of that name shows them as."""
 
 
 class LiveScreen(SteeringScreen):
@@ -31,52 +35,34 @@ class LiveScreen(SteeringScreen):
     PLACE: ClassVar[keys.Place] = "live"
     BINDINGS = [*keys.bindings(PLACE)]
 
-    identity: reactive[Row] = reactive(Row(), repaint=False)
-    engines: reactive[Row] = reactive(Row(), repaint=False)
-    control: reactive[Row] = reactive(Row(), repaint=False)
-    notice: reactive[tuple[Row, ...]] = reactive((), repaint=False)
-    tokens: reactive[Series] = reactive(Series(), repaint=False)
-    acceptance: reactive[Series] = reactive(Series(), repaint=False)
-    positions: reactive[tuple[Bar, ...]] = reactive((), repaint=False)
-    speculation: reactive[tuple[Row, ...]] = reactive((), repaint=False)
-    traffic: reactive[tuple[Row, ...]] = reactive((), repaint=False)
-    gpu: reactive[Row] = reactive(Row(), repaint=False)
-    events: reactive[tuple[Row, ...]] = reactive((), repaint=False)
-    compact: reactive[tuple[Row, ...]] = reactive((), repaint=False)
-
     def __init__(self, controller: Controller, context: ConsoleContext) -> None:
         super().__init__(controller, context)
+        self.view = Live()
         self.frozen: tuple[int, Track, float] | None = None
         """The engine that is held still, as it was, and since when in Unix time."""
 
     def compose(self) -> ComposeResult:
         """Title, controls, charts, panels, events, keys."""
         moment = self._moment
-        yield Line(id="identity").data_bind(row=LiveScreen.identity)
-        yield Line(id="engines", classes="-empty").data_bind(row=LiveScreen.engines)
-        yield Line(id="control").data_bind(row=LiveScreen.control)
-        yield Notice(id="notice", classes="-empty").data_bind(rows=LiveScreen.notice)
-        yield Rows(id="compact").data_bind(rows=LiveScreen.compact)
+        yield Line(id="identity")
+        yield Line(id="engines", classes="-empty")
+        yield Line(id="control")
+        yield Notice(id="notice", classes="-empty")
+        yield Rows(id="compact")
         with Horizontal(id="charts"):
-            yield Chart("tokens/s", format.tick, id="tokens", moment=moment).data_bind(
-                series=LiveScreen.tokens
-            )
-            yield Chart(
-                "acceptance", "{:.0%}".format, id="acceptance", top=1.0, moment=moment
-            ).data_bind(series=LiveScreen.acceptance)
+            yield Chart("tokens/s", format.tick, id="tokens", moment=moment)
+            yield Chart("acceptance", "{:.0%}".format, id="acceptance", top=1.0, moment=moment)
         with Horizontal(id="panels"):
-            yield Bars("acceptance by position", id="positions").data_bind(
-                bars=LiveScreen.positions
-            )
+            yield Bars("acceptance by position", id="positions")
             with Vertical():
                 yield Line(id="spec-heading")
-                yield Rows(id="speculation").data_bind(rows=LiveScreen.speculation)
+                yield Rows(id="speculation")
             with Vertical():
                 yield Line(id="traffic-heading")
-                yield Rows(id="traffic").data_bind(rows=LiveScreen.traffic)
-        yield Line(id="gpu", classes="-empty").data_bind(row=LiveScreen.gpu)
+                yield Rows(id="traffic")
+        yield Line(id="gpu", classes="-empty")
         yield Line(id="events-heading")
-        yield Feed(id="events").data_bind(rows=LiveScreen.events)
+        yield Feed(id="events")
         yield Line(id="footer")
 
     def on_mount(self) -> None:
@@ -98,7 +84,7 @@ class LiveScreen(SteeringScreen):
             frozen_for = context.clock() - since
         profile = () if controller.load is None else (_load(controller.load.profile),)
         armed = controller.engine.armed
-        view = live(
+        self.view = view = live(
             track,
             tuple(controller.tracks),
             controller.selected,
@@ -114,8 +100,9 @@ class LiveScreen(SteeringScreen):
             )
             self.set_class(track.up is False, "-down")
             self.set_class(len(view.positions) > 5, "-deep")
-            for field in fields(Live):
-                setattr(self, field.name, getattr(view, field.name))
+            for attribute, names in _SHOWN.items():
+                for name in names:
+                    setattr(self.query_one(f"#{name}"), attribute, getattr(view, name))
 
     def action_freeze(self) -> None:
         """Hold the view still, or let it go on."""

@@ -207,10 +207,9 @@ def _trial_or_lease(track: Track, state: EngineState) -> Cells:
         left = None if trial is None or trial.over else trial.seconds_left
         text = f"trial, {format_duration(left)} to go" if left is not None else "trial"
         return (Cell(text, "accent"),)
-    lease = state.lease
-    return (
-        (Cell(f"lease {format_duration(lease.seconds_left)}", "warn"),) if lease is not None else ()
-    )
+    if state.lease is None:
+        return ()
+    return (Cell(f"lease {format_duration(state.lease.seconds_left)}", "warn"),)
 
 
 def notice(

@@ -9,7 +9,6 @@ from typing import ClassVar
 from textual import work
 from textual.app import ComposeResult
 from textual.message import Message
-from textual.reactive import reactive
 from textual.screen import Screen
 
 from specdeck.console.context import ConsoleContext
@@ -26,12 +25,6 @@ class StartupScreen(Screen[None]):
     """Says when the engine is ready; stays with the reason when it failed."""
 
     PLACE: ClassVar[Place] = "start"
-
-    stages: reactive[tuple[Row, ...]] = reactive((), repaint=False)
-    time: reactive[Row] = reactive(Row(), repaint=False)
-    passed: reactive[Row] = reactive(Row(), repaint=False)
-    verdict: reactive[tuple[Row, ...]] = reactive((), repaint=False)
-    log_rows: reactive[tuple[Row, ...]] = reactive((), repaint=False)
 
     class Ready(Message):
         """The engine answers."""
@@ -53,12 +46,12 @@ class StartupScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         """Stages, time, log."""
         yield Line(id="identity")
-        yield Rows(id="stages").data_bind(rows=StartupScreen.stages)
-        yield Line(id="time").data_bind(row=StartupScreen.time)
-        yield Line(id="passed", classes="-empty").data_bind(row=StartupScreen.passed)
-        yield Rows(id="verdict").data_bind(rows=StartupScreen.verdict)
+        yield Rows(id="stages")
+        yield Line(id="time")
+        yield Line(id="passed", classes="-empty")
+        yield Rows(id="verdict")
         yield Line(id="log-heading")
-        yield Rows(id="log").data_bind(rows=StartupScreen.log_rows)
+        yield Rows(id="log")
         yield Line(id="footer")
 
     def on_mount(self) -> None:
@@ -93,11 +86,11 @@ class StartupScreen(Screen[None]):
         share = view.share(progress)
         with self.app.batch_update():
             self.set_class(progress.failed is not None, "-failed")
-            self.stages = view.stages(progress)
-            self.time = view.clock(progress)
+            self.query_one("#stages", Rows).rows = view.stages(progress)
+            self.query_one("#time", Line).row = view.clock(progress)
             filled, track = bar(share, 40)
             line = Row((Cell(f"  {filled}", "accent"), Cell(track, "rule")))
-            self.passed = Row() if share is None else line
-            self.verdict = view.verdict(progress)
-            height = self.query_one("#log").size.height
-            self.log_rows = view.log(progress)[-height:] if height else ()
+            self.query_one("#passed", Line).row = Row() if share is None else line
+            self.query_one("#verdict", Rows).rows = view.verdict(progress)
+            log = self.query_one("#log", Rows)
+            log.rows = view.log(progress)[-log.size.height :] if log.size.height else ()

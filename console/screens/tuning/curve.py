@@ -173,9 +173,8 @@ def _format_acceptance(track: Track, k: int) -> str:
     """Acceptance at position k, which k drafts last."""
     if k == 0:
         return ""
-    shares: tuple[float | None, ...] | None = None
-    if track.tuning is not None:
-        shares = track.tuning.acceptance
+    shares: tuple[float | None, ...] | None
+    shares = None if track.tuning is None else track.tuning.acceptance
     if shares is None and track.figures is not None and track.figures.window is not None:
         shares = track.figures.window.acceptance_per_position
     return percent(shares[k - 1]) if shares and k <= len(shares) else DASH

@@ -10,7 +10,7 @@ from specdeck.console.screens.tuning.curve import Measured, SweepCurve
 from specdeck.console.state.engine_state import Event, Track
 from specdeck.console.state.pending import KEY
 from specdeck.console.state.tuning import SweepRun, describe_optimum, describe_trial
-from specdeck.console.widgets.cells import Cell, Cells, Row, Tone
+from specdeck.console.widgets.cells import Cell, Row, Tone
 from specdeck.console.widgets.format import KeyLabel, LocalTime, at, number, oneline
 from specdeck.engine.errors import Unsupported
 from specdeck.engine.protocol.tuning import (
@@ -53,8 +53,10 @@ def status(track: Track, key_label: KeyLabel) -> tuple[Row, ...]:
         rows.append(_fact("why", oneline(tuning.reason)))
     if breaker.evidence:
         rows.append(_fact("evidence", oneline(breaker.evidence)))
-    rows += _exact(tuning.exact)
-    rows += _changed_parameters(tuning.parameters)
+    if tuning.exact.models or tuning.exact.requests:
+        rows.append(_fact("exact", exact_line(tuning.exact)))
+    if moved := [_format_moved(one) for one in tuning.parameters if one.value != one.default]:
+        rows.append(_fact("set", ", ".join(moved), "accent"))
     return tuple(rows)
 
 
@@ -142,11 +144,6 @@ def format_saved(found: Saved | None) -> str:
     return f"{format_duration(abs(found.saved_s))} {word}{share.replace('%', ' %')}"
 
 
-def _exact(exact: Exact) -> Iterable[Row]:
-    if exact.models or exact.requests:
-        yield _fact("exact", exact_line(exact))
-
-
 def exact_line(exact: Exact) -> str:
     """Traffic that is answered target-only.
 
@@ -155,20 +152,12 @@ def exact_line(exact: Exact) -> str:
     """
     names = ", ".join(exact.models) or "no model by name"
     tokens = number(float(exact.tokens)) if exact.tokens else "0"
-    return (
-        f"{exact.running} running, {exact.requests} requests, {tokens} tokens "
-        f"without drafts: {names}"
-    )
+    running = f"{exact.running} running, {exact.requests} requests"
+    return f"{running}, {tokens} tokens without drafts: {names}"
 
 
-def _changed_parameters(parameters: tuple[Parameter, ...]) -> Iterable[Row]:
-    moved = [
-        f"{one.name} {format_value(one.value)} (was {format_value(one.default)})"
-        for one in parameters
-        if one.value != one.default
-    ]
-    if moved:
-        yield _fact("set", ", ".join(moved), "accent")
+def _format_moved(one: Parameter) -> str:
+    return f"{one.name} {format_value(one.value)} (was {format_value(one.default)})"
 
 
 def format_value(found: object) -> str:
@@ -247,8 +236,7 @@ def _event(change: KChange) -> Event:
 
 
 def _line(event: Event, local: LocalTime) -> Row:
-    cells: Cells = (Cell(f" {at(event.t, local)}  ", "muted"), Cell(event.text, event.tone))
-    return Row(cells)
+    return Row((Cell(f" {at(event.t, local)}  ", "muted"), Cell(event.text, event.tone)))
 
 
 def sweep_curve(run: SweepRun | None, local: LocalTime, key_label: KeyLabel) -> SweepCurve | None:
@@ -280,10 +268,8 @@ def sweep_curve(run: SweepRun | None, local: LocalTime, key_label: KeyLabel) -> 
 def _sweep_note(run: SweepRun, *, stop: str) -> Row:
     """How far it is and the key that stops it, or the verdict."""
     if run.ended is None:
-        return Row(
-            (Cell(f" {sweep_status(run.progress)}", "accent"),),
-            (Cell(f"{stop} stops it ", "muted"),),
-        )
+        under_way = (Cell(f" {sweep_status(run.progress)}", "accent"),)
+        return Row(under_way, (Cell(f"{stop} stops it ", "muted"),))
     if run.stopped is not None or run.outcome is None:
         return Row((Cell(f" sweep stopped: {run.stopped}", "warn"),))
     return Row((Cell(f" {describe_optimum(run.outcome.analysis)}", "good"),))
@@ -299,7 +285,5 @@ def sweep_status(progress: Progress | None) -> str:
     if progress is None or (progress.k is None and not progress.done):
         return "sweep: waiting for traffic"
     where = "" if progress.k is None else f", k {progress.k}"
-    return (
-        f"sweep: {progress.done} of {progress.of} visits{where}, "
-        f"{format_duration(progress.seconds_left)} left"
-    )
+    left = format_duration(progress.seconds_left)
+    return f"sweep: {progress.done} of {progress.of} visits{where}, {left} left"

@@ -141,7 +141,7 @@ async def test_the_live_screen_counts_a_trial_down(kit: type[Kit], tuned: MakeTu
         await opened(pilot)
         await pilot.press("escape")
         await settle(pilot)
-        right = live(app).control.right
+        right = live(app).view.control.right
     assert "trial, 41 s to go" in "".join(cell.text for cell in right)
 
 
