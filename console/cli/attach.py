@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -32,7 +33,7 @@ from specdeck.engine.metrics.recording import Recording, ReplayedEngine, read_li
 
 @dataclass(frozen=True, slots=True)
 class AttachOptions:
-    """What the command line, or a config in its place, asks for."""
+    """What the command line, or a config in its place, asks for: the command's options."""
 
     engines: tuple[str, ...]
     control: bool = False
@@ -52,26 +53,14 @@ class AttachOptions:
 @webhook_option
 @key_option
 @token_option
-def attach(
-    engines: tuple[str, ...],
-    control: bool,
-    reference: str | None,
-    interval: float | None,
-    pin: Path | None,
-    webhook_env: str | None,
-    api_key_env: str | None,
-    token_file: Path | None,
-) -> int:
+def attach(pin: Path | None, webhook_env: str | None, **options: Any) -> int:
     """Open the console on engines that already run: URLs, names from `ps`, or a config.
 
     Only reads until control is armed. Quitting leaves the engines as they are.
     """
     require_terminal("`specdeck watch` to a pipe")
-    expectations = Expectations(pin, webhook_env)
-    options = AttachOptions(
-        engines, control, reference, api_key_env, token_file, interval, expectations
-    )
-    return asyncio.run(attach_console(read_attach_block(options)))
+    asked = AttachOptions(**options, expectations=Expectations(pin, webhook_env))
+    return asyncio.run(attach_console(read_attach_block(asked)))
 
 
 def read_attach_block(options: AttachOptions) -> AttachOptions:

@@ -121,7 +121,7 @@ async def check_tokens(asked: CheckArguments, prompts: PromptSet) -> int:
                     log(f"specdeck: {event.error.line()}")
                     if gauges is not None:
                         gauges.mark_failed()
-                        _write_file(partial(_write_gauges, asked, gauges))
+                        _write_gauges(asked, gauges)
     return code
 
 
@@ -329,7 +329,7 @@ def _tell(
     finally:
         if gauges is not None:
             gauges.show(data, time.time())
-            unshown = _write_file(partial(_write_gauges, asked, gauges))
+            unshown = _write_gauges(asked, gauges)
         unwritten = _write_files(asked, data, prompts)
     return CODES[data["verdict"]] or unshown or unwritten
 
@@ -350,9 +350,9 @@ def _open_gauges(asked: CheckArguments) -> CheckGauges | None:
     return gauges
 
 
-def _write_gauges(asked: CheckArguments, gauges: CheckGauges) -> None:
-    if asked.metrics_file is not None:
-        gauges.write(asked.metrics_file)
+def _write_gauges(asked: CheckArguments, gauges: CheckGauges) -> int:
+    place = asked.metrics_file
+    return 0 if place is None else _write_file(partial(gauges.write, place))
 
 
 def _write_files(asked: CheckArguments, data: Data, prompts: PromptSet) -> int:

@@ -210,9 +210,8 @@ def _refuse_beside_history(asked: CheckArguments) -> None:
     asking = ("bundle", "reports", "sampled", "every", "metrics_port", "metrics_file", "trip")
     if given := [name for name in asking if getattr(asked, name)]:
         word = given[0].removesuffix("s").replace("_", "-")
-        raise UsageError(
-            f"--history checks nothing, so it has no --{word}", remedy="leave out one of them"
-        )
+        message = f"--history checks nothing, so it has no --{word}"
+        raise UsageError(message, remedy="leave out one of them")
 
 
 def _refuse_places(asked: CheckArguments) -> None:

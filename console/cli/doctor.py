@@ -84,15 +84,11 @@ def check_terminal() -> Iterator[Finding]:
     columns, lines = os.get_terminal_size(sys.stdout.fileno())
     small = columns < 80 or lines < 24
     message = f"{columns}x{lines}, TERM={os.environ.get('TERM', '')}"
-    yield (
-        Finding("warning", "terminal", message, "80x24 or more shows everything")
-        if small
-        else Finding("ok", "terminal", message)
-    )
+    remedy = "80x24 or more shows everything" if small else None
+    yield Finding("warning" if small else "ok", "terminal", message, remedy)
     if "utf" not in (sys.stdout.encoding or "").lower():
-        yield Finding(
-            "warning", "terminal", f"encoding {sys.stdout.encoding}", "export LANG=C.UTF-8"
-        )
+        encoding = f"encoding {sys.stdout.encoding}"
+        yield Finding("warning", "terminal", encoding, "export LANG=C.UTF-8")
 
 
 async def check_engine(to: Access) -> list[Finding]:

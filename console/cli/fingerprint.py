@@ -184,12 +184,8 @@ def verify(
     to, fingerprints = _open(engine, api_key_env)
     if name is not None:
         return asyncio.run(_verify_name(fingerprints, to.url, name, as_json=as_json))
-    exports = Exports(
-        metrics_port,
-        metrics_file,
-        Expectations(webhook_env=webhook_env).open_webhook(),
-        metrics_address,
-    )
+    webhook = Expectations(webhook_env=webhook_env).open_webhook()
+    exports = Exports(metrics_port, metrics_file, webhook, metrics_address)
     watcher = DriftWatcher(
         lambda pinned: _fetch(
             fingerprints, to.url, behaviour=_is_probed(pinned) if behaviour is None else behaviour
@@ -231,9 +227,8 @@ def diff(
         before, after = asyncio.run(side(one)), asyncio.run(side(second))
     elif is_file(one) or _MOMENT.fullmatch(one):
         asyncio.run(side(one))  # one that cannot be read says so
-        raise UsageError(
-            f"nothing to compare {one} with", remedy="give an engine, another pin or @N beside it"
-        )
+        remedy = "give an engine, another pin or @N beside it"
+        raise UsageError(f"nothing to compare {one} with", remedy=remedy)
     else:
         to, fingerprints = _open(one, api_key_env)
         before = read_pin(_find_pin(fingerprints, to))
@@ -421,9 +416,8 @@ async def _side(side: str, *, behaviour: bool, api_key_env: str | None) -> Finge
     if moment := _MOMENT.fullmatch(side):
         found = await open_fingerprints().moments(number=int(moment[1]))
         if not found:
-            raise UsageError(
-                f"there is no moment {side}", remedy="see `specdeck fingerprint show URL --history`"
-            )
+            remedy = "see `specdeck fingerprint show URL --history`"
+            raise UsageError(f"there is no moment {side}", remedy=remedy)
         return found[0].fingerprint
     if is_file(side):
         return read_pin(Path(side))

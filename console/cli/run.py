@@ -153,9 +153,8 @@ def prepare_launch(path: Path, *, port: Port | None) -> Launch:
     """
     config = load_config(path)
     if config.model is None:
-        raise ConfigError(
-            "this config only attaches", place=Place(path), remedy=f"use `specdeck attach {path}`"
-        )
+        remedy = f"use `specdeck attach {path}`"
+        raise ConfigError("this config only attaches", place=Place(path), remedy=remedy)
     wanted = config.port if port is None else port
     number = None if wanted in (0, "auto") else int(wanted or 8000)
     found = findings(config, port=number, environment=os.environ)
@@ -169,13 +168,9 @@ def prepare_launch(path: Path, *, port: Port | None) -> Launch:
 def open_launch(config: Config, *, port: Port | None, last_elapsed: float | None = None) -> Launch:
     """The start of a config's engine in the environment and the folders of this user."""
     return Launch(
-        config,
-        locations=locations(os.environ),
-        answers=is_up,
-        port=port,
-        last_elapsed=last_elapsed,
-        version=__version__,
-    )
+        config, locations=locations(os.environ), answers=is_up, port=port,
+        last_elapsed=last_elapsed, version=__version__,
+    )  # fmt: skip
 
 
 def run_in_console(launch: Launch, *, load: LoadProcess | None = None) -> int:

@@ -176,10 +176,9 @@ def _format_applied(outcome: Outcome) -> str:
     """What the engine did: made the change, or tried it."""
     trial = outcome.trial
     if trial is None or trial.state in ("kept", "changed"):
-        return (
-            f"applied    {_format_knobs(outcome.in_force)} "
-            f"(was {_format_knobs(outcome.applied.before)}), after {outcome.ack_ms:.0f} ms"
-        )
+        was = f"was {_format_knobs(outcome.applied.before)}"
+        now = _format_knobs(outcome.in_force)
+        return f"applied    {now} ({was}), after {outcome.ack_ms:.0f} ms"
     before = _format_knobs(trial.before)
     stands = {
         "reverted": f"reverted: {before} applies again",

@@ -267,9 +267,8 @@ def verdict_lines(outcome: SweepOutcome) -> list[str]:
     if outcome.schedule:
         sizes = ", ".join(outcome.analysis.batch_sizes)
         lines.append(f"schedule   {schedule_line(outcome.schedule)}")
-        lines.append(
-            f"           measured at {sizes} requests in a step; other sizes: the nearest of these"
-        )
+        measured = f"measured at {sizes} requests in a step"
+        lines.append(f"           {measured}; other sizes: the nearest of these")
     return [*lines, _engine_line(outcome)]
 
 

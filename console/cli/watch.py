@@ -27,18 +27,9 @@ from specdeck.engine.metrics.scrape import readings
 from specdeck.engine.text import UNKNOWN, format_value
 
 COLUMNS = (
-    ("TIME", 8),
-    ("MODE", 11),
-    ("K", 4),
-    ("TOK/S", 7),
-    ("ACCEPT", 6),
-    ("LENGTH", 6),
-    ("RUN", 4),
-    ("WAIT", 4),
-    ("KV", 5),
-    ("TTFT", 7),
-    ("ITL", 6),
-)
+    ("TIME", 8), ("MODE", 11), ("K", 4), ("TOK/S", 7), ("ACCEPT", 6), ("LENGTH", 6),
+    ("RUN", 4), ("WAIT", 4), ("KV", 5), ("TTFT", 7), ("ITL", 6),
+)  # fmt: skip
 
 LASTING = (Unauthorized, NotAnEngine)
 """Errors that waiting does not mend."""
@@ -96,9 +87,8 @@ def resolve(engine: str, given: Expectations, api_key_env: str | None) -> Watche
         return Watched(to, given.over(_limits_at_start(to)), api_key_env)
     config = load(Path(engine))
     if config.attach is None:
-        raise ConfigError(
-            f"{engine}: no `attach` block", remedy="give the engine's URL or its name from `ps`"
-        )
+        remedy = "give the engine's URL or its name from `ps`"
+        raise ConfigError(f"{engine}: no `attach` block", remedy=remedy)
     urls = config.attach.engines
     if len(urls) != 1:
         raise UsageError(f"{engine} names {len(urls)} engines", remedy=f"give one: {urls[0]}")

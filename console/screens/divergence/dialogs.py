@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from textual import on
 from textual.app import ComposeResult
@@ -224,15 +223,16 @@ def parse_options(texts: Mapping[str, str], now: CheckOptions) -> CheckOptions:
     >>> parse_options(option_texts(now), CheckOptions()) == now
     True
     """
-    numbers: dict[str, Any] = {
-        field.name: _number(field, texts[field.name]) for field in FIELDS[1:5]
-    }
+    numbers = {field.name: _number(field, texts[field.name]) for field in FIELDS[1:5]}
     return replace(
         now,
         reference=_reference(texts["reference"].strip()),
         threshold=_share(texts["threshold"].strip()),
         gentle=_is_yes(texts["gentle"].strip().lower()),
-        **numbers,
+        max_tokens=numbers["max_tokens"],
+        replays=numbers["replays"],
+        streams=numbers["streams"],
+        prompts=numbers["prompts"],
     )
 
 
