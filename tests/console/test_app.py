@@ -43,7 +43,7 @@ def said(app: App[str], index: int = 0) -> list[str]:
 
 def text(app: App[str], name: str) -> str:
     """The words in one of the live screen's rows."""
-    row = getattr(live(app), name)
+    row = getattr(live(app).view, name)
     return "".join(cell.text for cell in (*row.left, *row.right))
 
 
