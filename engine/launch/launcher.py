@@ -114,7 +114,7 @@ class Launch:
 
     def exit_code(self) -> int | None:
         """How the engine's server ended; None while it runs and before it was started."""
-        return self._started.exit_code() if self._started else None
+        return self._started.popen.poll() if self._started else None
 
     async def stop(
         self,
@@ -240,10 +240,6 @@ class Started:
 
     record: Record
     popen: subprocess.Popen[bytes] = field(repr=False)
-
-    def exit_code(self) -> int | None:
-        """How the engine's first process ended; None while it runs."""
-        return self.popen.poll()
 
 
 def token_path(locations: Locations) -> Path:
