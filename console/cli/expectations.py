@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 OnReading = Callable[["Reading"], None]
 
-LAST_EVENTS_S = 5.0
-"""For a fetch or a post that is under way when the samples end."""
+LAST_EVENTS_S = 10.0
+"""For a fetch and a post that are under way when the samples end."""
 
 pin_option = click.option(
     "--pin",

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from specdeck.console.cli.common import Finite
-from specdeck.console.cli.engines import Access, access, is_config, key_option
+from specdeck.console.cli.engines import Access, access, key_option
 from specdeck.console.cli.expectations import (
     Expectations,
     pin_option,
@@ -82,7 +82,8 @@ class Watched:
 
 def resolve(engine: str, given: Expectations, api_key_env: str | None) -> Watched:
     """The engine that was asked for, and what is expected of it; raises SpecdeckError."""
-    if not is_config(engine):
+    # `host:port/prefix` is an address, and a file may have the name of an engine.
+    if not engine.endswith((".yaml", ".yml")):
         to = access(engine, api_key_env=api_key_env)
         return Watched(to, given.over(_limits_at_start(to)), api_key_env)
     config = load(Path(engine))
@@ -99,7 +100,7 @@ def resolve(engine: str, given: Expectations, api_key_env: str | None) -> Watche
 
 def _limits_at_start(to: Access) -> Expectations:
     """The `alerts` limits of the config that specdeck started the engine from, if it did."""
-    if to.record is None or to.record.config is None:
+    if to.record is None or to.record.config is None or to.record.life() != "running":
         return Expectations()
     try:
         config = load(Path(to.record.config))

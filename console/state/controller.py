@@ -316,6 +316,7 @@ class Controller:
     ) -> AsyncGenerator[tuple[Applied, float], None]:
         """The engine's word and the milliseconds that it took; ends with the change's proof."""
         from specdeck.engine.operations.change import (
+            TIMEOUT_S,
             ChangeApplied,
             ChangeNotObserved,
             ChangeObserved,
@@ -323,9 +324,12 @@ class Controller:
             make_change,
         )
 
+        # A proof takes three readings, however far they are apart.
+        patience_s = max(TIMEOUT_S, 5 * self._interval)
         making = make_change(
             self.engines[index], change, known=known, looks=self._feeds[index].looks(),
             audit=self._audit, clock=self.steady, wall=self.clock,
+            timeout_s=patience_s, idle_s=patience_s,
         )  # fmt: skip
         async with aclosing(making) as events:
             async for event in events:

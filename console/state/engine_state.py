@@ -384,6 +384,8 @@ def fold_answer(track: Track, asked: Want, applied: Applied, t: float, seconds: 
         track = _mark_answer(track, applied)
     track = replace(track, want=None if track.want == asked else track.want)
     track = replace(track, undo=track.undo.add(asked, applied, track.in_force))
+    if track.version is not None and track.version > applied.version:
+        return track  # a newer reading came first, with what somebody else changed since
     if judged or asked.cancel:  # what is in force by now is for the next reading to say
         return replace(track, version=applied.version)
     return replace(

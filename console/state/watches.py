@@ -51,13 +51,13 @@ class EngineWatches:
         """Compare the engine with a pin that was written from this console."""
         now = self._controller.clock()
         for index, watch in self._of(pin.fingerprint.url):
-            self._fold(index, watch.drift.adopt(pin.fingerprint, pin.place, now))
+            self._report(index, watch, watch.drift.adopt(pin.fingerprint, pin.place, now))
             self._controller.tell(f"pinned {pin.fingerprint.path}", "accent", index=index)
 
     def judge(self, found: Fingerprint) -> None:
         """Take in a fingerprint that brought the engine's behaviour along."""
         for index, watch in self._of(found.url):
-            self._fold(index, watch.drift.judge(found, self._controller.clock()))
+            self._report(index, watch, watch.drift.judge(found, self._controller.clock()))
 
     def find_pinned(self, url: str) -> Fingerprint | None:
         """What the engine at `url` is compared with; None without a pin, or while it is unread."""
@@ -84,6 +84,16 @@ class EngineWatches:
     async def _tell(self, index: int, watch: EngineWatch, reading: Reading) -> None:
         async for event in watch.events(reading):
             self._fold(index, (event,))
+
+    def _report(self, index: int, watch: EngineWatch, events: Iterable[WatchEvent]) -> None:
+        """Show the events of an operator's own action, and post them."""
+        found = tuple(events)
+        self._fold(index, found)
+        self._controller.spawn(self._post(index, watch, found), "watch")
+
+    async def _post(self, index: int, watch: EngineWatch, events: tuple[WatchEvent, ...]) -> None:
+        async for failure in watch.post(events):
+            self._fold(index, (failure,))
 
     def _fold(self, index: int, events: Iterable[WatchEvent]) -> None:
         """What is known of an engine after these events."""

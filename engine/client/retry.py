@@ -54,7 +54,7 @@ class Waiting:
         >>> Waiting(Unreachable("http://a:1 refuses connections"), 3.0, 120.0).line()
         'http://a:1 refuses connections: waiting for it up to 120 s'
         """
-        return f"{self.error}: waiting for it up to {self.limit:g} s"
+        return f"{self.error}: waiting for it up to {self.limit:.0f} s"
 
 
 class Retry:

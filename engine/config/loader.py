@@ -169,7 +169,7 @@ def _refuse_setting(document: Document, keys: Keys, detail: ErrorDetails) -> Non
         words = _fields(keys[0])
         _refuse_unknown(document, keys, words, f"which has {', '.join(sorted(words))}")
     elif kind in ("missing", "value_error"):
-        if document.has_error(keys[0]):
+        if document.has_error(keys[0]) and (kind == "missing" or _lacks_a_value(document, keys[0])):
             return  # of a block from which something was taken out
         if kind == "missing":
             document.refuse(keys, f"`{keys[0]}` needs `{keys[-1]}`")
@@ -177,6 +177,13 @@ def _refuse_setting(document: Document, keys: Keys, detail: ErrorDetails) -> Non
             document.refuse(keys, str(detail["ctx"]["error"]))
     else:
         _refuse_value(document, keys, detail["input"], _PHRASES.get(kind) or _limits(detail))
+
+
+def _lacks_a_value(document: Document, block: str) -> bool:
+    """Whether a value of the block was refused, so that what is left of it says little."""
+    fields = _fields(block)
+    places = (error.place for error in document.errors)
+    return any(p and p.keys[:1] == (block,) and p.keys[1:2] and p.keys[1] in fields for p in places)
 
 
 def _fields(block: str) -> set[str]:

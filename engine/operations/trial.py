@@ -190,7 +190,8 @@ class JudgedTrial:
         async for event in self._begin():
             yield event
         tuning = await self._retry.answer(self._engine.client.tuning, errors=SpecdeckError)
-        self._renewed_at = self._clock()
+        # The lease runs from the request on, however long the engine took to answer.
+        self._renewed_at = self._requested_at
         while True:
             answered_at, trial = self._clock(), self._own(tuning)
             if trial.over:

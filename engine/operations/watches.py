@@ -79,6 +79,12 @@ class EngineWatch:
             self._alerts.append(alert)
         return bool(self._alerts) or self._is_check_due(reading.t) or self.drift.is_due(reading)
 
+    async def post(self, events: Iterable[WatchEvent]) -> AsyncIterator[NotPosted]:
+        """Posts what is worth it, after what came first; yields what did not arrive."""
+        async with self._posting:
+            async for failure in post_events(self._webhook, events):
+                yield failure
+
     async def events(self, reading: Reading) -> AsyncIterator[WatchEvent]:
         """What there is to tell after a reading, the webhook last."""
         told: list[WatchEvent] = []
@@ -90,9 +96,8 @@ class EngineWatch:
         async for event in self.drift.follow(reading):
             told.append(event)
             yield event
-        async with self._posting:  # what came first is posted first
-            async for failure in post_events(self._webhook, told):
-                yield failure
+        async for failure in self.post(told):
+            yield failure
 
     def _is_check_due(self, t: float) -> bool:
         return self._mismatch is not None and abs(t - self._checks_looked_at) >= CHECKS_APART_S
@@ -102,7 +107,10 @@ class EngineWatch:
         if self._mismatch is None or not self._is_check_due(t):
             return []
         self._checks_looked_at = t
-        outcome = await asyncio.to_thread(self._latest_check)
+        try:
+            outcome = await asyncio.to_thread(self._latest_check)
+        except SpecdeckError:
+            return []  # a store that cannot be read now says nothing of its checks
         finished = float("-inf") if outcome is None else outcome.t
         known, self._check_known = self._check_known, finished
         if outcome is None or known is None or finished <= known:
@@ -127,13 +135,10 @@ async def post_events(
 def latest_check(store: Path, url: str) -> CheckOutcome | None:
     """The check of the engine at `url` that finished last, as the store has it.
 
-    A store that cannot be read has none: whoever writes to it says why.
+    Raises SpecdeckError where the store cannot be read.
     """
-    try:
-        with Store(store) as opened:
-            runs = Checks(opened).history(url, limit=1)
-    except SpecdeckError:
-        return None
+    with Store(store) as opened:
+        runs = Checks(opened).history(url, limit=1)
     if not runs or runs[0].finished is None or runs[0].summary is None:
         return None
     summary = runs[0].summary

@@ -87,6 +87,18 @@ def read_records(cls: type[_T], found: Iterable[Mapping[str, Any]]) -> tuple[_T,
     return tuple(read_record(cls, one) for one in found)
 
 
+def with_origin(change: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A change as a plugin tells it; an older one names policy, breaker and trial as `who` alone.
+
+    >>> with_origin({"who": "breaker"})["origin"], "origin" in with_origin({"who": "ann"})
+    ('breaker', False)
+    """
+    who = change.get("who")
+    if change.get("origin") or who not in ("policy", "breaker", "trial"):
+        return change
+    return {**change, "origin": who}
+
+
 @dataclass(frozen=True, slots=True)
 class Capability:
     """Something an operator may want to do, and whether this engine can."""
@@ -218,7 +230,7 @@ class EngineState:
                 "accepted_per_position": tuple(data["accepted_per_position"]),
                 "capabilities": read_records(Capability, data.get("capabilities", ())),
                 "lease": read_record(Lease, lease) if lease else None,
-                "last_change": read_record(LastChange, change) if change else None,
+                "last_change": read_record(LastChange, with_origin(change)) if change else None,
             },
         )
 

@@ -9,7 +9,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
-from specdeck.engine.protocol.messages import Breaker, Origin, Policy, read_record, read_records
+from specdeck.engine.protocol.messages import (
+    Breaker,
+    Origin,
+    Policy,
+    read_record,
+    read_records,
+    with_origin,
+)
 
 Value = float | int | str | bool | None
 Phase = Literal["baseline", "changed", "kept", "reverted", "abandoned"]
@@ -334,7 +341,7 @@ class Tuning:
                 "curve": read_records(CurvePoint, data.get("curve") or ()),
                 "outlook": read_records(Outlook, data.get("outlook") or ()),
                 "acceptance": None if acceptance is None else tuple(acceptance),
-                "changes": read_records(KChange, data.get("changes") or ()),
+                "changes": read_records(KChange, map(with_origin, data.get("changes") or ())),
             },
         )
 

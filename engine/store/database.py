@@ -146,7 +146,9 @@ class Store:
         try:
             yield
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            # What Python's own module raises has no code of SQLite's.
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise SpecdeckError(
                     f"{self._path} is held by another process", remedy="try again"
                 ) from error

@@ -132,9 +132,13 @@ class ParametersScreen(ModalScreen[None]):
 
     def on_mount(self) -> None:
         """Fill the list, and go on looking."""
-        self._unsubscribe = self.controller.subscribe(self.show)
+        self._unsubscribe = self.controller.subscribe(self._follow)
         self.show()
         self.set_interval(_LOOK_S, self.look)
+
+    def _follow(self) -> None:
+        if self in self.app.screen_stack:  # its widgets go before it is unmounted
+            self.show()
 
     def on_unmount(self) -> None:
         """Look no more."""

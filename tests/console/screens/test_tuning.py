@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.memory_audit import MemoryAudit
-from tests.support.pilot import settle
+from tests.support.pilot import settle, until
 from tests.support.readings import START
 from tests.support.tuned_engine import (
     ABLE,
@@ -462,3 +462,18 @@ def test_a_number_beyond_every_float_is_refused_and_does_not_break() -> None:
     whole = Parameter("a.b", 1, 1, "whole", 1.0, 5.0)
     with pytest.raises(ValueError, match="is not a whole number"):
         parse_value(whole, "1" * 400)
+
+
+async def test_readings_that_come_while_the_parameters_close_do_no_harm(tuned: MakeTuned) -> None:
+    app, _, _ = tuned()
+    async with app.run_test(size=(100, 40)) as pilot:
+        await settle(pilot)
+        controller = live(app).controller
+        await pilot.press("p")
+        await until(pilot, lambda: isinstance(app.screen, ParametersScreen))
+        screen = app.screen
+        screen.dismiss()
+        while screen.is_attached:
+            controller.tell("something happened")
+            await asyncio.sleep(0)
+        await settle(pilot)

@@ -84,6 +84,16 @@ def test_a_change_by_someone_else_is_told_with_name_and_reason(kit: type[Kit]) -
     assert [mark.label for mark in found.marks] == ["k3"]
 
 
+def test_an_answer_that_a_newer_reading_has_overtaken_does_not_bring_its_k_back(
+    kit: type[Kit],
+) -> None:
+    found = track(kit.run(3)).add_wish(Want(k=3))
+    found = fold_reading(found, kit.reading(4, replace(kit.state, k=4, k_set=4, version=3)))
+    found = fold_answer(found, Want(k=3), Applied({"k": 5}, {"k": 3}, 2, 9), 0.0, 0.012)
+    assert found.state is not None
+    assert (found.state.k, found.version, found.want) == (4, 3, None)
+
+
 def test_a_reading_taken_before_the_answer_does_not_bring_the_old_k_back(kit: type[Kit]) -> None:
     found = track(kit.run(3)).add_wish(Want(k=3))
     found = fold_answer(found, Want(k=3), Applied({"k": 5}, {"k": 3}, 2, 9), 0.0, 0.012)

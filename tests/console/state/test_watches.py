@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+import os
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ from specdeck.console.cli.main import outcome
 from specdeck.console.state.controller import Controller
 from specdeck.console.state.watches import EngineWatches
 from specdeck.engine.client.engine_client import open_client
+from specdeck.engine.client.webhook import Webhook
 from specdeck.engine.fingerprint.pins import PinFile, write_pin
+from specdeck.engine.launch.process import find_leader
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.window import Window
 from specdeck.engine.operations.alerts import Limits
@@ -249,13 +252,20 @@ def test_watch_takes_the_limits_of_the_config_that_its_engine_was_started_from(
     config.write_text("model: a/b\nalerts: {acceptance_floor: 0.45, webhook_env: NOT_SET}\n")
     records = home / "state/engines"
     records.mkdir(parents=True)
+    running = find_leader(os.getpid())
+    assert running is not None
     with serve_engine(DraftingEngine(0.2)) as engine:
-        record = {"schema": 1, "name": "demo", "url": engine.url, "pid": 1, "born": 1,
-                  "boot": None, "started": 0.0, "log": "/log", "token_file": "/token",
+        record = {"schema": 1, "name": "demo", "url": engine.url, "pid": running.pid,
+                  "born": running.born, "boot": running.boot, "started": 0.0,
+                  "log": "/log", "token_file": "/token",
                   "config": str(config)}  # fmt: skip
         (records / "demo.json").write_text(json.dumps(record))
         assert outcome(["watch", "demo", "--json", "--interval", "0.05", "--count", "8"]) == 0
         assert capsys.readouterr().err.count("is below acceptance_floor 45.0%") == 1
+        (records / "demo.json").write_text(json.dumps({**record, "born": 1}))
+        assert outcome(["watch", engine.url, "--interval", "0.05", "--count", "8"]) == 0
+        assert "acceptance_floor" not in capsys.readouterr().err  # of an engine that has ended
+        (records / "demo.json").write_text(json.dumps(record))
         config.unlink()
         assert outcome(["watch", "demo", "--json", "--interval", "0.05", "--count", "2"]) == 0
     assert "no alerts: the config of demo cannot be used" in capsys.readouterr().err
@@ -271,3 +281,47 @@ def test_a_config_of_several_engines_cannot_be_watched(
     config.write_text("model: a/b\n")
     assert outcome(["watch", str(config)]) == 2
     assert "no `attach` block" in capsys.readouterr().err
+
+
+class Posts(Webhook):
+    """A webhook that remembers what it is to post."""
+
+    def __init__(self) -> None:
+        self.events: list[object] = []
+        self.posted = asyncio.Event()
+
+    async def post(self, body: Mapping[str, object]) -> str | None:
+        self.events.append(body["event"])
+        self.posted.set()
+        return None
+
+
+async def test_a_drift_that_a_probe_finds_is_posted(tmp_path: Path) -> None:
+    engine, place, posts = NamedEngine(fingerprint()), tmp_path / "demo.json", Posts()
+    pin()(engine, place)
+    watch = EngineWatch(URL, drift_of(engine, place), webhook=posts)
+    tasks: list[asyncio.Task[None]] = []
+
+    def spawn(work: Coroutine[Any, Any, None], group: str) -> asyncio.Task[None]:
+        tasks.append(asyncio.create_task(work))
+        return tasks[-1]
+
+    listed = ListedEngine([], url=URL)
+    controller = Controller([listed], spawn=spawn, who="ann", clock=lambda: 100.0)
+    watches = EngineWatches(controller, lambda: OneWatch(watch, tmp_path))
+    shown = asyncio.Event()
+    controller.subscribe(shown.set)
+    controller.add_reader(watches.on_reading)
+    controller.start()
+    first = reading(0.0)(engine, place)
+    assert first is not None
+    listed.more.put_nowait(first)
+    async with asyncio.timeout(30):
+        while watches.find_pinned(URL) is None:
+            await shown.wait()
+            shown.clear()
+        watches.judge(fingerprint(live__k=5))
+        await posts.posted.wait()
+    for task in tasks:
+        task.cancel()
+    assert posts.events == ["fingerprint.drift"]

@@ -100,6 +100,11 @@ def test_an_error_that_belongs_to_no_key_is_said_beside_the_others(
     assert len(found) == text.count("\n")
 
 
+def test_an_unknown_key_hides_no_other_error_of_its_block(errors: Errors) -> None:
+    text = "model: a/b\norchestration: {min_draft_length: 9, max_draft_length: 2, bogus: 1}\n"
+    assert len(errors(text)) == 2
+
+
 @pytest.mark.parametrize(
     "text",
     [

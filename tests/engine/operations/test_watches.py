@@ -13,6 +13,7 @@ import pytest
 from tests.support.fingerprints import Fingerprints, NamedEngine
 
 from specdeck.engine.client.webhook import Webhook
+from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.fingerprint.pins import PinFile, write_pin
 from specdeck.engine.metrics.window import Window
 from specdeck.engine.operations.alerts import Alert, CheckOutcome, Limits
@@ -101,11 +102,28 @@ async def test_without_a_limit_no_check_is_looked_at(engine: NamedEngine, tmp_pa
     assert looks == []
 
 
-def test_a_store_that_cannot_be_read_has_no_check(tmp_path: Path, store: Path) -> None:
-    assert latest_check(store, URL) is None
-    store.write_text("no database")
+def test_a_new_store_has_no_check(tmp_path: Path, store: Path) -> None:
     assert latest_check(store, URL) is None
     assert latest_check(tmp_path / "missing" / "store.sqlite", URL) is None
+
+
+async def test_a_store_that_cannot_be_read_for_a_while_makes_no_old_check_new(
+    engine: NamedEngine, tmp_path: Path, store: Path
+) -> None:
+    check(store, 5.0, 100)
+    is_held = False
+
+    def latest() -> CheckOutcome | None:
+        if is_held:
+            raise SpecdeckError("the store is held by another process")
+        return latest_check(store, URL)
+
+    watch = watching(engine, tmp_path, Limits(mismatch_max=0.015), latest=latest)
+    assert await take(watch, engine, 10.0) == []
+    is_held = True
+    assert await take(watch, engine, 10.0 + 2 * CHECKS_APART_S) == []
+    is_held = False
+    assert await take(watch, engine, 10.0 + 4 * CHECKS_APART_S) == []
 
 
 def low(t: float) -> dict[str, Any]:
