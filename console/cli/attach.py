@@ -11,7 +11,6 @@ import click
 
 from specdeck.console.cli.common import (
     Finite,
-    find_operator,
     read_settings,
     require_terminal,
     run_console,
@@ -25,6 +24,7 @@ from specdeck.console.cli.expectations import (
     watches,
     webhook_option,
 )
+from specdeck.console.cli.operator import find_operator
 from specdeck.console.cli.output import emit
 from specdeck.engine.client.attach import AttachedEngine
 from specdeck.engine.errors import ConfigError, Place, UsageError

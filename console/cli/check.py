@@ -22,10 +22,11 @@ from specdeck.console.cli.check_arguments import (
     refuse_case,
     refuse_nonsense,
 )
-from specdeck.console.cli.common import find_operator, open_user_store, until_signal
+from specdeck.console.cli.common import open_user_store, until_signal
 from specdeck.console.cli.engines import Access, access, require_vllm
+from specdeck.console.cli.operator import find_operator
 from specdeck.console.cli.output import emit, log
-from specdeck.console.cli.run import start_reference_engine
+from specdeck.console.cli.reference import start_reference_engine
 from specdeck.console.cli.set import request_change
 from specdeck.console.cli.set_outcome import Narrator
 from specdeck.engine.client.retry import Retry, Waiting

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 import math
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,24 +118,6 @@ def read_settings() -> Settings:
 def theme_folders() -> tuple[Path, ...]:
     """The folders of the user's own themes."""
     return (locations(os.environ).config / "themes",)
-
-
-def find_operator(environment: Mapping[str, str] = os.environ) -> str:
-    """Who asks, for the audit log: the login, and where it comes from over SSH.
-
-    >>> find_operator({"LOGNAME": "mira", "SSH_CONNECTION": "10.0.0.7 51 10.0.0.1 22"})
-    'mira from 10.0.0.7'
-    """
-    host = environment.get("SSH_CONNECTION", "").partition(" ")[0]
-    name = environment.get("LOGNAME") or environment.get("USER") or _find_login()
-    return f"{name} from {host}" if host else name
-
-
-def _find_login() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a uid without a name, as in a container
-        return f"uid {os.getuid()}"
 
 
 class Finite(click.FloatRange):

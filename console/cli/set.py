@@ -14,8 +14,9 @@ from typing import Any
 import click
 
 from specdeck.console.cli.audit import UserAudit, print_history
-from specdeck.console.cli.common import Finite, find_operator, until_signal
+from specdeck.console.cli.common import Finite, until_signal
 from specdeck.console.cli.engines import Access, access, key_option, require_vllm, token_option
+from specdeck.console.cli.operator import find_operator
 from specdeck.console.cli.output import emit, log
 from specdeck.console.cli.set_outcome import Narrator, format_outcome
 from specdeck.engine.client.attach import AttachedEngine

@@ -13,8 +13,9 @@ from pathlib import Path
 import click
 
 from specdeck.console.cli.audit import UserAudit
-from specdeck.console.cli.common import Finite, find_operator, until_signal
+from specdeck.console.cli.common import Finite, until_signal
 from specdeck.console.cli.engines import Access, access, key_option, require_vllm, token_option
+from specdeck.console.cli.operator import find_operator
 from specdeck.console.cli.output import emit, log
 from specdeck.console.widgets.blocks import whisker
 from specdeck.engine.errors import UsageError

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from specdeck.console.state.controller import Controller
     from specdeck.engine.client.attach import MonitoredEngine
     from specdeck.engine.divergence.arms import Arm
-    from specdeck.engine.divergence.near_tie import Calibration
+    from specdeck.engine.divergence.calibration import Calibration
     from specdeck.engine.divergence.prompts import Prompt, PromptSet
     from specdeck.engine.divergence.race import FirstDifference, RaceEvent, RaceVerdict
     from specdeck.engine.operations.check import ArmPair, CheckOptions
@@ -200,7 +200,7 @@ class SplitCheck:
 
     def _ruler(self, pair: ArmPair) -> Calibration:
         """What is known of the margins of these very arms."""
-        from specdeck.engine.divergence.near_tie import Calibration
+        from specdeck.engine.divergence.calibration import Calibration
 
         key = "\n".join(str(arm.identity()) for arm in pair.arms)
         return self.session.rulers.setdefault(key, Calibration())

@@ -9,6 +9,7 @@ from typing import Any
 
 from specdeck.engine.divergence.answers import Answer
 from specdeck.engine.divergence.arms import Arm, Name
+from specdeck.engine.divergence.calibration import Calibration
 from specdeck.engine.divergence.compare import (
     CLASSES,
     Class,
@@ -17,7 +18,6 @@ from specdeck.engine.divergence.compare import (
     Recheck,
     common_length,
 )
-from specdeck.engine.divergence.near_tie import Calibration
 from specdeck.engine.divergence.statistics import Rate, p_any
 from specdeck.engine.divergence.verdict import Evidence, Verdict, judge
 from specdeck.engine.fingerprint.name import is_partial, own_part

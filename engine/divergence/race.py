@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from specdeck.engine.divergence.answers import Answer, Call, Piece, assemble
 from specdeck.engine.divergence.arms import Name
+from specdeck.engine.divergence.calibration import Calibration
 from specdeck.engine.divergence.compare import Divergence, common_length, find_divergence
-from specdeck.engine.divergence.near_tie import Calibration
 from specdeck.engine.divergence.outcome import Case, Outcome, Totals, build_outcome
 from specdeck.engine.divergence.prompts import Prompt
 from specdeck.engine.divergence.requests import Asker, Refused

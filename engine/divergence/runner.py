@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from specdeck.engine.divergence.answers import Answer
+from specdeck.engine.divergence.calibration import LEAST, Calibration
 from specdeck.engine.divergence.compare import (
     Divergence,
     PromptAnswers,
@@ -17,7 +18,6 @@ from specdeck.engine.divergence.compare import (
     find_divergence,
     find_stream_divergences,
 )
-from specdeck.engine.divergence.near_tie import LEAST, Calibration
 from specdeck.engine.divergence.outcome import Totals
 from specdeck.engine.divergence.pacing import Pacer
 from specdeck.engine.divergence.prompts import Prompt, PromptSet

@@ -9,8 +9,8 @@ import pytest
 from tests.support.checks import finish_check
 
 from specdeck.engine.divergence.answers import Answer, Call, Piece
+from specdeck.engine.divergence.calibration import Calibration
 from specdeck.engine.divergence.compare import find_divergence
-from specdeck.engine.divergence.near_tie import Calibration
 from specdeck.engine.divergence.prompts import Prompt, parse_prompt, repeat_prompt
 from specdeck.engine.divergence.race import (
     ArmStream,

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from specdeck.engine.divergence.answers import Answer, Call, Piece, assemble, parse_piece
 from specdeck.engine.divergence.arms import Arm, Facts
+from specdeck.engine.divergence.calibration import FINE, MOST, Calibration
 from specdeck.engine.divergence.compare import (
     Divergence,
     Recheck,
     find_divergence,
     find_json_changes,
 )
-from specdeck.engine.divergence.near_tie import FINE, MOST, Calibration
 from specdeck.engine.divergence.outcome import Case, Outcome, Totals, build_outcome
 from specdeck.engine.divergence.prompts import BUNDLED, load_prompts
 from specdeck.engine.divergence.runner import weigh_preference

@@ -1,0 +1,25 @@
+"""Who makes a change, for the engine and the audit log."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Mapping
+
+
+def find_operator(environment: Mapping[str, str] = os.environ) -> str:
+    """Who asks, for the audit log: the login, and where it comes from over SSH.
+
+    >>> find_operator({"LOGNAME": "mira", "SSH_CONNECTION": "10.0.0.7 51 10.0.0.1 22"})
+    'mira from 10.0.0.7'
+    """
+    host = environment.get("SSH_CONNECTION", "").partition(" ")[0]
+    name = environment.get("LOGNAME") or environment.get("USER") or _find_login()
+    return f"{name} from {host}" if host else name
+
+
+def _find_login() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a uid without a name, as in a container
+        return f"uid {os.getuid()}"
