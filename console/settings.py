@@ -4,6 +4,7 @@ interval: 1.0            # seconds between two looks at an engine
 theme: dark              # a shipped theme or one of your own in themes/ beside this file
 keymap:
   mode.toggle: f2        # id: keys, as `?` shows them
+retention_days: 90       # how long changes and checks are remembered; 0 is for ever
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ from typing import Any
 
 from specdeck.engine.errors import ConfigError, Place
 
+DAYS = 90
+"""Days for which changes and checks are remembered without a setting."""
+MOST_DAYS = 36_500
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -26,6 +31,8 @@ class Settings:
     theme: str = "dark"
     keymap: dict[str, str] = field(default_factory=dict)
     """Action ids to keys, comma-separated."""
+    retention_days: int = DAYS
+    """Days for which the store remembers changes and checks; 0 is for ever."""
 
 
 def read(path: Path, ids: Iterable[str]) -> Settings:
@@ -54,7 +61,7 @@ def read(path: Path, ids: Iterable[str]) -> Settings:
 
 def _check(data: dict[str, Any], text: str, path: Path, ids: frozenset[str]) -> Settings:
     for name in data:
-        _refuse_unknown(str(name), ("interval", "theme", "keymap"), text, path)
+        _refuse_unknown(str(name), ("interval", "theme", "keymap", "retention_days"), text, path)
     interval, theme = data.get("interval", 1.0), data.get("theme", "dark")
     keymap = data.get("keymap") or {}
     if isinstance(interval, bool) or not isinstance(interval, int | float) or interval < 0.1:
@@ -67,7 +74,14 @@ def _check(data: dict[str, Any], text: str, path: Path, ids: frozenset[str]) -> 
         raise ConfigError("keymap is ids with keys", place=Place(path, _line(text, "keymap")))
     for name in keymap:
         _refuse_unknown(str(name), ids, text, path)
-    return Settings(float(interval), theme, {str(key): value for key, value in keymap.items()})
+    days = data.get("retention_days", DAYS)
+    if isinstance(days, bool) or not isinstance(days, int) or not 0 <= days <= MOST_DAYS:
+        raise ConfigError(
+            "retention_days is a whole number of days, 0 for ever",
+            place=Place(path, _line(text, "retention_days")),
+        )
+    named_keys = {str(key): value for key, value in keymap.items()}
+    return Settings(float(interval), theme, named_keys, days)
 
 
 def _refuse_unknown(name: str, names: Iterable[str], text: str, path: Path) -> None:

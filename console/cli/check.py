@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import tempfile
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing, contextmanager
+from contextlib import (
+    AsyncExitStack,
+    ExitStack,
+    aclosing,
+    asynccontextmanager,
+    closing,
+    contextmanager,
+)
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -55,7 +61,6 @@ from specdeck.engine.operations.check import (
     run_check,
     run_sampled_check,
 )
-from specdeck.engine.paths import locations
 from specdeck.engine.protocol.messages import Applied, Change
 from specdeck.engine.store.checks import Checks
 from specdeck.engine.store.database import Store
@@ -251,14 +256,16 @@ async def _reference(asked: CheckArguments, ours: Access, stack: AsyncExitStack)
 @contextmanager
 def _open_store() -> Iterator[tuple[Store, bool]]:
     """The user's store or, where it cannot be used, one that ends with the command, and which."""
-    with tempfile.TemporaryDirectory(prefix="specdeck-check-") as spare:
+    with (
+        tempfile.TemporaryDirectory(prefix="specdeck-check-") as spare,
+        ExitStack() as stack,
+    ):
         try:
-            store, lasts = Store(locations(os.environ).store), True
+            store, lasts = stack.enter_context(open_user_store()), True
         except SpecdeckError as error:
             log(f"specdeck: this check is not stored: {error.line()}")
-            store, lasts = Store(Path(spare) / "store.sqlite"), False
-        with store:
-            yield store, lasts
+            store, lasts = stack.enter_context(Store(Path(spare) / "store.sqlite")), False
+        yield store, lasts
 
 
 def _log_waiting(waiting: Waiting) -> None:

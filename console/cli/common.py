@@ -7,15 +7,17 @@ import math
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from specdeck.console.cli.output import INTERRUPTED, log
-from specdeck.engine.errors import UsageError
+from specdeck.engine.errors import SpecdeckError, UsageError
 from specdeck.engine.metrics.exposition import LOOPBACK
 from specdeck.engine.paths import locations
 
@@ -67,10 +69,18 @@ async def until_signal(
 
 @contextmanager
 def open_user_store() -> Iterator[Store]:
-    """The user's store; raises SpecdeckError when it cannot be used."""
+    """The user's store, without what is older than the user's settings keep.
+
+    Raises SpecdeckError when it cannot be used.
+    """
     from specdeck.engine.store.database import Store
+    from specdeck.engine.store.retention import delete_older
 
     with Store(locations(os.environ).store) as store:
+        # What cannot be deleted now, or how long is not said, waits for the next command.
+        with suppress(SpecdeckError):
+            if days := read_settings().retention_days:
+                delete_older(store, time.time() - timedelta(days=days).total_seconds())
         yield store
 
 

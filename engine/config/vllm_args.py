@@ -20,6 +20,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
+from specdeck.engine.files import replace_file
 from specdeck.engine.text import find_nearest
 
 Kind = Literal["int", "float", "bool", "flag", "str", "size", "json", "any"]
@@ -141,11 +142,9 @@ def find_table(
 
 def _write_cache(path: Path, text: str) -> None:
     """Remember `text`; a cache that cannot be written only costs the next reading."""
-    partial = path.with_suffix(f".{os.getpid()}")
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
+        replace_file(path, text)
 
 
 def installed_version() -> str | None:

@@ -10,9 +10,12 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from specdeck.engine.files import replace_file
 
 CHUNK = 1 << 20
 """Bytes held at a time: it stays in a core's own cache between reading and hashing."""
@@ -108,13 +111,9 @@ class Digests:
         # Another engine may have written since: its digests are kept.
         merged = {**_load(self._cache), **self._fresh}
         kept = dict(list(merged.items())[-_KEPT:])
-        beside = self._cache.with_name(f"{self._cache.name}.{os.getpid()}")
-        try:
+        with suppress(OSError):
             self._cache.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            beside.write_text(json.dumps(kept), encoding="utf-8")
-            beside.replace(self._cache)
-        except OSError:
-            beside.unlink(missing_ok=True)
+            replace_file(self._cache, json.dumps(kept))
 
 
 def _load(cache: Path) -> dict[str, str]:

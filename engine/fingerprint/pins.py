@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from specdeck.engine.errors import SpecdeckError, UsageError
+from specdeck.engine.files import replace_file
 from specdeck.engine.fingerprint.digest import canonical
 from specdeck.engine.fingerprint.fingerprint import Fingerprint
 from specdeck.engine.fingerprint.name import compute_names, is_partial
@@ -36,11 +36,9 @@ def write_pin(seen: Fingerprint, path: Path) -> None:
         **seen.as_json(),
     }
     text = json.dumps({**body, "checksum": checksum(body)}, indent=1, ensure_ascii=False) + "\n"
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
+        replace_file(path, text)
     except OSError as error:
         raise SpecdeckError(f"the pin {path} cannot be written: {error.strerror}") from error
 

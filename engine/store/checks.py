@@ -64,7 +64,7 @@ class Checks:
                 (key, t, url, json.dumps(facts)),
             )
             assert cursor.lastrowid is not None
-            self._store.take_lock(_lock(cursor.lastrowid))
+            self._store.take_lock(lock_name(cursor.lastrowid))
             return Run(cursor.lastrowid, key, t, url, None, facts, {}, None)
 
     def resume(self, key: str) -> Run | None:
@@ -73,7 +73,7 @@ class Checks:
         None when there is none, or when another process works at it.
         """
         found = self.find_unfinished(key)
-        if found is None or not self._store.take_lock(_lock(found.id)):
+        if found is None or not self._store.take_lock(lock_name(found.id)):
             return None
         return self.find_unfinished(key)  # as the process that had it before has left it
 
@@ -82,7 +82,7 @@ class Checks:
         with self._store.transaction() as db:
             db.execute("DELETE FROM check_cases WHERE check_id = ?", (run,))
             db.execute("DELETE FROM checks WHERE id = ?", (run,))
-        self._store.release_lock(_lock(run))
+        self._store.release_lock(lock_name(run))
 
     def find_unfinished(self, key: str) -> Run | None:
         """The latest run under `key` that is not at its end; None when there is none."""
@@ -164,7 +164,7 @@ class Checks:
                 "UPDATE checks SET finished = ?, summary = ? WHERE id = ?",
                 (t, json.dumps(summary), run),
             )
-        self._store.release_lock(_lock(run))
+        self._store.release_lock(lock_name(run))
 
     def history(
         self, url: str | None = None, limit: int = 31, kind: str = GREEDY
@@ -187,6 +187,6 @@ def _run(row: tuple[Any, ...]) -> Run:
     )  # fmt: skip
 
 
-def _lock(run: int) -> str:
+def lock_name(run: int) -> str:
     """The lock of a run, which belongs to one process at a time."""
     return f"check-{run}"

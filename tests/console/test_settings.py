@@ -30,9 +30,11 @@ def test_a_missing_file_gives_the_defaults(tmp_path: Path) -> None:
 
 def test_everything_can_be_set(tmp_path: Path) -> None:
     path = written(
-        tmp_path, "interval: 0.5\ntheme: light\nkeymap:\n  mode.toggle: f2\n  k.set.3: f3"
+        tmp_path,
+        "interval: 0.5\ntheme: light\nretention_days: 7\nkeymap:\n  mode.toggle: f2\n  k.set.3: f3",
     )
-    assert read(path, keys.ids()) == Settings(0.5, "light", {"mode.toggle": "f2", "k.set.3": "f3"})
+    chosen = {"mode.toggle": "f2", "k.set.3": "f3"}
+    assert read(path, keys.ids()) == Settings(0.5, "light", chosen, 7)
 
 
 @pytest.mark.parametrize(
@@ -43,6 +45,8 @@ def test_everything_can_be_set(tmp_path: Path) -> None:
         ("theme: dark\ninterval: soon", ":2: interval is seconds, at least 0.1"),
         ("interval: true", ":1: interval is seconds, at least 0.1"),
         ("theme: 3", ":1: theme is the name of one"),
+        ("retention_days: -1", ":1: retention_days is a whole number of days, 0 for ever"),
+        ("retention_days: soon", ":1: retention_days is a whole number of days, 0 for ever"),
         ("keymap: f2", ":1: keymap is ids with keys"),
         ("- dark", ":1: settings are names with values: see docs/keys.md"),
         ("theme: [", ": not YAML: "),

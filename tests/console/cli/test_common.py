@@ -3,11 +3,16 @@
 import asyncio
 import os
 import signal
+import time
+from pathlib import Path
 
 import pytest
 
-from specdeck.console.cli.common import until_signal
+from specdeck.console.cli.common import open_user_store, until_signal
 from specdeck.console.cli.output import INTERRUPTED
+from specdeck.engine.paths import locations
+from specdeck.engine.store.audit import Action, AuditLog
+from specdeck.engine.store.database import Store
 
 
 async def stopped(number: signal.Signals, *, tidied: Exception | None = None) -> int:
@@ -40,3 +45,20 @@ async def test_work_that_ends_by_itself_has_its_own_code() -> None:
 async def test_what_fails_at_tidying_up_is_not_lost() -> None:
     with pytest.raises(OSError, match="k is not given back"):
         await until_signal(stopped(signal.SIGTERM, tidied=OSError("k is not given back")))
+
+
+@pytest.mark.parametrize(("settings", "left"), [("", 1), ("retention_days: 0", 2), ("{", 2)])
+def test_the_users_store_forgets_after_the_days_of_the_settings(
+    settings: str, left: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECDECK_HOME", str(tmp_path))
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "settings.yaml").write_text(settings)
+    now = time.time()
+    with Store(locations(os.environ).store) as store:
+        for days in (1, 100):
+            AuditLog(store).add(
+                Action(now - days * 86_400, "ada", "http://h", "prod", {}, {"k": 3}, "undo")
+            )
+    with open_user_store() as store:
+        assert len(AuditLog(store).actions()) == left
