@@ -1,4 +1,4 @@
-"""`specdeck attach` and `specdeck replay`: the console on engines that run, or on a recording."""
+"""`specdeck attach`: the console on engines that run."""
 
 from __future__ import annotations
 
@@ -25,10 +25,8 @@ from specdeck.console.cli.expectations import (
     webhook_option,
 )
 from specdeck.console.cli.operator import find_operator
-from specdeck.console.cli.output import emit
 from specdeck.engine.client.attach import AttachedEngine
 from specdeck.engine.errors import ConfigError, Place, UsageError
-from specdeck.engine.metrics.recording import Recording, ReplayedEngine, read_lines, read_recording
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,7 @@ class AttachOptions:
 @webhook_option
 @key_option
 @token_option
-def attach(pin: Path | None, webhook_env: str | None, **options: Any) -> int:
+def command(pin: Path | None, webhook_env: str | None, **options: Any) -> int:
     """Open the console on engines that already run: URLs, names from `ps`, or a config.
 
     Only reads until control is armed. Quitting leaves the engines as they are.
@@ -140,39 +138,3 @@ def connect(to: Access, *, control: bool, name: str | None = None) -> AttachedEn
     if control:
         found.arm()
     return found
-
-
-@click.command("replay")
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="The samples as JSON lines, all at once.")
-@click.option(
-    "--speed",
-    type=Finite(min=0.01),
-    default=1.0,
-    metavar="N",
-    show_default=True,
-    help="Playback speed, as a multiple of the recorded one.",
-)
-def replay(file: Path, as_json: bool, speed: float) -> int:
-    """Show a recording in the console: what `specdeck watch URL --json > FILE` has written.
-
-    What `run --headless` and `demo --headless` print is a recording as well. Lines of several
-    engines become several engines. Nothing can be changed in one.
-    """
-    if not as_json:
-        require_terminal("`specdeck replay FILE --json` to a pipe")
-    found = read_recording(file)
-    if not as_json:
-        return asyncio.run(replay_recording(found, speed))
-    for line in read_lines(found.path):
-        emit(line)
-    return 0
-
-
-async def replay_recording(found: Recording, speed: float) -> int:
-    """Opens the console; the exit code."""
-    from specdeck.console.app import Console
-
-    engines = [ReplayedEngine(found, url, speed=speed) for url in found.engines]
-    app = Console(engines, settings=read_settings(), who=find_operator(), themes=theme_folders())
-    return await run_console(app, engines)

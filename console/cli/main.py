@@ -38,14 +38,7 @@ COMMANDS = {
 }
 """What `--help` says of each; the modules behind them are not imported for that."""
 
-_SHARED = {
-    "demo": "run",
-    "run": "run",
-    "attach": "attach",
-    "replay": "attach",
-    "ps": "processes",
-    "stop": "processes",
-}
+_SHARED = {"demo": "run", "run": "run", "ps": "processes", "stop": "processes"}
 """Modules with several commands, each under its own name; any other module has its `command`."""
 
 
