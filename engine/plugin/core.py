@@ -24,7 +24,6 @@ from specdeck.engine.plugin.request_pins import exact_models
 from specdeck.engine.plugin.scheduler import CoreEngine
 from specdeck.engine.plugin.steering import Knobs, Steering
 from specdeck.engine.plugin.trials import Trials
-from specdeck.engine.plugin.validation import VersionSnapshot, check_change, parse_change
 from specdeck.engine.policy.step import Step
 from specdeck.engine.protocol.messages import (
     ORCHESTRATION_VARIABLE,
@@ -32,6 +31,7 @@ from specdeck.engine.protocol.messages import (
     Applied,
     Change,
     EngineState,
+    InvalidChange,
     LastChange,
     Lease,
     Origin,
@@ -42,6 +42,9 @@ logger = logging.getLogger("vllm.specdeck")
 
 _AGAIN_S = 1.0
 """Seconds until a lease that could not be taken back is tried again."""
+
+_CONTROL = "_specdeck_control"
+"""The attribute of an engine core that holds its `Control`, or why there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +129,8 @@ class Control:
             "origin": "config",
         }
         try:
-            self.change(parse_change(body))
-        except Refusal as refusal:
+            self.change(Change.from_json(body))
+        except (Refusal, InvalidChange) as refusal:
             logger.warning("specdeck leaves k alone: %s", refusal)
 
     def answer(self, command: str, payload: Any) -> dict[str, Any]:
@@ -190,15 +193,13 @@ class Control:
     def change(self, change: Change) -> Applied:
         """Applies `change` at once; raises Refusal and changes nothing otherwise."""
         self._look()
-        last, trial = self._last_change, self._trials.running
-        snapshot = VersionSnapshot(
-            self._version,
-            last.who if last else None,
-            trial.back if trial else self._steering.knobs,
-            self._lease.back if self._lease else None,
-            trial.who if trial else None,
+        self._require_current(change)
+        lease, trial = self._lease, self._trials.running
+        self._steering.require(
+            change,
+            now=trial.back if trial else self._steering.knobs,
+            later=lease.back if lease else None,
         )
-        check_change(change, self._steering, snapshot)
         step = self._engine.tally().step
         if change.renew or change.cancel:
             return self._hold(change, step)
@@ -222,6 +223,19 @@ class Control:
         notices += self._turn_breaker(change, was, who)
         found, undo = self._steering.pick(touched), {**was, **undoing} if undoing else None
         return Applied(was, found, self._version, step, notices, undo=undo)
+
+    def _require_current(self, change: Change) -> None:
+        """Refuses what somebody else was faster than."""
+        last, lease, trial = self._last_change, self._lease, self._trials.running
+        if change.expect_version is not None and change.expect_version != self._version:
+            raise conflict(self._version, last.who if last else "specdeck")
+        held = lease is not None or trial is not None
+        if (change.renew or change.cancel) and not held:
+            raise conflict(self._version, "specdeck (the lease has run out)")
+        if change.judge and held:
+            whose = f"{trial.who}'s trial" if trial else "a lease"
+            text = f"specdeck: {whose} is under way, and there is one at a time"
+            raise conflict(self._version, text)
 
     def _hold(self, change: Change, step: int) -> Applied:
         """Renews or takes back what is leased or on trial."""
@@ -371,6 +385,33 @@ class Control:
             return None
         left = max(0.0, lease.ends - self._clock())
         return Lease(seconds_left=left, k=lease.back.k, mode=lease.back.mode)
+
+
+def answer_call(core: Any, command: str, payload: str) -> str:
+    """The engine core's utility method `specdeck`: JSON in, JSON out, on its main thread.
+
+    A refusal is a value, and so is a failure: an exception here would keep the engine from
+    starting, and later fail nothing but log a traceback for each look at it.
+    """
+    try:
+        control = getattr(core, _CONTROL, None)
+        if control is None:
+            control = _take_hold(core)
+        if isinstance(control, str):
+            raise RuntimeError(control)
+        return json.dumps(control.answer(command, json.loads(payload)))
+    except Exception as error:
+        logger.exception("specdeck failed at %s; the engine continues", command)
+        message = f"specdeck failed in the engine: {type(error).__name__}: {error}"
+        return json.dumps({"error": {"code": "failed", "message": message}, "status": 500})
+
+
+def _take_hold(core: Any) -> Control:
+    """The control over `core`; tried once, since each try would wrap the scheduler again."""
+    setattr(core, _CONTROL, "it could not start; the engine's log says why")
+    control = Control.over(core)
+    setattr(core, _CONTROL, control)
+    return control
 
 
 def orchestration(environment: Mapping[str, str]) -> dict[str, Any]:

@@ -15,8 +15,13 @@ from specdeck.engine.plugin.admin_token import ensure_token_file, is_accepted
 from specdeck.engine.plugin.capabilities import of_no_token, of_several_ranks, withhold
 from specdeck.engine.plugin.fingerprint import Reader, system_fingerprint
 from specdeck.engine.plugin.reply import Refusal, inability, nonsense
-from specdeck.engine.plugin.validation import parse_change
-from specdeck.engine.protocol.messages import PREFIX, TOKEN_HEADER, Capability
+from specdeck.engine.protocol.messages import (
+    PREFIX,
+    TOKEN_HEADER,
+    Capability,
+    Change,
+    InvalidChange,
+)
 
 logger = logging.getLogger("vllm.specdeck")
 
@@ -170,7 +175,7 @@ class SpecdeckEndpoint:
         try:
             if not is_accepted(token):
                 raise self._refuse_token()
-            change = parse_change(_json(body))
+            change = _parse_change(body)
             if self._withheld is not None:
                 raise inability(self._withheld)
         except Refusal as refusal:
@@ -214,7 +219,7 @@ class SpecdeckEndpoint:
                 "use vLLM 0.26 to 0.33",
             )
         try:
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(patience_s):  # core.answer_call, in the engine's process
                 answers = await call("specdeck", command, json.dumps(payload))
         except TimeoutError:
             raise Refusal(
@@ -233,8 +238,12 @@ def _count_exact(config: Any) -> Callable[[], None]:
     return stats.exact_requests(str(config.model_config.served_model_name))
 
 
-def _json(body: bytes) -> Any:
+def _parse_change(body: bytes) -> Change:
     try:
-        return json.loads(body)
+        asked = json.loads(body)
     except ValueError:
         raise nonsense("the body is not JSON") from None
+    try:
+        return Change.from_json(asked)
+    except InvalidChange as error:
+        raise nonsense(str(error)) from None

@@ -12,7 +12,8 @@ from typing import Any, Self
 from specdeck.engine.plugin.capabilities import capabilities
 from specdeck.engine.plugin.contract import Engine
 from specdeck.engine.plugin.fingerprint import Identity
-from specdeck.engine.policy.parameters import Catalogue, read_orchestration
+from specdeck.engine.plugin.reply import Refusal, inability
+from specdeck.engine.policy.parameters import Catalogue, ParameterError, read_orchestration
 from specdeck.engine.policy.runner import PolicyRunner
 from specdeck.engine.policy.step import Step
 from specdeck.engine.protocol.messages import (
@@ -30,6 +31,7 @@ _WATCHED = ("trial", "policy.threshold", "policy.goodput")
 """What an engine can only do while its steps are seen."""
 
 _OWN = ("k", "mode", "fallback", "policy")
+_NEEDS = {"k": "live_k", "mode": "target_only", "breaker": "breaker"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,43 @@ class Steering:
     def can(self, name: str) -> Capability:
         """Whether the engine can, and the reason where not."""
         return next(c for c in self.capabilities if c.name == name)
+
+    def require(self, change: Change, *, now: Knobs, later: Knobs | None) -> None:
+        """Raises Refusal unless the engine can do the whole of `change`.
+
+        `now` is what it changes: in force, or again once it has ended the trial under way;
+        `later` is what a lease goes back to, None without one.
+        """
+        for name in _needed_capabilities(change):
+            capability = self.can(name)
+            if not capability.available:
+                raise inability(capability)
+        if change.policy is not None and change.policy in self.wrong:
+            remedy = "correct the config's orchestration block and restart the engine"
+            reason = self.wrong[change.policy]
+            raise Refusal(501, f"policy.{change.policy}", reason, remedy)
+        k_max = self.engine.build.k_max
+        if change.k is not None and change.k > k_max:
+            raise Refusal(
+                501,
+                "k_max",
+                f"k={change.k} is above k_max={k_max}: the engine's buffers are sized by it",
+                f"start the engine with num_speculative_tokens: {change.k}",
+            )
+        self._require_parameters(change, now, later)
+
+    def _require_parameters(self, change: Change, now: Knobs, later: Knobs | None) -> None:
+        """Refuses parameters that make no sense beside those in force, now or after a lease."""
+        when = ""
+        try:
+            found = self.configured.with_values(now.with_change(change).parameters)
+            if change.judge and change.trial_s is not None:
+                found.trial.lasting(change.trial_s)
+            if later is not None and not change.lease_s:
+                when = "when the lease ends, "
+                self.configured.with_values(later.with_change(change).parameters)
+        except ParameterError as error:
+            raise Refusal(400, "parameter", f"{when}{error}", "nothing was changed") from None
 
     def step(self, step: Step) -> None:
         """Learns from a step, and has the policy choose the k's for the next one."""
@@ -268,3 +307,19 @@ class Steering:
         """The path's name with what is in force at this moment."""
         breaker = self.runner.breaker.state if self.runner else "closed"
         return self._identity.now(self.knobs.live_facts(breaker))
+
+
+def _needed_capabilities(change: Change) -> list[str]:
+    """The capabilities that `change` requires."""
+    names = [_NEEDS[knob] for knob in change.knobs() if knob in _NEEDS]
+    if change.parameters:  # of what moves k, or has it moved on trial
+        names.append("live_k")
+    if change.k == 0:  # the same to the drafter as target-only
+        names.append("target_only")
+    if change.judge:
+        names.append("trial")
+    if change.fallback == "cold":
+        names.append("cold")
+    if change.policy is not None:
+        names.append(f"policy.{change.policy}")
+    return names

@@ -235,6 +235,10 @@ class EngineState:
         )
 
 
+class InvalidChange(ValueError):
+    """What was asked for is no change at all."""
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """What a client asks for; None leaves a thing as it is."""
@@ -293,6 +297,106 @@ class Change:
             for key, value in asdict(self).items()
             if value is not None and value is not False and (key, value) != ("origin", "operator")
         }
+
+    @classmethod
+    def from_json(cls, body: object) -> Self:
+        """The change that a request's JSON body asks for; raises InvalidChange on nonsense.
+
+        Unlike a reply, of which a newer plugin may say more, it is read strictly: what is not
+        understood is refused, and never left out of what is done.
+
+        >>> Change.from_json({"k": 3, "who": "ana"}).knobs()
+        {'k': 3}
+        >>> Change.from_json({"cancel": 1})
+        Traceback (most recent call last):
+        specdeck.engine.protocol.messages.InvalidChange: cancel requires true or false
+        """
+        if not isinstance(body, dict):
+            raise InvalidChange("the body is not a JSON object")
+        known = cls.__dataclass_fields__
+        unknown = sorted(set(body) - set(known))
+        if unknown:
+            raise InvalidChange(f"unknown key {unknown[0]!r}; known are {', '.join(sorted(known))}")
+        for key in ("k", "expect_version", "trial"):
+            if not _is_whole(body.get(key)):
+                raise InvalidChange(f"{key} requires a whole number from 0 up, not {body[key]!r}")
+        for key, choices in _CHOICES.items():
+            if body.get(key) is not None and body[key] not in choices:
+                raise InvalidChange(f"{key} is one of {', '.join(choices)}, not {body[key]!r}")
+        for key in ("reason", "who"):
+            if not isinstance(body.get(key), str | None):
+                raise InvalidChange(f"{key} requires text")
+        if not isinstance(body.get("origin", ""), str):  # another word is of a newer client
+            raise InvalidChange("origin requires text")
+        lease = body.get("lease_s")
+        if lease is not None and not (_is_number(lease) and 0 < lease <= 86_400):
+            raise InvalidChange(f"lease_s requires seconds above 0 and up to a day, not {lease!r}")
+        for key in ("renew", "cancel", "judge", "probe"):
+            if not isinstance(body.get(key, False), bool):
+                raise InvalidChange(f"{key} requires true or false")
+        seconds = body.get("trial_s")
+        if seconds is not None and not (_is_number(seconds) and 0.5 <= seconds <= 86_400):
+            raise InvalidChange(f"trial_s requires seconds from 0.5 up to a day, not {seconds!r}")
+        if not _are_parameters(body.get("parameters")):
+            raise InvalidChange("parameters requires names with numbers, words, true or false")
+        change = cls(**body)
+        change._require_sense()
+        return change
+
+    def _require_sense(self) -> None:
+        """Raises InvalidChange where the parts do not go together."""
+        held = self.renew or self.cancel
+        if self.renew and (self.knobs() or self.lease_s is None):
+            raise InvalidChange("renew takes lease_s and no knob")
+        if self.cancel and (self.knobs() or self.renew or self.judge or self.lease_s):
+            raise InvalidChange("cancel takes nothing else")
+        if self.trial is not None and not held:
+            raise InvalidChange("trial goes with renew and cancel")
+        if not held and not self.knobs():
+            raise InvalidChange(
+                "nothing to change: give k, mode, fallback, policy, breaker or parameters"
+            )
+        if self.breaker and (self.judge or self.lease_s):
+            raise InvalidChange(
+                "the breaker cannot be put on trial: give it without lease_s, judge and trial_s"
+            )
+        if self.judge and self.lease_s is None:
+            raise InvalidChange(
+                "judge requires lease_s: the change is reverted when nobody renews it"
+            )
+        if self.trial_s is not None and not self.judge:
+            raise InvalidChange("trial_s requires judge")
+        if (self.probe or self.cause) and self.breaker != "open":
+            raise InvalidChange("probe and cause require breaker=open")
+        if self.probe and self.cause:
+            raise InvalidChange("probe and cause are mutually exclusive")
+
+
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "mode": MODES,
+    "fallback": FALLBACKS,
+    "policy": POLICIES,
+    "breaker": ("open", "closed"),
+    "cause": ("divergence",),
+}
+_MOST_PARAMETERS = 100
+
+
+def _are_parameters(given: object) -> bool:
+    """Whether it is a flat mapping of values; the names are looked at by the catalogue."""
+    if given is None:
+        return True
+    if not isinstance(given, dict) or len(given) > _MOST_PARAMETERS:
+        return False
+    return all(isinstance(value, int | float | str | bool | None) for value in given.values())
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_whole(value: object) -> bool:
+    return value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0)
 
 
 def with_implied_policy(knobs: Mapping[str, Any]) -> dict[str, Any]:

@@ -110,6 +110,15 @@ async def test_one_engine_is_changed_as_it_is_asked(ask: Asking) -> None:
     assert state["capabilities"] == STATE["capabilities"]
 
 
+async def test_nonsense_is_a_400_and_never_reaches_the_engine(ask: Asking) -> None:
+    cores = Cores()
+    answer = await ask(cores, Change(k=-1))
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (400, "invalid")
+    assert error["message"] == "k requires a whole number from 0 up, not -1"
+    assert cores.changed == []
+
+
 async def test_data_parallel_ranks_are_not_changed_and_the_state_says_why(ask: Asking) -> None:
     cores = Cores((APPLIED, APPLIED), ranks=2)
     answer = await ask(cores, Change(k=3))

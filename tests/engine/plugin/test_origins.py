@@ -5,7 +5,6 @@ from __future__ import annotations
 from tests.support.engine_core import Clock, FakeCore, make_control, poor_step
 
 from specdeck.engine.plugin.core import Control
-from specdeck.engine.plugin.validation import parse_change
 from specdeck.engine.protocol.messages import Change
 
 
@@ -18,7 +17,7 @@ def origins(control: Control) -> tuple[str | None, str | None]:
 def test_every_change_tells_where_it_came_from(
     control: Control, engine: FakeCore, clock: Clock
 ) -> None:
-    control.change(parse_change({"k": 4, "who": "an older console"}))
+    control.change(Change.from_json({"k": 4, "who": "an older console"}))
     assert origins(control) == ("operator", "operator")
     control.change(Change(k=5, origin="undo"))
     assert origins(control) == ("undo", "undo")
@@ -40,7 +39,7 @@ def test_every_change_tells_where_it_came_from(
 
 
 def test_an_origin_of_a_newer_client_is_read_as_it_is(control: Control) -> None:
-    control.change(parse_change({"k": 4, "origin": "weather"}))
+    control.change(Change.from_json({"k": 4, "origin": "weather"}))
     assert control.state().as_json()["last_change"]["origin"] == "weather"
 
 
