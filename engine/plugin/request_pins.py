@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
@@ -25,7 +25,9 @@ KEY = "specdeck_k"
 EXACT = "specdeck_exact"
 """Put beside the key by the API server's process on requests under an exact name."""
 
-_NEEDED = ("add_request", "update_draft_token_ids", "requests")
+_NEEDED = (
+    "add_request", "schedule", "update_draft_token_ids", "requests", "running", "finished_req_ids"
+)  # fmt: skip
 """What pinning uses of vLLM's scheduler."""
 
 
@@ -85,7 +87,11 @@ def _validation_error() -> type[Exception]:
 
 
 class Pins:
-    """The pinned requests of one scheduler."""
+    """The pinned requests of one scheduler.
+
+    The engine core's thread pays for them, so nothing here goes through all of them: a step
+    looks at those that run, and vLLM's scheduler says which ones have ended.
+    """
 
     def __init__(self, scheduler: Any, k_max: int) -> None:
         self._scheduler = scheduler
@@ -93,6 +99,8 @@ class Pins:
         self._pinned: dict[str, int] = {}
         self._exact: dict[str, Any] = {}
         """vLLM's own request objects, until they are finished and counted."""
+        self._begun: dict[str, Any] = {}
+        """Those of them that ran, and so may have tokens."""
         self._counted = 0
         self.exact_requests = 0
         """Requests under exact names so far."""
@@ -100,6 +108,7 @@ class Pins:
         self.available = all(hasattr(scheduler, name) for name in _NEEDED)
         if self.available:
             self._wrap("add_request", self._add)
+            self._wrap("schedule", self._follow)
             # The plain scheduler is given drafts after a step, the asynchronous one plans
             # for them while it schedules.
             self._wrap("update_draft_token_ids", self._trim)
@@ -108,55 +117,92 @@ class Pins:
 
     def __len__(self) -> int:
         """Pinned requests that are not finished."""
-        return sum(request_id in self._scheduler.requests for request_id in self._pinned)
+        self._forget_newly_finished()
+        return len(self._pinned)
 
     @property
     def exact_running(self) -> int:
         """Unfinished requests under exact names."""
-        return sum(request_id in self._scheduler.requests for request_id in self._exact)
+        self._forget_newly_finished()
+        return len(self._exact)
 
     @property
     def exact_tokens(self) -> int:
         """Tokens generated for requests under exact names."""
-        return self._counted + sum(map(_tokens, self._exact.values()))
+        self._forget_newly_finished()
+        return self._counted + sum(map(_tokens, self._begun.values()))
 
-    def _wrap(self, name: str, afterwards: Any) -> None:
-        original = getattr(self._scheduler, name)
+    def _wrap(self, name: str, afterwards: Callable[..., None]) -> None:
+        """Has `afterwards` called after the method, with what it returned and was given."""
+        original, guard = getattr(self._scheduler, name), self._guard
 
         @functools.wraps(original)
         def call_then(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
-            self._guard(afterwards, *args)
+            guard(afterwards, result, *args)
             return result
 
         setattr(self._scheduler, name, call_then)
 
-    def _add(self, request: Any, *_: Any) -> None:
-        self._trim()  # with k = 0 for all, vLLM has no drafts to hand over for long
-        params = getattr(request, "sampling_params", None)
+    def _add(self, _: Any, request: Any, *__: Any) -> None:
+        extra = getattr(getattr(request, "sampling_params", None), "extra_args", None)
         # Refused by the API server; one that came past it must not end the engine.
         with suppress(ValueError):
-            extra = getattr(params, "extra_args", None)
             k = pinned_k(extra, self._k_max)
-            if k is None:
-                return
-            self._pinned[request.request_id] = k
-            if k == 0 and extra and EXACT in extra:
-                self._exact[request.request_id] = request
-                self.exact_requests += 1
+            if k is not None:
+                self._pin(request.request_id, k, exact=k == 0 and EXACT in (extra or ()))
+
+    def _pin(self, request_id: str, k: int, *, exact: bool) -> None:
+        # Not the one that was handed over: that may carry on a request that is there already.
+        held = self._scheduler.requests.get(request_id)
+        if held is None:
+            return
+        self._pinned[request_id] = k
+        if exact and self._exact.get(request_id) is not held:
+            self._count(request_id)
+            self._exact[request_id] = held
+            self.exact_requests += 1
 
     def _trim(self, *_: Any) -> None:
-        if not self._pinned:
+        pinned = self._pinned
+        if not pinned:
             return
-        for request_id, k in list(self._pinned.items()):
-            request = self._scheduler.requests.get(request_id)
-            if request is None:
-                del self._pinned[request_id]
-                if (done := self._exact.pop(request_id, None)) is not None:
-                    self._counted += _tokens(done)
-            elif len(request.spec_token_ids) > k:
+        for request in self._scheduler.running:
+            k = pinned.get(request.request_id)
+            if k is not None and len(request.spec_token_ids) > k:
                 # A new list: the asynchronous scheduler shares one among its requests.
                 request.spec_token_ids = request.spec_token_ids[:k]
+
+    def _follow(self, output: Any, *_: Any) -> None:
+        """Learns what begins and what has ended, as the scheduler tells the workers."""
+        if not self._pinned:
+            return
+        if self._exact:
+            for new in output.scheduled_new_reqs:
+                if (request := self._exact.get(new.req_id)) is not None:
+                    self._begun[new.req_id] = request
+        self._forget(output.finished_req_ids)
+
+    def _forget_newly_finished(self) -> None:
+        """Lets go of what ended since the last step: an idle engine makes none."""
+        if self._pinned:
+            self._forget(self._scheduler.finished_req_ids)
+
+    def _forget(self, finished: Iterable[str]) -> None:
+        for request_id in finished:
+            if request_id in self._pinned and not self._lives(request_id):
+                del self._pinned[request_id]
+                self._count(request_id)
+
+    def _lives(self, request_id: str) -> bool:
+        """Whether a finished request's id has been taken by another one."""
+        held = self._scheduler.requests.get(request_id)
+        return held is not None and not held.is_finished()
+
+    def _count(self, request_id: str) -> None:
+        self._begun.pop(request_id, None)
+        if (done := self._exact.pop(request_id, None)) is not None:
+            self._counted += _tokens(done)
 
 
 def _tokens(request: Any) -> int:

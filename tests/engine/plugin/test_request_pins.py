@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,17 +12,53 @@ from specdeck.engine.plugin import request_pins
 from specdeck.engine.plugin.request_pins import Pins, guard, mark_exact, pinned_k
 
 
-class Scheduler:
-    """As much of vLLM's scheduler as pinning touches."""
+class Looked(dict[str, Any]):
+    """Requests by id, counting how often one is looked at."""
 
-    def __init__(self) -> None:
-        self.requests: dict[str, Any] = {}
+    looks = 0
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.looks += 1
+        return super().get(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        self.looks += 1
+        return super().__contains__(key)
+
+
+class Scheduler:
+    """As much of vLLM's scheduler as pinning touches; `seats` requests run, the others wait."""
+
+    def __init__(self, seats: int = 256) -> None:
+        self.requests = Looked()
+        self.running: list[Any] = []
+        self.finished_req_ids: set[str] = set()
+        self._waiting: deque[Any] = deque()
+        self._seats = seats
 
     def add_request(self, request: Any) -> None:
-        self.requests[request.request_id] = request
+        if self.requests.setdefault(request.request_id, request) is not request:
+            return  # the next words of a session that is there
+        self._waiting.append(request)
+
+    def schedule(self) -> Any:
+        new: list[Any] = []
+        while self._waiting and len(self.running) < self._seats:
+            self.running.append(self._waiting.popleft())
+            new.append(SimpleNamespace(req_id=self.running[-1].request_id))
+        finished, self.finished_req_ids = self.finished_req_ids, set()
+        return SimpleNamespace(scheduled_new_reqs=new, finished_req_ids=finished)
+
+    def finish(self, name: str) -> None:
+        """Ends a request, as an abort or its last token does."""
+        gone = self.requests.pop(name)
+        gone.is_finished = lambda: True
+        self.running = [one for one in self.running if one is not gone]
+        self._waiting = deque(one for one in self._waiting if one is not gone)
+        self.finished_req_ids.add(name)
 
     def update_draft_token_ids(self, drafts: list[int]) -> None:
-        for request in self.requests.values():
+        for request in self.running:
             request.spec_token_ids = list(drafts)
 
 
@@ -33,13 +70,16 @@ class AsyncScheduler(Scheduler):
         self._spec_token_placeholders = [-1] * 5
 
     def _update_after_schedule(self, output: Any) -> None:
-        for request in self.requests.values():
+        for request in self.running:
             request.spec_token_ids = self._spec_token_placeholders
 
 
-def request(name: str, **extra_args: Any) -> Any:
+def request(name: str, *, tokens: int = 0, **extra_args: Any) -> Any:
     params = SimpleNamespace(extra_args=extra_args or None)
-    return SimpleNamespace(request_id=name, sampling_params=params, spec_token_ids=[])
+    return SimpleNamespace(
+        request_id=name, sampling_params=params, spec_token_ids=[], num_output_tokens=tokens,
+        is_finished=lambda: False,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("k", [-1, 6, 1.0, "2", True, None, [0]])
@@ -54,6 +94,7 @@ def test_a_pinned_request_is_drafted_no_more_than_it_asks() -> None:
     for k in range(6):
         scheduler.add_request(request(str(k), specdeck_k=k))
     scheduler.add_request(request("free"))
+    scheduler.schedule()
     scheduler.update_draft_token_ids([7] * 5)
     lengths = {name: len(one.spec_token_ids) for name, one in scheduler.requests.items()}
     assert lengths == {"0": 0, "1": 1, "2": 2, "3": 3, "4": 4, "5": 5, "free": 5}
@@ -65,6 +106,7 @@ def test_the_asynchronous_schedulers_shared_list_is_left_alone() -> None:
     Pins(scheduler, 5)
     scheduler.add_request(request("pinned", specdeck_k=2))
     scheduler.add_request(request("free"))
+    scheduler.schedule()
     scheduler._update_after_schedule(None)
     assert len(scheduler.requests["pinned"].spec_token_ids) == 2
     assert scheduler.requests["free"].spec_token_ids is scheduler._spec_token_placeholders
@@ -75,16 +117,66 @@ def test_a_finished_request_is_forgotten() -> None:
     scheduler = Scheduler()
     pins = Pins(scheduler, 5)
     scheduler.add_request(request("gone", specdeck_k=0))
-    del scheduler.requests["gone"]
-    assert len(pins) == 0
-    scheduler.update_draft_token_ids([7])
+    scheduler.finish("gone")
+    scheduler.schedule()
     assert pins._pinned == {}
+    scheduler.add_request(request("aborted", specdeck_k=0))
+    scheduler.finish("aborted")
+    assert len(pins) == 0
+
+
+def test_a_pin_outlives_an_earlier_request_of_the_same_id() -> None:
+    scheduler = Scheduler()
+    pins = Pins(scheduler, 5)
+    for _ in range(2):
+        scheduler.add_request(request("twice", specdeck_k=0))
+        scheduler.finish("twice")
+    scheduler.add_request(request("twice", specdeck_k=1))
+    scheduler.schedule()
+    scheduler.update_draft_token_ids([7] * 5)
+    assert (len(pins), scheduler.requests["twice"].spec_token_ids) == (1, [7])
+
+
+def test_the_next_words_of_a_session_are_no_other_request() -> None:
+    scheduler = Scheduler()
+    pins = Pins(scheduler, 5)
+    for tokens in (4, 0):
+        scheduler.add_request(request("one", tokens=tokens, specdeck_k=0, specdeck_exact=1))
+        scheduler.schedule()
+    assert (pins.exact_requests, pins.exact_tokens) == (1, 4)
+
+
+def test_a_step_costs_what_runs_and_an_arrival_costs_nothing_of_what_waits() -> None:
+    scheduler = Scheduler(seats=8)
+    pins = Pins(scheduler, 5)
+
+    def arrive(count: int, first: int) -> int:
+        before = scheduler.requests.looks
+        for number in range(first, first + count):
+            scheduler.add_request(request(str(number), specdeck_k=0, specdeck_exact=1))
+        return scheduler.requests.looks - before
+
+    def work() -> int:
+        before = scheduler.requests.looks
+        for _ in range(10):
+            scheduler.schedule()
+            scheduler.update_draft_token_ids([7] * 5)
+        return scheduler.requests.looks - before
+
+    few, seldom = arrive(10, 0), work()
+    many, often = arrive(2000, 10), work()
+    assert many <= 200 * few
+    assert often <= seldom
+    before = scheduler.requests.looks
+    assert (len(pins), pins.exact_running, pins.exact_tokens) == (2010, 2010, 0)
+    assert scheduler.requests.looks == before
 
 
 def test_nonsense_that_came_past_the_api_server_ends_nothing() -> None:
     scheduler = Scheduler()
     pins = Pins(scheduler, 5)
     scheduler.add_request(request("odd", specdeck_k="all"))
+    scheduler.schedule()
     scheduler.update_draft_token_ids([7] * 5)
     assert (len(pins), len(scheduler.requests["odd"].spec_token_ids)) == (0, 5)
 
@@ -118,16 +210,12 @@ def test_finished_requests_are_let_go_of_without_a_single_draft() -> None:
     scheduler = Scheduler()
     pins = Pins(scheduler, 5)
     for number in range(50):
-        extra = {"specdeck_k": 0, "specdeck_exact": 1}
-        scheduler.add_request(
-            SimpleNamespace(
-                request_id=str(number), sampling_params=SimpleNamespace(extra_args=extra),
-                spec_token_ids=[], num_output_tokens=2,
-            )
-        )  # fmt: skip
-        del scheduler.requests[str(number)]
-    assert len(pins._pinned) == len(pins._exact) == 1
+        scheduler.add_request(request(str(number), tokens=2, specdeck_k=0, specdeck_exact=1))
+        scheduler.schedule()
+        scheduler.finish(str(number))
+    assert len(pins._pinned) == len(pins._exact) == len(pins._begun) == 1
     assert (pins.exact_requests, pins.exact_tokens) == (50, 100)
+    assert (pins._pinned, pins._exact, pins._begun) == ({}, {}, {})
 
 
 NAMES = frozenset({"tools-exact"})
@@ -170,25 +258,17 @@ def test_a_client_cannot_pass_for_exact_traffic() -> None:
 
 
 def test_exact_traffic_is_counted_apart() -> None:
-    scheduler = SimpleNamespace(requests={})
-    scheduler.add_request = lambda one: scheduler.requests.update({one.request_id: one})
-    scheduler.update_draft_token_ids = lambda drafts: None
+    scheduler = Scheduler(seats=3)
     pins = Pins(scheduler, 5)
-
-    def request(name: str, **extra: Any) -> Any:
-        return SimpleNamespace(
-            request_id=name, sampling_params=SimpleNamespace(extra_args=extra),
-            spec_token_ids=[], num_output_tokens=7,
-        )  # fmt: skip
-
-    for name in "abc":
-        scheduler.add_request(request(name, specdeck_k=0, specdeck_exact=1))
+    for name in "abcd":
+        scheduler.add_request(request(name, tokens=7, specdeck_k=0, specdeck_exact=1))
     scheduler.add_request(request("pinned", specdeck_k=0))
-    del scheduler.requests["a"]
-    assert (pins.exact_requests, pins.exact_running, pins.exact_tokens) == (3, 2, 21)
-    scheduler.update_draft_token_ids(None)
-    scheduler.requests.clear()
-    assert (pins.exact_requests, pins.exact_running, pins.exact_tokens) == (3, 0, 21)
+    scheduler.schedule()
+    scheduler.finish("a")
+    assert (pins.exact_requests, pins.exact_running, pins.exact_tokens) == (4, 3, 21)
+    for name in ("b", "c", "d", "pinned"):
+        scheduler.finish(name)
+    assert (pins.exact_requests, pins.exact_running, pins.exact_tokens) == (4, 0, 28)
     assert len(pins) == 0
 
 
