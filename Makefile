@@ -2,11 +2,12 @@
 # make test   everything that needs no GPU        make check   lint, types, import contracts
 # make test-quick   the tests that start no engine, on all cores
 # make bench  the figures of benchmarks/          make models  train the demo pair again
+# make soak   an hour of consoles, bad links and killed engines
 # make docs   the generated parts of docs/        make picture the picture in README.md
 
 run := .venv/bin/python
 
-.PHONY: setup demo test test-quick test-live check format docs picture bench models clean
+.PHONY: setup demo test test-quick test-live check format docs picture bench soak models clean
 
 setup: .venv/made-from
 
@@ -45,6 +46,9 @@ picture: setup
 
 bench: setup
 	$(run) -m benchmarks.run
+
+soak: setup
+	$(run) -m benchmarks.run soak
 
 models: setup
 	$(run) -m specdeck.engine.demo.train

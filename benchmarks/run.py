@@ -1,4 +1,4 @@
-"""Runs every benchmark and writes RESULTS.md: what was run, on what, and what it printed.
+"""Runs the benchmarks and writes RESULTS.md: what was run, on what, and what it printed.
 
     python -m benchmarks.run [NAME...]
 
@@ -39,7 +39,10 @@ BENCHMARKS = {
     "fingerprint_engines": "Names over restarts with no change",
     "fingerprint_behaviour": "The behaviour probe, idle, under load and in another dtype",
     "fingerprint_stamping": "Responses with the live name, and without",
+    "soak": "An hour of consoles, bad links and killed engines",
 }
+WHEN_NAMED = {"soak"}
+"""Those that take an hour."""
 HEAD = """# Results
 
 Written by `make bench` (`python -m benchmarks.run`), as measured, budgets missed or not.
@@ -66,6 +69,7 @@ def section(name: str) -> str:
     command = [sys.executable, "-m", f"benchmarks.{name}"]
     ran = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if ran.returncode:
+        print(ran.stdout, file=sys.stderr)
         sys.exit(f"{name} failed with {ran.returncode}")
     lines = ran.stdout.strip()
     body = lines if "|" in lines else f"```\n{lines}\n```"
@@ -82,7 +86,7 @@ def sections(text: str) -> dict[str, str]:
 
 
 def main() -> None:
-    wanted = sys.argv[1:] or list(BENCHMARKS)
+    wanted = sys.argv[1:] or [name for name in BENCHMARKS if name not in WHEN_NAMED]
     if unknown := set(wanted) - set(BENCHMARKS):
         sys.exit(f"no benchmark {', '.join(sorted(unknown))}: choose from {', '.join(BENCHMARKS)}")
     for name in wanted:

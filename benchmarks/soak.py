@@ -1,0 +1,316 @@
+"""Hours of everything at once: consoles, bad links, killed engines, and no harm done.
+
+    python -m benchmarks.soak [--minutes 60] [--streams 4] [--seed 1]
+
+A real engine answers streams of greedy requests. Two consoles reach it over a link that
+delays, stalls and cuts, and get random keys and sizes; one of them is killed again and again,
+and so is the engine. Looked at in the end: every request answered with the tokens that
+target-only gives (or the engine was killed meanwhile), the memory of the console that lived,
+processes left over, and changes that the engine applied and the audit log has not. Exit
+code 1 where one of them is not as it should be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import psutil
+from benchmarks.auto_soak import completed, prompts
+from benchmarks.engines import table
+from benchmarks.slow_link import AppliedChange, SlowLink
+from tests.support.command import Command
+from tests.support.live_engine import LiveEngine
+from tests.support.pseudo_terminal import PseudoTerminal
+
+from specdeck.engine.client.engine_client import open_client
+from specdeck.engine.paths import locations
+from specdeck.engine.protocol.messages import Change
+from specdeck.engine.store.audit import Action, AuditLog
+from specdeck.engine.store.database import Store
+
+KEYS = [*"+-+-+-0123456789tabzcTwpdfugver/nm x?[]", "\t", "\r", "\r", "\x1b", "\x1b", "\x1b"]
+"""Random ones; none of them quits, and none saves a file where nobody asked for it."""
+SIZES = ("120x40", "80x24", "100x30", "40x10", "200x60")
+SETTLED = 1 / 6
+"""The share of the time after which memory should be flat: ten minutes of an hour."""
+SAMPLE_S = 5.0
+MATCH_S = 15.0
+"""How far an entry of the audit log and the reply on the link may lie apart: links stall."""
+
+
+@dataclass(slots=True)
+class Soak:
+    """What is going on, and what came of it."""
+
+    specdeck: Command
+    engine: LiveEngine
+    link: SlowLink
+    token_file: Path
+    rng: random.Random
+    until: float
+    is_up: bool = True
+    kills: list[float] = field(default_factory=list)
+    """Unix times at which an engine was killed."""
+    console_kills: list[float] = field(default_factory=list)
+    answers: int = 0
+    altered: int = 0
+    lost: int = 0
+    interrupted: int = 0
+    """Requests under way when their engine was killed."""
+    keys: int = 0
+    ended: list[int] = field(default_factory=list)
+    """Exit codes of consoles that ended by themselves."""
+    memory: list[tuple[float, int]] = field(default_factory=list)
+    """Seconds since the beginning and resident bytes of the console that is never killed."""
+
+    @property
+    def is_over(self) -> bool:
+        return time.monotonic() >= self.until
+
+    async def stream(self, asked: list[list[int]], reference: list[tuple[int, ...]]) -> None:
+        """Greedy requests, one after the other."""
+        async with httpx.AsyncClient(
+            base_url=self.engine.url, timeout=120, trust_env=False
+        ) as http:
+            while not self.is_over:
+                if not self.is_up:
+                    await asyncio.sleep(0.5)
+                    continue
+                number, killed = self.rng.randrange(len(asked)), len(self.kills)
+                try:
+                    found = await completed(http, asked[number], "demo")
+                except httpx.HTTPError as error:
+                    if len(self.kills) > killed or not self.is_up:
+                        self.interrupted += 1
+                    else:
+                        self.lost += 1
+                        print(f"lost: {type(error).__name__}: {error}", file=sys.stderr)
+                    await asyncio.sleep(0.5)
+                    continue
+                self.answers += 1
+                self.altered += found != reference[number]
+
+    def open_console(self) -> PseudoTerminal:
+        """A console behind the link, armed."""
+        arguments = ("attach", self.link.url, "--control", "--admin-token-file",
+                     str(self.token_file))  # fmt: skip
+        environment = self.specdeck.environment
+        return PseudoTerminal(self.specdeck.line(*arguments), environment, self.rng.choice(SIZES))
+
+    async def operate(self, *, killed: bool) -> None:
+        """A console with random keys; one that is to be killed, again and again."""
+        began = time.monotonic()
+        while not self.is_over:
+            console = self.open_console()
+            ends = time.monotonic() + self.rng.uniform(20, 90) if killed else self.until
+            next_sample = 0.0
+            try:
+                while time.monotonic() < min(ends, self.until) and console.process.poll() is None:
+                    await asyncio.to_thread(drain, console)
+                    self._press(console)
+                    if not killed and time.monotonic() >= next_sample:
+                        next_sample = time.monotonic() + SAMPLE_S
+                        with suppress(psutil.Error):
+                            rss = psutil.Process(console.process.pid).memory_info().rss
+                            self.memory.append((time.monotonic() - began, rss))
+                if (code := console.process.poll()) is not None:
+                    self.ended.append(code)
+                elif killed:
+                    self.console_kills.append(time.time())
+                    console.process.kill()
+            finally:
+                console.close()
+
+    def _press(self, console: PseudoTerminal) -> None:
+        if self.rng.random() < 0.02:
+            console.set_size(self.rng.choice(SIZES))
+            console.process.send_signal(signal.SIGWINCH)
+        console.press(self.rng.choice(KEYS))
+        self.keys += 1
+
+    async def kill_engines(self, every_s: float) -> None:
+        """Kills the engine's first process now and then, and starts another one."""
+        while True:
+            await asyncio.sleep(self.rng.uniform(0.6, 1.4) * every_s)
+            if time.monotonic() + 120 > self.until:
+                return
+            self.is_up = False
+            self.kills.append(time.time())
+            os.kill(self.engine.pid, signal.SIGKILL)
+            await asyncio.sleep(10)
+            await asyncio.to_thread(self.engine.clear_away)  # as an operator does after a crash
+            await asyncio.to_thread(self.engine.restart)
+            write_token(self.token_file, self.engine.token)
+            self.is_up = True
+
+
+def drain(console: PseudoTerminal) -> None:
+    """Reads what the console draws for about as long as between two keys of a hasty operator."""
+    ends = time.monotonic() + 0.4
+    while (left := ends - time.monotonic()) > 0:
+        console.read(left)
+
+
+def write_token(path: Path, token: str) -> None:
+    """The token of the engine that runs, where the consoles look for it."""
+    beside = path.with_suffix(".new")
+    beside.touch(mode=0o600)
+    beside.write_text(token)
+    beside.replace(path)
+
+
+def find_missing(changes: list[AppliedChange], entries: list[Action]) -> list[AppliedChange]:
+    """Changes that were applied and are in no entry; each entry stands for one change.
+
+    The changes of a sweep and the renewals of a trial have no entries of their own.
+    """
+    left, missing = list(entries), []
+    for change in changes:
+        asked = change.asked
+        if asked.get("origin") == "sweep" or asked.get("renew") or asked.get("cancel"):
+            continue
+        near = (e for e in left if abs(e.t - change.t) < MATCH_S)
+        entry = next((e for e in near if set(e.after) & set(change.applied)), None)
+        if entry is None:
+            missing.append(change)
+        else:
+            left.remove(entry)
+    return missing
+
+
+def read_audit(specdeck: Command, url: str) -> list[Action]:
+    """Every entry about the engine at `url`, the oldest first."""
+    with Store(locations(specdeck.environment).store) as store:
+        return list(AuditLog(store).actions(url, limit=10**6))[::-1]
+
+
+def find_left(home: Path) -> list[str]:
+    """Processes of this soak that still run, by their environment."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get("SPECDECK_HOME") == str(home):
+                found.append(f"{process.pid} {' '.join(process.cmdline())[:80]}")
+    return found
+
+
+def growth(memory: list[tuple[float, int]], seconds: float) -> float | None:
+    """Resident memory at the end over that once it had settled; None of too short a run."""
+    tenth = seconds / 10
+    settled = [rss for t, rss in memory if SETTLED * seconds <= t < SETTLED * seconds + tenth]
+    last = [rss for t, rss in memory if t >= seconds - tenth]
+    return statistics.median(last) / statistics.median(settled) - 1 if settled and last else None
+
+
+async def take_reference(engine: LiveEngine, asked: list[list[int]]) -> list[tuple[int, ...]]:
+    """What target-only answers."""
+    client = open_client(engine.url, token=lambda: engine.token)
+    try:
+        await client.put(Change(mode="target-only", who="soak"))
+        async with httpx.AsyncClient(base_url=engine.url, timeout=120, trust_env=False) as http:
+            found = [await completed(http, prompt, "demo") for prompt in asked]
+        await client.put(Change(mode="speculate", who="soak"))
+    finally:
+        await client.close()
+    return found
+
+
+async def run_soak(
+    specdeck: Command, engine: LiveEngine, options: argparse.Namespace
+) -> tuple[Soak, list[AppliedChange]]:
+    """An hour, or as long as asked; what happened, and what the audit log misses."""
+    asked = prompts(options.seed)
+    reference = await take_reference(engine, asked)
+    seconds, rng = options.minutes * 60.0, random.Random(options.seed)
+    token_file = specdeck.home / "token"
+    write_token(token_file, engine.token)
+    async with AsyncExitStack() as stack:
+        link = await stack.enter_async_context(SlowLink(engine.port).open())
+        until = time.monotonic() + seconds
+        soak = Soak(specdeck, engine, link, token_file, rng, until)
+        work: list[Callable[[], Awaitable[None]]] = [
+            *[lambda: soak.stream(asked, reference)] * options.streams,
+            lambda: soak.operate(killed=False),
+            lambda: soak.operate(killed=True),
+            lambda: soak.kill_engines(seconds / 4),
+            lambda: link.disturb(random.Random(options.seed + 1), until),
+        ]
+        await asyncio.gather(*(each() for each in work))
+    return soak, find_missing(link.changes, read_audit(specdeck, link.url))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--streams", type=int, default=4)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the engine ends with us
+    with tempfile.TemporaryDirectory(prefix="specdeck-soak-") as folder:
+        home = Path(folder)
+        os.chdir(home)  # where consoles save what they are asked to
+        specdeck = Command(home)
+        engine = LiveEngine.start(specdeck)
+        try:
+            soak, missing = asyncio.run(run_soak(specdeck, engine, options))
+        finally:
+            engine.clear_away()
+        left = find_left(home)
+        sys.exit(report(soak, missing, left, options))
+
+
+def report(
+    soak: Soak, missing: list[AppliedChange], left: list[str], options: argparse.Namespace
+) -> int:
+    """Prints the table; 1 where a request, a change, a process or memory went astray."""
+    # A console that was killed, or cut off, between the engine's reply and its own entry.
+    killed = [
+        change for change in missing
+        if any(-MATCH_S < at - change.t < 5.0 for at in soak.console_kills)
+    ]  # fmt: skip
+    unseen = [change for change in missing if change not in killed and not change.delivered]
+    astray = [change for change in missing if change not in killed and change not in unseen]
+    for change in astray:
+        print(f"not in the audit log: {json.dumps(change.asked)}", file=sys.stderr)
+    for process in left:
+        print(f"left over: {process}", file=sys.stderr)
+    grown = growth(soak.memory, options.minutes * 60)
+    largest = max((rss for _, rss in soak.memory), default=0)
+    rows = [
+        ["requests answered", str(soak.answers)],
+        ["altered", str(soak.altered)],
+        ["lost", str(soak.lost)],
+        ["interrupted by a kill of the engine", str(soak.interrupted)],
+        ["kills of the engine, of a console", f"{len(soak.kills)}, {len(soak.console_kills)}"],
+        ["keys, connections cut", f"{soak.keys}, {soak.link.cuts}"],
+        ["consoles that ended by themselves", " ".join(map(str, soak.ended)) or "0"],
+        ["changes applied through the link", str(len(soak.link.changes))],
+        ["of them not in the audit log", str(len(astray))],
+        ["and of a console killed at that moment", str(len(killed))],
+        ["and whose reply was cut off", str(len(unseen))],
+        ["console's memory, MB", f"{largest / 1e6:.0f}"],
+        ["grown since it settled", "unknown" if grown is None else f"{grown:.1%}"],
+        ["processes left", str(len(left))],
+    ]
+    print(table([f"{options.minutes:g} min, {options.streams} streams, seed {options.seed}", ""],
+                rows))  # fmt: skip
+    bad = [soak.altered, soak.lost, soak.ended, astray, left, not soak.answers]
+    return 1 if any(bad) or grown is None or grown > 0.02 else 0
+
+
+if __name__ == "__main__":
+    main()
