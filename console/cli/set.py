@@ -22,8 +22,7 @@ from specdeck.console.cli.set_outcome import Narrator, format_outcome
 from specdeck.engine.client.attach import AttachedEngine
 from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.errors import UsageError
-from specdeck.engine.operations.change import IDLE_S, ChangeEvent, make_change
-from specdeck.engine.operations.looks import poll
+from specdeck.engine.operations.change import IDLE_S, ChangeEvent, make_change, poll
 from specdeck.engine.operations.trial import JudgedTrial, as_trial
 from specdeck.engine.protocol.messages import FALLBACKS, MODES, POLICIES, Change, Value
 

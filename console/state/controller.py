@@ -16,14 +16,13 @@ from specdeck.console.widgets.cells import Tone
 from specdeck.console.widgets.format import KeyLabel
 from specdeck.engine.client.attach import MonitoredEngine
 from specdeck.engine.errors import SpecdeckError, Unsupported
-from specdeck.engine.operations.looks import ReadingFeed
 from specdeck.engine.protocol.messages import Applied, Change, EngineState
 
 if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient
     from specdeck.engine.metrics.reading import Reading
     from specdeck.engine.metrics.sample import Sample
-    from specdeck.engine.operations.change import Audit
+    from specdeck.engine.operations.change import Audit, ReadingFeed
     from specdeck.engine.operations.sweep import Sweep
     from specdeck.engine.protocol.tuning import Tuning
     from specdeck.engine.store.audit import Action
@@ -127,8 +126,8 @@ class Controller:
         self._key_label = key_label
         self._listeners: list[Callable[[], None]] = []
         self._readers: list[Callable[[int, Reading], None]] = []
-        self._feeds = tuple(ReadingFeed() for _ in engines)
-        """Readings for the changes that wait to be seen in them."""
+        self._feeds: tuple[set[ReadingFeed], ...] = tuple(set() for _ in engines)
+        """Of each engine, for the changes that wait to be seen in its readings."""
         self._asking: set[int] = set()
         self._sweepers: dict[int, _Sweeper] = {}
 
@@ -188,7 +187,8 @@ class Controller:
         async for reading in self.engines[index].readings(self._interval):
             before = self.tracks[index]
             self.tracks[index] = fold_reading(before, reading)
-            self._feeds[index].push(reading)
+            for feed in self._feeds[index]:
+                feed.push(reading)
             for reader in self._readers:
                 reader(index, reading)
             old, new = before.known, reading.state
@@ -321,31 +321,36 @@ class Controller:
             ChangeNotObserved,
             ChangeObserved,
             NotRecorded,
+            ReadingFeed,
             make_change,
         )
 
         # A proof takes three readings, however far they are apart.
         patience_s = max(TIMEOUT_S, 5 * self._interval)
+        feed = ReadingFeed()
         making = make_change(
-            self.engines[index], change, known=known, looks=self._feeds[index].looks(),
+            self.engines[index], change, known=known, looks=feed.looks(),
             audit=self._audit, clock=self.steady, wall=self.clock,
             timeout_s=patience_s, idle_s=patience_s,
         )  # fmt: skip
-        async with aclosing(making) as events:
-            async for event in events:
-                if isinstance(event, ChangeApplied):
-                    yield event.applied, event.ack_ms
-                    self._count_proofs(index, 1)
-                elif isinstance(event, NotRecorded):
-                    self._tell_unrecorded(index, event.error)
-                elif isinstance(event, ChangeObserved):
-                    self._count_proofs(index, -1)
-                    text = f"observed k {event.k:.1f} · {event.after_ms:.0f} ms after the request"
-                    self.tell(text, "good", index=index)
-                elif isinstance(event, ChangeNotObserved):
-                    self._count_proofs(index, -1)
-                    if event.reason != "superseded":
-                        self.tell(event.line(), "muted", index=index)
+        try:
+            async with aclosing(making) as events:
+                async for event in events:
+                    if isinstance(event, ChangeApplied):
+                        yield event.applied, event.ack_ms
+                        self._feeds[index].add(feed)
+                        self._count_proofs(index, 1)
+                    elif isinstance(event, NotRecorded):
+                        self._tell_unrecorded(index, event.error)
+                    elif isinstance(event, ChangeObserved):
+                        self._count_proofs(index, -1)
+                        self.tell(event.line(), "good", index=index)
+                    elif isinstance(event, ChangeNotObserved):
+                        self._count_proofs(index, -1)
+                        if event.reason != "superseded":
+                            self.tell(event.line(), "muted", index=index)
+        finally:
+            self._feeds[index].discard(feed)
 
     async def _try_change(
         self, index: int, change: Change, known: EngineState

@@ -8,18 +8,23 @@ counters show it in steps that lie wholly after it.
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from specdeck.engine.errors import SpecdeckError, Unreachable
+from specdeck.engine.metrics.page import parse
+from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.metrics.window import Window, between, has_restarted
-from specdeck.engine.operations.looks import Look, Looks
 from specdeck.engine.protocol.messages import KNOBS, STEPS_IN_FLIGHT, Applied, Change, EngineState
 from specdeck.engine.store.audit import Action
+
+if TYPE_CHECKING:
+    from specdeck.engine.client.engine_client import EngineClient
 
 TIMEOUT_S = 20.0
 """How long a busy engine may take to show a change: one that is short of time needs seconds
@@ -31,6 +36,9 @@ SILENCE_S = 5.0
 
 SETTLED_S = 1.0
 """Drafts of varying length (n-gram, the last tokens of a request) are averaged this long."""
+
+POLL_S = 0.1
+"""Between two looks of a command that waits for a change to be seen."""
 
 
 class ChangeableEngine(Protocol):
@@ -95,6 +103,14 @@ class ChangeObserved:
     after_ms: float
     """From the request to the counters that show it, milliseconds."""
 
+    def line(self) -> str:
+        """For a person.
+
+        >>> ChangeObserved(3.0, 412.4).line()
+        'observed k 3.0 · 412 ms after the request'
+        """
+        return f"observed k {self.k:.1f} · {self.after_ms:.0f} ms after the request"
+
 
 Unobserved = Literal["no_traffic", "no_draft", "superseded", "restarted", "unreachable"]
 
@@ -130,6 +146,73 @@ _UNOBSERVED: dict[Unobserved, str] = {
 }
 
 ChangeEvent = ChangeRequested | ChangeApplied | NotRecorded | ChangeObserved | ChangeNotObserved
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """State and counters of one engine, in an order that allows conclusions."""
+
+    state: EngineState
+    sample: Sample
+    """Asked for after `state` was answered, so that it counts at least the steps of `state`."""
+    version: int
+    """The newest control version known at the sample."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the engine has no request at all."""
+        return self.state.running == 0 and self.state.waiting == 0 and not self.sample.running
+
+
+Looks = AsyncGenerator[Look | SpecdeckError, None]
+"""One look after the other; an engine that does not answer is an error among them."""
+
+
+async def poll(
+    client: EngineClient,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> Looks:
+    """Asks the engine ten times a second, for ever."""
+    while True:
+        try:
+            state = await client.state()
+            look = Look(state, parse(await client.page(), t=0.0, at=clock()), state.version)
+        except SpecdeckError as error:
+            yield error
+        else:
+            yield look
+        await sleep(POLL_S)
+
+
+class ReadingFeed:
+    """Makes looks of the readings of one engine that somebody takes anyway.
+
+    A reading asks for page and state at once, so a look is the state of one reading with the
+    page of the next.
+    """
+
+    def __init__(self) -> None:
+        self._readings: asyncio.Queue[Reading] = asyncio.Queue()
+
+    def push(self, reading: Reading) -> None:
+        """Takes the next reading in."""
+        self._readings.put_nowait(reading)
+
+    async def looks(self) -> Looks:
+        """Looks made of the readings that are pushed, for ever."""
+        before: EngineState | None = None
+        while True:
+            reading = await self._readings.get()
+            if reading.sample is None or reading.state is None:
+                before, error = None, reading.error or reading.control_error
+                if error is not None:
+                    yield error
+                continue
+            if before is not None:
+                yield Look(before, reading.sample, reading.state.version)
+            before = reading.state
 
 
 async def make_change(

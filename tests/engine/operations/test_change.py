@@ -29,11 +29,13 @@ from specdeck.engine.operations.change import (
     ChangeNotObserved,
     ChangeObserved,
     ChangeRequested,
+    Look,
     NotRecorded,
     Proof,
+    ReadingFeed,
     make_change,
+    poll,
 )
-from specdeck.engine.operations.looks import Look, ReadingFeed, poll
 from specdeck.engine.protocol.messages import Applied, Change, EngineState
 from specdeck.engine.store.audit import Action
 
@@ -302,21 +304,27 @@ async def console(
 
     `changes` are by the number of the reading after which they are asked for.
     """
-    asking, feed, events = engine.client(), ReadingFeed(), list[ChangeEvent]()
+    asking, feeds, events = engine.client(), list[ReadingFeed](), list[ChangeEvent]()
     scraper = Scraper(asking, clock=engine.clock, wall=engine.clock)
     armed = AttachedEngine(asking, name="demo", armed=True)
     tasks = []
 
     async def make(change: Change) -> None:
+        feed = ReadingFeed()
         steps = make_change(
             armed, change, known=engine.state, looks=feed.looks(), audit=engine.log,
             clock=engine.clock, wall=engine.clock,
         )  # fmt: skip
-        events.extend([event async for event in steps])
+        async for event in steps:
+            events.append(event)
+            if isinstance(event, ChangeApplied):
+                feeds.append(feed)
 
     for number in range(seconds):
         engine.pace = 20 if number >= busy_from else 0
-        feed.push(await scraper.read())
+        reading = await scraper.read()
+        for feed in feeds:
+            feed.push(reading)
         if number in changes:
             tasks.append(asyncio.create_task(make(changes[number])))
         for _ in range(30):
