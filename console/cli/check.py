@@ -42,6 +42,7 @@ from specdeck.engine.divergence.arms import Arm
 from specdeck.engine.divergence.bundle import case_page, choose_case
 from specdeck.engine.divergence.export import CheckGauges
 from specdeck.engine.divergence.history import PAST_CHECKS_HEAD, past_check_cells, past_checks
+from specdeck.engine.divergence.privacy import hash_prompt
 from specdeck.engine.divergence.prompts import PromptSet, load_prompts
 from specdeck.engine.divergence.runner import Progress
 from specdeck.engine.divergence.sampled import DrawProgress
@@ -396,7 +397,7 @@ def _write_bundle(asked: CheckArguments, path: Path, data: Data, prompts: Prompt
         log("specdeck: nothing differs, so there is no case to bundle")
         return
     prompt = prompts.find(case["prompt"])
-    if prompt is None or prompt.hash() != case["prompt_hash"]:
+    if prompt is None or hash_prompt(prompt) != case["prompt_hash"]:
         log(f"specdeck: {prompts.path} was edited, so there is no prompt to bundle")
         return
     keyed = bool(asked.api_key_env or asked.reference_api_key_env)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
@@ -183,19 +182,9 @@ class Divergence:
         gap = None if self.recheck is None else self.recheck.gap
         return gap is not None and gap <= near_tie
 
-    def as_json(self, *, private: bool = False) -> dict[str, Any]:
-        """Plain values; without anything that was said when `private`."""
-        data = asdict(self)
-        if private:
-            for name in ("serving_token", "reference_token"):
-                data[name] = None
-            for name in ("serving_top", "reference_top"):
-                data[name] = []
-            data["structure"] = [
-                {**change, "path": _depth(change["path"]), "reference": None, "serving": None}
-                for change in data["structure"]
-            ]
-        return data
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, for the store."""
+        return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Divergence:
@@ -210,15 +199,6 @@ class Divergence:
                 "recheck": Recheck(**recheck) if recheck else None,
             }
         )
-
-
-def _depth(path: str) -> str:
-    """A path without the names in it, which an answer may have made up.
-
-    >>> _depth("$"), _depth("limit"), _depth("calls[1].limit")
-    ('depth 0', 'depth 1', 'depth 3')
-    """
-    return f"depth {0 if path == '$' else len(re.split('[.[]', path))}"
 
 
 @dataclass(frozen=True, slots=True)

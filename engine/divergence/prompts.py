@@ -44,10 +44,6 @@ class Prompt:
         """Whether the answer may call tools."""
         return bool(self.body.get("tools"))
 
-    def hash(self) -> str:
-        """16 digits that name the request and tell nothing of it."""
-        return hashlib.sha256(canonical(self.body)).hexdigest()[:16]
-
 
 @dataclass(frozen=True, slots=True)
 class PromptSet:
@@ -106,7 +102,8 @@ def repeat_prompt(prompt: Prompt, count: int) -> Copies:
     >>> [each.number for each in repeat_prompt(parse_prompt("a"), 3)]
     [1, 2, 3]
     """
-    return Copies(Path(), count, prompt.hash(), prompt)
+    digest = hashlib.sha256(canonical(prompt.body)).hexdigest()[:16]
+    return Copies(Path(), count, digest, prompt)
 
 
 def parse_prompt(text: str, *, chat: bool = False) -> Prompt:

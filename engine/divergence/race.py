@@ -13,6 +13,7 @@ from specdeck.engine.divergence.arms import Name
 from specdeck.engine.divergence.calibration import Calibration
 from specdeck.engine.divergence.compare import Divergence, common_length, find_divergence
 from specdeck.engine.divergence.outcome import Case, Outcome, Totals, build_outcome
+from specdeck.engine.divergence.privacy import hash_prompt
 from specdeck.engine.divergence.prompts import Prompt
 from specdeck.engine.divergence.requests import Asker, Refused
 from specdeck.engine.divergence.runner import judge_answers, recheck_divergence
@@ -217,7 +218,7 @@ async def _judge(
     totals = Totals(calibration=ruler, seconds=max(answer.seconds for answer in streamed))
     totals.take(answers)
     cases = {
-        pair: [Case(prompt.number, prompt.hash(), found)] if found else []
+        pair: [Case(prompt.number, hash_prompt(prompt), found)] if found else []
         for pair, found in answers.pairs.items()
     }
     outcome = build_outcome(

@@ -20,6 +20,7 @@ from specdeck.engine.divergence.compare import (
 )
 from specdeck.engine.divergence.outcome import Totals
 from specdeck.engine.divergence.pacing import Pacer
+from specdeck.engine.divergence.privacy import describe_answers, describe_refusal
 from specdeck.engine.divergence.prompts import Prompt, PromptSet
 from specdeck.engine.divergence.requests import PROBE, Asker, Refused
 from specdeck.engine.errors import EngineError, Unsupported
@@ -28,7 +29,6 @@ from specdeck.engine.store.checks import Checks, Compared, Run
 RECHECKS = 200
 """The most in one run: an engine in which everything differs needs no more to be believed."""
 DISOBEYED = "the engine drafts for requests that are pinned to k = 0"
-UNTOLD = "the engine's reason is not stored"
 UPDATE = "update specdeck in the engine's environment"
 
 
@@ -271,17 +271,11 @@ class CheckRunner:
         if not isinstance(result, PromptAnswers):
             prompt, refused = result
             self.totals.refused += 1
-            # An engine's reasons may quote the prompt.
-            reason = UNTOLD if self.private else refused.reason
-            rows = [Compared(prompt.number, "cross", prompt.hash(), refused=reason)]
-            self._store.add(self.run.id, rows, self.totals.as_json())
+            row = describe_refusal(prompt, refused, private=self.private)
+            self._store.add(self.run.id, [row], self.totals.as_json())
             return
         self.totals.take(result)
-        number, named = result.prompt.number, result.prompt.hash()
-        rows = [
-            Compared(number, pair, named, detail=d.as_json(private=self.private) if d else None)
-            for pair, d in result.pairs.items()
-        ]
+        rows = describe_answers(result, private=self.private)
         self._store.add(self.run.id, rows, self.totals.as_json())
         for row, d in zip(rows, result.pairs.values(), strict=True):
             if d is not None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from specdeck.engine.divergence.arms import Arm
 from specdeck.engine.divergence.pacing import Pacer
+from specdeck.engine.divergence.privacy import hash_prompt, refusal_reason
 from specdeck.engine.divergence.prompts import Prompt, PromptSet
 from specdeck.engine.divergence.requests import Asker, Refused
 from specdeck.engine.divergence.statistics import Rate, holm
@@ -195,6 +196,7 @@ async def compare_distributions(
     *,
     pace: Pacer | None,
     fetch_drafted: Callable[[], Awaitable[float | None]],
+    private: bool = False,
     clock: Callable[[], float] = time.monotonic,
 ) -> AsyncGenerator[DrawProgress | Distributions, None]:
     """Draws from both arms, prompt by prompt, and ends with what the draws say.
@@ -214,7 +216,7 @@ async def compare_distributions(
         yield DrawProgress(number, prompts.count)
         drawn = await _draw_arms(askers, prompt, sampling, pace)
         if isinstance(drawn, Refused):
-            refused, why = refused + 1, drawn.reason
+            refused, why = refused + 1, refusal_reason(drawn, private=private)
             continue
         serving, reference, again = drawn
         shown.count(await fetch_drafted(), [*serving, *reference])
@@ -222,7 +224,7 @@ async def compare_distributions(
         other = permute(again, reference, rounds, random)
         sums += one
         controls += other
-        tested.append(Tested(prompt.number, prompt.hash(), p_value(one), p_value(other)))
+        tested.append(Tested(prompt.number, hash_prompt(prompt), p_value(one), p_value(other)))
     if refused and not tested:
         raise Unsupported(f"every prompt was refused by an arm: {why}", remedy="give other prompts")
     pooled, control = p_value(sums), p_value(controls)

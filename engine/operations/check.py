@@ -292,7 +292,12 @@ async def run_sampled_check(
     yield ArmsReady(pair.arms)
     async with aclosing(
         compare_distributions(
-            pair.askers, prompts, sampling, pace=pair.pacer(), fetch_drafted=pair.fetch_drafted
+            pair.askers,
+            prompts,
+            sampling,
+            pace=pair.pacer(),
+            fetch_drafted=pair.fetch_drafted,
+            private=pair.options.private,
         )
     ) as events:
         async for event in events:

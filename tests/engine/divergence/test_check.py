@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import tracemalloc
 from collections import Counter
 from contextlib import aclosing
@@ -389,20 +388,6 @@ async def test_a_pin_that_is_not_obeyed_ends_the_check(bench: Bench) -> None:
         await checked(bench, bench.lab(bench.engine(obeys_pins=False)), bench.many(3))
 
 
-async def test_private_runs_keep_nothing_that_was_said(bench: Bench) -> None:
-    engine = bench.engine(faults={"prompt 2": bench.fault(4, margin=0.0)})
-    await checked(bench, bench.lab(engine, private=True), bench.many(4))
-    (kept,) = bench.store.history(engine.url)
-    assert kept.summary is not None
-    (case,) = kept.summary["cases"]
-    assert case["serving_token"] is case["reference_token"] is None
-    assert case["serving_top"] == case["reference_top"] == []
-    (row,) = bench.store.divergences(kept.id, "cross")
-    assert row.detail is not None
-    assert row.detail["serving_token"] is None
-    assert len(row.prompt_hash) == 16
-
-
 async def test_streams_are_bounded_and_used(bench: Bench) -> None:
     engine = bench.engine()
     await checked(bench, bench.lab(engine, streams=6), bench.many(30))
@@ -459,19 +444,3 @@ async def test_prompts_that_were_all_refused_are_asked_again(bench: Bench) -> No
         await checked(bench, bench.lab(engine), bench.many(1))
     engine.refuse.clear()
     assert (await checked(bench, bench.lab(engine), bench.many(1))).totals.prompts == 1
-
-
-async def test_private_runs_keep_no_reason_that_may_quote_a_prompt(bench: Bench) -> None:
-    engine = bench.engine(refuse={"prompt 2": (400, "cannot read 'my secret'")})
-    outcome = await checked(bench, bench.lab(engine, private=True), bench.many(3))
-    assert outcome.as_json()["refused"]["first"] == [
-        {"prompt": 2, "reason": "the engine's reason is not stored"}
-    ]
-    assert "secret" not in json.dumps([one.summary for one in bench.store.history(engine.url)])
-
-
-async def test_a_case_without_its_tokens_does_not_say_that_answers_ended(bench: Bench) -> None:
-    engine = bench.engine(faults={"prompt 2": bench.fault(4, margin=0.0)})
-    found = await checked(bench, bench.lab(engine, private=True), bench.many(3))
-    (case,) = found.as_json()["cases"]
-    assert report.case_line(case).startswith("prompt 2, token 4: margins 0 → 0, near tie")

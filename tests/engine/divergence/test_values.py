@@ -24,6 +24,7 @@ from specdeck.engine.divergence.compare import (
     find_json_changes,
 )
 from specdeck.engine.divergence.outcome import Case, Outcome, Totals, build_outcome
+from specdeck.engine.divergence.privacy import hash_prompt, hide_answers
 from specdeck.engine.divergence.prompts import BUNDLED, load_prompts
 from specdeck.engine.divergence.runner import weigh_preference
 from specdeck.engine.divergence.statistics import Rate, holm, prompts_wanted, wilson
@@ -202,7 +203,7 @@ def test_structures_are_compared_by_value_type_and_key() -> None:
 def test_bundled_sets_can_be_read(name: str) -> None:
     found = load_prompts(name, 100)
     assert found.count == 100
-    assert len({prompt.hash() for prompt in found}) == 100
+    assert len({hash_prompt(prompt) for prompt in found}) == 100
     assert {prompt.has_tools for prompt in found} == {name == "tools"}
 
 
@@ -313,7 +314,7 @@ def test_confident_margins_on_both_arms_need_no_third_look(case: Divergence) -> 
 def test_an_answer_that_ends_where_the_other_is_sure_to_go_on_needs_no_third_look() -> None:
     case = find_divergence(answer([1]), answer([1, 2], [1.0, 2.0]))
     assert case is not None
-    private = Divergence.from_json(case.as_json(private=True))
+    private = Divergence.from_json(hide_answers(case).as_json())
     assert weighed(case).verdict.word == weighed(private).verdict.word == "fail"
 
 
