@@ -1,4 +1,4 @@
-"""How numbers, times and changes are written, the same everywhere: what is not known is `–`."""
+"""How numbers, times, changes and foreign text are written; what is not known is `–`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,27 @@ from difflib import get_close_matches
 from specdeck.engine.errors import UsageError
 
 UNKNOWN = "–"
+
+
+def printable(text: str) -> str:
+    """`text` without what would move a terminal's cursor, or could not be sent to it.
+
+    Escape sequences, line breaks, marks that turn the direction of writing and halves of
+    surrogate pairs: each is a dot.
+
+    >>> printable("a\\x9b\\u202eb\\ud800")
+    'a··b·'
+    """
+    return text if text.isprintable() else "".join(c if c.isprintable() else "·" for c in text)
+
+
+def oneline(text: str) -> str:
+    """A message on one line, whatever it brings along.
+
+    >>> oneline("a\\n  b"), oneline("\\x1b[2J")
+    ('a b', '·[2J')
+    """
+    return printable(" ".join(text.split()))
 
 
 def format_value(value: object) -> str:
@@ -115,20 +136,18 @@ def format_changes(
     return ", ".join(words)
 
 
-def format_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Columns as wide as their widest cell.
+def format_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Lines with columns as wide as their widest cell; a cell is one line, whatever it is of.
 
-    >>> print(format_table(("NAME", "K"), [("demo", "5"), ("a", "–")]))
-    NAME  K
-    demo  5
-    a     –
+    >>> format_table(("NAME", "K"), [("demo", "5"), ("a\\nb", "–")])
+    ['NAME  K', 'demo  5', 'a b   –']
     """
-    lines = [tuple(head), *(tuple(row) for row in rows)]
+    lines = [tuple(head), *(tuple(map(oneline, row)) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-    return "\n".join(
+    return [
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
-    )
+    ]
 
 
 def find_nearest(word: str, words: Iterable[str]) -> str | None:

@@ -6,11 +6,9 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-import click
-
 from specdeck.console.cli.common import open_user_store
 from specdeck.console.cli.engines import access
-from specdeck.console.cli.output import emit, log
+from specdeck.console.cli.output import emit, log, print_lines
 from specdeck.engine.store.audit import Action, AuditLog
 from specdeck.engine.text import UNKNOWN, format_changes, format_table
 
@@ -46,7 +44,7 @@ def print_history(engine: str, *, as_json: bool) -> int:
     if as_json:
         emit([as_data(action) for action in found])
     elif found:
-        click.echo(format_table(HEAD, map(format_cells, found)))
+        print_lines(*format_table(HEAD, map(format_cells, found)))
     else:
         log(f"specdeck: no change of {url} was made from here")
     return 0

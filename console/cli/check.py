@@ -31,7 +31,7 @@ from specdeck.console.cli.check_arguments import (
 from specdeck.console.cli.common import open_user_store, until_signal
 from specdeck.console.cli.engines import Access, access, require_vllm
 from specdeck.console.cli.operator import find_operator
-from specdeck.console.cli.output import emit, log
+from specdeck.console.cli.output import draw_over, emit, log, print_lines
 from specdeck.console.cli.reference import start_reference_engine
 from specdeck.console.cli.set import request_change
 from specdeck.console.cli.set_outcome import Narrator
@@ -103,7 +103,7 @@ def print_history(asked: CheckArguments) -> int:
     if asked.as_json:
         emit([asdict(check) for check in found])
     elif found:
-        click.echo(format_table(PAST_CHECKS_HEAD, map(past_check_cells, found)))
+        print_lines(*format_table(PAST_CHECKS_HEAD, map(past_check_cells, found)))
     else:
         log(f"specdeck: no check of {url} has been finished here")
     return 0
@@ -222,7 +222,7 @@ async def check_distributions(asked: CheckArguments, prompts: PromptSet) -> int:
     result = await _trip(asked, result)
     data = result.as_json()
     try:
-        _print(asked, data, report.sampled_text)
+        _print(asked, data, report.sampled_lines)
     finally:
         unwritten = _write_files(asked, data, prompts)
     return CODES[data["verdict"]] or unwritten
@@ -271,8 +271,7 @@ def _open_store() -> Iterator[tuple[Store, bool]]:
 
 def _log_waiting(waiting: Waiting) -> None:
     """One line, in place of the line of progress on a terminal."""
-    over = "\r\x1b[K" if sys.stderr.isatty() else ""
-    log(f"{over}specdeck: {waiting.line()}")
+    log(f"specdeck: {waiting.line()}", over=sys.stderr.isatty())
 
 
 async def _require_token(asked: CheckArguments) -> None:
@@ -334,7 +333,7 @@ def _tell(
     """
     data, unshown = result.as_json(), 0
     try:
-        _print(asked, data, report.check_text)
+        _print(asked, data, report.check_lines)
     finally:
         if gauges is not None:
             gauges.show(data, time.time())
@@ -343,11 +342,11 @@ def _tell(
     return CODES[data["verdict"]] or unshown or unwritten
 
 
-def _print(asked: CheckArguments, data: dict[str, Any], text: Callable[[Data], str]) -> None:
+def _print(asked: CheckArguments, data: dict[str, Any], lines: Callable[[Data], list[str]]) -> None:
     if asked.as_json:
         emit(data)
     else:
-        click.echo(text(data))
+        print_lines(*lines(data))
 
 
 def _open_gauges(asked: CheckArguments) -> CheckGauges | None:
@@ -471,14 +470,13 @@ class Ticker:
         if not self._terminal:
             log(text)
             return
-        sys.stderr.write(f"\r\x1b[K{text}")
-        sys.stderr.flush()
+        draw_over(text)
         self._open = True
 
     def close(self) -> None:
         """Leaves the cursor on a new line."""
         if self._open:
-            sys.stderr.write("\n")
+            log("")
             self._open = False
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from specdeck.console.cli.engines import Access, access, is_config, key_option
-from specdeck.console.cli.output import emit
+from specdeck.console.cli.output import emit, print_lines
 from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.client.token import TOKEN_REMEDY
 from specdeck.engine.config.loader import load as load_config
@@ -42,7 +42,7 @@ def command(subject: str | None, as_json: bool, api_key_env: str | None) -> int:
         emit([finding.as_json() for finding in found])
     else:
         for finding in found:
-            click.echo(f"{MARKS[finding.level]} {finding.line()}")
+            print_lines(f"{MARKS[finding.level]} {finding.line()}")
     return 2 if any(finding.level == "error" for finding in found) else 0
 
 

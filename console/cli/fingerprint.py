@@ -15,7 +15,7 @@ import click
 from specdeck.console.cli.common import metrics_address_option
 from specdeck.console.cli.engines import Access, access, key_option
 from specdeck.console.cli.expectations import Expectations, open_fingerprints, webhook_option
-from specdeck.console.cli.output import emit, log
+from specdeck.console.cli.output import emit, log, print_lines
 from specdeck.engine.client.webhook import Webhook
 from specdeck.engine.errors import UsageError
 from specdeck.engine.fingerprint.compare import Comparison, compare, leaves
@@ -101,7 +101,7 @@ def show(
         emit(found.as_json())
         return 0
     facts = [f"{place} = {format_value(value)}" for place, value in leaves(found.facts)]
-    click.echo("\n".join((*fingerprint_lines(found), "", *facts)))
+    print_lines(*fingerprint_lines(found), "", *facts)
     if not found.progress.finished:
         log(f"specdeck: the engine is {found.progress.line()}: the names will move once")
     return 0
@@ -132,7 +132,7 @@ def pin(
     if as_json:
         emit(written.as_json())
     else:
-        click.echo("\n".join((*fingerprint_lines(found), f"pinned     {written.place}")))
+        print_lines(*fingerprint_lines(found), f"pinned     {written.place}")
     return 0
 
 
@@ -237,7 +237,7 @@ def diff(
     if as_json:
         emit(found.as_json())
     else:
-        click.echo("\n".join(comparison_lines(found.comparison, full=True)))
+        print_lines(*comparison_lines(found.comparison, full=True))
     return 0 if found.comparison.same else 1
 
 
@@ -317,9 +317,9 @@ def print_verification(event: Named, *, as_json: bool, is_dated: bool) -> None:
     if as_json:
         emit(Verification(event.comparison, event.pin).as_json())
     elif is_dated:
-        click.echo(f"{_clock(event.fingerprint)}  {'; '.join(lines)}")
+        print_lines(f"{_clock(event.fingerprint)}  {'; '.join(lines)}")
     else:
-        click.echo("\n".join(lines))
+        print_lines(*lines)
 
 
 def print_history(moments: Sequence[Moment], *, as_json: bool) -> None:
@@ -332,7 +332,7 @@ def print_history(moments: Sequence[Moment], *, as_json: bool) -> None:
         found = moment.fingerprint
         behaviour = format_value(found.names["behaviour"])
         rows.append((f"@{moment.number}", _clock(found), found.build, found.path, behaviour))
-    click.echo(format_table(("MOMENT", "SEEN", "BUILD", "PATH", "BEHAVIOUR"), rows))
+    print_lines(*format_table(("MOMENT", "SEEN", "BUILD", "PATH", "BEHAVIOUR"), rows))
 
 
 def _clock(found: Fingerprint) -> str:
@@ -407,7 +407,7 @@ async def _verify_name(
         emit(found.as_json())
     else:
         other = "" if found.same else f", and {expected} was expected"
-        click.echo(f"{layer} is {found.found}{other}")
+        print_lines(f"{layer} is {found.found}{other}")
     return 0 if found.same else 1
 
 

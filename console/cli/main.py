@@ -15,7 +15,14 @@ from importlib import import_module
 
 import click
 
-from specdeck.console.cli.output import INTERRUPTED, emit, has_data, log
+from specdeck.console.cli.output import (
+    INTERRUPTED,
+    emit,
+    has_data,
+    log,
+    log_what_libraries_say,
+    print_lines,
+)
 from specdeck.engine.errors import ConfigError, SpecdeckError, UsageError
 
 OWN_FAILURE = 70
@@ -67,7 +74,7 @@ def _version(ctx: click.Context, parameter: click.Parameter, given: bool) -> Non
     if given:
         from specdeck import __version__
 
-        click.echo(f"specdeck {__version__}")
+        print_lines(f"specdeck {__version__}")
         ctx.exit()
 
 
@@ -99,6 +106,7 @@ group = Lazy(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs one command and exits with its documented code."""
+    log_what_libraries_say()
     sys.exit(outcome(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -124,7 +132,7 @@ def outcome(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         return _close_pipe()
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
+        print_lines(*error.format_message().split("\n"))
         return 0
     except click.ClickException as error:
         failure: SpecdeckError = _from_click(error)
@@ -136,7 +144,8 @@ def outcome(arguments: Sequence[str]) -> int:
         failure = SpecdeckError(text, remedy="--debug shows where")
         trace = traceback.format_exc()
     if debug:
-        click.echo(trace, err=True, nl=False)
+        for line in trace.rstrip().split("\n"):
+            log(f"  {line}")  # what stands at the margin is specdeck's own word
     return _fail(failure, as_json="--json" in words and not (context and has_data(context)))
 
 

@@ -1,23 +1,36 @@
-"""How a command speaks: data on stdout, everything else on stderr, and its exit code."""
+"""How a command speaks: data on stdout, everything else on stderr, and its exit code.
+
+Whatever a command prints is printed here. Names, reasons and errors come from engines, models
+and files: what a terminal would obey in them is a dot on it, and a line break is a space, so
+that none of them writes a line of its own. What moves the cursor is written here alone.
+"""
 
 from __future__ import annotations
 
 import json
+import logging
+import re
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
+from typing import TextIO
 
 import click
+
+from specdeck.engine.text import printable
 
 INTERRUPTED = 130
 """The exit code of a command that a signal has ended."""
 
 _HAS_DATA = "specdeck.has_data"
+_BREAKS = re.compile(r"[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
+_OVER = "\r\x1b[K"
+"""Back to the beginning of the line, which is then empty."""
 
 
 def emit(data: object) -> None:
-    """One JSON value on one line, at once, so that a pipe sees it when it happens."""
-    sys.stdout.write(json.dumps(data, ensure_ascii=False) + "\n")
-    sys.stdout.flush()
+    """One JSON value on one line of ASCII, at once, so that a pipe sees it when it happens."""
+    _write(sys.stdout, json.dumps(data) + "\n")
     if (context := click.get_current_context(silent=True)) is not None:
         context.meta[_HAS_DATA] = True
 
@@ -27,7 +40,59 @@ def has_data(context: click.Context) -> bool:
     return bool(context.meta.get(_HAS_DATA))
 
 
-def log(text: str) -> None:
-    """A line for the person; a terminal that has gone away is no reason to fail."""
+def print_lines(*lines: str) -> None:
+    """Lines of text on stdout."""
+    _write(sys.stdout, "".join(f"{_line(line)}\n" for line in lines))
+
+
+def log(text: str, *, over: bool = False) -> None:
+    """A line for the person; a terminal that has gone away is no reason to fail.
+
+    With `over` it takes the place of what `draw_over` has written.
+    """
     with suppress(OSError):
-        click.echo(text, err=True)
+        _write(sys.stderr, f"{_OVER * over}{_line(text)}\n")
+
+
+def draw_over(text: str) -> None:
+    """Progress on a terminal's stderr, over the progress before; the cursor stays behind it."""
+    with suppress(OSError):
+        _write(sys.stderr, f"{_OVER}{_line(text)}")
+
+
+def draw_lines(lines: Sequence[str], *, above: int, width: int) -> None:
+    """Lines on a terminal's stderr, each cut to `width`, over the `above` ones drawn before."""
+    up = f"\x1b[{above}A" if above else ""
+    text = "".join(f"{_line(line)[: width - 1]}\x1b[K\n" for line in lines)
+    with suppress(OSError):
+        _write(sys.stderr, f"{up}\r{text}\x1b[J")
+
+
+class LogLines(logging.Handler):
+    """What libraries log, a line each."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One record, without its traceback."""
+        log(f"specdeck: {record.getMessage()}")
+
+
+def log_what_libraries_say() -> None:
+    """From here on warnings of libraries, and what they log, are lines like any other."""
+    logging.basicConfig(handlers=[LogLines(logging.WARNING)])
+    logging.captureWarnings(True)
+
+
+def _line(text: str) -> str:
+    """`text` as one line that a terminal only shows.
+
+    >>> _line("k 3\\x1b]0;title\\x07\\r\\nspecdeck: k 5")
+    'k 3·]0;title· specdeck: k 5'
+    """
+    return printable(_BREAKS.sub(" ", text))
+
+
+def _write(stream: TextIO, text: str) -> None:
+    """Writes at once; what the stream's encoding has no spelling for is a question mark."""
+    encoding = stream.encoding or "utf-8"
+    stream.write(text.encode(encoding, "replace").decode(encoding))
+    stream.flush()

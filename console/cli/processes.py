@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import click
 
-from specdeck.console.cli.output import emit, log
+from specdeck.console.cli.output import emit, log, print_lines
 from specdeck.engine.errors import EngineError, UsageError
 from specdeck.engine.launch import process
 from specdeck.engine.launch.registry import Record, Registry, Unreadable
@@ -34,7 +34,7 @@ def ps(as_json: bool) -> None:
     records = [entry for entry in entries if isinstance(entry, Record)]
     if records:
         head = ("NAME", "STATE", "URL", "MODEL", "PID", "SINCE", "CONFIG")
-        click.echo(format_table(head, [_row(record, time.time()) for record in records]))
+        print_lines(*format_table(head, [_row(record, time.time()) for record in records]))
     else:
         log("no engine that specdeck started is running")
     for entry in entries:
@@ -86,7 +86,7 @@ def stop(engine: str, as_json: bool) -> None:
         emit({**data, "killed": last.killed, "seconds": round(last.elapsed, 1)})
     else:
         how = "killed" if last.killed else "ended"
-        click.echo(f"{record.name}: {count_processes(count)} {how} in {last.elapsed:.1f} s")
+        print_lines(f"{record.name}: {count_processes(count)} {how} in {last.elapsed:.1f} s")
 
 
 def count_processes(count: int) -> str:

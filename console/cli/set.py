@@ -17,8 +17,8 @@ from specdeck.console.cli.audit import UserAudit, print_history
 from specdeck.console.cli.common import Finite, until_signal
 from specdeck.console.cli.engines import Access, access, key_option, require_vllm, token_option
 from specdeck.console.cli.operator import find_operator
-from specdeck.console.cli.output import emit, log
-from specdeck.console.cli.set_outcome import Narrator, format_outcome
+from specdeck.console.cli.output import emit, log, print_lines
+from specdeck.console.cli.set_outcome import Narrator, outcome_lines
 from specdeck.engine.client.attach import AttachedEngine
 from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.errors import UsageError
@@ -113,7 +113,7 @@ async def _make(to: Access, narrator: Narrator, *, as_json: bool) -> int:
     if as_json:
         emit(outcome.as_json())
     else:
-        click.echo(format_outcome(outcome))
+        print_lines(*outcome_lines(outcome))
     for line in narrator.later:
         log(f"specdeck: {line}")
     if change.lease_s is not None and not change.judge:

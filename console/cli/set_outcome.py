@@ -144,12 +144,13 @@ class Narrator:
         self.on_line(f"specdeck: {line}")
 
 
-def format_outcome(outcome: Outcome) -> str:
+def outcome_lines(outcome: Outcome) -> list[str]:
     """The outcome for a person, one thing a line.
 
     >>> applied = Applied({"k": 5}, {"k": 3}, version=1, step=9)
-    >>> print(format_outcome(Outcome(
-    ...     Change(k=3), applied, 12.14, "specdeck set URL k=5", 3.0, 340.2)))
+    >>> lines = outcome_lines(Outcome(
+    ...     Change(k=3), applied, 12.14, "specdeck set URL k=5", 3.0, 340.2))
+    >>> print(*lines, sep="\\n")
     requested  k=3
     applied    k=3 (was k=5), after 12 ms
     observed   3.00 draft tokens per draft, after 340 ms
@@ -169,7 +170,7 @@ def format_outcome(outcome: Outcome) -> str:
         lines.append(f"trial      {trial.state}{reason}")
     if state not in ("reverted", "abandoned"):
         lines.append(f"undo       {outcome.undo}")
-    return "\n".join(lines)
+    return lines
 
 
 def _format_applied(outcome: Outcome) -> str:

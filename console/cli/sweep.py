@@ -16,7 +16,7 @@ from specdeck.console.cli.audit import UserAudit
 from specdeck.console.cli.common import Finite, until_signal
 from specdeck.console.cli.engines import Access, access, key_option, require_vllm, token_option
 from specdeck.console.cli.operator import find_operator
-from specdeck.console.cli.output import emit, log
+from specdeck.console.cli.output import draw_lines, emit, log, print_lines
 from specdeck.console.widgets.blocks import whisker
 from specdeck.engine.errors import UsageError
 from specdeck.engine.operations.sweep import SWEEP_S, Sweep, SweepEvent, SweepRequest
@@ -145,7 +145,7 @@ def _print(outcome: SweepOutcome, *, as_json: bool) -> None:
         emit(outcome.as_json())
         return
     width = min(_WIDEST, shutil.get_terminal_size().columns)
-    click.echo("\n".join([*curve_lines(outcome, width), "", *verdict_lines(outcome)]))
+    print_lines(*curve_lines(outcome, width), "", *verdict_lines(outcome))
     for notice in outcome.notices:
         log(f"specdeck: {notice}")
 
@@ -190,11 +190,7 @@ class Screen:
             self._draw([])
 
     def _draw(self, lines: Sequence[str]) -> None:
-        up = f"\x1b[{self._drawn}A" if self._drawn else ""
-        width = self._columns()
-        text = "".join(f"{line[: width - 1]}\x1b[K\n" for line in lines)
-        sys.stderr.write(f"{up}\r{text}\x1b[J")
-        sys.stderr.flush()
+        draw_lines(lines, above=self._drawn, width=self._columns())
         self._drawn = len(lines)
 
 

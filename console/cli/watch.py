@@ -18,7 +18,7 @@ from specdeck.console.cli.expectations import (
     report_events,
     webhook_option,
 )
-from specdeck.console.cli.output import emit, log
+from specdeck.console.cli.output import emit, log, print_lines
 from specdeck.engine.config.loader import load
 from specdeck.engine.errors import ConfigError, EngineError, NotAnEngine, Unauthorized, UsageError
 from specdeck.engine.metrics.reading import Reading
@@ -173,10 +173,10 @@ def write_table() -> Callable[[Reading], None]:
     def write(reading: Reading) -> None:
         nonlocal written
         if written % 20 == 0:
-            click.echo("  ".join(name.rjust(width) for name, width in COLUMNS))
+            print_lines("  ".join(name.rjust(width) for name, width in COLUMNS))
         written += 1
         error = str(reading.error) if reading.error else None
-        click.echo(format_row(reading_as_json(reading), error))
+        print_lines(format_row(reading_as_json(reading), error))
 
     return write
 

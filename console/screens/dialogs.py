@@ -14,8 +14,8 @@ from textual.widgets.option_list import Option
 
 from specdeck.console import keys
 from specdeck.console.widgets.cells import Cell, Row, heading
-from specdeck.console.widgets.format import printable
 from specdeck.console.widgets.text import Line, Rows
+from specdeck.engine.text import printable
 
 
 @dataclass(frozen=True, slots=True)

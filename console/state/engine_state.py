@@ -9,7 +9,7 @@ from specdeck.console.state.pending import Refusal, Want, find_refusal
 from specdeck.console.state.tuning import SweepRun
 from specdeck.console.state.undo import InForce, UndoHistory
 from specdeck.console.widgets.cells import Tone
-from specdeck.console.widgets.format import KeyLabel, oneline
+from specdeck.console.widgets.format import KeyLabel
 from specdeck.engine.errors import Conflict, SpecdeckError
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.protocol.messages import (
@@ -21,7 +21,7 @@ from specdeck.engine.protocol.messages import (
     knobs_on_trial,
     with_implied_policy,
 )
-from specdeck.engine.text import format_changes, format_duration
+from specdeck.engine.text import format_changes, format_duration, oneline
 
 if TYPE_CHECKING:
     from specdeck.engine.protocol.tuning import Tuning

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specdeck.console.widgets.cells import Tone
-from specdeck.console.widgets.format import oneline
-from specdeck.engine.text import format_changes, format_duration
+from specdeck.engine.text import format_changes, format_duration, oneline
 
 if TYPE_CHECKING:  # what a sweep and a trial need is not for the first paint
     from specdeck.engine.protocol.tuning import TrialTuning

@@ -96,21 +96,3 @@ def shorten(text: str | None, width: int) -> str:
     if text is None:
         return DASH
     return text if len(text) <= width else text[: width - 1] + "…"
-
-
-def oneline(text: str) -> str:
-    """A message on one line, whatever it brings along.
-
-    >>> oneline("a\\n  b"), oneline("\\x1b[2J")
-    ('a b', '·[2J')
-    """
-    return printable(" ".join(text.split()))
-
-
-def printable(text: str) -> str:
-    """`text` without what would move a terminal's cursor, or could not be sent to it.
-
-    >>> printable("a\\x9b\\u202eb\\ud800")
-    'a··b·'
-    """
-    return text if text.isprintable() else "".join(c if c.isprintable() else "·" for c in text)

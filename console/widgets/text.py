@@ -15,7 +15,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from specdeck.console.widgets.cells import TONES, Cell, Cells, Row, Tone
-from specdeck.console.widgets.format import printable
+from specdeck.engine.text import printable
 
 StyleOf = Callable[[Tone], Style]
 """What a tone looks like in the widget that draws."""

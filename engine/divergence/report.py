@@ -29,7 +29,7 @@ SAMPLED_SHOWN = 5
 """Prompts that a terminal is shown, the least likely first."""
 
 
-def check_text(data: Data) -> str:
+def check_lines(data: Data) -> list[str]:
     """What a terminal is shown."""
     lines = [*_lines(data), *(("case", case_line(case)) for case in data["cases"][:SHOWN])]
     more = len(data["cases"]) - SHOWN + data["cases_left_out"]
@@ -207,10 +207,10 @@ def _cells(case: Data) -> Iterator[str]:
     yield structure_line(case) or UNKNOWN
 
 
-def _align(lines: Sequence[tuple[str, str]]) -> str:
+def _align(lines: Sequence[tuple[str, str]]) -> list[str]:
     """Names and what is said of them, in two columns."""
     width = max(len(name) for name, _ in lines)
-    return "\n".join(f"{name.ljust(width)}  {said}" for name, said in lines)
+    return [f"{name.ljust(width)}  {said}" for name, said in lines]
 
 
 def _markdown_head(title: str, data: Data, lines: Iterable[tuple[str, str]]) -> str:
@@ -295,7 +295,7 @@ def _plain(text: str) -> str:
     return "".join(c for c in text if c.isprintable())
 
 
-def sampled_text(data: Data) -> str:
+def sampled_lines(data: Data) -> list[str]:
     """What a terminal is shown."""
     worst = _sampled_worst(data)[:SAMPLED_SHOWN]
     return _align([*_sampled_lines(data), *(("prompt", _sampled_case(case)) for case in worst)])

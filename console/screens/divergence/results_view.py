@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from specdeck.console.widgets.cells import Cell, Row, Tone, join_cells
-from specdeck.console.widgets.format import printable
 from specdeck.engine.divergence.history import History, past_checks
 from specdeck.engine.divergence.report import case_line
-from specdeck.engine.text import format_duration
+from specdeck.engine.text import format_duration, printable
 
 if TYPE_CHECKING:
     from specdeck.console.widgets.format import KeyLabel, LocalTime

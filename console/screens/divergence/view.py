@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from specdeck.console.state.check import Split
 from specdeck.console.widgets.cells import Bar, Cell, Row, Tone, heading
-from specdeck.console.widgets.format import KeyLabel, printable
+from specdeck.console.widgets.format import KeyLabel
 from specdeck.engine.divergence.outcome import streaming_notices
 from specdeck.engine.divergence.report import structure_line
-from specdeck.engine.text import format_value
+from specdeck.engine.text import format_value, printable
 
 if TYPE_CHECKING:
     from specdeck.engine.divergence.arms import Arm, Name

@@ -14,7 +14,7 @@ from textual.widgets.option_list import Option
 
 from specdeck.console import keys, screenshots
 from specdeck.console.screens.dialogs import Choice, Dialog
-from specdeck.console.widgets.format import printable
+from specdeck.engine.text import printable
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from specdeck.console.widgets.cells import Cell, Row, Tone, heading
-from specdeck.console.widgets.format import oneline
 from specdeck.engine.fingerprint.compare import Comparison, Difference
+from specdeck.engine.text import oneline
 
 Place = tuple[str, ...]
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from specdeck.console.state.engine_state import Track
 from specdeck.console.widgets.cells import BLANK, Cell, Cells, Row, Tone, join_cells
-from specdeck.console.widgets.format import KeyLabel, LocalTime, at, oneline, percent
+from specdeck.console.widgets.format import KeyLabel, LocalTime, at, percent
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.fingerprint.compare import OWN_STOOD_STILL, Comparison, Verdict
 from specdeck.engine.fingerprint.fingerprint import Fingerprint, Progress
 from specdeck.engine.operations.fingerprint import Moment
-from specdeck.engine.text import format_change, format_value
+from specdeck.engine.text import format_change, format_value, oneline
 
 _TONES: dict[Verdict, Tone] = {
     "same": "good", "knob": "warn", "model": "bad", "runtime": "bad", "behaviour": "bad",

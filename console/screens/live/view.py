@@ -20,10 +20,10 @@ from specdeck.console.widgets.cells import (
     fade_row,
     join_cells,
 )
-from specdeck.console.widgets.format import KeyLabel, LocalTime, at, oneline
+from specdeck.console.widgets.format import KeyLabel, LocalTime, at
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.protocol.messages import EngineState
-from specdeck.engine.text import format_duration
+from specdeck.engine.text import format_duration, oneline
 
 AUTO = "auto"
 """Asked for where a policy chooses k."""

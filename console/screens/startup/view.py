@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from specdeck.console.widgets.cells import Cell, Row
-from specdeck.console.widgets.format import oneline
 from specdeck.engine.launch.progress import STAGES, Progress
-from specdeck.engine.text import format_duration
+from specdeck.engine.text import format_duration, oneline
 
 _SPOKEN = {
     "environment": "environment checked",

@@ -17,9 +17,10 @@ from specdeck.console.screens.tuning.view import explain_silence, format_value
 from specdeck.console.state.controller import Controller
 from specdeck.console.state.engine_state import Track
 from specdeck.console.state.pending import Want
-from specdeck.console.widgets.format import printable, shorten
+from specdeck.console.widgets.format import shorten
 from specdeck.engine.protocol.messages import MODES, POLICIES, Value
 from specdeck.engine.protocol.tuning import Parameter
+from specdeck.engine.text import printable
 
 _TRUTH = {"yes": True, "true": True, "on": True, "no": False, "false": False, "off": False}
 

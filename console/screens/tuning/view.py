@@ -11,7 +11,7 @@ from specdeck.console.state.engine_state import Event, Track
 from specdeck.console.state.pending import KEY
 from specdeck.console.state.tuning import SweepRun, describe_optimum, describe_trial
 from specdeck.console.widgets.cells import Cell, Row, Tone
-from specdeck.console.widgets.format import KeyLabel, LocalTime, at, number, oneline
+from specdeck.console.widgets.format import KeyLabel, LocalTime, at, number
 from specdeck.engine.errors import Unsupported
 from specdeck.engine.protocol.tuning import (
     BreakerTuning,
@@ -22,7 +22,7 @@ from specdeck.engine.protocol.tuning import (
     Saved,
     Tuning,
 )
-from specdeck.engine.text import format_duration
+from specdeck.engine.text import format_duration, oneline
 
 if TYPE_CHECKING:
     from specdeck.engine.sweep.runner import Progress

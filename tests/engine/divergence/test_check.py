@@ -40,7 +40,7 @@ async def test_an_honest_engine_passes_with_its_floor_shown(bench: Bench) -> Non
     assert data["arms"]["reference"]["drafted"] == 0
     assert data["arms"]["serving"]["drafted"] > 0
     assert data["near_tie"]["resolution"] == bench.step
-    verdict, mismatches, *_ = report.check_text(data).splitlines()
+    verdict, mismatches, *_ = report.check_lines(data)
     assert verdict.endswith("at most 1.33% differ (one-sided 95% bound)")
     assert "two-sided 95% 0.00% to 1.88%" in mismatches
 

@@ -11,7 +11,7 @@ import pytest
 from tests.engine.divergence.conftest import Bench
 from tests.support.checks import finish_sampled_check
 
-from specdeck.engine.divergence.report import sampled_markdown, sampled_text, write_report
+from specdeck.engine.divergence.report import sampled_lines, sampled_markdown, write_report
 from specdeck.engine.divergence.sampled import (
     ALPHA,
     Distributions,
@@ -42,7 +42,7 @@ def p(seed: int, biased: float) -> float:
 async def test_the_reference_is_named_with_the_k_it_is_pinned_to(bench: Bench) -> None:
     found = (await sampled(bench, bench.engine(), 1)).as_json()
     assert [arm["k"] for arm in found["arms"].values()] == [5, 0]
-    assert "soft, k=0" in sampled_text(found)
+    assert "soft, k=0" in "\n".join(sampled_lines(found))
 
 
 def test_p_values_of_one_distribution_are_spread_evenly() -> None:
@@ -195,7 +195,7 @@ async def test_the_reports_name_the_prompts_whose_draws_differ(
     assert {case.attrib["name"] for case in suite} == {"verdict", "prompt 2", "prompt 5"}
     assert "| 2 | " in (tmp_path / "a.md").read_text()
     assert json.loads((tmp_path / "a.json").read_text()) == data
-    assert sampled_text(data).startswith("verdict    fail: ")
+    assert sampled_lines(data)[0].startswith("verdict    fail: ")
 
 
 async def test_the_page_has_one_head_for_its_table(bench: Bench) -> None:

@@ -10,7 +10,7 @@ from tests.support.checks import finish_check
 from tests.support.completion_engine import CompletionEngine
 
 from specdeck.engine.divergence.bundle import case_page, choose_case
-from specdeck.engine.divergence.report import case_line, check_junit, check_text
+from specdeck.engine.divergence.report import case_line, check_junit, check_lines
 from specdeck.engine.divergence.requests import Settings
 
 
@@ -46,7 +46,7 @@ async def test_what_the_serving_arm_alone_does_is_a_fail_that_is_listed_once(ben
     (case,) = data["cases"]
     assert (case["prompt"], case["class"], case["streamed_by"]) == (2, "stream_only", "serving")
     assert "margins" not in case_line(case)
-    assert check_text(data).count("prompt 2") == 1
+    assert "\n".join(check_lines(data)).count("prompt 2") == 1
 
 
 async def test_a_call_that_the_reference_streams_in_part_counts_as_streamed_otherwise(

@@ -326,7 +326,7 @@ def test_too_many_unconfirmed_cases_fail_by_their_rate() -> None:
 
 
 def test_the_reports_say_the_same() -> None:
-    from specdeck.engine.divergence.report import check_junit, check_markdown, check_text
+    from specdeck.engine.divergence.report import check_junit, check_lines, check_markdown
 
     found = find_divergence(answer([1, 50], [1.0, 2.0]), answer([1, 2], [1.0, 2.0]))
     assert found is not None
@@ -338,7 +338,7 @@ def test_the_reports_say_the_same() -> None:
     totals = Totals(prompts=200, mismatches=1, reference_pairs=200, serving_pairs=200)
     cases = only_cross([Case(7, "abc", found)])
     data = build_outcome(totals, arms, cases=cases, threshold=0.015).as_json()
-    for report in (check_text(data), check_markdown(data)):
+    for report in ("\n".join(check_lines(data)), check_markdown(data)):
         assert "fail" in report
         assert "material" in report
     suite = ET.fromstring(check_junit(data))
