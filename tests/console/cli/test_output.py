@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -182,7 +183,7 @@ def test_a_refusal_is_one_harmless_line(engine: HttpEngine, capsys: Captured) ->
 def test_the_audit_log_shows_who_and_why(home: Path, capsys: Captured) -> None:
     url, planted = "http://127.0.0.1:9", PLANTED.replace("\ud800", "")
     knobs: dict[str, Any] = {planted: planted}
-    action = Action(1.0, planted, url, planted, knobs, knobs, planted, reason=planted)
+    action = Action(time.time(), planted, url, planted, knobs, knobs, planted, reason=planted)
     with Store(home / "data" / "specdeck.sqlite") as store:
         AuditLog(store).add(action)
     assert "forged" in shown(capsys, ["set", url, "--history"])
