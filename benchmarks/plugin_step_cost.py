@@ -25,6 +25,7 @@ from specdeck.engine.plugin.fingerprint import Identity
 from specdeck.engine.plugin.recorder import Recorder
 from specdeck.engine.plugin.request_pins import Pins
 from specdeck.engine.plugin.scheduler import fill_lookup
+from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.table import bucket, everywhere
 from specdeck.engine.protocol.messages import Change, Policy
 
@@ -129,7 +130,7 @@ class Engine:
     def tally(self) -> Tally:
         return Tally(0, 0, (0,) * K_MAX, (0,) * K_MAX)
 
-    def steps(self, since: int) -> list[dict[str, Any]]:
+    def steps(self, since: int, most: int) -> list[Step]:
         return []
 
 

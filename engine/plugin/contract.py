@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from specdeck.engine.policy.step import Step
 
@@ -107,5 +107,5 @@ class Engine(Protocol):
     def tally(self) -> Tally:
         """Counts since the plugin took hold."""
 
-    def steps(self, since: int) -> list[dict[str, Any]]:
-        """The remembered steps after number `since`, oldest first."""
+    def steps(self, since: int, most: int) -> list[Step]:
+        """The first `most` of the remembered steps after number `since`, oldest first."""

@@ -23,6 +23,7 @@ from specdeck.engine.plugin.reply import Refusal, conflict, describe_tuning
 from specdeck.engine.plugin.request_pins import exact_models
 from specdeck.engine.plugin.scheduler import CoreEngine
 from specdeck.engine.plugin.steering import Knobs, Steering
+from specdeck.engine.plugin.step_mirror import PAGE
 from specdeck.engine.plugin.trials import Trials
 from specdeck.engine.policy.step import Step
 from specdeck.engine.protocol.messages import (
@@ -146,7 +147,7 @@ class Control:
         if command == "tuning":
             return self.tuning().as_json()
         if command == "steps":
-            return {"steps": self._engine.steps(int(payload))}
+            return {"steps": self._engine.steps(payload, PAGE)}
         if command == "facts":
             return {**self.facts(), "instance": self._instance}
         if command == "board":

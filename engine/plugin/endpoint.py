@@ -8,6 +8,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from specdeck.engine.plugin import request_pins, responses
@@ -15,6 +16,9 @@ from specdeck.engine.plugin.admin_token import ensure_token_file, is_accepted
 from specdeck.engine.plugin.capabilities import of_no_token, of_several_ranks, withhold
 from specdeck.engine.plugin.fingerprint import Reader, system_fingerprint
 from specdeck.engine.plugin.reply import Refusal, inability, nonsense
+from specdeck.engine.plugin.request_body import read_json
+from specdeck.engine.plugin.shared_look import SharedLook
+from specdeck.engine.plugin.step_mirror import StepMirror
 from specdeck.engine.protocol.messages import (
     PREFIX,
     TOKEN_HEADER,
@@ -52,13 +56,19 @@ class SpecdeckEndpoint:
         """Why responses do not carry the live fingerprint; None when they do."""
         self._inexact: str | None = None
         """Why requests under exact names are not pinned; None when they are."""
+        self._mirror = StepMirror(self._fetch_steps)
+        self._looks = {
+            command: SharedLook(partial(self._take_look, command))
+            for command in ("state", "tuning", "facts")
+        } | {"steps": SharedLook(self._mirror_steps)}
+        """What any client may ask for as often as it likes."""
 
     def attach_router(self, app: Any) -> None:
         """Adds the routes; vLLM calls it once while it builds the application."""
         from fastapi import APIRouter, Request
 
         async def control(request: Request) -> Any:
-            return await self._control(request.headers.get(TOKEN_HEADER), await request.body())
+            return await self._control(request)
 
         # FastAPI resolves annotations in this module's globals, where Request is not.
         control.__annotations__["request"] = Request
@@ -153,36 +163,78 @@ class SpecdeckEndpoint:
         return None
 
     async def _state(self) -> Any:
-        return await self._respond("state", None, system_fingerprint=self._system_fingerprint)
-
-    async def _steps(self, since: int = 0) -> Any:
-        return await self._respond("steps", since)
+        return await self._show("state", system_fingerprint=self._system_fingerprint)
 
     async def _tuning(self) -> Any:
-        return await self._respond("tuning", None, exact_reason=self._inexact)
+        return await self._show("tuning", exact_reason=self._inexact)
 
     async def _facts(self) -> Any:
-        return await self._respond(
+        return await self._show(
             "facts",
-            None,
             system_fingerprint=self._system_fingerprint,
             responses={"stamped": self._unstamped is None, "reason": self._unstamped},
         )
 
-    async def _control(self, token: str | None, body: bytes) -> Any:
-        from fastapi.responses import JSONResponse
-
+    async def _steps(self, since: int = 0) -> Any:
         try:
-            if not is_accepted(token):
+            await self._look("steps")
+        except Refusal as refusal:
+            return _reply(refusal.as_json(), refusal.status)
+        return _reply_text(self._mirror.body(since))
+
+    async def _show(self, command: str, **known_here: Any) -> Any:
+        """What the engine core says of itself, with what this process knows beside it."""
+        try:
+            return self._respond({**await self._look(command), **known_here})
+        except Refusal as refusal:
+            return _reply(refusal.as_json(), refusal.status)
+
+    async def _look(self, command: str) -> dict[str, Any]:
+        """A look at the engine core, shared with whoever asks for the same."""
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                answer = await self._looks[command].take()
+        except TimeoutError:
+            raise _stalled(_PATIENCE_S) from None
+        if isinstance(answer, Refusal):
+            raise answer
+        return answer
+
+    async def _take_look(self, command: str) -> dict[str, Any] | Refusal:
+        try:
+            return await self._answer(command, None)
+        except Refusal as refusal:
+            return refusal
+
+    async def _mirror_steps(self) -> dict[str, Any] | Refusal:
+        try:
+            await self._mirror.catch_up()
+        except Refusal as refusal:
+            return refusal
+        return {}
+
+    async def _fetch_steps(self, since: int) -> list[Any]:
+        answer = await self._answer("steps", since)
+        if "error" in answer:
+            error = answer["error"]
+            raise Refusal(answer["status"], error["code"], error["message"], error.get("remedy"))
+        steps: list[Any] = answer["steps"]
+        return steps
+
+    async def _control(self, request: Any) -> Any:
+        try:
+            # Before a byte of the body: nobody else's may cost anything.
+            if not is_accepted(request.headers.get(TOKEN_HEADER)):
                 raise self._refuse_token()
-            change = _parse_change(body)
+            change = _parse_change(await read_json(request))
             if self._withheld is not None:
                 raise inability(self._withheld)
+            # Nothing may change after the client was told that there was no answer.
+            until = time.time() + _PATIENCE_S - _ANSWERING_S
+            payload = {"change": change.as_json(), "until": until}
+            return self._respond(await self._answer("change", payload))
         except Refusal as refusal:
-            return JSONResponse(refusal.as_json(), status_code=refusal.status)
-        # Nothing may change after the client was told that there was no answer.
-        until = time.time() + _PATIENCE_S - _ANSWERING_S
-        return await self._respond("change", {"change": change.as_json(), "until": until})
+            return _reply(refusal.as_json(), refusal.status)
 
     def _refuse_token(self) -> Refusal:
         if self._withheld is not None and self._withheld.name == "admin_token":
@@ -194,16 +246,10 @@ class SpecdeckEndpoint:
             "use the token file that `specdeck run` wrote on the engine's machine",
         )
 
-    async def _respond(self, command: str, payload: Any, **known_here: Any) -> Any:
-        from fastapi.responses import JSONResponse
-
-        try:
-            answer = {**await self._answer(command, payload), **known_here}
-        except Refusal as refusal:
-            answer = {**refusal.as_json(), "status": refusal.status}
+    def _respond(self, answer: dict[str, Any]) -> Any:
         if self._withheld is not None and "capabilities" in answer:
             answer["capabilities"] = withhold(answer["capabilities"], self._withheld)
-        return JSONResponse(answer, status_code=answer.pop("status", 200))
+        return _reply(answer, answer.pop("status", 200))
 
     async def _answer(
         self, command: str, payload: Any, *, patience_s: float = _PATIENCE_S
@@ -222,9 +268,7 @@ class SpecdeckEndpoint:
             async with asyncio.timeout(patience_s):  # core.answer_call, in the engine's process
                 answers = await call("specdeck", command, json.dumps(payload))
         except TimeoutError:
-            raise Refusal(
-                503, "stalled", f"the engine core has not answered for {patience_s:.0f} s"
-            ) from None
+            raise _stalled(patience_s) from None
         found: list[dict[str, Any]] = [json.loads(answer) for answer in answers]
         return next((answer for answer in found if "error" in answer), found[0])
 
@@ -238,11 +282,22 @@ def _count_exact(config: Any) -> Callable[[], None]:
     return stats.exact_requests(str(config.model_config.served_model_name))
 
 
-def _parse_change(body: bytes) -> Change:
-    try:
-        asked = json.loads(body)
-    except ValueError:
-        raise nonsense("the body is not JSON") from None
+def _stalled(patience_s: float) -> Refusal:
+    return Refusal(503, "stalled", f"the engine core has not answered for {patience_s:.0f} s")
+
+
+def _reply(answer: dict[str, Any], status: int) -> Any:
+    # Not the framework's JSON: it makes an error of text that cannot be encoded.
+    return _reply_text(json.dumps(answer), status)
+
+
+def _reply_text(text: str, status: int = 200) -> Any:
+    from starlette.responses import Response
+
+    return Response(text, status, media_type="application/json")
+
+
+def _parse_change(asked: object) -> Change:
     try:
         return Change.from_json(asked)
     except InvalidChange as error:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import functools
 import inspect
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
-from operator import add
+from itertools import islice
+from operator import add, attrgetter
 from time import monotonic
 from typing import Any
 
 from specdeck.engine.plugin.contract import StepListener
 from specdeck.engine.plugin.guards import DisableOnError, RetryAfterError
+from specdeck.engine.plugin.step_mirror import REMEMBERED_STEPS
 from specdeck.engine.policy.step import Step, StepOrder
-
-_REMEMBERED_STEPS = 4096
 
 _SUMS = {
     "num_drafts",
@@ -41,7 +42,7 @@ class Recorder:
         self._before_step = listener.before_step
         self._after_step = listener.after_step
         self._order = StepOrder(settle)
-        self.ring: deque[Step] = deque(maxlen=_REMEMBERED_STEPS)
+        self.ring: deque[Step] = deque(maxlen=REMEMBERED_STEPS)
         """The last steps, oldest first."""
         self.scheduled = 0
         self.drafts = 0
@@ -62,6 +63,11 @@ class Recorder:
         self._unwrap = self._wrap("make_spec_decoding_stats", self._make_spec_decoding_stats)
         if hasattr(scheduler, "make_stats"):
             self._wrap("make_stats", self._make_stats)
+
+    def after(self, since: int, most: int) -> list[Step]:
+        """The first `most` of the ring's steps after number `since`."""
+        first = bisect_right(self.ring, since, key=attrgetter("step"))
+        return list(islice(self.ring, first, first + most))
 
     def _wrap(self, name: str, wrapper: Callable[[Any], Any]) -> Callable[[], None]:
         """Puts `wrapper` around a method; what takes it away again, unless it is wrapped itself."""

@@ -15,6 +15,7 @@ from typing import Any
 from specdeck.engine.plugin.contract import Build, StepListener, Tally
 from specdeck.engine.plugin.recorder import Recorder
 from specdeck.engine.plugin.request_pins import Pins
+from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.table import bucket, everywhere
 from specdeck.engine.protocol.messages import TIERS_VARIABLE
 
@@ -119,10 +120,9 @@ class CoreEngine:
         drafted, accepted = tuple(recorder.drafted), tuple(recorder.accepted)
         return Tally(recorder.scheduled, recorder.drafts, drafted, accepted, *counts)
 
-    def steps(self, since: int) -> list[dict[str, Any]]:
-        """The remembered steps after number `since`, oldest first."""
-        ring = self._recorder.ring if self._recorder else ()
-        return [step.as_json() for step in ring if step.step > since]
+    def steps(self, since: int, most: int) -> list[Step]:
+        """The first `most` of the remembered steps after number `since`, oldest first."""
+        return self._recorder.after(since, most) if self._recorder else []
 
     def _on_workers(self, command: str, *args: Any) -> list[Any]:
         answers = self._core.model_executor.collective_rpc("specdeck_worker", args=(command, *args))

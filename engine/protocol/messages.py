@@ -17,6 +17,7 @@ does not answer, or too late).
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
@@ -85,6 +86,17 @@ def read_record(cls: type[_T], data: Mapping[str, Any]) -> _T:
 def read_records(cls: type[_T], found: Iterable[Mapping[str, Any]]) -> tuple[_T, ...]:
     """Each of `found` as a `cls`."""
     return tuple(read_record(cls, one) for one in found)
+
+
+def shorten(value: object) -> str:
+    """What was asked for, as an error quotes it: no longer than a line, however deep or long.
+
+    Not for whole numbers of thousands of digits, which Python does not write out.
+
+    >>> shorten(-1), shorten("x" * 900)
+    ('-1', "'xxxxxxxxxxxx...xxxxxxxxxxxxx'")
+    """
+    return reprlib.repr(value)
 
 
 def with_origin(change: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -313,13 +325,18 @@ class Change:
         known = cls.__dataclass_fields__
         unknown = sorted(set(body) - set(known))
         if unknown:
-            raise InvalidChange(f"unknown key {unknown[0]!r}; known are {', '.join(sorted(known))}")
+            name = shorten(unknown[0])
+            raise InvalidChange(f"unknown key {name}; known are {', '.join(sorted(known))}")
+        for key, value in body.items():
+            _require_bounds(key, value)
         for key in ("k", "expect_version", "trial"):
             if not _is_whole(body.get(key)):
-                raise InvalidChange(f"{key} requires a whole number from 0 up, not {body[key]!r}")
+                found = shorten(body[key])
+                raise InvalidChange(f"{key} requires a whole number from 0 up, not {found}")
         for key, choices in _CHOICES.items():
             if body.get(key) is not None and body[key] not in choices:
-                raise InvalidChange(f"{key} is one of {', '.join(choices)}, not {body[key]!r}")
+                found = shorten(body[key])
+                raise InvalidChange(f"{key} is one of {', '.join(choices)}, not {found}")
         for key in ("reason", "who"):
             if not isinstance(body.get(key), str | None):
                 raise InvalidChange(f"{key} requires text")
@@ -327,13 +344,15 @@ class Change:
             raise InvalidChange("origin requires text")
         lease = body.get("lease_s")
         if lease is not None and not (_is_number(lease) and 0 < lease <= 86_400):
-            raise InvalidChange(f"lease_s requires seconds above 0 and up to a day, not {lease!r}")
+            found = shorten(lease)
+            raise InvalidChange(f"lease_s requires seconds above 0 and up to a day, not {found}")
         for key in ("renew", "cancel", "judge", "probe"):
             if not isinstance(body.get(key, False), bool):
                 raise InvalidChange(f"{key} requires true or false")
         seconds = body.get("trial_s")
         if seconds is not None and not (_is_number(seconds) and 0.5 <= seconds <= 86_400):
-            raise InvalidChange(f"trial_s requires seconds from 0.5 up to a day, not {seconds!r}")
+            found = shorten(seconds)
+            raise InvalidChange(f"trial_s requires seconds from 0.5 up to a day, not {found}")
         if not _are_parameters(body.get("parameters")):
             raise InvalidChange("parameters requires names with numbers, words, true or false")
         change = cls(**body)
@@ -377,6 +396,11 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "cause": ("divergence",),
 }
 _MOST_PARAMETERS = 100
+LONGEST_TEXT = 500
+"""Characters of any text in a change."""
+
+LARGEST_NUMBER = 2**53
+"""The largest that survives every JSON parser."""
 
 
 def _are_parameters(given: object) -> bool:
@@ -385,7 +409,23 @@ def _are_parameters(given: object) -> bool:
         return True
     if not isinstance(given, dict) or len(given) > _MOST_PARAMETERS:
         return False
+    for name, value in given.items():
+        _require_bounds("a parameter's name", name)
+        _require_bounds(shorten(name), value)
     return all(isinstance(value, int | float | str | bool | None) for value in given.values())
+
+
+def _require_bounds(name: str, value: object) -> None:
+    """Raises InvalidChange for what an engine would have to carry about for everybody."""
+    if isinstance(value, str):
+        if len(value) > LONGEST_TEXT:
+            raise InvalidChange(f"{name} is longer than {LONGEST_TEXT} characters")
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise InvalidChange(f"{name} is not text: it has half a surrogate pair") from None
+    elif isinstance(value, int | float) and abs(value) > LARGEST_NUMBER:
+        raise InvalidChange(f"{name} is beyond any sense")
 
 
 def _is_number(value: object) -> bool:

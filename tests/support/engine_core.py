@@ -81,7 +81,7 @@ class FakeCore:
         """As in the contract."""
         return self.counts
 
-    def steps(self, since: int) -> list[dict[str, Any]]:
+    def steps(self, since: int, most: int) -> list[Step]:
         """As in the contract."""
         return []
 

@@ -57,11 +57,40 @@ KEYS = st.sampled_from([*Change.__dataclass_fields__, "K", ""])
         {"parameters": {}},
         {"parameters": [1]},
         {"parameters": {"goodput.margin": [1]}},
+        {"k": 1, "reason": "x" * 501},
+        {"k": 1, "reason": "half \ud800"},
+        {"k": 1, "who": "half \udcff"},
+        {"k": 1, "origin": "half \ud800"},
+        {"parameters": {"half \ud800": 1}},
+        {"parameters": {"breaker.automatic": "half \ud800"}},
+        {"parameters": {"threshold.max_draft_length": 10**4200}},
+        {"k": 10**4200},
+        {"k": 10**5000},
+        {"k": 1, "lease_s": 10**5000},
+        {"k": 1, "expect_version": 10**5000},
+        {"half \ud800": 1},
     ],
 )
 def test_nonsense_is_refused(body: Any) -> None:
-    with pytest.raises(InvalidChange):
+    with pytest.raises(InvalidChange) as refused:
         Change.from_json(body)
+    assert len(str(refused.value).encode()) < 300
+
+
+@pytest.mark.parametrize("key", [*Change.__dataclass_fields__, "unknown"])
+def test_a_refusal_is_short_however_deep_or_long_the_body_is(key: str) -> None:
+    deep: Any = []
+    for _ in range(100_000):
+        deep = [deep]
+    for value in (deep, {"x" * 10**6: deep}, "x" * 10**6):
+        with pytest.raises(InvalidChange) as refused:
+            Change.from_json({key: value})
+        assert len(str(refused.value)) < 300
+
+
+def test_text_of_500_characters_is_taken() -> None:
+    reason = "ü" * 500
+    assert Change.from_json({"k": 1, "reason": reason}).reason == reason
 
 
 @given(JSON | st.dictionaries(KEYS, JSON))
