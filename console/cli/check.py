@@ -15,7 +15,7 @@ from contextlib import (
     closing,
     contextmanager,
 )
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,12 +38,12 @@ from specdeck.console.cli.set_outcome import Narrator
 from specdeck.engine.client.retry import Retry, Waiting
 from specdeck.engine.client.token import TOKEN_REMEDY
 from specdeck.engine.divergence import report
-from specdeck.engine.divergence.arms import Arm
 from specdeck.engine.divergence.bundle import case_page, choose_case
 from specdeck.engine.divergence.export import CheckGauges
 from specdeck.engine.divergence.history import PAST_CHECKS_HEAD, past_check_cells, past_checks
 from specdeck.engine.divergence.privacy import hash_prompt
 from specdeck.engine.divergence.prompts import PromptSet, load_prompts
+from specdeck.engine.divergence.resume import ResumeState
 from specdeck.engine.divergence.runner import Progress
 from specdeck.engine.divergence.sampled import DrawProgress
 from specdeck.engine.errors import ConfigError, SpecdeckError, Unauthorized, UsageError
@@ -200,7 +200,7 @@ def read_again(asked: CheckArguments, known: PromptSet) -> PromptSet:
 async def check_distributions(asked: CheckArguments, prompts: PromptSet) -> int:
     """Distributions at temperature > 0; the exit code."""
     await _require_token(asked)
-    state, last = ResumeState(prompts.count, kept=False), time.monotonic()
+    state, last = ResumeState(prompts.count, can_resume=False), time.monotonic()
     result: SampledResult | None = None
     try:
         async with open_arms(asked) as pair:
@@ -402,47 +402,6 @@ def _write_bundle(asked: CheckArguments, path: Path, data: Data, prompts: Prompt
     keyed = bool(asked.api_key_env or asked.reference_api_key_env)
     settings = asked.options().settings
     report.save_file(path, case_page(data, case, prompt, settings, keyed=keyed))
-
-
-@dataclass(slots=True)
-class ResumeState:
-    """How far a check is, and whether the same command resumes from there."""
-
-    of: int
-    """Prompts there are."""
-    fresh: bool = False
-    """Whether the command begins anew whenever it is given."""
-    done: int = 0
-    kept: bool = True
-    """Whether what was done is found again by the same command."""
-    named: bool = True
-    """Whether the engines are known again after a restart."""
-    finished: bool = False
-
-    def note_arms(self, arms: tuple[Arm, Arm], *, stored: bool, own: bool) -> None:
-        """The arms are known; `own` is a reference that this command starts for itself."""
-        self.named = all(arm.facts.fingerprint is not None for arm in arms)
-        # Its port is another the next time, and only a whole fingerprint stands for it then.
-        self.kept = stored and not (own and arms[1].key()["url"] is not None)
-
-    def line(self) -> str:
-        """One line for the operator.
-
-        >>> ResumeState(200, done=30).line()
-        'stopped after 30 of 200 prompts: the same command resumes from there'
-        >>> ResumeState(200, done=30, kept=False).line()
-        'stopped after 30 of 200 prompts: the same command starts over'
-        """
-        if self.finished:
-            return "stopped when all was compared: `specdeck check URL --history` shows it"
-        if not self.done:
-            return "stopped before any prompt was compared"
-        far = f"stopped after {self.done} of {self.of} prompts"
-        if not self.kept:
-            return f"{far}: the same command starts over"
-        same = "the same command without --fresh" if self.fresh else "the same command"
-        while_ = "" if self.named else ", unless an engine is restarted"
-        return f"{far}: {same} resumes from there{while_}"
 
 
 class Ticker:

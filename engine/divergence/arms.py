@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from specdeck.engine.client.retry import Retry, Sleep
 from specdeck.engine.errors import EngineError, Unreachable, Unsupported
 from specdeck.engine.fingerprint.compare import leaves
-from specdeck.engine.fingerprint.name import is_partial
 from specdeck.engine.metrics.page import parse
 
 if TYPE_CHECKING:
@@ -81,15 +80,6 @@ class Arm:
             "system_fingerprint": facts.system_fingerprint,
             "vllm": facts.vllm, "started": facts.started,
         }  # fmt: skip
-
-    def key(self) -> dict[str, Any]:
-        """What a run goes on by; a hard reference with a fingerprint may listen elsewhere by then.
-
-        Under a random port, each `--hard` starts its engine anew.
-        """
-        whole = self.facts.fingerprint is not None and not is_partial(self.facts.fingerprint)
-        moves = self.grade == "hard" and whole
-        return {**self.identity(), "url": None} if moves else self.identity()
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, for the store."""

@@ -23,6 +23,7 @@ from specdeck.engine.divergence.pacing import Pacer
 from specdeck.engine.divergence.privacy import describe_answers, describe_refusal
 from specdeck.engine.divergence.prompts import Prompt, PromptSet
 from specdeck.engine.divergence.requests import PROBE, Asker, Refused
+from specdeck.engine.divergence.resume import unasked_prompts
 from specdeck.engine.errors import EngineError, Unsupported
 from specdeck.engine.store.checks import Checks, Compared, Run
 
@@ -200,7 +201,7 @@ class CheckRunner:
         await self._same_tokenizer()
         began, before = self._clock(), self.totals.seconds
         yield self._progress(began)
-        todo = iter(p for p in self.prompts if not self._store.has(self.run.id, p.number))
+        todo = unasked_prompts(self.prompts, self._store, self.run)
         answered: asyncio.Queue[_Result] = asyncio.Queue(self._streams)
         ahead = self._streams + 1  # a request always waits for a stream that comes free
         workers = [asyncio.create_task(self._work(todo, answered)) for _ in range(ahead)]

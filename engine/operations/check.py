@@ -9,7 +9,6 @@ Whoever asks prints or shows the events. A check that is cut short goes on where
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, aclosing
@@ -32,6 +31,7 @@ from specdeck.engine.divergence.outcome import Case, Outcome, build_outcome
 from specdeck.engine.divergence.pacing import Pacer
 from specdeck.engine.divergence.prompts import PromptSet
 from specdeck.engine.divergence.requests import Asker, Settings, http_client
+from specdeck.engine.divergence.resume import find_or_begin_run
 from specdeck.engine.divergence.runner import CheckRunner, Found, Progress
 from specdeck.engine.divergence.sampled import (
     Distributions,
@@ -41,10 +41,9 @@ from specdeck.engine.divergence.sampled import (
 )
 from specdeck.engine.divergence.verdict import Verdict
 from specdeck.engine.errors import ConfigError, EngineError, SpecdeckError, Unsupported, UsageError
-from specdeck.engine.fingerprint.digest import canonical
 from specdeck.engine.operations.change import format_undo
 from specdeck.engine.protocol.messages import Applied, Change
-from specdeck.engine.store.checks import Checks, Pair, Run
+from specdeck.engine.store.checks import Checks, Pair
 
 if TYPE_CHECKING:
     import httpx
@@ -359,33 +358,24 @@ async def open_breaker(
 
 def begin_run(pair: ArmPair, prompts: PromptSet, store: Checks) -> CheckRunner:
     """A run over `prompts`: the one that was cut short, or a new one."""
+    run = find_or_begin_run(
+        store,
+        pair.arms,
+        prompts,
+        pair.options.settings,
+        private=pair.options.private,
+        fresh=pair.options.fresh,
+        t=pair.wall(),
+    )
     return CheckRunner(
         *pair.askers,
         prompts,
         store=store,
-        run=_find_run(pair, prompts, store),
+        run=run,
         streams=pair.streams,
         private=pair.options.private,
         pace=pair.pacer(),
     )
-
-
-def _find_run(pair: ArmPair, prompts: PromptSet, store: Checks) -> Run:
-    one, other = pair.arms
-    settings = asdict(pair.options.settings)
-    wanted = canonical(
-        {
-            "arms": [one.key(), other.key()],
-            "prompts": [prompts.digest, prompts.count],
-            "settings": settings,
-            "private": pair.options.private,
-        }
-    )
-    key = hashlib.sha256(wanted).hexdigest()[:32]
-    known = None if pair.options.fresh else store.resume(key)
-    facts = {"serving": one.as_json(), "reference": other.as_json(), "settings": settings,
-             "prompts": prompts.digest}  # fmt: skip
-    return known or store.begin(key, pair.wall(), one.url, facts)
 
 
 def finish_run(pair: ArmPair, runner: CheckRunner, store: Checks) -> Outcome:

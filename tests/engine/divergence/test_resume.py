@@ -1,0 +1,177 @@
+"""By what a check that was cut short is found again, and what is said of it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.engine.divergence.conftest import Bench
+from tests.support.checks import finish_check
+from tests.support.completion_engine import CompletionEngine
+
+from specdeck.engine.divergence.arms import Arm, Facts
+from specdeck.engine.divergence.outcome import Outcome
+from specdeck.engine.divergence.resume import ResumeState
+from specdeck.engine.divergence.runner import Progress
+from specdeck.engine.errors import Unreachable
+from specdeck.engine.operations.check import ArmsReady, CheckEvent, begin_run, finish_run, run_check
+from specdeck.engine.store.checks import Checks
+from specdeck.engine.store.database import Store
+
+
+async def checked(bench: Bench, lab: Any, prompts: Any, said: Any = lambda _: None) -> Outcome:
+    async with lab:
+        return (await finish_check(lab, prompts, bench.store, said)).outcome
+
+
+def stopped(fingerprint: str | None, *, stored: bool = True, own: bool = False) -> str:
+    serving = Arm("serving", "http://a:1", "serving", Facts("demo", fingerprint="sd1:p01"))
+    reference = Arm("reference", "http://b:2", "hard", Facts("demo", fingerprint=fingerprint))
+    state = ResumeState(200, done=30)
+    state.note_arms((serving, reference), stored=stored, own=own)
+    return state.line()
+
+
+def test_a_check_goes_on_where_its_engines_are_known_again() -> None:
+    goes_on = "stopped after 30 of 200 prompts: the same command resumes from there"
+    assert stopped("sd1:p02") == goes_on
+    assert stopped("sd1:p02", own=True) == goes_on
+    assert stopped(None) == f"{goes_on}, unless an engine is restarted"
+
+
+def test_a_check_that_is_not_found_again_says_so() -> None:
+    begins = "stopped after 30 of 200 prompts: the same command starts over"
+    assert stopped("sd1:p02", stored=False) == begins
+    assert stopped("sd1:p~2" + "0" * 15, own=True) == begins
+    assert stopped(None, own=True) == begins
+
+
+def test_a_check_that_is_finished_need_not_go_on() -> None:
+    assert "--history" in ResumeState(200, done=200, finished=True).line()
+
+
+async def test_a_killed_engine_ends_the_run_and_it_goes_on_where_it_was(bench: Bench) -> None:
+    engine, prompts = bench.engine(), bench.many(30)
+    seen: list[int] = []
+
+    def kill(event: CheckEvent) -> None:
+        if isinstance(event, Progress):
+            seen.append(event.done)
+            if event.done == 10:
+                engine.statuses = [0] * 10_000
+
+    with pytest.raises(Unreachable):
+        await checked(bench, bench.lab(engine, retry_s=0.0), prompts, kill)
+    engine.statuses = []
+    before = len(engine.asked)
+    ready: list[CheckEvent] = []
+    outcome = await checked(bench, bench.lab(engine), prompts, ready.append)
+    assert isinstance(ready[0], ArmsReady)
+    assert ready[0].resumed == seen[-1] >= 10
+    assert (outcome.totals.prompts, outcome.totals.floor.of) == (30, 30)
+    assert len(engine.asked) - before == 4 * (30 - ready[0].resumed)
+    assert outcome.totals.serving.requests == 60
+
+
+async def test_a_restarted_engine_is_known_again_once_it_has_read_its_weights(bench: Bench) -> None:
+    class Restarted(CompletionEngine):
+        looks = 0
+
+        def _get(self, path: str) -> Any:
+            if path.endswith("/facts"):
+                self.looks += 1
+                finished = {"progress": {"finished": self.looks > 1}}
+                return httpx.Response(200, json={"facts": self.facts, **finished})
+            return super()._get(path)
+
+        def state(self) -> Any:
+            return replace(super().state(), fingerprint="sd1:p1" if self.looks > 1 else "sd1:p~0")
+
+    lab = bench.lab(Restarted())
+    async with lab:
+        assert lab.arms[0].facts.fingerprint == "sd1:p1"
+
+
+async def test_a_run_that_was_cancelled_can_be_resumed_or_begun_anew(bench: Bench) -> None:
+    engine, prompts = bench.engine(), bench.many(12)
+    lab = bench.lab(engine)
+    async with lab, aclosing(run_check(lab, prompts, bench.store)) as events:
+        async for event in events:
+            if isinstance(event, Progress) and event.done >= 5:
+                break
+    assert not [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
+    anew = bench.lab(engine, fresh=True)
+    ready: list[CheckEvent] = []
+    assert (await checked(bench, anew, prompts, ready.append)).totals.prompts == 12
+    assert isinstance(ready[0], ArmsReady)
+    assert ready[0].resumed == 0
+
+
+async def cut_short(bench: Bench, lab: Any, prompts: Any) -> int:
+    """A run that is left after 5 prompts or more; how many of it an earlier one had done."""
+    async with lab:
+        check = begin_run(lab, prompts, bench.store)
+        async with aclosing(check.events()) as events:
+            async for event in events:
+                if isinstance(event, Progress) and event.done >= check.resumed + 5:
+                    break
+        return check.resumed
+
+
+def started(t: float) -> list[str]:
+    return [f"vllm:num_requests_running 0\nprocess_start_time_seconds {t}\n"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"pages": started(2000.0)}, {"pages": started(1000.0), "version": "0.33.0"}],
+    ids=["restarted", "updated"],
+)
+async def test_a_reference_without_a_name_is_known_by_its_process(
+    bench: Bench, other: dict[str, Any]
+) -> None:
+    prompts, serving = bench.many(20), bench.engine()
+    plain: dict[str, Any] = {"url": "http://b", "plugin": False}
+    first = bench.engine(**plain, pages=started(1000.0))
+    assert await cut_short(bench, bench.lab(serving, first), prompts) == 0
+    assert await cut_short(bench, bench.lab(serving, bench.engine(**plain, **other)), prompts) == 0
+    assert await cut_short(bench, bench.lab(serving, first), prompts) >= 5
+
+
+async def test_a_reference_with_a_name_may_come_back_at_another_port(bench: Bench) -> None:
+    prompts, serving = bench.many(20), bench.engine()
+    for number, port in enumerate((8001, 8002)):
+        lab = bench.lab(serving, bench.engine(url=f"http://b:{port}"))
+        assert (await cut_short(bench, lab, prompts) >= 5) == bool(number)
+
+
+async def test_a_finished_run_is_not_resumed(bench: Bench) -> None:
+    engine, prompts = bench.engine(), bench.many(4)
+    await checked(bench, bench.lab(engine), prompts)
+    ready: list[CheckEvent] = []
+    await checked(bench, bench.lab(engine), prompts, ready.append)
+    assert isinstance(ready[0], ArmsReady)
+    assert ready[0].resumed == 0
+    assert len(bench.store.history(engine.url)) == 2
+
+
+async def test_two_checks_at_once_do_not_count_into_one_run(bench: Bench, tmp_path: Path) -> None:
+    engine = bench.engine()
+    async with bench.lab(engine) as lab:
+        first = begin_run(lab, bench.many(6), bench.store)
+        events = first.events()
+        await anext(events)
+        with Store(tmp_path / "store.sqlite") as store:
+            async with bench.lab(engine) as second:
+                other = (await finish_check(second, bench.many(6), Checks(store))).outcome
+            assert (other.totals.prompts, len(Checks(store).history(engine.url))) == (6, 1)
+        async for _ in events:
+            pass
+        found = finish_run(lab, first, bench.store)
+    assert found.totals.prompts == 6
+    assert len(bench.store.history(engine.url)) == 2
