@@ -12,6 +12,7 @@ import click
 
 from specdeck.console.cli.engines import Access, access, is_config, key_option
 from specdeck.console.cli.output import emit, print_lines
+from specdeck.engine.client.address import is_local
 from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.client.token import TOKEN_REMEDY
 from specdeck.engine.config.loader import load as load_config
@@ -100,11 +101,28 @@ async def check_engine(to: Access) -> list[Finding]:
         await client.close()
 
 
+async def _check_exposure(client: EngineClient) -> list[Finding]:
+    """Who else can read this engine, and send it requests, where it asks for no key."""
+    if client.keyed:
+        return []
+    found = []
+    if not is_local(client.url):
+        message = "no API key is asked for: whoever reaches its address can use the engine"
+        remedy = "start it with VLLM_API_KEY, or on the loopback address"
+        found.append(Finding("warning", "key", message, remedy))
+    if await client.admits_pages():
+        message = "any web page in a browser that reaches the engine can read it and use it"
+        remedy = "start it with allowed_origins: [], or with VLLM_API_KEY"
+        found.append(Finding("warning", "allowed_origins", message, remedy))
+    return found
+
+
 async def _ask(client: EngineClient) -> list[Finding]:
     found = [Finding("ok", "engine", f"{client.url} is vLLM {await client.version()}")]
     try:
         models = ", ".join(await client.models())
         found.append(Finding("ok", "models", models or "none"))
+        found += await _check_exposure(client)
         state = await client.state()
     except Unauthorized:
         raise

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 TIMEOUT_S = 5.0
 CONNECT_S = 2.0
+_A_PAGE = "http://page.invalid"
+"""The origin of a web page that no operator has allowed."""
+
 _LARGEST = 16_000_000
 """Bytes of one answer; a page of a hundred data-parallel engines is half of that."""
 
@@ -128,6 +131,16 @@ class EngineClient:
             raise NotAnEngine(f"{self.url} reports no version: not a vLLM server")
         return version
 
+    async def admits_pages(self) -> bool:
+        """Whether a browser lets a web page of any origin read the answers."""
+        response = await self._send("GET", "/version", headers={"Origin": _A_PAGE})
+        return response.headers.get("Access-Control-Allow-Origin") in ("*", _A_PAGE)
+
+    @property
+    def keyed(self) -> bool:
+        """Whether an API key goes out with every request."""
+        return "Authorization" in self._http.headers
+
     async def models(self) -> tuple[str, ...]:
         """The names of the models that are served."""
         data = parse_object(self.url, await self._get("/v1/models"))
@@ -174,8 +187,7 @@ class EngineClient:
             raise Unreachable(f"{self.url} is no address", remedy="check the URL") from error
         if not response.is_success:
             control = path.startswith(PREFIX)
-            keyed = "Authorization" in self._http.headers
-            raise refusal(self.url, response, control=control, keyed=keyed)
+            raise refusal(self.url, response, control=control, keyed=self.keyed)
         return response
 
     async def _read(self, response: httpx.Response) -> None:

@@ -70,6 +70,8 @@ def engine_arguments(
         args.setdefault("generation_config", "vllm")
     if "enable_per_request_metrics" in accepted:
         args.setdefault("enable_per_request_metrics", True)
+    if "allowed_origins" in accepted:  # some vLLMs let any web page read a keyless engine
+        args.setdefault("allowed_origins", [])
     speculative = config.speculative
     if speculative is not None:
         if "per_request_spec_decode_metrics" in accepted:

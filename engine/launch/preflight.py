@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +18,9 @@ from specdeck.engine.launch.ports import port_refusal
 from specdeck.engine.text import format_bytes
 
 Level = Literal["ok", "notice", "warning", "error"]
+
+KEY_VARIABLE = "VLLM_API_KEY"
+"""Where vLLM finds the key that its clients must have."""
 
 _GIB = 1 << 30
 _PROCESSES = int(1.2 * _GIB)
@@ -82,6 +86,7 @@ def findings(
     found += _vocabulary(config, variables)
     found += _memory(config, here, variables)
     found += _port(config, port)
+    found += _exposure(config, variables)
     found += _known_bad(config, here, variables)
     return found
 
@@ -289,6 +294,29 @@ def _port(config: Config, port: int | None) -> Iterator[Finding]:
         yield Finding("ok", "port", f"{host}:{port} is free")
     else:
         yield Finding("error", "port", f"{host}:{port}: {reason}", "choose another with --port")
+
+
+def _exposure(config: Config, environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Who else can read a keyless engine, and send it requests."""
+    if environment.get(KEY_VARIABLE):
+        return
+    host = config.host or "127.0.0.1"
+    if not _is_loopback(host):
+        message = f"{host} without an API key: whoever reaches this machine can use the engine"
+        remedy = f"set {KEY_VARIABLE}, or leave host out"
+        yield Finding("warning", "host", message, remedy, config.place("host"))
+    if "*" in (config.engine_args.get("allowed_origins") or ()):
+        message = "any web page in a browser that reaches the engine can read it and use it"
+        remedy = f"name the pages' origins, or set {KEY_VARIABLE}"
+        place = config.place("allowed_origins")
+        yield Finding("warning", "allowed_origins", message, remedy, place)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _known_bad(config: Config, here: Machine, environment: Mapping[str, str]) -> Iterator[Finding]:

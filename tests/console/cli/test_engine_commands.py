@@ -423,6 +423,25 @@ def test_doctor_says_when_the_plugin_is_missing(engine: HttpEngine, capsys: Capt
     assert "plugin" in found["control"]["message"]
 
 
+def test_doctor_warns_where_a_web_page_can_read_an_engine_without_a_key(
+    engine: HttpEngine, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def version(request: httpx.Request) -> httpx.Response:
+        allowed = {"Access-Control-Allow-Origin": "*"} if "Origin" in request.headers else {}
+        return httpx.Response(200, json={"version": "0.32.0"}, headers=allowed)
+
+    def warnings(*options: str) -> set[str]:
+        assert outcome(["doctor", engine.url, "--json", *options]) == 0
+        found = json.loads(capsys.readouterr().out)
+        return {one["name"] for one in found if one["level"] == "warning"}
+
+    assert warnings() == set()
+    engine.answers["/version"] = version
+    assert warnings() == {"allowed_origins"}
+    monkeypatch.setenv("ENGINE_KEY", "secret")
+    assert warnings("--api-key-env", "ENGINE_KEY") == set()
+
+
 def test_an_engine_that_wants_a_key_is_exit_3(engine: HttpEngine, capsys: Captured) -> None:
     engine.answers["/v1/models"] = (401, {"error": "Unauthorized"})
     assert outcome(["doctor", engine.url]) == 3

@@ -104,6 +104,12 @@ def test_metrics_per_request_are_asked_for_and_can_be_declined(tmp_path: Path) -
     assert "--no-enable-per-request-metrics" in line
 
 
+def test_no_web_page_may_read_the_engine_unless_the_config_says_so(tmp_path: Path) -> None:
+    assert after(words(tmp_path, EAGLE), "--allowed-origins") == "[]"
+    line = words(tmp_path, EAGLE + "allowed_origins: ['https://desk.example']\n")
+    assert after(line, "--allowed-origins") == '["https://desk.example"]'
+
+
 def test_metrics_that_a_vllm_does_not_know_are_not_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text("model: a/b\n")

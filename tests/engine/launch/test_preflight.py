@@ -276,6 +276,35 @@ def test_a_taken_port_is_an_error_and_a_free_one_is_not(tmp_path: Path) -> None:
     assert "port" not in look(tmp_path, "model: org/name\n", port=0)
 
 
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("host: 0.0.0.0\n", "host"),
+        ("host: '::'\n", "host"),
+        ("host: gpu-7\n", "host"),
+        ("host: ''\n", None),
+        ("host: 127.0.0.1\n", None),
+        ("host: localhost\n", None),
+        ("host: '::1'\n", None),
+        ("allowed_origins: ['*']\n", "allowed_origins"),
+        ("allowed_origins: ['https://desk.example']\n", None),
+    ],
+)
+def test_an_engine_without_a_key_that_others_can_read_is_warned_of(
+    tmp_path: Path, text: str, name: str | None
+) -> None:
+    found = look(tmp_path, "model: org/name\n" + text)
+    warned = {one for one in ("host", "allowed_origins") if one in found}
+    assert warned == ({name} if name else set())
+    if name:
+        assert (found[name].level, found[name].place) == (
+            "warning",
+            Place(tmp_path / "c.yaml", 2, (name,)),
+        )
+    keyed = look(tmp_path, "model: org/name\n" + text, environment={"VLLM_API_KEY": "secret"})
+    assert not {"host", "allowed_origins"} & set(keyed)
+
+
 def test_a_host_that_is_not_this_machine_is_said() -> None:
     # A documentation address: no machine has it.
     assert port_refusal("192.0.2.1", 8000) == "cannot assign requested address"
