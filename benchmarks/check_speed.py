@@ -28,7 +28,7 @@ from specdeck.engine.client.address import engine_url
 from specdeck.engine.client.engine_client import open_client
 from specdeck.engine.divergence import requests
 from specdeck.engine.divergence.prompts import Prompt, PromptSet, load_prompts
-from specdeck.engine.divergence.requests import Settings
+from specdeck.engine.divergence.requests import RequestSettings
 from specdeck.engine.operations.check import ArmPair, CheckedEngine, CheckOptions
 from specdeck.engine.store.checks import Checks
 from specdeck.engine.store.database import Store
@@ -37,7 +37,9 @@ Pair = tuple[float, float]
 """Seconds of the plain client, and of the check."""
 
 
-async def plain(url: str, model: str, asked: PromptSet, settings: Settings, streams: int) -> float:
+async def plain(
+    url: str, model: str, asked: PromptSet, settings: RequestSettings, streams: int
+) -> float:
     """Seconds for the same requests: each prompt twice pinned and twice not, half streamed."""
     gate = asyncio.Semaphore(streams)
     limits = httpx.Limits(max_connections=streams + 2)
@@ -88,7 +90,7 @@ def segments(folder: Path, count: int, size: int) -> Iterator[PromptSet]:
 
 async def pair(url: str, asked: PromptSet, options: argparse.Namespace, *, swap: bool) -> Pair:
     """Seconds of the plain client and of the check for one segment."""
-    settings = Settings(max_tokens=options.tokens)
+    settings = RequestSettings(max_tokens=options.tokens)
     wanted = CheckOptions(max_tokens=options.tokens, streams=options.streams)
     whole = await checked(url, wanted, asked) if swap else 0.0
     alone = await plain(url, "demo", asked, settings, options.streams)
@@ -101,7 +103,7 @@ def measured(url: str, options: argparse.Namespace) -> list[Pair]:
     if options.state and options.state.exists():
         done = [(a, b) for a, b in json.loads(options.state.read_text())]
     ends = time.monotonic() + options.seconds
-    settings = Settings(max_tokens=options.tokens)
+    settings = RequestSettings(max_tokens=options.tokens)
     with tempfile.TemporaryDirectory() as folder:
         parts = list(segments(Path(folder), options.prompts, options.segment))
         if len(done) < len(parts):  # nothing is compiled or cached before the first

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specdeck.engine.fingerprint.compare import Verdict
+from specdeck.engine.fingerprint.compare import PathVerdict
 from specdeck.engine.fingerprint.digest import Digests
 from specdeck.engine.fingerprint.fingerprint import Fingerprint
 from specdeck.engine.fingerprint.gather import Gatherer
@@ -101,7 +101,7 @@ class Row:
     """One change, and what it should be called; `same` for what must move nothing."""
 
     name: str
-    kind: Verdict
+    kind: PathVerdict
     change: Change
     before: Change = lambda setup: None
     layer: str = "build"

@@ -22,7 +22,7 @@ import click
 
 from specdeck.console import keys
 from specdeck.console.cli.main import COMMANDS, group
-from specdeck.engine.config.schema import Settings
+from specdeck.engine.config.schema import ConfigSettings
 from specdeck.engine.launch.known_bad import KNOWN_BAD
 from specdeck.engine.plugin import drafters
 from specdeck.engine.plugin.capabilities import capabilities
@@ -56,7 +56,7 @@ def _cell(text: str) -> str:
 
 def configuration() -> str:
     """specdeck's blocks of a config, a table for each."""
-    schema = Settings.model_json_schema()
+    schema = ConfigSettings.model_json_schema()
     blocks: Mapping[str, Any] = schema["$defs"]
     plain, parts = {}, []
     for name, field in schema["properties"].items():

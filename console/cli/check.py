@@ -35,7 +35,7 @@ from specdeck.console.cli.output import draw_over, emit, log, print_lines
 from specdeck.console.cli.reference import start_reference_engine
 from specdeck.console.cli.set import request_change
 from specdeck.console.cli.set_outcome import Narrator
-from specdeck.engine.client.retry import Retry, Waiting
+from specdeck.engine.client.retry import Retry, WaitingForEngine
 from specdeck.engine.client.token import TOKEN_REMEDY
 from specdeck.engine.divergence import report
 from specdeck.engine.divergence.bundle import case_page, choose_case
@@ -269,7 +269,7 @@ def _open_store() -> Iterator[tuple[Store, bool]]:
         yield store, lasts
 
 
-def _log_waiting(waiting: Waiting) -> None:
+def _log_waiting(waiting: WaitingForEngine) -> None:
     """One line, in place of the line of progress on a terminal."""
     log(f"specdeck: {waiting.line()}", over=sys.stderr.isatty())
 

@@ -23,7 +23,7 @@ from specdeck.engine.client.attach import AttachedEngine
 from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.errors import UsageError
 from specdeck.engine.operations.change import IDLE_S, ChangeEvent, make_change, poll
-from specdeck.engine.operations.trial import JudgedTrial, as_trial
+from specdeck.engine.operations.trial import TrialRunner, as_trial
 from specdeck.engine.protocol.messages import FALLBACKS, MODES, POLICIES, Change, Value
 
 WORDS: dict[str, tuple[str, ...]] = {
@@ -138,7 +138,7 @@ async def request_change(
 async def _try(to: Access, client: EngineClient, narrator: Narrator) -> None:
     """Begins the trial and leaves it to the engine, or stays; cancelled, it is taken back."""
     engine = AttachedEngine(client, name=to.name, armed=True)
-    trial = JudgedTrial(
+    trial = TrialRunner(
         engine, narrator.change, audit=UserAudit(),
         on_notice=lambda waiting: log(f"specdeck: {waiting.line()}"),
     )  # fmt: skip

@@ -23,7 +23,7 @@ from specdeck.engine.operations.sweep import SWEEP_S, Sweep, SweepEvent, SweepRe
 from specdeck.engine.protocol.tuning import Interval
 from specdeck.engine.sweep.analysis import Optimum, SweepOutcome, schedule_line
 from specdeck.engine.sweep.plan import Plan
-from specdeck.engine.sweep.runner import Progress, Visited, Visiting, Waiting
+from specdeck.engine.sweep.runner import Progress, Visited, Visiting, WaitingForTraffic
 from specdeck.engine.text import format_duration
 
 _FIGURES = 42
@@ -170,12 +170,12 @@ class Screen:
     def show(self, event: SweepEvent) -> None:
         """Tells of an event."""
         outcome = self._outcome()
-        if outcome is None or not isinstance(event, Waiting | Visiting | Visited):
+        if outcome is None or not isinstance(event, WaitingForTraffic | Visiting | Visited):
             return
         if self._terminal:
             lines = curve_lines(outcome, min(_WIDEST, self._columns()))
             self._draw([*lines, status(event.progress)])
-        elif isinstance(event, Waiting):
+        elif isinstance(event, WaitingForTraffic):
             if not self._waiting:
                 log("specdeck: waiting for traffic")
             self._waiting = True

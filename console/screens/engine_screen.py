@@ -140,9 +140,9 @@ class SteeringScreen(EngineScreen):
         from specdeck.console.screens.tuning.dialogs import TrialDialog
 
         controller, index = self.controller, self.controller.selected
-        refusal = controller.find_refusal(Want(k=0, trial_s=1.0))
-        if refusal is not None:
-            controller.tell(refusal.line(), "warn")
+        obstacle = controller.find_obstacle(Want(k=0, trial_s=1.0))
+        if obstacle is not None:
+            controller.tell(obstacle.line(), "warn")
             return
         await controller.refresh_tuning(index)
         if controller.selected != index:  # another engine is on the screen by now

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from specdeck.console.state.engine_state import Track, fold_answer, fold_error, fold_reading
-from specdeck.console.state.pending import Refusal, Want
+from specdeck.console.state.pending import Obstacle, Want
 from specdeck.console.state.tuning import SweepRun, describe_end, describe_trial
 from specdeck.console.widgets.cells import Tone
 from specdeck.console.widgets.format import KeyLabel
@@ -266,16 +266,16 @@ class Controller:
             return
         self.tell("control armed: every change is recorded and can be undone", "accent")
 
-    def find_refusal(self, want: Want) -> Refusal | None:
+    def find_obstacle(self, want: Want) -> Obstacle | None:
         """Why the selected engine would not do it; None where it might."""
-        return self.track.find_refusal(want, armed=self.engine.armed, key_label=self._key_label)
+        return self.track.find_obstacle(want, armed=self.engine.armed, key_label=self._key_label)
 
     def wish(self, want: Want) -> bool:
         """Ask for a change unless it is known to be refused; wishes add up."""
         index = self.selected
-        refusal = self.find_refusal(want)
-        if refusal is not None:
-            self.tell(refusal.line(), "warn")
+        obstacle = self.find_obstacle(want)
+        if obstacle is not None:
+            self.tell(obstacle.line(), "warn")
             return False
         self.put(index, self.tracks[index].add_wish(want))
         self._ask(index)
@@ -357,7 +357,7 @@ class Controller:
     ) -> AsyncGenerator[tuple[Applied, float], None]:
         """The same of a judged trial, which is kept alive until it ends or this console does."""
         from specdeck.engine.operations.change import ChangeApplied, NotRecorded
-        from specdeck.engine.operations.trial import JudgedTrial, TrialEnded, TrialSeen
+        from specdeck.engine.operations.trial import TrialEnded, TrialRunner, TrialSeen
 
         engine = self.engines[index]
         if not isinstance(engine, AskedEngine):
@@ -367,7 +367,7 @@ class Controller:
             reading = self.tracks[index].reading
             return None if reading is None else reading.sample
 
-        trial = JudgedTrial(
+        trial = TrialRunner(
             engine, change, audit=self._audit, instance=known.instance, every=LOOK_S,
             read_sample=read_sample, clock=self.steady, wall=self.clock, sleep=self.sleep,
         )  # fmt: skip
@@ -408,9 +408,9 @@ class Controller:
             self.tracks[index] = replace(track, undo=history)
             self.tell(history.explain_empty(), "muted")
             return
-        refusal = self.find_refusal(want)
-        if refusal is not None:
-            self.tell(refusal.line(), "warn")
+        obstacle = self.find_obstacle(want)
+        if obstacle is not None:
+            self.tell(obstacle.line(), "warn")
             return
         doubt = history.find_doubt(track.in_force, self._key_label)
         if doubt is None:
@@ -427,11 +427,11 @@ class Controller:
             self._sweepers[index].stop()
             return False
         client = self._client(index)
-        refusal = self.find_refusal(Want(k=0))
-        if refusal is None and client is None:
-            refusal = Refusal("a recording cannot be swept")
-        if refusal is not None or client is None:
-            self.tell((refusal or Refusal("there is nothing to sweep")).line(), "warn")
+        obstacle = self.find_obstacle(Want(k=0))
+        if obstacle is None and client is None:
+            obstacle = Obstacle("a recording cannot be swept")
+        if obstacle is not None or client is None:
+            self.tell((obstacle or Obstacle("there is nothing to sweep")).line(), "warn")
             return False
         sweeper = self._sweepers[index] = _Sweeper()
         sweeper.task = self.spawn(self._sweep(index, client, sweeper), "sweep")
@@ -440,7 +440,7 @@ class Controller:
     async def _sweep(self, index: int, client: EngineClient, sweeper: _Sweeper) -> None:
         """Run one sweep over every k."""
         from specdeck.engine.operations.sweep import Sweep, SweepRequest
-        from specdeck.engine.sweep.runner import Visited, Visiting, Waiting
+        from specdeck.engine.sweep.runner import Visited, Visiting, WaitingForTraffic
 
         if sweeper.stopping:
             del self._sweepers[index]
@@ -455,7 +455,7 @@ class Controller:
         try:
             async with aclosing(sweep.events()) as events:
                 async for event in events:
-                    if isinstance(event, Waiting | Visiting | Visited):
+                    if isinstance(event, WaitingForTraffic | Visiting | Visited):
                         run = SweepRun(sweep.outcome, event.progress)
                         self.put(index, replace(self.tracks[index], sweep=run))
         except SpecdeckError as refusal:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from specdeck.console.state.pending import Refusal, Want, find_refusal
+from specdeck.console.state.pending import Obstacle, Want, find_obstacle
 from specdeck.console.state.tuning import SweepRun
 from specdeck.console.state.undo import InForce, UndoHistory
 from specdeck.console.widgets.cells import Tone
@@ -187,9 +187,9 @@ class Track:
             return "fixed"
         return None if self.known is None else self.known.policy
 
-    def find_refusal(self, want: Want, *, armed: bool, key_label: KeyLabel) -> Refusal | None:
+    def find_obstacle(self, want: Want, *, armed: bool, key_label: KeyLabel) -> Obstacle | None:
         """Why the engine cannot be asked for this; None where it can."""
-        return find_refusal(
+        return find_obstacle(
             want,
             self.reading,
             pending=self.want,

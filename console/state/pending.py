@@ -72,7 +72,7 @@ class Want:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Obstacle:
     """Why a key does nothing, and what would help."""
 
     reason: str
@@ -83,7 +83,7 @@ class Refusal:
         return f"{self.reason}: {self.remedy}" if self.remedy else self.reason
 
 
-def find_refusal(
+def find_obstacle(
     want: Want,
     reading: Reading | None,
     *,
@@ -92,52 +92,52 @@ def find_refusal(
     recorded: bool = False,
     sweeping: bool = False,
     key_label: KeyLabel,
-) -> Refusal | None:
+) -> Obstacle | None:
     """Why an engine cannot be asked for this; None where it can.
 
     `reading` is its latest one, `pending` what it has been asked for and has not answered.
 
-    >>> find_refusal(Want(k=3), None, key_label=str)
-    Refusal(reason='the engine has not answered yet', remedy=None)
+    >>> find_obstacle(Want(k=3), None, key_label=str)
+    Obstacle(reason='the engine has not answered yet', remedy=None)
     """
     if recorded:
-        return Refusal("this is a recording: there is no engine to change")
+        return Obstacle("this is a recording: there is no engine to change")
     if reading is None:
-        return Refusal("the engine has not answered yet")
+        return Obstacle("the engine has not answered yet")
     if not reading.up:
-        return Refusal("the engine is down", "its state is on the screen")
+        return Obstacle("the engine is down", "its state is on the screen")
     state = reading.state
     if state is None:
         error = reading.control_error
         if error is None:
-            return Refusal("the engine runs without the specdeck plugin")
-        return Refusal(str(error), error.remedy)
+            return Obstacle("the engine runs without the specdeck plugin")
+        return Obstacle(str(error), error.remedy)
     if not armed:
-        return Refusal("control is read-only", f"press {key_label('control.arm')} to arm it")
+        return Obstacle("control is read-only", f"press {key_label('control.arm')} to arm it")
     if sweeping:
         stop = key_label("sweep.toggle")
-        return Refusal("a sweep is changing k", f"{stop} stops it and restores k")
+        return Obstacle("a sweep is changing k", f"{stop} stops it and restores k")
     busy = _busy(state, want, pending, key_label)
     if busy is not None:
         return busy
     for name in _capabilities(want):
         able = state.can(name)
         if not able.available:
-            return Refusal(f"{_spoken(name)}: {able.reason or 'not on this engine'}", able.remedy)
+            return Obstacle(f"{_spoken(name)}: {able.reason or 'not on this engine'}", able.remedy)
     return _beyond(state, want)
 
 
 def _busy(
     state: EngineState, want: Want, pending: Want | None, key_label: KeyLabel
-) -> Refusal | None:
+) -> Obstacle | None:
     if want.cancel and state.trial is None and state.lease is None:
-        return Refusal("no trial is running")
+        return Obstacle("no trial is running")
     if want.trial_s is None:
         return None
     if state.trial is not None or state.lease is not None:
-        return Refusal("a trial is already running", f"{key_label('change.undo')} takes it back")
+        return Obstacle("a trial is already running", f"{key_label('change.undo')} takes it back")
     if pending is not None:
-        return Refusal("a change is pending", "try again once it is applied")
+        return Obstacle("a change is pending", "try again once it is applied")
     return None
 
 
@@ -159,12 +159,12 @@ def _spoken(name: str) -> str:
     return name.replace("_", " ").replace("target only", "target-only").replace(".", " ")
 
 
-def _beyond(state: EngineState, want: Want) -> Refusal | None:
+def _beyond(state: EngineState, want: Want) -> Obstacle | None:
     if want.k is None or 0 <= want.k <= state.k_max:
         return None
     if want.k < 0:
-        return Refusal("k is 0 already", "+ drafts again")
-    return Refusal(
+        return Obstacle("k is 0 already", "+ drafts again")
+    return Obstacle(
         f"k_max is {state.k_max}: the engine's buffers are sized by it",
         f"start it with num_speculative_tokens {want.k}",
     )

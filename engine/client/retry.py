@@ -39,7 +39,7 @@ class TryAgain(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingForEngine:
     """A question that has not been answered so far."""
 
     error: SpecdeckError
@@ -51,7 +51,7 @@ class Waiting:
     def line(self) -> str:
         """One line for the operator.
 
-        >>> Waiting(Unreachable("http://a:1 refuses connections"), 3.0, 120.0).line()
+        >>> WaitingForEngine(Unreachable("http://a:1 refuses connections"), 3.0, 120.0).line()
         'http://a:1 refuses connections: waiting for it up to 120 s'
         """
         return f"{self.error}: waiting for it up to {self.limit:.0f} s"
@@ -64,7 +64,7 @@ class Retry:
         self,
         seconds: float = RETRY_S,
         *,
-        on_notice: Callable[[Waiting], None] = lambda waiting: None,
+        on_notice: Callable[[WaitingForEngine], None] = lambda waiting: None,
         longest_pause_s: float = LONGEST_PAUSE_S,
         quiet_s: float | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -109,7 +109,7 @@ class Retry:
             if accidents >= ACCIDENTS or waited + pause > limit:
                 raise error
             tries += 1
-            self._notice(Waiting(error, waited, limit))
+            self._notice(WaitingForEngine(error, waited, limit))
             await self._sleep(pause)
 
     def _pause(self, tries: int, asked_for: float | None) -> float:
@@ -117,7 +117,7 @@ class Retry:
             return max(asked_for, FIRST_PAUSE_S)
         return float(min(FIRST_PAUSE_S * 2 ** min(tries, 16), self._longest_pause_s))
 
-    def _notice(self, waiting: Waiting) -> None:
+    def _notice(self, waiting: WaitingForEngine) -> None:
         now = self.clock()
         due = self._noticed is None or now - self._noticed >= NOTICE_EVERY_S
         if waiting.seconds >= self._quiet_s and due:

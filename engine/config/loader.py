@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 from specdeck.engine.config.config import Config, Keys
 from specdeck.engine.config.legacy import GONE, MOVED, translate
 from specdeck.engine.config.methods import SPECULATIVE
-from specdeck.engine.config.schema import Block, Orchestration, Settings
+from specdeck.engine.config.schema import Block, ConfigSettings, Orchestration
 from specdeck.engine.config.vllm_args import (
     Arguments,
     Misfit,
@@ -28,7 +28,7 @@ from specdeck.engine.paths import locations
 from specdeck.engine.policy.parameters import block_of
 from specdeck.engine.text import find_nearest
 
-_OWN = frozenset(Settings.model_fields)
+_OWN = frozenset(ConfigSettings.model_fields)
 _TEXT = "text"
 _PHRASES = {
     "int_type": "a whole number",
@@ -141,7 +141,7 @@ def _refuse_value(document: Document, keys: Keys, value: object, requires: str) 
     document.refuse(keys, f"`{keys[-1]}` requires {requires}, not {given}", remedy)
 
 
-def _read_settings(document: Document) -> Settings:
+def _read_settings(document: Document) -> ConfigSettings:
     """specdeck's own blocks, without what is in error in them."""
     own = {
         name: dict(value) if isinstance(value, dict) else value
@@ -150,7 +150,7 @@ def _read_settings(document: Document) -> Settings:
     }
     while True:
         try:
-            return Settings.model_validate(own)
+            return ConfigSettings.model_validate(own)
         except ValidationError as error:
             for detail in error.errors():
                 keys = tuple(part for part in detail["loc"] if isinstance(part, str))
@@ -187,7 +187,7 @@ def _lacks_a_value(document: Document, block: str) -> bool:
 
 
 def _fields(block: str) -> set[str]:
-    annotation = Settings.model_fields[block].annotation
+    annotation = ConfigSettings.model_fields[block].annotation
     for kind in (annotation, *getattr(annotation, "__args__", ())):
         if isinstance(kind, type) and issubclass(kind, Block):
             return set(kind.model_fields)
@@ -269,7 +269,9 @@ def holds_secret(name: str) -> bool:
     return not _SECRET_WORDS.isdisjoint(words) and words[-1] not in _POINTERS
 
 
-def _check_sampling(document: Document, settings: Settings, engine_args: dict[str, Any]) -> None:
+def _check_sampling(
+    document: Document, settings: ConfigSettings, engine_args: dict[str, Any]
+) -> None:
     """Two places for one sampling default must agree."""
     override = engine_args.get("override_generation_config") or {}
     for name, value in settings.sampling.values().items():
@@ -278,7 +280,9 @@ def _check_sampling(document: Document, settings: Settings, engine_args: dict[st
             document.refuse(("sampling", name), message, "keep the one in `sampling`")
 
 
-def _check_bounds(document: Document, settings: Settings, engine_args: dict[str, Any]) -> None:
+def _check_bounds(
+    document: Document, settings: ConfigSettings, engine_args: dict[str, Any]
+) -> None:
     """What orchestration asks for beyond k_max, which sizes vLLM's buffers."""
     k_max = engine_args.get(SPECULATIVE, {}).get("num_speculative_tokens")
     longest = settings.orchestration.max_draft_length

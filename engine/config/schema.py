@@ -170,7 +170,7 @@ class Fingerprint(Block):
     """The pin to watch for drift, relative to the config; without it, the engine's own one."""
 
 
-class Settings(Block):
+class ConfigSettings(Block):
     """Every key of a config that is specdeck's own and not vLLM's."""
 
     orchestration: Orchestration = Orchestration()

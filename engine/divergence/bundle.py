@@ -9,7 +9,7 @@ from typing import Any
 
 from specdeck.engine.divergence.prompts import Prompt
 from specdeck.engine.divergence.report import case_line
-from specdeck.engine.divergence.requests import Settings, request_body, request_path
+from specdeck.engine.divergence.requests import RequestSettings, request_body, request_path
 from specdeck.engine.errors import UsageError
 
 Data = Mapping[str, Any]
@@ -33,7 +33,9 @@ def choose_case(data: Data, number: int | None) -> Data | None:
     raise UsageError(f"prompt {number} did not differ", remedy="give one that the check lists")
 
 
-def case_page(data: Data, case: Data, prompt: Prompt, settings: Settings, *, keyed: bool) -> str:
+def case_page(
+    data: Data, case: Data, prompt: Prompt, settings: RequestSettings, *, keyed: bool
+) -> str:
     """Both requests as curl, what answered them, and what they answered; holds no secret."""
     if case.get("streamed_by"):
         return _stream_page(data, case, prompt, settings, keyed=keyed)
@@ -70,7 +72,9 @@ Seen in {data["mismatches"]} of {data["prompts"]} prompts; the reference differs
 """
 
 
-def _stream_page(data: Data, case: Data, prompt: Prompt, settings: Settings, *, keyed: bool) -> str:
+def _stream_page(
+    data: Data, case: Data, prompt: Prompt, settings: RequestSettings, *, keyed: bool
+) -> str:
     """A case of one arm: the same request, whole and streamed."""
     name = case["streamed_by"]
     whole, streamed = (
@@ -119,7 +123,7 @@ def _about(name: str, arm: Data) -> str:
 
 
 def _curl(
-    arm: Data, prompt: Prompt, settings: Settings, *, keyed: bool, stream: bool = False
+    arm: Data, prompt: Prompt, settings: RequestSettings, *, keyed: bool, stream: bool = False
 ) -> str:
     pin = 0 if arm["grade"] == "soft" else None
     body = request_body(prompt, settings, model=arm["model"], pin=pin, stream=stream)

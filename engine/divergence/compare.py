@@ -19,7 +19,7 @@ CLASSES: tuple[Class, ...] = ("near_tie", "material", "structural", "stream_only
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class StructureChange:
     """One place at which the serving arm says something else than the reference."""
 
     path: str
@@ -31,7 +31,7 @@ class Change:
     def line(self) -> str:
         """One line for the operator.
 
-        >>> Change("limit", "value", 50, 500).line()
+        >>> StructureChange("limit", "value", 50, 500).line()
         'limit: 50 → 500'
         """
         if self.kind == "invalid":
@@ -39,7 +39,7 @@ class Change:
         return f"{self.path}: {_format_value(self.reference)} → {_format_value(self.serving)}"
 
 
-def find_changes(reference: Answer, serving: Answer) -> tuple[Change, ...]:
+def find_changes(reference: Answer, serving: Answer) -> tuple[StructureChange, ...]:
     """Where tool calls, or answers that are JSON as a whole, differ; none for plain text."""
     if reference.calls or serving.calls:
         return tuple(_calls(reference.calls, serving.calls))
@@ -47,11 +47,11 @@ def find_changes(reference: Answer, serving: Answer) -> tuple[Change, ...]:
     if not isinstance(before, dict | list) and not isinstance(after, dict | list):
         return ()
     if before is _MISSING or after is _MISSING:
-        return (Change("$", "invalid", None, None),)
+        return (StructureChange("$", "invalid", None, None),)
     return tuple(find_json_changes(before, after))
 
 
-def find_json_changes(before: Any, after: Any, path: str = "") -> Iterator[Change]:
+def find_json_changes(before: Any, after: Any, path: str = "") -> Iterator[StructureChange]:
     """Every leaf at which two JSON values differ.
 
     >>> old, new = {"limit": 50, "q": ["a"]}, {"limit": 500, "q": ["a", "b"]}
@@ -62,7 +62,7 @@ def find_json_changes(before: Any, after: Any, path: str = "") -> Iterator[Chang
     """
     here = path or "$"
     if before is _MISSING or after is _MISSING:
-        yield Change(here, "key", _value(before), _value(after))
+        yield StructureChange(here, "key", _value(before), _value(after))
     elif isinstance(before, dict) and isinstance(after, dict):
         for key in dict.fromkeys((*before, *after)):
             deeper = f"{path}.{key}" if path else str(key)
@@ -73,31 +73,35 @@ def find_json_changes(before: Any, after: Any, path: str = "") -> Iterator[Chang
         for n in range(max(len(before), len(after))):
             yield from find_json_changes(_item(before, n), _item(after, n), f"{path}[{n}]")
     elif type(before) is not type(after):
-        yield Change(here, "type", before, after)
+        yield StructureChange(here, "type", before, after)
     elif before != after:
-        yield Change(here, "value", before, after)
+        yield StructureChange(here, "value", before, after)
 
 
-def _calls(before: Sequence[Call], after: Sequence[Call]) -> Iterator[Change]:
+def _calls(before: Sequence[Call], after: Sequence[Call]) -> Iterator[StructureChange]:
     several = max(len(before), len(after)) > 1
     for n in range(max(len(before), len(after))):
         prefix = f"calls[{n}]" if several else ""
         old, new = _item(before, n), _item(after, n)
         if not isinstance(old, Call) or not isinstance(new, Call):
             names = (one.name if isinstance(one, Call) else None for one in (old, new))
-            yield Change(f"calls[{n}]", "key", *names)
+            yield StructureChange(f"calls[{n}]", "key", *names)
             continue
         if old.name != new.name:
-            yield Change(f"{prefix}.name" if prefix else "name", "value", old.name, new.name)
+            yield StructureChange(
+                f"{prefix}.name" if prefix else "name", "value", old.name, new.name
+            )
         yield from _arguments(old.arguments, new.arguments, prefix)
 
 
-def _arguments(before: str, after: str, prefix: str) -> Iterator[Change]:
+def _arguments(before: str, after: str, prefix: str) -> Iterator[StructureChange]:
     if before == after:
         return
     old, new = _parse_json(before), _parse_json(after)
     if old is _MISSING or new is _MISSING:
-        yield Change(f"{prefix}.arguments" if prefix else "arguments", "invalid", None, None)
+        yield StructureChange(
+            f"{prefix}.arguments" if prefix else "arguments", "invalid", None, None
+        )
     else:
         yield from find_json_changes(old, new, prefix)
 
@@ -153,7 +157,7 @@ class Divergence:
     margin_reference: float | None = None
     bounded: bool = False
     """Whether a margin is only a lower bound: the other's token was not among the candidates."""
-    structure: tuple[Change, ...] = ()
+    structure: tuple[StructureChange, ...] = ()
     stream_only: bool = False
     in_both: bool = False
     """Whether streamed and non-streamed output differ in each arm: no draft has made that."""
@@ -195,7 +199,7 @@ class Divergence:
                 **data,
                 "serving_top": tuple((int(i), float(p)) for i, p in data["serving_top"]),
                 "reference_top": tuple((int(i), float(p)) for i, p in data["reference_top"]),
-                "structure": tuple(Change(**change) for change in data["structure"]),
+                "structure": tuple(StructureChange(**change) for change in data["structure"]),
                 "recheck": Recheck(**recheck) if recheck else None,
             }
         )

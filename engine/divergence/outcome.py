@@ -19,7 +19,7 @@ from specdeck.engine.divergence.compare import (
     common_length,
 )
 from specdeck.engine.divergence.statistics import Rate, p_any
-from specdeck.engine.divergence.verdict import Evidence, Verdict, judge
+from specdeck.engine.divergence.verdict import CheckEvidence, Verdict, judge
 from specdeck.engine.fingerprint.name import is_partial, own_part
 from specdeck.engine.store.checks import Pair
 from specdeck.engine.text import format_count
@@ -361,7 +361,7 @@ def build_outcome(
         for case in cases("serving")
         if case.divergence.streamed_alone
     )
-    evidence = Evidence(
+    evidence = CheckEvidence(
         mismatches=totals.cross,
         floor=totals.floor,
         material=classes.counts["material"],

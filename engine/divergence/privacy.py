@@ -12,7 +12,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from specdeck.engine.divergence.compare import Change, Divergence, PromptAnswers
+from specdeck.engine.divergence.compare import Divergence, PromptAnswers, StructureChange
 from specdeck.engine.divergence.prompts import Prompt
 from specdeck.engine.divergence.requests import Refused
 from specdeck.engine.fingerprint.digest import canonical
@@ -64,7 +64,7 @@ def _describe_divergence(found: Divergence | None, *, private: bool) -> dict[str
     return (hide_answers(found) if private else found).as_json()
 
 
-def _hide_change(change: Change) -> Change:
+def _hide_change(change: StructureChange) -> StructureChange:
     return replace(change, path=_hide_names(change.path), reference=None, serving=None)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from specdeck.engine.divergence.compare import Change
+from specdeck.engine.divergence.compare import StructureChange
 from specdeck.engine.divergence.history import (
     PAST_CHECKS_HEAD,
     History,
@@ -171,7 +171,7 @@ def case_line(case: Data) -> str:
 
 def structure_line(case: Data) -> str:
     """The structural differences of a case on one line."""
-    return "; ".join(Change(**change).line() for change in case["structure"])
+    return "; ".join(StructureChange(**change).line() for change in case["structure"])
 
 
 def _arm(arm: Data) -> str:

@@ -31,7 +31,7 @@ PROBE = 'def probe(limit: int = 50) -> str:\n\treturn "naïve 東京" + \'{"limi
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class RequestSettings:
     """What is the same for every request of a check."""
 
     max_tokens: int = 128
@@ -48,13 +48,18 @@ def request_path(prompt: Prompt) -> str:
 
 
 def request_body(
-    prompt: Prompt, settings: Settings, *, model: str, pin: int | None = None, stream: bool = False
+    prompt: Prompt,
+    settings: RequestSettings,
+    *,
+    model: str,
+    pin: int | None = None,
+    stream: bool = False,
 ) -> dict[str, Any]:
     """A greedy request that asks for token ids and for the likeliest candidates at each.
 
     Without penalties, whatever the server's defaults are.
 
-    >>> b = request_body(Prompt(1, 1, {"prompt": "a"}), Settings(), model="m", pin=0)
+    >>> b = request_body(Prompt(1, 1, {"prompt": "a"}), RequestSettings(), model="m", pin=0)
     >>> b["temperature"], b["logprobs"], b["vllm_xargs"]
     (0.0, 2, {'specdeck_k': 0})
     """
@@ -77,7 +82,7 @@ def request_body(
 
 
 def scoring_body(
-    tokens: Sequence[int], settings: Settings, *, model: str, pin: int | None
+    tokens: Sequence[int], settings: RequestSettings, *, model: str, pin: int | None
 ) -> dict[str, Any]:
     """Feeds `tokens` through a model in one pass and asks what it thinks of each."""
     return {
@@ -159,7 +164,7 @@ class Asker:
         self,
         http: httpx.AsyncClient,
         arm: Arm,
-        settings: Settings,
+        settings: RequestSettings,
         *,
         retry: Retry | None = None,
     ) -> None:

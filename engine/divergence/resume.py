@@ -13,7 +13,7 @@ from typing import Any
 
 from specdeck.engine.divergence.arms import Arm
 from specdeck.engine.divergence.prompts import Prompt, PromptSet
-from specdeck.engine.divergence.requests import Settings
+from specdeck.engine.divergence.requests import RequestSettings
 from specdeck.engine.fingerprint.digest import canonical
 from specdeck.engine.fingerprint.name import is_partial
 from specdeck.engine.store.checks import Checks, Run
@@ -23,7 +23,7 @@ def find_or_begin_run(
     store: Checks,
     arms: tuple[Arm, Arm],
     prompts: PromptSet,
-    settings: Settings,
+    settings: RequestSettings,
     *,
     private: bool,
     fresh: bool,
@@ -44,7 +44,9 @@ def find_or_begin_run(
     return store.begin(key, t, serving.url, facts)
 
 
-def run_key(arms: tuple[Arm, Arm], prompts: PromptSet, settings: Settings, *, private: bool) -> str:
+def run_key(
+    arms: tuple[Arm, Arm], prompts: PromptSet, settings: RequestSettings, *, private: bool
+) -> str:
     """What a run is found by; the same for every attempt at it."""
     wanted = {
         "arms": [arm_key(arm) for arm in arms],

@@ -15,7 +15,7 @@ IDLE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class CheckEvidence:
     """Everything a verdict weighs."""
 
     mismatches: Rate
@@ -46,7 +46,7 @@ class Verdict:
     """How many would settle it, if the rate stays; None when it is settled or never will be."""
 
 
-def judge(found: Evidence, threshold: float) -> Verdict:
+def judge(found: CheckEvidence, threshold: float) -> Verdict:
     """Weighs the rate against the threshold *and* the floor, and a defect above both."""
     if not found.mismatches.of:
         return Verdict("inconclusive", "no prompt was answered by both arms")
@@ -58,7 +58,7 @@ def judge(found: Evidence, threshold: float) -> Verdict:
     return _doubt(found, _rate(found, threshold))
 
 
-def _defect(found: Evidence) -> Verdict | None:
+def _defect(found: CheckEvidence) -> Verdict | None:
     if found.stream_only:
         prompts = format_count(found.stream_only, "prompt")
         text = f"streamed and non-streamed output differ for {prompts}, in the serving arm alone"
@@ -76,7 +76,7 @@ def _defect(found: Evidence) -> Verdict | None:
     return Verdict("fail", said)
 
 
-def _doubt(found: Evidence, weighed: Verdict) -> Verdict:
+def _doubt(found: CheckEvidence, weighed: Verdict) -> Verdict:
     """What was `weighed`, unless there may be a defect, or a pass rests on idle answers."""
     if weighed.word != "fail" and found.unconfirmed:
         cases = format_count(found.unconfirmed, "material difference")
@@ -95,7 +95,7 @@ def _doubt(found: Evidence, weighed: Verdict) -> Verdict:
     return weighed
 
 
-def _rate(found: Evidence, threshold: float) -> Verdict:
+def _rate(found: CheckEvidence, threshold: float) -> Verdict:
     low, high = found.mismatches.bounds95
     rate = found.mismatches.rate or 0.0
     if high <= threshold:
@@ -111,7 +111,7 @@ def _rate(found: Evidence, threshold: float) -> Verdict:
     return Verdict("fail", f"at least {low:.2%} differ (one-sided 95% bound){ties}")
 
 
-def _ask_for_more(found: Evidence, rate: float, threshold: float) -> Verdict:
+def _ask_for_more(found: CheckEvidence, rate: float, threshold: float) -> Verdict:
     wanted = prompts_wanted(rate, threshold)
     if wanted is None:
         text = f"{rate:.2%} differ, which is the threshold itself: more prompts will not settle it"

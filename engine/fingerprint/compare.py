@@ -12,9 +12,9 @@ from specdeck.engine.fingerprint.fingerprint import Fingerprint
 from specdeck.engine.text import format_value
 
 Kind = Literal["changed", "added", "removed"]
-Verdict = Literal["same", "knob", "model", "runtime", "behaviour", "unknown"]
+PathVerdict = Literal["same", "knob", "model", "runtime", "behaviour", "unknown"]
 
-WORDS: dict[Verdict, str] = {
+WORDS: dict[PathVerdict, str] = {
     "same": "nothing changed",
     "knob": "knob changed",
     "model": "model changed",
@@ -62,7 +62,7 @@ class Comparison:
     differences: tuple[Difference, ...]
     probes: tuple[MovedProbe, ...]
     """Probes that are answered otherwise; empty where behaviour was not compared."""
-    verdicts: tuple[tuple[Verdict, str], ...]
+    verdicts: tuple[tuple[PathVerdict, str], ...]
     """Every kind of change with its line, the gravest first; at least one."""
 
     @property
@@ -181,7 +181,7 @@ def _verdicts(
     after: Fingerprint,
     found: tuple[Difference, ...],
     probes: tuple[MovedProbe, ...],
-) -> Iterator[tuple[Verdict, str]]:
+) -> Iterator[tuple[PathVerdict, str]]:
     stray = _find_stray_change(before, after, found)
     if probes and not found and not stray:
         yield "behaviour", f"{WORDS['behaviour']}: {_probes(probes)}"
@@ -235,14 +235,14 @@ def _unknown_reasons(before: Fingerprint, after: Fingerprint) -> Iterator[str]:
         yield from explain_incomparable(before.behaviour, after.behaviour)
 
 
-def _models(found: list[Difference]) -> Iterator[tuple[Verdict, str]]:
+def _models(found: list[Difference]) -> Iterator[tuple[PathVerdict, str]]:
     parts = dict.fromkeys(d.fact.split(".")[1] for d in found if d.fact.startswith("model."))
     if parts:
         named = ", ".join(_MODELS.get(part, part) for part in parts)
         yield "model", f"{WORDS['model']}: {named}"
 
 
-def _kind(difference: Difference, *, upgraded: bool) -> Verdict:
+def _kind(difference: Difference, *, upgraded: bool) -> PathVerdict:
     """What a fact outside the models is a matter of.
 
     A setting that appears or goes together with another vLLM is the runtime's doing.

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from specdeck.engine.client.retry import RETRY_S, Retry, Waiting
+from specdeck.engine.client.retry import RETRY_S, Retry, WaitingForEngine
 from specdeck.engine.divergence.arms import Arm, describe_hard, describe_soft, fetch_counters
 from specdeck.engine.divergence.compare import Divergence
 from specdeck.engine.divergence.history import (
@@ -30,7 +30,7 @@ from specdeck.engine.divergence.history import (
 from specdeck.engine.divergence.outcome import Case, Outcome, build_outcome
 from specdeck.engine.divergence.pacing import Pacer
 from specdeck.engine.divergence.prompts import PromptSet
-from specdeck.engine.divergence.requests import Asker, Settings, http_client
+from specdeck.engine.divergence.requests import Asker, RequestSettings, http_client
 from specdeck.engine.divergence.resume import find_or_begin_run
 from specdeck.engine.divergence.runner import CheckRunner, Found, Progress
 from specdeck.engine.divergence.sampled import (
@@ -79,9 +79,9 @@ class CheckOptions:
     """Seconds to wait for an engine that is away."""
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> RequestSettings:
         """What is the same for every request."""
-        return Settings(max_tokens=self.max_tokens, ignore_eos=self.ignore_eos)
+        return RequestSettings(max_tokens=self.max_tokens, ignore_eos=self.ignore_eos)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ class ArmPair:
         options: CheckOptions,
         *,
         wall: Callable[[], float] = time.time,
-        on_notice: Callable[[Waiting], None] = lambda waiting: None,
+        on_notice: Callable[[WaitingForEngine], None] = lambda waiting: None,
     ) -> None:
         """`on_notice` hears of an engine that is waited for; `wall` tells Unix time in seconds."""
         self.options = options

@@ -1,6 +1,6 @@
 """A sweep over k from an operator's wish to its outcome, in the audit log from before it steers.
 
-    Plan ─▶ Waiting* ─▶ (Visiting ─▶ Visited)* ─▶ SweepOutcome
+    Plan ─▶ WaitingForTraffic* ─▶ (Visiting ─▶ Visited)* ─▶ SweepOutcome
 
 Whoever asks prints or shows the events. A sweep that is cancelled or closed gives the engine
 back and writes its end into the audit log first; its `outcome` is there then as well.
@@ -22,7 +22,7 @@ from specdeck.engine.operations.change import format_undo
 from specdeck.engine.store.audit import Action
 from specdeck.engine.sweep.analysis import SweepOutcome
 from specdeck.engine.sweep.plan import LEASE_S, Plan, every_k, plan, refuse
-from specdeck.engine.sweep.runner import Steered, SweepRunner, Visited, Visiting, Waiting
+from specdeck.engine.sweep.runner import Steered, SweepRunner, Visited, Visiting, WaitingForTraffic
 
 SWEEP_S = 60.0
 """How long a sweep takes unless told otherwise."""
@@ -43,7 +43,7 @@ class SweepRequest:
     reason: str = "sweep"
 
 
-SweepEvent = Plan | Waiting | Visiting | Visited | SweepOutcome
+SweepEvent = Plan | WaitingForTraffic | Visiting | Visited | SweepOutcome
 """The plan comes before anything is changed, the outcome once the engine is given back."""
 
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-from specdeck.engine.client.retry import Retry, Waiting
+from specdeck.engine.client.retry import Retry, WaitingForEngine
 from specdeck.engine.errors import Conflict, EngineError, SpecdeckError
 from specdeck.engine.metrics.page import parse
 from specdeck.engine.metrics.sample import Sample
@@ -137,7 +137,7 @@ def as_trial(change: Change, *, trial_s: float, attended: bool = True) -> Change
     return replace(change, judge=True, trial_s=trial_s, lease_s=LEASE_S if attended else unattended)
 
 
-class JudgedTrial:
+class TrialRunner:
     """One trial of one engine, from its beginning to its end."""
 
     def __init__(
@@ -149,7 +149,7 @@ class JudgedTrial:
         instance: str | None = None,
         every: float = POLL_S,
         read_sample: Callable[[], Awaitable[Sample | None]] | None = None,
-        on_notice: Callable[[Waiting], None] = lambda waiting: None,
+        on_notice: Callable[[WaitingForEngine], None] = lambda waiting: None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,

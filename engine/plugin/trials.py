@@ -23,7 +23,7 @@ class Turn(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedTrial:
+class TrialRecord:
     """A trial and the two settings that it compares."""
 
     trial: Trial
@@ -71,13 +71,13 @@ class Trials:
         self._take_back = take_back
         self._clock = clock
         self._wall = wall
-        self.last: JudgedTrial | None = None
+        self.last: TrialRecord | None = None
         """The one under way, or the last that ended."""
         self.moves = 0
         """Counts what happened to trials, as versions count changes."""
 
     @property
-    def running(self) -> JudgedTrial | None:
+    def running(self) -> TrialRecord | None:
         """The trial under way."""
         last = self.last
         return None if last is None or last.trial.over else last
@@ -98,7 +98,7 @@ class Trials:
         trial = Trial(
             parameters, t=self._clock(), lease_s=change.lease_s, work=steering.runner.work
         )
-        self.last = JudgedTrial(
+        self.last = TrialRecord(
             trial,
             back=steering.knobs,
             wanted=wanted,
@@ -134,7 +134,7 @@ class Trials:
         self._act(judged, judged.trial.cancel(reason))
         return (f"the trial of {judged.who} ended: {reason}",)
 
-    def _act(self, judged: JudgedTrial, action: Action | None) -> tuple[str, ...]:
+    def _act(self, judged: TrialRecord, action: Action | None) -> tuple[str, ...]:
         """Does what a trial asks for."""
         if action is None:
             return ()

@@ -16,7 +16,13 @@ from __future__ import annotations
 from typing import Literal
 
 from specdeck.engine.policy.estimates import Estimates
-from specdeck.engine.policy.evidence import Evidence, Meter, judge_probes, judge_run, judge_window
+from specdeck.engine.policy.evidence import (
+    Meter,
+    WindowEvidence,
+    judge_probes,
+    judge_run,
+    judge_window,
+)
 from specdeck.engine.policy.parameters import Breaker as Parameters
 from specdeck.engine.policy.step import Elapsed, Step
 from specdeck.engine.protocol.messages import Breaker as State
@@ -60,8 +66,8 @@ class Breaker:
         """What opened it last; None before it ever opened."""
         self.reason: str | None = None
         """The same in words, with figures."""
-        self._evidence: Evidence | None = None
-        self._run: Evidence | None = None
+        self._evidence: WindowEvidence | None = None
+        self._run: WindowEvidence | None = None
         """The poor windows in a row, or the probes so far, as one."""
         self._spread = 0.0
         self._tries = parameters.share
@@ -224,7 +230,7 @@ class Breaker:
         elif self._probes >= self.parameters.good_probes:
             self._turn("closed")
 
-    def _share(self, run: Evidence) -> float:
+    def _share(self, run: WindowEvidence) -> float:
         """Of the steps of a half-open breaker, those that speculate.
 
         More where that costs less, and all of them once it seems to pay: to wait costs then.
@@ -238,7 +244,7 @@ class Breaker:
         paid = parameters.probe_cost / -gain if gain < 0 else 1.0
         return max(parameters.share, min(_CHEAP, paid))
 
-    def _longer(self, run: Evidence) -> float:
+    def _longer(self, run: WindowEvidence) -> float:
         """Twice the cool-down, unless probes as cheap as this one can come as often as before."""
         parameters = self.parameters
         lost = -run.saved_s if run.compared else run.seconds
@@ -266,7 +272,7 @@ class Breaker:
         self._meter.clear()
         self._bypassed = self._speculated = 0
 
-    def _watch_repetition(self, evidence: Evidence) -> None:
+    def _watch_repetition(self, evidence: WindowEvidence) -> None:
         acceptance = evidence.acceptance
         if acceptance is None:
             return

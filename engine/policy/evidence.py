@@ -23,7 +23,7 @@ _BLOCK_STEPS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class WindowEvidence:
     """One window of work."""
 
     seconds: float
@@ -45,10 +45,10 @@ class Evidence:
     blocks: int = 0
     """The blocks of successive steps that `squares` sums over; 0 where each step is one."""
 
-    def __add__(self, other: Self) -> Evidence:
+    def __add__(self, other: Self) -> WindowEvidence:
         """Both windows as one."""
         mine, theirs = self.squares, other.squares
-        return Evidence(
+        return WindowEvidence(
             self.seconds + other.seconds,
             self.steps + other.steps,
             self.drafts + other.drafts,
@@ -79,7 +79,7 @@ class Evidence:
     def gain(self) -> float | None:
         """Speed against target-only, as a share; negative is a loss, None is unknown.
 
-        >>> Evidence(1.0, 50, 50, 150, 75, 0.8, 1.0).gain
+        >>> WindowEvidence(1.0, 50, 50, 150, 75, 0.8, 1.0).gain
         0.25
         """
         return self.target_only_s / self.speculating_s - 1 if self.speculating_s else None
@@ -113,7 +113,7 @@ class Evidence:
     def __str__(self) -> str:
         """What the window showed, as a line.
 
-        >>> print(Evidence(1.0, 50, 50, 250, 10, speculating_s=1.0, target_only_s=0.82))
+        >>> print(WindowEvidence(1.0, 50, 50, 250, 10, speculating_s=1.0, target_only_s=0.82))
         50 steps in 1.0 s: 4 % accepted of 250 drafted tokens, -18 % against target-only
         """
         found = f"{self.steps} steps in {self.seconds:.1f} s: {_describe_drafts(self)}"
@@ -186,12 +186,12 @@ class Meter:
         self._blocks += 1
         self._block = (0, 0.0, 0.0)
 
-    def evidence(self) -> Evidence:
+    def evidence(self) -> WindowEvidence:
         """The window so far; it begins another block of steps."""
         steps, spent, worth = self._block
         if steps:
             self._close_block(spent, worth)
-        return Evidence(
+        return WindowEvidence(
             self.seconds,
             self._steps,
             self._drafts,
@@ -223,7 +223,7 @@ _LIKELY = 3.0
 """Standard errors above zero at which a gain closes it."""
 
 
-class Verdict(NamedTuple):
+class WindowVerdict(NamedTuple):
     """A judgement on one window."""
 
     weight: int
@@ -233,16 +233,18 @@ class Verdict(NamedTuple):
     """In words with figures; empty when it is good."""
 
 
-def judge_window(evidence: Evidence, parameters: Parameters, *, bypassed: bool) -> Verdict:
+def judge_window(
+    evidence: WindowEvidence, parameters: Parameters, *, bypassed: bool
+) -> WindowVerdict:
     """The verdict on a window of the closed breaker.
 
     Acceptance below the floor is forgiven when speculation is measured to pay by more than
     `loss`: where a step costs little more with drafts than without, few need to be right.
 
-    >>> poor = Evidence(1.0, 50, 50, 250, 10, speculating_s=1.0, target_only_s=0.82)
+    >>> poor = WindowEvidence(1.0, 50, 50, 250, 10, speculating_s=1.0, target_only_s=0.82)
     >>> print(judge_window(poor, Parameters(), bypassed=False).reason)
     18 % slower than target-only, 4 % accepted of 250 drafted tokens
-    >>> cheap = Evidence(1.0, 50, 50, 250, 75, speculating_s=1.0, target_only_s=1.3)
+    >>> cheap = WindowEvidence(1.0, 50, 50, 250, 75, speculating_s=1.0, target_only_s=1.3)
     >>> judge_window(cheap, Parameters(acceptance_floor=0.6), bypassed=False).weight
     0
     """
@@ -250,23 +252,23 @@ def judge_window(evidence: Evidence, parameters: Parameters, *, bypassed: bool) 
     if gain is not None and gain < -parameters.loss and not bypassed:
         weight = 2 if gain < -_SEVERE * max(parameters.loss, 0.01) else 1
         slower = f"{-gain * 100:.0f} % slower than target-only, {_describe_drafts(evidence)}"
-        return Verdict(weight, "loss", slower)
+        return WindowVerdict(weight, "loss", slower)
     floor = parameters.acceptance_floor
     pays = gain is not None and gain > parameters.loss
     if floor is not None and acceptance is not None and acceptance < floor and not pays:
         weight = 2 if acceptance < floor / _SEVERE else 1
         low = f"{_describe_drafts(evidence)}, below the floor of {floor * 100:.0f} %"
-        return Verdict(weight, "acceptance", low)
+        return WindowVerdict(weight, "acceptance", low)
     if bypassed:
-        return Verdict(
+        return WindowVerdict(
             1, "policy", f"the policy found no k that pays: {_describe_drafts(evidence)}"
         )
-    return Verdict(0, None, "")
+    return WindowVerdict(0, None, "")
 
 
 def judge_run(
-    run: Evidence, parameters: Parameters, *, spread: float, bypassed: bool
-) -> Verdict | None:
+    run: WindowEvidence, parameters: Parameters, *, spread: float, bypassed: bool
+) -> WindowVerdict | None:
     """Why poor windows in a row, as one, open the breaker; None when they may be noise.
 
     `spread` is the relative deviation of single steps as known from before: few steps of a
@@ -275,7 +277,9 @@ def judge_run(
     verdict = judge_window(run, parameters, bypassed=bypassed)
     gain, error = run.gain, run.gain_error(spread=spread)
     if bypassed:
-        return Verdict(1, "policy", f"the policy found no k that pays: {_describe_drafts(run)}")
+        return WindowVerdict(
+            1, "policy", f"the policy found no k that pays: {_describe_drafts(run)}"
+        )
     if gain is None or error is None:
         return verdict if verdict.cause == "acceptance" else None
     if gain + _CERTAIN * error < 0:
@@ -285,7 +289,7 @@ def judge_run(
     if not low or gain + _DOUBTFUL * error >= parameters.loss:
         return None
     assert floor is not None
-    return Verdict(
+    return WindowVerdict(
         1,
         "acceptance",
         f"{_describe_drafts(run)}, below the floor of {floor * 100:.0f} %: "
@@ -294,13 +298,13 @@ def judge_run(
 
 
 def judge_probes(
-    evidence: Evidence, parameters: Parameters, *, spread: float, last: bool
-) -> Verdict | None:
+    evidence: WindowEvidence, parameters: Parameters, *, spread: float, last: bool
+) -> WindowVerdict | None:
     """The verdict on what a half-open breaker has tried so far; None asks for more.
 
     A gain is wanted, beyond the noise: to lose nothing is not enough. `last` wants an answer.
 
-    >>> tried = Evidence(1.0, 20, 20, 60, 50, 1.0, 1.4, 20, (0.05, 0.1, 0.07))
+    >>> tried = WindowEvidence(1.0, 20, 20, 60, 50, 1.0, 1.4, 20, (0.05, 0.1, 0.07))
     >>> judge_probes(tried, Parameters(), spread=0.1, last=False).weight
     0
     """
@@ -314,13 +318,15 @@ def judge_probes(
         if not good and not last and gain + error >= parameters.gain:
             return None
     if good:
-        return Verdict(0, None, "")
+        return WindowVerdict(0, None, "")
     measured = "unknown" if gain is None else f"{gain * 100:+.0f} %"
     accepted = (evidence.acceptance or 0.0) * 100
-    return Verdict(1, "probe", f"a probe accepted {accepted:.0f} %: {measured} against target-only")
+    return WindowVerdict(
+        1, "probe", f"a probe accepted {accepted:.0f} %: {measured} against target-only"
+    )
 
 
-def _describe_drafts(evidence: Evidence) -> str:
+def _describe_drafts(evidence: WindowEvidence) -> str:
     acceptance = evidence.acceptance
     if acceptance is None:
         return "nothing drafted"

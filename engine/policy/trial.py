@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 from specdeck.engine.policy.intervals import change
 from specdeck.engine.policy.parameters import Trial as Parameters
 from specdeck.engine.policy.step import Elapsed, Step
-from specdeck.engine.protocol.tuning import Comparison, Phase
+from specdeck.engine.protocol.tuning import Phase, TrialComparison
 
 Action = Literal["apply", "keep", "revert", "abandon"]
 
@@ -130,7 +130,7 @@ class Trial:
         """`work` is what was measured of the present setting already."""
         self.parameters = parameters
         self.state: Phase = "baseline"
-        self.comparison: Comparison | None = None
+        self.comparison: TrialComparison | None = None
         self.reason: str | None = None
         self._elapsed = Elapsed()
         self._elapsed.at(t)
@@ -217,7 +217,7 @@ class Trial:
             return self._end("too little traffic to compare")
         # More tokens per second decide; where they do not, the wait for a token does.
         sign = tokens.sign or -wait.sign
-        self.comparison = Comparison(
+        self.comparison = TrialComparison(
             "better" if sign > 0 else "worse" if sign < 0 else "inconclusive",
             tokens,
             wait,

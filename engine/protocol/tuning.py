@@ -124,7 +124,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class TrialComparison:
     """What a change on trial did, against the noise of the time before it."""
 
     verdict: Literal["better", "worse", "inconclusive"]
@@ -139,7 +139,8 @@ class Comparison:
     def __str__(self) -> str:
         """The comparison as a line: what is gained has a sign, what is paid has words.
 
-        >>> print(Comparison("worse", Interval(-0.265, -0.3, -0.23), Interval(0.36, 0.29, 0.43)))
+        >>> paid = Interval(0.36, 0.29, 0.43)
+        >>> print(TrialComparison("worse", Interval(-0.265, -0.3, -0.23), paid))
         worse: tokens/s -26.5 % (-30.0 to -23.0), time per token 36.0 % longer (+29.0 to +43.0)
         """
         wait = self.ms_per_token.of_time()
@@ -172,7 +173,7 @@ class TrialTuning:
     """Seconds of work that are still to be measured in this phase; None when it is over."""
     lease_left_s: float | None = None
     """Seconds until it is taken back unless it is renewed; None when it is over."""
-    comparison: Comparison | None = None
+    comparison: TrialComparison | None = None
     """None while it runs, and where too little was measured."""
     verdict: Literal["better", "worse", "inconclusive"] | None = None
     reason: str | None = None
@@ -190,7 +191,7 @@ class TrialTuning:
         """The trial a plugin sent."""
         found = data.get("comparison")
         return read_record(
-            cls, {**data, "comparison": Comparison.from_json(found) if found else None}
+            cls, {**data, "comparison": TrialComparison.from_json(found) if found else None}
         )
 
 

@@ -64,7 +64,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingForTraffic:
     """There is no traffic to measure so far; nothing is changed before there is some."""
 
     progress: Progress
@@ -85,7 +85,7 @@ class Visited:
     visit: VisitSums
 
 
-SweepStep = Waiting | Visiting | Visited
+SweepStep = WaitingForTraffic | Visiting | Visited
 
 
 class SweepRunner:
@@ -202,7 +202,7 @@ class SweepRunner:
     async def _put(self, change: Change) -> Applied:
         return await self._answer(lambda: self._engine.put(change))
 
-    async def _traffic(self) -> AsyncGenerator[Waiting, None]:
+    async def _traffic(self) -> AsyncGenerator[WaitingForTraffic, None]:
         """Waits for the first token, before anything is changed."""
         since, began = self.found.step, self._clock()
         while True:
@@ -211,7 +211,7 @@ class SweepRunner:
                 return
             if self._clock() - began >= PATIENCE_S:
                 raise _idle_error(PATIENCE_S)
-            yield Waiting(self._progress(None))
+            yield WaitingForTraffic(self._progress(None))
             await self._sleep(POLL_S)
 
     async def _visit(self, k: int, round: int) -> VisitSums:

@@ -12,7 +12,6 @@ from specdeck.engine.policy.step import Step
 from specdeck.engine.protocol.messages import Applied, Capability, Change, EngineState, Lease
 from specdeck.engine.protocol.tuning import (
     BreakerTuning,
-    Comparison,
     CurvePoint,
     Exact,
     Interval,
@@ -21,6 +20,7 @@ from specdeck.engine.protocol.tuning import (
     Outlook,
     Parameter,
     Saved,
+    TrialComparison,
     TrialTuning,
     Tuning,
 )
@@ -76,7 +76,7 @@ ABLE = tuple(
     Capability(name, True)
     for name in ("live_k", "target_only", "policy.fixed", "policy.goodput", "breaker", "trial")
 )
-WON = Comparison("better", Interval(0.07, 0.02, 0.12), Interval(-0.06, -0.1, -0.02))
+WON = TrialComparison("better", Interval(0.07, 0.02, 0.12), Interval(-0.06, -0.1, -0.02))
 
 
 class TunedClient:

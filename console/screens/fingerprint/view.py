@@ -12,12 +12,12 @@ from specdeck.console.state.engine_state import Track
 from specdeck.console.widgets.cells import BLANK, Cell, Cells, Row, Tone, join_cells
 from specdeck.console.widgets.format import KeyLabel, LocalTime, at, percent
 from specdeck.engine.errors import SpecdeckError
-from specdeck.engine.fingerprint.compare import OWN_STOOD_STILL, Comparison, Verdict
+from specdeck.engine.fingerprint.compare import OWN_STOOD_STILL, Comparison, PathVerdict
 from specdeck.engine.fingerprint.fingerprint import Fingerprint, Progress
 from specdeck.engine.operations.fingerprint import Moment
 from specdeck.engine.text import format_change, format_value, oneline
 
-_TONES: dict[Verdict, Tone] = {
+_TONES: dict[PathVerdict, Tone] = {
     "same": "good", "knob": "warn", "model": "bad", "runtime": "bad", "behaviour": "bad",
     "unknown": "warn",
 }  # fmt: skip

@@ -129,7 +129,7 @@ def key_label(name: str) -> str:
     return keys.key_label(name, {})
 
 
-def test_every_refusal_names_reason_and_remedy(kit: type[Kit]) -> None:
+def test_every_obstacle_names_reason_and_remedy(kit: type[Kit]) -> None:
     unable = replace(
         kit.state, capabilities=(Capability("live_k", False, "suffix asserts", "use ngram"),)
     )
@@ -145,10 +145,10 @@ def test_every_refusal_names_reason_and_remedy(kit: type[Kit]) -> None:
         (track([kit.down(0)]), Want(k=3), True, "down"),
     ]
     for found, want, armed, said in cases:
-        refusal = found.find_refusal(want, armed=armed, key_label=key_label)
-        assert refusal is not None
-        assert said in refusal.line()
-    assert track([kit.reading(0)]).find_refusal(Want(k=3), armed=True, key_label=key_label) is None
+        obstacle = found.find_obstacle(want, armed=armed, key_label=key_label)
+        assert obstacle is not None
+        assert said in obstacle.line()
+    assert track([kit.reading(0)]).find_obstacle(Want(k=3), armed=True, key_label=key_label) is None
 
 
 def test_positions_beyond_the_live_k_are_dimmed(kit: type[Kit]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from specdeck.engine.client.retry import Retry, TryAgain, Waiting
+from specdeck.engine.client.retry import Retry, TryAgain, WaitingForEngine
 from specdeck.engine.errors import Conflict, EngineError, SpecdeckError, Stalled, Unreachable
 
 AWAY = Unreachable("no answer")
@@ -18,7 +18,7 @@ class Clock:
     def __init__(self) -> None:
         self.now = 0.0
         self.pauses: list[float] = []
-        self.notices: list[Waiting] = []
+        self.notices: list[WaitingForEngine] = []
 
     async def sleep(self, seconds: float) -> None:
         self.pauses.append(seconds)

@@ -136,10 +136,10 @@ def test_what_is_gone_is_left_out_with_a_notice(loaded: Loaded, keys: tuple[str,
 
 
 def test_no_older_spelling_is_translated_to_something_unknown(loaded: Loaded) -> None:
-    from specdeck.engine.config.schema import Settings
+    from specdeck.engine.config.schema import ConfigSettings
     from specdeck.engine.config.vllm_args import shipped_table
 
-    known = {*shipped_table().engine, *Settings.model_fields}
+    known = {*shipped_table().engine, *ConfigSettings.model_fields}
     inside = {*shipped_table().speculative, "disable_by_batch_size"}
     for target in (*MOVED.values(), *ABSORBED.values()):
         assert target[0] in known

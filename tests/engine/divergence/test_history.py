@@ -13,7 +13,7 @@ from specdeck.engine.divergence import history
 from specdeck.engine.divergence.bundle import case_page, choose_case
 from specdeck.engine.divergence.export import CheckGauges
 from specdeck.engine.divergence.history import History, comparable_runs, compare_with_history
-from specdeck.engine.divergence.requests import Settings
+from specdeck.engine.divergence.requests import RequestSettings
 from specdeck.engine.errors import UsageError
 from specdeck.engine.store.checks import Run
 from specdeck.engine.text import parse_duration
@@ -89,7 +89,7 @@ async def test_a_bundle_reproduces_the_gravest_case(bench: Bench) -> None:
     assert case["prompt"] == 5
     prompt = bench.many(20).find(5)
     assert prompt is not None
-    page = case_page(data, case, prompt, Settings(), keyed=True)
+    page = case_page(data, case, prompt, RequestSettings(), keyed=True)
     assert page.count("curl -s http://engine/v1/completions") == 2
     assert page.count('"vllm_xargs": {"specdeck_k": 0}') == 1
     assert page.count("Bearer $API_KEY") == 2

@@ -10,7 +10,7 @@ from tests.engine.divergence.conftest import Bench
 from tests.support.checks import finish_check, finish_sampled_check
 
 from specdeck.engine.divergence import report
-from specdeck.engine.divergence.compare import Change, Divergence, find_json_changes
+from specdeck.engine.divergence.compare import Divergence, StructureChange, find_json_changes
 from specdeck.engine.divergence.outcome import Outcome
 from specdeck.engine.divergence.privacy import hide_answers
 from specdeck.engine.divergence.prompts import PromptSet
@@ -24,7 +24,7 @@ async def checked(bench: Bench, lab: ArmPair, prompts: PromptSet) -> Outcome:
         return (await finish_check(lab, prompts, bench.store)).outcome
 
 
-def parted(*changes: Change) -> Divergence:
+def parted(*changes: StructureChange) -> Divergence:
     return Divergence(3, 5, 9, ((5, -0.25),), ((9, -0.25),), 3.0, 3.0, False, changes)
 
 
@@ -38,7 +38,7 @@ def parted(*changes: Change) -> Divergence:
     ],
 )
 def test_a_place_is_kept_by_its_depth(path: str, kept: str) -> None:
-    (change,) = hide_answers(parted(Change(path, "value", 1, 2))).structure
+    (change,) = hide_answers(parted(StructureChange(path, "value", 1, 2))).structure
     assert (change.path, change.kind) == (kept, "value")
 
 
@@ -53,7 +53,7 @@ def test_nothing_that_was_said_is_kept() -> None:
 
 
 def test_a_place_is_named_where_nothing_is_private() -> None:
-    found = parted(Change("calls[1].limit", "value", 50, 500))
+    found = parted(StructureChange("calls[1].limit", "value", 50, 500))
     (change,) = found.as_json()["structure"]
     assert change["path"] == "calls[1].limit"
 

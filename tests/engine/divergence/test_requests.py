@@ -13,13 +13,13 @@ from tests.engine.divergence.conftest import Bench
 from tests.support.checks import finish_check
 
 from specdeck.engine.client.engine_client import open_client
-from specdeck.engine.client.retry import Retry, Waiting
+from specdeck.engine.client.retry import Retry, WaitingForEngine
 from specdeck.engine.divergence import requests
 from specdeck.engine.divergence.answers import Answer
 from specdeck.engine.divergence.arms import Arm, Facts, describe_soft
 from specdeck.engine.divergence.pacing import Pacer
 from specdeck.engine.divergence.prompts import Prompt
-from specdeck.engine.divergence.requests import Asker, Refused, Settings
+from specdeck.engine.divergence.requests import Asker, Refused, RequestSettings
 from specdeck.engine.divergence.runner import Progress
 from specdeck.engine.errors import EngineError, NotAnEngine, Unauthorized, Unreachable
 from specdeck.engine.operations.check import ArmsReady, run_check
@@ -37,7 +37,9 @@ NEUTRAL = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalt
 def test_no_penalty_of_the_server_stands_between_a_token_and_its_logprob(
     body: dict[str, Any], pin: int | None, stream: bool
 ) -> None:
-    asked = requests.request_body(Prompt(1, 1, body), Settings(), model="m", pin=pin, stream=stream)
+    asked = requests.request_body(
+        Prompt(1, 1, body), RequestSettings(), model="m", pin=pin, stream=stream
+    )
     assert {name: asked.get(name) for name in NEUTRAL} == NEUTRAL
 
 
@@ -76,7 +78,7 @@ class Patience:
         self.asker = Asker(
             http,
             arm,
-            Settings(),
+            RequestSettings(),
             retry=Retry(
                 patience_s,
                 on_notice=lambda waiting: self.said.append(waiting.line()),
@@ -298,7 +300,7 @@ class Clock:
     async def sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    def hear(self, waiting: Waiting) -> None:
+    def hear(self, waiting: WaitingForEngine) -> None:
         self.said.append(waiting.line())
 
     def retry(self, seconds: float) -> Retry:

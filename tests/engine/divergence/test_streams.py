@@ -11,7 +11,7 @@ from tests.support.completion_engine import CompletionEngine
 
 from specdeck.engine.divergence.bundle import case_page, choose_case
 from specdeck.engine.divergence.report import case_line, check_junit, check_lines
-from specdeck.engine.divergence.requests import Settings
+from specdeck.engine.divergence.requests import RequestSettings
 
 
 async def checked(bench: Bench, engine: Any, prompts: Any) -> dict[str, Any]:
@@ -83,7 +83,7 @@ async def test_a_bundle_says_what_is_true_of_a_stream(bench: Bench) -> None:
     case, prompt = choose_case(data, None), bench.many(3).find(2)
     assert case is not None
     assert prompt is not None
-    page = case_page(data, case, prompt, Settings(), keyed=False)
+    page = case_page(data, case, prompt, RequestSettings(), keyed=False)
     assert page.startswith("# Streamed and non-streamed output differ")
     assert "first token that differs" not in page
     assert "null" not in page

@@ -28,7 +28,7 @@ from specdeck.engine.divergence.privacy import hash_prompt, hide_answers
 from specdeck.engine.divergence.prompts import BUNDLED, load_prompts
 from specdeck.engine.divergence.runner import weigh_preference
 from specdeck.engine.divergence.statistics import Rate, holm, prompts_wanted, wilson
-from specdeck.engine.divergence.verdict import Evidence, judge
+from specdeck.engine.divergence.verdict import CheckEvidence, judge
 from specdeck.engine.errors import ConfigError, NotAnEngine, Unsupported
 from specdeck.engine.store.checks import Pair
 
@@ -176,18 +176,18 @@ def test_holm_keeps_the_order_and_stays_a_probability() -> None:
 
 
 def test_a_defect_that_the_reference_has_too_is_not_laid_at_the_drafts_door() -> None:
-    found = Evidence(Rate(5, 200), Rate(5, 200), material=5, floor_material=5)
+    found = CheckEvidence(Rate(5, 200), Rate(5, 200), material=5, floor_material=5)
     assert judge(found, 0.015).word == "inconclusive"
     assert judge(replace(found, floor_material=0), 0.015).word == "fail"
 
 
 def test_a_rate_at_the_threshold_is_never_settled_by_more() -> None:
-    found = judge(Evidence(Rate(3, 200), Rate(0, 200), 0, 0), 0.015)
+    found = judge(CheckEvidence(Rate(3, 200), Rate(0, 200), 0, 0), 0.015)
     assert (found.word, found.prompts_wanted) == ("inconclusive", None)
 
 
 def test_nothing_compared_is_nothing_known() -> None:
-    assert judge(Evidence(Rate(0, 0), Rate(0, 0), 0, 0), 0.015).word == "inconclusive"
+    assert judge(CheckEvidence(Rate(0, 0), Rate(0, 0), 0, 0), 0.015).word == "inconclusive"
 
 
 def test_structures_are_compared_by_value_type_and_key() -> None:

@@ -18,7 +18,7 @@ from specdeck.engine.protocol.messages import Capability, EngineState, Lease
 from specdeck.engine.store.audit import Action
 from specdeck.engine.sweep.analysis import SweepOutcome
 from specdeck.engine.sweep.plan import Plan
-from specdeck.engine.sweep.runner import Visited, Visiting, Waiting
+from specdeck.engine.sweep.runner import Visited, Visiting, WaitingForTraffic
 
 URL = "http://engine"
 Make = Callable[..., tuple[Sweep, SweptEngine, list[Action]]]
@@ -51,7 +51,7 @@ async def test_the_events_tell_every_visit_and_end_with_the_outcome(make: Make) 
     sweep, _, _ = make()
     first, waiting, *between, last = await run(sweep)
     assert isinstance(first, Plan)
-    assert isinstance(waiting, Waiting)
+    assert isinstance(waiting, WaitingForTraffic)
     assert isinstance(last, SweepOutcome)
     assert [type(event) for event in between] == [Visiting, Visited] * first.visits
     optimum = last.analysis.optimum

@@ -19,9 +19,9 @@ from specdeck.engine.errors import EngineError, Unreachable
 from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.operations.change import ChangeApplied, NotRecorded
 from specdeck.engine.operations.trial import (
-    JudgedTrial,
     TrialEnded,
     TrialEvent,
+    TrialRunner,
     TrialSeen,
     TrialStopped,
     TrialUnseen,
@@ -104,11 +104,11 @@ class JudgingEngine:
         self.now += 1.0
         await asyncio.sleep(0)
 
-    def trial(self, **more: Any) -> JudgedTrial:
+    def trial(self, **more: Any) -> TrialRunner:
         http = httpx.AsyncClient(transport=httpx.MockTransport(self), base_url=URL)
         asking = EngineClient(http, url=URL, token=lambda: "t")
         options = {"clock": self.clock, "wall": lambda: 1000.0, "sleep": self.sleep} | more
-        return JudgedTrial(
+        return TrialRunner(
             AttachedEngine(asking, name="demo", armed=True), CHANGE, audit=self.log, **options
         )
 

@@ -19,7 +19,13 @@ from specdeck.engine.errors import (
 )
 from specdeck.engine.protocol.messages import EngineState
 from specdeck.engine.sweep.plan import plan
-from specdeck.engine.sweep.runner import PATIENCE_S, PAUSED, SweepRunner, SweepStep, Waiting
+from specdeck.engine.sweep.runner import (
+    PATIENCE_S,
+    PAUSED,
+    SweepRunner,
+    SweepStep,
+    WaitingForTraffic,
+)
 
 State = Callable[..., EngineState]
 Make = Callable[..., tuple[SweepRunner, SweptEngine]]
@@ -164,7 +170,7 @@ async def test_without_traffic_nothing_is_turned(make: Make) -> None:
         await follow(sweep, heard)
     assert engine.now == pytest.approx(PATIENCE_S, abs=0.5)
     assert engine.changes == []
-    assert all(isinstance(step, Waiting) for step in heard)
+    assert all(isinstance(step, WaitingForTraffic) for step in heard)
 
 
 async def test_traffic_that_ends_stops_the_sweep_and_gives_k_back(make: Make) -> None:
