@@ -48,7 +48,8 @@ def open_client(
         api_key=api_key,
         timeout=httpx.Timeout(TIMEOUT_S, connect=CONNECT_S),
         # Two questions go out at once; the engine drops idle connections after 5 s itself.
-        limits=httpx.Limits(max_connections=4, max_keepalive_connections=3),
+        connections=4,
+        idle_connections=3,
         transport=transport,
     )
     return EngineClient(http, url=url, token=token)

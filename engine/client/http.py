@@ -24,17 +24,23 @@ from specdeck.engine.errors import (
     UsageError,
 )
 
+IDLE_S = 2.0
+"""A connection that rested for longer is not used again: vLLM closes it after 5 s, and a request
+that meets the closing gets no answer."""
+
 
 def open_http(
     url: str,
     *,
     api_key: str | None,
     timeout: httpx.Timeout,
-    limits: httpx.Limits,
+    connections: int,
+    idle_connections: int,
     transport: httpx.AsyncBaseTransport | None,
 ) -> httpx.AsyncClient:
-    """Connections to the engine at `url`, to be closed by the caller.
+    """Up to `connections` to the engine at `url`, to be closed by the caller.
 
+    `idle_connections` of them stay open between requests, for as long as `IDLE_S`.
     Answers are asked for uncompressed: compressing a page costs the engine twice the time of
     writing it.
     """
@@ -45,7 +51,11 @@ def open_http(
         base_url=url,
         headers=headers,
         timeout=timeout,
-        limits=limits,
+        limits=httpx.Limits(
+            max_connections=connections,
+            max_keepalive_connections=idle_connections,
+            keepalive_expiry=IDLE_S,
+        ),
         transport=transport,
         verify=verification(url),
         trust_env=False,  # an engine is asked directly: no proxy has its tokens

@@ -152,7 +152,8 @@ def http_client(
         url,
         api_key=api_key,
         timeout=httpx.Timeout(TIMEOUT_S, connect=5.0),
-        limits=httpx.Limits(max_connections=streams + 2, max_keepalive_connections=streams + 2),
+        connections=streams + 2,
+        idle_connections=streams + 2,
         transport=transport,
     )
 

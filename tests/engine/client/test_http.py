@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
+import time
 
 import httpx
 import pytest
@@ -31,3 +33,34 @@ async def test_a_proxy_of_the_environment_sees_no_request(monkeypatch: pytest.Mo
         async with httpx.AsyncClient(base_url=engine.url) as other:
             with pytest.raises(httpx.ConnectError):
                 await other.get("/version")
+
+
+async def test_a_connection_that_rested_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM closes one after 5 s of rest, and a request that meets the closing is lost."""
+    connections = set()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.add(asyncio.current_task())
+        while await reader.readline():
+            while (await reader.readline()).strip():
+                pass
+            body = b'{"version": "0.32.0"}'
+            head = (
+                b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+            )
+            writer.write(head % len(body) + body)
+        writer.close()
+        await writer.wait_closed()
+
+    rested, clock = 0.0, time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + rested)
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    client = open_client(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    await client.version()
+    assert len(connections) == 1
+    rested = 4.0
+    await client.version()
+    assert len(connections) == 2
+    await client.close()
+    server.close()
+    await asyncio.gather(*filter(None, connections))
