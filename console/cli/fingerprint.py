@@ -97,13 +97,13 @@ def show(
         found = asyncio.run(_fetch(fingerprints, to.url, behaviour=True))
     else:
         found = asyncio.run(fingerprints.fetch(to.url))
+    if not found.progress.finished:
+        log(f"specdeck: the engine is {found.progress.line()}: the names will move once")
     if as_json:
         emit(found.as_json())
         return 0
     facts = [f"{place} = {format_value(value)}" for place, value in leaves(found.facts)]
     print_lines(*fingerprint_lines(found), "", *facts)
-    if not found.progress.finished:
-        log(f"specdeck: the engine is {found.progress.line()}: the names will move once")
     return 0
 
 

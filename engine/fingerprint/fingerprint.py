@@ -42,7 +42,8 @@ class Progress:
     file: str | None = None
     seconds: float | None = None
     held_engine_ms: float | None = None
-    """What gathering cost the engine's main loop, once, before traffic."""
+    """For how long gathering kept the engine's main loop, once, before traffic. Time for which
+    other work of the machine had the CPU does not count."""
 
     def line(self) -> str:
         """For one line.

@@ -228,6 +228,17 @@ def test_verify_waits_for_weights_that_are_being_read(
     assert "reading m.safetensors, 1.0 of 100.0 GB" in capsys.readouterr().err
 
 
+def test_show_says_in_json_as_well_that_facts_are_still_read(
+    engine: FactsEngine, capsys: Captured
+) -> None:
+    reading = {"finished": False, "bytes": 10**9, "total_bytes": 10**11, "file": "m.safetensors"}
+    engine.progress = [reading]
+    assert deck("show", engine.url, "--json") == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["names"]["path"]
+    assert "reading m.safetensors, 1.0 of 100.0 GB: the names will move once" in shown.err
+
+
 def test_an_engine_without_the_plugin_is_partial_and_never_equal(
     engine: FactsEngine, capsys: Captured
 ) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from specdeck.engine.plugin.fingerprint import (
     attention_backends,
     learn,
     read_beside,
+    read_own_clock,
 )
 from specdeck.engine.plugin.responses import Stamp, carry, follow
 
@@ -161,6 +163,15 @@ def test_whoever_reads_that_it_is_finished_reads_the_names_that_stay(
     learn(identity, {}, 0.0)
     assert names == [(True, identity.as_json()["fingerprint"])]
     assert not is_partial(names[0][1])
+
+
+def test_time_for_which_others_had_the_cpu_is_not_the_threads_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    figures = iter(("5000000 2500000000 7\n", None, "none"))
+    monkeypatch.setattr(time, "perf_counter", lambda: 10.0)
+    monkeypatch.setattr(fingerprint, "text", lambda path: next(figures))
+    assert [read_own_clock() for _ in range(3)] == [7.5, 10.0, 10.0]
 
 
 def test_backends_are_found_however_deep_the_runner_keeps_them() -> None:
