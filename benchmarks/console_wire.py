@@ -25,7 +25,7 @@ from tests.support.pseudo_terminal import PseudoTerminal
 from specdeck.engine.metrics.reading import Gpu, Reading
 from specdeck.engine.metrics.sample import Histogram, Sample
 from specdeck.engine.metrics.window import Window
-from specdeck.engine.protocol.messages import Applied, Capability, Change
+from specdeck.engine.protocol.messages import Capability
 
 SETTLED_S = 5.0
 """Painting the first screen is not part of the rate."""
@@ -70,10 +70,6 @@ class Steady:
             yield reading(n)
             n += 1
             await asyncio.sleep(every)
-
-    async def change(self, change: Change) -> Applied:
-        """Whatever is asked."""
-        return Applied(change.knobs(), change.knobs(), 1, 0)
 
     async def close(self) -> None:
         """Nothing to let go of."""

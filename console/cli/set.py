@@ -19,7 +19,6 @@ from specdeck.console.cli.engines import Access, access, key_option, require_vll
 from specdeck.console.cli.operator import find_operator
 from specdeck.console.cli.output import emit, log, print_lines
 from specdeck.console.cli.set_outcome import Narrator, outcome_lines
-from specdeck.engine.client.attach import AttachedEngine
 from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.errors import UsageError
 from specdeck.engine.operations.change import IDLE_S, ChangeEvent, make_change, poll
@@ -127,8 +126,8 @@ async def request_change(
     """Makes `change`, looks for it in the counters and writes the user's audit log."""
     known = await client.state()
     events = make_change(
-        AttachedEngine(client, name=to.name, armed=True), change,
-        known=known, looks=poll(client), audit=UserAudit(), idle_s=IDLE_S,
+        client, change, name=to.name, known=known, looks=poll(client), audit=UserAudit(),
+        idle_s=IDLE_S,
     )  # fmt: skip
     async with aclosing(events):
         async for event in events:
@@ -137,9 +136,8 @@ async def request_change(
 
 async def _try(to: Access, client: EngineClient, narrator: Narrator) -> None:
     """Begins the trial and leaves it to the engine, or stays; cancelled, it is taken back."""
-    engine = AttachedEngine(client, name=to.name, armed=True)
     trial = TrialRunner(
-        engine, narrator.change, audit=UserAudit(),
+        client, narrator.change, name=to.name, audit=UserAudit(),
         on_notice=lambda waiting: log(f"specdeck: {waiting.line()}"),
     )  # fmt: skip
     try:

@@ -62,7 +62,7 @@ class AskedEngine(MonitoredEngine, Protocol):
 
     @property
     def client(self) -> EngineClient:
-        """For what a console asks beyond readings."""
+        """For what a console asks beyond readings, and for what it changes."""
 
 
 class _NoAudit:
@@ -294,9 +294,12 @@ class Controller:
         try:
             if want is None or track.known is None:
                 return
+            client = self._client(index)
+            if client is None:
+                raise Unsupported(f"{track.name} cannot be asked for a change")
             change = want.as_change(self.who, track.version)
             events = self._try_change if want.trial_s is not None else self._make_change
-            async with aclosing(events(index, change, track.known)) as answers:
+            async with aclosing(events(index, client, change, track.known)) as answers:
                 async for applied, ack_ms in answers:
                     answered = True
                     self._asking.discard(index)
@@ -312,7 +315,7 @@ class Controller:
                 self._asking.discard(index)
 
     async def _make_change(
-        self, index: int, change: Change, known: EngineState
+        self, index: int, client: EngineClient, change: Change, known: EngineState
     ) -> AsyncGenerator[tuple[Applied, float], None]:
         """The engine's word and the milliseconds that it took; ends with the change's proof."""
         from specdeck.engine.operations.change import (
@@ -329,8 +332,8 @@ class Controller:
         patience_s = max(TIMEOUT_S, 5 * self._interval)
         feed = ReadingFeed()
         making = make_change(
-            self.engines[index], change, known=known, looks=feed.looks(),
-            audit=self._audit, clock=self.steady, wall=self.clock,
+            client, change, name=self.engines[index].name, known=known,
+            looks=feed.looks(), audit=self._audit, clock=self.steady, wall=self.clock,
             timeout_s=patience_s, idle_s=patience_s,
         )  # fmt: skip
         try:
@@ -353,22 +356,19 @@ class Controller:
             self._feeds[index].discard(feed)
 
     async def _try_change(
-        self, index: int, change: Change, known: EngineState
+        self, index: int, client: EngineClient, change: Change, known: EngineState
     ) -> AsyncGenerator[tuple[Applied, float], None]:
         """The same of a judged trial, which is kept alive until it ends or this console does."""
         from specdeck.engine.operations.change import ChangeApplied, NotRecorded
         from specdeck.engine.operations.trial import TrialEnded, TrialRunner, TrialSeen
-
-        engine = self.engines[index]
-        if not isinstance(engine, AskedEngine):
-            raise Unsupported(f"{engine.name} cannot be asked how a trial goes")
 
         async def read_sample() -> Sample | None:
             reading = self.tracks[index].reading
             return None if reading is None else reading.sample
 
         trial = TrialRunner(
-            engine, change, audit=self._audit, instance=known.instance, every=LOOK_S,
+            client, change, name=self.engines[index].name, audit=self._audit,
+            instance=known.instance, every=LOOK_S,
             read_sample=read_sample, clock=self.steady, wall=self.clock, sleep=self.sleep,
         )  # fmt: skip
         async with aclosing(trial.attend()) as events:

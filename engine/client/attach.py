@@ -16,7 +16,6 @@ from specdeck.engine.errors import EngineError, Unauthorized, Unsupported
 from specdeck.engine.metrics.gpu import read_gpus
 from specdeck.engine.metrics.reading import Gpu, Reading
 from specdeck.engine.metrics.scrape import readings
-from specdeck.engine.protocol.messages import Applied, Change
 
 if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient
@@ -49,15 +48,12 @@ class MonitoredEngine(Protocol):
     def readings(self, every: float) -> AsyncIterator[Reading]:
         """Looks every `every` seconds, for ever."""
 
-    async def change(self, change: Change) -> Applied:
-        """The engine's word on `change`; raises SpecdeckError when it is refused."""
-
     async def close(self) -> None:
         """Lets go of connections; the engine goes on."""
 
 
 class AttachedEngine:
-    """A live engine, read-only until it is armed."""
+    """A live engine; its client lets no change through until it is armed."""
 
     def __init__(
         self,
@@ -72,6 +68,7 @@ class AttachedEngine:
     ) -> None:
         """`exit_error` says how the process ended; None while it runs or is not ours."""
         self._client = client
+        client.guard = self._require_control
         self._exit_error = exit_error
         self.name = name or urlsplit(client.url).netloc
         self.armed = armed
@@ -91,7 +88,7 @@ class AttachedEngine:
 
     @property
     def client(self) -> EngineClient:
-        """For what a console asks beyond readings: facts, steps, a proof."""
+        """For what a console asks beyond readings, and for what it changes."""
         return self._client
 
     def arm(self) -> None:
@@ -112,12 +109,9 @@ class AttachedEngine:
                 found = await self._look_at_gpus()
                 yield reading if found is None else replace(reading, gpus=found)
 
-    async def change(self, change: Change) -> Applied:
-        """The engine's word on `change`.
-
-        Raises Unsupported while this is read-only, Unauthorized without a token, how the
-        engine ended, and whatever it refuses with.
-        """
+    def _require_control(self) -> None:
+        """Raises Unsupported while this is read-only, Unauthorized without a token, or how the
+        engine ended."""
         if not self.armed:
             raise Unsupported(
                 f"{self.name} is attached read-only", remedy="arm it, or attach with --control"
@@ -125,7 +119,6 @@ class AttachedEngine:
         if (gone := self._exit_error()) is not None:
             raise gone
         self._require_token()
-        return await self._client.put(change)
 
     async def close(self) -> None:
         """Lets go of connections; the engine goes on."""

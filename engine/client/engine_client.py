@@ -69,6 +69,8 @@ class EngineClient:
         self._http = http
         self.url = url
         self.token = token
+        self.guard: Callable[[], None] = lambda: None
+        """Called before every change; raises SpecdeckError to keep it back."""
         self._timeout_s = timeout_s
 
     async def page(self) -> str:
@@ -107,7 +109,11 @@ class EngineClient:
         return await self._control("/facts")
 
     async def put(self, change: Change) -> Applied:
-        """Asks for `change`; raises Unauthorized without asking when there is no token."""
+        """Asks for `change`, unless `guard` keeps it back.
+
+        Raises Unauthorized without asking when there is no token.
+        """
+        self.guard()
         token = self.token()
         if token is None:
             raise Unauthorized("a change requires the engine's admin token", remedy=TOKEN_REMEDY)

@@ -22,7 +22,7 @@ from specdeck.engine.errors import (
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.sample import Histogram, Sample, quantile
 from specdeck.engine.metrics.window import Window
-from specdeck.engine.protocol.messages import PROTOCOL, Applied, Change, EngineState
+from specdeck.engine.protocol.messages import PROTOCOL, EngineState
 
 Json = object
 """A value that `json.dumps` writes; NaN and infinities are not among them."""
@@ -330,10 +330,6 @@ class ReplayedEngine:
                 await self._sleep((reading.t - shown) / self._speed)
                 shown = reading.t
             yield reading
-
-    async def change(self, change: Change) -> Applied:
-        """Raises EngineError: there is nothing to change."""
-        raise refusal()
 
     async def close(self) -> None:
         """Nothing is held."""

@@ -41,18 +41,14 @@ POLL_S = 0.1
 """Between two looks of a command that waits for a change to be seen."""
 
 
-class ChangeableEngine(Protocol):
-    """An engine that takes a change: attached, started here, or a test's."""
-
-    @property
-    def name(self) -> str:
-        """What people call it."""
+class ChangeClient(Protocol):
+    """Has an engine changed; a control client is one."""
 
     @property
     def url(self) -> str:
-        """Where it answers, without credentials."""
+        """Where the engine answers, without credentials."""
 
-    async def change(self, change: Change) -> Applied:
+    async def put(self, change: Change) -> Applied:
         """The engine's word on `change`; raises SpecdeckError when it is refused."""
 
 
@@ -216,9 +212,10 @@ class ReadingFeed:
 
 
 async def make_change(
-    engine: ChangeableEngine,
+    client: ChangeClient,
     change: Change,
     *,
+    name: str,
     known: EngineState,
     looks: Looks,
     audit: Audit,
@@ -229,22 +226,23 @@ async def make_change(
 ) -> AsyncGenerator[ChangeEvent, None]:
     """Asks for `change`, writes it into the audit log, and looks until the counters show it.
 
-    `known` is the latest state from before the change; `looks` are of the same engine and by
-    the same `clock`, and are asked for once it is applied. An engine that stays idle for
-    `idle_s` ends the looking, and so do `timeout_s` seconds. Raises SpecdeckError when the
-    engine refuses the change or cannot be asked; once it is applied, nothing raises. Whoever
-    stops in between leaves the change applied and in the audit log, without an observed value.
+    `name` is what people call the engine, and `known` its latest state from before the change.
+    `looks` are of the same engine and by the same `clock`, and are asked for once it is applied.
+    An engine that stays idle for `idle_s` ends the looking, and so do `timeout_s` seconds.
+    Raises SpecdeckError when the engine refuses the change or cannot be asked; once it is
+    applied, nothing raises. Whoever stops in between leaves the change applied and in the audit
+    log, without an observed value.
     """
     yield ChangeRequested(change)
     requested_at = clock()
-    applied = await engine.change(change)
+    applied = await client.put(change)
     applied_at = clock()
-    undo = format_undo(engine.url, knobs_to_undo(applied))
+    undo = format_undo(client.url, knobs_to_undo(applied))
     action = Action(
         t=wall(),
         who=change.who or "",
-        url=engine.url,
-        engine=engine.name,
+        url=client.url,
+        engine=name,
         before=applied.before,
         after=applied.applied,
         undo=undo,

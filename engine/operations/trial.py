@@ -22,8 +22,8 @@ from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.metrics.window import between
 from specdeck.engine.operations.change import (
     Audit,
-    ChangeableEngine,
     ChangeApplied,
+    ChangeClient,
     NotRecorded,
     format_undo,
     knobs_to_undo,
@@ -42,7 +42,7 @@ _PAUSE_S = 0.5
 """Between two questions to an engine that does not answer."""
 
 
-class TrialClient(Protocol):
+class TrialClient(ChangeClient, Protocol):
     """What is asked of the engine on trial; a control client is one."""
 
     async def tuning(self) -> Tuning:
@@ -50,14 +50,6 @@ class TrialClient(Protocol):
 
     async def page(self) -> str:
         """The metrics page."""
-
-
-class TrialEngine(ChangeableEngine, Protocol):
-    """An engine that can be asked how its trial goes."""
-
-    @property
-    def client(self) -> TrialClient:
-        """Asks it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +134,10 @@ class TrialRunner:
 
     def __init__(
         self,
-        engine: TrialEngine,
+        client: TrialClient,
         change: Change,
         *,
+        name: str,
         audit: Audit,
         instance: str | None = None,
         every: float = POLL_S,
@@ -154,13 +147,13 @@ class TrialRunner:
         wall: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`change` is one of `as_trial`.
+        """`change` is one of `as_trial`, `name` what people call the engine.
 
         `instance` is the start of the engine, where it is known. `read_sample` gives counters
         that are at hand anyway, by the same `clock`; without it the engine is asked for its
         page. `on_notice` hears of an engine that does not answer for a while.
         """
-        self._engine = engine
+        self._client, self._name = client, name
         self._change = change
         self._audit = audit
         self._instance = instance
@@ -189,7 +182,7 @@ class TrialRunner:
         """
         async for event in self._begin():
             yield event
-        tuning = await self._retry.answer(self._engine.client.tuning, errors=SpecdeckError)
+        tuning = await self._retry.answer(self._client.tuning, errors=SpecdeckError)
         # The lease runs from the request on, however long the engine took to answer.
         self._renewed_at = self._requested_at
         while True:
@@ -216,7 +209,7 @@ class TrialRunner:
         async for event in self._begin():
             yield event
         try:
-            tuning = await self._engine.client.tuning()
+            tuning = await self._client.tuning()
         except SpecdeckError as error:
             yield TrialUnseen(error)
             return
@@ -232,7 +225,7 @@ class TrialRunner:
         if self._number is None and self._first is None:
             return leased  # whose trial is under way cannot be told
         try:
-            tuning = await self._engine.client.tuning()
+            tuning = await self._client.tuning()
         except SpecdeckError:
             return leased
         try:
@@ -240,7 +233,7 @@ class TrialRunner:
         except EngineError as error:
             return TrialStopped("lost", self._lease_s, error=error)
         if trial.over:
-            kept = format_undo(self._engine.url, trial.before) if trial.state == "kept" else None
+            kept = format_undo(self._client.url, trial.before) if trial.state == "kept" else None
             self._note_end(trial)
             return TrialStopped("ended", self._lease_s, trial, kept)
         cancel = Change(
@@ -252,7 +245,7 @@ class TrialRunner:
             origin="undo",
         )
         try:
-            await self._engine.change(cancel)
+            await self._client.put(cancel)
         except SpecdeckError:
             return leased
         self._note_end(replace(trial, state="reverted", reason=reason))
@@ -264,7 +257,7 @@ class TrialRunner:
 
     async def _begin(self) -> AsyncGenerator[TrialEvent, None]:
         change, self._requested_at = self._change, self._clock()
-        self._applied = applied = await self._engine.change(change)
+        self._applied = applied = await self._client.put(change)
         ack_ms = (self._clock() - self._requested_at) * 1e3
         tried = knobs_on_trial(change, applied)
         reason = f"on trial: {change.reason}" if change.reason else "on trial"
@@ -294,12 +287,11 @@ class TrialRunner:
         return None
 
     def _action(self, applied: Applied, after: dict[str, object], reason: str) -> Action:
-        engine = self._engine
         return Action(
             t=self._wall(),
             who=self._change.who or "",
-            url=engine.url,
-            engine=engine.name,
+            url=self._client.url,
+            engine=self._name,
             before=applied.before,
             after=after,
             undo=self._undo(applied),
@@ -309,7 +301,7 @@ class TrialRunner:
         )
 
     def _undo(self, applied: Applied) -> str:
-        return format_undo(self._engine.url, knobs_to_undo(applied))
+        return format_undo(self._client.url, knobs_to_undo(applied))
 
     def _own(self, found: Tuning) -> TrialTuning:
         """The trial that was begun; raises EngineError where another one is in its place."""
@@ -328,11 +320,11 @@ class TrialRunner:
         """Renews the lease where a third of it has passed; the engine's word since."""
         if self._clock() - self._renewed_at >= min(_RENEW_S, self._lease_s / 3):
             with suppress(Conflict):  # it ended in between
-                await self._engine.change(
+                await self._client.put(
                     Change(renew=True, lease_s=self._lease_s, trial=self._number)
                 )
             self._renewed_at = self._clock()
-        return await self._engine.client.tuning()
+        return await self._client.tuning()
 
     async def _observe(self) -> None:
         """Looks at what k the counters show since the change was made."""
@@ -348,4 +340,4 @@ class TrialRunner:
                 self._observed_after_ms = (self._clock() - self._requested_at) * 1e3
 
     async def _read_page(self) -> Sample:
-        return parse(await self._engine.client.page(), t=0.0, at=self._clock())
+        return parse(await self._client.page(), t=0.0, at=self._clock())

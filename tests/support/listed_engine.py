@@ -5,11 +5,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from typing import Any
 
-from specdeck.engine.errors import EngineError
+from specdeck.engine.errors import EngineError, Unsupported
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.protocol.messages import Applied, Change
+from specdeck.engine.protocol.tuning import Tuning
 from tests.support.readings import STATE, URL
+
+
+class ListedClient:
+    """Has a listed engine changed; the engine tells no tuning."""
+
+    def __init__(self, engine: ListedEngine) -> None:
+        self._engine = engine
+
+    @property
+    def url(self) -> str:
+        return self._engine.url
+
+    async def put(self, change: Change) -> Applied:
+        return await self._engine.change(change)
+
+    async def tuning(self) -> Tuning:
+        raise Unsupported("this engine tells no tuning")
 
 
 class ListedEngine:
@@ -25,6 +44,7 @@ class ListedEngine:
         pace_s: float | None = None,
     ) -> None:
         self.name, self.url, self.armed, self.local = name, url, armed, True
+        self.client: Any = ListedClient(self)
         self.listed = readings
         self.pace_s = pace_s
         """From one reading to the next; None gives them all at once."""

@@ -25,7 +25,7 @@ from specdeck.engine.protocol.tuning import (
     Tuning,
 )
 from tests.support.listed_engine import ListedEngine
-from tests.support.readings import START
+from tests.support.readings import START, URL
 
 RATES = (412.0, 560.0, 702.0, 846.0, 820.0, 760.0)
 WHY = (
@@ -84,6 +84,8 @@ class TunedClient:
 
     def __init__(self, tuning: Tuning | None) -> None:
         self.told = tuning
+        self.engine: TunedEngine | None = None
+        """Makes the changes that are none of a sweep."""
         self.refuse: SpecdeckError | None = None
         self.changed: list[Change] = []
         self.states: list[EngineState] = []
@@ -112,7 +114,13 @@ class TunedClient:
             for n in range(self.made - 39, self.made + 1)
         )
 
+    @property
+    def url(self) -> str:
+        return URL
+
     async def put(self, change: Change) -> Applied:
+        if self.engine is not None and change.origin != "sweep":
+            return await self.engine.change(change)
         self.changed.append(change)
         state = self.states[-1]
         if self.refuse is not None:
@@ -133,6 +141,7 @@ class TunedEngine(ListedEngine):
     ) -> None:
         super().__init__(readings, armed=armed)
         self.client = client
+        client.engine = self
         self.trial: int | None = None
         """The number that it gives a trial."""
 

@@ -46,7 +46,7 @@ async def test_an_engine_is_called_by_its_address_unless_it_has_a_name() -> None
 async def test_a_change_is_refused_until_armed() -> None:
     engine = of()
     with pytest.raises(Unsupported, match="read-only"):
-        await engine.change(Change(k=3))
+        await engine.client.put(Change(k=3))
     engine.arm()
     assert engine.armed
 
@@ -60,13 +60,13 @@ async def test_arming_wants_a_token() -> None:
 
 async def test_a_token_that_is_gone_refuses_the_change() -> None:
     with pytest.raises(Unauthorized, match="no admin token"):
-        await of(token=None, armed=True).change(Change(k=3))
+        await of(token=None, armed=True).client.put(Change(k=3))
 
 
 async def test_an_armed_change_reaches_the_engine() -> None:
     reply = {"before": {"k": 5}, "applied": {"k": 3}, "version": 1, "step": 7}
     engine = of(lambda _: httpx.Response(200, json=reply), armed=True)
-    assert (await engine.change(Change(k=3))).applied == {"k": 3}
+    assert (await engine.client.put(Change(k=3))).applied == {"k": 3}
 
 
 @pytest.mark.parametrize(("url", "gpus"), [(LOCAL, (GPU,)), (REMOTE, None)])
@@ -116,4 +116,4 @@ async def test_another_engine_at_the_url_is_not_taken_for_the_one_that_ended() -
         reading = await anext(readings)
     assert (reading.up, reading.error) == (False, gone)
     with pytest.raises(StartFailed, match="SIGKILL"):
-        await engine.change(Change(k=3))
+        await engine.client.put(Change(k=3))

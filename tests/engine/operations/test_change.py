@@ -10,7 +10,6 @@ import httpx
 import pytest
 from tests.support.memory_audit import MemoryAudit
 
-from specdeck.engine.client.attach import AttachedEngine
 from specdeck.engine.client.engine_client import EngineClient, open_client
 from specdeck.engine.errors import (
     EngineError,
@@ -132,8 +131,9 @@ class SteppingEngine:
         """Makes a change as the command line does: it asks for every look."""
         asking = asking or self.client()
         return make_change(
-            AttachedEngine(asking, name="demo", armed=True),
+            asking,
             change,
+            name="demo",
             known=self.state,
             looks=poll(asking, clock=self.clock, sleep=self.sleep),
             audit=self.log,
@@ -306,13 +306,12 @@ async def console(
     """
     asking, feeds, events = engine.client(), list[ReadingFeed](), list[ChangeEvent]()
     scraper = Scraper(asking, clock=engine.clock, wall=engine.clock)
-    armed = AttachedEngine(asking, name="demo", armed=True)
     tasks = []
 
     async def make(change: Change) -> None:
         feed = ReadingFeed()
         steps = make_change(
-            armed, change, known=engine.state, looks=feed.looks(), audit=engine.log,
+            asking, change, name="demo", known=engine.state, looks=feed.looks(), audit=engine.log,
             clock=engine.clock, wall=engine.clock,
         )  # fmt: skip
         async for event in steps:

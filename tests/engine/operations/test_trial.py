@@ -13,7 +13,6 @@ import httpx
 import pytest
 from tests.support.memory_audit import MemoryAudit
 
-from specdeck.engine.client.attach import AttachedEngine
 from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.errors import EngineError, Unreachable
 from specdeck.engine.metrics.sample import Sample
@@ -108,9 +107,7 @@ class JudgingEngine:
         http = httpx.AsyncClient(transport=httpx.MockTransport(self), base_url=URL)
         asking = EngineClient(http, url=URL, token=lambda: "t")
         options = {"clock": self.clock, "wall": lambda: 1000.0, "sleep": self.sleep} | more
-        return TrialRunner(
-            AttachedEngine(asking, name="demo", armed=True), CHANGE, audit=self.log, **options
-        )
+        return TrialRunner(asking, CHANGE, name="demo", audit=self.log, **options)
 
     async def attended(
         self, on_event: Callable[[TrialEvent], None] = lambda _: None
