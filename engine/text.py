@@ -32,6 +32,21 @@ def oneline(text: str) -> str:
     return printable(" ".join(text.split()))
 
 
+_MARKDOWN = str.maketrans(
+    {**{mark: f"\\{mark}" for mark in "\\`*_[]|~$#"}, "&": "&amp;", "<": "&lt;", ">": "&gt;"}
+)
+
+
+def escape_markdown(text: str) -> str:
+    """`text` on one line that Markdown shows as it is: no link, picture, cell or HTML of its own.
+
+    >>> print(escape_markdown("k_max <b>|\\n[a](http://b)"))
+    k\\_max &lt;b&gt;\\| \\[a\\](http\\://b)
+    """
+    # Bare addresses become links where there is nothing in between.
+    return oneline(text).translate(_MARKDOWN).replace("://", "\\://").replace("www.", "www\\.")
+
+
 def format_value(value: object) -> str:
     """A value, or the dash of what is not known.
 

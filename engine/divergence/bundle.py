@@ -11,6 +11,7 @@ from specdeck.engine.divergence.prompts import Prompt
 from specdeck.engine.divergence.report import case_line
 from specdeck.engine.divergence.requests import RequestSettings, request_body, request_path
 from specdeck.engine.errors import UsageError
+from specdeck.engine.text import UNKNOWN, escape_markdown
 
 Data = Mapping[str, Any]
 _TITLE = "Greedy output differs with speculative decoding"
@@ -52,7 +53,7 @@ def case_page(
     near = data["near_tie"]
     return f"""# {title}
 
-{case_line(case)}
+{escape_markdown(case_line(case))}
 
 {_arms(data)}
 
@@ -83,7 +84,7 @@ def _stream_page(
     )
     return f"""# Streamed and non-streamed output differ
 
-{case_line(case)}
+{escape_markdown(case_line(case))}
 
 {_arms(data)}
 
@@ -119,7 +120,8 @@ def _details(case: Data, keys: Sequence[str]) -> str:
 def _about(name: str, arm: Data) -> str:
     prints = " ".join(p for p in (arm["fingerprint"], arm["system_fingerprint"]) if p)
     cells = (name, arm["grade"], arm["k"], arm["vllm"], prints)
-    return f"| {' | '.join('–' if cell in (None, '') else str(cell) for cell in cells)} |"
+    words = (UNKNOWN if cell in (None, "") else escape_markdown(str(cell)) for cell in cells)
+    return f"| {' | '.join(words)} |"
 
 
 def _curl(
@@ -131,6 +133,6 @@ def _curl(
     lines.append("-H 'Content-Type: application/json'")
     if keyed:
         lines.append('-H "Authorization: Bearer $API_KEY"')
-    lines.append(f"-d {shlex.quote(json.dumps(body, ensure_ascii=False))}")
+    lines.append(f"-d {shlex.quote(json.dumps(body))}")
     joined = " \\\n  ".join(lines)
     return f"```sh\n{joined}\n```"

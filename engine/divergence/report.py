@@ -18,7 +18,7 @@ from specdeck.engine.divergence.history import (
     past_check_cells,
 )
 from specdeck.engine.errors import UsageError
-from specdeck.engine.text import UNKNOWN, format_percent, format_value
+from specdeck.engine.text import UNKNOWN, escape_markdown, format_percent, format_value, oneline
 
 Data = Mapping[str, Any]
 SHOWN = 10
@@ -214,7 +214,9 @@ def _align(lines: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def _markdown_head(title: str, data: Data, lines: Iterable[tuple[str, str]]) -> str:
-    head = f"# {title}: {data['verdict']}\n\n{data['reason']}.\n\n| | |\n|---|---|\n"
+    head = (
+        f"# {title}: {data['verdict']}\n\n{escape_markdown(data['reason'])}.\n\n| | |\n|---|---|\n"
+    )
     return head + "".join(f"{_row(line)}\n" for line in lines)
 
 
@@ -224,8 +226,7 @@ def _markdown_table(titles: Sequence[str], rows: Iterable[Iterable[str]]) -> str
 
 
 def _row(cells: Iterable[str]) -> str:
-    escaped = (cell.replace("|", "\\|").replace("\n", " ") for cell in cells)
-    return f"| {' | '.join(escaped)} |"
+    return f"| {' | '.join(map(escape_markdown, cells))} |"
 
 
 def _number(value: float | None) -> str:
@@ -291,8 +292,8 @@ def _format_junit(
 
 
 def _plain(text: str) -> str:
-    """Without the characters that XML has no spelling for."""
-    return "".join(c for c in text if c.isprintable())
+    """On one line, without the characters that XML has no spelling for."""
+    return oneline(text)
 
 
 def sampled_lines(data: Data) -> list[str]:

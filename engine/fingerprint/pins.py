@@ -35,7 +35,7 @@ def write_pin(seen: Fingerprint, path: Path) -> None:
         "written": datetime.fromtimestamp(seen.t, UTC).isoformat(timespec="seconds"),
         **seen.as_json(),
     }
-    text = json.dumps({**body, "checksum": checksum(body)}, indent=1, ensure_ascii=False) + "\n"
+    text = json.dumps({**body, "checksum": checksum(body)}, indent=1) + "\n"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, text)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from tests.support.escapes import PLANTED, assert_harmless
 
 from specdeck.console.cli.common import until_signal
 from specdeck.console.cli.engines import Access
@@ -178,6 +179,25 @@ async def test_an_interrupted_sweep_prints_what_it_found_as_json(
     document = json.loads(capsys.readouterr().out)
     assert (document["stopped"], document["complete"]) == ("interrupted", False)
     assert len(document["visits"]) == visits
+
+
+async def test_a_sweep_shows_harmlessly_what_an_engine_says_of_itself(
+    kit: type[Kit],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("SPECDECK_HOME", str(tmp_path))
+    planted: Any = PLANTED
+    state = replace(kit.state, lease=None, trial=None, policy=planted, fallback=planted)
+    engine = InterruptedEngine(state, 6)
+    monkeypatch.setattr(Access, "client", lambda self: cast("EngineClient", engine))
+    work = sweep(Access(engine.url), SweepRequest("ann", (0, 1), 1.0, 3), as_json=False)
+    assert await until_signal(work) == INTERRUPTED
+    said = capsys.readouterr()
+    assert "forged" in said.out
+    assert_harmless(said.out)
+    assert_harmless(said.err)
 
 
 def test_a_log_has_a_line_for_each_round(capsys: pytest.CaptureFixture[str]) -> None:
