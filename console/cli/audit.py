@@ -64,5 +64,5 @@ def format_cells(action: Action) -> tuple[str, ...]:
         format_changes(action.before, action.after) or UNKNOWN,
         UNKNOWN if action.observed is None else f"{action.observed:.2f}",
         action.reason or UNKNOWN,
-        action.undo,
+        action.undo or UNKNOWN,
     )

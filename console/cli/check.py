@@ -47,7 +47,8 @@ from specdeck.engine.divergence.resume import ResumeState
 from specdeck.engine.divergence.runner import Progress
 from specdeck.engine.divergence.sampled import DrawProgress
 from specdeck.engine.errors import ConfigError, SpecdeckError, Unauthorized, UsageError
-from specdeck.engine.operations.change import ChangeApplied, format_undo
+from specdeck.engine.operations.assignments import format_undo
+from specdeck.engine.operations.change import ChangeApplied
 from specdeck.engine.operations.check import (
     ArmPair,
     ArmsReady,

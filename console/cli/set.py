@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
-import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -21,20 +18,10 @@ from specdeck.console.cli.output import emit, log, print_lines
 from specdeck.console.cli.set_outcome import Narrator, outcome_lines
 from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.errors import UsageError
+from specdeck.engine.operations.assignments import parse_assignments
 from specdeck.engine.operations.change import IDLE_S, ChangeEvent, make_change, poll
 from specdeck.engine.operations.trial import TrialRunner, as_trial
-from specdeck.engine.protocol.messages import FALLBACKS, MODES, POLICIES, Change, Value
-
-WORDS: dict[str, tuple[str, ...]] = {
-    "mode": MODES,
-    "policy": POLICIES,
-    "fallback": FALLBACKS,
-    "breaker": ("open", "closed", "probe"),
-}
-_BLOCKS = ("goodput", "threshold", "breaker", "trial")
-_NUMBER = re.compile(r"-?\d{1,18}(\.\d{1,18})?([eE][-+]?\d{1,2})?")
-_MOST_DIGITS = 9
-"""Of a k: more than any engine's buffers, and fewer than Python refuses to read."""
+from specdeck.engine.protocol.messages import Change
 
 
 @click.command("set")
@@ -88,7 +75,9 @@ def command(
         return print_history(engine, as_json=as_json)
     if not assignments:
         raise click.UsageError("give what to set, such as k=3, or --history")
-    change = replace(parse(assignments), lease_s=lease, reason=reason, who=find_operator())
+    change = replace(
+        parse_assignments(assignments), lease_s=lease, reason=reason, who=find_operator()
+    )
     change = _as_trial(change, trial, detach=detach)
     to = access(engine, api_key_env=api_key_env, token_file=token_file)
     narrator = Narrator(change, to.url, attended=change.judge and not detach)
@@ -160,62 +149,3 @@ def _as_trial(change: Change, trial: float | None, *, detach: bool) -> Change:
     if change.breaker is not None:
         raise UsageError("the breaker cannot be put on trial", remedy="set it without --trial")
     return as_trial(change, trial_s=trial, attended=not detach)
-
-
-def parse(assignments: Sequence[str]) -> Change:
-    """The change that the words ask for; raises UsageError on nonsense.
-
-    >>> parse(["k=3", "mode=speculate", "goodput.margin=0.02"]).knobs()
-    {'k': 3, 'mode': 'speculate', 'goodput.margin': 0.02}
-    """
-    found: dict[str, Any] = {}
-    parameters: dict[str, Value] = {}
-    for assignment in assignments:
-        name, equals, value = (part.strip() for part in assignment.partition("="))
-        dotted = name.partition(".")[0] in _BLOCKS and "." in name
-        if not equals or not (dotted or name in ("k", *WORDS)):
-            raise UsageError(
-                f"{assignment!r} cannot be set",
-                remedy="give k=N, mode=…, policy=…, breaker=…, fallback=… or a parameter such as "
-                "goodput.margin=0.02",
-            )
-        if name in found or name in parameters:
-            raise UsageError(f"{name} is given twice", remedy="say it once")
-        if dotted:
-            parameters[name] = _value(name, value)
-        else:
-            found[name] = _k(value) if name == "k" else _word(name, value)
-    if found.get("breaker") == "probe":
-        found.update(breaker="open", probe=True)
-    return Change(**found, parameters=parameters or None)
-
-
-def _value(name: str, text: str) -> Value:
-    """A parameter's value; the engine knows what it can be.
-
-    >>> [_value("x", text) for text in ("2", "0.5", "true", "none", "always")]
-    [2, 0.5, True, 'none', 'always']
-    """
-    if text in ("true", "false"):
-        return text == "true"
-    if _NUMBER.fullmatch(text) and text.isascii():
-        return int(text) if text.lstrip("-").isdecimal() else float(text)
-    if not text.isalpha():
-        raise UsageError(f"{name}={text[:40]} is not a value", remedy="give a number or a word")
-    return text
-
-
-def _k(value: str) -> int:
-    if not (value.isascii() and value.isdecimal() and len(value) <= _MOST_DIGITS):
-        raise UsageError(
-            f"k={value[:40]} is not a number of tokens", remedy="give 0 or more, such as k=3"
-        )
-    return int(value)
-
-
-def _word(name: str, value: str) -> str:
-    if value in WORDS[name]:
-        return value
-    near = difflib.get_close_matches(value, WORDS[name], n=1)
-    remedy = f"did you mean {name}={near[0]}?" if near else f"give {' or '.join(WORDS[name])}"
-    raise UsageError(f"there is no {name} {value!r}", remedy=remedy)

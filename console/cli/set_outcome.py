@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from specdeck.console.cli.output import log
+from specdeck.engine.operations.assignments import format_argument
 from specdeck.engine.operations.change import (
     ChangeApplied,
     ChangeEvent,
     ChangeNotObserved,
     ChangeObserved,
     NotRecorded,
-    format_argument,
 )
 from specdeck.engine.operations.trial import (
     TrialEnded,
@@ -24,6 +24,7 @@ from specdeck.engine.operations.trial import (
 )
 from specdeck.engine.protocol.messages import Applied, Change
 from specdeck.engine.protocol.tuning import TrialTuning
+from specdeck.engine.text import UNKNOWN
 
 _PHASES = {"baseline": "measuring the baseline", "changed": "measuring the change"}
 
@@ -38,7 +39,7 @@ class Outcome:
     ack_ms: float
     """From the request to the engine's word, milliseconds."""
     undo: str
-    """The command that takes the change back."""
+    """The command that takes the change back; empty where none can be given."""
     observed_k: float | None = None
     """Draft tokens per draft in steps after the change; None where none was seen."""
     observed_after_ms: float | None = None
@@ -125,7 +126,8 @@ class Narrator:
             return self.stopped.line()
         if self.attended:
             return f"the change is asked for{later}"
-        return f"{self._made}: `{self._begun.undo}` reverts it{later}"
+        undo = self._begun.undo
+        return f"{self._made}: `{undo}` reverts it{later}" if undo else f"{self._made}{later}"
 
     @property
     def _made(self) -> str:
@@ -169,7 +171,7 @@ def outcome_lines(outcome: Outcome) -> list[str]:
         reason = f": {trial.reason}" if trial.reason else ""
         lines.append(f"trial      {trial.state}{reason}")
     if state not in ("reverted", "abandoned"):
-        lines.append(f"undo       {outcome.undo}")
+        lines.append(f"undo       {outcome.undo or UNKNOWN}")
     return lines
 
 

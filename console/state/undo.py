@@ -199,6 +199,6 @@ def _asked_knobs(want: Want) -> dict[str, str]:
 
 
 def _spell(knobs: dict[str, Any]) -> dict[str, str]:
-    from specdeck.engine.operations.change import format_argument
+    from specdeck.engine.operations.assignments import format_argument
 
     return {name: format_argument(value) for name, value in knobs.items()}

@@ -20,7 +20,8 @@ from specdeck.engine.metrics.page import parse
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.metrics.window import Window, between, has_restarted
-from specdeck.engine.protocol.messages import KNOBS, STEPS_IN_FLIGHT, Applied, Change, EngineState
+from specdeck.engine.operations.assignments import format_undo
+from specdeck.engine.protocol.messages import STEPS_IN_FLIGHT, Applied, Change, EngineState
 from specdeck.engine.store.audit import Action
 
 if TYPE_CHECKING:
@@ -397,28 +398,3 @@ class Proof:
 def knobs_to_undo(applied: Applied) -> dict[str, Any]:
     """What takes a change back: the engine's own word for it, or the knobs as they were."""
     return applied.before if applied.undo is None else applied.undo
-
-
-def format_undo(url: str, knobs: dict[str, Any]) -> str:
-    """The command that brings `knobs` back.
-
-    >>> format_undo("http://gpu-1:8000", {"k": 5, "mode": "speculate"})
-    'specdeck set http://gpu-1:8000 k=5 mode=speculate'
-    >>> format_undo("http://gpu-1:8000", {"goodput.max_draft_length": None, "breaker": "closed"})
-    'specdeck set http://gpu-1:8000 breaker=closed goodput.max_draft_length=none'
-    """
-    names = sorted(knobs, key=lambda name: (KNOBS.index(name) if name in KNOBS else 9, name))
-    return " ".join(
-        ["specdeck set", url, *(f"{name}={format_argument(knobs[name])}" for name in names)]
-    )
-
-
-def format_argument(value: object) -> str:
-    """A value as `specdeck set` takes it.
-
-    >>> format_argument(None), format_argument(True), format_argument(0.5)
-    ('none', 'true', '0.5')
-    """
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "none" if value is None else str(value)

@@ -41,7 +41,7 @@ from specdeck.engine.divergence.sampled import (
 )
 from specdeck.engine.divergence.verdict import Verdict
 from specdeck.engine.errors import ConfigError, EngineError, SpecdeckError, Unsupported, UsageError
-from specdeck.engine.operations.change import format_undo
+from specdeck.engine.operations.assignments import format_undo
 from specdeck.engine.protocol.messages import Applied, Change
 from specdeck.engine.store.checks import Checks, Pair
 

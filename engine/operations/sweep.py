@@ -18,7 +18,7 @@ from typing import Any
 
 from specdeck.engine.client.retry import Retry
 from specdeck.engine.errors import SpecdeckError, Stalled
-from specdeck.engine.operations.change import format_undo
+from specdeck.engine.operations.assignments import format_undo
 from specdeck.engine.store.audit import Action
 from specdeck.engine.sweep.analysis import SweepOutcome
 from specdeck.engine.sweep.plan import LEASE_S, Plan, every_k, plan, refuse

@@ -20,12 +20,12 @@ from specdeck.engine.errors import Conflict, EngineError, SpecdeckError
 from specdeck.engine.metrics.page import parse
 from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.metrics.window import between
+from specdeck.engine.operations.assignments import format_undo
 from specdeck.engine.operations.change import (
     Audit,
     ChangeApplied,
     ChangeClient,
     NotRecorded,
-    format_undo,
     knobs_to_undo,
 )
 from specdeck.engine.protocol.messages import Applied, Change, knobs_on_trial
@@ -109,7 +109,7 @@ class TrialStopped:
         if self.error is not None:
             return str(self.error)
         if self.trial is not None:
-            undo = "" if self.undo is None else f"; undo: {self.undo}"
+            undo = f"; undo: {self.undo}" if self.undo else ""
             return f"the trial had ended: {self.trial.state}{undo}"
         if self.end == "taken_back":
             return "the change is reverted"
