@@ -32,6 +32,7 @@ from specdeck.console.settings import Settings
 from specdeck.console.state.controller import Controller, Load, Task
 from specdeck.console.state.watches import EngineWatches
 from specdeck.console.widgets.format import LocalTime
+from specdeck.console.widgets.text import TONE_CLASSES
 
 if TYPE_CHECKING:
     from specdeck.console.screens.startup.screen import StartupScreen
@@ -90,6 +91,7 @@ class Console(App[str]):
     CSS_PATH = ["console.tcss", "screens/live/screen.tcss", "screens/startup/screen.tcss"]
     TITLE = "specdeck"
     COMMANDS = {_palette}
+    COMPONENT_CLASSES = TONE_CLASSES
     BINDINGS = [
         Binding("ctrl+q", "quit", show=False, priority=True),
         *keys.bindings(),

@@ -120,10 +120,16 @@ def _pieces(text: str, room: int, width: int) -> Iterable[tuple[str, bool]]:
         yield piece, fresh
 
 
+TONE_CLASSES = {f"tone--{tone}" for tone in TONES}
+"""The component classes of an app that shows toned widgets.
+
+They are the app's: as each widget's own, Textual would style nine nodes more for it at its start
+and whenever one of its classes changes.
+"""
+
+
 class Toned(Widget):
     """Knows what the tones look like here."""
-
-    COMPONENT_CLASSES = {f"tone--{tone}" for tone in TONES}
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
@@ -136,10 +142,15 @@ class Toned(Widget):
 
     def style_of(self, tone: Tone) -> Style:
         """The tone's look on this widget's own background."""
-        return self.part_style(f"tone--{tone}")
+        component = f"tone--{tone}"
+        found = self.looks.get(component)
+        if found is None:
+            own = self.app.get_component_styles(component).partial_rich_style
+            found = self.looks[component] = self.plain + own
+        return found
 
     def part_style(self, component: str) -> Style:
-        """A component's look on this widget's own background."""
+        """The look of one of this widget's components on its own background."""
         found = self.looks.get(component)
         if found is None:
             # Textual walks up to the root for every style; a chart asks for hundreds.
