@@ -27,7 +27,14 @@ from specdeck.engine.launch.known_bad import KNOWN_BAD
 from specdeck.engine.plugin import drafters
 from specdeck.engine.plugin.capabilities import capabilities
 from specdeck.engine.plugin.contract import Build
-from specdeck.engine.policy.parameters import Breaker, Goodput, Range, Threshold, Trial, ranges
+from specdeck.engine.policy.parameters import (
+    BreakerParameters,
+    GoodputParameters,
+    Range,
+    ThresholdParameters,
+    TrialParameters,
+    ranges,
+)
 
 DOCS = Path(__file__).parents[1] / "docs"
 PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -144,8 +151,11 @@ def _default(field: Mapping[str, Any]) -> str:
 def parameters() -> str:
     """Every parameter by its dotted name."""
     blocks: dict[str, type[Any]] = {
-        "threshold": Threshold, "goodput": Goodput, "breaker": Breaker, "trial": Trial,
-    }  # fmt: skip
+        "threshold": ThresholdParameters,
+        "goodput": GoodputParameters,
+        "breaker": BreakerParameters,
+        "trial": TrialParameters,
+    }
     rows = [
         (f"`{block}.{each.name}`", _range(ranges(cls)[each.name]), _plain(each.default),
          ranges(cls)[each.name].doc)

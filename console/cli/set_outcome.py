@@ -30,7 +30,7 @@ _PHASES = {"baseline": "measuring the baseline", "changed": "measuring the chang
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ChangeOutcome:
     """A change that the engine has made, or has tried."""
 
     change: Change
@@ -109,11 +109,13 @@ class Narrator:
             self._observed = (event.observed_k, event.observed_after_ms)
             self._say(f"trial {event.trial.state}: {event.trial.reason}")
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> ChangeOutcome:
         """What became of it; there is none before the engine's word."""
         assert self._begun is not None
         begun, (k, after) = self._begun, self._observed
-        return Outcome(self.change, begun.applied, begun.ack_ms, begun.undo, k, after, self._trial)
+        return ChangeOutcome(
+            self.change, begun.applied, begun.ack_ms, begun.undo, k, after, self._trial
+        )
 
     def standing(self) -> str:
         """How things stand after a signal, and what to do."""
@@ -146,11 +148,11 @@ class Narrator:
         self.on_line(f"specdeck: {line}")
 
 
-def outcome_lines(outcome: Outcome) -> list[str]:
+def outcome_lines(outcome: ChangeOutcome) -> list[str]:
     """The outcome for a person, one thing a line.
 
     >>> applied = Applied({"k": 5}, {"k": 3}, version=1, step=9)
-    >>> lines = outcome_lines(Outcome(
+    >>> lines = outcome_lines(ChangeOutcome(
     ...     Change(k=3), applied, 12.14, "specdeck set URL k=5", 3.0, 340.2))
     >>> print(*lines, sep="\\n")
     requested  k=3
@@ -175,7 +177,7 @@ def outcome_lines(outcome: Outcome) -> list[str]:
     return lines
 
 
-def _format_applied(outcome: Outcome) -> str:
+def _format_applied(outcome: ChangeOutcome) -> str:
     """What the engine did: made the change, or tried it."""
     trial = outcome.trial
     if trial is None or trial.state in ("kept", "changed"):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from specdeck.engine.policy.table import bucket
 from specdeck.engine.protocol.messages import Capability
-from specdeck.engine.protocol.tuning import BreakerTuning, Ledger, Outlook, Saved, Tuning
+from specdeck.engine.protocol.tuning import BreakerTuning, LedgerTuning, Outlook, Saved, Tuning
 
 if TYPE_CHECKING:
     from specdeck.engine.plugin.steering import Steering
@@ -68,7 +68,7 @@ def describe_tuning(steering: Steering, *, by: str | None, instance: str, t: flo
     return replace(
         common,
         breaker=runner.breaker.view(automatic=runner.automatic and runner.guarded, by=by),
-        ledger=Ledger(_saving(runner, _HOUR_S), _saving(runner, _DAY_S)),
+        ledger=LedgerTuning(_saving(runner, _HOUR_S), _saving(runner, _DAY_S)),
         curve=runner.curve.points(),
         outlook=_outlook(runner, running, drafts),
         acceptance=_acceptance(runner, drafts),

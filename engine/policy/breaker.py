@@ -23,7 +23,7 @@ from specdeck.engine.policy.evidence import (
     judge_run,
     judge_window,
 )
-from specdeck.engine.policy.parameters import Breaker as Parameters
+from specdeck.engine.policy.parameters import BreakerParameters
 from specdeck.engine.policy.step import Elapsed, Step
 from specdeck.engine.protocol.messages import Breaker as State
 from specdeck.engine.protocol.tuning import BreakerTuning
@@ -53,7 +53,7 @@ _CALM_S = 60.0
 class Breaker:
     """One for each engine; sees every step, whatever the policy."""
 
-    def __init__(self, parameters: Parameters, estimates: Estimates) -> None:
+    def __init__(self, parameters: BreakerParameters, estimates: Estimates) -> None:
         self.parameters = parameters
         self.state: State = "closed"
         self._estimates = estimates
@@ -148,7 +148,7 @@ class Breaker:
             alarm=self.alarm,
         )
 
-    def retune(self, parameters: Parameters) -> None:
+    def retune(self, parameters: BreakerParameters) -> None:
         """Goes on by other parameters; what was counted so far stays."""
         self.parameters = parameters
         self._elapsed.leap_s = parameters.cooldown_max_s

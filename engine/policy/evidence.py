@@ -12,7 +12,7 @@ from math import sqrt
 from typing import Literal, NamedTuple, Self
 
 from specdeck.engine.policy.estimates import Estimates
-from specdeck.engine.policy.parameters import Breaker as Parameters
+from specdeck.engine.policy.parameters import BreakerParameters
 from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.table import BUCKETS
 
@@ -234,7 +234,7 @@ class WindowVerdict(NamedTuple):
 
 
 def judge_window(
-    evidence: WindowEvidence, parameters: Parameters, *, bypassed: bool
+    evidence: WindowEvidence, parameters: BreakerParameters, *, bypassed: bool
 ) -> WindowVerdict:
     """The verdict on a window of the closed breaker.
 
@@ -242,10 +242,10 @@ def judge_window(
     `loss`: where a step costs little more with drafts than without, few need to be right.
 
     >>> poor = WindowEvidence(1.0, 50, 50, 250, 10, speculating_s=1.0, target_only_s=0.82)
-    >>> print(judge_window(poor, Parameters(), bypassed=False).reason)
+    >>> print(judge_window(poor, BreakerParameters(), bypassed=False).reason)
     18 % slower than target-only, 4 % accepted of 250 drafted tokens
     >>> cheap = WindowEvidence(1.0, 50, 50, 250, 75, speculating_s=1.0, target_only_s=1.3)
-    >>> judge_window(cheap, Parameters(acceptance_floor=0.6), bypassed=False).weight
+    >>> judge_window(cheap, BreakerParameters(acceptance_floor=0.6), bypassed=False).weight
     0
     """
     gain, acceptance = evidence.gain, evidence.acceptance
@@ -267,7 +267,7 @@ def judge_window(
 
 
 def judge_run(
-    run: WindowEvidence, parameters: Parameters, *, spread: float, bypassed: bool
+    run: WindowEvidence, parameters: BreakerParameters, *, spread: float, bypassed: bool
 ) -> WindowVerdict | None:
     """Why poor windows in a row, as one, open the breaker; None when they may be noise.
 
@@ -298,14 +298,14 @@ def judge_run(
 
 
 def judge_probes(
-    evidence: WindowEvidence, parameters: Parameters, *, spread: float, last: bool
+    evidence: WindowEvidence, parameters: BreakerParameters, *, spread: float, last: bool
 ) -> WindowVerdict | None:
     """The verdict on what a half-open breaker has tried so far; None asks for more.
 
     A gain is wanted, beyond the noise: to lose nothing is not enough. `last` wants an answer.
 
     >>> tried = WindowEvidence(1.0, 20, 20, 60, 50, 1.0, 1.4, 20, (0.05, 0.1, 0.07))
-    >>> judge_probes(tried, Parameters(), spread=0.1, last=False).weight
+    >>> judge_probes(tried, BreakerParameters(), spread=0.1, last=False).weight
     0
     """
     gain, error = evidence.gain, evidence.gain_error(spread=spread)

@@ -12,8 +12,7 @@ from __future__ import annotations
 from math import log, sqrt
 
 from specdeck.engine.policy.estimates import Estimates
-from specdeck.engine.policy.parameters import Goodput as Parameters
-from specdeck.engine.policy.parameters import ParameterError
+from specdeck.engine.policy.parameters import GoodputParameters, ParameterError
 from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.table import BUCKETS, Decision, Reason, bucket, everywhere, span
 
@@ -33,7 +32,7 @@ _RESERVE_STEPS = 250
 class Goodput:
     """Chooses k by batch size from `estimates`; a little of the output pays for trying."""
 
-    def __init__(self, parameters: Parameters, estimates: Estimates, *, k: int) -> None:
+    def __init__(self, parameters: GoodputParameters, estimates: Estimates, *, k: int) -> None:
         self.parameters = parameters
         self._estimates = estimates
         highest = parameters.max_draft_length

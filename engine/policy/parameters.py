@@ -29,9 +29,9 @@ def parameters(cls: type[_T], given: Mapping[str, Any], base: _T | None = None) 
 
     Raises ParameterError and changes nothing when a name or a value makes no sense.
 
-    >>> parameters(Threshold, {"min_draft_length": 3}).min_draft_length
+    >>> parameters(ThresholdParameters, {"min_draft_length": 3}).min_draft_length
     3
-    >>> parameters(Threshold, {"min_length": 3})
+    >>> parameters(ThresholdParameters, {"min_length": 3})
     Traceback (most recent call last):
     specdeck.engine.policy.parameters.ParameterError: no parameter 'min_length': there are \
 draft_acceptance_threshold, fallback_after_low_acceptance, initial_draft_length, \
@@ -154,7 +154,7 @@ def _field(default: object, allowed: Range) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Threshold:
+class ThresholdParameters:
     """The `threshold` policy: poor rounds shorten the draft, good ones lengthen it."""
 
     min_draft_length: int = whole_field(
@@ -181,7 +181,7 @@ class Threshold:
 
 
 @dataclass(frozen=True, slots=True)
-class Goodput:
+class GoodputParameters:
     """The `goodput` policy: the k of most committed tokens per second."""
 
     min_draft_length: int = whole_field(
@@ -226,7 +226,7 @@ AUTOMATIC = ("policy", "always", "never")
 
 
 @dataclass(frozen=True, slots=True)
-class Breaker:
+class BreakerParameters:
     """When speculation is bypassed, and how it comes back."""
 
     automatic: str = word_field(
@@ -298,7 +298,7 @@ class Breaker:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class TrialParameters:
     """A change on trial: how long it is watched and what keeps it."""
 
     baseline_s: float = number_field(
@@ -324,10 +324,10 @@ class Trial:
                     f"{name}={value} holds fewer than 5 blocks of block_s={self.block_s}"
                 )
 
-    def lasting(self, seconds: float) -> Trial:
+    def lasting(self, seconds: float) -> TrialParameters:
         """The same, measured for `seconds` after the change, with blocks that fit into it.
 
-        >>> short = Trial().lasting(5.0)
+        >>> short = TrialParameters().lasting(5.0)
         >>> short.seconds, short.baseline_s, short.block_s
         (5.0, 5.0, 0.5)
         """
@@ -343,14 +343,14 @@ class Trial:
 
 
 BLOCKS: dict[str, type[Any]] = {
-    "goodput": Goodput,
-    "threshold": Threshold,
-    "breaker": Breaker,
-    "trial": Trial,
+    "goodput": GoodputParameters,
+    "threshold": ThresholdParameters,
+    "breaker": BreakerParameters,
+    "trial": TrialParameters,
 }
 
 _SPELLED = {
-    "threshold": {each.name: each.name for each in fields(Threshold)},
+    "threshold": {each.name: each.name for each in fields(ThresholdParameters)},
     # The shortest draft bounds drafting; target-only must stay among goodput's choices.
     "goodput": {"max_draft_length": "max_draft_length"},
     "breaker": {
@@ -367,10 +367,10 @@ _SPELLED = {
 class Catalogue:
     """The parameters of every block, in force at one moment."""
 
-    goodput: Goodput = field(default_factory=Goodput)
-    threshold: Threshold = field(default_factory=Threshold)
-    breaker: Breaker = field(default_factory=Breaker)
-    trial: Trial = field(default_factory=Trial)
+    goodput: GoodputParameters = field(default_factory=GoodputParameters)
+    threshold: ThresholdParameters = field(default_factory=ThresholdParameters)
+    breaker: BreakerParameters = field(default_factory=BreakerParameters)
+    trial: TrialParameters = field(default_factory=TrialParameters)
 
     def value(self, name: str) -> Value:
         """What the parameter called `name` is; ParameterError when there is none."""

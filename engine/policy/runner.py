@@ -18,8 +18,7 @@ from specdeck.engine.policy.evidence import MEASURED_STEPS
 from specdeck.engine.policy.fixed import Fixed
 from specdeck.engine.policy.goodput import Goodput
 from specdeck.engine.policy.ledger import Ledger
-from specdeck.engine.policy.parameters import Catalogue, parameters
-from specdeck.engine.policy.parameters import Threshold as ThresholdParameters
+from specdeck.engine.policy.parameters import Catalogue, ThresholdParameters, parameters
 from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.table import Decision, everywhere
 from specdeck.engine.policy.threshold import Threshold

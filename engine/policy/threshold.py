@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from math import floor
 
-from specdeck.engine.policy.parameters import Threshold as Parameters
-from specdeck.engine.policy.parameters import whole
+from specdeck.engine.policy.parameters import ThresholdParameters, whole
 from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.table import Decision, everywhere
 
@@ -22,14 +21,14 @@ class Threshold:
     >>> from specdeck.engine.policy.step import Step
     >>> def round(accepted):
     ...     return Step(0, 0.0, 1, 7, 6, 1, 6, accepted, 0.02, accepted + 1)
-    >>> rule = Threshold(Parameters(initial_draft_length=6), k_max=8)
+    >>> rule = Threshold(ThresholdParameters(initial_draft_length=6), k_max=8)
     >>> [rule.step(round(accepted)).k(1) for accepted in (1, 1, 1, 6, 6, 6, 6, 6)]
     [6, 6, 4, 5, 6, 7, 8, 8]
     """
 
     visits_zero = False
 
-    def __init__(self, parameters: Parameters, *, k_max: int) -> None:
+    def __init__(self, parameters: ThresholdParameters, *, k_max: int) -> None:
         whole("k_max", k_max, 1)
         self.parameters = parameters
         self._low = min(parameters.min_draft_length, k_max)

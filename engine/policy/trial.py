@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Literal, NamedTuple
 
 from specdeck.engine.policy.intervals import change
-from specdeck.engine.policy.parameters import Trial as Parameters
+from specdeck.engine.policy.parameters import TrialParameters
 from specdeck.engine.policy.step import Elapsed, Step
 from specdeck.engine.protocol.tuning import Phase, TrialComparison
 
@@ -125,7 +125,12 @@ class Trial:
     """One trial; every method answers what the controller must do at once, or None."""
 
     def __init__(
-        self, parameters: Parameters, *, t: float, lease_s: float | None, work: Work | None = None
+        self,
+        parameters: TrialParameters,
+        *,
+        t: float,
+        lease_s: float | None,
+        work: Work | None = None,
     ) -> None:
         """`work` is what was measured of the present setting already."""
         self.parameters = parameters

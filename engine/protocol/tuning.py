@@ -214,7 +214,7 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
+class LedgerTuning:
     """Saved or lost by speculation; a stretch in which nothing could be compared is None."""
 
     hour: Saved | None = None
@@ -307,7 +307,7 @@ class Tuning:
     parameters: tuple[Parameter, ...]
     breaker: BreakerTuning
     trial: TrialTuning | None = None
-    ledger: Ledger = Ledger()
+    ledger: LedgerTuning = LedgerTuning()
     exact: Exact = Exact()
     curve: tuple[CurvePoint, ...] = ()
     outlook: tuple[Outlook, ...] = ()
@@ -337,7 +337,9 @@ class Tuning:
                 "parameters": tuple(map(Parameter.from_json, data["parameters"])),
                 "breaker": read_record(BreakerTuning, data["breaker"]),
                 "trial": TrialTuning.from_json(trial) if trial else None,
-                "ledger": Ledger(_read_saved(ledger.get("hour")), _read_saved(ledger.get("day"))),
+                "ledger": LedgerTuning(
+                    _read_saved(ledger.get("hour")), _read_saved(ledger.get("day"))
+                ),
                 "exact": read_record(Exact, {**exact, "models": tuple(exact.get("models", ()))}),
                 "curve": read_records(CurvePoint, data.get("curve") or ()),
                 "outlook": read_records(Outlook, data.get("outlook") or ()),

@@ -16,7 +16,7 @@ from specdeck.engine.protocol.tuning import (
     Exact,
     Interval,
     KChange,
-    Ledger,
+    LedgerTuning,
     Outlook,
     Parameter,
     Saved,
@@ -52,7 +52,7 @@ def tuning(start: float = START) -> Tuning:
             "1.0 s: accepted 12 %, 8.1 % slower than target-only", 1.0, 0.12, -0.081,
             since_s=12.0, next_probe_s=3.4, cooldown_s=4.0, opened=2,
         ),
-        ledger=Ledger(Saved(312.0, 1200.0), Saved(4200.0, 16000.0)),
+        ledger=LedgerTuning(Saved(312.0, 1200.0), Saved(4200.0, 16000.0)),
         exact=Exact(("nexus-8b-toolcall-exact",), 120, 8100, 2),
         curve=tuple(
             CurvePoint(3, 4, 3.9, k, 400, 0.01, rate, 4000 / rate, rate - 25, rate + 25, 2.0)

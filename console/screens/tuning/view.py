@@ -17,7 +17,7 @@ from specdeck.engine.protocol.tuning import (
     BreakerTuning,
     Exact,
     KChange,
-    Ledger,
+    LedgerTuning,
     Parameter,
     Saved,
     Tuning,
@@ -123,7 +123,7 @@ def breaker_line(breaker: BreakerTuning, *, reset: str) -> str:
     return "; ".join(parts)
 
 
-def _ledger(ledger: Ledger) -> tuple[str, Tone]:
+def _ledger(ledger: LedgerTuning) -> tuple[str, Tone]:
     known = [each for each in (ledger.hour, ledger.day) if each is not None]
     if not known:
         return "not known yet: target-only was not measured beside it", "muted"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specdeck.console.cli.set_outcome import Narrator, Outcome
+from specdeck.console.cli.set_outcome import ChangeOutcome, Narrator
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.operations.change import (
     ChangeApplied,
@@ -71,7 +71,7 @@ def test_what_is_told_after_the_outcome_waits_for_it() -> None:
         "k takes effect when speculation is back on",
         "not observed: a newer change took its place",
     ]
-    assert narrator.outcome() == Outcome(Change(k=3), APPLIED, 10.0, UNDO)
+    assert narrator.outcome() == ChangeOutcome(Change(k=3), APPLIED, 10.0, UNDO)
 
 
 @pytest.mark.parametrize(

@@ -12,18 +12,17 @@ from specdeck.engine.policy.breaker import Breaker
 from specdeck.engine.policy.estimates import Estimates
 from specdeck.engine.policy.fixed import Fixed
 from specdeck.engine.policy.goodput import Goodput
-from specdeck.engine.policy.parameters import Breaker as Parameters
-from specdeck.engine.policy.parameters import Goodput as GoodputParameters
+from specdeck.engine.policy.parameters import BreakerParameters, GoodputParameters
 from specdeck.engine.policy.runner import PolicyRunner
 from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.table import bucket
 
 
 def guarded(
-    k: int | None = 5, parameters: Parameters | None = None
+    k: int | None = 5, parameters: BreakerParameters | None = None
 ) -> tuple[PolicyRunner, Breaker]:
     known = Estimates(5)
-    breaker = Breaker(parameters or Parameters(), known)
+    breaker = Breaker(parameters or BreakerParameters(), known)
     policy = Goodput(GoodputParameters(), known, k=5) if k is None else Fixed(k, k_max=5)
     return PolicyRunner(policy, known, breaker=breaker), breaker
 
@@ -66,7 +65,7 @@ def test_speculation_that_pays_is_left_alone(engine: Any) -> None:
 
 
 def test_low_acceptance_that_pays_is_left_alone(engine: Any) -> None:
-    runner, breaker = guarded(3, Parameters(acceptance_floor=0.65))
+    runner, breaker = guarded(3, BreakerParameters(acceptance_floor=0.65))
     engine.drive(runner, "middling", 1, 60)
     view = breaker.view()
     assert view.opened == 0
@@ -91,7 +90,7 @@ def test_at_the_edge_it_does_not_flap(gain: float, engine: Any) -> None:
 
 
 def test_the_cool_down_doubles_up_to_its_limit_and_begins_small_again(engine: Any) -> None:
-    runner, breaker = guarded(5, Parameters(cooldown_s=2.0, cooldown_max_s=4.0))
+    runner, breaker = guarded(5, BreakerParameters(cooldown_s=2.0, cooldown_max_s=4.0))
     engine.drive(runner, "hard", 8, 60)
     assert breaker.view().cooldown_s == breaker.parameters.cooldown_max_s
     engine.drive(runner, "predictable", 8, 90)
@@ -136,7 +135,7 @@ def test_half_open_more_speculates_where_it_costs_next_to_nothing(engine: Any) -
 
 
 def test_half_open_every_step_speculates_once_that_seems_to_pay(engine: Any) -> None:
-    runner, breaker = guarded(3, Parameters(good_probes=8))
+    runner, breaker = guarded(3, BreakerParameters(good_probes=8))
     engine.drive(runner, "hard", 4, 20)
     assert breaker.view().state != "closed"
     tried: list[bool] = []
@@ -149,7 +148,7 @@ def test_half_open_every_step_speculates_once_that_seems_to_pay(engine: Any) -> 
 @pytest.fixture
 def hopeful(engine: Any) -> tuple[PolicyRunner, Breaker]:
     """Half-open at 4 streams where it seems to pay, and far from certain enough to close."""
-    runner, breaker = guarded(3, Parameters(good_probes=50))
+    runner, breaker = guarded(3, BreakerParameters(good_probes=50))
     engine.drive(runner, "hard", 4, 20)
     in_a_row = 0
     while in_a_row < 20:
@@ -287,7 +286,7 @@ def test_a_clock_that_jumps_ends_one_wait_at_most(jump: float, engine: Any) -> N
 
 def test_where_target_only_is_unknown_acceptance_decides(engine: Any) -> None:
     known = Estimates(5)
-    breaker = Breaker(Parameters(acceptance_floor=0.3), known)
+    breaker = Breaker(BreakerParameters(acceptance_floor=0.3), known)
     for _ in range(600):
         seen = engine.step("hard", 4, 5)
         known.add(seen)
@@ -298,7 +297,7 @@ def test_where_target_only_is_unknown_acceptance_decides(engine: Any) -> None:
 
 
 def test_steps_of_unknown_duration_open_nothing() -> None:
-    breaker = Breaker(Parameters(), Estimates(5))
+    breaker = Breaker(BreakerParameters(), Estimates(5))
     for number in range(2000):
         seen = Step(number, number * 0.02, 4, 24, 5, 4, 20, 0, None, 4, verified=5, settled=True)
         breaker.step(seen, bypassed=False)

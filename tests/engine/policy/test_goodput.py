@@ -8,15 +8,16 @@ import pytest
 
 from specdeck.engine.policy.estimates import Estimates
 from specdeck.engine.policy.goodput import Goodput
-from specdeck.engine.policy.parameters import Goodput as Parameters
-from specdeck.engine.policy.parameters import ParameterError
+from specdeck.engine.policy.parameters import GoodputParameters, ParameterError
 from specdeck.engine.policy.runner import PolicyRunner
 from specdeck.engine.policy.step import Step
 
 
-def auto(parameters: Parameters | None = None, *, k: int = 5) -> tuple[PolicyRunner, Goodput]:
+def auto(
+    parameters: GoodputParameters | None = None, *, k: int = 5
+) -> tuple[PolicyRunner, Goodput]:
     known = Estimates(5)
-    policy = Goodput(parameters or Parameters(), known, k=k)
+    policy = Goodput(parameters or GoodputParameters(), known, k=k)
     return PolicyRunner(policy, known, breaker=None), policy
 
 
@@ -72,13 +73,13 @@ def test_tries_are_few_and_target_only_is_among_them(engine: Any) -> None:
 
 
 def test_without_exploring_it_still_chooses(engine: Any) -> None:
-    runner, policy = auto(Parameters(explore=0.0))
+    runner, policy = auto(GoodputParameters(explore=0.0))
     engine.drive(runner, "hard", 8, 10)
     assert policy.chosen(8) <= 1
 
 
 def test_it_stays_within_the_lengths_it_was_given(engine: Any) -> None:
-    runner, _ = auto(Parameters(min_draft_length=2, max_draft_length=4))
+    runner, _ = auto(GoodputParameters(min_draft_length=2, max_draft_length=4))
     ks = set()
     for text in ("hard", "predictable"):
         engine.drive(runner, text, 4, 10, lambda seen: ks.add(seen.k))
@@ -126,4 +127,4 @@ def test_the_same_steps_give_the_same_choices(engine: Any) -> None:
 
 def test_an_engine_without_drafts_is_refused() -> None:
     with pytest.raises(ParameterError, match="nothing to choose"):
-        Goodput(Parameters(), Estimates(0), k=0)
+        Goodput(GoodputParameters(), Estimates(0), k=0)

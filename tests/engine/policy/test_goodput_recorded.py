@@ -11,7 +11,7 @@ from tests.support.recorded_steps import Engine, Pools, read_pools
 
 from specdeck.engine.policy.estimates import Estimates
 from specdeck.engine.policy.goodput import Goodput
-from specdeck.engine.policy.parameters import Goodput as Parameters
+from specdeck.engine.policy.parameters import GoodputParameters
 
 DATA = Path(__file__).parents[3] / "benchmarks" / "data"
 
@@ -29,7 +29,7 @@ def pools() -> Pools:
 def share_of_the_oracle(pools: Pools, texts: tuple[str, ...], requests: int, k_max: int) -> float:
     """Of the tokens that the best k of each half minute would give, over three minutes."""
     engine, known = Engine(pools, Random(1)), Estimates(k_max)
-    policy = Goodput(Parameters(), known, k=k_max)
+    policy = Goodput(GoodputParameters(), known, k=k_max)
     tokens, most = 0, 0.0
     for text in texts:
         began = engine.t

@@ -12,24 +12,32 @@ from specdeck.engine.policy.parameters import read_orchestration
     ("cls", "given", "reason"),
     [
         (
-            p.Threshold,
+            p.ThresholdParameters,
             {"min_draft_length": 8, "max_draft_length": 4},
             "min_draft_length=8 is more than max_draft_length=4",
         ),
-        (p.Threshold, {"draft_acceptance_threshold": 1.5}, "not between 0 and 1"),
-        (p.Threshold, {"draft_acceptance_threshold": "high"}, "'high' is not a number"),
-        (p.Threshold, {"draft_acceptance_threshold": float("nan")}, "nan is not a number"),
-        (p.Threshold, {"draft_acceptance_threshold": 10**400}, "not between 0 and 1"),
-        (p.Threshold, {"fallback_after_low_acceptance": 0}, "less than 1"),
-        (p.Threshold, {"min_draft_length": True}, "True is not a whole number"),
-        (p.Threshold, {"speed": 1}, "no parameter 'speed': there are draft_acceptance"),
-        (p.Goodput, {"min_draft_length": 5, "max_draft_length": 2}, "is more than"),
-        (p.Goodput, {"explore": 0.9}, "not between 0 and 0.2"),
-        (p.Breaker, {"acceptance_floor": 1.2}, "not between 0 and 1"),
-        (p.Breaker, {"cooldown_s": 60, "cooldown_max_s": 10}, "is more than cooldown_max_s=10"),
-        (p.Breaker, {"gain": -0.5}, "would close on what opens it"),
-        (p.Trial, {"seconds": 2.0}, "fewer than 5 blocks"),
-        (p.Trial, {"keep_inconclusive": 1}, "neither true nor false"),
+        (p.ThresholdParameters, {"draft_acceptance_threshold": 1.5}, "not between 0 and 1"),
+        (p.ThresholdParameters, {"draft_acceptance_threshold": "high"}, "'high' is not a number"),
+        (
+            p.ThresholdParameters,
+            {"draft_acceptance_threshold": float("nan")},
+            "nan is not a number",
+        ),
+        (p.ThresholdParameters, {"draft_acceptance_threshold": 10**400}, "not between 0 and 1"),
+        (p.ThresholdParameters, {"fallback_after_low_acceptance": 0}, "less than 1"),
+        (p.ThresholdParameters, {"min_draft_length": True}, "True is not a whole number"),
+        (p.ThresholdParameters, {"speed": 1}, "no parameter 'speed': there are draft_acceptance"),
+        (p.GoodputParameters, {"min_draft_length": 5, "max_draft_length": 2}, "is more than"),
+        (p.GoodputParameters, {"explore": 0.9}, "not between 0 and 0.2"),
+        (p.BreakerParameters, {"acceptance_floor": 1.2}, "not between 0 and 1"),
+        (
+            p.BreakerParameters,
+            {"cooldown_s": 60, "cooldown_max_s": 10},
+            "is more than cooldown_max_s=10",
+        ),
+        (p.BreakerParameters, {"gain": -0.5}, "would close on what opens it"),
+        (p.TrialParameters, {"seconds": 2.0}, "fewer than 5 blocks"),
+        (p.TrialParameters, {"keep_inconclusive": 1}, "neither true nor false"),
     ],
 )
 def test_nonsense_is_refused_with_the_reason(cls: type, given: dict[str, Any], reason: str) -> None:
@@ -38,8 +46,10 @@ def test_nonsense_is_refused_with_the_reason(cls: type, given: dict[str, Any], r
 
 
 def test_what_is_not_given_stays_as_it_was() -> None:
-    base = p.Threshold(min_draft_length=3)
-    assert p.parameters(p.Threshold, {"max_draft_length": 4}, base) == p.Threshold(3, 4)
+    base = p.ThresholdParameters(min_draft_length=3)
+    assert p.parameters(
+        p.ThresholdParameters, {"max_draft_length": 4}, base
+    ) == p.ThresholdParameters(3, 4)
 
 
 def test_a_value_that_makes_no_sense_does_not_take_the_others_of_its_block_along() -> None:
@@ -50,7 +60,7 @@ def test_a_value_that_makes_no_sense_does_not_take_the_others_of_its_block_along
             "fallback_after_low_acceptance": 2000,
         }
     )
-    assert found.breaker == p.Breaker(automatic="never")
+    assert found.breaker == p.BreakerParameters(automatic="never")
     assert list(wrong) == ["breaker"]
     assert wrong["breaker"].startswith("acceptance_floor=0.98 is more than repetition=0.97")
     assert "windows=2000" in wrong["breaker"]

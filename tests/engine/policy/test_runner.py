@@ -14,8 +14,7 @@ from specdeck.engine.policy.breaker import Breaker
 from specdeck.engine.policy.estimates import Estimates
 from specdeck.engine.policy.fixed import Fixed
 from specdeck.engine.policy.goodput import Goodput
-from specdeck.engine.policy.parameters import Breaker as BreakerParameters
-from specdeck.engine.policy.parameters import Goodput as GoodputParameters
+from specdeck.engine.policy.parameters import BreakerParameters, GoodputParameters
 from specdeck.engine.policy.runner import PolicyRunner
 from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.table import BUCKETS

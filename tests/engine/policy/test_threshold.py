@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdeck.engine.policy.parameters import ParameterError
-from specdeck.engine.policy.parameters import Threshold as Parameters
+from specdeck.engine.policy.parameters import ParameterError, ThresholdParameters
 from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.threshold import Threshold
 
@@ -27,7 +26,7 @@ def test_k_follows_the_rule_as_it_was_written(
     rounds: list[float], low: int, more: int, threshold: float, patience: int
 ) -> None:
     high = low + more
-    rule = Threshold(Parameters(low, high, threshold, patience, 6), k_max=20)
+    rule = Threshold(ThresholdParameters(low, high, threshold, patience, 6), k_max=20)
     k, poor = min(max(6, low), high), 0
     for share in rounds:
         accepted = floor(share * k)
@@ -42,7 +41,7 @@ def test_k_follows_the_rule_as_it_was_written(
 
 
 def test_a_step_that_verified_nothing_is_no_round() -> None:
-    rule = Threshold(Parameters(), k_max=8)
+    rule = Threshold(ThresholdParameters(), k_max=8)
     for accepted in (0, 0):
         rule.step(round_of(accepted, 6))
     rule.step(Step(0, 0.0, 1, 1, 6, 0, 0, 0, 0.02, 1))
@@ -50,17 +49,17 @@ def test_a_step_that_verified_nothing_is_no_round() -> None:
 
 
 def test_lengths_above_k_max_are_taken_as_k_max() -> None:
-    rule = Threshold(Parameters(min_draft_length=8, max_draft_length=16), k_max=5)
+    rule = Threshold(ThresholdParameters(min_draft_length=8, max_draft_length=16), k_max=5)
     assert rule.step(round_of(5, 5)).k(1) == 5
 
 
 def test_an_engine_without_drafts_has_no_threshold() -> None:
     with pytest.raises(ParameterError):
-        Threshold(Parameters(), k_max=0)
+        Threshold(ThresholdParameters(), k_max=0)
 
 
 def test_the_reason_says_why_k_moved() -> None:
-    rule = Threshold(Parameters(), k_max=8)
+    rule = Threshold(ThresholdParameters(), k_max=8)
     for _ in range(3):
         decision = rule.step(round_of(1, 6))
     assert decision.reason == (

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdeck.engine.policy.parameters import Trial as Parameters
+from specdeck.engine.policy.parameters import TrialParameters
 from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.trial import Trial, Work
 
-SHORT = Parameters(baseline_s=10.0, seconds=20.0)
+SHORT = TrialParameters(baseline_s=10.0, seconds=20.0)
 
 
 def run(trial: Trial, engine: Any, text: str, before: int, after: int) -> list[str]:
@@ -69,7 +69,9 @@ def test_the_interval_holds_the_true_gain(engine: Any) -> None:
 
 def test_unclear_is_kept_when_asked(engine: Any) -> None:
     trial = Trial(
-        Parameters(baseline_s=10.0, seconds=20.0, keep_inconclusive=True), t=engine.t, lease_s=None
+        TrialParameters(baseline_s=10.0, seconds=20.0, keep_inconclusive=True),
+        t=engine.t,
+        lease_s=None,
     )
     assert run(trial, engine, "middling", 2, 2)[-1] == "keep"
 
@@ -90,9 +92,9 @@ def test_a_lease_ends_without_any_traffic() -> None:
 
 
 def test_a_long_lease_ends_on_an_engine_that_nobody_looked_at() -> None:
-    trial = Trial(Parameters(seconds=7200.0), t=0.0, lease_s=3600.0)
+    trial = Trial(TrialParameters(seconds=7200.0), t=0.0, lease_s=3600.0)
     assert trial.tick(3599.0) is None
-    assert Trial(Parameters(seconds=7200.0), t=0.0, lease_s=3600.0).tick(3600.0) == "abandon"
+    assert Trial(TrialParameters(seconds=7200.0), t=0.0, lease_s=3600.0).tick(3600.0) == "abandon"
 
 
 def test_a_renewed_lease_lets_it_finish(engine: Any) -> None:
@@ -132,7 +134,7 @@ def test_cancelled_before_the_change_there_is_nothing_to_take_back(engine: Any) 
 
 @given(st.lists(st.sampled_from(["step", "slow", "tick", "late", "renew", "cancel"]), max_size=80))
 def test_apply_comes_first_and_an_end_comes_once(events: list[str]) -> None:
-    trial = Trial(Parameters(baseline_s=5.0, seconds=5.0), t=0.0, lease_s=30.0)
+    trial = Trial(TrialParameters(baseline_s=5.0, seconds=5.0), t=0.0, lease_s=30.0)
     now, actions = 0.0, []
     for event in events:
         now += 20.0 if event == "late" else 1.0
