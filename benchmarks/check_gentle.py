@@ -26,7 +26,7 @@ from tests.support.checks import finish_check
 from specdeck.engine.demo.load import PATIENCE
 from specdeck.engine.demo.profiles import ask
 from specdeck.engine.divergence.prompts import load_prompts
-from specdeck.engine.divergence.runner import Progress
+from specdeck.engine.divergence.runner import CheckProgress
 from specdeck.engine.operations.check import ArmPair, CheckedEngine, CheckEvent, CheckOptions
 from specdeck.engine.store.checks import Checks
 from specdeck.engine.store.database import Store
@@ -101,7 +101,7 @@ class Beside:
             await control.close()
 
     def _heard(self, event: CheckEvent) -> None:
-        if isinstance(event, Progress):
+        if isinstance(event, CheckProgress):
             self.prompts = event.done
 
 

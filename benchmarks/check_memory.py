@@ -27,7 +27,7 @@ from tests.support.engine_state import engine_state
 
 from specdeck.engine.client.engine_client import open_client
 from specdeck.engine.divergence.prompts import load_prompts
-from specdeck.engine.divergence.runner import Progress
+from specdeck.engine.divergence.runner import CheckProgress
 from specdeck.engine.operations.check import ArmPair, CheckedEngine, CheckEvent, CheckOptions
 from specdeck.engine.protocol.messages import PREFIX, Capability
 from specdeck.engine.store.checks import Checks
@@ -69,7 +69,7 @@ async def weighed(count: int) -> dict[str, float]:
     found: dict[str, float] = {}
 
     def weigh(event: CheckEvent) -> None:
-        if isinstance(event, Progress) and event.done == count - 10:
+        if isinstance(event, CheckProgress) and event.done == count - 10:
             gc.collect()
             found["traced"] = tracemalloc.get_traced_memory()[0]
             found["rss"] = psutil.Process().memory_info().rss

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from specdeck.console.state.check import CheckContext
     from specdeck.engine.client.attach import MonitoredEngine
     from specdeck.engine.errors import SpecdeckError
-    from specdeck.engine.launch.progress import Progress
+    from specdeck.engine.launch.progress import StartProgress
     from specdeck.engine.operations.change import Audit
     from specdeck.engine.operations.watches import Watches
 
@@ -102,7 +102,7 @@ class Console(App[str]):
         engines: Sequence[MonitoredEngine],
         *,
         settings: Settings | None = None,
-        progress: AsyncIterator[Progress] | None = None,
+        progress: AsyncIterator[StartProgress] | None = None,
         owned: bool = False,
         load: Load | None = None,
         who: str = "operator",

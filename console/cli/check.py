@@ -44,7 +44,7 @@ from specdeck.engine.divergence.history import PAST_CHECKS_HEAD, past_check_cell
 from specdeck.engine.divergence.privacy import hash_prompt
 from specdeck.engine.divergence.prompts import PromptSet, load_prompts
 from specdeck.engine.divergence.resume import ResumeState
-from specdeck.engine.divergence.runner import Progress
+from specdeck.engine.divergence.runner import CheckProgress
 from specdeck.engine.divergence.sampled import DrawProgress
 from specdeck.engine.errors import ConfigError, SpecdeckError, Unauthorized, UsageError
 from specdeck.engine.operations.assignments import format_undo
@@ -172,7 +172,7 @@ class Series:
                             continue
                         if isinstance(event, ArmsReady):
                             state.note_arms(event.arms, stored=stored, own=self._asked.hard)
-                        elif isinstance(event, Progress):
+                        elif isinstance(event, CheckProgress):
                             state.done = event.done
                         ticker.show(event)
                         yield event
@@ -415,7 +415,7 @@ class Ticker:
 
     def show(self, event: CheckEvent) -> None:
         """Prints progress, unless it printed some a moment ago."""
-        if not isinstance(event, Progress):
+        if not isinstance(event, CheckProgress):
             return
         now, every = time.monotonic(), _TERMINAL_S if self._terminal else _LOG_S
         if self._last is not None and now - self._last < every and event.done < event.of:
@@ -440,10 +440,10 @@ class Ticker:
             self._open = False
 
 
-def progress_line(at: Progress) -> str:
+def progress_line(at: CheckProgress) -> str:
     """One line of progress.
 
-    >>> progress_line(Progress(50, 200, 1, 0, 2.5, 60.0))
+    >>> progress_line(CheckProgress(50, 200, 1, 0, 2.5, 60.0))
     'check: 50 of 200 prompts, 1 differs, 2.5 prompts/s, 1 min left'
     """
     differ = "differs" if at.mismatches == 1 else "differ"

@@ -45,7 +45,7 @@ from specdeck.engine.errors import (
 )
 from specdeck.engine.launch.launcher import Launch
 from specdeck.engine.launch.preflight import findings, raise_errors
-from specdeck.engine.launch.progress import Progress
+from specdeck.engine.launch.progress import StartProgress
 from specdeck.engine.metrics.recording import reading_as_json
 from specdeck.engine.metrics.scrape import readings
 from specdeck.engine.paths import locations
@@ -228,7 +228,7 @@ def read_last_start(config: Path) -> float | None:
     return None
 
 
-async def start_with_load(launch: Launch, load: LoadProcess | None) -> AsyncIterator[Progress]:
+async def start_with_load(launch: Launch, load: LoadProcess | None) -> AsyncIterator[StartProgress]:
     """The start of the engine, with the load begun as soon as it is ready."""
     async for moment in launch.progress():
         if moment.ready:
@@ -290,10 +290,10 @@ async def follow_start(launch: Launch) -> int:
     return 0
 
 
-def format_stage(name: str, moment: Progress) -> str:
+def format_stage(name: str, moment: StartProgress) -> str:
     """One stage of a start, as stderr has it.
 
-    >>> format_stage("demo", Progress("loading", 12.3, last_elapsed=31.0))
+    >>> format_stage("demo", StartProgress("loading", 12.3, last_elapsed=31.0))
     'demo: 12 s of about 31 s: loading the weights'
     """
     last = moment.last_elapsed

@@ -23,7 +23,7 @@ from specdeck.engine.operations.sweep import SWEEP_S, Sweep, SweepEvent, SweepRe
 from specdeck.engine.protocol.tuning import Interval
 from specdeck.engine.sweep.analysis import Optimum, SweepOutcome, schedule_line
 from specdeck.engine.sweep.plan import Plan
-from specdeck.engine.sweep.runner import Progress, Visited, Visiting, WaitingForTraffic
+from specdeck.engine.sweep.runner import SweepProgress, Visited, Visiting, WaitingForTraffic
 from specdeck.engine.text import format_duration
 
 _FIGURES = 42
@@ -194,10 +194,10 @@ class Screen:
         self._drawn = len(lines)
 
 
-def status(progress: Progress) -> str:
+def status(progress: SweepProgress) -> str:
     """How far a sweep is, on one line.
 
-    >>> status(Progress(12, 54, 3, 42.0))
+    >>> status(SweepProgress(12, 54, 3, 42.0))
     'sweep: 12 of 54 visits, at k=3, 42 s left'
     """
     if progress.k is None and not progress.done:

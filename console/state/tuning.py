@@ -11,7 +11,7 @@ from specdeck.engine.text import format_changes, format_duration, oneline
 if TYPE_CHECKING:  # what a sweep and a trial need is not for the first paint
     from specdeck.engine.protocol.tuning import TrialTuning
     from specdeck.engine.sweep.analysis import Analysis, SweepOutcome
-    from specdeck.engine.sweep.runner import Progress
+    from specdeck.engine.sweep.runner import SweepProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class SweepRun:
 
     outcome: SweepOutcome | None = None
     """What the visits say so far; None before it is planned."""
-    progress: Progress | None = None
+    progress: SweepProgress | None = None
     """None before it began to look."""
     ended: float | None = None
     """Unix time; None while it goes on."""

@@ -99,7 +99,7 @@ def _is_constrained(prompt: Prompt) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class CheckProgress:
     """How far a run is."""
 
     done: int
@@ -196,7 +196,7 @@ class CheckRunner:
         # Two arms of one engine share its streams; two engines are busy on their own.
         self._gates = {"serving": one, "reference": one if same else asyncio.Semaphore(streams)}
 
-    async def events(self) -> AsyncGenerator[Progress | Found, None]:
+    async def events(self) -> AsyncGenerator[CheckProgress | Found, None]:
         """Asks everything that was not asked before, and tells of it as it comes."""
         await self._same_tokenizer()
         began, before = self._clock(), self.totals.seconds
@@ -291,12 +291,12 @@ class CheckRunner:
         if ours is not None and theirs is not None and ours != theirs:
             raise _tokenizers_differ("a probe text", (self.serving, self.reference))
 
-    def _progress(self, began: float) -> Progress:
+    def _progress(self, began: float) -> CheckProgress:
         done = self.totals.prompts + self.totals.refused
         seconds, fresh = self._clock() - began, done - self.resumed
         rate = fresh / seconds if fresh and seconds > 0 else None
         left = (self.prompts.count - done) / rate if rate else None
-        return Progress(
+        return CheckProgress(
             done, self.prompts.count, self.totals.mismatches, self.totals.refused, rate, left
         )
 

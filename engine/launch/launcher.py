@@ -21,7 +21,7 @@ from specdeck.engine.errors import StartFailed, UsageError
 from specdeck.engine.launch import command, ports, process
 from specdeck.engine.launch.failure_reason import find_reason
 from specdeck.engine.launch.machine import detect_build
-from specdeck.engine.launch.progress import LogTail, Progress, Stage, follow
+from specdeck.engine.launch.progress import LogTail, Stage, StartProgress, follow
 from specdeck.engine.launch.registry import Record, Registry, port_conflict, slug
 from specdeck.engine.launch.stop import Stopping, stop_engine
 from specdeck.engine.paths import Locations, private
@@ -62,7 +62,7 @@ class Launch:
         self.config = config
         self.record: Record | None = None
         """The engine's own record; None before there is a process."""
-        self.failed: Progress | None = None
+        self.failed: StartProgress | None = None
         """The moment at which the start failed."""
         self.token_file = token_path(locations)
         """Where the engine's admin token will lie."""
@@ -83,7 +83,7 @@ class Launch:
         self._started: Started | None = None
         self._ending: StartFailed | None = None
 
-    async def progress(self) -> AsyncIterator[Progress]:
+    async def progress(self) -> AsyncIterator[StartProgress]:
         """Every moment of the start; the last one is ready or failed.
 
         A start that fails has ended everything it began when its last moment comes.
@@ -174,8 +174,8 @@ class Launch:
         )
         return start(asked, registry=self._registry, locations=self._locations)
 
-    def _moment(self, stage: Stage, began: float) -> Progress:
-        return Progress(stage, time.monotonic() - began, self._last_elapsed)
+    def _moment(self, stage: Stage, began: float) -> StartProgress:
+        return StartProgress(stage, time.monotonic() - began, self._last_elapsed)
 
 
 def url(host: str, port: int) -> str:

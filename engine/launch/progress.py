@@ -42,7 +42,7 @@ _CORE_ENDED = ("EngineCore failed to start", "Engine core initialization failed"
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class StartProgress:
     """One moment of a start."""
 
     stage: Stage
@@ -128,7 +128,7 @@ async def follow(
     every: float = 0.25,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-) -> AsyncIterator[Progress]:
+) -> AsyncIterator[StartProgress]:
     """The start of an engine, a moment at a time; the last one is ready or failed.
 
     `exit_code` tells how the server ended, None while it runs; `answers` asks it over
@@ -136,7 +136,7 @@ async def follow(
     """
     tail = LogTail(log)
     core_ended: float | None = None
-    now = Progress("process", 0.0, last_elapsed, log_path=log)
+    now = StartProgress("process", 0.0, last_elapsed, log_path=log)
     while True:
         code = exit_code()  # before the log is read, so that its last words are in it
         for line in tail.read():

@@ -1,6 +1,6 @@
 """A check from the engines' addresses to its outcome, once, repeatedly, or of distributions.
 
-    ArmsReady ─▶ (Progress | Found)* ─▶ CheckResult       run_check
+    ArmsReady ─▶ (CheckProgress | Found)* ─▶ CheckResult       run_check
     ArmsReady ─▶ DrawProgress* ─▶ SampledResult           run_sampled_check
 
 Whoever asks prints or shows the events. A check that is cut short goes on where it stopped.
@@ -32,7 +32,7 @@ from specdeck.engine.divergence.pacing import Pacer
 from specdeck.engine.divergence.prompts import PromptSet
 from specdeck.engine.divergence.requests import Asker, RequestSettings, http_client
 from specdeck.engine.divergence.resume import find_or_begin_run
-from specdeck.engine.divergence.runner import CheckRunner, Found, Progress
+from specdeck.engine.divergence.runner import CheckProgress, CheckRunner, Found
 from specdeck.engine.divergence.sampled import (
     Distributions,
     DrawProgress,
@@ -174,7 +174,7 @@ class NotDone:
     error: EngineError | ConfigError
 
 
-CheckEvent = ArmsReady | Progress | Found | CheckResult
+CheckEvent = ArmsReady | CheckProgress | Found | CheckResult
 SampledEvent = ArmsReady | DrawProgress | SampledResult
 
 

@@ -51,7 +51,7 @@ class Steered(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SweepProgress:
     """How far a sweep is."""
 
     done: int
@@ -67,21 +67,21 @@ class Progress:
 class WaitingForTraffic:
     """There is no traffic to measure so far; nothing is changed before there is some."""
 
-    progress: Progress
+    progress: SweepProgress
 
 
 @dataclass(frozen=True, slots=True)
 class Visiting:
     """A visit is about to begin: k is turned after this."""
 
-    progress: Progress
+    progress: SweepProgress
 
 
 @dataclass(frozen=True, slots=True)
 class Visited:
     """A visit was made."""
 
-    progress: Progress
+    progress: SweepProgress
     visit: VisitSums
 
 
@@ -167,9 +167,9 @@ class SweepRunner:
             interrupted=interrupted,
         )
 
-    def _progress(self, k: int | None) -> Progress:
+    def _progress(self, k: int | None) -> SweepProgress:
         done, of = len(self.visited), self.plan.visits
-        return Progress(done, of, k, (of - done) * self.plan.visit_s)
+        return SweepProgress(done, of, k, (of - done) * self.plan.visit_s)
 
     def _notice(self, text: str) -> None:
         if text not in self.notices:

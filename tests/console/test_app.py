@@ -21,7 +21,7 @@ from specdeck.console.settings import Settings
 from specdeck.console.widgets.charts import Chart, CurveBars
 from specdeck.console.widgets.text import Rows
 from specdeck.engine.errors import Conflict, UsageError
-from specdeck.engine.launch.progress import Progress
+from specdeck.engine.launch.progress import StartProgress
 from specdeck.engine.protocol.messages import Applied, Capability, Change, LastChange
 
 if TYPE_CHECKING:
@@ -533,9 +533,9 @@ async def test_a_hint_names_the_key_that_was_moved(kit: type[Kit], console: Make
 
 
 async def test_a_start_is_followed_to_the_live_screen(kit: type[Kit], console: MakeConsole) -> None:
-    async def progress() -> AsyncIterator[Progress]:
-        yield Progress("loading", 3.0, 28.0, ("loading weights",))
-        yield Progress("ready", 27.0, 28.0)
+    async def progress() -> AsyncIterator[StartProgress]:
+        yield StartProgress("loading", 3.0, 28.0, ("loading weights",))
+        yield StartProgress("ready", 27.0, 28.0)
 
     app = console(kit.engine(kit.run(3)), progress=progress(), owned=True)
     async with app.run_test() as pilot:
@@ -546,8 +546,8 @@ async def test_a_start_is_followed_to_the_live_screen(kit: type[Kit], console: M
 async def test_a_start_that_failed_shows_the_reason_and_quits_without_asking(
     kit: type[Kit], console: MakeConsole
 ) -> None:
-    async def progress() -> AsyncIterator[Progress]:
-        yield Progress("loading", 3.0, failed="out of memory", log_path=Path("/var/log/e.log"))
+    async def progress() -> AsyncIterator[StartProgress]:
+        yield StartProgress("loading", 3.0, failed="out of memory", log_path=Path("/var/log/e.log"))
 
     app = console(kit.engine([]), progress=progress(), owned=True)
     async with app.run_test() as pilot:
@@ -563,8 +563,8 @@ async def test_a_start_that_raised_is_shown_and_handed_on(
 ) -> None:
     refusal = UsageError("port 8000 is taken", remedy="choose another with --port")
 
-    async def progress() -> AsyncIterator[Progress]:
-        yield Progress("process", 0.1)
+    async def progress() -> AsyncIterator[StartProgress]:
+        yield StartProgress("process", 0.1)
         raise refusal
 
     app = console(kit.engine([]), progress=progress(), owned=True)

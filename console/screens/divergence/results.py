@@ -25,7 +25,7 @@ from specdeck.console.widgets.charts import ProgressBar
 from specdeck.console.widgets.text import Flow, Line, Rows
 from specdeck.engine.divergence.bundle import choose_case
 from specdeck.engine.divergence.prompts import Prompt, PromptSet
-from specdeck.engine.divergence.runner import Progress
+from specdeck.engine.divergence.runner import CheckProgress
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.operations.check import CheckEvent, CheckResult, run_check
 
@@ -78,7 +78,7 @@ class ResultsScreen(DetailScreen):
         self._on_check = on_check
         self.replay = replay
         self.pane = "summary"
-        self.progress: Progress | None = None
+        self.progress: CheckProgress | None = None
         self.running = self.stopped = False
         self.problem: str | None = None
         self.note: str | None = None
@@ -232,7 +232,7 @@ class ResultsScreen(DetailScreen):
 
     def _take(self, event: CheckEvent) -> None:
         self.told_at = self.context.clock()
-        if isinstance(event, Progress):
+        if isinstance(event, CheckProgress):
             self.progress = event
             self.show()
 

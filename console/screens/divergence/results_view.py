@@ -15,7 +15,7 @@ from specdeck.engine.text import format_duration, printable
 if TYPE_CHECKING:
     from specdeck.console.widgets.format import KeyLabel, LocalTime
     from specdeck.engine.divergence.history import PastCheck
-    from specdeck.engine.divergence.runner import Progress
+    from specdeck.engine.divergence.runner import CheckProgress
     from specdeck.engine.store.checks import Run
 
 Data = Mapping[str, Any]
@@ -43,7 +43,7 @@ def interval(ci95: Sequence[float] | None) -> str:
 
 
 def progress_row(
-    progress: Progress | None,
+    progress: CheckProgress | None,
     *,
     running: bool,
     stopped: bool,

@@ -18,7 +18,7 @@ from specdeck.console.widgets.blocks import bar
 from specdeck.console.widgets.cells import Cell, Row, heading
 from specdeck.console.widgets.text import Line, Rows
 from specdeck.engine.errors import SpecdeckError
-from specdeck.engine.launch.progress import Progress
+from specdeck.engine.launch.progress import StartProgress
 
 
 class StartupScreen(Screen[None]):
@@ -36,7 +36,7 @@ class StartupScreen(Screen[None]):
         error: SpecdeckError
 
     def __init__(
-        self, name: str, progress: AsyncIterator[Progress], context: ConsoleContext
+        self, name: str, progress: AsyncIterator[StartProgress], context: ConsoleContext
     ) -> None:
         super().__init__()
         self.engine_name = name
@@ -69,7 +69,7 @@ class StartupScreen(Screen[None]):
     @work(exclusive=True)
     async def follow(self) -> None:
         """Show each moment; leave when the engine is ready."""
-        progress = Progress("environment", 0.0)
+        progress = StartProgress("environment", 0.0)
         try:
             async for progress in self.progress:
                 self.show(progress)
@@ -81,7 +81,7 @@ class StartupScreen(Screen[None]):
             self.post_message(self.Raised(error))
             self.show(replace(progress, failed=error.line()))
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: StartProgress) -> None:
         """One moment of the start."""
         share = view.share(progress)
         with self.app.batch_update():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specdeck.console.widgets.cells import Cell, Row
-from specdeck.engine.launch.progress import STAGES, Progress
+from specdeck.engine.launch.progress import STAGES, StartProgress
 from specdeck.engine.text import format_duration, oneline
 
 _SPOKEN = {
@@ -16,13 +16,13 @@ _SPOKEN = {
 }
 
 
-def stages(progress: Progress) -> tuple[Row, ...]:
+def stages(progress: StartProgress) -> tuple[Row, ...]:
     """One row for each stage: done, going on, failed, or to come."""
     now = STAGES.index(progress.stage)
     return tuple(_stage(name, index - now, progress) for index, name in enumerate(STAGES))
 
 
-def _stage(name: str, ahead: int, progress: Progress) -> Row:
+def _stage(name: str, ahead: int, progress: StartProgress) -> Row:
     spoken = Cell(_SPOKEN[name])
     if ahead < 0 or progress.ready:
         return Row((Cell("  ✓ ", "good"), spoken))
@@ -33,7 +33,7 @@ def _stage(name: str, ahead: int, progress: Progress) -> Row:
     return Row((Cell("  ● ", "accent"), Cell(spoken.text, "strong")))
 
 
-def clock(progress: Progress) -> Row:
+def clock(progress: StartProgress) -> Row:
     """How long it has taken, against the last start."""
     took = Cell(f"  {format_duration(progress.elapsed)}", "strong")
     text = "the first start; the next ones are compared with it"
@@ -42,14 +42,14 @@ def clock(progress: Progress) -> Row:
     return Row((took, Cell(f"  {text}", "muted")))
 
 
-def share(progress: Progress) -> float | None:
+def share(progress: StartProgress) -> float | None:
     """How much of the last start's time has passed, at most 1; None without a last start."""
     if not progress.last_elapsed:
         return None
     return min(1.0, progress.elapsed / progress.last_elapsed)
 
 
-def verdict(progress: Progress) -> tuple[Row, ...]:
+def verdict(progress: StartProgress) -> tuple[Row, ...]:
     """The engine's own reason when it failed, and where to read on."""
     if progress.failed is None:
         return ()
@@ -60,6 +60,6 @@ def verdict(progress: Progress) -> tuple[Row, ...]:
     return (*rows, Row((Cell("  q quits", "muted"),)))
 
 
-def log(progress: Progress) -> tuple[Row, ...]:
+def log(progress: StartProgress) -> tuple[Row, ...]:
     """The engine's last lines."""
     return tuple(Row((Cell(f"  {oneline(text)}", "muted"),)) for text in progress.log)

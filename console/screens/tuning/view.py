@@ -25,7 +25,7 @@ from specdeck.engine.protocol.tuning import (
 from specdeck.engine.text import format_duration, oneline
 
 if TYPE_CHECKING:
-    from specdeck.engine.sweep.runner import Progress
+    from specdeck.engine.sweep.runner import SweepProgress
 
 
 _LABEL = 9
@@ -275,11 +275,11 @@ def _sweep_note(run: SweepRun, *, stop: str) -> Row:
     return Row((Cell(f" {describe_optimum(run.outcome.analysis)}", "good"),))
 
 
-def sweep_status(progress: Progress | None) -> str:
+def sweep_status(progress: SweepProgress | None) -> str:
     """How far it is.
 
-    >>> from specdeck.engine.sweep.runner import Progress
-    >>> sweep_status(Progress(12, 54, 3, 42.0)), sweep_status(Progress(0, 54, None, 65.0))
+    >>> from specdeck.engine.sweep.runner import SweepProgress
+    >>> sweep_status(SweepProgress(12, 54, 3, 42.0)), sweep_status(SweepProgress(0, 54, None, 65.0))
     ('sweep: 12 of 54 visits, k 3, 42 s left', 'sweep: waiting for traffic')
     """
     if progress is None or (progress.k is None and not progress.done):

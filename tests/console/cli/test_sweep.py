@@ -25,7 +25,7 @@ from specdeck.engine.protocol.messages import Applied, Capability, Change, LastC
 from specdeck.engine.protocol.tuning import Interval as Gain
 from specdeck.engine.sweep.analysis import Analysis, Knobs, Optimum, Point, SweepOutcome, VisitSums
 from specdeck.engine.sweep.plan import Plan
-from specdeck.engine.sweep.runner import Progress, Visited, Visiting
+from specdeck.engine.sweep.runner import SweepProgress, Visited, Visiting
 
 if TYPE_CHECKING:
     from tests.console.conftest import Kit
@@ -203,8 +203,8 @@ async def test_a_sweep_shows_harmlessly_what_an_engine_says_of_itself(
 def test_a_log_has_a_line_for_each_round(capsys: pytest.CaptureFixture[str]) -> None:
     screen = Screen(found, terminal=False)
     for done in range(6):
-        screen.show(Visiting(Progress(done, 6, done % 3, 1.0)))
-        screen.show(Visited(Progress(done + 1, 6, None, 1.0), VisitSums(done % 3, done // 3)))
+        screen.show(Visiting(SweepProgress(done, 6, done % 3, 1.0)))
+        screen.show(Visited(SweepProgress(done + 1, 6, None, 1.0), VisitSums(done % 3, done // 3)))
     screen.close()
     assert capsys.readouterr().err.splitlines() == [
         "sweep: 3 of 6 visits, best so far k=3",
@@ -216,8 +216,8 @@ def test_a_terminal_shows_the_curve_and_is_left_clean(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     screen = Screen(found, terminal=True, columns=lambda: 60)
-    screen.show(Visiting(Progress(1, 6, 3, 9.0)))
-    screen.show(Visiting(Progress(2, 6, 0, 8.0)))
+    screen.show(Visiting(SweepProgress(1, 6, 3, 9.0)))
+    screen.show(Visiting(SweepProgress(2, 6, 0, 8.0)))
     screen.close()
     drawn = capsys.readouterr().err
     assert drawn.count("\x1b[5A") == 2

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.pilot import settle
 
-from specdeck.engine.launch.progress import Progress
+from specdeck.engine.launch.progress import StartProgress
 from specdeck.engine.metrics.reading import Reading
 
 if TYPE_CHECKING:
@@ -69,9 +69,9 @@ def test_help(kit: type[Kit], console: MakeConsole, snap_compare: Compare) -> No
 
 
 def test_a_start(kit: type[Kit], console: MakeConsole, snap_compare: Compare) -> None:
-    async def progress() -> AsyncIterator[Progress]:
+    async def progress() -> AsyncIterator[StartProgress]:
         log = tuple(f"INFO loading weights, part {n} of 6" for n in range(1, 5))
-        yield Progress("loading", 12.0, 28.0, log, None, Path("/var/log/demo.log"))
+        yield StartProgress("loading", 12.0, 28.0, log, None, Path("/var/log/demo.log"))
         await kit.engine([]).more.get()
 
     app = console(kit.engine([]), progress=progress(), owned=True)

@@ -15,7 +15,7 @@ from tests.support.completion_engine import CompletionEngine
 
 from specdeck.engine.divergence import report
 from specdeck.engine.divergence.outcome import Outcome
-from specdeck.engine.divergence.runner import Found, Progress
+from specdeck.engine.divergence.runner import CheckProgress, Found
 from specdeck.engine.errors import EngineError, Unsupported
 from specdeck.engine.operations.check import begin_run
 
@@ -288,9 +288,9 @@ async def test_memory_does_not_grow_with_the_number_of_prompts(bench: Bench) -> 
         """Bytes that are held shortly before the end."""
         found = 0
 
-        def weigh(event: Progress | Found) -> None:
+        def weigh(event: CheckProgress | Found) -> None:
             nonlocal found
-            if isinstance(event, Progress) and event.done == count - 10:
+            if isinstance(event, CheckProgress) and event.done == count - 10:
                 gc.collect()
                 found, _ = tracemalloc.get_traced_memory()
 

@@ -20,7 +20,7 @@ from specdeck.engine.divergence.arms import Arm, Facts, describe_soft
 from specdeck.engine.divergence.pacing import Pacer
 from specdeck.engine.divergence.prompts import Prompt
 from specdeck.engine.divergence.requests import Asker, Refused, RequestSettings
-from specdeck.engine.divergence.runner import Progress
+from specdeck.engine.divergence.runner import CheckProgress
 from specdeck.engine.errors import EngineError, NotAnEngine, Unauthorized, Unreachable
 from specdeck.engine.operations.check import ArmsReady, run_check
 
@@ -219,7 +219,7 @@ async def test_a_resumed_check_may_be_gentler_than_it_began(bench: Bench) -> Non
         aclosing(run_check(lab, prompts, bench.store)) as events,
     ):
         async for event in events:
-            if isinstance(event, Progress) and event.done >= 1:
+            if isinstance(event, CheckProgress) and event.done >= 1:
                 break
     async with bench.lab(engine, gentle=True) as lab:
         ready = await anext(run_check(lab, prompts, bench.store))

@@ -17,7 +17,7 @@ from tests.support.completion_engine import CompletionEngine
 from specdeck.engine.divergence.arms import Arm, Facts
 from specdeck.engine.divergence.outcome import Outcome
 from specdeck.engine.divergence.resume import ResumeState
-from specdeck.engine.divergence.runner import Progress
+from specdeck.engine.divergence.runner import CheckProgress
 from specdeck.engine.errors import Unreachable
 from specdeck.engine.operations.check import ArmsReady, CheckEvent, begin_run, finish_run, run_check
 from specdeck.engine.store.checks import Checks
@@ -60,7 +60,7 @@ async def test_a_killed_engine_ends_the_run_and_it_goes_on_where_it_was(bench: B
     seen: list[int] = []
 
     def kill(event: CheckEvent) -> None:
-        if isinstance(event, Progress):
+        if isinstance(event, CheckProgress):
             seen.append(event.done)
             if event.done == 10:
                 engine.statuses = [0] * 10_000
@@ -102,7 +102,7 @@ async def test_a_run_that_was_cancelled_can_be_resumed_or_begun_anew(bench: Benc
     lab = bench.lab(engine)
     async with lab, aclosing(run_check(lab, prompts, bench.store)) as events:
         async for event in events:
-            if isinstance(event, Progress) and event.done >= 5:
+            if isinstance(event, CheckProgress) and event.done >= 5:
                 break
     assert not [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
     anew = bench.lab(engine, fresh=True)
@@ -118,7 +118,7 @@ async def cut_short(bench: Bench, lab: Any, prompts: Any) -> int:
         check = begin_run(lab, prompts, bench.store)
         async with aclosing(check.events()) as events:
             async for event in events:
-                if isinstance(event, Progress) and event.done >= check.resumed + 5:
+                if isinstance(event, CheckProgress) and event.done >= check.resumed + 5:
                     break
         return check.resumed
 

@@ -6,7 +6,7 @@ from specdeck.engine.launch.progress import (
     STAGES,
     STALLED_S,
     LogTail,
-    Progress,
+    StartProgress,
     follow,
     later,
     stage,
@@ -22,7 +22,7 @@ async def moments(
     answers: Iterator[bool],
     on_sleep: Callable[[], None] = lambda: None,
     tick: float = 1.0,
-) -> list[Progress]:
+) -> list[StartProgress]:
     clock = count(100.0, tick)
 
     async def answered() -> bool:

@@ -8,13 +8,13 @@ from contextlib import aclosing
 import pytest
 
 from specdeck.engine.client.retry import Retry
-from specdeck.engine.divergence.runner import Progress
+from specdeck.engine.divergence.runner import CheckProgress
 from specdeck.engine.errors import ConfigError, Conflict, SpecdeckError, Unreachable, UsageError
 from specdeck.engine.operations.check import CheckEvent, NotDone, Trip, open_breaker, repeat_checks
 from specdeck.engine.protocol.messages import Applied, Change
 
 URL = "http://engine"
-DONE = Progress(4, 4, 0, 0, None, None)
+DONE = CheckProgress(4, 4, 0, 0, None, None)
 
 
 class Clock:

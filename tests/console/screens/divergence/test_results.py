@@ -11,7 +11,7 @@ from tests.support.completion_engine import STEP, CompletionEngine, Fault
 from specdeck.console.screens.divergence.results import ResultsScreen
 from specdeck.console.screens.divergence.screen import DivergenceScreen
 from specdeck.engine.divergence.prompts import load_prompts
-from specdeck.engine.divergence.runner import Progress
+from specdeck.engine.divergence.runner import CheckProgress
 from specdeck.engine.operations.check import CheckEvent, CheckOptions
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ async def test_what_was_stopped_goes_on_where_it_was(
         taken = screen._take
 
         def listened(event: CheckEvent) -> None:
-            if isinstance(event, Progress):
+            if isinstance(event, CheckProgress):
                 seen.append(event.done)
             taken(event)
 
