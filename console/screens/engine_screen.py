@@ -12,8 +12,8 @@ from specdeck.console.context import ConsoleContext
 from specdeck.console.screens.dialogs import Choice, Dialog
 from specdeck.console.state.controller import Controller
 from specdeck.console.state.engine_state import Track
-from specdeck.console.state.pending import Want
 from specdeck.engine.errors import SpecdeckError
+from specdeck.engine.protocol.messages import Change
 
 
 class EngineScreen(Screen[None]):
@@ -99,7 +99,7 @@ class SteeringScreen(EngineScreen):
 
     def action_set_k(self, k: int) -> None:
         """k at once."""
-        self.controller.wish(Want(k=k))
+        self.controller.wish(Change(k=k))
 
     def action_toggle_mode(self) -> None:
         """From speculation to target-only, or back."""
@@ -140,7 +140,7 @@ class SteeringScreen(EngineScreen):
         from specdeck.console.screens.tuning.dialogs import TrialDialog
 
         controller, index = self.controller, self.controller.selected
-        obstacle = controller.find_obstacle(Want(k=0, trial_s=1.0))
+        obstacle = controller.find_obstacle(Change(k=0, trial_s=1.0))
         if obstacle is not None:
             controller.tell(obstacle.line(), "warn")
             return
@@ -164,7 +164,7 @@ class SteeringScreen(EngineScreen):
         """Allow changes, after a question where specdeck did not start the engine."""
         controller = self.controller
         if self.track.recorded:
-            controller.wish(Want())
+            controller.wish(Change())
             return
         if controller.engine.armed:
             controller.tell("control is armed already", "muted")

@@ -9,8 +9,18 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from specdeck.console.state.engine_state import Track, fold_answer, fold_error, fold_reading
-from specdeck.console.state.pending import Obstacle, Want
+from specdeck.console.state.engine_state import Track, fold_reading
+from specdeck.console.state.pending import (
+    Obstacle,
+    add_wish,
+    as_request,
+    find_obstacle,
+    fold_answer,
+    fold_error,
+    k_wanted,
+    mode_wanted,
+    policy_wanted,
+)
 from specdeck.console.state.tuning import SweepRun, describe_end, describe_trial
 from specdeck.console.widgets.cells import Tone
 from specdeck.console.widgets.format import KeyLabel
@@ -234,23 +244,23 @@ class Controller:
 
     def change_k(self, by: int) -> None:
         """k up or down, counted from what was last asked for."""
-        self.wish(Want(k=(self.track.k_wanted or 0) + by))
+        self.wish(Change(k=(k_wanted(self.track) or 0) + by))
 
     def toggle_mode(self) -> None:
         """From speculation to target-only, or back."""
-        alone = self.track.mode_wanted == "target-only"
-        self.wish(Want(mode="speculate" if alone else "target-only"))
+        alone = mode_wanted(self.track) == "target-only"
+        self.wish(Change(mode="speculate" if alone else "target-only"))
 
     def toggle_policy(self) -> None:
         """Have the goodput policy choose k, or keep k where the operator has put it."""
-        fixed = self.track.policy_wanted in (None, "fixed")
-        self.wish(Want(policy="goodput" if fixed else "fixed"))
+        fixed = policy_wanted(self.track) in (None, "fixed")
+        self.wish(Change(policy="goodput" if fixed else "fixed"))
 
     def toggle_breaker(self) -> None:
         """Open the breaker by hand, or reset it."""
         state = self.track.known
         closed = state is None or state.breaker == "closed"
-        self.wish(Want(breaker="open" if closed else "closed", reason="from the console"))
+        self.wish(Change(breaker="open" if closed else "closed", reason="from the console"))
 
     def next_load(self) -> None:
         """The next load profile, where specdeck makes the load."""
@@ -266,18 +276,19 @@ class Controller:
             return
         self.tell("control armed: every change is recorded and can be undone", "accent")
 
-    def find_obstacle(self, want: Want) -> Obstacle | None:
+    def find_obstacle(self, want: Change) -> Obstacle | None:
         """Why the selected engine would not do it; None where it might."""
-        return self.track.find_obstacle(want, armed=self.engine.armed, key_label=self._key_label)
+        armed = self.engine.armed
+        return find_obstacle(self.track, want, armed=armed, key_label=self._key_label)
 
-    def wish(self, want: Want) -> bool:
+    def wish(self, want: Change) -> bool:
         """Ask for a change unless it is known to be refused; wishes add up."""
         index = self.selected
         obstacle = self.find_obstacle(want)
         if obstacle is not None:
             self.tell(obstacle.line(), "warn")
             return False
-        self.put(index, self.tracks[index].add_wish(want))
+        self.put(index, add_wish(self.tracks[index], want))
         self._ask(index)
         return True
 
@@ -297,7 +308,7 @@ class Controller:
             client = self._client(index)
             if client is None:
                 raise Unsupported(f"{track.name} cannot be asked for a change")
-            change = want.as_change(self.who, track.version)
+            change = as_request(want, self.who, track.version)
             events = self._try_change if want.trial_s is not None else self._make_change
             async with aclosing(events(index, client, change, track.known)) as answers:
                 async for applied, ack_ms in answers:
@@ -380,7 +391,7 @@ class Controller:
                 elif isinstance(event, TrialSeen | TrialEnded):
                     self._take_tuning(index, event.tuning)
 
-    def _answer(self, index: int, want: Want, applied: Applied, ack_ms: float) -> None:
+    def _answer(self, index: int, want: Change, applied: Applied, ack_ms: float) -> None:
         """Take in what the engine did, and ask for what was wished meanwhile."""
         track = self.tracks[index]
         self.tracks[index] = fold_answer(track, want, applied, self.clock(), ack_ms / 1e3)
@@ -400,7 +411,7 @@ class Controller:
         """Take a trial back, or else this console's last change."""
         index, track = self.selected, self.track
         if track.state is not None and track.state.trial is not None:
-            self.wish(Want(cancel=True, reason="undo", origin="undo"))
+            self.wish(Change(cancel=True, reason="undo", origin="undo"))
             return
         history = track.undo.prune(track.in_force)
         want = history.latest
@@ -427,7 +438,7 @@ class Controller:
             self._sweepers[index].stop()
             return False
         client = self._client(index)
-        obstacle = self.find_obstacle(Want(k=0))
+        obstacle = self.find_obstacle(Change(k=0))
         if obstacle is None and client is None:
             obstacle = Obstacle("a recording cannot be swept")
         if obstacle is not None or client is None:

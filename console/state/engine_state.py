@@ -5,21 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from specdeck.console.state.pending import Obstacle, Want, find_obstacle
 from specdeck.console.state.tuning import SweepRun
 from specdeck.console.state.undo import InForce, UndoHistory
 from specdeck.console.widgets.cells import Tone
-from specdeck.console.widgets.format import KeyLabel
-from specdeck.engine.errors import Conflict, SpecdeckError
+from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.protocol.messages import (
-    Applied,
+    Change,
     EngineState,
     Mode,
     Origin,
-    Policy,
-    knobs_on_trial,
-    with_implied_policy,
 )
 from specdeck.engine.text import format_changes, format_duration, oneline
 
@@ -131,7 +126,7 @@ class Track:
     """Readings so far; `points` are the last of them."""
     marks: tuple[Mark, ...] = ()
     events: tuple[Event, ...] = ()
-    want: Want | None = None
+    want: Change | None = None
     """What the operator asked for and the engine has not answered yet."""
     version: int | None = None
     """The control version that the next change may expect."""
@@ -158,50 +153,6 @@ class Track:
     def in_force(self) -> InForce:
         """What its knobs are known to be."""
         return InForce(self.known, self.tuning, self.want)
-
-    @property
-    def k_wanted(self) -> int | None:
-        """The k that the operator has asked for, shown before the engine answers.
-
-        While a policy chooses, the k that it has chosen.
-        """
-        if self.want is not None and self.want.k is not None:
-            return self.want.k
-        if self.known is None:
-            return None
-        return self.known.k_set if self.policy_wanted == "fixed" else self.known.k
-
-    @property
-    def mode_wanted(self) -> Mode | None:
-        """The mode that the operator has asked for."""
-        if self.want is not None and self.want.mode is not None:
-            return self.want.mode
-        return None if self.known is None else self.known.mode
-
-    @property
-    def policy_wanted(self) -> Policy | None:
-        """The policy that the operator has asked for; a k of one's own asks for none."""
-        if self.want is not None and self.want.policy is not None:
-            return self.want.policy
-        if self.want is not None and self.want.k is not None:
-            return "fixed"
-        return None if self.known is None else self.known.policy
-
-    def find_obstacle(self, want: Want, *, armed: bool, key_label: KeyLabel) -> Obstacle | None:
-        """Why the engine cannot be asked for this; None where it can."""
-        return find_obstacle(
-            want,
-            self.reading,
-            pending=self.want,
-            armed=armed,
-            recorded=self.recorded,
-            sweeping=self.is_sweeping,
-            key_label=key_label,
-        )
-
-    def add_wish(self, want: Want) -> Track:
-        """The same with one more wish: shown at once, whatever the engine will say."""
-        return replace(self, want=want if self.want is None else self.want.then(want))
 
     def add_event(
         self, t: float, text: str, tone: Tone = "plain", *, cause: Cause | None = None
@@ -294,7 +245,7 @@ def _control(track: Track, state: EngineState, t: float) -> Track:
 def _mark_turned(track: Track, old: EngineState, state: EngineState) -> Track:
     """Marks what was set; the k's that a policy chooses are no knob."""
     if old.mode != state.mode:
-        track = track.add_mark(_short(state.mode))
+        track = track.add_mark(short_mode(state.mode))
     if old.policy != state.policy:
         track = track.add_mark(state.policy)
     return track if old.k_set == state.k_set else track.add_mark(f"k{state.k_set}")
@@ -336,7 +287,7 @@ def _reason(track: Track, state: EngineState, t: float) -> Track:
     return track.add_event(t, f"{state.policy}: {state.policy_reason}", cause=cause)
 
 
-def _short(mode: Mode) -> str:
+def short_mode(mode: Mode) -> str:
     """A mode in a mark on the time axis."""
     return "target" if mode == "target-only" else "spec"
 
@@ -371,77 +322,3 @@ def _by_others(track: Track, old: EngineState, state: EngineState, t: float) -> 
     reason = f" ({change.reason})" if change.reason else ""
     cause = Cause(change.origin, change.who, change.reason, change.t)
     return track.add_event(t, f"{change.who} changed {knobs}{reason}", "accent", cause=cause)
-
-
-def fold_answer(track: Track, asked: Want, applied: Applied, t: float, seconds: float) -> Track:
-    """The track after the engine's word on a wish, `seconds` after it was asked."""
-    text = f"{_describe_answer(asked, applied)} · applied in {seconds * 1000:.0f} ms"
-    track = track.add_event(t, text, "good", cause=Cause(asked.origin, None, asked.reason))
-    for text in applied.notices:
-        track = track.add_event(t, text, "warn")
-    judged = asked.trial_s is not None
-    if applied.applied != applied.before and not judged:
-        track = _mark_answer(track, applied)
-    track = replace(track, want=None if track.want == asked else track.want)
-    track = replace(track, undo=track.undo.add(asked, applied, track.in_force))
-    if track.version is not None and track.version > applied.version:
-        return track  # a newer reading came first, with what somebody else changed since
-    if judged or asked.cancel:  # what is in force by now is for the next reading to say
-        return replace(track, version=applied.version)
-    return replace(
-        track,
-        version=applied.version,
-        reading=_patch(track.reading, applied),
-        figures=_patch(track.figures, applied),
-        known=None if track.known is None else _turn(track.known, applied),
-    )
-
-
-def _describe_answer(asked: Want, applied: Applied) -> str:
-    if asked.cancel:
-        return "the trial is reverted"
-    if asked.trial_s is not None:
-        tried = knobs_on_trial(asked.as_change("", None), applied)
-        return f"on trial: {format_changes(applied.before, tried)}"
-    knobs = format_changes(applied.before, applied.applied)
-    return f"undone, {knobs}" if asked.origin == "undo" else knobs
-
-
-def _mark_answer(track: Track, applied: Applied) -> Track:
-    mode, k = applied.applied.get("mode"), applied.applied.get("k")
-    if "policy" in applied.applied:
-        track = track.add_mark(applied.applied["policy"])
-    if mode is not None:
-        track = track.add_mark(_short(mode))
-    return track if k is None else track.add_mark(f"k{k}")
-
-
-def _patch(reading: Reading | None, applied: Applied) -> Reading | None:
-    """The reading with the engine's newest word in it, until the next one is read."""
-    if reading is None or reading.state is None:
-        return reading
-    return replace(reading, state=_turn(reading.state, applied))
-
-
-def _turn(state: EngineState, applied: Applied) -> EngineState:
-    knobs = with_implied_policy(applied.applied)
-    k_set, mode = knobs.get("k", state.k_set), knobs.get("mode", state.mode)
-    policy = knobs.get("policy", state.policy)
-    chosen = k_set if policy == "fixed" else state.k
-    state = replace(
-        state, k=0 if mode == "target-only" else chosen, k_set=k_set, mode=mode, policy=policy,
-        version=applied.version, last_change=None,  # the next reading brings this one
-    )  # fmt: skip
-    if "breaker" in knobs:
-        return replace(state, breaker=knobs["breaker"])
-    ended = policy == "fixed" and state.policy_reason is not None
-    return replace(state, policy_reason=None) if ended else state
-
-
-def fold_error(track: Track, error: SpecdeckError, t: float) -> Track:
-    """The track after a wish that the engine would not fulfil; nothing stays pending."""
-    track = replace(track, want=None, undo=track.undo.restore())
-    if isinstance(error, Conflict):
-        # The next reading says who it was and brings the version to ask with.
-        return replace(track.add_event(t, f"not changed: {error.line()}", "warn"), version=None)
-    return track.add_event(t, f"not changed: {error.line()}", "bad")

@@ -1,74 +1,95 @@
-"""What was asked of an engine and is not seen yet, and what is refused before it is asked."""
+"""What is asked of an engine, from the key to the engine's word on it: not yet seen, or refused.
+
+A wish is a `Change` without who asks and at which version; `Track.want` is what the engine has
+not answered yet.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Literal
+from dataclasses import dataclass, replace
 
+from specdeck.console.state.engine_state import Cause, Track, short_mode
+from specdeck.console.state.undo import KEY
 from specdeck.console.widgets.format import KeyLabel
+from specdeck.engine.errors import Conflict, SpecdeckError
 from specdeck.engine.metrics.reading import Reading
-from specdeck.engine.protocol.messages import Change, EngineState, Mode, Origin, Policy, Value
+from specdeck.engine.protocol.messages import (
+    Applied,
+    Change,
+    EngineState,
+    Mode,
+    Policy,
+    knobs_on_trial,
+    with_implied_policy,
+)
+from specdeck.engine.text import format_changes
 
-KEY: Final = "key"
-"""The reason of a change that has no better one."""
+
+def k_wanted(track: Track) -> int | None:
+    """The k that the operator has asked for, shown before the engine answers.
+
+    While a policy chooses, the k that it has chosen.
+    """
+    if track.want is not None and track.want.k is not None:
+        return track.want.k
+    if track.known is None:
+        return None
+    return track.known.k_set if policy_wanted(track) == "fixed" else track.known.k
 
 
-@dataclass(frozen=True, slots=True)
-class Want:
-    """What the operator asked for and the engine has not answered yet."""
+def mode_wanted(track: Track) -> Mode | None:
+    """The mode that the operator has asked for."""
+    if track.want is not None and track.want.mode is not None:
+        return track.want.mode
+    return None if track.known is None else track.known.mode
 
-    k: int | None = None
-    mode: Mode | None = None
-    policy: Policy | None = None
-    reason: str = KEY
-    breaker: Literal["open", "closed", "probe"] | None = None
-    parameters: tuple[tuple[str, Value], ...] = ()
-    """By their dotted names."""
-    trial_s: float | None = None
-    """Seconds for which the engine judges it before it keeps it or takes it back."""
-    cancel: bool = False
-    """Takes back what is on trial; stands alone."""
-    origin: Origin = "operator"
-    """`undo` where it takes a change of this console back."""
 
-    def then(self, later: Want) -> Want:
-        """Both wishes as one; the later one wins where they meet.
+def policy_wanted(track: Track) -> Policy | None:
+    """The policy that the operator has asked for; a k of one's own asks for none."""
+    if track.want is not None and track.want.policy is not None:
+        return track.want.policy
+    if track.want is not None and track.want.k is not None:
+        return "fixed"
+    return None if track.known is None else track.known.policy
 
-        >>> both = Want(k=4).then(Want(k=3)).then(Want(mode="target-only"))
-        >>> both.k, both.mode, both.policy
-        (3, 'target-only', None)
-        >>> Want(policy="goodput").then(Want(k=3)).policy  # a k of one's own ends a policy
-        """
-        if later.cancel:
-            return later
-        policy = later.policy or (self.policy if later.k is None else None)
-        k = later.k if later.k is not None else self.k
-        return Want(
-            k, later.mode or self.mode, policy, later.reason, later.breaker or self.breaker,
-            tuple({**dict(self.parameters), **dict(later.parameters)}.items()), later.trial_s,
-            origin=later.origin,
-        )  # fmt: skip
 
-    def as_change(self, who: str, version: int | None) -> Change:
-        """The request that says so; `version` is the one that the engine is expected to be at."""
-        change = Change(
-            k=self.k,
-            mode=self.mode,
-            policy=self.policy,
-            breaker="open" if self.breaker == "probe" else self.breaker,
-            probe=self.breaker == "probe",
-            parameters=dict(self.parameters) or None,
-            cancel=self.cancel,
-            reason=self.reason,
-            who=who,
-            expect_version=version,
-            origin=self.origin,
-        )
-        if self.trial_s is None:
-            return change
-        from specdeck.engine.operations.trial import as_trial
+def add_wish(track: Track, wish: Change) -> Track:
+    """The track with one more wish: shown at once, whatever the engine will say."""
+    return replace(track, want=wish if track.want is None else _add(track.want, wish))
 
-        return as_trial(change, trial_s=self.trial_s)
+
+def _add(before: Change, later: Change) -> Change:
+    """Both wishes as one; the later one wins where they meet.
+
+    >>> both = _add(_add(Change(k=4), Change(k=3)), Change(mode="target-only"))
+    >>> both.k, both.mode, both.policy
+    (3, 'target-only', None)
+    >>> _add(Change(policy="goodput"), Change(k=3)).policy  # a k of one's own ends a policy
+    """
+    if later.cancel:
+        return later
+    breaker = later if later.breaker else before
+    return Change(
+        k=before.k if later.k is None else later.k,
+        mode=later.mode or before.mode,
+        policy=later.policy or (before.policy if later.k is None else None),
+        breaker=breaker.breaker,
+        probe=breaker.probe,
+        parameters={**(before.parameters or {}), **(later.parameters or {})} or None,
+        trial_s=later.trial_s,
+        reason=later.reason,
+        origin=later.origin,
+    )
+
+
+def as_request(wish: Change, who: str, version: int | None) -> Change:
+    """What the engine is asked; `version` is the one that it is expected to be at."""
+    change = replace(wish, who=who, expect_version=version, reason=wish.reason or KEY)
+    if wish.trial_s is None:
+        return change
+    from specdeck.engine.operations.trial import as_trial
+
+    return as_trial(change, trial_s=wish.trial_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,24 +105,16 @@ class Obstacle:
 
 
 def find_obstacle(
-    want: Want,
-    reading: Reading | None,
-    *,
-    pending: Want | None = None,
-    armed: bool = True,
-    recorded: bool = False,
-    sweeping: bool = False,
-    key_label: KeyLabel,
+    track: Track, wish: Change, *, armed: bool, key_label: KeyLabel
 ) -> Obstacle | None:
-    """Why an engine cannot be asked for this; None where it can.
+    """Why the engine cannot be asked for this; None where it can.
 
-    `reading` is its latest one, `pending` what it has been asked for and has not answered.
-
-    >>> find_obstacle(Want(k=3), None, key_label=str)
+    >>> find_obstacle(Track("a", "http://a"), Change(k=3), armed=True, key_label=str)
     Obstacle(reason='the engine has not answered yet', remedy=None)
     """
-    if recorded:
+    if track.recorded:
         return Obstacle("this is a recording: there is no engine to change")
+    reading = track.reading
     if reading is None:
         return Obstacle("the engine has not answered yet")
     if not reading.up:
@@ -114,25 +127,25 @@ def find_obstacle(
         return Obstacle(str(error), error.remedy)
     if not armed:
         return Obstacle("control is read-only", f"press {key_label('control.arm')} to arm it")
-    if sweeping:
+    if track.is_sweeping:
         stop = key_label("sweep.toggle")
         return Obstacle("a sweep is changing k", f"{stop} stops it and restores k")
-    busy = _busy(state, want, pending, key_label)
+    busy = _busy(state, wish, track.want, key_label)
     if busy is not None:
         return busy
-    for name in _capabilities(want):
+    for name in _capabilities(wish):
         able = state.can(name)
         if not able.available:
             return Obstacle(f"{_spoken(name)}: {able.reason or 'not on this engine'}", able.remedy)
-    return _beyond(state, want)
+    return _beyond(state, wish)
 
 
 def _busy(
-    state: EngineState, want: Want, pending: Want | None, key_label: KeyLabel
+    state: EngineState, wish: Change, pending: Change | None, key_label: KeyLabel
 ) -> Obstacle | None:
-    if want.cancel and state.trial is None and state.lease is None:
+    if wish.cancel and state.trial is None and state.lease is None:
         return Obstacle("no trial is running")
-    if want.trial_s is None:
+    if wish.trial_s is None:
         return None
     if state.trial is not None or state.lease is not None:
         return Obstacle("a trial is already running", f"{key_label('change.undo')} takes it back")
@@ -141,16 +154,16 @@ def _busy(
     return None
 
 
-def _capabilities(want: Want) -> tuple[str, ...]:
+def _capabilities(wish: Change) -> tuple[str, ...]:
     """The capabilities that a wish rests on.
 
-    >>> _capabilities(Want(k=3, policy="goodput"))
+    >>> _capabilities(Change(k=3, policy="goodput"))
     ('live_k', 'policy.goodput')
     """
-    policy = None if want.policy is None else f"policy.{want.policy}"
+    policy = None if wish.policy is None else f"policy.{wish.policy}"
     names = (
-        "live_k" if want.k is not None else None, want.mode and "target_only", policy,
-        want.breaker and "breaker", "trial" if want.trial_s is not None else None,
+        "live_k" if wish.k is not None else None, wish.mode and "target_only", policy,
+        wish.breaker and "breaker", "trial" if wish.trial_s is not None else None,
     )  # fmt: skip
     return tuple(name for name in names if name)
 
@@ -159,12 +172,86 @@ def _spoken(name: str) -> str:
     return name.replace("_", " ").replace("target only", "target-only").replace(".", " ")
 
 
-def _beyond(state: EngineState, want: Want) -> Obstacle | None:
-    if want.k is None or 0 <= want.k <= state.k_max:
+def _beyond(state: EngineState, wish: Change) -> Obstacle | None:
+    if wish.k is None or 0 <= wish.k <= state.k_max:
         return None
-    if want.k < 0:
+    if wish.k < 0:
         return Obstacle("k is 0 already", "+ drafts again")
     return Obstacle(
         f"k_max is {state.k_max}: the engine's buffers are sized by it",
-        f"start it with num_speculative_tokens {want.k}",
+        f"start it with num_speculative_tokens {wish.k}",
     )
+
+
+def fold_answer(track: Track, asked: Change, applied: Applied, t: float, seconds: float) -> Track:
+    """The track after the engine's word on a wish, `seconds` after it was asked."""
+    text = f"{_describe_answer(asked, applied)} · applied in {seconds * 1000:.0f} ms"
+    track = track.add_event(t, text, "good", cause=Cause(asked.origin, None, asked.reason or KEY))
+    for text in applied.notices:
+        track = track.add_event(t, text, "warn")
+    judged = asked.trial_s is not None
+    if applied.applied != applied.before and not judged:
+        track = _mark_answer(track, applied)
+    track = replace(track, want=None if track.want == asked else track.want)
+    track = replace(track, undo=track.undo.add(asked, applied, track.in_force))
+    if track.version is not None and track.version > applied.version:
+        return track  # a newer reading came first, with what somebody else changed since
+    if judged or asked.cancel:  # what is in force by now is for the next reading to say
+        return replace(track, version=applied.version)
+    return replace(
+        track,
+        version=applied.version,
+        reading=_patch(track.reading, applied),
+        figures=_patch(track.figures, applied),
+        known=None if track.known is None else _turn(track.known, applied),
+    )
+
+
+def _describe_answer(asked: Change, applied: Applied) -> str:
+    if asked.cancel:
+        return "the trial is reverted"
+    if asked.trial_s is not None:
+        tried = knobs_on_trial(asked, applied)
+        return f"on trial: {format_changes(applied.before, tried)}"
+    knobs = format_changes(applied.before, applied.applied)
+    return f"undone, {knobs}" if asked.origin == "undo" else knobs
+
+
+def _mark_answer(track: Track, applied: Applied) -> Track:
+    mode, k = applied.applied.get("mode"), applied.applied.get("k")
+    if "policy" in applied.applied:
+        track = track.add_mark(applied.applied["policy"])
+    if mode is not None:
+        track = track.add_mark(short_mode(mode))
+    return track if k is None else track.add_mark(f"k{k}")
+
+
+def _patch(reading: Reading | None, applied: Applied) -> Reading | None:
+    """The reading with the engine's newest word in it, until the next one is read."""
+    if reading is None or reading.state is None:
+        return reading
+    return replace(reading, state=_turn(reading.state, applied))
+
+
+def _turn(state: EngineState, applied: Applied) -> EngineState:
+    knobs = with_implied_policy(applied.applied)
+    k_set, mode = knobs.get("k", state.k_set), knobs.get("mode", state.mode)
+    policy = knobs.get("policy", state.policy)
+    chosen = k_set if policy == "fixed" else state.k
+    state = replace(
+        state, k=0 if mode == "target-only" else chosen, k_set=k_set, mode=mode, policy=policy,
+        version=applied.version, last_change=None,  # the next reading brings this one
+    )  # fmt: skip
+    if "breaker" in knobs:
+        return replace(state, breaker=knobs["breaker"])
+    ended = policy == "fixed" and state.policy_reason is not None
+    return replace(state, policy_reason=None) if ended else state
+
+
+def fold_error(track: Track, error: SpecdeckError, t: float) -> Track:
+    """The track after a wish that the engine would not fulfil; nothing stays pending."""
+    track = replace(track, want=None, undo=track.undo.restore())
+    if isinstance(error, Conflict):
+        # The next reading says who it was and brings the version to ask with.
+        return replace(track.add_event(t, f"not changed: {error.line()}", "warn"), version=None)
+    return track.add_event(t, f"not changed: {error.line()}", "bad")

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from specdeck.console.state.pending import KEY, Want
 from specdeck.console.widgets.format import KeyLabel
-from specdeck.engine.protocol.messages import Applied, EngineState, with_implied_policy
+from specdeck.engine.protocol.messages import Applied, Change, EngineState, with_implied_policy
 
 if TYPE_CHECKING:
     from specdeck.engine.protocol.tuning import Tuning
 
+KEY: Final = "key"
+"""The reason of a change that has no better one."""
 _MOST: Final = 50
 """Changes that can be taken back, one after the other."""
 _KEYS: Final = {
@@ -31,7 +32,7 @@ class InForce:
     """The plugin's last word."""
     tuning: Tuning | None = None
     """Its last word on parameters, which may be an older one."""
-    pending: Want | None = None
+    pending: Change | None = None
 
     def knobs(self, version: int) -> dict[str, str]:
         """As `specdeck set` takes them; parameters from no older word than of `version`."""
@@ -56,7 +57,7 @@ class InForce:
 class Undo:
     """One change of this console, and what takes it back."""
 
-    want: Want
+    want: Change
     left: tuple[tuple[str, str], ...]
     """The knobs as the change has left them, as `specdeck set` takes them."""
     version: int
@@ -90,7 +91,7 @@ class UndoHistory:
     has_changed: bool = False
     """Whether this console has changed anything."""
 
-    def add(self, asked: Want, applied: Applied, now: InForce) -> UndoHistory:
+    def add(self, asked: Change, applied: Applied, now: InForce) -> UndoHistory:
         """The history after an answer of the engine, with what takes the change back."""
         undos = tuple(replace(undo, warned=()) for undo in self.undos)
         under_way = self.under_way if now.pending is not None else ()
@@ -114,7 +115,7 @@ class UndoHistory:
         return replace(self, undos=undos)
 
     @property
-    def latest(self) -> Want | None:
+    def latest(self) -> Change | None:
         """The wish that takes this console's last change back; None without one."""
         return self.undos[-1].want if self.undos else None
 
@@ -159,7 +160,7 @@ class UndoHistory:
         return replace(self, undos=(*self.undos, *undone)[-_MOST:], under_way=())
 
 
-def _reverse(applied: Applied, state: EngineState | None) -> Want:
+def _reverse(applied: Applied, state: EngineState | None) -> Change:
     """What takes a change back; a k of one's own has ended the policy of before."""
     from specdeck.engine.operations.change import knobs_to_undo
 
@@ -167,15 +168,22 @@ def _reverse(applied: Applied, state: EngineState | None) -> Want:
     policy = before.get("policy")
     if policy is None and "k" in before and state is not None:
         policy = state.policy if state.policy != "fixed" else None
-    breaker = before.get("breaker")
-    parameters = tuple(
-        (name, "none" if value is None else value) for name, value in before.items() if "." in name
-    )
-    return Want(
-        before.get("k"), before.get("mode"), policy, "undo",
-        breaker if breaker in (None, "open", "probe") else "closed", parameters,
+    breaker: Literal["open", "closed"] | None = None
+    if (was := before.get("breaker")) is not None:
+        breaker = "open" if was in ("open", "probe") else "closed"
+    parameters = {
+        name: "none" if value is None else value for name, value in before.items() if "." in name
+    }
+    return Change(
+        k=before.get("k"),
+        mode=before.get("mode"),
+        policy=policy,
+        breaker=breaker,
+        probe=was == "probe",
+        parameters=parameters or None,
+        reason="undo",
         origin="undo",
-    )  # fmt: skip
+    )
 
 
 def _who(state: EngineState | None, moved: Moves) -> str:
@@ -190,12 +198,10 @@ def _who(state: EngineState | None, moved: Moves) -> str:
     return f"{last.who} changed {what} since{why}"
 
 
-def _asked_knobs(want: Want) -> dict[str, str]:
+def _asked_knobs(wish: Change) -> dict[str, str]:
     """The knobs of a wish; a breaker that recovers by itself is open."""
-    breaker = "open" if want.breaker == "probe" else want.breaker
-    knobs = {"k": want.k, "mode": want.mode, "policy": want.policy, "breaker": breaker}
-    asked = {name: value for name, value in knobs.items() if value is not None}
-    return _spell({**asked, **dict(want.parameters)})
+    knobs = wish.knobs()
+    return _spell({**knobs, "breaker": "open"} if wish.probe else knobs)
 
 
 def _spell(knobs: dict[str, Any]) -> dict[str, str]:

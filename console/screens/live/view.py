@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from specdeck.console.screens.live import figures
 from specdeck.console.state.engine_state import FingerprintNames, Track
+from specdeck.console.state.pending import k_wanted, mode_wanted, policy_wanted
 from specdeck.console.widgets.blocks import EMPTY_SERIES, Series
 from specdeck.console.widgets.cells import (
     BLANK,
@@ -117,9 +118,9 @@ def _requested_and_applied(track: Track, state: EngineState) -> Cells:
 
 
 def _requested_k(track: Track) -> str:
-    if track.mode_wanted == "target-only":
+    if mode_wanted(track) == "target-only":
         return "0"
-    return str(track.k_wanted) if track.policy_wanted == "fixed" else AUTO
+    return str(k_wanted(track)) if policy_wanted(track) == "fixed" else AUTO
 
 
 def brief_control(track: Track) -> Row:
@@ -170,7 +171,7 @@ def _modes(track: Track) -> tuple[Cells, ...]:
     if state is None:
         return ((Cell("mode ", "muted"), BLANK, Cell(" ")), ())
     mode, back, policy, breaker, lease = _mode(track, state)
-    policies = policy if track.policy_wanted != "fixed" else ()
+    policies = policy if policy_wanted(track) != "fixed" else ()
     name = tuple(replace(cell, text=cell.text.removeprefix("policy ")) for cell in policies)
     shortest = (*name, *breaker) or mode
     choices = (
@@ -188,7 +189,7 @@ def _modes(track: Track) -> tuple[Cells, ...]:
 
 def _mode(track: Track, state: EngineState) -> tuple[Cells, ...]:
     """Mode, the way back, policy, breaker and lease; an empty line where there is none."""
-    wanted, policy = track.mode_wanted or state.mode, track.policy_wanted or state.policy
+    wanted, policy = mode_wanted(track) or state.mode, policy_wanted(track) or state.policy
     tone: Tone = "accent" if wanted == "target-only" else "good"
     back = f"{state.fallback}, back to k {state.k_set}"
     return (

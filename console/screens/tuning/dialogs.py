@@ -16,9 +16,8 @@ from specdeck.console import keys
 from specdeck.console.screens.tuning.view import explain_silence, format_value
 from specdeck.console.state.controller import Controller
 from specdeck.console.state.engine_state import Track
-from specdeck.console.state.pending import Want
 from specdeck.console.widgets.format import shorten
-from specdeck.engine.protocol.messages import MODES, POLICIES, Value
+from specdeck.engine.protocol.messages import MODES, POLICIES, Change, Value
 from specdeck.engine.protocol.tuning import Parameter
 from specdeck.engine.text import printable
 
@@ -182,7 +181,7 @@ class ParametersScreen(ModalScreen[None]):
         parameter = self.listed[event.option_index]
         found = await self.app.push_screen_wait(ValueDialog(parameter))
         if found is not None:
-            want = Want(parameters=((parameter.name, found),), reason="parameters")
+            want = Change(parameters={parameter.name: found}, reason="parameters")
             self.controller.wish(want)
 
 
@@ -218,7 +217,7 @@ class ValueDialog(ModalScreen[Value | None]):
 _USUAL_S, _MOST_S = 60.0, 3600.0
 
 
-class TrialDialog(ModalScreen[Want | None]):
+class TrialDialog(ModalScreen[Change | None]):
     """Asks for a k, a policy or a mode, and seconds; None leaves things as they are."""
 
     CSS_PATH = "dialogs.tcss"
@@ -288,7 +287,7 @@ def _seconds(track: Track) -> float:
     return _USUAL_S
 
 
-def parse_wish(words: str, seconds: str, track: Track) -> Want:
+def parse_wish(words: str, seconds: str, track: Track) -> Change:
     """What the two fields ask for; raises ValueError with the reason.
 
     >>> parse_wish("3", "60", Track("a", "http://a")).k
@@ -303,16 +302,16 @@ def parse_wish(words: str, seconds: str, track: Track) -> Want:
     text = words.strip().lower()
     for policy in POLICIES:
         if text == policy:
-            return Want(policy=policy, trial_s=lasts, reason="trial")
+            return Change(policy=policy, trial_s=lasts, reason="trial")
     for mode in MODES:
         if text == mode:
-            return Want(mode=mode, trial_s=lasts, reason="trial")
+            return Change(mode=mode, trial_s=lasts, reason="trial")
     if not (text.isascii() and text.isdecimal() and len(text) < 4):
         raise ValueError(f"{words.strip()!r} is neither a k nor a policy nor a mode")
     k = int(text)
     if track.known is not None and k > track.known.k_max:
         raise ValueError(f"k_max is {track.known.k_max}: the engine's buffers are sized by it")
-    return Want(k=k, trial_s=lasts, reason="trial")
+    return Change(k=k, trial_s=lasts, reason="trial")
 
 
 def _read_number(text: str) -> float | None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from specdeck.console.screens.tuning.curve import Measured, SweepCurve
 from specdeck.console.state.engine_state import Event, Track
-from specdeck.console.state.pending import KEY
 from specdeck.console.state.tuning import SweepRun, describe_optimum, describe_trial
+from specdeck.console.state.undo import KEY
 from specdeck.console.widgets.cells import Cell, Row, Tone
 from specdeck.console.widgets.format import KeyLabel, LocalTime, at, number
 from specdeck.engine.errors import Unsupported

@@ -16,7 +16,7 @@ from tests.support.readings import START, STATE, reading, readings
 from tests.support.tuned_engine import ABLE, TRIAL, WON, TunedClient, TunedEngine, tuning
 
 from specdeck.console.state.controller import Controller
-from specdeck.console.state.pending import Want
+from specdeck.console.state.pending import k_wanted
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.protocol.messages import Applied, Change, EngineState
 from specdeck.engine.protocol.tuning import TrialTuning
@@ -103,10 +103,10 @@ async def test_one_request_at_a_time_and_the_last_wish_wins(tasks: Tasks, steere
     controller = steered(engine)
     await tasks.rest()
     for k in (4, 3, 2):
-        controller.wish(Want(k=k))
+        controller.wish(Change(k=k))
         await tasks.rest()
     assert [change.k for change in engine.asked] == [4]
-    assert controller.track.k_wanted == 2
+    assert k_wanted(controller.track) == 2
     engine.answer.set()
     await tasks.rest()
     assert [(change.k, change.expect_version) for change in engine.asked] == [(4, 1), (2, 2)]
@@ -125,7 +125,7 @@ async def test_an_engine_that_is_asked_does_not_keep_another_from_being_asked(
     controller.change_k(-2)
     await tasks.rest()
     assert [change.k for change in second.asked] == [3]
-    assert controller.tracks[0].want == Want(k=4)
+    assert controller.tracks[0].want == Change(k=4)
     assert controller.tracks[1].want is None
     controller.select(2)  # counted around
     assert controller.selected == 0
@@ -143,7 +143,7 @@ async def test_the_audit_log_has_what_was_observed_of_a_key(tasks: Tasks, steere
     engine, audit, now = ListedEngine([working(0, STATE, 0.0, 5)]), MemoryAudit(), 0.5
     controller = steered(engine, audit=audit, steady=lambda: now)
     await tasks.rest()
-    controller.wish(Want(k=3))
+    controller.wish(Change(k=3))
     await tasks.rest()
     (action,) = audit.actions
     assert (action.before, action.after, action.observed) == ({"k": 5}, {"k": 3}, None)
@@ -164,7 +164,7 @@ async def test_the_next_change_does_not_wait_for_the_proof_of_the_one_before(
     controller = steered(engine, audit=audit)
     await tasks.rest()
     for k in (4, 3):
-        controller.wish(Want(k=k))
+        controller.wish(Change(k=k))
         await tasks.rest()
     assert [action.after for action in audit.actions] == [{"k": 4}, {"k": 3}]
 
@@ -193,7 +193,7 @@ async def on_trial(
     engine.trial = number
     controller = steered(engine, audit=audit, steady=time, sleep=time.sleep)
     await tasks.rest()
-    controller.wish(Want(k=3, trial_s=60.0, reason="trial"))
+    controller.wish(Change(k=3, trial_s=60.0, reason="trial"))
     await tasks.rest()
     return controller, engine, time, audit
 

@@ -11,13 +11,19 @@ from rich.style import Style
 from specdeck.console import keys
 from specdeck.console.screens.live import figures
 from specdeck.console.screens.live import view as live_view
-from specdeck.console.state.engine_state import Track, fold_answer, fold_error, fold_reading
-from specdeck.console.state.pending import Want
+from specdeck.console.state.engine_state import Track, fold_reading
+from specdeck.console.state.pending import (
+    add_wish,
+    as_request,
+    find_obstacle,
+    fold_answer,
+    fold_error,
+)
 from specdeck.console.widgets import text as draw
 from specdeck.console.widgets.cells import Cell, Row
 from specdeck.engine.errors import Conflict, Unsupported
 from specdeck.engine.metrics.reading import Reading
-from specdeck.engine.protocol.messages import Applied, Capability, LastChange, Lease
+from specdeck.engine.protocol.messages import Applied, Capability, Change, LastChange, Lease
 
 if TYPE_CHECKING:
     from tests.console.conftest import Kit
@@ -87,16 +93,16 @@ def test_a_change_by_someone_else_is_told_with_name_and_reason(kit: type[Kit]) -
 def test_an_answer_that_a_newer_reading_has_overtaken_does_not_bring_its_k_back(
     kit: type[Kit],
 ) -> None:
-    found = track(kit.run(3)).add_wish(Want(k=3))
+    found = add_wish(track(kit.run(3)), Change(k=3))
     found = fold_reading(found, kit.reading(4, replace(kit.state, k=4, k_set=4, version=3)))
-    found = fold_answer(found, Want(k=3), Applied({"k": 5}, {"k": 3}, 2, 9), 0.0, 0.012)
+    found = fold_answer(found, Change(k=3), Applied({"k": 5}, {"k": 3}, 2, 9), 0.0, 0.012)
     assert found.state is not None
     assert (found.state.k, found.version, found.want) == (4, 3, None)
 
 
 def test_a_reading_taken_before_the_answer_does_not_bring_the_old_k_back(kit: type[Kit]) -> None:
-    found = track(kit.run(3)).add_wish(Want(k=3))
-    found = fold_answer(found, Want(k=3), Applied({"k": 5}, {"k": 3}, 2, 9), 0.0, 0.012)
+    found = add_wish(track(kit.run(3)), Change(k=3))
+    found = fold_answer(found, Change(k=3), Applied({"k": 5}, {"k": 3}, 2, 9), 0.0, 0.012)
     found = fold_reading(found, kit.reading(4))
     assert found.state is not None
     assert found.state.k == 3
@@ -104,21 +110,22 @@ def test_a_reading_taken_before_the_answer_does_not_bring_the_old_k_back(kit: ty
 
 
 def test_wishes_add_up_and_the_last_one_wins() -> None:
-    found = Track("a", "http://a").add_wish(Want(k=4))
-    found = found.add_wish(Want(mode="target-only"))
-    found = found.add_wish(Want(k=3))
-    assert found.want == Want(k=3, mode="target-only")
+    found = add_wish(Track("a", "http://a"), Change(k=4))
+    found = add_wish(found, Change(mode="target-only"))
+    found = add_wish(found, Change(k=3))
+    assert found.want == Change(k=3, mode="target-only")
 
 
 def test_a_wish_made_while_another_is_asked_stays_pending(kit: type[Kit]) -> None:
-    found = track(kit.run(2)).add_wish(Want(k=4)).add_wish(Want(k=3))
-    found = fold_answer(found, Want(k=4), Applied({"k": 5}, {"k": 4}, 2, 9), 0.0, 0.01)
-    assert found.want == Want(k=3)
-    assert found.want.as_change("ann", found.version).expect_version == 2
+    found = add_wish(add_wish(track(kit.run(2)), Change(k=4)), Change(k=3))
+    found = fold_answer(found, Change(k=4), Applied({"k": 5}, {"k": 4}, 2, 9), 0.0, 0.01)
+    assert found.want is not None
+    assert found.want == Change(k=3)
+    assert as_request(found.want, "ann", found.version).expect_version == 2
 
 
 def test_a_conflict_forgets_the_wish_and_asks_with_what_is_read_next(kit: type[Kit]) -> None:
-    found = track(kit.run(2)).add_wish(Want(k=4))
+    found = add_wish(track(kit.run(2)), Change(k=4))
     found = fold_error(found, Conflict("bob was first"), 0.0)
     assert found.want is None
     found = fold_reading(found, kit.reading(3, replace(kit.state, version=9)))
@@ -137,18 +144,19 @@ def test_every_obstacle_names_reason_and_remedy(kit: type[Kit]) -> None:
         1, None, control_error=Unsupported("no plugin answers", remedy="start it with one")
     )
     cases = [
-        (track([kit.reading(0)]), Want(k=6), True, "num_speculative_tokens 6"),
-        (track([kit.reading(0)]), Want(k=-1), True, "k is 0 already"),
-        (track([kit.reading(0)]), Want(k=3), False, "press c"),
-        (track([kit.reading(0, unable)]), Want(k=3), True, "suffix asserts: use ngram"),
-        (track([bare]), Want(k=3), True, "no plugin answers: start it with one"),
-        (track([kit.down(0)]), Want(k=3), True, "down"),
+        (track([kit.reading(0)]), Change(k=6), True, "num_speculative_tokens 6"),
+        (track([kit.reading(0)]), Change(k=-1), True, "k is 0 already"),
+        (track([kit.reading(0)]), Change(k=3), False, "press c"),
+        (track([kit.reading(0, unable)]), Change(k=3), True, "suffix asserts: use ngram"),
+        (track([bare]), Change(k=3), True, "no plugin answers: start it with one"),
+        (track([kit.down(0)]), Change(k=3), True, "down"),
     ]
     for found, want, armed, said in cases:
-        obstacle = found.find_obstacle(want, armed=armed, key_label=key_label)
+        obstacle = find_obstacle(found, want, armed=armed, key_label=key_label)
         assert obstacle is not None
         assert said in obstacle.line()
-    assert track([kit.reading(0)]).find_obstacle(Want(k=3), armed=True, key_label=key_label) is None
+    found = track([kit.reading(0)])
+    assert find_obstacle(found, Change(k=3), armed=True, key_label=key_label) is None
 
 
 def test_positions_beyond_the_live_k_are_dimmed(kit: type[Kit]) -> None:
@@ -257,38 +265,40 @@ def test_a_breaker_that_was_open_between_two_looks_is_told_all_the_same(kit: typ
 
 
 def test_undoing_a_reset_has_the_breaker_recover_by_itself_again(kit: type[Kit]) -> None:
-    reset = Want(breaker="closed")
+    reset = Change(breaker="closed")
     applied = Applied({"breaker": "open"}, {"breaker": "closed"}, 1, 7, undo={"breaker": "probe"})
     found = fold_answer(track([flown(kit, 0, None, 0)]), reset, applied, kit.start, 0.01)
     back = found.undo.latest
     assert back is not None
-    assert back == Want(breaker="probe", reason="undo", origin="undo")
-    change = back.as_change("ana", 1)
+    assert back == Change(breaker="open", probe=True, reason="undo", origin="undo")
+    change = as_request(back, "ana", 1)
     assert (change.breaker, change.probe, change.knobs()) == ("open", True, {"breaker": "probe"})
 
 
 def test_undoing_a_k_gives_a_policy_its_k_back(kit: type[Kit]) -> None:
-    found = track([flown(kit, 0, None)]).add_wish(Want(k=2))
-    found = fold_answer(found, Want(k=2), Applied({"k": 5}, {"k": 2}, 3, 9), 0.0, 0.01)
+    found = add_wish(track([flown(kit, 0, None)]), Change(k=2))
+    found = fold_answer(found, Change(k=2), Applied({"k": 5}, {"k": 2}, 3, 9), 0.0, 0.01)
     assert found.state is not None
     assert (found.state.policy, found.state.k) == ("fixed", 2)
-    assert found.undo.latest == Want(5, None, "goodput", "undo", origin="undo")
+    assert found.undo.latest == Change(k=5, policy="goodput", reason="undo", origin="undo")
 
 
 def test_a_trial_that_took_itself_back_is_not_what_undo_takes_back(kit: type[Kit]) -> None:
     found = track(kit.run(2))
-    found = fold_answer(found, Want(k=4), Applied({"k": 5}, {"k": 4}, 2, 9), 0.0, 0.01)
-    tried = Want(k=3, trial_s=9.0)
+    found = fold_answer(found, Change(k=4), Applied({"k": 5}, {"k": 4}, 2, 9), 0.0, 0.01)
+    tried = Change(k=3, trial_s=9.0)
     found = fold_answer(found, tried, Applied({"k": 4}, {"k": 3}, 3, 9), 0.0, 0.01)
     four = replace(kit.state, k=4, k_set=4, version=4)
     found = fold_reading(found, kit.reading(3, four))
     undo = found.undo.prune(found.in_force)
-    assert undo.latest == Want(5, reason="undo", origin="undo")
+    assert undo.latest == Change(k=5, reason="undo", origin="undo")
     assert undo.find_doubt(found.in_force, key_label) is None
 
 
 def test_undo_leaves_a_policy_that_somebody_has_given_k_to(kit: type[Kit]) -> None:
-    found = fold_answer(track(kit.run(2)), Want(k=4), Applied({"k": 5}, {"k": 4}, 2, 9), 0.0, 0.01)
+    found = fold_answer(
+        track(kit.run(2)), Change(k=4), Applied({"k": 5}, {"k": 4}, 2, 9), 0.0, 0.01
+    )
     theirs = replace(kit.state, k=4, k_set=4, version=3, policy="goodput")
     found = fold_reading(found, kit.reading(3, theirs))
     undo = found.undo.prune(found.in_force)
@@ -339,5 +349,5 @@ def test_the_smallest_row_keeps_the_observed_k(kit: type[Kit]) -> None:
 
 def test_a_trial_is_told_by_what_it_tries_also_while_nothing_has_moved_yet(kit: type[Kit]) -> None:
     began = Applied({"k": 5, "policy": "goodput"}, {"k": 5, "policy": "goodput"}, 2, 9)
-    found = fold_answer(track(kit.run(2)), Want(k=3, trial_s=60.0), began, 0.0, 0.01)
+    found = fold_answer(track(kit.run(2)), Change(k=3, trial_s=60.0), began, 0.0, 0.01)
     assert found.events[-1].text == "on trial: k 5 → 3, policy goodput → fixed · applied in 10 ms"
