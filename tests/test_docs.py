@@ -94,3 +94,16 @@ def test_the_sample_that_is_shown_has_every_key() -> None:
 def test_readme_has_the_commands_that_run_and_test_it() -> None:
     text = PAGES[0].read_text(encoding="utf-8")
     assert all(f"\nmake {target}\n" in text for target in ("setup", "demo", "test"))
+
+
+def test_the_walk_of_a_key_names_what_is_there() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    section = text.partition("## A key, followed\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `([\w/]+)` \| (.*) \|$", section, re.MULTILINE)
+    assert len(dict(rows)) == len(rows) == 14
+    for module, words in rows:
+        source = (ROOT / f"{module}.py").read_text(encoding="utf-8")
+        named = re.findall(r"`(\w+)(?:\.(\w+))?`", words)
+        assert named, module
+        for name in filter(None, (part for pair in named for part in pair)):
+            assert re.search(rf"\b{name}\b", source), (module, name)
