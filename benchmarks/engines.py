@@ -18,6 +18,7 @@ from typing import Any
 import httpx
 
 from specdeck.engine.client.engine_client import EngineClient, open_client
+from specdeck.engine.client.token import admin_token
 from specdeck.engine.config.loader import load as load_config
 from specdeck.engine.demo.load import PATIENCE, Load, run
 from specdeck.engine.demo.profiles import PROFILES
@@ -43,7 +44,7 @@ class Flown:
 
     def client(self) -> EngineClient:
         """For its pages and its control."""
-        return open_client(self.url, token=lambda: self.token_file.read_text().strip())
+        return open_client(self.url, token=admin_token({}, self.token_file))
 
 
 @contextlib.contextmanager

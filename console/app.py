@@ -22,6 +22,7 @@ from textual.binding import Binding
 from textual.command import Provider
 from textual.driver import Driver
 from textual.screen import Screen
+from textual.worker import WorkerFailed
 
 from specdeck.console import keys, theme
 from specdeck.console.context import ConsoleContext
@@ -132,6 +133,8 @@ class Console(App[str]):
         self.progress = progress
         self.failure: SpecdeckError | None = None
         """What the start raised."""
+        self.crash: Exception | None = None
+        """The defect that ended the console."""
         keymap = self.settings.keymap
         self.controller = Controller(
             engines,
@@ -163,6 +166,17 @@ class Console(App[str]):
 
     def _spawn(self, work: Coroutine[Any, Any, None], group: str) -> Task:
         return self.run_worker(work, group=group)
+
+    def _handle_exception(self, error: Exception) -> None:
+        """Keep a defect for whoever opened the console, and end."""
+        if self.crash is None:
+            cause = error.error if isinstance(error, WorkerFailed) else error
+            self.crash = cause if isinstance(cause, Exception) else error
+        super()._handle_exception(error)
+
+    def _fatal_error(self) -> None:
+        """End without Textual's report: it shows local variables, and so tokens and prompts."""
+        self.panic()
 
     def get_driver_class(self) -> type[Driver]:
         """The driver that leaves out unchanged cells, unless another one was asked for."""

@@ -39,6 +39,11 @@ class Locations:
         return self.state / "logs"
 
     @property
+    def crashes(self) -> Path:
+        """One report for each crash of the console."""
+        return self.state / "crashes"
+
+    @property
     def models(self) -> Path:
         """Models made from others, such as the deepened demo target."""
         return self.cache / "models"

@@ -13,6 +13,7 @@ from specdeck.console.cli.common import open_user_store
 from specdeck.console.cli.engines import access
 from specdeck.console.state.check import CheckContext
 from specdeck.engine.client.attach import AttachedEngine
+from specdeck.engine.client.secret import Secret
 from specdeck.engine.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def open_check_context(
-    keys: Mapping[str, str | None], *, reference: str | None = None
+    keys: Mapping[str, Secret | None], *, reference: str | None = None
 ) -> CheckContext:
     """For engines whose API keys are `keys`, by URL; a key is sent to no other engine."""
 

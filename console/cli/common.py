@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from specdeck.console.cli.crash import report_crash
 from specdeck.console.cli.output import INTERRUPTED, log
 from specdeck.engine.errors import SpecdeckError, UsageError
 from specdeck.engine.metrics.exposition import LOOPBACK
@@ -95,7 +96,7 @@ async def run_console(app: Console, engines: Sequence[MonitoredEngine]) -> int:
     """Runs the console; the exit code, 130 when a signal ended it.
 
     A signal is handled as leaving is: the terminal is restored, and an engine that
-    was started here runs on.
+    was started here runs on. Raises Crash for a defect, when the terminal is restored.
     """
     loop, signalled = asyncio.get_running_loop(), False
 
@@ -114,6 +115,8 @@ async def run_console(app: Console, engines: Sequence[MonitoredEngine]) -> int:
     finally:
         for engine in engines:
             await engine.close()
+    if app.crash is not None:
+        raise report_crash(app.crash, locations(os.environ).crashes) from app.crash
     return INTERRUPTED if signalled else app.return_code or 0
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from specdeck.engine.client.secret import Secret
 from specdeck.engine.errors import Unsupported, UsageError
 from specdeck.engine.launch.registry import Record, Registry
 from specdeck.engine.paths import locations
@@ -40,7 +41,7 @@ class Access:
     url: str
     record: Record | None = None
     """None for an engine that specdeck did not start here."""
-    api_key: str | None = None
+    api_key: Secret | None = None
     token_file: Path | None = None
     """Beside the variable SPECDECK_ADMIN_TOKEN."""
 
@@ -72,10 +73,11 @@ def access(
     that holds none.
     """
     from specdeck.engine.client.address import engine_url
-    from specdeck.engine.client.token import refuse_empty
+    from specdeck.engine.client.token import admin_token, refuse_empty
 
     if token_file is not None:
         refuse_empty(token_file)
+    admin_token(os.environ)()  # one that cannot be sent is refused before anything is asked
     record = _find_started(engine)
     key = api_key(api_key_env, os.environ)
     if record is not None:
@@ -136,19 +138,25 @@ def is_name(engine: str) -> bool:
     return word and not engine.isdecimal() and engine.lower() != "localhost"
 
 
-def own_key() -> str | None:
-    """The API key of an engine that is started here: it inherits the caller's."""
-    return os.environ.get(OWN_KEY) or None
+def own_key() -> Secret | None:
+    """The API key of an engine that is started here: it inherits the caller's.
+
+    Raises UsageError for one that no request can carry.
+    """
+    key = os.environ.get(OWN_KEY)
+    return Secret(key, source=f"the API key in {OWN_KEY}") if key else None
 
 
-def api_key(variable: str | None, environment: Mapping[str, str]) -> str | None:
+def api_key(variable: str | None, environment: Mapping[str, str]) -> Secret | None:
     """The key that lies in `variable`; None when none was named.
 
+    Raises UsageError where there is none, and for one that no request can carry.
+
     >>> api_key("KEY", {"KEY": "secret"}), api_key(None, {})
-    ('secret', None)
+    (Secret(…), None)
     """
     if variable is None:
         return None
     if not (key := environment.get(variable, "").strip()):
         raise UsageError(f"the variable {variable} is not set", remedy="export the API key in it")
-    return key
+    return Secret(key, source=f"the API key in {variable}")

@@ -23,6 +23,7 @@ from specdeck.console.cli.output import (
     log_what_libraries_say,
     print_lines,
 )
+from specdeck.engine.client.secret import hide_secrets
 from specdeck.engine.errors import ConfigError, SpecdeckError, UsageError
 
 OWN_FAILURE = 70
@@ -140,11 +141,11 @@ def outcome(arguments: Sequence[str]) -> int:
     except SpecdeckError as error:
         failure, trace = error, traceback.format_exc()
     except Exception as error:  # noqa: BLE001  # the last line of defence: no traceback unasked
-        text = f"unexpected {type(error).__name__}: {error}"
+        text = hide_secrets(f"unexpected {type(error).__name__}: {error}")
         failure = SpecdeckError(text, remedy="--debug shows where")
         trace = traceback.format_exc()
     if debug:
-        for line in trace.rstrip().split("\n"):
+        for line in hide_secrets(trace).rstrip().split("\n"):
             log(f"  {line}")  # what stands at the margin is specdeck's own word
     return _fail(failure, as_json="--json" in words and not (context and has_data(context)))
 

@@ -6,6 +6,9 @@ import getpass
 import os
 from collections.abc import Mapping
 
+_LONGEST = 200
+"""Characters; the environment holds anything."""
+
 
 def find_operator(environment: Mapping[str, str] = os.environ) -> str:
     """Who asks, for the audit log: the login, and where it comes from over SSH.
@@ -15,7 +18,16 @@ def find_operator(environment: Mapping[str, str] = os.environ) -> str:
     """
     host = environment.get("SSH_CONNECTION", "").partition(" ")[0]
     name = environment.get("LOGNAME") or environment.get("USER") or _find_login()
-    return f"{name} from {host}" if host else name
+    return _make_sendable(f"{name} from {host}" if host else name)
+
+
+def _make_sendable(name: str) -> str:
+    """`name` as text that every request and every file takes; its bytes may be of any encoding.
+
+    >>> _make_sendable("j\udcf6rg\x1b[0m")
+    'j�rg�[0m'
+    """
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name)[:_LONGEST]
 
 
 def _find_login() -> str:

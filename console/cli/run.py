@@ -24,6 +24,7 @@ from specdeck.console.cli.common import (
     theme_folders,
     until_signal,
 )
+from specdeck.console.cli.crash import Crash
 from specdeck.console.cli.engines import OWN_KEY, Access, own_key
 from specdeck.console.cli.expectations import Expectations, OnReading, report_events, watches
 from specdeck.console.cli.operator import find_operator
@@ -46,6 +47,7 @@ from specdeck.engine.errors import (
 from specdeck.engine.launch.launcher import Launch
 from specdeck.engine.launch.preflight import findings, raise_errors
 from specdeck.engine.launch.progress import StartProgress
+from specdeck.engine.launch.registry import Record
 from specdeck.engine.metrics.recording import reading_as_json
 from specdeck.engine.metrics.scrape import readings
 from specdeck.engine.paths import locations
@@ -196,6 +198,10 @@ def run_in_console(launch: Launch, *, load: LoadProcess | None = None) -> int:
     )
     try:
         code = asyncio.run(run_console(app, [engine]))
+    except Crash:
+        if launch.record is not None and launch.failed is None:
+            log_running(launch.record)
+        raise
     finally:
         if load is not None:
             load.close()
@@ -209,9 +215,14 @@ def run_in_console(launch: Launch, *, load: LoadProcess | None = None) -> int:
         asyncio.run(launch.stop(on_progress=StopReporter(launch.record.name)))
         log(f"{launch.record.name} is stopped")
     else:
-        name = launch.record.name
-        log(f"{name} still runs at {launch.url}: `specdeck attach {name}`, `specdeck stop {name}`")
+        log_running(launch.record)
     return code
+
+
+def log_running(record: Record) -> None:
+    """Says where an engine goes on that its console has left."""
+    name = record.name
+    log(f"{name} still runs at {record.url}: `specdeck attach {name}`, `specdeck stop {name}`")
 
 
 def note_start(config: Path, seconds: float) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 from specdeck.engine.client.address import engine_url, is_local
+from specdeck.engine.client.secret import Secret
 from specdeck.engine.client.token import TOKEN_REMEDY, TokenSource, no_token
 from specdeck.engine.errors import EngineError, Unauthorized, Unsupported
 from specdeck.engine.metrics.gpu import read_gpus
@@ -142,7 +143,7 @@ def attach(
     url: str,
     *,
     name: str | None = None,
-    api_key: str | None = None,
+    api_key: Secret | None = None,
     token: TokenSource = no_token,
     control: bool = False,
 ) -> AttachedEngine:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import httpx
 
 from specdeck.engine.client.http import no_answer, open_http, parse_object, refusal, silence
+from specdeck.engine.client.secret import Secret
 from specdeck.engine.client.token import TOKEN_REMEDY, TokenSource, no_token
 from specdeck.engine.errors import NotAnEngine, Unauthorized, Unreachable, Unsupported, UsageError
 from specdeck.engine.policy.step import Step
@@ -38,7 +39,7 @@ _LARGEST = 16_000_000
 def open_client(
     url: str,
     *,
-    api_key: str | None = None,
+    api_key: Secret | None = None,
     token: TokenSource = no_token,
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> EngineClient:
@@ -125,9 +126,10 @@ class EngineClient:
             # A plugin older than origins refuses the key, and has changed nothing.
             return await self._put(replace(change, origin="operator"), token)
 
-    async def _put(self, change: Change, token: str) -> Applied:
+    async def _put(self, change: Change, token: Secret) -> Applied:
+        headers = {TOKEN_HEADER: token.reveal()}
         response = await self._send(
-            "PUT", f"{PREFIX}/control", json=change.as_json(), headers={TOKEN_HEADER: token}
+            "PUT", f"{PREFIX}/control", json=change.as_json(), headers=headers
         )
         return self._parse("control", Applied.from_json, parse_object(self.url, response))
 
@@ -192,6 +194,12 @@ class EngineClient:
             raise silence(self.url, error, patience_s) from error
         except httpx.InvalidURL as error:
             raise Unreachable(f"{self.url} is no address", remedy="check the URL") from error
+        except ValueError as error:
+            # Its text may quote the request, which holds secrets.
+            what = "text that UTF-8 cannot encode" if isinstance(error, UnicodeError) else "a value"
+            raise UsageError(
+                f"the request to {self.url} holds {what} that cannot be sent"
+            ) from None
         if not response.is_success:
             control = path.startswith(PREFIX)
             raise refusal(self.url, response, control=control, keyed=self.keyed)

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 
+from specdeck.engine.client.secret import Secret
 from specdeck.engine.client.token import TOKEN_REMEDY
 from specdeck.engine.errors import (
     BadPage,
@@ -32,7 +33,7 @@ that meets the closing gets no answer."""
 def open_http(
     url: str,
     *,
-    api_key: str | None,
+    api_key: Secret | None,
     timeout: httpx.Timeout,
     connections: int,
     idle_connections: int,
@@ -45,8 +46,8 @@ def open_http(
     writing it.
     """
     headers = {"Accept-Encoding": "identity", "User-Agent": "specdeck"}
-    if api_key:
-        headers["Authorization"] = f"Bearer {api_key}"
+    if api_key is not None:
+        headers["Authorization"] = f"Bearer {api_key.reveal()}"
     return httpx.AsyncClient(
         base_url=url,
         headers=headers,

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from specdeck.engine.client.secret import Secret
 from specdeck.engine.errors import UsageError
 from specdeck.engine.protocol.messages import TOKEN_VARIABLE
 
 TOKEN_REMEDY = "set SPECDECK_ADMIN_TOKEN, or give --admin-token-file"
-TokenSource = Callable[[], str | None]
-"""Asked anew for every change, so that a token that came or went is noticed; None without."""
+TokenSource = Callable[[], Secret | None]
+"""Asked anew for every change, so that a token that came or went is noticed; None without.
+
+Raises UsageError for a token that no request can carry.
+"""
 
 
 def no_token() -> None:
@@ -22,14 +26,15 @@ def admin_token(environment: Mapping[str, str], *files: Path | None) -> TokenSou
     """The token from SPECDECK_ADMIN_TOKEN, or else from the first of `files` that holds one.
 
     >>> admin_token({"SPECDECK_ADMIN_TOKEN": "secret"})()
-    'secret'
+    Secret(…)
     >>> admin_token({}, Path("/nonexistent"), None)() is None
     True
     """
 
-    def token() -> str | None:
-        given = environment.get(TOKEN_VARIABLE, "").strip()
-        return given or next((held for file in files if file and (held := _read_token(file))), None)
+    def token() -> Secret | None:
+        if given := environment.get(TOKEN_VARIABLE, "").strip():
+            return Secret(given, source=f"the admin token in {TOKEN_VARIABLE}")
+        return next((held for file in files if file and (held := _read_token(file))), None)
 
     return token
 
@@ -43,10 +48,10 @@ def refuse_empty(file: Path) -> None:
         raise UsageError(f"{file} holds no admin token", remedy="put it there as one line of ASCII")
 
 
-def _read_token(file: Path) -> str | None:
+def _read_token(file: Path) -> Secret | None:
     try:
         # A token travels in a header: only the first line can be one.
         lines = file.read_text(encoding="ascii").split()
-    except (OSError, UnicodeDecodeError):
+        return Secret(lines[0]) if lines else None
+    except (OSError, UnicodeDecodeError, UsageError):
         return None
-    return lines[0] if lines else None

@@ -19,6 +19,7 @@ from typing import Any
 import httpx
 
 from specdeck.engine.client.http import verification
+from specdeck.engine.client.secret import Secret
 from specdeck.engine.demo.profiles import PROFILES, Profile, ask
 from specdeck.engine.errors import EngineError, NotAnEngine, Unreachable, UsageError
 
@@ -290,9 +291,10 @@ def authorization(variable: str | None, environment: Mapping[str, str]) -> dict[
     """
     if variable is None:
         return {}
-    if not (key := environment.get(variable)):
+    if not (key := environment.get(variable, "").strip()):
         raise UsageError(f"{variable} is not set", remedy="export the engine's API key in it")
-    return {"Authorization": f"Bearer {key}"}
+    secret = Secret(key, source=f"the API key in {variable}")
+    return {"Authorization": f"Bearer {secret.reveal()}"}
 
 
 def main(argv: list[str] | None = None) -> int:

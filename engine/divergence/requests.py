@@ -12,6 +12,7 @@ import httpx
 
 from specdeck.engine.client.http import clean_line, open_http, parse_object, refusal, silence
 from specdeck.engine.client.retry import Retry, TryAgain
+from specdeck.engine.client.secret import Secret
 from specdeck.engine.divergence.answers import Answer, Piece, assemble, parse_piece
 from specdeck.engine.divergence.arms import Arm
 from specdeck.engine.divergence.prompts import Prompt
@@ -144,7 +145,7 @@ def http_client(
     url: str,
     *,
     streams: int,
-    api_key: str | None = None,
+    api_key: Secret | None = None,
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> httpx.AsyncClient:
     """Connections for so many requests at once; to be closed by the caller."""

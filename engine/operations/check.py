@@ -12,11 +12,12 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from specdeck.engine.client.retry import RETRY_S, Retry, WaitingForEngine
+from specdeck.engine.client.secret import Secret
 from specdeck.engine.divergence.arms import Arm, describe_hard, describe_soft, fetch_counters
 from specdeck.engine.divergence.compare import Divergence
 from specdeck.engine.divergence.history import (
@@ -89,7 +90,7 @@ class CheckedEngine:
     """Where one arm answers, and the key that it requires."""
 
     client: EngineClient
-    api_key: str | None = field(default=None, repr=False)
+    api_key: Secret | None = None
     transport: httpx.AsyncBaseTransport | None = None
 
 

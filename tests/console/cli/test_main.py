@@ -280,6 +280,36 @@ def test_a_token_file_without_a_token_is_refused_though_there_is_another_token(
     assert f"{file} holds no admin token" in one_line(capsys)
 
 
+@pytest.mark.parametrize("words", [["watch"], ["doctor"], ["set", "k=3"], ["sweep"], ["check"]])
+@pytest.mark.parametrize("name", ["SPECDECK_ADMIN_TOKEN", "MY_KEY"])
+@pytest.mark.parametrize("held", [b"geheim-sch\xc3\xb6n", b"geheim\xff", b"ge\nheim"])
+def test_a_secret_that_no_request_can_carry_is_wrong_usage_and_not_quoted(
+    words: list[str],
+    name: str,
+    held: bytes,
+    capsys: Captured,
+    monkeypatch: pytest.MonkeyPatch,
+    registered: Callable[..., Record],
+) -> None:
+    registered()
+    monkeypatch.setenv("MY_KEY", "good")
+    monkeypatch.setenv(name, os.fsdecode(held))
+    command, *rest = words
+    assert outcome([command, "127.0.0.1:9", *rest, "--api-key-env", "MY_KEY", "--debug"]) == 2
+    said = capsys.readouterr().err
+    assert f"in {name} is not printable ASCII" in said.splitlines()[-1]
+    assert "heim" not in said
+
+
+def test_an_inherited_key_that_no_request_can_carry_is_wrong_usage(
+    registered: Callable[..., Record], capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registered()
+    monkeypatch.setenv("VLLM_API_KEY", "geheim-schön")
+    assert outcome(["watch", "demo"]) == 2
+    assert "the API key in VLLM_API_KEY is not printable ASCII" in one_line(capsys)
+
+
 def test_a_closed_pipe_is_no_error() -> None:
     reading, writing = os.pipe()
     os.close(reading)

@@ -9,6 +9,7 @@ import pytest
 
 from specdeck.engine.client.attach import AttachedEngine, MonitoredEngine, attach
 from specdeck.engine.client.engine_client import open_client
+from specdeck.engine.client.secret import Secret
 from specdeck.engine.errors import StartFailed, Unauthorized, Unsupported, UsageError
 from specdeck.engine.metrics.reading import Gpu
 from specdeck.engine.protocol.messages import Change, EngineState
@@ -30,7 +31,11 @@ def of(
     token: str | None = "secret",
     **more: Any,
 ) -> AttachedEngine:
-    source = open_client(url, token=lambda: token, transport=httpx.MockTransport(answer))
+    source = open_client(
+        url,
+        token=lambda: Secret(token) if token else None,
+        transport=httpx.MockTransport(answer),
+    )
     return AttachedEngine(source, **more)
 
 

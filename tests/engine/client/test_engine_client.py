@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from specdeck.engine.client.engine_client import EngineClient, open_client
+from specdeck.engine.client.secret import Secret
 from specdeck.engine.errors import (
     BadPage,
     Conflict,
@@ -32,7 +33,10 @@ State = Callable[..., EngineState]
 
 def of(answer: Answer, *, token: str | None = "secret", api_key: str | None = None) -> EngineClient:
     return open_client(
-        URL, api_key=api_key, token=lambda: token, transport=httpx.MockTransport(answer)
+        URL,
+        api_key=Secret(api_key) if api_key else None,
+        token=lambda: Secret(token) if token else None,
+        transport=httpx.MockTransport(answer),
     )
 
 
@@ -160,6 +164,11 @@ async def test_a_plugin_older_than_origins_is_asked_without_one() -> None:
     engine = of(older)
     await engine.put(Change(k=1, origin="sweep"))
     assert asked == [{"k": 1, "origin": "sweep"}, {"k": 1}]
+
+
+async def test_a_change_that_cannot_be_encoded_is_wrong_usage() -> None:
+    with pytest.raises(UsageError, match="UTF-8 cannot encode"):
+        await of(failing(AssertionError("asked"))).put(Change(k=3, reason="try \udcff"))
 
 
 async def test_a_change_without_a_token_is_not_even_sent() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from specdeck.engine.client.secret import Secret
 from specdeck.engine.client.token import admin_token, refuse_empty
 from specdeck.engine.errors import UsageError
 
@@ -12,8 +13,8 @@ from specdeck.engine.errors import UsageError
 def test_the_environment_comes_before_files(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("from-file\n")
-    assert admin_token({"SPECDECK_ADMIN_TOKEN": "from-env"}, file)() == "from-env"
-    assert admin_token({"SPECDECK_ADMIN_TOKEN": ""}, None, file)() == "from-file"
+    assert admin_token({"SPECDECK_ADMIN_TOKEN": "from-env"}, file)() == Secret("from-env")
+    assert admin_token({"SPECDECK_ADMIN_TOKEN": ""}, None, file)() == Secret("from-file")
 
 
 def test_a_token_that_comes_later_is_found(tmp_path: Path) -> None:
@@ -21,7 +22,7 @@ def test_a_token_that_comes_later_is_found(tmp_path: Path) -> None:
     token = admin_token({}, file)
     assert token() is None
     file.write_text("here")
-    assert token() == "here"
+    assert token() == Secret("here")
 
 
 def test_a_file_that_holds_no_token_is_passed_over(tmp_path: Path) -> None:
@@ -29,7 +30,7 @@ def test_a_file_that_holds_no_token_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("\n")
     (tmp_path / "good").write_text("good")
     files = (tmp_path / name for name in ("binary", "empty", "good"))
-    assert admin_token({}, *files)() == "good"
+    assert admin_token({}, *files)() == Secret("good")
 
 
 @pytest.mark.parametrize("held", [b"", b"\n \n", b"\xff\x00secret"])

@@ -11,6 +11,7 @@ import pytest
 from tests.support.memory_audit import MemoryAudit
 
 from specdeck.engine.client.engine_client import EngineClient, open_client
+from specdeck.engine.client.secret import Secret
 from specdeck.engine.errors import (
     EngineError,
     NotAnEngine,
@@ -76,7 +77,11 @@ class SteppingEngine:
         self.now = 0.0
 
     def client(self, token: str | None = "secret") -> EngineClient:
-        return open_client(URL, token=lambda: token, transport=httpx.MockTransport(self.answer))
+        return open_client(
+            URL,
+            token=lambda: Secret(token) if token else None,
+            transport=httpx.MockTransport(self.answer),
+        )
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         self.now += 0.01
@@ -291,7 +296,7 @@ async def test_a_change_that_is_refused_raises(state: State) -> None:
     with pytest.raises(Unauthorized):
         [event async for event in engine.make(Change(k=3), asking=engine.client(token=None))]
     transport = httpx.MockTransport(lambda _: httpx.Response(404))
-    absent = open_client(URL, token=lambda: "secret", transport=transport)
+    absent = open_client(URL, token=lambda: Secret("secret"), transport=transport)
     with pytest.raises(Unsupported, match="without the specdeck plugin"):
         [event async for event in engine.make(Change(k=3), asking=absent)]
     assert engine.log.actions == []

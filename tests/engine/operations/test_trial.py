@@ -14,6 +14,7 @@ import pytest
 from tests.support.memory_audit import MemoryAudit
 
 from specdeck.engine.client.engine_client import EngineClient
+from specdeck.engine.client.secret import Secret
 from specdeck.engine.errors import EngineError, Unreachable
 from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.operations.change import ChangeApplied, NotRecorded
@@ -105,7 +106,7 @@ class JudgingEngine:
 
     def trial(self, **more: Any) -> TrialRunner:
         http = httpx.AsyncClient(transport=httpx.MockTransport(self), base_url=URL)
-        asking = EngineClient(http, url=URL, token=lambda: "t")
+        asking = EngineClient(http, url=URL, token=lambda: Secret("t"))
         options = {"clock": self.clock, "wall": lambda: 1000.0, "sleep": self.sleep} | more
         return TrialRunner(asking, CHANGE, name="demo", audit=self.log, **options)
 

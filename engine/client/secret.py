@@ -1,0 +1,63 @@
+"""API keys and admin tokens, which show themselves to nobody but the request that carries them."""
+
+from __future__ import annotations
+
+import hmac
+
+from specdeck.engine.errors import UsageError
+
+_REPLACED = "…"
+_SHORTEST = 8
+"""Characters from which on a secret is taken out of a text; a shorter one is part of words."""
+
+_texts: set[str] = set()
+
+
+class Secret:
+    """A key or a token; `reveal` alone gives its text.
+
+    >>> Secret("correct-horse"), f"{Secret('correct-horse')}", len(Secret("battery").reveal())
+    (Secret(…), 'Secret(…)', 7)
+    """
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str, *, source: str = "the secret") -> None:
+        """`source` is where it comes from, for the error.
+
+        Raises UsageError, which does not quote it, for what no header can carry: an empty
+        text, and anything but printable ASCII.
+        """
+        if not (text and text.isascii() and text.isprintable()):
+            raise UsageError(
+                f"{source} is not printable ASCII, so no request can carry it",
+                remedy="check it for a stray character or a wrong encoding",
+            )
+        self._text = text
+        if len(text) >= _SHORTEST:
+            _texts.add(text)
+
+    def reveal(self) -> str:
+        """The text, for the header of a request and for nothing else."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"Secret({_REPLACED})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and hmac.compare_digest(self._text, other._text)
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+def hide_secrets(text: str) -> str:
+    """`text`, such as a traceback, without any secret of this process.
+
+    >>> key = Secret("correct-horse")
+    >>> hide_secrets("illegal header value b'Bearer correct-horse'")
+    "illegal header value b'Bearer …'"
+    """
+    for secret in sorted(_texts, key=len, reverse=True):
+        text = text.replace(secret, _REPLACED)
+    return text

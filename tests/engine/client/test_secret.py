@@ -1,0 +1,43 @@
+"""Keys and tokens show themselves in no text."""
+
+import traceback
+
+import pytest
+
+from specdeck.engine.client.secret import Secret, hide_secrets
+from specdeck.engine.errors import UsageError
+
+
+def test_a_secret_is_in_no_text_of_it() -> None:
+    secret = Secret("correct-horse")
+    for text in (repr(secret), str(secret), f"{secret}", f"{[secret]!r}"):
+        assert "horse" not in text
+    assert secret.reveal() == "correct-horse"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "sch\xf6n-geheim", "geheim\n", "geheim\x00", "geheim\x7f", "geheim\udcff"]
+)
+def test_what_no_header_can_carry_is_wrong_usage_and_not_quoted(text: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        Secret(text, source="the API key in KEY")
+    said = "".join(traceback.format_exception(refusal.value))
+    assert "the API key in KEY is not printable ASCII" in said
+    assert "geheim" not in said
+
+
+def test_equal_secrets_are_equal_and_nothing_else_is() -> None:
+    assert Secret("battery") == Secret("battery")
+    assert Secret("battery") != Secret("staple")
+    assert Secret("battery") != "battery"
+    assert len({Secret("battery"), Secret("battery")}) == 1
+
+
+def test_every_secret_is_taken_out_of_a_text_the_longest_first() -> None:
+    Secret("tr0ub4dor"), Secret("tr0ub4dor&3")
+    assert hide_secrets("Bearer tr0ub4dor&3, tr0ub4dor") == "Bearer …, …"
+
+
+def test_a_short_secret_does_not_eat_words() -> None:
+    Secret("k")
+    assert hide_secrets("k=3 was asked") == "k=3 was asked"
