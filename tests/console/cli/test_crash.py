@@ -24,14 +24,14 @@ from specdeck.console.cli.main import main
 main(sys.argv[1:])
 """
 DEFECT = """
-from specdeck.engine.client.attach import AttachedEngine
+from specdeck.engine.client.engine_client import EngineClient
 
-async def change(self, change):
-    token = self.client.token()
+async def put(self, change):
+    token = self.token()
     header = token.reveal() if hasattr(token, "reveal") else token
     raise ZeroDivisionError(f"illegal header value {header!r}")
 
-AttachedEngine.change = change
+EngineClient.put = put
 """
 
 Attach = Callable[..., Terminal]
@@ -61,7 +61,7 @@ def attach(engine: HttpEngine, tmp_path: Path) -> Iterator[Attach]:
         words = ["attach", engine.url, "--control", "--api-key-env", "MY_KEY"]
         terminal = Terminal([sys.executable, "-c", program, *words], environment)
         opened.append(terminal)
-        terminal.until(lambda text: "applied 5" in text)
+        terminal.until(lambda text: "applied 5" in text, timeout=60)
         return terminal
 
     yield start
@@ -72,7 +72,7 @@ def attach(engine: HttpEngine, tmp_path: Path) -> Iterator[Attach]:
 def test_a_crash_shows_no_local_variable_and_no_secret(attach: Attach, tmp_path: Path) -> None:
     console = attach(DEFECT + RUN)
     console.press("-")
-    assert console.wait() == 70
+    assert console.wait(timeout=60) == 70
     assert console.is_restored()
     said = console.raw[console.raw.rindex(b"\x1b[?1049l") :].decode()
     assert said.count("specdeck: ") == 1
@@ -89,7 +89,7 @@ def test_a_crash_shows_no_local_variable_and_no_secret(attach: Attach, tmp_path:
 def test_a_login_in_another_encoding_is_no_defect(attach: Attach, engine: HttpEngine) -> None:
     console = attach(extra={b"LOGNAME": b"j\xf6rg\xff"})
     console.press("-")
-    console.until(lambda text: engine.sent_to("/control"))
+    console.until(lambda text: engine.sent_to("/control"), timeout=60)
     console.drain()
     assert console.process.poll() is None
     (sent,) = engine.sent_to("/control")
