@@ -37,6 +37,7 @@ from tests.support.live_engine import LiveEngine
 from tests.support.pseudo_terminal import PseudoTerminal
 
 from specdeck.engine.client.engine_client import open_client
+from specdeck.engine.client.secret import Secret
 from specdeck.engine.paths import locations
 from specdeck.engine.protocol.messages import Change
 from specdeck.engine.store.audit import Action, AuditLog
@@ -218,7 +219,7 @@ def growth(memory: list[tuple[float, int]], seconds: float) -> float | None:
 
 async def take_reference(engine: LiveEngine, asked: list[list[int]]) -> list[tuple[int, ...]]:
     """What target-only answers."""
-    client = open_client(engine.url, token=lambda: engine.token)
+    client = open_client(engine.url, token=lambda: Secret(engine.token))
     try:
         await client.put(Change(mode="target-only", who="soak"))
         async with httpx.AsyncClient(base_url=engine.url, timeout=120, trust_env=False) as http:

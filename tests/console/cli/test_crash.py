@@ -97,8 +97,9 @@ def test_a_login_in_another_encoding_is_no_defect(attach: Attach, engine: HttpEn
 
 
 def test_old_reports_make_room(tmp_path: Path) -> None:
-    for second in range(KEPT_REPORTS + 3):
-        report_crash(ValueError("x"), tmp_path, clock=lambda at=float(second): at)
+    seconds = iter(range(KEPT_REPORTS + 3))
+    for _ in range(KEPT_REPORTS + 3):
+        report_crash(ValueError("x"), tmp_path, clock=lambda: float(next(seconds)))
     assert len(list(tmp_path.iterdir())) == KEPT_REPORTS
 
 
