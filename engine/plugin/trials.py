@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from specdeck.engine.plugin.steering import Knobs, Steering
+from specdeck.engine.plugin.knobs import Knobs, Turn
+from specdeck.engine.plugin.steering import Steering
 from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.trial import Action, Trial
-from specdeck.engine.protocol.messages import Change, Origin
+from specdeck.engine.protocol.messages import Change
 from specdeck.engine.protocol.tuning import TrialTuning
-
-
-class Turn(Protocol):
-    """Makes knobs the engine's; what there is to say of it."""
-
-    def __call__(
-        self, knobs: Knobs, *, who: str, reason: str | None, origin: Origin
-    ) -> tuple[str, ...]:
-        """`who` asked for it; `origin` is a trial's."""
 
 
 @dataclass(frozen=True, slots=True)
