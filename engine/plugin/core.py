@@ -13,13 +13,14 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any, Self
 
 from specdeck import __version__
 from specdeck.engine.plugin.contract import Engine
 from specdeck.engine.plugin.fingerprint import Board, Identity, identify
 from specdeck.engine.plugin.knobs import Knobs
+from specdeck.engine.plugin.leases import Leases
 from specdeck.engine.plugin.reply import Refusal, conflict, describe_tuning
 from specdeck.engine.plugin.request_pins import exact_models
 from specdeck.engine.plugin.scheduler import CoreEngine
@@ -35,36 +36,14 @@ from specdeck.engine.protocol.messages import (
     EngineState,
     InvalidChange,
     LastChange,
-    Lease,
     Origin,
 )
 from specdeck.engine.protocol.tuning import Exact, Tuning
 
 logger = logging.getLogger("vllm.specdeck")
 
-_AGAIN_S = 1.0
-"""Seconds until a lease that could not be taken back is tried again."""
-
 _CONTROL = "_specdeck_control"
 """The attribute of an engine core that holds its `Control`, or why there is none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Leased:
-    """Knobs on lease: when they are taken back, and to what."""
-
-    ends: float
-    """By the control's clock, seconds."""
-    back: Knobs
-    tries: int = 3
-    """To take it back, before it is given up."""
-
-    def after_try(self, now: float) -> Self | None:
-        """The lease should taking it back fail at `now`; None when this is the last try."""
-        if self.tries <= 1:
-            logger.error("specdeck tries for the last time to revert a lease")
-            return None
-        return replace(self, ends=now + _AGAIN_S, tries=self.tries - 1)
 
 
 class Control:
@@ -93,8 +72,10 @@ class Control:
         self._started = wall()
         self._steering = Steering(engine, identity, orchestration=orchestration, wall=wall)
         self._turns = 0
-        self._lease: Leased | None = None
-        self._trials = Trials(self._steering, self._turn, self._take_back, clock=clock, wall=wall)
+        self._leases = Leases(self._steering, self._turn, clock=clock)
+        self._trials = Trials(
+            self._steering, self._turn, self._leases.take_back, clock=clock, wall=wall
+        )
         self._by: str | None = None
         """Who opened or reset the breaker by hand last."""
         self._last_change: LastChange | None = None
@@ -162,10 +143,7 @@ class Control:
 
     def before_step(self) -> None:
         """Takes back what has run out; called before every step and every answer."""
-        lease = self._lease
-        if lease is not None and self._clock() >= lease.ends:
-            reason = "the lease ran out"
-            self._take_back(lease.back, who="specdeck", reason=reason, origin="lease")
+        self._leases.tick()
         self._trials.tick()
 
     def after_step(self, step: Step) -> None:
@@ -178,8 +156,7 @@ class Control:
         why = "specdeck failed at watching the steps; the engine's log says why"
         self._trials.cancel(why)
         self._steering.go_blind(why)
-        if (lease := self._lease) is not None:
-            self._lease = replace(lease, back=replace(lease.back, policy="fixed"))
+        self._leases.forget_policy()
         fixed = replace(self._steering.knobs, policy="fixed")
         self._turn(fixed, who="specdeck", reason=why, origin="policy")
 
@@ -196,7 +173,7 @@ class Control:
         """Applies `change` at once; raises Refusal and changes nothing otherwise."""
         self._look()
         self._require_current(change)
-        lease, trial = self._lease, self._trials.running
+        lease, trial = self._leases.running, self._trials.running
         self._steering.require(
             change,
             now=trial.back if trial else self._steering.knobs,
@@ -221,14 +198,14 @@ class Control:
         if wanted.policy != before.policy and change.policy is None:
             notices += (f"policy {before.policy} → fixed: the operator sets k again",)
         notices += self._turn(wanted, who=who, reason=change.reason, origin=change.origin)
-        notices += self._lend(change, before)
+        notices += self._leases.lend(change, before)
         notices += self._turn_breaker(change, was, who)
         found, undo = self._steering.pick(touched), {**was, **undoing} if undoing else None
         return Applied(was, found, self._version, step, notices, undo=undo)
 
     def _require_current(self, change: Change) -> None:
         """Refuses what somebody else was faster than."""
-        last, lease, trial = self._last_change, self._lease, self._trials.running
+        last, lease, trial = self._last_change, self._leases.running, self._trials.running
         if change.expect_version is not None and change.expect_version != self._version:
             raise conflict(self._version, last.who if last else "specdeck")
         held = lease is not None or trial is not None
@@ -241,7 +218,7 @@ class Control:
 
     def _hold(self, change: Change, step: int) -> Applied:
         """Renews or takes back what is leased or on trial."""
-        now, lease, trial = self._clock(), self._lease, self._trials.running
+        lease, trial = self._leases.running, self._trials.running
         if change.trial is not None and (trial is None or trial.number != change.trial):
             raise conflict(self._version, f"specdeck (trial {change.trial} has ended)")
         who = change.who or "unknown"
@@ -249,11 +226,11 @@ class Control:
         if trial is not None and change.cancel:
             self._trials.cancel(change.reason or f"cancelled by {who}")
         elif trial is not None:
-            trial.trial.renew(now, change.lease_s or 0.0)
+            trial.trial.renew(self._clock(), change.lease_s or 0.0)
         elif lease is not None and change.cancel:
-            self._take_back(lease.back, who=who, reason=change.reason, origin=change.origin)
+            self._leases.take_back(lease.back, who=who, reason=change.reason, origin=change.origin)
         elif lease is not None:
-            self._lease = replace(lease, ends=now + (change.lease_s or 0.0))
+            self._leases.renew(change.lease_s or 0.0)
         present = self._steering.knobs.as_dict()
         turned = {name: value for name, value in present.items() if before.get(name) != value}
         was = {name: before.get(name) for name in turned}
@@ -284,19 +261,6 @@ class Control:
         state = runner.breaker.state
         return (f"the breaker is {state}: k takes effect when it is reset (breaker=closed)",)
 
-    def _lend(self, change: Change, before: Knobs) -> tuple[str, ...]:
-        """Begins a lease, or carries on the one in force beside a change that is to stay."""
-        lease, now = self._lease, self._clock()
-        if change.lease_s:
-            self._lease = Leased(now + change.lease_s, lease.back if lease else before)
-        elif lease is not None:
-            back = lease.back.with_change(change)
-            self._lease = None if back == self._steering.knobs else replace(lease, back=back)
-            if self._lease is not None:
-                left = lease.ends - now
-                return (f"a trial is running: what it changed is reverted in {left:.0f} s",)
-        return ()
-
     def _turn(
         self, knobs: Knobs, *, who: str, reason: str | None, origin: Origin
     ) -> tuple[str, ...]:
@@ -309,16 +273,6 @@ class Control:
             self._last_change = LastChange(self._wall(), who, reason, was, present, origin)
         return notices
 
-    def _take_back(
-        self, knobs: Knobs, *, who: str, reason: str | None, origin: Origin
-    ) -> tuple[str, ...]:
-        """Turns to `knobs`, which a lease or a trial holds; tried again should that fail."""
-        now = self._clock()
-        self._lease = (self._lease or Leased(now, knobs)).after_try(now)
-        notices = self._turn(knobs, who=who, reason=reason, origin=origin)
-        self._lease = None
-        return notices
-
     def facts(self) -> dict[str, Any]:
         """The facts behind the fingerprint, what is live included."""
         self._steering.name()
@@ -329,7 +283,7 @@ class Control:
         self._look()
         build, tally, steering = self._engine.build, self._engine.tally(), self._steering
         running, waiting = self._engine.requests()
-        knobs, runner, trial = steering.knobs, steering.runner, self._trials.running
+        knobs, runner, judged = steering.knobs, steering.runner, self._trials.running
         return EngineState(
             protocol=PROTOCOL,
             plugin=__version__,
@@ -359,10 +313,10 @@ class Control:
             exact_running=tally.exact_running,
             exact_requests=tally.exact_requests,
             exact_tokens=tally.exact_tokens,
-            trial=trial.trial.state if trial else None,
+            trial=judged.trial.state if judged else None,
             fingerprint=steering.name(),
             capabilities=steering.capabilities,
-            lease=self._lease_left(),
+            lease=judged.lease() if judged else self._leases.left(),
             last_change=self._last_change,
         )
 
@@ -377,16 +331,6 @@ class Control:
             trial=self._trials.last.as_reply() if self._trials.last else None,
             exact=exact,
         )
-
-    def _lease_left(self) -> Lease | None:
-        lease, judged = self._lease, self._trials.running
-        if judged is not None:
-            left = judged.trial.lease_left_s
-            return None if left is None else Lease(left, judged.back.k, judged.back.mode)
-        if lease is None:
-            return None
-        left = max(0.0, lease.ends - self._clock())
-        return Lease(seconds_left=left, k=lease.back.k, mode=lease.back.mode)
 
 
 def answer_call(core: Any, command: str, payload: str) -> str:

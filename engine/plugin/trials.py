@@ -10,7 +10,7 @@ from specdeck.engine.plugin.knobs import Knobs, Turn
 from specdeck.engine.plugin.steering import Steering
 from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.trial import Action, Trial
-from specdeck.engine.protocol.messages import Change
+from specdeck.engine.protocol.messages import Change, Lease
 from specdeck.engine.protocol.tuning import TrialTuning
 
 
@@ -30,6 +30,11 @@ class TrialRecord:
     """Unix time of its begin, seconds."""
     number: int
     why: str | None = None
+
+    def lease(self) -> Lease | None:
+        """What is left until it is reverted, for the wire; None where nobody need renew it."""
+        left = self.trial.lease_left_s
+        return None if left is None else Lease(left, self.back.k, self.back.mode)
 
     def as_reply(self) -> TrialTuning:
         """The trial, for the wire."""
