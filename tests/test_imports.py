@@ -18,7 +18,10 @@ def loaded_by(statement: str) -> set[str]:
     ("statement", "unwanted"),
     [
         ("import specdeck.engine.plugin.register", {"httpx", "pydantic", "textual", "torch"}),
-        ("import specdeck.engine.plugin.core", {"httpx", "pydantic", "textual", "torch", "vllm"}),
+        (
+            "import specdeck.engine.plugin.control",
+            {"httpx", "pydantic", "textual", "torch", "vllm"},
+        ),
         ("import specdeck.engine.policy.runner", {"httpx", "pydantic", "textual", "torch", "vllm"}),
         ("import specdeck.engine.protocol.messages", {"httpx", "pydantic", "yaml", "textual"}),
         ("import specdeck.console.cli.main", {"httpx", "textual", "torch", "pydantic", "vllm"}),

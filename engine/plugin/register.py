@@ -22,7 +22,7 @@ def register() -> None:
         from vllm.v1.engine.core import EngineCore
         from vllm.v1.worker.worker_base import WorkerBase
 
-        from specdeck.engine.plugin.core import answer_call
+        from specdeck.engine.plugin.control import answer_call
 
         EngineCore.specdeck = answer_call
         WorkerBase.specdeck_worker = _on_worker

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specdeck.engine.plugin.contract import Build, StepListener, Tally
-from specdeck.engine.plugin.core import Control
+from specdeck.engine.plugin.control import Control
 from specdeck.engine.plugin.fingerprint import Identity
 from specdeck.engine.policy.step import Step, StepOrder
 

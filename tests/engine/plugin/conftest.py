@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.support.engine_core import Clock, FakeCore, make_control
 
-from specdeck.engine.plugin.core import Control
+from specdeck.engine.plugin.control import Control
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.support.engine_core import Clock, FakeCore, good_step, make_control
 
-from specdeck.engine.plugin.core import Control
+from specdeck.engine.plugin.control import Control
 from specdeck.engine.protocol.messages import Change
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.support.engine_core import FakeCore
 
-from specdeck.engine.plugin.core import Control
+from specdeck.engine.plugin.control import Control
 from specdeck.engine.protocol.messages import Change
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.support.engine_core import Clock, FakeCore, good_step, make_control
 
 from specdeck.engine.plugin import endpoint as module
-from specdeck.engine.plugin.core import Control
+from specdeck.engine.plugin.control import Control
 from specdeck.engine.plugin.endpoint import SpecdeckEndpoint
 from specdeck.engine.policy.step import Step
 from specdeck.engine.protocol.messages import (

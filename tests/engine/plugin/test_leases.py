@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from tests.support.engine_core import BUILD, Clock, FakeCore, make_control
 
-from specdeck.engine.plugin.core import Control
+from specdeck.engine.plugin.control import Control
 from specdeck.engine.plugin.reply import Refusal
 from specdeck.engine.protocol.messages import Change
 

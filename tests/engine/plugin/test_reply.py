@@ -17,7 +17,7 @@ from tests.support.engine_core import (
 )
 
 from specdeck.engine.plugin.contract import Tally
-from specdeck.engine.plugin.core import Control
+from specdeck.engine.plugin.control import Control
 from specdeck.engine.plugin.reply import Refusal
 from specdeck.engine.protocol.messages import Change
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from specdeck.engine.plugin import core as plugin_core
+from specdeck.engine.plugin import control as plugin_control
 
 
 def test_a_core_that_could_not_be_taken_hold_of_is_not_wrapped_again(
@@ -18,9 +18,9 @@ def test_a_core_that_could_not_be_taken_hold_of_is_not_wrapped_again(
         tried.append(core)
         raise RuntimeError("a worker is gone")
 
-    monkeypatch.setattr(plugin_core.Control, "over", over)
+    monkeypatch.setattr(plugin_control.Control, "over", over)
     engine = SimpleNamespace()
-    answers = [json.loads(plugin_core.answer_call(engine, "state", "null")) for _ in range(3)]
+    answers = [json.loads(plugin_control.answer_call(engine, "state", "null")) for _ in range(3)]
     assert len(tried) == 1
     assert all(answer["status"] == 500 for answer in answers)
     assert "a worker is gone" in answers[0]["error"]["message"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.support.engine_core import Clock, FakeCore, work
 
-from specdeck.engine.plugin.core import Control
+from specdeck.engine.plugin.control import Control
 from specdeck.engine.plugin.reply import Refusal
 from specdeck.engine.protocol.messages import Change
 
