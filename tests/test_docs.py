@@ -107,3 +107,11 @@ def test_the_walk_of_a_key_names_what_is_there() -> None:
         assert named, module
         for name in filter(None, (part for pair in named for part in pair)):
             assert re.search(rf"\b{name}\b", source), (module, name)
+
+
+def test_what_is_looked_for_is_where_the_page_says() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    section = text.partition("## Where is what\n")[2].partition("\n## ")[0]
+    modules = re.findall(r"`((?:engine|console)/[\w/]*\w)`", section)
+    assert len(modules) > 25
+    assert [module for module in modules if not (ROOT / f"{module}.py").exists()] == []
