@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
-from benchmarks.engines import Flown, engine, table
+from benchmarks.engines import RunningEngine, start_engine, table
 
 from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.errors import Conflict
@@ -51,7 +51,7 @@ def prompts(seed: int) -> list[list[int]]:
     return [[rng.randrange(300, 1900) for _ in range(size)] for size in sizes]
 
 
-async def completed(http: httpx.AsyncClient, prompt: list[int], model: str) -> tuple[int, ...]:
+async def complete(http: httpx.AsyncClient, prompt: list[int], model: str) -> tuple[int, ...]:
     """The greedy continuation."""
     body = {
         "model": model, "prompt": prompt, "max_tokens": TOKENS, "temperature": 0,
@@ -75,7 +75,7 @@ async def stream(
         number = rng.randrange(len(asked))
         model = "demo-exact" if rng.random() < 0.125 else "demo"
         try:
-            found = await completed(http, asked[number], model)
+            found = await complete(http, asked[number], model)
         except httpx.HTTPError as error:
             tally.failed += 1
             print(f"failed: {type(error).__name__}: {error}", file=sys.stderr)
@@ -88,7 +88,7 @@ async def stream(
             print(f"mismatch: prompt {number}, token {at}, {model}", file=sys.stderr)
 
 
-def drawn(rng: random.Random, k_max: int) -> tuple[str, Change]:
+def draw_change(rng: random.Random, k_max: int) -> tuple[str, Change]:
     """Something to change, and its name."""
     floor = {"breaker.acceptance_floor": rng.choice([0.1, 0.4]), "goodput.explore": 0.05}
     kinds: list[tuple[str, Change]] = [
@@ -117,7 +117,7 @@ async def meddle(
     """Changes something about twice a second; a trial is left alone for a while."""
     number = 0
     while time.monotonic() < until:
-        name, change = drawn(rng, k_max)
+        name, change = draw_change(rng, k_max)
         try:
             await client.put(change)
             tally.changes[name] += 1
@@ -132,13 +132,13 @@ async def meddle(
             tally.trials[f"{trial.state}: {trial.verdict or trial.reason}"] += 1
 
 
-async def soaked(flown: Flown, seconds: float, streams: int, seed: int) -> Tally:
+async def soak(engine: RunningEngine, seconds: float, streams: int, seed: int) -> Tally:
     """The tally of `seconds` of it."""
     tally, asked = Tally(), prompts(seed)
-    client = flown.client()
-    async with httpx.AsyncClient(base_url=flown.url, timeout=120, trust_env=False) as http:
+    client = engine.client()
+    async with httpx.AsyncClient(base_url=engine.url, timeout=120, trust_env=False) as http:
         await client.put(Change(mode="target-only", who=WHO))
-        reference = [await completed(http, prompt, "demo") for prompt in asked]
+        reference = [await complete(http, prompt, "demo") for prompt in asked]
         await client.put(Change(mode="speculate", policy="goodput", who=WHO))
         k_max = (await client.state()).k_max
         until = time.monotonic() + seconds
@@ -160,8 +160,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the engine ends with us
-    with engine() as flown:
-        tally = asyncio.run(soaked(flown, options.seconds, options.streams, options.seed))
+    with start_engine() as engine:
+        tally = asyncio.run(soak(engine, options.seconds, options.streams, options.seed))
     rows = [
         ["outputs compared", str(tally.outputs)],
         ["mismatches", str(tally.mismatches)],

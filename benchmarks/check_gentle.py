@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import quantiles
 
 import httpx
-from benchmarks.engines import Flown, engine, table
+from benchmarks.engines import RunningEngine, start_engine, table
 from tests.support.checks import finish_check
 
 from specdeck.engine.demo.load import PATIENCE
@@ -71,7 +71,7 @@ class Production:
 class Beside:
     """A gentle check that runs while the block does; it goes on where the last one was."""
 
-    def __init__(self, served: Flown, folder: Path) -> None:
+    def __init__(self, served: RunningEngine, folder: Path) -> None:
         self._served = served
         self._store = folder / "store.sqlite"
         self._task: asyncio.Task[None] | None = None
@@ -96,16 +96,16 @@ class Beside:
         try:
             with Store(self._store) as store:
                 async with ArmPair(CheckedEngine(control), None, asked) as pair:
-                    await finish_check(pair, load_prompts("code"), Checks(store), self._heard)
+                    await finish_check(pair, load_prompts("code"), Checks(store), self._take_event)
         finally:
             await control.close()
 
-    def _heard(self, event: CheckEvent) -> None:
+    def _take_event(self, event: CheckEvent) -> None:
         if isinstance(event, CheckProgress):
             self.prompts = event.done
 
 
-async def measured(served: Flown, options: argparse.Namespace) -> list[str]:
+async def measure(served: RunningEngine, options: argparse.Namespace) -> list[str]:
     """The row of one engine."""
     production = Production(served.url, options.streams)
     task = asyncio.create_task(production.run())
@@ -138,8 +138,8 @@ def main() -> None:
     options = parser.parse_args()
     rows = []
     for name in options.scheduling:
-        with engine(scheduling_policy=name) as served:
-            rows.append([name, *asyncio.run(measured(served, options))])
+        with start_engine(scheduling_policy=name) as served:
+            rows.append([name, *asyncio.run(measure(served, options))])
         print(rows[-1], file=sys.stderr, flush=True)
     head = ["scheduling", "p50 alone, ms", "p50 with check", "p95 alone, ms", "p95 with check",
             "p95 ratio (budget 1.10)", "prompts checked a minute", "gaps"]  # fmt: skip

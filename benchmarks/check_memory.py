@@ -43,7 +43,7 @@ PAGES: dict[str, Any] = {
 }
 
 
-def answered(request: httpx.Request) -> httpx.Response:
+def answer(request: httpx.Request) -> httpx.Response:
     """What an engine would answer; every twentieth prompt parts at its tenth token."""
     if request.method == "GET":
         return httpx.Response(200, json=PAGES.get(request.url.path, {}))
@@ -64,7 +64,7 @@ def answered(request: httpx.Request) -> httpx.Response:
     )
 
 
-async def weighed(count: int) -> dict[str, float]:
+async def measure(count: int) -> dict[str, float]:
     """Bytes that are held shortly before the end of a check of so many prompts."""
     found: dict[str, float] = {}
 
@@ -77,7 +77,7 @@ async def weighed(count: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as name, Store(Path(name) / "store.sqlite") as store:
         path = Path(name) / "prompts.txt"
         path.write_text("".join(f"prompt {n}\n" for n in range(1, count + 1)))
-        transport = httpx.MockTransport(answered)
+        transport = httpx.MockTransport(answer)
         engine = CheckedEngine(
             open_client("http://engine", transport=transport), transport=transport
         )
@@ -93,7 +93,7 @@ def main() -> None:
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        print(json.dumps(asyncio.run(weighed(options.one))))
+        print(json.dumps(asyncio.run(measure(options.one))))
         return
     rows = []
     for count in options.prompts:

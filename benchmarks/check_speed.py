@@ -21,7 +21,7 @@ from itertools import chain
 from pathlib import Path
 
 import httpx
-from benchmarks.engines import engine, table
+from benchmarks.engines import start_engine, table
 from tests.support.checks import finish_check
 
 from specdeck.engine.client.address import engine_url
@@ -37,7 +37,7 @@ Pair = tuple[float, float]
 """Seconds of the plain client, and of the check."""
 
 
-async def plain(
+async def time_plain_client(
     url: str, model: str, asked: PromptSet, settings: RequestSettings, streams: int
 ) -> float:
     """Seconds for the same requests: each prompt twice pinned and twice not, half streamed."""
@@ -65,7 +65,7 @@ async def plain(
         return time.monotonic() - began
 
 
-async def checked(url: str, wanted: CheckOptions, asked: PromptSet) -> float:
+async def time_check(url: str, wanted: CheckOptions, asked: PromptSet) -> float:
     """Seconds for a whole check, its store and its verdict included."""
     with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "store.sqlite") as store:
         control = open_client(url)
@@ -88,16 +88,16 @@ def segments(folder: Path, count: int, size: int) -> Iterator[PromptSet]:
         yield load_prompts(path)
 
 
-async def pair(url: str, asked: PromptSet, options: argparse.Namespace, *, swap: bool) -> Pair:
+async def time_pair(url: str, asked: PromptSet, options: argparse.Namespace, *, swap: bool) -> Pair:
     """Seconds of the plain client and of the check for one segment."""
     settings = RequestSettings(max_tokens=options.tokens)
     wanted = CheckOptions(max_tokens=options.tokens, streams=options.streams)
-    whole = await checked(url, wanted, asked) if swap else 0.0
-    alone = await plain(url, "demo", asked, settings, options.streams)
-    return alone, whole if swap else await checked(url, wanted, asked)
+    whole = await time_check(url, wanted, asked) if swap else 0.0
+    alone = await time_plain_client(url, "demo", asked, settings, options.streams)
+    return alone, whole if swap else await time_check(url, wanted, asked)
 
 
-def measured(url: str, options: argparse.Namespace) -> list[Pair]:
+def measure(url: str, options: argparse.Namespace) -> list[Pair]:
     """What is done of the segments, after doing more of them."""
     done: list[Pair] = []
     if options.state and options.state.exists():
@@ -108,11 +108,11 @@ def measured(url: str, options: argparse.Namespace) -> list[Pair]:
         parts = list(segments(Path(folder), options.prompts, options.segment))
         if len(done) < len(parts):  # nothing is compiled or cached before the first
             warm = load_prompts("code", 2 * options.streams)
-            asyncio.run(plain(url, "demo", warm, settings, options.streams))
+            asyncio.run(time_plain_client(url, "demo", warm, settings, options.streams))
         for number, part in enumerate(parts[len(done) :], start=len(done)):
             if time.monotonic() > ends:
                 break
-            done.append(asyncio.run(pair(url, part, options, swap=number % 2 == 1)))
+            done.append(asyncio.run(time_pair(url, part, options, swap=number % 2 == 1)))
             if options.state:
                 options.state.write_text(json.dumps(done))
     return done
@@ -129,10 +129,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"))
     options = parser.parse_args()
     if options.url:
-        done = measured(engine_url(options.url), options)
+        done = measure(engine_url(options.url), options)
     else:
-        with engine() as served:
-            done = measured(served.url, options)
+        with start_engine() as served:
+            done = measure(served.url, options)
     rows = [[str(n), f"{a:.1f}", f"{b:.1f}", f"{b / a:.3f}"] for n, (a, b) in enumerate(done, 1)]
     alone, whole = (sum(one) for one in zip(*done, strict=True))
     rows.append(["all", f"{alone:.1f}", f"{whole:.1f}", f"{whole / alone:.3f}"])

@@ -24,7 +24,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from benchmarks.engines import Flown, engine, table
+from benchmarks.engines import RunningEngine, start_engine, table
 from tests.support import planted_defect
 from tests.support.checks import finish_check
 
@@ -76,7 +76,7 @@ class Truths:
         self._path.write_text(json.dumps(self.done, indent=1))
 
 
-def asked(folder: Path, line: Line) -> PromptSet:
+def make_prompts(folder: Path, line: Line) -> PromptSet:
     """Openings of code, or, where a draft is to be wrong often, random tokens."""
     if line.prompts <= 500 and not line.defect:
         return load_prompts("code", line.prompts)
@@ -87,8 +87,12 @@ def asked(folder: Path, line: Line) -> PromptSet:
     return load_prompts(path, line.prompts)
 
 
-async def checked(
-    served: Flown, line: Line, found: PromptSet, folder: Path, reference: Flown | None = None
+async def check(
+    served: RunningEngine,
+    line: Line,
+    found: PromptSet,
+    folder: Path,
+    reference: RunningEngine | None = None,
 ) -> dict[str, Any]:
     """The JSON of one check, with the seconds that it took."""
     control, other = served.client(), None if reference is None else reference.client()
@@ -116,18 +120,18 @@ def defect_share(wide: dict[str, Any]) -> float:
     return 1 - (1 - _WIDE) ** (log(1 - SHARE_OF_OUTPUTS) / log(1 - rate)) if rate else _WIDE
 
 
-def measured(
-    line: Line, served: Flown, folder: Path, fault: Path, reference: Flown | None
+def measure(
+    line: Line, served: RunningEngine, folder: Path, fault: Path, reference: RunningEngine | None
 ) -> dict[str, Any]:
     """One line's figures."""
-    found, share = asked(folder, line), None
+    found, share = make_prompts(folder, line), None
     if line.defect:
         fault.write_text(f"greedy {_WIDE}")
-        wide = asyncio.run(checked(served, line, load_prompts(found.path, 60), folder))
+        wide = asyncio.run(check(served, line, load_prompts(found.path, 60), folder))
         share = defect_share(wide)
         fault.write_text(f"greedy {share}")
     try:
-        data = asyncio.run(checked(served, line, found, folder, reference))
+        data = asyncio.run(check(served, line, found, folder, reference))
     finally:
         fault.unlink(missing_ok=True)
     confirmed = [c for c in data["cases"] if c["recheck"] and c["recheck"]["confirmed"]]
@@ -142,22 +146,24 @@ def measured(
 
 
 @contextmanager
-def engines(folder: Path, wanted: list[Line]) -> Iterator[tuple[Flown, Path, Flown | None]]:
+def start_engines(
+    folder: Path, wanted: list[Line]
+) -> Iterator[tuple[RunningEngine, Path, RunningEngine | None]]:
     """The engine with the switched-off defect, and one in float32 where a line wants it."""
     fault = planted_defect.plugin(folder)
     sys.path.insert(0, str(folder))  # the plugin's name is looked up here, its code there
     os.environ["PLANTED"] = str(fault)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
     with ExitStack() as stack:
-        served = stack.enter_context(engine(path=planted_defect.config(folder)))
+        served = stack.enter_context(start_engine(path=planted_defect.config(folder)))
         other = None
         if any(line.float32 for line in wanted):
             path = planted_defect.config(folder, dtype="float32", speculative=False)
-            other = stack.enter_context(engine(path=path))
+            other = stack.enter_context(start_engine(path=path))
         yield served, fault, other
 
 
-def shown(done: dict[str, dict[str, Any]]) -> str:
+def format_lines(done: dict[str, dict[str, Any]]) -> str:
     """The table of what is done."""
     head = ["engine", "prompts × tokens, streams", "differ", "A/A reference, serving",
             "near tie, material (confirmed)", "drafted", "verdict", "s", "UTC"]  # fmt: skip
@@ -188,15 +194,15 @@ def main() -> None:
     if wanted:
         with tempfile.TemporaryDirectory(prefix="specdeck-truth-") as name:
             folder = Path(name)
-            with engines(folder, wanted) as (served, fault, other):
+            with start_engines(folder, wanted) as (served, fault, other):
                 for line in wanted:
                     if time.monotonic() > ends:
                         break
                     reference = other if line.float32 else None
-                    found = measured(line, served, folder, fault, reference)
+                    found = measure(line, served, folder, fault, reference)
                     truths.add(line, found)
                     print(f"{line.name}: {found}", file=sys.stderr, flush=True)
-    print(shown(truths.done))
+    print(format_lines(truths.done))
 
 
 if __name__ == "__main__":

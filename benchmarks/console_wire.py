@@ -148,12 +148,12 @@ def main() -> None:
     sparing = measure("sparing", options.seconds, options.size)
     plain = measure("plain", options.seconds, options.size)
     for name, cost in (("sparing", sparing), ("textual", plain)):
-        print(json.dumps({"driver": name, "size": options.size, **rounded(cost)}))
+        print(json.dumps({"driver": name, "size": options.size, **round_figures(cost)}))
     ratio = sparing.bytes_per_second / max(1.0, plain.bytes_per_second)
     print(json.dumps({"bytes_ratio": round(ratio, 3)}))
 
 
-def rounded(cost: Cost) -> dict[str, float]:
+def round_figures(cost: Cost) -> dict[str, float]:
     """The figures to three digits."""
     return {name: round(getattr(cost, name), 3) for name in cost.__slots__}
 

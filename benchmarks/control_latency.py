@@ -16,7 +16,7 @@ import time
 from itertools import pairwise
 
 import httpx
-from benchmarks.engines import engine, loaded, middle, table
+from benchmarks.engines import middle, put_under_load, start_engine, table
 
 from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.protocol.messages import Change
@@ -30,12 +30,12 @@ def high(values: list[float]) -> float:
     return sorted(values)[min(len(values) - 1, int(len(values) * 0.95))]
 
 
-async def timed(client: EngineClient, url: str, changes: int) -> None:
+async def time_changes(client: EngineClient, url: str, changes: int) -> None:
     """Print acknowledgement against step time."""
     rng = random.Random(3)
     k_max = (await client.state()).k_max
     acks = []
-    async with loaded(url, "predictable", STREAMS) as load:
+    async with put_under_load(url, "predictable", STREAMS) as load:
         failed = load.failed
         since = (await client.state()).step
         for _ in range(changes):
@@ -55,18 +55,18 @@ async def timed(client: EngineClient, url: str, changes: int) -> None:
     print(f"\np95 of the change less p95 of a step: {over:.1f} ms (budget 20); failed: {failed}")
 
 
-async def compared(client: EngineClient, url: str, changes: int) -> None:
+async def compare_outputs(client: EngineClient, url: str, changes: int) -> None:
     """Print how many greedy outputs differ when k never stands still."""
     rng = random.Random(4)
     k_max = (await client.state()).k_max
     prompts = [[rng.randrange(300, 1900) for _ in range(24)] for _ in range(STREAMS)]
     async with httpx.AsyncClient(base_url=url, timeout=120, trust_env=False) as http:
         await client.put(Change(k=k_max, who="benchmark"))
-        wanted = await asyncio.gather(*(greedy(http, prompt) for prompt in prompts))
+        wanted = await asyncio.gather(*(complete(http, prompt) for prompt in prompts))
         made = 0
         outputs: list[bool] = []
         while made < changes:
-            batch = asyncio.gather(*(greedy(http, prompt) for prompt in prompts))
+            batch = asyncio.gather(*(complete(http, prompt) for prompt in prompts))
             while not batch.done():
                 await client.put(Change(k=rng.randint(0, k_max), who="benchmark"))
                 made += 1
@@ -76,7 +76,7 @@ async def compared(client: EngineClient, url: str, changes: int) -> None:
     print(f"{made} changes over {len(outputs)} greedy requests of 256 tokens: {wrong} differ")
 
 
-async def greedy(http: httpx.AsyncClient, prompt: list[int]) -> list[int]:
+async def complete(http: httpx.AsyncClient, prompt: list[int]) -> list[int]:
     """Token ids of one continuation."""
     body = {"model": "demo", "prompt": prompt, "max_tokens": 256, "temperature": 0}
     reply = await http.post(
@@ -86,9 +86,9 @@ async def greedy(http: httpx.AsyncClient, prompt: list[int]) -> list[int]:
     return ids
 
 
-async def both(client: EngineClient, url: str, changes: int) -> None:
-    await timed(client, url, changes)
-    await compared(client, url, changes)
+async def measure(client: EngineClient, url: str, changes: int) -> None:
+    await time_changes(client, url, changes)
+    await compare_outputs(client, url, changes)
     await client.close()
 
 
@@ -96,8 +96,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--changes", type=int, default=200)
     options = parser.parse_args()
-    with engine() as flown:
-        asyncio.run(both(flown.client(), flown.url, options.changes))
+    with start_engine() as engine:
+        asyncio.run(measure(engine.client(), engine.url, options.changes))
 
 
 if __name__ == "__main__":

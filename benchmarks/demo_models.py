@@ -12,7 +12,7 @@ import argparse
 import asyncio
 from collections import defaultdict
 
-from benchmarks.engines import engine, loaded, middle, table, window
+from benchmarks.engines import middle, put_under_load, start_engine, table, window
 
 from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.protocol.messages import Change
@@ -26,7 +26,7 @@ Cell = tuple[str, int, int]
 """Profile, streams, k."""
 
 
-async def visited(
+async def visit_cells(
     client: EngineClient, url: str, ks: list[int], seconds: float, rounds: int
 ) -> tuple[dict[Cell, list[float]], dict[str, list[float]]]:
     """Tokens per second in each cell, and acceptance per position at the largest k."""
@@ -34,7 +34,7 @@ async def visited(
     accepted: dict[str, list[float]] = {}
     for profile in PROFILES:
         for streams in STREAMS:
-            async with loaded(url, profile, streams):
+            async with put_under_load(url, profile, streams):
                 for turn in range(rounds):
                     for k in ks if turn % 2 == 0 else reversed(ks):
                         await client.put(Change(k=k, who="benchmark"))
@@ -47,10 +47,10 @@ async def visited(
     return speeds, accepted
 
 
-async def measured(url: str, client: EngineClient, seconds: float, rounds: int) -> None:
+async def measure(url: str, client: EngineClient, seconds: float, rounds: int) -> None:
     k_max = (await client.state()).k_max
     ks = list(range(k_max + 1))
-    speeds, accepted = await visited(client, url, ks, seconds, rounds)
+    speeds, accepted = await visit_cells(client, url, ks, seconds, rounds)
     print(f"Acceptance per position, 4 streams, k={k_max}:\n")
     positions = [str(i) for i in range(k_max)]
     rows = [[name, *(f"{rate:.2f}" for rate in rates)] for name, rates in accepted.items()]
@@ -77,8 +77,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0, help="of each window")
     parser.add_argument("--rounds", type=int, default=2)
     options = parser.parse_args()
-    with engine() as flown:
-        asyncio.run(measured(flown.url, flown.client(), options.seconds, options.rounds))
+    with start_engine() as engine:
+        asyncio.run(measure(engine.url, engine.client(), options.seconds, options.rounds))
 
 
 if __name__ == "__main__":

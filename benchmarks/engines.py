@@ -36,7 +36,7 @@ WARM_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Flown:
+class RunningEngine:
     """An engine that runs for a benchmark."""
 
     url: str
@@ -48,7 +48,9 @@ class Flown:
 
 
 @contextlib.contextmanager
-def engine(*, plugin: bool = True, path: Path = DEMO, **arguments: Any) -> Iterator[Flown]:
+def start_engine(
+    *, plugin: bool = True, path: Path = DEMO, **arguments: Any
+) -> Iterator[RunningEngine]:
     """The engine of a config, with or without specdeck's plugin; ended with its workers.
 
     `arguments` replace engine arguments of the config.
@@ -75,7 +77,7 @@ def engine(*, plugin: bool = True, path: Path = DEMO, **arguments: Any) -> Itera
             before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
             try:
                 _ready(process, f"http://127.0.0.1:{port}", Path(log.name))
-                yield Flown(f"http://127.0.0.1:{port}", token_file)
+                yield RunningEngine(f"http://127.0.0.1:{port}", token_file)
             finally:
                 _end(process)
                 signal.signal(signal.SIGTERM, before)
@@ -102,7 +104,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def loaded(url: str, profile: str, streams: int, *, seed: int = 1) -> AsyncIterator[Load]:
+async def put_under_load(
+    url: str, profile: str, streams: int, *, seed: int = 1
+) -> AsyncIterator[Load]:
     """Load on the engine while the block runs, warm when it begins."""
     async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, trust_env=False) as http:
         load = Load(PROFILES[profile], streams, seed=seed)

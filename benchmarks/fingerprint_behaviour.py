@@ -13,8 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.engines import Flown, engine, loaded, table
-from benchmarks.fingerprint_engines import shallow
+from benchmarks.engines import RunningEngine, put_under_load, start_engine, table
+from benchmarks.fingerprint_engines import write_shallow_config
 
 from specdeck.engine.fingerprint.behaviour import Behaviour, moved_probes
 from specdeck.engine.fingerprint.query import probe_behaviour
@@ -22,19 +22,19 @@ from specdeck.engine.fingerprint.query import probe_behaviour
 HEAD = ["engine", "name", "runs", "answers that agree", "noise, nats", "step, nats", "seconds"]
 
 
-async def behaviour(flown: Flown, runs: int) -> Behaviour:
+async def probe(engine: RunningEngine, runs: int) -> Behaviour:
     """What the engine answers."""
-    client = flown.client()
+    client = engine.client()
     try:
         return await probe_behaviour(client, runs=runs)
     finally:
         await client.close()
 
 
-async def busy(flown: Flown, runs: int) -> Behaviour:
+async def probe_under_load(engine: RunningEngine, runs: int) -> Behaviour:
     """The same while eight streams are served."""
-    async with loaded(flown.url, "predictable", 8):
-        return await behaviour(flown, runs)
+    async with put_under_load(engine.url, "predictable", 8):
+        return await probe(engine, runs)
 
 
 def row(name: str, found: Behaviour, began: float) -> list[str]:
@@ -47,17 +47,17 @@ def main(repeats: int) -> int:
     """Prints how steady each was, and what moved between them."""
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        path = shallow(Path(folder))
-        with engine(path=path) as flown:
+        path = write_shallow_config(Path(folder))
+        with start_engine(path=path) as engine:
             began = time.monotonic()
-            idle = asyncio.run(behaviour(flown, repeats))
+            idle = asyncio.run(probe(engine, repeats))
             rows.append(row("idle", idle, began))
             began = time.monotonic()
-            under_load = asyncio.run(busy(flown, repeats))
+            under_load = asyncio.run(probe_under_load(engine, repeats))
             rows.append(row("8 streams", under_load, began))
-        with engine(path=path, dtype="float32") as flown:
+        with start_engine(path=path, dtype="float32") as engine:
             began = time.monotonic()
-            other = asyncio.run(behaviour(flown, 3))
+            other = asyncio.run(probe(engine, 3))
             rows.append(row("float32", other, began))
     apart, between = moved_probes(idle, other), moved_probes(idle, under_load)
     print(table(HEAD, rows))

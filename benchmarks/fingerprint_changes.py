@@ -42,7 +42,7 @@ class Setup:
     driver: str = "570.86.15"
     versions: dict[str, str] = field(default_factory=dict)
 
-    def seen(self) -> Fingerprint:
+    def build_fingerprint(self) -> Fingerprint:
         """The fingerprint of an engine that were started so."""
         from vllm import __version__
         from vllm.engine.arg_utils import EngineArgs
@@ -135,7 +135,7 @@ def both(*changes: Change) -> Change:
     return change
 
 
-def byte(place: str) -> Change:
+def flip_byte(place: str) -> Change:
     """One value in the last tensor of a file."""
 
     def change(setup: Setup) -> None:
@@ -148,7 +148,7 @@ def byte(place: str) -> Change:
     return change
 
 
-def edited(place: str, edit: Callable[[dict[str, Any]], None]) -> Change:
+def edit_json(place: str, edit: Callable[[dict[str, Any]], None]) -> Change:
     """A JSON file beside the weights."""
 
     def change(setup: Setup) -> None:
@@ -160,14 +160,14 @@ def edited(place: str, edit: Callable[[dict[str, Any]], None]) -> Change:
     return change
 
 
-def another_draft(setup: Setup) -> None:
+def take_another_draft(setup: Setup) -> None:
     """A draft with other weights in a folder of its own."""
     shutil.copytree(setup.folder / "draft", setup.folder / "other")
-    byte("other/model.safetensors")(setup)
+    flip_byte("other/model.safetensors")(setup)
     spec(model=str(setup.folder / "other"))(setup)
 
 
-def moved_folder(setup: Setup) -> None:
+def move_folder(setup: Setup) -> None:
     """The same target elsewhere."""
     shutil.copytree(setup.folder / "target", setup.folder / "elsewhere")
     tokenizer = str(setup.folder / "elsewhere")
@@ -195,14 +195,14 @@ ROWS = (
     Row("method draft_model → ngram", "knob", NGRAM),
     Row("n-gram window 4 → 5", "knob", spec(prompt_lookup_max=5), before=NGRAM),
     Row("rejection method standard → block", "knob", spec(rejection_sample_method="block")),
-    Row("another draft at another path", "model", another_draft),
-    Row("draft weights in place, one value", "model", byte("draft/model.safetensors")),
-    Row("target weights in place, one value", "model", byte("target/model.safetensors")),
-    Row("tokenizer, two merges swapped", "model", edited("target/tokenizer.json", swap_merges)),
+    Row("another draft at another path", "model", take_another_draft),
+    Row("draft weights in place, one value", "model", flip_byte("draft/model.safetensors")),
+    Row("target weights in place, one value", "model", flip_byte("target/model.safetensors")),
+    Row("tokenizer, two merges swapped", "model", edit_json("target/tokenizer.json", swap_merges)),
     Row("chat template edited", "model",
-        edited("target/tokenizer_config.json", lambda d: d.update(chat_template="{{ x }}"))),
+        edit_json("target/tokenizer_config.json", lambda d: d.update(chat_template="{{ x }}"))),
     Row("generation_config.json edited", "model",
-        edited("target/generation_config.json", lambda d: d.update(temperature=0.5))),
+        edit_json("target/generation_config.json", lambda d: d.update(temperature=0.5))),
     Row("sampling defaults overridden", "knob",
         args(override_generation_config={"temperature": 0.5})),
     Row("dtype bfloat16 → float32", "knob", args(dtype="float32")),
@@ -216,11 +216,11 @@ ROWS = (
     Row("VLLM_BATCH_INVARIANT=1", "knob", variable("VLLM_BATCH_INVARIANT", "1")),
     Row("NVIDIA_TF32_OVERRIDE=0", "knob", variable("NVIDIA_TF32_OVERRIDE", "0")),
     Row("OMP_NUM_THREADS=1", "knob", variable("OMP_NUM_THREADS", "1")),
-    Row("a compiled library replaced", "runtime", byte(LIBRARY)),
+    Row("a compiled library replaced", "runtime", flip_byte(LIBRARY)),
     Row("driver 570.86.15 → 575.51.03", "runtime",
         lambda setup: setattr(setup, "driver", "575.51.03")),
     Row("another torch installed", "runtime", lambda setup: setup.versions.update(torch="2.13.1")),
-    Row("the same weights at another path", "same", moved_folder),
+    Row("the same weights at another path", "same", move_folder),
     Row("another port, cache folder, log level", "same",
         both(variable("VLLM_PORT", "1234"), variable("VLLM_CACHE_ROOT", "/tmp/x"),
              variable("VLLM_LOGGING_LEVEL", "ERROR"))),

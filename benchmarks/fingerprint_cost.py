@@ -30,14 +30,14 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def plain(size: int) -> None:
+def hash_memory(size: int) -> None:
     """SHA-256 of bytes that are in memory: the machine's own rate."""
     digest, chunk = hashlib.sha256(), bytes(CHUNK)
     for _ in range(size // CHUNK):
         digest.update(chunk)
 
 
-def hashing(megabytes: int) -> None:
+def measure_hashing(megabytes: int) -> None:
     size = megabytes << 20
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.safetensors"
@@ -45,7 +45,8 @@ def hashing(megabytes: int) -> None:
             for _ in range(megabytes):
                 file.write(bytes(1 << 20))
         pairs = [
-            (seconds(lambda: plain(size)), seconds(lambda: sha256(path))) for _ in range(ROUNDS)
+            (seconds(lambda: hash_memory(size)), seconds(lambda: sha256(path)))
+            for _ in range(ROUNDS)
         ]
     own, ours = (statistics.median(column) for column in zip(*pairs, strict=True))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -69,7 +70,7 @@ def turn(board: Board) -> None:
         board.write(f"sd1:p{number:016x}")
 
 
-def attribute() -> None:
+def measure_attribute() -> None:
     plain_object = Serving()
     bare = seconds(lambda: [plain_object.system_fingerprint for _ in range(CALLS)]) / CALLS
     board = Board("0123456789abcdef")
@@ -88,5 +89,5 @@ def attribute() -> None:
 
 
 if __name__ == "__main__":
-    hashing(int(sys.argv[1]) if len(sys.argv) > 1 else 512)
-    attribute()
+    measure_hashing(int(sys.argv[1]) if len(sys.argv) > 1 else 512)
+    measure_attribute()

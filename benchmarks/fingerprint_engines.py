@@ -12,13 +12,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.engines import DEMO, Flown, engine
+from benchmarks.engines import DEMO, RunningEngine, start_engine
 
 from specdeck.engine.fingerprint.fingerprint import Fingerprint
 from specdeck.engine.fingerprint.query import fetch_finished
 
 
-def shallow(folder: Path) -> Path:
+def write_shallow_config(folder: Path) -> Path:
     """The demo's config with the target as shallow as it is shipped: it starts sooner."""
     text = DEMO.read_text(encoding="utf-8").replace("./models/", f"{DEMO.parent}/models/")
     head, _, rest = text.partition("deepen:")
@@ -27,9 +27,9 @@ def shallow(folder: Path) -> Path:
     return path
 
 
-async def seen(flown: Flown) -> Fingerprint:
+async def fetch(engine: RunningEngine) -> Fingerprint:
     """The whole fingerprint, once the engine has read its weights."""
-    client = flown.client()
+    client = engine.client()
     try:
         return await fetch_finished(client)
     finally:
@@ -40,10 +40,10 @@ def main(restarts: int) -> int:
     """Prints the names of every start."""
     names = set()
     with tempfile.TemporaryDirectory() as folder:
-        path = shallow(Path(folder))
+        path = write_shallow_config(Path(folder))
         for number in range(restarts):
-            with engine(path=path) as flown:
-                found = asyncio.run(seen(flown))
+            with start_engine(path=path) as engine:
+                found = asyncio.run(fetch(engine))
             names.add((found.build, found.path))
             print(f"start {number + 1}: {found.build} {found.path}", flush=True)
     print(f"names over {restarts} starts with no change: {len(names)}")

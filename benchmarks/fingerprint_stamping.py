@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.engines import Flown, engine, loaded, table, window
-from benchmarks.fingerprint_engines import shallow
+from benchmarks.engines import RunningEngine, put_under_load, start_engine, table, window
+from benchmarks.fingerprint_engines import write_shallow_config
 
 from specdeck.engine.protocol.messages import IN_RESPONSES_VARIABLE
 
@@ -27,38 +27,38 @@ STREAMS = 8
 
 
 @contextmanager
-def started(path: Path, *, stamped: bool) -> Iterator[Flown]:
+def start(path: Path, *, stamped: bool) -> Iterator[RunningEngine]:
     """An engine that stamps its responses, or one that does not."""
     os.environ[IN_RESPONSES_VARIABLE] = str(int(stamped))
-    with engine(path=path) as flown:
-        yield flown
+    with start_engine(path=path) as engine:
+        yield engine
 
 
-async def speed(flown: Flown, seconds: float, seed: int) -> float:
+async def measure_speed(engine: RunningEngine, seconds: float, seed: int) -> float:
     """Tokens per second under the load."""
-    client = flown.client()
-    async with loaded(flown.url, "predictable", STREAMS, seed=seed):
+    client = engine.client()
+    async with put_under_load(engine.url, "predictable", STREAMS, seed=seed):
         seen = await window(client, seconds)
     await client.close()
     return seen.tokens_per_second or 0.0
 
 
-async def stamps(flown: Flown) -> bool:
+async def is_stamping(engine: RunningEngine) -> bool:
     """Whether the engine says that its responses carry the name."""
-    client = flown.client()
+    client = engine.client()
     facts = await client.facts()
     await client.close()
     return bool(facts["responses"]["stamped"])
 
 
-async def compared(bare: Flown, live: Flown, rounds: int, seconds: float) -> None:
+async def compare(bare: RunningEngine, live: RunningEngine, rounds: int, seconds: float) -> None:
     """Print the ratio and its interval."""
-    assert (await stamps(bare), await stamps(live)) == (False, True)
+    assert (await is_stamping(bare), await is_stamping(live)) == (False, True)
     logs, speeds = [], []
     for turn in range(rounds):
         found = {}
         for which in (bare, live) if turn % 2 == 0 else (live, bare):
-            found[which.url] = await speed(which, seconds, turn)
+            found[which.url] = await measure_speed(which, seconds, turn)
         logs.append(math.log(found[live.url] / found[bare.url]))
         speeds.append(found[bare.url])
     middle, spread = statistics.fmean(logs), statistics.stdev(logs) / math.sqrt(rounds)
@@ -77,9 +77,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        path = shallow(Path(folder))
-        with started(path, stamped=False) as bare, started(path, stamped=True) as live:
-            asyncio.run(compared(bare, live, options.rounds, options.seconds))
+        path = write_shallow_config(Path(folder))
+        with start(path, stamped=False) as bare, start(path, stamped=True) as live:
+            asyncio.run(compare(bare, live, options.rounds, options.seconds))
 
 
 if __name__ == "__main__":

@@ -17,16 +17,16 @@ from benchmarks.fingerprint_changes import ROWS, Row, setup
 from specdeck.engine.fingerprint.compare import Comparison, compare
 
 
-def tried(row: Row) -> Comparison:
+def try_change(row: Row) -> Comparison:
     """The change made, and what it moved."""
     with setup() as made:
         row.before(made)
-        before = made.seen()
+        before = made.build_fingerprint()
         row.change(made)
-        return compare(before, made.seen())
+        return compare(before, made.build_fingerprint())
 
 
-def right(row: Row, found: Comparison) -> bool:
+def is_right(row: Row, found: Comparison) -> bool:
     """Whether the row moved the layers it should, and is called what it is."""
     expected = {"same": (False, False), "path": (False, True), "build": (True, True)}
     layers = expected["same" if row.kind == "same" else row.layer]
@@ -35,10 +35,10 @@ def right(row: Row, found: Comparison) -> bool:
     ] == row.kind
 
 
-def restarts(count: int) -> int:
+def count_names(count: int) -> int:
     """Different names over `count` configurations made anew; 1 is right."""
     with setup() as made:
-        return len({made.seen().path for _ in range(count)})
+        return len({made.build_fingerprint().path for _ in range(count)})
 
 
 def main() -> int:
@@ -46,21 +46,21 @@ def main() -> int:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     with setup() as made:
-        made.seen()  # importing vLLM sets variables of its own
+        made.build_fingerprint()  # importing vLLM sets variables of its own
     wrong = 0
     moved = {"change": 0, "same": 0}
     print("| one change | build | path | specdeck says | vLLM's own |")
     print("|---|---|---|---|---|")
     for row in ROWS:
-        found = tried(row)
-        good = right(row, found)
+        found = try_change(row)
+        good = is_right(row, found)
         wrong += not good
         moved["same" if row.kind == "same" else "change"] += bool(found.system_fingerprint_moved)
         marks = ["moved" if found.layers[layer] else "–" for layer in ("build", "path")]
         said = found.verdicts[0][1] + ("" if good else " **wrong**")
         own = {True: "moved", False: "–", None: "?"}[found.system_fingerprint_moved]
         print(f"| {row.name} | {marks[0]} | {marks[1]} | {said} | {own} |", flush=True)
-    names = restarts(10)
+    names = count_names(10)
     still = sum(row.kind == "same" for row in ROWS)
     changes = len(ROWS) - still
     print(f"\nspecdeck: {len(ROWS) - wrong} of {len(ROWS)} rows right, each in the right layer.")

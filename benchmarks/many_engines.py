@@ -15,7 +15,7 @@ import time
 from multiprocessing.connection import Connection
 
 from benchmarks.engines import table
-from benchmarks.parse_page import RECORDED, grown
+from benchmarks.parse_page import RECORDED, grow_page
 from tests.support.engine_state import engine_state
 
 from specdeck.engine.client.engine_client import open_client
@@ -27,7 +27,7 @@ def serve(pipe: Connection) -> None:
     """A server that answers every GET with the page, the state or the version."""
     import json
 
-    page = grown(RECORDED.read_text()).encode()
+    page = grow_page(RECORDED.read_text()).encode()
     told = engine_state()
     state = json.dumps(told.as_json()).encode()
     version = json.dumps({"version": told.vllm}).encode()
@@ -51,7 +51,7 @@ def serve(pipe: Connection) -> None:
     asyncio.run(listen())
 
 
-async def followed(port: int, engines: int, seconds: float) -> tuple[float, int]:
+async def measure(port: int, engines: int, seconds: float) -> tuple[float, int]:
     """Share of a core, and readings taken."""
     taken = 0
 
@@ -82,7 +82,7 @@ def main() -> None:
     server = multiprocessing.Process(target=serve, args=(theirs,), daemon=True)
     server.start()
     try:
-        share, taken = asyncio.run(followed(ours.recv(), options.engines, options.seconds))
+        share, taken = asyncio.run(measure(ours.recv(), options.engines, options.seconds))
     finally:
         server.terminate()
     each = share * options.seconds / taken * 1e3

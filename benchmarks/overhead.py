@@ -21,7 +21,15 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from benchmarks.engines import DEMO, Flown, engine, loaded, middle, table, window
+from benchmarks.engines import (
+    DEMO,
+    RunningEngine,
+    middle,
+    put_under_load,
+    start_engine,
+    table,
+    window,
+)
 
 from specdeck.engine.metrics.scrape import readings
 from specdeck.engine.protocol.messages import Change, Policy
@@ -33,12 +41,12 @@ LEARN_S = 10.0
 
 
 @contextlib.asynccontextmanager
-async def followed(flown: Flown, follow: bool) -> AsyncIterator[None]:
+async def follow(engine: RunningEngine, is_on: bool) -> AsyncIterator[None]:
     """A console's readings, once a second."""
-    if not follow:
+    if not is_on:
         yield
         return
-    client = flown.client()
+    client = engine.client()
 
     async def look() -> None:
         async for _ in readings(client, every=1.0):
@@ -51,35 +59,40 @@ async def followed(flown: Flown, follow: bool) -> AsyncIterator[None]:
     await client.close()
 
 
-async def speed(flown: Flown, *, watched: bool, seconds: float, seed: int) -> float:
+async def measure_speed(
+    engine: RunningEngine, *, watched: bool, seconds: float, seed: int
+) -> float:
     """Tokens per second under the load."""
-    client = flown.client()
-    async with loaded(flown.url, "predictable", STREAMS, seed=seed), followed(flown, watched):
+    client = engine.client()
+    async with (
+        put_under_load(engine.url, "predictable", STREAMS, seed=seed),
+        follow(engine, watched),
+    ):
         seen = await window(client, seconds)
     await client.close()
     return seen.tokens_per_second or 0.0
 
 
-async def steered(flown: Flown, policy: Policy) -> None:
+async def steer(engine: RunningEngine, policy: Policy) -> None:
     """Puts `policy` in force, and lets it learn."""
-    client = flown.client()
+    client = engine.client()
     await client.put(Change(policy=policy, who="benchmark"))
-    async with loaded(flown.url, "predictable", STREAMS, seed=10**6):
+    async with put_under_load(engine.url, "predictable", STREAMS, seed=10**6):
         await asyncio.sleep(LEARN_S)
     await client.close()
 
 
-async def compared(plain: Flown, flown: Flown, options: argparse.Namespace) -> None:
+async def compare(plain: RunningEngine, engine: RunningEngine, options: argparse.Namespace) -> None:
     """Print the ratio of each round and their median."""
     rounds, seconds, watch = options.rounds, options.seconds, options.policy is None
     if not watch:
-        await steered(flown, options.policy)
+        await steer(engine, options.policy)
     ratios, speeds = [], []
     for turn in range(rounds):
-        order = [(plain, False), (flown, True)]
+        order = [(plain, False), (engine, True)]
         found = {}
         for which, watched in order if turn % 2 == 0 else reversed(order):
-            found[watched] = await speed(
+            found[watched] = await measure_speed(
                 which, watched=watched and watch, seconds=seconds, seed=turn
             )
         ratios.append(found[True] / found[False])
@@ -98,8 +111,8 @@ def main(argv: list[str] | None = None) -> None:
     pinned: dict[str, Any] = {}
     if options.policy:
         pinned["speculative_config"] = json.dumps(speculation(PINNED_K))
-    with engine(plugin=False, **pinned) as plain, engine(**pinned) as flown:
-        asyncio.run(compared(plain, flown, options))
+    with start_engine(plugin=False, **pinned) as plain, start_engine(**pinned) as engine:
+        asyncio.run(compare(plain, engine, options))
 
 
 def speculation(k_max: int) -> dict[str, object]:

@@ -26,7 +26,7 @@ ROUNDS = 100
 
 def main() -> None:
     """Prints the median of each and their ratio."""
-    text = Path(sys.argv[1]).read_text() if len(sys.argv) > 1 else grown(RECORDED.read_text())
+    text = Path(sys.argv[1]).read_text() if len(sys.argv) > 1 else grow_page(RECORDED.read_text())
     older = parse(text, t=0.0, at=0.0)
     ours = median_ms(lambda: between(older, parse(text, t=1.0, at=1.0)))
     stock = median_ms(lambda: list(text_string_to_metric_families(text)))
@@ -36,7 +36,7 @@ def main() -> None:
     print(f"ratio              {stock / ours:7.1f}")
 
 
-def grown(text: str) -> str:
+def grow_page(text: str) -> str:
     """`text` with as many more rows of its last family as make it a page of `SIZE`."""
     row = 'http_request_duration_seconds_count{{handler="/v1/route{0}",method="POST"}} 7.0\n'
     missing = max(0, SIZE - len(text)) // len(row)

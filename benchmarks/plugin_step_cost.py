@@ -134,7 +134,7 @@ class Engine:
         return []
 
 
-def hooked(requests: int, policy: Policy) -> Scheduler:
+def hook_scheduler(requests: int, policy: Policy) -> Scheduler:
     """A scheduler with everything of the plugin's on it."""
     scheduler = Scheduler(requests)
     Pins(scheduler, K_MAX)
@@ -161,7 +161,7 @@ def cost(requests: int, policy: Policy, steps: int) -> tuple[float, float]:
 
     Step by step against a plain one at the same k, the engine's own work being the same.
     """
-    plain, ours = Scheduler(requests), hooked(requests, policy)
+    plain, ours = Scheduler(requests), hook_scheduler(requests, policy)
     extra = []
     for number in range(steps):
         plain.dynamic_sd_lookup = [ours.dynamic_sd_lookup[requests]] * 257

@@ -29,7 +29,7 @@ from random import Random
 from typing import Any
 
 import httpx
-from benchmarks.engines import Flown, engine
+from benchmarks.engines import RunningEngine, start_engine
 from benchmarks.policies_table import Visit, read, report
 from benchmarks.policy_record import steps
 
@@ -47,7 +47,7 @@ _POLL_S = 4.0
 """Between two looks at the steps: the engine remembers 4096."""
 
 
-def paced(profile: Profile, period: float) -> Profile:
+def change_pace(profile: Profile, period: float) -> Profile:
     """The profile with its phases shortened, or stretched, to last `period` seconds together."""
     whole = sum(phase.seconds for phase in profile.phases)
     phases = (Phase(p.kind, p.seconds * period / whole, p.streams) for p in profile.phases)
@@ -55,7 +55,7 @@ def paced(profile: Profile, period: float) -> Profile:
 
 
 @contextlib.asynccontextmanager
-async def driven(url: str, profile: Profile, streams: int, seed: int) -> AsyncIterator[float]:
+async def drive(url: str, profile: Profile, streams: int, seed: int) -> AsyncIterator[float]:
     """Load from its profile's beginning while the block runs; the monotonic time of it."""
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(
@@ -79,7 +79,7 @@ async def put(client: EngineClient, arm: str) -> None:
         await client.put(Change(policy=arm, who="benchmark"))  # type: ignore[arg-type]  # one of ARMS
 
 
-async def idle(client: EngineClient) -> int:
+async def wait_until_idle(client: EngineClient) -> int:
     """Waits for the last visit's requests to be gone; the number of the last step."""
     while True:
         state = await client.state()
@@ -88,13 +88,13 @@ async def idle(client: EngineClient) -> int:
         await asyncio.sleep(0.05)
 
 
-async def watched(flown: Flown, since: int, seconds: float) -> list[dict[str, Any]]:
+async def watch(engine: RunningEngine, since: int, seconds: float) -> list[dict[str, Any]]:
     """The engine's steps of the next seconds."""
     found: list[dict[str, Any]] = []
     ends = time.monotonic() + seconds
     while (left := ends - time.monotonic()) > 0:
         await asyncio.sleep(min(left, _POLL_S))
-        found += await steps(flown, found[-1]["step"] if found else since)
+        found += await steps(engine, found[-1]["step"] if found else since)
     return found
 
 
@@ -127,14 +127,14 @@ def visit(cell: tuple[str, int], turn: int, arm: str, records: list[dict[str, An
 class Bench:
     """The arms, cells and rounds that were asked for, on one engine."""
 
-    def __init__(self, flown: Flown, options: argparse.Namespace, ends: float) -> None:
-        self._flown, self._options, self._ends = flown, options, ends
-        self._client = flown.client()
+    def __init__(self, engine: RunningEngine, options: argparse.Namespace, ends: float) -> None:
+        self._engine, self._options, self._ends = engine, options, ends
+        self._client = engine.client()
 
     async def run(self) -> None:
         """Makes the visits that are missing, until the time is up."""
         for cell in cells(self._options):
-            missing = list(left(self._options, cell))
+            missing = list(find_missing(self._options, cell))
             if missing and not await self._cell(cell, missing):
                 break
         await self._client.close()
@@ -145,16 +145,16 @@ class Bench:
             return False
         await put(self._client, "goodput")
         learn = Profile("learn", profile.phases)
-        async with driven(self._flown.url, learn, cell[1], seed=10**6):
+        async with drive(self._engine.url, learn, cell[1], seed=10**6):
             await asyncio.sleep(max(LEARN_S, 0.0 if lead else seconds))
         for turn, arm in missing:
             if time.monotonic() + lead + seconds + 2 > self._ends:
                 return False
-            since = await idle(self._client)
+            since = await wait_until_idle(self._client)
             await put(self._client, arm)
             seed = self._options.seed + turn
-            async with driven(self._flown.url, profile, cell[1], seed) as began:
-                records = await watched(self._flown, since, lead + seconds)
+            async with drive(self._engine.url, profile, cell[1], seed) as began:
+                records = await watch(self._engine, since, lead + seconds)
             made = visit(cell, turn, arm, records, began, profile, lead)
             with self._options.raw.open("a") as file:
                 file.write(json.dumps(asdict(made)) + "\n")
@@ -165,7 +165,7 @@ class Bench:
         profile = PROFILES[name]
         if len(profile.phases) == 1:
             return LEAD_S, self._options.seconds, profile
-        return 0.0, self._options.period, paced(profile, self._options.period)
+        return 0.0, self._options.period, change_pace(profile, self._options.period)
 
 
 def cells(options: argparse.Namespace) -> Iterator[tuple[str, int]]:
@@ -175,7 +175,7 @@ def cells(options: argparse.Namespace) -> Iterator[tuple[str, int]]:
         yield from ((name, n) for n in ([0] if wide else map(int, options.streams.split(","))))
 
 
-def left(options: argparse.Namespace, cell: tuple[str, int]) -> Iterator[tuple[int, str]]:
+def find_missing(options: argparse.Namespace, cell: tuple[str, int]) -> Iterator[tuple[int, str]]:
     """The rounds and arms of a cell that the raw file lacks."""
     had = {(v.profile, v.streams, v.round, v.arm) for v in read(options.raw)}
     arms = [*(f"k={k}" for k in options.k.split(",")), "threshold", "goodput"]
@@ -201,10 +201,10 @@ def main() -> None:
     options = parser.parse_args()
     options.raw.parent.mkdir(parents=True, exist_ok=True)
     ends = time.monotonic() + 60 * options.minutes
-    if not options.report and any(list(left(options, cell)) for cell in cells(options)):
-        with engine() as flown:
-            asyncio.run(Bench(flown, options, ends).run())
-    missing = sum(len(list(left(options, cell))) for cell in cells(options))
+    if not options.report and any(list(find_missing(options, cell)) for cell in cells(options)):
+        with start_engine() as engine:
+            asyncio.run(Bench(engine, options, ends).run())
+    missing = sum(len(list(find_missing(options, cell))) for cell in cells(options))
     print(report(read(options.raw), missing=missing))
 
 

@@ -20,7 +20,7 @@ from random import Random
 from typing import Any
 
 import httpx
-from benchmarks.engines import Flown, engine, loaded
+from benchmarks.engines import RunningEngine, put_under_load, start_engine
 
 from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.protocol.messages import PREFIX, Change
@@ -31,22 +31,22 @@ _KEPT = ("t", "requests", "tokens", "k", "drafts", "drafted", "accepted_per_posi
          "seconds", "committed", "prefill")  # fmt: skip
 
 
-async def steps(flown: Flown, since: int) -> list[dict[str, Any]]:
+async def steps(engine: RunningEngine, since: int) -> list[dict[str, Any]]:
     """The engine's records after step `since`, all of their fields."""
-    async with httpx.AsyncClient(base_url=flown.url, trust_env=False, timeout=10) as http:
+    async with httpx.AsyncClient(base_url=engine.url, trust_env=False, timeout=10) as http:
         answer = await http.get(f"{PREFIX}/steps", params={"since": since})
         return list(answer.raise_for_status().json()["steps"])
 
 
-async def visited(
-    flown: Flown, client: EngineClient, k: int, seconds: float
+async def visit_k(
+    engine: RunningEngine, client: EngineClient, k: int, seconds: float
 ) -> list[dict[str, Any]]:
     """The steps of a visit to `k`, those after it has arrived."""
     await client.put(Change(k=k, who="benchmark"))
     await asyncio.sleep(SETTLE_S)
     since = (await client.state()).step
     await asyncio.sleep(seconds)
-    return [record for record in await steps(flown, since) if record["k"] == k]
+    return [record for record in await steps(engine, since) if record["k"] == k]
 
 
 def line(record: dict[str, Any], *, text: str, visit: int) -> str:
@@ -57,17 +57,17 @@ def line(record: dict[str, Any], *, text: str, visit: int) -> str:
     return json.dumps({"text": text, "visit": visit, "step": record["step"]} | kept)
 
 
-async def recorded(flown: Flown, options: argparse.Namespace, random: Random) -> None:
-    client = flown.client()
+async def record(engine: RunningEngine, options: argparse.Namespace, random: Random) -> None:
+    client = engine.client()
     ks = list(range((await client.state()).k_max + 1))
     for profile in options.profiles.split(","):
         for streams in map(int, options.streams.split(",")):
             each = options.seconds / options.rounds / len(ks)
             count = visit = 0
-            async with loaded(flown.url, profile, streams, seed=random.randrange(10**6)):
+            async with put_under_load(engine.url, profile, streams, seed=random.randrange(10**6)):
                 for _ in range(options.rounds):
                     for k in random.sample(ks, len(ks)):
-                        found = await visited(flown, client, k, each)
+                        found = await visit_k(engine, client, k, each)
                         visit, count = visit + 1, count + len(found)
                         lines = [line(record, text=profile, visit=visit) for record in found]
                         with gzip.open(options.file, "at", encoding="utf-8") as file:
@@ -85,8 +85,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    with engine() as flown:
-        asyncio.run(recorded(flown, options, Random(options.seed)))
+    with start_engine() as engine:
+        asyncio.run(record(engine, options, Random(options.seed)))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from random import Random
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from benchmarks.policy_synthetic import synthetic
+from benchmarks.policy_synthetic import make_pools
 from tests.support.recorded_steps import Cell, Engine, Pools, rate, read_pools
 
 from specdeck.engine.policy.breaker import Breaker
@@ -214,11 +214,11 @@ def at_gain(pools: Pools, requests: int, k: int, gain: float, random: Random) ->
 def easiest_first(pools: Pools) -> Pools:
     """The same, texts of which more is accepted before others."""
 
-    def accepted(text: str) -> float:
+    def acceptance(text: str) -> float:
         cells = [cell for (name, _), cell in pools.items() if name == text]
         return fmean(total for _, total in cells[0].drafts[-1])
 
-    texts = sorted({text for text, _ in pools}, key=accepted, reverse=True)
+    texts = sorted({text for text, _ in pools}, key=acceptance, reverse=True)
     return {key: pools[key] for text in texts for key in sorted(pools) if key[0] == text}
 
 
@@ -255,7 +255,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=1_000_000)
     arguments = parser.parse_args()
     if arguments.synthetic:
-        pools = synthetic(Random(arguments.seed), (1, 4, 8, 16))
+        pools = make_pools(Random(arguments.seed), (1, 4, 8, 16))
         print("SYNTHETIC steps: no engine was measured")
     else:
         pools = easiest_first(read_pools(records(arguments.steps or RECORDED)))

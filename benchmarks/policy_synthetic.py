@@ -23,13 +23,13 @@ COST = CostModel(base=0.010, per_request=0.0002, per_k=0.0012, per_token=0.00015
 NOISE, HICCUP, HICCUP_TIMES = 0.08, 0.01, 3.0
 
 
-def synthetic(random: Random, batches: Iterable[int], count: int = 4000) -> Pools:
+def make_pools(random: Random, batches: Iterable[int], count: int = 4000) -> Pools:
     """Pools from the model."""
     return {
         (text, requests): Cell(
             [COST.seconds(requests, k) for k in range(K_MAX + 1)],
             [_noise(random) for _ in range(count)],
-            [_accepted(random, shares, requests) for _ in range(count)],
+            [_draw_accepted(random, shares, requests) for _ in range(count)],
         )
         for text, shares in SYNTHETIC.items()
         for requests in batches
@@ -41,7 +41,7 @@ def _noise(random: Random) -> float:
     return exp(random.gauss(0, NOISE)) * slow
 
 
-def _accepted(random: Random, shares: tuple[float, ...], requests: int) -> list[int]:
+def _draw_accepted(random: Random, shares: tuple[float, ...], requests: int) -> list[int]:
     accepted = [0] * K_MAX
     for _ in range(requests):
         for position in range(K_MAX):

@@ -29,7 +29,7 @@ from pathlib import Path
 
 import httpx
 import psutil
-from benchmarks.auto_soak import completed, prompts
+from benchmarks.auto_soak import complete, prompts
 from benchmarks.engines import table
 from benchmarks.slow_link import AppliedChange, SlowLink
 from tests.support.command import Command
@@ -93,7 +93,7 @@ class Soak:
                     continue
                 number, killed = self.rng.randrange(len(asked)), len(self.kills)
                 try:
-                    found = await completed(http, asked[number], "demo")
+                    found = await complete(http, asked[number], "demo")
                 except httpx.HTTPError as error:
                     if len(self.kills) > killed or not self.is_up:
                         self.interrupted += 1
@@ -223,7 +223,7 @@ async def take_reference(engine: LiveEngine, asked: list[list[int]]) -> list[tup
     try:
         await client.put(Change(mode="target-only", who="soak"))
         async with httpx.AsyncClient(base_url=engine.url, timeout=120, trust_env=False) as http:
-            found = [await completed(http, prompt, "demo") for prompt in asked]
+            found = [await complete(http, prompt, "demo") for prompt in asked]
         await client.put(Change(mode="speculate", who="soak"))
     finally:
         await client.close()
