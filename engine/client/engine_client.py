@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 
-from specdeck.engine.client.http import no_answer, open_http, parse_object, refusal, silence
+from specdeck.engine.client.bounds import PAGE, REPLY, STATE, Bound
+from specdeck.engine.client.http import (
+    Reply,
+    fetch_reply,
+    no_answer,
+    open_http,
+    parse_object,
+    refusal,
+    silence,
+)
 from specdeck.engine.client.secret import Secret
 from specdeck.engine.client.token import TOKEN_REMEDY, TokenSource, no_token
 from specdeck.engine.errors import NotAnEngine, Unauthorized, Unreachable, Unsupported, UsageError
 from specdeck.engine.policy.step import Step
+from specdeck.engine.protocol.codec import WrongType, read_value
 from specdeck.engine.protocol.messages import (
     PREFIX,
     PROTOCOL,
@@ -31,9 +40,6 @@ TIMEOUT_S = 5.0
 CONNECT_S = 2.0
 _A_PAGE = "http://page.invalid"
 """The origin of a web page that no operator has allowed."""
-
-_LARGEST = 16_000_000
-"""Bytes of one answer; a page of a hundred data-parallel engines is half of that."""
 
 
 def open_client(
@@ -66,25 +72,26 @@ class EngineClient:
         url: str,
         token: TokenSource = no_token,
         timeout_s: float = TIMEOUT_S,
+        connect_s: float = CONNECT_S,
     ) -> None:
+        """An answer has `timeout_s` and `connect_s` in all, from the request to its last byte."""
         self._http = http
         self.url = url
         self.token = token
         self.guard: Callable[[], None] = lambda: None
         """Called before every change; raises SpecdeckError to keep it back."""
         self._timeout_s = timeout_s
+        self._connect_s = connect_s
 
     async def page(self) -> str:
         """The metrics page, as text."""
-        return (await self._get("/metrics")).text
+        return (await self._get("/metrics", bound=PAGE)).text
 
     async def state(self) -> EngineState:
         """The plugin's word; raises Unsupported without the plugin or for a newer one."""
-        data = await self._control("/state")
+        data = await self._control("/state", bound=STATE)
         protocol = data.get("protocol")
-        if not isinstance(protocol, int):
-            raise self._strange("state")
-        if protocol > PROTOCOL:
+        if isinstance(protocol, int) and protocol > PROTOCOL:
             raise Unsupported(
                 f"the engine's specdeck plugin speaks protocol {protocol}, this one {PROTOCOL}",
                 remedy="update specdeck here",
@@ -154,8 +161,9 @@ class EngineClient:
         """The names of the models that are served."""
         data = parse_object(self.url, await self._get("/v1/models"))
         try:
-            return tuple(str(model["id"]) for model in data["data"])
-        except (KeyError, TypeError) as error:
+            served = read_value(tuple[dict[str, Any], ...], data.get("data"), "data")
+            return tuple(read_value(str, model.get("id"), "id") for model in served)
+        except WrongType as error:
             raise NotAnEngine(
                 f"{self.url} returns an unexpected list of models: not a vLLM server"
             ) from error
@@ -171,25 +179,32 @@ class EngineClient:
         """Lets go of the connections."""
         await self._http.aclose()
 
-    async def _control(self, path: str, params: dict[str, int] | None = None) -> dict[str, Any]:
-        return parse_object(self.url, await self._get(PREFIX + path, params))
+    async def _control(
+        self, path: str, params: dict[str, int] | None = None, *, bound: Bound = REPLY
+    ) -> dict[str, Any]:
+        return parse_object(self.url, await self._get(PREFIX + path, params, bound=bound))
 
-    async def _get(self, path: str, params: dict[str, int] | None = None) -> httpx.Response:
-        return await self._send("GET", path, params=params)
+    async def _get(
+        self, path: str, params: dict[str, int] | None = None, *, bound: Bound = REPLY
+    ) -> Reply:
+        return await self._send("GET", path, bound=bound, params=params)
 
     async def _send(
-        self, method: str, path: str, *, patience_s: float | None = None, **more: Any
-    ) -> httpx.Response:
+        self,
+        method: str,
+        path: str,
+        *,
+        bound: Bound = REPLY,
+        patience_s: float | None = None,
+        **request: Any,
+    ) -> Reply:
         patience_s = self._timeout_s if patience_s is None else patience_s
+        most_s = patience_s + self._connect_s
         try:
-            # httpx times each read: a server that drips would never run out of time.
-            async with (
-                asyncio.timeout(patience_s + CONNECT_S),
-                self._http.stream(method, path, **more) as response,
-            ):
-                await self._read(response)
+            asked = self._http.build_request(method, path, **request)
+            reply = await fetch_reply(self._http, asked, bound=bound, most_s=most_s)
         except TimeoutError:
-            raise no_answer(self.url, patience_s + CONNECT_S) from None
+            raise no_answer(self.url, most_s) from None
         except httpx.HTTPError as error:
             raise silence(self.url, error, patience_s) from error
         except httpx.InvalidURL as error:
@@ -200,33 +215,28 @@ class EngineClient:
             raise UsageError(
                 f"the request to {self.url} holds {what} that cannot be sent"
             ) from None
-        if not response.is_success:
+        if not reply.is_success:
             control = path.startswith(PREFIX)
-            raise refusal(self.url, response, control=control, keyed=self.keyed)
-        return response
-
-    async def _read(self, response: httpx.Response) -> None:
-        """Reads the whole answer, unless it says that it is absurdly long."""
-        length = response.headers.get("Content-Length", "0")
-        if length.isdecimal() and int(length) > _LARGEST:
-            raise NotAnEngine(f"{self.url} answers with {int(length) // 10**6} MB")
-        await response.aread()
+            raise refusal(self.url, reply, control=control, keyed=self.keyed)
+        return reply
 
     def _parse(self, what: str, parse: Callable[[dict[str, Any]], _T], data: dict[str, Any]) -> _T:
         try:
             return parse(data)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise self._strange(what) from error
+        except WrongType as error:
+            raise self._strange(what, error) from error
 
-    def _strange(self, what: str) -> NotAnEngine:
+    def _strange(self, what: str, error: WrongType) -> NotAnEngine:
         return NotAnEngine(
-            f"{self.url} answers {PREFIX}/{what} with something unexpected: not specdeck's plugin"
+            f"{self.url} answers {PREFIX}/{what} with something unexpected ({error}): "
+            "not specdeck's plugin"
         )
 
 
 def _parse_steps(data: dict[str, Any]) -> tuple[Step, ...]:
-    if any(step.get("committed") is None for step in data["steps"]):
+    steps = read_value(tuple[dict[str, Any], ...], data.get("steps"), "steps")
+    if any(step.get("committed") is None for step in steps):
         raise Unsupported(
             "the engine's specdeck plugin does not time its steps", remedy="update specdeck there"
         )
-    return tuple(map(Step.from_json, data["steps"]))
+    return tuple(map(Step.from_json, steps))

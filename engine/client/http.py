@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import httpx
 
+from specdeck.engine.client.bounds import Bound, read_body
 from specdeck.engine.client.secret import Secret
 from specdeck.engine.client.token import TOKEN_REMEDY
 from specdeck.engine.errors import (
@@ -24,6 +27,7 @@ from specdeck.engine.errors import (
     Unsupported,
     UsageError,
 )
+from specdeck.engine.protocol.codec import MOST_VALUES, NotJson, loads
 
 IDLE_S = 2.0
 """A connection that rested for longer is not used again: vLLM closes it after 5 s, and a request
@@ -83,6 +87,47 @@ def _trusted_certificates() -> ssl.SSLContext:
     return httpx.create_ssl_context()
 
 
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer that was read, within its bounds."""
+
+    status: int
+    body: bytes
+    headers: httpx.Headers
+    most_values: int = MOST_VALUES
+    """JSON values that it may have."""
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the status is 2xx."""
+        return 200 <= self.status < 300
+
+    @property
+    def text(self) -> str:
+        """As UTF-8, whatever a header says; what is none reads U+FFFD."""
+        return self.body.decode("utf-8", "replace")
+
+    def json(self) -> Any:
+        """Its value; raises NotJson."""
+        return loads(self.body, most_values=self.most_values)
+
+
+async def fetch_reply(
+    http: httpx.AsyncClient, request: httpx.Request, *, bound: Bound, most_s: float
+) -> Reply:
+    """The whole answer within `most_s` seconds: httpx times each read, and a drip never ends.
+
+    Raises NotAnEngine for one beyond `bound`, TimeoutError, and what httpx raises.
+    """
+    async with asyncio.timeout(most_s):
+        response = await http.send(request, stream=True)
+        try:
+            body = await read_body(response, bound, str(http.base_url).rstrip("/"))
+        finally:
+            await response.aclose()
+    return Reply(response.status_code, body, response.headers, bound.values)
+
+
 NO_PLUGIN = "the engine runs without the specdeck plugin"
 NO_PLUGIN_REMEDY = (
     "start it with `specdeck run`, or with VLLM_PLUGINS=specdeck where specdeck is installed"
@@ -134,13 +179,13 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__ or cause.__context__
 
 
-def refusal(url: str, response: httpx.Response, *, control: bool, keyed: bool) -> SpecdeckError:
+def refusal(url: str, reply: Reply, *, control: bool, keyed: bool) -> SpecdeckError:
     """What a status other than 2xx means.
 
     `control` is whether the plugin's routes were asked, `keyed` whether an API key went along.
     """
-    status = response.status_code
-    body = _error(response)
+    status = reply.status
+    body = _error(reply)
     if status in (401, 403):
         return _refuse_key(url, body, keyed=keyed)
     if control and status == 404:
@@ -181,23 +226,23 @@ def _refuse_key(url: str, body: dict[str, Any] | None, *, keyed: bool) -> Unauth
     )
 
 
-def _error(response: httpx.Response) -> dict[str, Any] | None:
+def _error(reply: Reply) -> dict[str, Any] | None:
     """The plugin's `{"error": {...}}`; None for what vLLM or a proxy says."""
     try:
-        body = response.json()
-    except ValueError:
+        body = reply.json()
+    except NotJson:
         return None
     error = body.get("error") if isinstance(body, dict) else None
     named = isinstance(error, dict) and isinstance(error.get("message"), str) and "code" in error
     return error if named and isinstance(error, dict) else None
 
 
-def parse_object(url: str, response: httpx.Response) -> dict[str, Any]:
+def parse_object(url: str, reply: Reply) -> dict[str, Any]:
     """The JSON object of a reply; raises NotAnEngine for anything else."""
     try:
-        data = response.json()
-    except ValueError as error:
-        raise NotAnEngine(f"{url} answers with something that is not JSON") from error
+        data = reply.json()
+    except NotJson as error:
+        raise NotAnEngine(f"{url} answers with something that is not JSON: {error}") from error
     if not isinstance(data, dict):
         raise NotAnEngine(f"{url} returns an unexpected response: not a vLLM server")
     return data

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from specdeck.engine.errors import NotAnEngine, Unsupported
+from specdeck.engine.protocol.codec import Within, read_value
 
 _PREFIX = "token_id:"
 """How vLLM spells a token when it is asked for ids: text does not tell two tokens apart."""
+
+_LONGEST_ID = 12
+"""Digits."""
 
 _T = TypeVar("_T")
 Candidate = tuple[int, float]
@@ -96,46 +100,76 @@ def parse_piece(event: Mapping[str, Any]) -> Piece:
     (7,)
     """
     try:
-        choices = event["choices"]
+        choices = read_value(_OBJECTS, event.get("choices"), "choices")
         if not choices:
             return Piece(drafted=_draft_count(event), system_fingerprint=_system(event))
         return _choice(event, choices[0])
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        raise NotAnEngine("an answer is not in vLLM's form") from error
+    except ValueError as error:
+        raise NotAnEngine(f"an answer is not in vLLM's form: {error}") from error
+
+
+_TOKENS = tuple[Annotated[int, Within(0, 2**31)], ...]
+_OBJECTS = tuple[dict[str, Any], ...]
 
 
 def _choice(event: Mapping[str, Any], choice: Mapping[str, Any]) -> Piece:
-    message = choice.get("message") or choice.get("delta") or {}
+    message = _object(choice.get("message") or choice.get("delta"), "message")
     text = choice.get("text") or message.get("content") or ""
     prompt = choice.get("prompt_token_ids") or event.get("prompt_token_ids")
-    logprobs, tops = _logprobs(choice.get("logprobs"))
-    ids = tuple(int(token) for token in choice.get("token_ids") or ())
-    if ids and logprobs and len(ids) != len(logprobs):
+    ids = read_value(_TOKENS, choice.get("token_ids") or (), "token_ids")
+    logprobs, tops = _logprobs(_object(choice.get("logprobs"), "logprobs"))
+    if not ids:
+        logprobs, tops = (), ()  # without a token they belong to nothing
+    if any(found and len(found) != len(ids) for found in (logprobs, tops)):
         raise ValueError("as many log-probabilities as tokens are wanted")
+    calls = read_value(_OBJECTS, message.get("tool_calls") or (), "tool_calls")
     return Piece(
         token_ids=ids,
         logprobs=logprobs or (None,) * len(ids),
         tops=tops or ((),) * len(ids),
-        text=str(text),
-        calls=tuple(_call(n, part) for n, part in enumerate(message.get("tool_calls") or ())),
-        finish=choice.get("finish_reason"),
-        prompt_ids=None if prompt is None else tuple(prompt),
+        text=read_value(str, text, "text"),
+        calls=tuple(_call(n, part) for n, part in enumerate(calls)),
+        finish=read_value(str | None, choice.get("finish_reason"), "finish_reason"),
+        prompt_ids=read_value(_TOKENS | None, prompt, "prompt_token_ids"),
         drafted=_draft_count(event),
         system_fingerprint=_system(event),
     )
 
 
+def _object(value: object, place: str) -> dict[str, Any]:
+    found: dict[str, Any] = read_value(dict[str, Any], value or {}, place)
+    return found
+
+
 def _logprobs(
-    data: Mapping[str, Any] | None,
+    data: Mapping[str, Any],
 ) -> tuple[tuple[float | None, ...], tuple[tuple[Candidate, ...], ...]]:
     if not data:
         return (), ()
     if "content" in data:  # chat
-        entries = data["content"] or ()
-        tops = (((t["token"], t["logprob"]) for t in e.get("top_logprobs") or ()) for e in entries)
-        return tuple(e.get("logprob") for e in entries), tuple(_rank(top) for top in tops)
-    tops_of = data.get("top_logprobs") or [None] * len(data["token_logprobs"])
-    return tuple(data["token_logprobs"]), tuple(_rank((top or {}).items()) for top in tops_of)
+        entries = read_value(tuple[_Token, ...], data["content"] or (), "logprobs")
+        return (
+            tuple(entry.logprob for entry in entries),
+            tuple(_rank(entry.top_logprobs or ()) for entry in entries),
+        )
+    own = read_value(tuple[float | None, ...], data.get("token_logprobs"), "token_logprobs")
+    likely = read_value(_LIKELY, data.get("top_logprobs") or (None,) * len(own), "top_logprobs")
+    return own, tuple(_rank((top or {}).items()) for top in likely)
+
+
+_LIKELY = tuple[dict[str, float] | None, ...]
+
+
+class _Candidate(NamedTuple):
+    token: str
+    logprob: float
+
+
+class _Token(NamedTuple):
+    """A token of a chat."""
+
+    logprob: float | None = None
+    top_logprobs: tuple[_Candidate, ...] | None = None
 
 
 def _rank(candidates: Iterable[tuple[str, float]]) -> tuple[Candidate, ...]:
@@ -150,16 +184,20 @@ def parse_token_id(token: str) -> int:
     >>> parse_token_id("token_id:309")
     309
     """
-    if not token.startswith(_PREFIX):
+    digits = token.removeprefix(_PREFIX)
+    if digits == token or not (digits.isdecimal() and len(digits) < _LONGEST_ID):
         raise ValueError("a token is given as text")
-    return int(token.removeprefix(_PREFIX))
+    return int(digits)
 
 
 def _call(number: int, part: Mapping[str, Any]) -> tuple[int, Call]:
-    function = part.get("function") or {}
-    index = part.get("index")
-    call = Call(function.get("name") or "", function.get("arguments") or "")
-    return (number if index is None else int(index), call)
+    function = _object(part.get("function"), "function")
+    index = read_value(int | None, part.get("index"), "index")
+    call = Call(
+        read_value(str, function.get("name") or "", "name"),
+        read_value(str, function.get("arguments") or "", "arguments"),
+    )
+    return (number if index is None else index, call)
 
 
 def _join_calls(parts: Iterable[tuple[int, Call]]) -> tuple[Call, ...]:
@@ -171,14 +209,17 @@ def _join_calls(parts: Iterable[tuple[int, Call]]) -> tuple[Call, ...]:
 
 
 def _draft_count(event: Mapping[str, Any]) -> int | None:
-    metrics = event.get("metrics") or {}
-    drafted = (metrics.get("speculative_decoding") or {}).get("num_draft_tokens")
-    return None if drafted is None else int(drafted)
+    metrics = _object(event.get("metrics"), "metrics")
+    speculation = _object(metrics.get("speculative_decoding"), "speculative_decoding")
+    drafted: int | None = read_value(
+        int | None, speculation.get("num_draft_tokens"), "num_draft_tokens"
+    )
+    return drafted
 
 
 def _system(event: Mapping[str, Any]) -> str | None:
-    value = event.get("system_fingerprint")
-    return None if value is None else str(value)
+    name: str | None = read_value(str | None, event.get("system_fingerprint"), "system_fingerprint")
+    return name
 
 
 def _last(values: Iterable[_T | None]) -> _T | None:

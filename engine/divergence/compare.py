@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from specdeck.engine.divergence.answers import Answer, Call, Candidate
 from specdeck.engine.divergence.prompts import Prompt
+from specdeck.engine.protocol.codec import NotJson, loads
 from specdeck.engine.store.checks import Pair
 
 Kind = Literal["value", "type", "key", "invalid"]
@@ -108,8 +109,8 @@ def _arguments(before: str, after: str, prefix: str) -> Iterator[StructureChange
 
 def _parse_json(text: str) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return loads(text)
+    except NotJson:
         return _MISSING
 
 

@@ -2,21 +2,47 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import httpx
 
-from specdeck.engine.client.http import clean_line, open_http, parse_object, refusal, silence
+from specdeck.engine.client.bounds import (
+    REPLY,
+    AnswerBound,
+    Bound,
+    answer_bound,
+    exceeded,
+    read_body,
+    refuse_compressed,
+)
+from specdeck.engine.client.http import (
+    Reply,
+    clean_line,
+    fetch_reply,
+    no_answer,
+    open_http,
+    parse_object,
+    refusal,
+    silence,
+)
 from specdeck.engine.client.retry import Retry, TryAgain
 from specdeck.engine.client.secret import Secret
 from specdeck.engine.divergence.answers import Answer, Piece, assemble, parse_piece
 from specdeck.engine.divergence.arms import Arm
 from specdeck.engine.divergence.prompts import Prompt
 from specdeck.engine.errors import EngineError, NotAnEngine, Unreachable
+from specdeck.engine.protocol.codec import (
+    NotJson,
+    Within,
+    WrongType,
+    loads,
+    read_record,
+    read_value,
+)
 
 _T = TypeVar("_T")
 PIN = "specdeck_k"
@@ -27,6 +53,8 @@ _UNPENALISED = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_p
 default penalty would part what is said from the margin that judges it."""
 TIMEOUT_S = 300.0
 """Without a byte. A whole answer is long in coming from an engine under load."""
+_SHORT_S = 30.0
+"""In all, for tokens of a text and a text of tokens: nothing is generated."""
 _AGAIN = frozenset({429, 500, 502, 503, 504})
 PROBE = 'def probe(limit: int = 50) -> str:\n\treturn "naïve 東京" + \'{"limit": 500}\'  # 0.125\n'
 
@@ -169,8 +197,11 @@ class Asker:
         settings: RequestSettings,
         *,
         retry: Retry | None = None,
+        patience_s: float = TIMEOUT_S,
     ) -> None:
+        """An answer may take `patience_s` to begin, and a second more for each token."""
         self._http = http
+        self._patience_s = patience_s
         self.arm = arm
         self.settings = settings
         self._retry = retry or Retry()
@@ -191,10 +222,11 @@ class Asker:
         """The answer as it comes, tried once."""
         arm = self.arm
         wanted = request_body(prompt, self.settings, model=arm.model, pin=arm.pin, stream=stream)
+        tokens = wanted["max_tokens"]
         if not stream:
-            yield parse_piece(await self._post(request_path(prompt), wanted))
+            yield parse_piece(await self._complete(request_path(prompt), wanted, tokens))
             return
-        async with aclosing(self._events(request_path(prompt), wanted)) as events:
+        async with aclosing(self._events(request_path(prompt), wanted, tokens)) as events:
             async for event in events:
                 yield parse_piece(event)
 
@@ -219,10 +251,11 @@ class Asker:
         wanted = scoring_body(tokens, self.settings, model=self.arm.model, pin=self.arm.pin)
 
         async def once() -> list[dict[str, Any] | None]:
-            reply = await self._post(COMPLETIONS, wanted)
+            reply = await self._complete(COMPLETIONS, wanted, len(tokens))
             try:
-                return list(reply["choices"][0]["prompt_logprobs"])
-            except (KeyError, IndexError, TypeError) as error:
+                (choice,) = read_value(_ONE_CHOICE, reply.get("choices"), "choices")
+                return list(read_value(_THOUGHTS, choice.get("prompt_logprobs"), "prompt_logprobs"))
+            except WrongType as error:
                 raise _Refusal(f"{self.arm.url} gives no prompt_logprobs") from error
 
         return await self._ask(once)
@@ -238,11 +271,17 @@ class Asker:
         )  # fmt: skip
 
         async def once() -> tuple[tuple[int, ...], ...]:
-            reply = await self._post(request_path(prompt), wanted)
+            reply = await self._complete(request_path(prompt), wanted, n * tokens)
             try:
-                return tuple(tuple(choice["token_ids"]) for choice in reply["choices"])
-            except (KeyError, TypeError) as error:
-                raise NotAnEngine(f"{arm.url} returns no token ids") from error
+                choices = read_value(_CHOICES, reply.get("choices"), "choices")
+                drawn = tuple(
+                    read_value(_TOKENS, choice.get("token_ids"), "token_ids") for choice in choices
+                )
+            except WrongType as error:
+                raise NotAnEngine(f"{arm.url} returns no token ids: {error}") from error
+            if len(drawn) != n:
+                raise NotAnEngine(f"{arm.url} returns {len(drawn)} of {n} continuations")
+            return drawn
 
         return await self._ask(once)
 
@@ -253,8 +292,11 @@ class Asker:
             reply = await self._retry.answer(lambda: self._post("/tokenize", wanted))
         except (_Refusal, NotAnEngine):
             return None
-        found = reply.get("tokens")
-        return tuple(found) if isinstance(found, list) else None
+        try:
+            found: tuple[int, ...] = read_value(_TOKENS, reply.get("tokens"), "tokens")
+        except WrongType:
+            return None
+        return found
 
     async def detokenize(self, tokens: tuple[int, ...]) -> str | None:
         """The text of `tokens`; None where the arm does not tell."""
@@ -272,78 +314,158 @@ class Asker:
         except _Refusal as error:
             return Refused(str(error))
 
+    async def _complete(self, path: str, wanted: dict[str, Any], tokens: int) -> dict[str, Any]:
+        request, bound = self._request(path, wanted, tokens)
+        return await self._fetch(request, bound, bound.seconds)
+
     async def _post(self, path: str, wanted: dict[str, Any]) -> dict[str, Any]:
+        return await self._fetch(
+            self._http.build_request("POST", path, json=wanted), REPLY, _SHORT_S
+        )
+
+    def _request(
+        self, path: str, wanted: dict[str, Any], tokens: int
+    ) -> tuple[httpx.Request, AnswerBound]:
+        """What asks for a completion, and what may come of it."""
+        request = self._http.build_request("POST", path, json=wanted)
+        return request, answer_bound(
+            tokens,
+            self.settings.candidates,
+            request_size=len(request.content),
+            patience_s=self._patience_s,
+        )
+
+    async def _fetch(self, request: httpx.Request, bound: Bound, most_s: float) -> dict[str, Any]:
         try:
-            response = await self._http.post(path, json=wanted)
+            reply = await fetch_reply(self._http, request, bound=bound, most_s=most_s)
+        except TimeoutError:
+            raise TryAgain(no_answer(self.arm.url, most_s)) from None
         except httpx.HTTPError as error:
             raise TryAgain(silence(self.arm.url, error, TIMEOUT_S)) from error
-        self._judge(response)
-        return parse_object(self.arm.url, response)
+        self._judge(reply)
+        return parse_object(self.arm.url, reply)
 
     async def _events(
-        self, path: str, wanted: dict[str, Any]
+        self, path: str, wanted: dict[str, Any], tokens: int
     ) -> AsyncGenerator[dict[str, Any], None]:
+        request, bound = self._request(path, wanted, tokens)
+        ends = asyncio.get_running_loop().time() + bound.seconds
         try:
-            async with self._http.stream("POST", path, json=wanted) as response:
+            async with asyncio.timeout_at(ends):
+                response = await self._http.send(request, stream=True)
+            try:
                 if not response.is_success:
-                    await response.aread()
-                self._judge(response)
-                async for event in _parse_events(response.aiter_bytes(), self.arm.url):
-                    yield event
+                    async with asyncio.timeout_at(ends):
+                        body = await read_body(response, bound, self.arm.url)
+                    self._judge(Reply(response.status_code, body, response.headers))
+                refuse_compressed(response, self.arm.url)
+                parts = _read_parts(response.aiter_bytes(), ends)
+                async with aclosing(_parse_events(parts, bound, self.arm.url)) as events:
+                    async for event in events:
+                        yield event
+            finally:
+                await response.aclose()
+        except TimeoutError:
+            raise TryAgain(no_answer(self.arm.url, bound.seconds)) from None
         except httpx.HTTPError as error:
             raise TryAgain(silence(self.arm.url, error, TIMEOUT_S)) from error
 
-    def _judge(self, response: httpx.Response) -> None:
-        if response.is_success:
+    def _judge(self, reply: Reply) -> None:
+        if reply.is_success:
             return
-        status = response.status_code
+        status = reply.status
         if status in (400, 413, 422):
-            raise _Refusal(_message(response))
+            raise _Refusal(_message(reply))
         if status not in _AGAIN:
             keyed = "Authorization" in self._http.headers
-            raise refusal(self.arm.url, response, control=False, keyed=keyed)
+            raise refusal(self.arm.url, reply, control=False, keyed=keyed)
         error = Unreachable(f"{self.arm.url} answers {status}", remedy="see the engine's log")
-        raise TryAgain(error, wait_s=_retry_after(response), accident=status == 500)
+        raise TryAgain(error, wait_s=_retry_after(reply), accident=status == 500)
 
 
-async def _parse_events(chunks: AsyncIterator[bytes], url: str) -> AsyncIterator[dict[str, Any]]:
+async def _read_parts(parts: AsyncIterator[bytes], ends: float) -> AsyncIterator[bytes]:
+    """The parts of an answer until it ends; raises TimeoutError at `ends`, by the loop's clock.
+
+    The time is taken around each part: whoever listens is not to be interrupted elsewhere.
+    """
+    while True:
+        async with asyncio.timeout_at(ends):
+            part = await anext(parts, None)
+        if part is None:
+            return
+        yield part
+
+
+async def _parse_events(
+    parts: AsyncIterator[bytes], bound: AnswerBound, url: str
+) -> AsyncGenerator[dict[str, Any], None]:
     """The events of a stream, cut by hand: httpx's lines cost more than all else of an answer."""
-    rest = b""
-    async for chunk in chunks:
-        *lines, rest = (rest + chunk).split(b"\n")
+    rest, size, events = bytearray(), 0, 0
+    async for part in parts:
+        size += len(part)
+        if size > bound.size:
+            raise exceeded(bound, url)
+        rest += part
+        if b"\n" not in part:
+            continue
+        *lines, rest = rest.split(b"\n")
         for line in lines:
             if not line.startswith(b"data:"):
                 continue
             text = line[5:].strip()
             if text == b"[DONE]":
                 return
-            yield _parse_event(text, url)
+            events += 1
+            if events > bound.events:
+                raise NotAnEngine(f"{url} streams more than {bound.events} events of one answer")
+            yield _parse_event(bytes(text), url)
     raise TryAgain(Unreachable(f"{url} closed the connection during an answer"))
 
 
 def _parse_event(text: bytes, url: str) -> dict[str, Any]:
     try:
-        event = json.loads(text)
-    except ValueError as error:
-        raise NotAnEngine(f"{url} streams something that is not JSON") from error
+        event = loads(text)
+    except NotJson as error:
+        raise NotAnEngine(f"{url} streams something that is not JSON: {error}") from error
     if not isinstance(event, dict):
         raise NotAnEngine(f"{url} streams an unexpected response: not a vLLM server")
     if "error" in event:
-        raise TryAgain(EngineError(f"{url} broke off an answer: {event['error']}"), accident=True)
+        why = _error_text(event["error"])
+        raise TryAgain(EngineError(f"{url} broke off an answer: {why}"), accident=True)
     return event
 
 
-def _retry_after(response: httpx.Response) -> float | None:
-    value = response.headers.get("Retry-After", "")
+class _Thought(NamedTuple):
+    """What the target thinks of a token."""
+
+    logprob: float
+    rank: int | None = None
+
+
+def _check_thoughts(thoughts: Mapping[str, Any], place: str) -> None:
+    for token, thought in thoughts.items():
+        read_record(_Thought, thought, f"{place}.{token[:20]}")
+
+
+_TOKENS = tuple[Annotated[int, Within(0, 2**31)], ...]
+_CHOICES = tuple[dict[str, Any], ...]
+_ONE_CHOICE = tuple[dict[str, Any]]
+_THOUGHTS = tuple[Annotated[dict[str, Any], _check_thoughts] | None, ...]
+
+
+def _retry_after(reply: Reply) -> float | None:
+    value = reply.headers.get("Retry-After", "")
     return min(float(value), 30.0) if value.isdecimal() else None
 
 
-def _message(response: httpx.Response) -> str:
+def _message(reply: Reply) -> str:
     """The engine's own words, on one short line."""
     try:
-        body = response.json()
-        error = body.get("error", body)
-        text = str(error.get("message", error) if isinstance(error, dict) else error)
-    except (ValueError, AttributeError):
-        text = f"status {response.status_code}"
-    return clean_line(text)[:300]
+        body = reply.json()
+    except NotJson:
+        return f"status {reply.status}"
+    return _error_text(body.get("error", body) if isinstance(body, dict) else body)
+
+
+def _error_text(error: object) -> str:
+    return clean_line(error.get("message", error) if isinstance(error, dict) else error)[:300]

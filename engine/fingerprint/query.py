@@ -7,18 +7,18 @@ shape are another program, and what is measured is the engine and not its traffi
 from __future__ import annotations
 
 import asyncio
-import math
 import re
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specdeck.engine.errors import BadPage, EngineError, NotAnEngine, SpecdeckError, Unsupported
 from specdeck.engine.fingerprint.behaviour import Answer, Behaviour, settle
 from specdeck.engine.fingerprint.fingerprint import Fingerprint, Progress, Unread
 from specdeck.engine.fingerprint.name import compute_names
 from specdeck.engine.metrics.page import parse
-from specdeck.engine.protocol.messages import EngineState, read_record
+from specdeck.engine.protocol.codec import WrongType, read_record, read_value
+from specdeck.engine.protocol.messages import EngineState
 
 if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient
@@ -83,28 +83,48 @@ async def fetch_finished(
 
 def parse_reply(reply: dict[str, Any], *, url: str, t: float) -> Fingerprint:
     """What the plugin answered; raises Unsupported for a plugin that knows no layers."""
-    try:
-        names = reply["names"]
-    except KeyError:
+    if "names" not in reply:
         raise Unsupported(
             "the engine's specdeck plugin is older than its fingerprints",
             remedy="update specdeck there and start it again",
-        ) from None
-    try:
-        return Fingerprint(
-            t=t,
-            url=url,
-            build=str(names["build"]),
-            path=str(names["path"]),
-            facts=dict(reply["facts"]),
-            unread=tuple(map(Unread.from_json, reply["partial"])),
-            system_fingerprint=reply.get("system_fingerprint"),
-            stamped=bool((reply.get("responses") or {}).get("stamped")),
-            instance=reply.get("instance"),
-            progress=read_record(Progress, reply["progress"]),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise NotAnEngine(f"{url} answers with facts that are not specdeck's") from error
+    try:
+        told = read_record(_Told, reply)
+    except WrongType as error:
+        raise NotAnEngine(f"{url} answers with facts that are not specdeck's: {error}") from error
+    return Fingerprint(
+        t=t,
+        url=url,
+        build=told.names.build,
+        path=told.names.path,
+        facts=told.facts,
+        unread=told.partial,
+        system_fingerprint=told.system_fingerprint,
+        stamped=told.responses is not None and told.responses.stamped,
+        instance=told.instance,
+        progress=told.progress,
+    )
+
+
+class _Names(NamedTuple):
+    build: str
+    path: str
+
+
+class _Responses(NamedTuple):
+    stamped: bool = False
+
+
+class _Told(NamedTuple):
+    """The reply to `GET /v1/specdeck/facts`."""
+
+    names: _Names
+    facts: dict[str, Any]
+    partial: tuple[Unread, ...]
+    progress: Progress
+    system_fingerprint: str | None = None
+    responses: _Responses | None = None
+    instance: str | None = None
 
 
 async def fetch_from_outside(
@@ -134,7 +154,7 @@ async def fetch_system_fingerprint(client: EngineClient, model: str) -> str | No
         found = (await client.complete(body, timeout_s=30.0)).get("system_fingerprint")
     except SpecdeckError:
         return None
-    return str(found) if found is not None else None
+    return found if isinstance(found, str) else None
 
 
 def cache_labels(page: str) -> dict[str, str]:
@@ -263,11 +283,22 @@ async def _answer(
     except SpecdeckError as error:
         raise EngineError(f"the probe got no answer: {error.line()}") from error
     try:
-        choice = reply["choices"][0]
-        logprobs = tuple(float(x) for x in choice["logprobs"]["token_logprobs"])
-        found = Answer(tuple(int(i) for i in choice["token_ids"]), logprobs)
-    except (KeyError, IndexError, TypeError, ValueError) as error:
+        choice = read_value(_CHOICES, reply.get("choices"), "choices")[0]
+        found = Answer(choice.token_ids, choice.logprobs.token_logprobs)
+    except (WrongType, IndexError) as error:
         raise NotAnEngine(f"{client.url} sent an unexpected response to a probe") from error
-    if len(found.tokens) != len(logprobs) or not all(map(math.isfinite, logprobs)):
-        raise NotAnEngine(f"{client.url} sent log-probabilities that are not numbers")
+    if len(found.tokens) != len(found.logprobs):
+        raise NotAnEngine(f"{client.url} sent an unexpected response to a probe")
     return found
+
+
+class _Logprobs(NamedTuple):
+    token_logprobs: tuple[float, ...]
+
+
+class _Choice(NamedTuple):
+    token_ids: tuple[int, ...]
+    logprobs: _Logprobs
+
+
+_CHOICES = tuple[_Choice, ...]

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any, NamedTuple, Self
 
+from specdeck.engine.protocol.codec import DraftLength, read_record
+
 _MOST_MISSED = 8
 """Steps without a record after which the k before them is unknown: some have nothing to run."""
 
@@ -26,7 +28,7 @@ class Step(NamedTuple):
     """Requests in the step: the batch size that vLLM looks k up by."""
     tokens: int
     """Tokens scheduled."""
-    k: int
+    k: DraftLength
     """Tokens that each draft made in this step was to have."""
     drafts: int
     """Drafts verified."""
@@ -55,15 +57,15 @@ class Step(NamedTuple):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """The step that a plugin sent; raises TypeError on nonsense.
+        """The step that a plugin sent; raises WrongType on nonsense.
 
         >>> step = Step(1, 9.0, 2, 8, 3, 2, 6, 3, 0.02, 5, (2, 1, 0))
         >>> Step.from_json({**step.as_json(), "from_a_newer_plugin": 1}) == step
         True
         """
-        found = {name: value for name, value in data.items() if name in cls._fields}
-        accepted = tuple(data.get("accepted_per_position", ()))
-        return cls(**{"accepted": sum(accepted), **found, "accepted_per_position": accepted})
+        step = read_record(cls, {"accepted": 0, **data})
+        told = "accepted" in data
+        return step if told else step._replace(accepted=sum(step.accepted_per_position))
 
 
 class StepOrder:

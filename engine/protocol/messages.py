@@ -18,14 +18,11 @@ does not answer, or too late).
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal, Self, get_args
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-_T = TypeVar("_T", bound="DataclassInstance")
+from specdeck.engine.protocol.codec import DraftLength, UnixTime, read_record, read_value
 
 PROTOCOL = 1
 """Raised when a reply changes its meaning; a client refuses a newer one."""
@@ -77,15 +74,15 @@ KNOBS = ("k", "mode", "fallback", "policy", "breaker")
 """What a change turns beside parameters, in the order in which they are told."""
 
 
-def read_record(cls: type[_T], data: Mapping[str, Any]) -> _T:
-    """`cls` from the keys of `data` that it knows, so that a newer plugin can say more."""
-    names = {field.name for field in fields(cls)}
-    return cls(**{key: value for key, value in data.items() if key in names})
+def check_knobs(knobs: Mapping[str, Any], place: str) -> None:
+    """Raises WrongType unless every knob has a value of its kind, or none."""
+    for name, value in knobs.items():
+        hint: Any = DraftLength if name == "k" else str if name in KNOBS else Value
+        read_value(hint | None, value, f"{place}.{name}")
 
 
-def read_records(cls: type[_T], found: Iterable[Mapping[str, Any]]) -> tuple[_T, ...]:
-    """Each of `found` as a `cls`."""
-    return tuple(read_record(cls, one) for one in found)
+Knobs = Annotated[dict[str, Any], check_knobs]
+"""Knobs and parameters by name."""
 
 
 def shorten(value: object) -> str:
@@ -99,12 +96,14 @@ def shorten(value: object) -> str:
     return reprlib.repr(value)
 
 
-def with_origin(change: Mapping[str, Any]) -> Mapping[str, Any]:
+def with_origin(change: object) -> object:
     """A change as a plugin tells it; an older one names policy, breaker and trial as `who` alone.
 
-    >>> with_origin({"who": "breaker"})["origin"], "origin" in with_origin({"who": "ann"})
-    ('breaker', False)
+    >>> with_origin({"who": "breaker"}), with_origin({"who": "ann"})
+    ({'who': 'breaker', 'origin': 'breaker'}, {'who': 'ann'})
     """
+    if not isinstance(change, Mapping):
+        return change
     who = change.get("who")
     if change.get("origin") or who not in ("policy", "breaker", "trial"):
         return change
@@ -129,7 +128,7 @@ class Lease:
     """A change that takes itself back unless it is renewed."""
 
     seconds_left: float
-    k: int
+    k: DraftLength
     """The k that comes back when the lease runs out."""
     mode: Mode
     """The mode that comes back."""
@@ -139,12 +138,12 @@ class Lease:
 class LastChange:
     """Who changed the engine last."""
 
-    t: float
+    t: UnixTime
     """Unix time, seconds."""
     who: str
     reason: str | None
-    before: dict[str, Any]
-    after: dict[str, Any]
+    before: Knobs
+    after: Knobs
     origin: Origin | None = None
     """Where the change came from; None of a plugin that does not tell."""
 
@@ -160,7 +159,7 @@ class EngineState:
     """Random, new with every start of the engine: a change of it is a restart."""
     version: int
     """Counts changes of the control state; a change may name the one it expects."""
-    started: float
+    started: UnixTime
     """Unix time at which the plugin took hold, seconds."""
 
     vllm: str
@@ -170,11 +169,11 @@ class EngineState:
     runner: str
     """`V1` or `V2`, or `unknown`."""
 
-    k: int
+    k: DraftLength
     """Tokens drafted per round as the scheduler is told for the next step; 0 in target-only."""
-    k_set: int
+    k_set: DraftLength
     """The operator's k: what `k` returns to when target-only ends."""
-    k_max: int
+    k_max: DraftLength
     """num_speculative_tokens: buffers are sized by it, so k cannot exceed it."""
     mode: Mode
     fallback: Fallback
@@ -232,19 +231,9 @@ class EngineState:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        """The state a plugin sent; raises KeyError, TypeError or ValueError on nonsense."""
-        lease, change = data.get("lease"), data.get("last_change")
-        return read_record(
-            cls,
-            {
-                **data,
-                "drafted_per_position": tuple(data["drafted_per_position"]),
-                "accepted_per_position": tuple(data["accepted_per_position"]),
-                "capabilities": read_records(Capability, data.get("capabilities", ())),
-                "lease": read_record(Lease, lease) if lease else None,
-                "last_change": read_record(LastChange, with_origin(change)) if change else None,
-            },
-        )
+        """The state a plugin sent; raises WrongType on nonsense."""
+        change = with_origin(data.get("last_change") or None)
+        return read_record(cls, {**data, "lease": data.get("lease") or None, "last_change": change})
 
 
 class InvalidChange(ValueError):
@@ -454,9 +443,9 @@ def with_implied_policy(knobs: Mapping[str, Any]) -> dict[str, Any]:
 class Applied:
     """The engine's word on a change."""
 
-    before: dict[str, Any]
+    before: Knobs
     """The knobs as they were."""
-    applied: dict[str, Any]
+    applied: Knobs
     """The same knobs, as they are."""
     version: int
     step: int
@@ -465,13 +454,13 @@ class Applied:
     """What an operator should know, such as the price of a resync."""
     trial: int | None = None
     """The `number` of the trial that this change began; None of a plugin that names none."""
-    undo: dict[str, Any] | None = None
+    undo: Knobs | None = None
     """What takes it back, where that is not `before`: a breaker's word is another then."""
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        """The reply a plugin sent."""
-        return read_record(cls, {**data, "notices": tuple(data.get("notices", ()))})
+        """The reply a plugin sent; raises WrongType on nonsense."""
+        return read_record(cls, data)
 
 
 def knobs_on_trial(change: Change, applied: Applied) -> dict[str, Any]:

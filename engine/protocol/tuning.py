@@ -9,14 +9,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
-from specdeck.engine.protocol.messages import (
-    Breaker,
-    Origin,
-    Policy,
-    read_record,
-    read_records,
-    with_origin,
-)
+from specdeck.engine.protocol.codec import DraftLength, UnixTime, read_record
+from specdeck.engine.protocol.messages import Breaker, Knobs, Origin, Policy, with_origin
 
 Value = float | int | str | bool | None
 Phase = Literal["baseline", "changed", "kept", "reverted", "abandoned"]
@@ -42,11 +36,6 @@ class Parameter:
     optional: bool = False
     """Whether it can be `none`."""
     doc: str = ""
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """The parameter a plugin sent."""
-        return read_record(cls, {**data, "choices": tuple(data.get("choices", ()))})
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,14 +135,6 @@ class TrialComparison:
         wait = self.ms_per_token.of_time()
         return f"{self.verdict}: tokens/s {self.tokens_per_second}, time per token {wait}"
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """The comparison a plugin sent."""
-        intervals = ("tokens_per_second", "ms_per_token")
-        return read_record(
-            cls, {**data, **{name: read_record(Interval, data[name]) for name in intervals}}
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class TrialTuning:
@@ -161,13 +142,13 @@ class TrialTuning:
 
     state: Phase
     who: str
-    before: dict[str, Any]
+    before: Knobs
     """The knobs that come back when it is reverted; only those that the change turns."""
-    after: dict[str, Any]
+    after: Knobs
     """What is tried."""
     seconds: float
     """Seconds of work to be measured after the change."""
-    t: float
+    t: UnixTime
     """Unix time at which it began, seconds."""
     seconds_left: float | None = None
     """Seconds of work that are still to be measured in this phase; None when it is over."""
@@ -185,14 +166,6 @@ class TrialTuning:
     def over(self) -> bool:
         """Whether it has ended."""
         return self.state not in ("baseline", "changed")
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """The trial a plugin sent."""
-        found = data.get("comparison")
-        return read_record(
-            cls, {**data, "comparison": TrialComparison.from_json(found) if found else None}
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +216,7 @@ class CurvePoint:
     """The bucket: from `first` to `last` requests in a step."""
     requests: float
     """Requests in a step, on average."""
-    k: int
+    k: DraftLength
     steps: int
     """Steps that the figures rest on."""
     seconds_per_step: float
@@ -262,7 +235,7 @@ class CurvePoint:
 class Outlook:
     """What a k is expected to give at the present batch size, from the position counters."""
 
-    k: int
+    k: DraftLength
     tokens_per_step: float
     """Committed tokens of a request in a step."""
     tokens_per_second: float | None
@@ -277,11 +250,11 @@ class Outlook:
 class KChange:
     """A move of k, by hand, by the policy, by the breaker or by a trial."""
 
-    t: float
+    t: UnixTime
     """Unix time, seconds."""
-    before: int
+    before: DraftLength
     """k at the batch size of that moment."""
-    after: int
+    after: DraftLength
     reason: str
     """In words, such as `k 5 → 3: positions 4 and 5 accepted 9 % …`."""
     who: str = "policy"
@@ -297,12 +270,12 @@ class Tuning:
     instance: str
     """As in the state: another one is another life of the engine."""
     version: int
-    t: float
+    t: UnixTime
     """Unix time of this answer, seconds."""
     policy: Policy
     reason: str | None
     """Why k is what it is, in words; None as long as nothing moved."""
-    k: tuple[tuple[int, int, int], ...]
+    k: tuple[tuple[int, int, DraftLength], ...]
     """k by number of requests: first, last, k."""
     parameters: tuple[Parameter, ...]
     breaker: BreakerTuning
@@ -325,29 +298,9 @@ class Tuning:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """The reply a plugin sent; raises KeyError, TypeError or ValueError on nonsense."""
-        trial, acceptance = data.get("trial"), data.get("acceptance")
-        exact = data.get("exact") or {}
-        ledger = data.get("ledger") or {}
-        return read_record(
-            cls,
-            {
-                **data,
-                "k": tuple((int(first), int(last), int(k)) for first, last, k in data["k"]),
-                "parameters": tuple(map(Parameter.from_json, data["parameters"])),
-                "breaker": read_record(BreakerTuning, data["breaker"]),
-                "trial": TrialTuning.from_json(trial) if trial else None,
-                "ledger": LedgerTuning(
-                    _read_saved(ledger.get("hour")), _read_saved(ledger.get("day"))
-                ),
-                "exact": read_record(Exact, {**exact, "models": tuple(exact.get("models", ()))}),
-                "curve": read_records(CurvePoint, data.get("curve") or ()),
-                "outlook": read_records(Outlook, data.get("outlook") or ()),
-                "acceptance": None if acceptance is None else tuple(acceptance),
-                "changes": read_records(KChange, map(with_origin, data.get("changes") or ())),
-            },
-        )
-
-
-def _read_saved(found: Any) -> Saved | None:
-    return read_record(Saved, found) if found else None
+        """The reply a plugin sent; raises WrongType on nonsense."""
+        found = {"reason": None, **{key: each for key, each in data.items() if each is not None}}
+        changes = found.get("changes")
+        if isinstance(changes, list | tuple):
+            found["changes"] = [with_origin(change) for change in changes]
+        return read_record(cls, found)

@@ -11,7 +11,9 @@ import httpx
 import pytest
 from tests.engine.divergence.conftest import Bench
 from tests.support.checks import finish_check
+from tests.support.lying_engine import EVENT_STREAM, Lie, LyingEngine, endless, event, head, reply
 
+from specdeck.engine.client import bounds
 from specdeck.engine.client.engine_client import open_client
 from specdeck.engine.client.retry import Retry, WaitingForEngine
 from specdeck.engine.divergence import requests
@@ -351,3 +353,98 @@ async def test_an_address_without_an_engine_is_told_at_once() -> None:
         await describe_soft(asking, None, clock.retry(60.0))
     await asking.close()
     assert (clock.now, clock.said) == (0.0, [])
+
+
+def lied_to(lie: Lie, path: str = requests.COMPLETIONS) -> tuple[LyingEngine, Prompt]:
+    """An engine that answers a prompt with `lie`, and that prompt."""
+    return LyingEngine({path: lie}), Prompt(1, 1, {"prompt": "a", "max_tokens": 4})
+
+
+async def ask(engine: LyingEngine, prompt: Prompt, *, stream: bool, patience_s: float = 60) -> None:
+    """Asks once, and never again."""
+    arm = Arm("serving", engine.url, "serving", Facts("demo"))
+    async with httpx.AsyncClient(base_url=engine.url) as http:
+        asker = Asker(http, arm, RequestSettings(), retry=Retry(0.0), patience_s=patience_s)
+        await asker.answer(prompt, stream=stream)
+
+
+FLOOD = event({"choices": []}) * 1000
+
+
+@pytest.mark.parametrize(
+    ("lie", "stream", "words"),
+    [
+        (endless(EVENT_STREAM, FLOOD), True, "more than 1016 events"),
+        (endless(EVENT_STREAM, b": ping\n\n" * 1000), True, "without an end"),
+        (endless(EVENT_STREAM + b"data: ", b"x" * 9999), True, "without an end"),
+        (endless(head(), b" " * 9999), False, "without an end"),
+        (
+            reply(b"x", ("Content-Length", "1"), ("Content-Encoding", "gzip")),
+            True,
+            "compresses its answers",
+        ),
+        (EVENT_STREAM + event(b"[" * 9999), True, "not JSON"),
+        (EVENT_STREAM + event([]), True, "unexpected response"),
+        (EVENT_STREAM + event({"choices": [{"text": 1}]}), True, "text is a whole number"),
+        (EVENT_STREAM + event({"choices": {"0": 1}}), True, "choices is an object"),
+        (EVENT_STREAM + event({"error": {"message": "a\x1b]52;c;x\x07b"}}), True, "a]52;c;xb"),
+    ],
+)
+async def test_an_answer_that_lies_is_an_error_of_ours(lie: Lie, stream: bool, words: str) -> None:
+    engine, prompt = lied_to(lie)
+    with engine, pytest.raises(EngineError, match=words):
+        await ask(engine, prompt, stream=stream)
+    assert len(engine.asked) == 1
+    assert engine.sent < 16_000_000
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_an_answer_that_drips_is_given_up(
+    stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "TOKEN_S", 0.01)
+    engine, prompt = lied_to(endless(EVENT_STREAM, b":\n", every_s=0.02))
+    with engine, pytest.raises(Unreachable, match="gave no answer"):
+        await ask(engine, prompt, stream=stream, patience_s=0.2)
+
+
+def figures(own: list[Any], likely: list[Any]) -> dict[str, Any]:
+    """The log-probabilities of a completion."""
+    return {"token_logprobs": own, "top_logprobs": likely}
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"token_ids": ["1"]},
+        {"token_ids": [1], "logprobs": figures(["x"], [None])},
+        {"token_ids": [1], "logprobs": figures([-1], [{"token_id:1": []}])},
+        {"token_ids": [1], "logprobs": figures([-1], [{"token_id:" + "9" * 20: -1}])},
+        {"token_ids": [1, 2], "logprobs": figures([-1, -1], [None])},
+        {"token_ids": [10**30]},
+        {"message": {"tool_calls": [{"function": {"name": [1], "arguments": "{}"}}]}},
+        {"message": {"tool_calls": {"0": 1}}},
+        {"message": "text"},
+        {"finish_reason": 1},
+        {"prompt_token_ids": "123"},
+        [],
+    ],
+)
+async def test_an_answer_of_wrong_types_is_an_error_of_ours(choice: object) -> None:
+    engine, prompt = lied_to(reply({"choices": [choice]}))
+    with engine, pytest.raises(NotAnEngine, match="not in vLLM's form"):
+        await ask(engine, prompt, stream=False)
+
+
+@pytest.mark.parametrize("choices", [[], [{"token_ids": [1]}] * 3, [{"token_ids": ["a"]}] * 2])
+async def test_draws_are_as_many_as_were_asked_for(choices: list[Any]) -> None:
+    liar = Patience(lambda: httpx.Response(200, json={"choices": choices}))
+    with pytest.raises(NotAnEngine, match=r"of 2 continuations|no token ids"):
+        await liar.asker.continuations(PROMPT, n=2, tokens=1, temperature=1.0)
+
+
+@pytest.mark.parametrize("thought", [1, {"5": 1}, {"5": {"logprob": "x"}}, {"5": {"rank": 1}}])
+async def test_a_strange_thought_of_the_target_is_none(thought: object) -> None:
+    body = {"choices": [{"prompt_logprobs": [None, thought]}]}
+    liar = Patience(lambda: httpx.Response(200, json=body))
+    assert isinstance(await liar.asker.score_tokens((1, 2)), Refused)

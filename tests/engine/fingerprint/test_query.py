@@ -139,5 +139,5 @@ async def test_a_log_probability_that_is_none_is_no_answer(
         return engine(request)
 
     asking = open_client("http://e:1", transport=httpx.MockTransport(respond))
-    with pytest.raises(EngineError, match="log-probabilities that are not numbers"):
+    with pytest.raises(EngineError, match="is not JSON"):
         await probe_behaviour(asking, runs=1)

@@ -1,0 +1,137 @@
+"""How much of an answer is read, and for how long: whatever a server sends, a look at it ends.
+
+The figures are several times what the largest installations send, so that none of them is met
+by an engine that means well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import httpx
+
+from specdeck.engine.errors import BadPage, NotAnEngine
+from specdeck.engine.protocol.codec import MOST_VALUES
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The most of one kind of answer."""
+
+    what: str
+    """What it is an answer of, for the error."""
+    size: int
+    """Bytes."""
+    values: int = MOST_VALUES
+    """JSON values."""
+
+
+PAGE = Bound("metrics page", 8_000_000)
+"""One engine writes 53 KB, every data-parallel rank more of it 34 KB: 230 ranks on one page."""
+STATE = Bound("state", 256_000)
+"""The plugin's is 3 KB; it is asked for together with a page, once a second."""
+REPLY = Bound("reply", 4_000_000)
+"""Facts have 30 KB, 4096 steps 1 MB, two thousand adapters in a list of models 1 MB."""
+REFUSAL = 64_000
+"""Bytes of an answer that is no success: what lies beyond is not looked at."""
+
+_ANSWER = 1_000_000
+"""Bytes of a completion beside its tokens: the ids of a prompt, and its tools told again."""
+_BY_TOKEN = 2_000
+"""Bytes of one token of an answer: an event of its own around a text, its id and its figures."""
+_BY_CANDIDATE = 400
+"""Bytes of a candidate's log-probability: an id, a number, and its text as a list of bytes."""
+_BY_PROMPT = 8
+"""Bytes that a byte of the request comes back as: an id for each character of its prompt."""
+TOKEN_S = 1.0
+"""Seconds that an engine under load may take over a token, on average."""
+_VALUES = 50
+"""JSON values of a token, and of each candidate."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerBound(Bound):
+    """The most of a completion, and of the stream of one."""
+
+    events: int = 1_000
+    """Events of a stream, those without a token among them."""
+    seconds: float = 0.0
+    """From the request to the last byte."""
+
+
+def answer_bound(
+    tokens: int, candidates: int, *, request_size: int, patience_s: float
+) -> AnswerBound:
+    """Of a completion of so many `tokens`, those of all its choices together.
+
+    `patience_s` is how long a busy engine may take to begin.
+
+    >>> answer_bound(128, 2, request_size=1_000, patience_s=300.0)
+    AnswerBound(what='completion', size=1417600, values=269200, events=1512, seconds=428.0)
+    """
+    return AnswerBound(
+        "completion",
+        _ANSWER
+        + tokens * (_BY_TOKEN + _BY_CANDIDATE * (candidates + 1))
+        + request_size * _BY_PROMPT,
+        MOST_VALUES + tokens * _VALUES * (candidates + 1),
+        events=1_000 + 4 * tokens,
+        seconds=patience_s + tokens * TOKEN_S,
+    )
+
+
+def is_compressed(response: httpx.Response) -> bool:
+    """Whether a kilobyte of it may be a megabyte to read; it was asked for as it is."""
+    encoding = response.headers.get("Content-Encoding", "")
+    return encoding.strip().lower() not in ("", "identity")
+
+
+def refuse_compressed(response: httpx.Response, url: str) -> None:
+    """Raises BadPage for a compressed answer."""
+    if is_compressed(response):
+        raise BadPage(
+            f"{url} compresses its answers unasked",
+            remedy="switch compression off in the proxy in front of it",
+        )
+
+
+async def read_body(response: httpx.Response, bound: Bound, url: str) -> bytes:
+    """The whole answer, counted as it comes; of one that is no success only the beginning.
+
+    Raises NotAnEngine once it is longer than `bound`, BadPage for a compressed one, and what
+    httpx raises.
+    """
+    if not response.is_success:
+        return await _read_beginning(response)
+    refuse_compressed(response, url)
+    told = response.headers.get("Content-Length", "")
+    if told.isdecimal() and float(told) > bound.size:
+        raise NotAnEngine(
+            f"{url} sends a {bound.what} of {float(told) / 1e6:.0f} MB: {_at_most(bound)}"
+        )
+    body = bytearray()
+    async for part in response.aiter_bytes():
+        body += part
+        if len(body) > bound.size:
+            raise exceeded(bound, url)
+    return bytes(body)
+
+
+def exceeded(bound: Bound, url: str) -> NotAnEngine:
+    """An answer that is longer than `bound`."""
+    return NotAnEngine(f"{url} sends a {bound.what} without an end: {_at_most(bound)}")
+
+
+def _at_most(bound: Bound) -> str:
+    return f"at most {bound.size / 1e6:.1f} MB are read"
+
+
+async def _read_beginning(response: httpx.Response) -> bytes:
+    body = bytearray()
+    if is_compressed(response):
+        return b""
+    async for part in response.aiter_bytes():
+        body += part
+        if len(body) >= REFUSAL:
+            break
+    return bytes(body[:REFUSAL])
