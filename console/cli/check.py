@@ -114,7 +114,7 @@ async def check_tokens(asked: CheckArguments, prompts: PromptSet) -> int:
     """One check, or one every so often until a signal comes; the exit code of the last."""
     gauges = _open_gauges(asked)
     await _require_token(asked)
-    series = Series(asked, prompts)
+    series = CheckSeries(asked, prompts)
     events: AsyncGenerator[CheckEvent | NotDone, None] = series.check()
     if asked.every is not None:
         events = repeat_checks(series.check, parse_duration(asked.every))
@@ -133,7 +133,7 @@ async def check_tokens(asked: CheckArguments, prompts: PromptSet) -> int:
     return code
 
 
-class Series:
+class CheckSeries:
     """One check after another, with its progress on stderr; how things stand after a signal."""
 
     def __init__(self, asked: CheckArguments, prompts: PromptSet) -> None:

@@ -29,7 +29,7 @@ REASONS_APART_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class ChartPoint:
     """One reading's share of the charts; None is a gap in the line."""
 
     t: float
@@ -121,7 +121,7 @@ class Track:
     """This console's latest sweep of it."""
     since: float | None = None
     """Unix time at which the engine came up or went away."""
-    points: tuple[Point, ...] = ()
+    points: tuple[ChartPoint, ...] = ()
     total: int = 0
     """Readings so far; `points` are the last of them."""
     marks: tuple[Mark, ...] = ()
@@ -173,9 +173,9 @@ def fold_reading(track: Track, reading: Reading) -> Track:
     before = track
     reading = _newest(track, reading)
     window = reading.window
-    point = Point(reading.t)
+    point = ChartPoint(reading.t)
     if window is not None:
-        point = Point(reading.t, window.tokens_per_second, window.acceptance_rate)
+        point = ChartPoint(reading.t, window.tokens_per_second, window.acceptance_rate)
     changed = before.up is not reading.up
     track = replace(
         track,

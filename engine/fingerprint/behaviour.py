@@ -27,7 +27,7 @@ _ABOVE_NOISE = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ProbeAnswer:
     """One probe's continuation."""
 
     tokens: tuple[int, ...]
@@ -61,7 +61,7 @@ class MovedProbe:
 class Behaviour:
     """The answers of each arm, and how far they held still."""
 
-    arms: Mapping[str, tuple[Answer, ...]]
+    arms: Mapping[str, tuple[ProbeAnswer, ...]]
     """`serving`, and `target-only` where the engine can be asked for it."""
     runs: int
     agreement: float
@@ -111,7 +111,7 @@ class Behaviour:
         """What `as_json` wrote; raises KeyError, TypeError or ValueError on nonsense."""
         arms = {
             str(arm): tuple(
-                Answer(tuple(map(int, a["tokens"])), tuple(map(float, a["logprobs"])))
+                ProbeAnswer(tuple(map(int, a["tokens"])), tuple(map(float, a["logprobs"])))
                 for a in answers
             )
             for arm, answers in data["arms"].items()
@@ -149,15 +149,17 @@ def quantise(logprobs: Iterable[float], step: float) -> list[int]:
     return [round(x / step) for x in logprobs]
 
 
-def settle(runs: Mapping[str, Sequence[Sequence[Answer]]], missing: Iterable[str]) -> Behaviour:
+def settle(
+    runs: Mapping[str, Sequence[Sequence[ProbeAnswer]]], missing: Iterable[str]
+) -> Behaviour:
     """The behaviour that repeated runs agree on: `runs[arm][run][probe]`.
 
-    >>> once = [Answer((1, 2), (-0.1, -0.2))]
+    >>> once = [ProbeAnswer((1, 2), (-0.1, -0.2))]
     >>> found = settle({"serving": [once, once]}, ())
     >>> (found.runs, found.agreement, found.noise)
     (2, 1.0, 0.0)
     """
-    arms: dict[str, tuple[Answer, ...]] = {}
+    arms: dict[str, tuple[ProbeAnswer, ...]] = {}
     agreed = asked = 0
     noise = 0.0
     for arm, repeats in runs.items():
@@ -169,7 +171,7 @@ def settle(runs: Mapping[str, Sequence[Sequence[Answer]]], missing: Iterable[str
             apart = (abs(x - m) for one in alike for x, m in zip(one, middle, strict=True))
             noise = max(noise, max(apart, default=0.0))
             agreed, asked = agreed + len(alike), asked + len(tries)
-            answers.append(Answer(tokens, middle))
+            answers.append(ProbeAnswer(tokens, middle))
         arms[arm] = tuple(answers)
     count = max((len(repeats) for repeats in runs.values()), default=0)
     return Behaviour(arms, count, agreed / asked if asked else 0.0, noise, tuple(missing))

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specdeck.engine.errors import BadPage, EngineError, NotAnEngine, SpecdeckError, Unsupported
-from specdeck.engine.fingerprint.behaviour import Answer, Behaviour, settle
+from specdeck.engine.fingerprint.behaviour import Behaviour, ProbeAnswer, settle
 from specdeck.engine.fingerprint.fingerprint import Fingerprint, Progress, Unread
 from specdeck.engine.fingerprint.name import compute_names
 from specdeck.engine.metrics.page import parse
@@ -213,7 +213,7 @@ async def probe_behaviour(
     before = await _state(client)
     started = await _process_start(client) if before is None else None
     arms, missing = _arms(before)
-    found: dict[str, list[list[Answer]]] = {arm: [] for arm in arms}
+    found: dict[str, list[list[ProbeAnswer]]] = {arm: [] for arm in arms}
     done, of = 0, runs * len(arms) * len(PROBES)
     for _ in range(runs):
         for arm, more in arms.items():
@@ -266,7 +266,7 @@ async def _process_start(client: EngineClient) -> float | None:
 
 async def _answer(
     client: EngineClient, model: str, prompt: str, tokens: int, more: dict[str, Any]
-) -> Answer:
+) -> ProbeAnswer:
     body = {
         "model": model,
         "prompt": prompt,
@@ -284,7 +284,7 @@ async def _answer(
         raise EngineError(f"the probe got no answer: {error.line()}") from error
     try:
         choice = read_value(_CHOICES, reply.get("choices"), "choices")[0]
-        found = Answer(choice.token_ids, choice.logprobs.token_logprobs)
+        found = ProbeAnswer(choice.token_ids, choice.logprobs.token_logprobs)
     except (WrongType, IndexError) as error:
         raise NotAnEngine(f"{client.url} sent an unexpected response to a probe") from error
     if len(found.tokens) != len(found.logprobs):

@@ -50,7 +50,7 @@ PROCESS_START: Final = "process_start_time_seconds"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PageRow:
     """One line: who it is about, and how much."""
 
     model: str | None
@@ -74,9 +74,9 @@ class Row:
 class Table:
     """The rows of each series."""
 
-    rows: dict[str, list[Row]]
+    rows: dict[str, list[PageRow]]
 
-    def first(self, spellings: Iterable[str]) -> list[Row]:
+    def first(self, spellings: Iterable[str]) -> list[PageRow]:
         """The rows of the first spelling that is there; none when none is."""
         return next((self.rows[name] for name in spellings if name in self.rows), [])
 
@@ -93,17 +93,17 @@ class Table:
         return {(row.model, row.engine, row.position) for row in self.rows[name]}
 
 
-def add_up(rows: Sequence[Row]) -> float | None:
+def add_up(rows: Sequence[PageRow]) -> float | None:
     """The sum over `rows`; None without any, or when one of them is not a number."""
     return math.fsum(row.value for row in rows) if rows and _finite(rows) else None
 
 
-def highest(rows: Sequence[Row]) -> float | None:
+def highest(rows: Sequence[PageRow]) -> float | None:
     """The largest of `rows`; None without any, or when one of them is not a number."""
     return max(row.value for row in rows) if rows and _finite(rows) else None
 
 
-def positions(rows: Sequence[Row]) -> tuple[float, ...] | None:
+def positions(rows: Sequence[PageRow]) -> tuple[float, ...] | None:
     """The sums for position 0, 1, …; None without any.
 
     Raises ValueError when a position is missing, be it for one engine only.
@@ -119,7 +119,7 @@ def positions(rows: Sequence[Row]) -> tuple[float, ...] | None:
     return tuple(math.fsum(values) for values in ordered)
 
 
-def histogram(rows: Sequence[Row]) -> Histogram | None:
+def histogram(rows: Sequence[PageRow]) -> Histogram | None:
     """The buckets of `rows`, summed over engines; None without any.
 
     Raises ValueError when an engine's last bucket is missing or counts fall along the
@@ -146,7 +146,7 @@ def histogram(rows: Sequence[Row]) -> Histogram | None:
     return Histogram(bounds, counts)
 
 
-def _finite(rows: Sequence[Row]) -> bool:
+def _finite(rows: Sequence[PageRow]) -> bool:
     return all(math.isfinite(row.value) for row in rows)
 
 
@@ -201,11 +201,11 @@ def _check(text: str, *, cut: bool) -> None:
 def _table(lines: Iterable[str]) -> Table:
     from prometheus_client.parser import text_string_to_metric_families
 
-    rows: dict[str, list[Row]] = {}
+    rows: dict[str, list[PageRow]] = {}
     for family in text_string_to_metric_families("\n".join(lines)):
         # A family's name loses `_total` where the type is known; a sample's never does.
         for sample in family.samples:
-            rows.setdefault(sample.name, []).append(Row.of(sample.labels, float(sample.value)))
+            rows.setdefault(sample.name, []).append(PageRow.of(sample.labels, float(sample.value)))
     return Table(rows)
 
 

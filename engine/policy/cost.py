@@ -23,7 +23,7 @@ _PRIOR = (None, 0.05, 0.15, 0.1)
 at more than one batch size or k; weighted like `_PRIOR_STEPS` steps."""
 
 
-class Cell(NamedTuple):
+class CostCell(NamedTuple):
     """Steps of one batch size and one k, on average."""
 
     batch: float
@@ -56,11 +56,11 @@ class CostModel:
         return self.base + self.per_request * batch + (self.per_k + self.per_token * batch) * k
 
 
-def fit(cells: Iterable[Cell]) -> CostModel | None:
+def fit(cells: Iterable[CostCell]) -> CostModel | None:
     """The model nearest to `cells` in relative error; None without any.
 
     >>> true = CostModel(0.010, 0.0001, 0.001, 0.00005)
-    >>> cells = [Cell(b, k, true.seconds(b, k), 1000) for b in (1, 4, 16) for k in (0, 2, 5)]
+    >>> cells = [CostCell(b, k, true.seconds(b, k), 1000) for b in (1, 4, 16) for k in (0, 2, 5)]
     >>> found = fit(cells)
     >>> abs(found.seconds(64, 3) / true.seconds(64, 3) - 1) < 0.02
     True
@@ -78,7 +78,7 @@ def fit(cells: Iterable[Cell]) -> CostModel | None:
 
 
 def _normal_equations(
-    cells: list[Cell], mean: float, batch: float, deepest: int
+    cells: list[CostCell], mean: float, batch: float, deepest: int
 ) -> tuple[list[list[float]], list[float]]:
     """The weighted least squares of the scaled cells, the prior among them."""
     moments = [[0.0] * 4 for _ in range(4)]
@@ -241,7 +241,7 @@ class StepTimes:
             self._model_logs.clear()
             level = self._level
             self._model = fit(
-                Cell(cell.size, k, exp(cell.log + level), cell.steps + 1)
+                CostCell(cell.size, k, exp(cell.log + level), cell.steps + 1)
                 for cells in self._cells.values()
                 for k, cell in cells.items()
             )

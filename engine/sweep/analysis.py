@@ -20,7 +20,7 @@ SCHEDULE_KEY = "num_speculative_tokens_per_batch_size"
 """Of vLLM's speculative_config."""
 INTERRUPTED = "interrupted"
 
-Knobs = dict[str, int | str]
+KnobValues = dict[str, int | str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class VisitSums:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class SweepPoint:
     """One k of the curve."""
 
     k: int
@@ -199,7 +199,7 @@ class Optimum:
 class Analysis:
     """What the visits say so far."""
 
-    curve: tuple[Point, ...]
+    curve: tuple[SweepPoint, ...]
     optimum: Optimum | None
     """None until two rounds are complete for some k."""
     best: dict[int, int]
@@ -230,9 +230,9 @@ class SweepOutcome:
     analysis: Analysis
     max_num_seqs: int | None
     """The largest batch of the engine; None where it does not tell."""
-    before: Knobs
+    before: KnobValues
     """The knobs as they were found."""
-    after: Knobs | None
+    after: KnobValues | None
     """The knobs after all; None where they could not be read."""
     notices: tuple[str, ...] = ()
     error: SpecdeckError | None = None
@@ -296,7 +296,7 @@ def analyse(visits: Iterable[VisitSums], ks: Sequence[int]) -> Analysis:
     return Analysis(curve(rates), optimum(rates), best_by_batch(every, ks), batch)
 
 
-def curve(visits: Iterable[Visit]) -> tuple[Point, ...]:
+def curve(visits: Iterable[Visit]) -> tuple[SweepPoint, ...]:
     """The points of every k that was visited at least twice, by k.
 
     A rate is all tokens over all seconds: a short visit weighs less than a long one.
@@ -308,7 +308,7 @@ def curve(visits: Iterable[Visit]) -> tuple[Point, ...]:
         speed = ratio(tokens, seconds)
         wait = ratio([v.waited for v in of_k], tokens)
         if speed and wait:
-            points.append(Point(k, speed, wait))
+            points.append(SweepPoint(k, speed, wait))
     return tuple(points)
 
 

@@ -17,7 +17,13 @@ from specdeck.engine.client.retry import Retry
 from specdeck.engine.errors import Conflict, EngineError, SpecdeckError, Stalled, UsageError
 from specdeck.engine.policy.step import Step
 from specdeck.engine.protocol.messages import STEPS_IN_FLIGHT, Applied, Change, EngineState
-from specdeck.engine.sweep.analysis import Knobs, SweepOutcome, VisitSums, analyse, max_num_seqs
+from specdeck.engine.sweep.analysis import (
+    KnobValues,
+    SweepOutcome,
+    VisitSums,
+    analyse,
+    max_num_seqs,
+)
 from specdeck.engine.sweep.plan import Plan
 from specdeck.engine.text import format_changes
 
@@ -111,7 +117,7 @@ class SweepRunner:
         self.facts: dict[str, Any] = {}
         """The engine's, as `GET facts` has them."""
         self.visited: list[VisitSums] = []
-        self.after: Knobs | None = None
+        self.after: KnobValues | None = None
         """Its knobs after all; None where they could not be read."""
         self.notices: list[str] = []
         self._engine = engine
@@ -127,7 +133,7 @@ class SweepRunner:
         self._renewed = 0.0
 
     @property
-    def before(self) -> Knobs:
+    def before(self) -> KnobValues:
         """The knobs as they were found."""
         return knobs(self.found)
 
@@ -346,7 +352,7 @@ class SweepRunner:
             await self._put(Change(renew=True, lease_s=_RELEASE_S, expect_version=version))
 
 
-def knobs(state: EngineState) -> Knobs:
+def knobs(state: EngineState) -> KnobValues:
     """What a sweep must leave as it was.
 
     k is the operator's own, which is in force again when target-only or a policy ends.

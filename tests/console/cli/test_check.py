@@ -17,7 +17,7 @@ import pytest
 from tests.support.engine_state import engine_state
 from tests.support.http_engine import HttpEngine, serve_engine
 
-from specdeck.console.cli.check import Series, read_again
+from specdeck.console.cli.check import CheckSeries, read_again
 from specdeck.console.cli.check_arguments import CheckArguments
 from specdeck.console.cli.main import outcome
 from specdeck.engine.errors import UsageError
@@ -510,15 +510,15 @@ def test_a_canary_goes_on_where_a_report_cannot_be_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     words = ["check", engine.url, "--prompts", str(prompts), "--limit", "3", "--json"]
-    rounds, check = iter(range(2)), Series.check
+    rounds, check = iter(range(2)), CheckSeries.check
 
-    async def twice(series: Series) -> AsyncGenerator[CheckEvent, None]:
+    async def twice(series: CheckSeries) -> AsyncGenerator[CheckEvent, None]:
         if next(rounds, None) is None:
             raise UsageError("that is enough")
         async for event in check(series):
             yield event
 
-    monkeypatch.setattr(Series, "check", twice)
+    monkeypatch.setattr(CheckSeries, "check", twice)
     gauges = tmp_path / "a.prom"
     files = ["--report", f"{tmp_path}/{'a' * 300}.md", "--metrics-file", str(gauges)]
     assert outcome([*words, "--every", "0.01s", *files]) == 2

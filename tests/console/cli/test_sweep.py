@@ -23,7 +23,14 @@ from specdeck.engine.policy.intervals import Mean
 from specdeck.engine.policy.step import Step
 from specdeck.engine.protocol.messages import Applied, Capability, Change, LastChange, Lease
 from specdeck.engine.protocol.tuning import Interval as Gain
-from specdeck.engine.sweep.analysis import Analysis, Knobs, Optimum, Point, SweepOutcome, VisitSums
+from specdeck.engine.sweep.analysis import (
+    Analysis,
+    KnobValues,
+    Optimum,
+    SweepOutcome,
+    SweepPoint,
+    VisitSums,
+)
 from specdeck.engine.sweep.plan import Plan
 from specdeck.engine.sweep.runner import SweepProgress, Visited, Visiting
 
@@ -58,7 +65,7 @@ def test_nonsense_and_silence_are_one_line(
     assert len(printed.err.splitlines()) == 1
 
 
-KNOBS: Knobs = {"k": 5, "mode": "speculate", "policy": "fixed", "fallback": "warm"}
+KNOBS: KnobValues = {"k": 5, "mode": "speculate", "policy": "fixed", "fallback": "warm"}
 
 
 def found() -> SweepOutcome:
@@ -71,7 +78,7 @@ def found() -> SweepOutcome:
         visits=tuple(VisitSums(k, 0) for k in (0, 3, 4)),
         analysis=Analysis(
             curve=tuple(
-                Point(k, Mean(rate, rate - 20, rate + 20, 2), Mean(4 / rate, 0.001, 0.002, 2))
+                SweepPoint(k, Mean(rate, rate - 20, rate + 20, 2), Mean(4 / rate, 0.001, 0.002, 2))
                 for k, rate in ((0, 400.0), (3, 820.0), (4, 800.0))
             ),
             optimum=Optimum(3, Gain(0.025, -0.01, 0.06), 4, Gain(1.05, 0.98, 1.12), (4,)),

@@ -4,13 +4,13 @@ import random
 
 import pytest
 
-from specdeck.engine.fingerprint.behaviour import Answer, Behaviour, moved_probes, settle
+from specdeck.engine.fingerprint.behaviour import Behaviour, ProbeAnswer, moved_probes, settle
 
 
-def answers(noise: float = 0.0, shift: float = 0.0, seed: int = 1) -> list[Answer]:
+def answers(noise: float = 0.0, shift: float = 0.0, seed: int = 1) -> list[ProbeAnswer]:
     steady, shaking = random.Random(1), random.Random(seed)
     return [
-        Answer(
+        ProbeAnswer(
             tuple(steady.randrange(2000) for _ in range(24)),
             tuple(-steady.random() + shift + shaking.uniform(-noise, noise) for _ in range(24)),
         )
@@ -38,7 +38,7 @@ def test_a_trembling_engine_never_moves_beyond_its_step(noise: float) -> None:
 
 def test_a_name_is_rounded_and_a_comparison_is_not() -> None:
     one, other = (
-        Behaviour({"serving": (Answer((1,), (logprob,)),)}, 3, 1.0, 0.0)
+        Behaviour({"serving": (ProbeAnswer((1,), (logprob,)),)}, 3, 1.0, 0.0)
         for logprob in (-0.500049, -0.500051)
     )
     assert one.step == other.step == 1e-4
@@ -54,14 +54,14 @@ def test_a_shift_of_every_probability_is_seen_and_measured() -> None:
 
 
 def test_another_token_is_named_and_what_follows_it_does_not_count() -> None:
-    old = Behaviour({"serving": (Answer((1, 2, 3), (-0.1, -0.2, -0.3)),)}, 3, 1.0, 0.0)
-    new = Behaviour({"serving": (Answer((1, 9, 3), (-0.1, -5.0, -9.0)),)}, 3, 1.0, 0.0)
+    old = Behaviour({"serving": (ProbeAnswer((1, 2, 3), (-0.1, -0.2, -0.3)),)}, 3, 1.0, 0.0)
+    new = Behaviour({"serving": (ProbeAnswer((1, 9, 3), (-0.1, -5.0, -9.0)),)}, 3, 1.0, 0.0)
     (one,) = moved_probes(old, new)
     assert (one.token, one.logprob) == (1, 0.0)
 
 
 def test_the_most_frequent_answer_counts_and_the_rest_is_disagreement() -> None:
-    usual, odd = Answer((1, 2), (-0.1, -0.2)), Answer((1, 3), (-0.1, -0.9))
+    usual, odd = ProbeAnswer((1, 2), (-0.1, -0.2)), ProbeAnswer((1, 3), (-0.1, -0.9))
     found = settle({"serving": [[usual], [odd], [usual]]}, ())
     assert found.arms["serving"] == (usual,)
     assert found.agreement == pytest.approx(2 / 3)

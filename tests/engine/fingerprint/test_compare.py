@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from specdeck.engine.fingerprint.behaviour import Answer, Behaviour
+from specdeck.engine.fingerprint.behaviour import Behaviour, ProbeAnswer
 from specdeck.engine.fingerprint.compare import OWN_STOOD_STILL, compare
 from specdeck.engine.fingerprint.fingerprint import Unread
 
@@ -103,7 +103,7 @@ def test_a_known_change_is_said_although_another_fact_is_unknown(fingerprints: A
 
 
 def behaviour(logprob: float = -0.5, token: int = 7) -> Behaviour:
-    return Behaviour({"serving": (Answer((1, token), (-0.1, logprob)),)}, 3, 1.0, 0.0)
+    return Behaviour({"serving": (ProbeAnswer((1, token), (-0.1, logprob)),)}, 3, 1.0, 0.0)
 
 
 def test_behaviour_alone_is_the_alarm(fingerprints: Any) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from specdeck.engine.fingerprint.behaviour import Answer, Behaviour
+from specdeck.engine.fingerprint.behaviour import Behaviour, ProbeAnswer
 from specdeck.engine.fingerprint.fingerprint import Fingerprint
 from specdeck.engine.fingerprint.name import compute_names
 from specdeck.engine.store.database import Store
@@ -32,7 +32,9 @@ def test_only_another_name_is_news(store: Store) -> None:
 
 
 def test_a_behaviour_is_news_and_its_absence_is_none(store: Store) -> None:
-    tried = replace(seen(), behaviour=Behaviour({"serving": (Answer((1,), (-0.5,)),)}, 1, 1.0, 0.0))
+    tried = replace(
+        seen(), behaviour=Behaviour({"serving": (ProbeAnswer((1,), (-0.5,)),)}, 1, 1.0, 0.0)
+    )
     assert [add(store, one.as_json()) for one in (seen(), tried, seen(), tried)] == [
         True,
         True,
