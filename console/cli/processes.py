@@ -17,6 +17,9 @@ from specdeck.engine.launch.stop import Stopping, stop_engine
 from specdeck.engine.paths import locations
 from specdeck.engine.text import format_duration, format_table, format_value
 
+_INTERNAL = ("born", "boot", "machine", "namespace", "schema")
+"""Of a record, what only specdeck can read."""
+
 EVERY_S = 5.0
 """Between two lines of an engine that takes its time."""
 
@@ -24,7 +27,10 @@ EVERY_S = 5.0
 @click.command("ps")
 @click.option("--json", "as_json", is_flag=True, help="One JSON list.")
 def ps(as_json: bool) -> None:
-    """List the engines that specdeck started and that still have processes."""
+    """List the engines that specdeck started and that still have processes.
+
+    Those of another host that shares this home are listed as elsewhere.
+    """
     registry = Registry(locations(os.environ).engines)
     registry.clean()
     entries = registry.all()
@@ -47,13 +53,14 @@ def record_as_json(entry: Record | Unreadable) -> Mapping[str, object]:
     if isinstance(entry, Unreadable):
         name = entry.path.stem
         return {"state": "unreadable", "name": name, "url": None, "reason": entry.reason}
-    pids = [one.pid for one in process.members(entry.leader)]
-    told = {k: v for k, v in entry.as_json().items() if k not in ("born", "boot", "schema")}
-    return {"state": find_state(entry), **told, "processes": pids}
+    state = find_state(entry)
+    pids = [] if state == "elsewhere" else [one.pid for one in process.members(entry.leader)]
+    told = {k: v for k, v in entry.as_json().items() if k not in _INTERNAL}
+    return {"state": state, **told, "processes": pids}
 
 
 def find_state(record: Record) -> str:
-    """`running`, `starting`, or `orphans` when the server is dead and workers are not."""
+    """`running`, `starting`, `orphans` when the server is dead and workers are not, `elsewhere`."""
     life = record.life()
     return "starting" if life == "running" and not record.serves() else life
 
@@ -61,7 +68,9 @@ def find_state(record: Record) -> str:
 def _row(record: Record, now: float) -> tuple[str, ...]:
     since = format_duration(max(0.0, now - record.started))
     model, config = format_value(record.model), format_value(record.config)
-    return (record.name, find_state(record), record.url, model, str(record.pid), since, config)
+    state = find_state(record)
+    pid = f"{record.pid} on {record.host or '?'}" if state == "elsewhere" else str(record.pid)
+    return (record.name, state, record.url, model, pid, since, config)
 
 
 @click.command("stop")
@@ -73,6 +82,8 @@ def stop(engine: str, as_json: bool) -> None:
     record = registry.find(engine)
     if record is None:
         raise UsageError(f"no engine {engine} that specdeck started", remedy="see `specdeck ps`")
+    if record.life() == "elsewhere":
+        raise record.elsewhere_error()
     count = len(process.members(record.leader))
     if not count:
         registry.clean()

@@ -295,6 +295,7 @@ def _register(command: Command, pid: int, log: Path, now: float, registry: Regis
     leader = process.find_leader(pid)
     if leader is None:
         raise StartFailed("the engine's process ended at once", remedy=f"see {log}")
+    here = process.find_host()
     return registry.add(
         Record(
             name=slug(command.name),
@@ -308,6 +309,9 @@ def _register(command: Command, pid: int, log: Path, now: float, registry: Regis
             config=command.config,
             model=command.model,
             version=command.version,
+            host=here.name,
+            machine=here.machine,
+            namespace=here.namespace,
         ),
         exclusive=True,
     )

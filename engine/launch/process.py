@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 _PROC = Path("/proc")
+_MACHINE_ID = Path("/etc/machine-id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,40 @@ def boot() -> str | None:
     try:
         return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
     except OSError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Where a pid means something; several of them may share one home folder."""
+
+    name: str
+    machine: str | None
+    """A digest of the machine's own id, as hosts may share a name; None where it has none."""
+    namespace: str | None
+    """What numbers the processes: a container counts its own."""
+
+
+def find_host() -> Host:
+    """The host that this process runs on."""
+    try:
+        found = _MACHINE_ID.read_text(errors="replace").strip()
+    except OSError:
+        found = ""
+    machine = sha256(f"specdeck {found}".encode()).hexdigest()[:16] if found else None
+    try:
+        namespace = os.readlink(_PROC / "self/ns/pid")
+    except OSError:
+        namespace = None
+    return Host(socket.gethostname(), machine, namespace)
+
+
+def find_boot_time() -> float | None:
+    """Unix time at which this machine was started; None where the kernel does not tell."""
+    try:
+        lines = (_PROC / "stat").read_text().splitlines()
+        return next((float(line[6:]) for line in lines if line.startswith("btime ")), None)
+    except (OSError, ValueError):
         return None
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
-from specdeck.engine.errors import UsageError
+from specdeck.engine.errors import EngineError, UsageError
 from specdeck.engine.launch import process
 from specdeck.engine.launch.ports import port_refusal
 from specdeck.engine.paths import private
@@ -21,8 +21,11 @@ from specdeck.engine.paths import private
 SCHEMA = 1
 """Raised when a record changes its meaning; a newer one is listed, not read."""
 
-Life = Literal["running", "orphans", "gone"]
-"""`orphans`: the server is dead, and workers of it are not."""
+Life = Literal["running", "orphans", "gone", "elsewhere"]
+"""`orphans`: the server is dead, and workers of it are not.
+
+`elsewhere`: another host or container started it, so that nothing is known of it here.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,12 @@ class Record:
     """Unix time at which it first answered; None while it starts."""
     version: str | None = None
     """specdeck's own, at the start."""
+    host: str | None = None
+    """The host that it runs on; None in a record of an older specdeck."""
+    machine: str | None = None
+    """See `process.Host.machine`."""
+    namespace: str | None = None
+    """See `process.Host.namespace`."""
     schema: int = SCHEMA
 
     @property
@@ -53,8 +62,8 @@ class Record:
         return process.Leader(self.pid, self.born, self.boot)
 
     @property
-    def host(self) -> str:
-        """The address that the engine listens on."""
+    def address(self) -> str:
+        """The address that the engine is reached at."""
         return urlsplit(self.url).hostname or "127.0.0.1"
 
     @property
@@ -62,8 +71,37 @@ class Record:
         """The port that the engine listens on."""
         return urlsplit(self.url).port
 
+    def is_here(self) -> bool:
+        """Whether it was started on this host, so that its pid means something here.
+
+        A record of an older specdeck names no host: it is this one's while its process is.
+        """
+        if self.host is None:
+            return process.leads(self.leader) or bool(process.members(self.leader))
+        here = process.find_host()
+        if (self.host, self.machine) != (here.name, here.machine):
+            return False
+        if self.boot == process.boot():
+            return self.namespace == here.namespace
+        booted = process.find_boot_time()
+        # Later than this boot, and of another one: a second machine has this one's name.
+        return booted is not None and self.started < booted
+
+    def elsewhere_error(self) -> EngineError:
+        """The error of asking here for what only its own host can do."""
+        if self.host is None:
+            return EngineError(
+                f"{self.name} is in a record without a host, and no process of this one",
+                remedy="go to the host that started it; once it has ended, delete its record",
+            )
+        same = self.host == process.find_host().name
+        where = f"another machine or container called {self.host}" if same else self.host
+        return EngineError(f"{self.name} runs on {where}, not here", remedy="go there")
+
     def life(self) -> Life:
         """What is left of it."""
+        if not self.is_here():
+            return "elsewhere"
         if process.leads(self.leader):
             return "running"
         return "orphans" if process.members(self.leader) else "gone"
@@ -72,7 +110,7 @@ class Record:
         """Whether it listens, or once did; vLLM listens only once it can answer."""
         if self.ready is not None or self.port is None:
             return True
-        return port_refusal(self.host, self.port) is not None
+        return port_refusal(self.address, self.port) is not None
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, for the file and for `ps --json`; the token itself is in neither."""
@@ -94,6 +132,9 @@ class Record:
         for name, kind in wanted.items():
             if not isinstance(getattr(record, name), kind):
                 raise ValueError(f"{name} is not of type {kind.__name__}")
+        for name in ("boot", "host", "machine", "namespace"):
+            if not isinstance(getattr(record, name), str | None):
+                raise ValueError(f"{name} is not of type str")
         return record
 
 
@@ -141,13 +182,14 @@ class Registry:
         return tuple(entry for entry in self.all() if isinstance(entry, Record))
 
     def find(self, text: str) -> Record | None:
-        """The record of this name, URL or port; None when there is none."""
+        """The record of this name, or the one of this host with this URL or port."""
         records = self.records()
         for record in records:
             if record.name == text:
                 return record
         wanted = address(text)
-        return next((r for r in records if wanted and address(r.url) == wanted), None)
+        found = (r for r in records if wanted and address(r.url) == wanted)
+        return next((record for record in found if record.is_here()), None)
 
     def holder(self, port: int) -> Record | None:
         """The living engine that has `port`, or will have it once it has started.
@@ -167,7 +209,10 @@ class Registry:
             Path(record.token_file).unlink(missing_ok=True)
 
     def clean(self) -> tuple[Record, ...]:
-        """Removes the records of engines of which nothing is left, and returns the others."""
+        """Removes the records of engines of which nothing is left, and returns the others.
+
+        What other hosts share this folder is theirs, and stays.
+        """
         left = []
         for record in self.records():
             if record.life() == "gone":

@@ -56,9 +56,11 @@ async def stop_engine(
     The server is asked first and has `grace_s` to end in order: 15 s when it serves, 3 s
     while it starts, 2 s for its orphans when it is dead. Then whatever is left in its
     session is killed. Returns once nothing runs and the port is free. Raises EngineError
-    when a process outlives even that (one that hangs in the kernel); the record is kept
-    then, so that it is found.
+    when a process outlives even that (one that hangs in the kernel), and for an engine of
+    another host; the record is kept then, so that it is found.
     """
+    if record.life() == "elsewhere":
+        raise record.elsewhere_error()
     began = clock()
     grace_s = _grace(record) if grace_s is None else grace_s
     asked = killed = False
@@ -114,5 +116,5 @@ async def _wait_for_port(
 ) -> None:
     """Waits for the port, but not for ever: somebody else may have taken it already."""
     port = record.port
-    while port is not None and ports.port_refusal(record.host, port) and clock() < until:
+    while port is not None and ports.port_refusal(record.address, port) and clock() < until:
         await sleep(every)

@@ -7,7 +7,9 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -207,7 +209,7 @@ def test_no_engine_is_an_empty_list(capsys: Captured, home: Path) -> None:
 def registered(home: Path) -> Callable[..., Record]:
     """Puts a record of this very process into the registry."""
 
-    def add(name: str = "demo", ready: float | None = 2.0) -> Record:
+    def add(name: str = "demo", ready: float | None = 2.0, **given: Any) -> Record:
         me = process.find_leader(os.getpid())
         assert me is not None
         record = Record(
@@ -222,7 +224,7 @@ def registered(home: Path) -> Callable[..., Record]:
             model="m",
             ready=ready,
         )
-        return Registry(home / "state" / "engines").add(record)
+        return Registry(home / "state" / "engines").add(replace(record, **given))
 
     return add
 
@@ -242,6 +244,24 @@ def test_ps_shows_engines_and_files_it_cannot_read(
     said = capsys.readouterr()
     assert said.out.splitlines()[1].split()[:2] == ["demo", "running"]
     assert "broken.json" in said.err
+
+
+def test_another_hosts_engine_is_listed_as_elsewhere_and_not_stopped(
+    registered: Callable[..., Record], capsys: Captured, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret")
+    pid = registered(host="gpu-2", boot="its boot", token_file=str(token)).pid
+    for _ in range(2):
+        assert outcome(["ps", "--json"]) == 0
+        (listed,) = json.loads(capsys.readouterr().out)
+        assert (listed["state"], listed["host"], listed["processes"]) == ("elsewhere", "gpu-2", [])
+        assert not {"boot", "born", "machine", "namespace"} & set(listed)
+        assert outcome(["stop", "demo"]) == 3
+        assert one_line(capsys) == "specdeck: demo runs on gpu-2, not here: go there\n"
+    assert outcome(["ps"]) == 0
+    assert f"{pid} on gpu-2" in capsys.readouterr().out
+    assert token.exists()
 
 
 def test_an_engine_is_named_as_ps_names_it(

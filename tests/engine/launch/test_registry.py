@@ -3,12 +3,14 @@ import os
 import stat
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from specdeck.engine.errors import UsageError
+from specdeck.engine.errors import EngineError, UsageError
 from specdeck.engine.launch import process
 from specdeck.engine.launch.registry import Record, Registry, Unreadable, address
+from specdeck.engine.launch.stop import stop_engine
 from specdeck.engine.paths import locations
 
 
@@ -19,7 +21,7 @@ def registry(tmp_path: Path) -> Registry:
 
 def record(name: str = "demo", port: int = 8000, **given: object) -> Record:
     """An engine that runs: this very process, were it a leader."""
-    me = process.find_leader(os.getpid())
+    me, here = process.find_leader(os.getpid()), process.find_host()
     assert me is not None
     made = Record(
         name=name,
@@ -30,6 +32,9 @@ def record(name: str = "demo", port: int = 8000, **given: object) -> Record:
         started=1.0,
         log="/tmp/x.log",
         token_file="/nowhere/token",
+        host=here.name,
+        machine=here.machine,
+        namespace=here.namespace,
     )
     return replace(made, **given)  # type: ignore[arg-type]  # keyword arguments of a test
 
@@ -128,6 +133,50 @@ def test_a_pid_that_was_given_away_is_another_process() -> None:
     assert record().life() == "running"
     assert record(born=1).life() == "gone"
     assert record(boot="another boot").life() == "gone"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"host": "gpu-2"},
+        {"host": "gpu-2", "boot": "another boot"},
+        {"machine": "another"},
+        {"namespace": "pid:[1]"},
+        {"boot": "another boot", "started": 9e9},
+        {"host": None, "born": 1},
+        {"host": None, "boot": "another boot"},
+    ],
+    ids=[
+        "another host", "its boot", "of the same name", "a container", "booted after this one",
+        "an older record", "and an older boot",
+    ],
+)  # fmt: skip
+async def test_what_another_host_started_is_elsewhere_and_nothing_of_it_is_deleted(
+    registry: Registry, tmp_path: Path, given: dict[str, Any]
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret")
+    theirs = registry.add(replace(record(token_file=str(token)), **given))
+    assert theirs.life() == "elsewhere"
+    assert registry.clean() == (theirs,)
+    with pytest.raises(EngineError, match="demo "):
+        await stop_engine(theirs, registry)
+    assert registry.all() == (theirs,)
+    assert token.exists()
+    assert registry.holder(8000) is None
+    assert registry.find("http://127.0.0.1:8000") is None
+    assert registry.find("demo") == theirs
+    assert registry.add(record(port=9000)).name == "demo-2"
+
+
+def test_a_record_of_an_older_specdeck_is_this_hosts_while_its_process_is() -> None:
+    older = record(host=None, machine=None, namespace=None)
+    assert older.life() == "running"
+    assert replace(older, born=1).life() == "elsewhere"
+
+
+def test_an_earlier_boot_of_this_host_left_nothing() -> None:
+    assert record(boot="another boot", namespace="pid:[1]").life() == "gone"
 
 
 def test_updating_a_removed_record_does_not_bring_it_back(registry: Registry) -> None:
