@@ -35,6 +35,9 @@ _PATIENCE_S = 4.0
 _ANSWERING_S = 0.5
 """Of it, kept for the way back."""
 
+_TUNING_GAP_S = 0.2
+"""Between two looks at everything that was measured, which is some milliseconds of work."""
+
 _FIRST_PATIENCE_S = 60.0
 """At the first contact every worker is asked as well."""
 
@@ -58,9 +61,11 @@ class SpecdeckEndpoint:
         """Why requests under exact names are not pinned; None when they are."""
         self._mirror = StepMirror(self._fetch_steps)
         self._looks = {
-            command: SharedLook(partial(self._take_look, command))
-            for command in ("state", "tuning", "facts")
-        } | {"steps": SharedLook(self._mirror_steps)}
+            "state": SharedLook(partial(self._take_look, "state")),
+            "tuning": SharedLook(partial(self._take_look, "tuning"), gap_s=_TUNING_GAP_S),
+            "facts": SharedLook(partial(self._take_look, "facts")),
+            "steps": SharedLook(self._mirror_steps),
+        }
         """What any client may ask for as often as it likes."""
 
     def attach_router(self, app: Any) -> None:
@@ -273,10 +278,10 @@ class SpecdeckEndpoint:
         return next((answer for answer in found if "error" in answer), found[0])
 
 
-def _count_exact(config: Any) -> Callable[[], None]:
-    """What counts a request under an exact name; nothing where there are no such names."""
+def _count_exact(config: Any) -> Callable[[], None] | None:
+    """What counts a request under an exact name; None where there are no such names."""
     if not request_pins.exact_models(os.environ):
-        return lambda: None
+        return None
     from specdeck.engine.plugin import stats
 
     return stats.exact_requests(str(config.model_config.served_model_name))

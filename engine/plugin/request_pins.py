@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import Any
 
 from specdeck.engine.plugin.guards import DisableOnError
-from specdeck.engine.protocol.messages import EXACT_VARIABLE
+from specdeck.engine.protocol.messages import EXACT_VARIABLE, shorten
 
 KEY = "specdeck_k"
 EXACT = "specdeck_exact"
@@ -43,14 +43,15 @@ def pinned_k(extra_args: Mapping[str, Any] | None, k_max: int) -> int | None:
         return None
     k = extra_args[KEY]
     if isinstance(k, bool) or not isinstance(k, int) or not 0 <= k <= k_max:
-        raise ValueError(f"{KEY} requires a whole number from 0 to {k_max}, not {k!r}")
+        raise ValueError(f"{KEY} requires a whole number from 0 to {k_max}, not {shorten(k)}")
     return k
 
 
-def guard(engine_client: Any, k_max: int, on_exact: Callable[[], None] = lambda: None) -> None:
+def guard(engine_client: Any, k_max: int, on_exact: Callable[[], None] | None = None) -> None:
     """Has the API server's process refuse requests with a k that cannot be.
 
-    `on_exact` is called for every request under an exact name.
+    `on_exact` is called for every request under an exact name; None where there are no such
+    names, and a request that says it is under one makes it up.
 
     vLLM ignores keys of vllm_xargs that it does not know, and a pin that was silently
     ignored would be worse than none.
@@ -70,7 +71,10 @@ def guard(engine_client: Any, k_max: int, on_exact: Callable[[], None] = lambda:
         except ValueError as error:
             raise refused(str(error)) from None
         if extra and EXACT in extra:
-            on_exact()
+            if on_exact is None:
+                del extra[EXACT]
+            else:
+                on_exact()
         return process(request_id, prompt, params, *args, **kwargs)
 
     processor.process_inputs = check_and_process
@@ -263,7 +267,8 @@ def mark_exact(request: Any, names: Collection[str], default: str | None) -> str
     if name in names:
         asked = given.get(KEY, 0)
         if asked != 0 or isinstance(asked, bool):
-            return f"{name} is answered target-only: {KEY} can only be 0 there, not {asked!r}"
+            found = shorten(asked)
+            return f"{name} is answered target-only: {KEY} can only be 0 there, not {found}"
         given |= {KEY: 0, EXACT: 1}
         marks = True
     if marks:

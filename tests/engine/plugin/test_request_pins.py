@@ -206,6 +206,23 @@ def test_the_api_server_refuses_before_the_request_is_taken() -> None:
     assert exact == [1]
 
 
+def test_where_there_are_no_exact_names_nobody_can_claim_one() -> None:
+    processor = SimpleNamespace(process_inputs=lambda request_id, prompt, params: None)
+    guard(SimpleNamespace(input_processor=processor), 5)
+    params = SimpleNamespace(extra_args={"specdeck_k": 0, "specdeck_exact": 1})
+    processor.process_inputs("id", "prompt", params)
+    assert params.extra_args == {"specdeck_k": 0}
+
+
+@pytest.mark.parametrize("k", ["x" * 10**6, [[0] * 1000] * 1000])
+def test_a_refusal_does_not_repeat_all_that_was_asked(k: Any) -> None:
+    with pytest.raises(ValueError, match="from 0 to 5") as refused:
+        pinned_k({"specdeck_k": k}, k_max=5)
+    reason = mark_exact(ask("tools-exact", specdeck_k=k), NAMES, None)
+    assert reason is not None
+    assert max(len(str(refused.value)), len(reason)) < 300
+
+
 def test_finished_requests_are_let_go_of_without_a_single_draft() -> None:
     scheduler = Scheduler()
     pins = Pins(scheduler, 5)

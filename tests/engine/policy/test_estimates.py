@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from random import Random
 
@@ -9,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specdeck.engine.policy import estimates
 from specdeck.engine.policy.estimates import Acceptance, Curve, tokens_by_k
+from specdeck.engine.policy.intervals import Mean, ratio
 from specdeck.engine.policy.step import Step
 
 SHARES = (0.8, 0.6, 0.5, 0.5, 0.5)
@@ -116,3 +119,36 @@ def test_the_interval_holds_its_value_where_a_block_took_a_pause() -> None:
     assert low is not None
     assert high is not None
     assert 0 <= low <= point.tokens_per_second <= high
+
+
+def test_looking_again_costs_what_was_measured_since(monkeypatch: pytest.MonkeyPatch) -> None:
+    worked_out = 0
+
+    def count(tops: Sequence[float], bottoms: Sequence[float]) -> Mean | None:
+        nonlocal worked_out
+        worked_out += 1
+        return ratio(tops, bottoms)
+
+    def work(curve: Curve, k: int, steps: int, first: int, seconds: float = 0.02) -> None:
+        for number in range(first, first + steps):
+            t = number * 0.02
+            curve.add(1, Step(number, t, 2, 16, k, 2, 14, 4, seconds, 6, settled=True))
+
+    monkeypatch.setattr(estimates, "ratio", count)
+    curve, unseen = Curve(), Curve()
+    for each in (curve, unseen):
+        for k in range(8):
+            work(each, k, 16 * 50, k * 800)
+    assert [len(curve.points()) for _ in range(100)] == [8] * 100
+    assert worked_out == 8
+    for each in (curve, unseen):
+        work(each, 3, 16, 6400, seconds=0.05)
+    worked_out = 0
+    assert curve.points() == unseen.points()
+    assert worked_out == 1 + 8
+    for each in (curve, unseen):  # the first of it is forgotten, then all
+        each.look(601.0)
+    assert curve.points() == unseen.points() != ()
+    for each in (curve, unseen):
+        each.look(10_000.0)
+    assert curve.points() == unseen.points() == ()
