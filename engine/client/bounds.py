@@ -26,8 +26,8 @@ class Bound:
     """JSON values."""
 
 
-PAGE = Bound("metrics page", 8_000_000)
-"""One engine writes 53 KB, every data-parallel rank more of it 34 KB: 230 ranks on one page."""
+PAGE = Bound("metrics page", 6_000_000)
+"""One engine writes 53 KB, every data-parallel rank more of it 34 KB: 170 ranks on one page."""
 STATE = Bound("state", 256_000)
 """The plugin's is 3 KB; it is asked for together with a page, once a second."""
 REPLY = Bound("reply", 4_000_000)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from specdeck.engine.client.retry import Retry, Sleep
 from specdeck.engine.errors import EngineError, Unreachable, Unsupported
 from specdeck.engine.fingerprint.compare import leaves
-from specdeck.engine.metrics.page import parse
+from specdeck.engine.metrics.page import read_page
 
 if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient
@@ -162,7 +162,7 @@ async def describe_engine(
 async def fetch_counters(client: EngineClient) -> Sample | None:
     """What the engine's metrics say at this moment; None where there are none to be read."""
     try:
-        return parse(await client.page(), t=0.0, at=0.0)
+        return await read_page(await client.page(), t=0.0, at=0.0)
     except EngineError:
         return None
 

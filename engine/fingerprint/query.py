@@ -16,7 +16,7 @@ from specdeck.engine.errors import BadPage, EngineError, NotAnEngine, SpecdeckEr
 from specdeck.engine.fingerprint.behaviour import Behaviour, ProbeAnswer, settle
 from specdeck.engine.fingerprint.fingerprint import Fingerprint, Progress, Unread
 from specdeck.engine.fingerprint.name import compute_names
-from specdeck.engine.metrics.page import parse
+from specdeck.engine.metrics.page import read_page
 from specdeck.engine.protocol.codec import WrongType, read_record, read_value
 from specdeck.engine.protocol.messages import EngineState
 
@@ -31,6 +31,8 @@ OnProgress = Callable[[Progress], None]
 
 _CACHE = re.compile(r"^vllm:cache_config_info\{(.*)\} ", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_LONGEST = 4_000
+"""Characters of that line; vLLM's has a thousand."""
 _STEADY = ("block_size", "cache_dtype", "enable_prefix_caching", "prefix_caching_hash_algo",
            "sliding_window", "mamba_cache_dtype", "mamba_ssm_cache_dtype")  # fmt: skip
 """Labels that do not differ between two starts, as the number of blocks does."""
@@ -137,7 +139,7 @@ async def fetch_from_outside(
         "engine": {"vllm": await client.version()},
         "outside": {
             "served": list(models),
-            "k_max": parse(page, t=0.0, at=0.0).k_max,
+            "k_max": (await read_page(page, t=0.0, at=0.0)).k_max,
             "cache": cache_labels(page),
         },
     }
@@ -164,7 +166,8 @@ def cache_labels(page: str) -> dict[str, str]:
     {'block_size': '32'}
     """
     found = _CACHE.search(page)
-    labels = dict(_LABEL.findall(found[1])) if found else {}
+    told = found is not None and len(found[1]) < _LONGEST
+    labels = dict(_LABEL.findall(found[1])) if found and told else {}
     return {name: labels[name] for name in _STEADY if name in labels}
 
 
@@ -259,7 +262,7 @@ async def _state(client: EngineClient) -> EngineState | None:
 async def _process_start(client: EngineClient) -> float | None:
     """When the engine was started, by its metrics page; None where that does not tell."""
     try:
-        return parse(await client.page(), t=0.0, at=0.0).process_start
+        return (await read_page(await client.page(), t=0.0, at=0.0)).process_start
     except (NotAnEngine, BadPage):
         return None
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TextIO, cast
 
 from specdeck.engine.errors import BadPage, NotAnEngine
 from specdeck.engine.metrics.sample import Histogram, Sample
+from specdeck.engine.protocol.codec import K_MOST
 
 # Names as data: vLLM 0.26 to 0.33 publish the same ones, and a later rename is one more
 # spelling in a tuple here. Each tuple lists spellings, the newest first.
@@ -63,8 +65,8 @@ class PageRow:
 
     @classmethod
     def of(cls, labels: dict[str, str], value: float) -> Self:
-        """The row with `labels`; raises ValueError for a count below zero."""
-        if value < 0:
+        """The row with `labels`; raises ValueError for a count below zero, or beyond any engine."""
+        if value < 0 or _LARGEST < value < math.inf:
             raise ValueError(f"a count of {value:g}")
         get = labels.get
         return cls(get("model_name"), get("engine"), get("position"), get("le"), value)
@@ -106,13 +108,16 @@ def highest(rows: Sequence[PageRow]) -> float | None:
 def positions(rows: Sequence[PageRow]) -> tuple[float, ...] | None:
     """The sums for position 0, 1, …; None without any.
 
-    Raises ValueError when a position is missing, be it for one engine only.
+    Raises ValueError when a position is missing, be it for one engine only, and for more of
+    them than any draft has.
     """
     if not rows or not _finite(rows):
         return None
     sums: dict[int, list[float]] = {}
     for row in rows:
         sums.setdefault(int(row.position or ""), []).append(row.value)
+    if len(sums) > K_MOST:
+        raise ValueError(f"a draft of {len(sums)} positions")
     ordered = [sums.get(position, []) for position in range(len(sums))]
     if len({len(values) for values in ordered}) != 1:
         raise ValueError("a position is missing")
@@ -131,8 +136,8 @@ def histogram(rows: Sequence[PageRow]) -> Histogram | None:
     for row in rows:
         buckets = engines.setdefault((row.model, row.engine), {})
         bound = float(row.bound or "")
-        if math.isnan(bound):
-            raise ValueError("a histogram has a bound that is no number")
+        if math.isnan(bound) or _LARGEST < abs(bound) < math.inf or bound == -math.inf:
+            raise ValueError("a histogram has a bound that is no number of seconds")
         buckets[bound] = buckets.get(bound, 0.0) + row.value
     bounds = tuple(sorted(next(iter(engines.values()))))
     for buckets in engines.values():
@@ -165,6 +170,31 @@ _WANTED: Final = (
 `num_requests_waiting` does not bring `num_requests_waiting_by_reason` along."""
 
 
+MOST_LINES: Final = 200_000
+"""A data-parallel rank has 380 lines, and a page of six megabytes room for 170 ranks."""
+MOST_ROWS: Final = 20_000
+"""Lines that are parsed: each rank has 58 of them, and 2 more for each position of a draft."""
+MOST_CHARACTERS: Final = 4_000_000
+"""Of those lines together: a long name of a model makes them 200 long."""
+_LONGEST_LINE: Final = 2_000
+_MOST_ESCAPES: Final = 64
+_MOST_LABELS: Final = 64
+"""Backslashes and labels in a line: the stock parser goes over what is left after each."""
+_LARGEST: Final = 1e18
+"""A count that no engine lives to see; it can still be multiplied into other units."""
+_LATEST: Final = 1e11
+"""Unix time of a start that calendars know."""
+_LARGE: Final = 200_000
+"""Characters of a page that is parsed beside the event loop."""
+
+
+async def read_page(text: str, *, t: float, at: float) -> Sample:
+    """`parse`, without holding the event loop up over a large page."""
+    if len(text) < _LARGE:
+        return parse(text, t=t, at=at)
+    return await asyncio.to_thread(parse, text, t=t, at=at)
+
+
 def parse(text: str, *, t: float, at: float) -> Sample:
     """What the page `text`, read at Unix time `t` and monotonic time `at`, says.
 
@@ -172,14 +202,13 @@ def parse(text: str, *, t: float, at: float) -> Sample:
     meant. A page that was cut is refused where that shows; where it does not, the
     figures that the cut may have touched are None.
 
-    Raises BadPage for a page that is cut or damaged, NotAnEngine for one without any
-    of vLLM's series.
+    Raises BadPage for a page that is cut, damaged or larger than any engine's, NotAnEngine
+    for one without any of vLLM's series.
     """
-    lines = text.split("\n")
-    _check(text, cut=lines.pop() != "")
+    _check(text, cut=not text.endswith("\n"))
     try:
-        table = _table(line for line in lines if line.startswith(_WANTED))
-        _drop_unproven(table, _name(lines[-1]))
+        table = _table(_wanted_lines(text))
+        _drop_unproven(table, _name(text[text.rfind("\n", 0, -1) + 1 : -1]))
         model = _model(table)
         return _sample(table.of(model), t=t, at=at, model=model)
     except (ValueError, IndexError, OverflowError) as error:
@@ -187,6 +216,29 @@ def parse(text: str, *, t: float, at: float) -> Sample:
         raise BadPage(
             f"the metrics page is damaged: {str(error)[:80] or 'a malformed line'}"
         ) from error
+
+
+def _wanted_lines(text: str) -> Iterator[str]:
+    """The lines that are worth parsing, one at a time: a page cut up whole takes its size again.
+
+    Raises ValueError for more of them than any engine writes.
+    """
+    if text.count("\n") > MOST_LINES:
+        raise ValueError(f"more than {MOST_LINES} lines")
+    start = rows = characters = 0
+    while (end := text.find("\n", start)) >= 0:
+        begin, start = start, end + 1
+        if not text.startswith(_WANTED, begin):
+            continue
+        rows, characters = rows + 1, characters + end - begin
+        if rows > MOST_ROWS or characters > MOST_CHARACTERS:
+            raise ValueError(f"more than {MOST_ROWS} rows, or {MOST_CHARACTERS} characters in them")
+        if end - begin > _LONGEST_LINE:
+            raise ValueError(f"a line of more than {_LONGEST_LINE} characters")
+        line = text[begin:end]
+        if line.count("\\") > _MOST_ESCAPES or line.count("=") > _MOST_LABELS:
+            raise ValueError("a line with too many labels or escapes")
+        yield line
 
 
 def _check(text: str, *, cut: bool) -> None:
@@ -199,10 +251,11 @@ def _check(text: str, *, cut: bool) -> None:
 
 
 def _table(lines: Iterable[str]) -> Table:
-    from prometheus_client.parser import text_string_to_metric_families
+    from prometheus_client.parser import text_fd_to_metric_families
 
     rows: dict[str, list[PageRow]] = {}
-    for family in text_string_to_metric_families("\n".join(lines)):
+    # Any lines will do for its file.
+    for family in text_fd_to_metric_families(cast(TextIO, lines)):
         # A family's name loses `_total` where the type is known; a sample's never does.
         for sample in family.samples:
             rows.setdefault(sample.name, []).append(PageRow.of(sample.labels, float(sample.value)))
@@ -249,7 +302,11 @@ def _model(table: Table) -> str | None:
     generated = table.first(COUNTERS["generated"])
     if not generated:
         raise ValueError("several models, and no count of what they generated")
-    totals = {model: add_up([r for r in generated if r.model == model]) or 0.0 for model in models}
+    rows: dict[str, list[PageRow]] = {model: [] for model in models}
+    for row in generated:
+        if row.model is not None:
+            rows[row.model].append(row)
+    totals = {model: add_up(own) or 0.0 for model, own in rows.items()}
     return max(sorted(totals), key=totals.__getitem__)
 
 
@@ -269,12 +326,13 @@ def _sample(table: Table, *, t: float, at: float, model: str | None) -> Sample:
             for name, s in HISTOGRAMS.items()
         },
     }
+    start = add_up(table.first([PROCESS_START]))
     return Sample(
         t=t,
         at=at,
         model=model,
         engines=max(1, len(engines)),
-        process_start=add_up(table.first([PROCESS_START])),
+        process_start=start if start is None or start < _LATEST else None,
         **plain,
         **shaped,
     )

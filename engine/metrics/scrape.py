@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Protocol
 
 from specdeck.engine.errors import EngineError, SpecdeckError, Unauthorized, Unsupported
-from specdeck.engine.metrics.page import parse
+from specdeck.engine.metrics.page import read_page
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.metrics.window import between, has_restarted
@@ -112,7 +112,7 @@ class Scraper:
     async def _page(self) -> Sample | EngineError:
         try:
             text = await self._client.page()
-            return parse(text, t=self._wall(), at=self._clock())
+            return await read_page(text, t=self._wall(), at=self._clock())
         except SpecdeckError as error:
             return _engines(error)
 

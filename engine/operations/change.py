@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from specdeck.engine.errors import SpecdeckError, Unreachable
-from specdeck.engine.metrics.page import parse
+from specdeck.engine.metrics.page import read_page
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.metrics.window import Window, between, has_restarted
@@ -175,7 +175,8 @@ async def poll(
     while True:
         try:
             state = await client.state()
-            look = Look(state, parse(await client.page(), t=0.0, at=clock()), state.version)
+            sample = await read_page(await client.page(), t=0.0, at=clock())
+            look = Look(state, sample, state.version)
         except SpecdeckError as error:
             yield error
         else:

@@ -17,7 +17,7 @@ from typing import Literal, Protocol
 
 from specdeck.engine.client.retry import Retry, WaitingForEngine
 from specdeck.engine.errors import Conflict, EngineError, SpecdeckError
-from specdeck.engine.metrics.page import parse
+from specdeck.engine.metrics.page import read_page
 from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.metrics.window import between
 from specdeck.engine.operations.assignments import format_undo
@@ -340,4 +340,4 @@ class TrialRunner:
                 self._observed_after_ms = (self._clock() - self._requested_at) * 1e3
 
     async def _read_page(self) -> Sample:
-        return parse(await self._client.page(), t=0.0, at=self._clock())
+        return await read_page(await self._client.page(), t=0.0, at=self._clock())

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import fields
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from specdeck.engine.errors import BadPage, NotAnEngine
+from specdeck.engine.metrics import page as page_
 from specdeck.engine.metrics.page import parse
 from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.metrics.window import between
@@ -208,3 +211,66 @@ def test_the_plugins_counter_is_read_even_when_it_ends_the_page(page: Pages) -> 
     assert look(text + "".join(rows)).drafted_per_position == (9.0, 8.0, 7.0, 6.0, 5.0)
     # One position short of what the accepted ones say: the page may have been cut there.
     assert look(text + "".join(rows[:4])).drafted_per_position is None
+
+
+COUNTER = "vllm:generation_tokens_total"
+
+
+def flood(line: str, count: int) -> str:
+    return "".join(line.format(n) for n in range(count))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (flood(f'{COUNTER}{{{{engine="{{0}}"}}}} 1.0\n', page_.MOST_ROWS + 1), "more than .* rows"),
+        (f"{COUNTER} 1.0\n" + "\n" * page_.MOST_LINES, "more than .* lines"),
+        (f'{COUNTER}{{model_name="{"x" * 3000}"}} 1.0\n', "a line of more than"),
+        (f"{COUNTER}{{{flood('a{0}=,', 65)}}} 1.0\n", "too many labels"),
+        (f'{COUNTER}{{a="{chr(92) * 66}"}} 1.0\n', "too many labels or escapes"),
+        (f"{COUNTER} 1e300\n", "a count of 1e"),
+        (f"{COUNTER} {'9' * 400}\n", "damaged"),
+    ],
+)
+def test_a_page_larger_than_any_engines_is_refused(text: str, words: str) -> None:
+    with pytest.raises(BadPage, match=words):
+        look(text)
+
+
+def test_a_draft_longer_than_any_is_refused() -> None:
+    name = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+    with pytest.raises(BadPage, match="a draft of 300 positions"):
+        look(f"{COUNTER} 1.0\n" + flood(name + '{{position="{0}"}} 1.0\n', 300) + "vllm:a 1\n")
+
+
+def test_a_start_beyond_the_calendar_is_not_known() -> None:
+    assert look(f"{COUNTER} 1.0\nprocess_start_time_seconds 1e17\n").process_start is None
+
+
+def test_every_model_of_many_is_added_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    added: list[int] = []
+
+    def count(rows: Sequence[page_.PageRow]) -> float | None:
+        added.append(len(rows))
+        return add_up(rows)
+
+    add_up = page_.add_up
+    monkeypatch.setattr(page_, "add_up", count)
+    text = flood(f'{COUNTER}{{{{model_name="m{{0}}"}}}} {{0}}.0\n', 500)
+    assert look(text + 'vllm:prompt_tokens_total{model_name="m499"} 1.0\n').model == "m499"
+    assert sum(added) < 1000
+
+
+async def test_a_large_page_is_parsed_beside_the_event_loop(page: Pages) -> None:
+    text = page("speculative") + "# more\n" * 40_000
+    threads: list[str] = []
+
+    class Text(str):
+        """Knows where it is read."""
+
+        def count(self, *arguments: Any) -> int:
+            threads.append(threading.current_thread().name)
+            return super().count(*arguments)
+
+    assert await page_.read_page(Text(text), t=1000.0, at=10.0) == look(page("speculative"))
+    assert threading.current_thread().name not in threads
