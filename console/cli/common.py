@@ -51,7 +51,9 @@ async def until_signal(
     """
     loop, signalled = asyncio.get_running_loop(), asyncio.Event()
     for number in _SIGNALS:
-        loop.add_signal_handler(number, signalled.set)
+        # Under nohup the end of the terminal is to end nothing.
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            loop.add_signal_handler(number, signalled.set)
     working = asyncio.create_task(work)
     waiting = asyncio.create_task(signalled.wait())
     await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from specdeck.console.cli.common import metrics_address_option
+from specdeck.console.cli.common import metrics_address_option, until_signal
 from specdeck.console.cli.engines import Access, access, key_option
 from specdeck.console.cli.expectations import Expectations, open_fingerprints, webhook_option
 from specdeck.console.cli.output import emit, log, print_lines
@@ -43,6 +43,7 @@ from specdeck.engine.operations.watches import post_events
 from specdeck.engine.text import format_table, format_value, parse_duration
 
 _MOMENT = re.compile(r"@(\d+)")
+_MOST_DIGITS = 18
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 behaviour_option = click.option(
@@ -197,7 +198,7 @@ def verify(
         await watcher.open()
         return await verify_on(watcher, every_s, exports, url=to.url, as_json=as_json)
 
-    return asyncio.run(run())
+    return asyncio.run(until_signal(run()))
 
 
 @command.command("diff")
@@ -414,10 +415,12 @@ async def _verify_name(
 async def _side(side: str, *, behaviour: bool, api_key_env: str | None) -> Fingerprint:
     """One side of a diff: a moment, a pin's file, or an engine as it is now."""
     if moment := _MOMENT.fullmatch(side):
-        found = await open_fingerprints().moments(number=int(moment[1]))
+        digits = moment[1]  # of more than these there is no row in a store
+        known = len(digits) <= _MOST_DIGITS
+        found = await open_fingerprints().moments(number=int(digits)) if known else ()
         if not found:
             remedy = "see `specdeck fingerprint show URL --history`"
-            raise UsageError(f"there is no moment {side}", remedy=remedy)
+            raise UsageError(f"there is no moment {side[:40]}", remedy=remedy)
         return found[0].fingerprint
     if is_file(side):
         return read_pin(Path(side))

@@ -6,6 +6,7 @@ reached or cannot do it, 70 specdeck itself failed, 130 interrupted.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -28,6 +29,9 @@ from specdeck.engine.errors import ConfigError, SpecdeckError, UsageError
 
 OWN_FAILURE = 70
 """EX_SOFTWARE of sysexits.h: a script must not take it for a check that failed."""
+
+_LOST = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+"""What becomes of output that its place has no room for; no file is named then."""
 
 COMMANDS = {
     "demo": "The shipped model pair on a real engine, with load, and the console.",
@@ -107,6 +111,7 @@ group = Lazy(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs one command and exits with its documented code."""
+    _open_closed_streams()
     log_what_libraries_say()
     sys.exit(outcome(sys.argv[1:] if arguments is None else arguments))
 
@@ -133,17 +138,16 @@ def outcome(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         return _close_pipe()
     except click.exceptions.NoArgsIsHelpError as error:
-        print_lines(*error.format_message().split("\n"))
-        return 0
+        return _print_help(error.format_message())
     except click.ClickException as error:
         failure: SpecdeckError = _from_click(error)
         trace = traceback.format_exc()
     except SpecdeckError as error:
         failure, trace = error, traceback.format_exc()
+    except OSError as error:
+        failure, trace = _from_system(error), traceback.format_exc()
     except Exception as error:  # noqa: BLE001  # the last line of defence: no traceback unasked
-        text = hide_secrets(f"unexpected {type(error).__name__}: {error}")
-        failure = SpecdeckError(text, remedy="--debug shows where")
-        trace = traceback.format_exc()
+        failure, trace = _defect(error), traceback.format_exc()
     if debug:
         for line in hide_secrets(trace).rstrip().split("\n"):
             log(f"  {line}")  # what stands at the margin is specdeck's own word
@@ -157,7 +161,7 @@ def _fail(failure: SpecdeckError, *, as_json: bool) -> int:
     for error in failure.errors if isinstance(failure, ConfigError) else (failure,):
         log(f"specdeck: {' '.join(error.line().split())}")
     if as_json:
-        with suppress(BrokenPipeError):
+        with suppress(OSError):
             emit({"error": failure.as_json() | {"exit_code": code}})
     return code
 
@@ -170,7 +174,54 @@ def _from_click(error: click.ClickException) -> UsageError:
     return UsageError(message)
 
 
-def _close_pipe() -> int:
-    """The reader has had enough; the interpreter must not complain when it flushes."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _from_system(error: OSError) -> SpecdeckError:
+    """What the system refused, as an error of specdeck's.
+
+    A name that no file can have, a folder that is closed to the user and a disk that is full
+    are the world's; what else fails is a defect.
+    """
+    reason = (error.strerror or type(error).__name__).lower()
+    if error.filename is not None:
+        return UsageError(f"{str(error.filename)[:200]}: {reason}", remedy="check the path")
+    if error.errno in _LOST:
+        _discard_stdout()
+        return UsageError(f"cannot write the output: {reason}", remedy="check where it goes")
+    return _defect(error)
+
+
+def _defect(error: Exception) -> SpecdeckError:
+    text = hide_secrets(f"unexpected {type(error).__name__}: {error}")
+    return SpecdeckError(text, remedy="--debug shows where")
+
+
+def _print_help(text: str) -> int:
+    try:
+        print_lines(*text.split("\n"))
+    except BrokenPipeError:
+        return _close_pipe()
+    except OSError as error:
+        return _fail(_from_system(error), as_json=False)
     return 0
+
+
+def _close_pipe() -> int:
+    """The reader has had enough, which is no failure."""
+    _discard_stdout()
+    return 0
+
+
+def _discard_stdout() -> None:
+    """What is still to be written goes nowhere: the interpreter would complain at its end."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _open_closed_streams() -> None:
+    """A standard stream that was closed when the command began leads nowhere.
+
+    The next file that is opened, such as the store, would be taken for it otherwise.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(nowhere, mode, encoding="utf-8"))

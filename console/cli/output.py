@@ -17,6 +17,7 @@ from typing import TextIO
 
 import click
 
+from specdeck.engine.client.secret import hide_secrets
 from specdeck.engine.text import printable
 
 INTERRUPTED = 130
@@ -73,7 +74,7 @@ class LogLines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """One record, without its traceback."""
-        log(f"specdeck: {record.getMessage()}")
+        log(f"specdeck: {hide_secrets(record.getMessage())}")
 
 
 def log_what_libraries_say() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from specdeck.console.cli.common import Finite
+from specdeck.console.cli.common import Finite, until_signal
 from specdeck.console.cli.engines import Access, access, key_option
 from specdeck.console.cli.expectations import (
     Expectations,
@@ -68,7 +68,7 @@ def command(
     """
     watched = resolve(engine, Expectations(pin, webhook_env), api_key_env)
     write = write_json if as_json else write_table()
-    return asyncio.run(watch_and_report(watched, interval, count, write))
+    return asyncio.run(until_signal(watch_and_report(watched, interval, count, write)))
 
 
 @dataclass(frozen=True, slots=True)

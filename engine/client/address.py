@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
+import httpx
+
 from specdeck.engine.errors import UsageError
 
 _TAILS = ("/v1/specdeck", "/metrics", "/v1")
@@ -54,8 +56,9 @@ def _split(text: str) -> SplitResult:
     remedy = "give it as http://host:port or host:port"
     try:
         parts = urlsplit(given if "://" in given else f"http://{given}")
-        sound = bool(parts.hostname) and parts.port != 0
-    except ValueError:
+        # httpx refuses names that no resolver is asked for.
+        sound = bool(parts.hostname and httpx.URL(parts.geturl()).host) and parts.port != 0
+    except (ValueError, httpx.InvalidURL):
         raise UsageError(f"{text!r} is no engine's URL", remedy=remedy) from None
     if not sound or parts.scheme not in ("http", "https") or _odd(parts.netloc):
         raise UsageError(f"{text!r} is no engine's URL", remedy=remedy)

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from specdeck.engine.errors import SpecdeckError, UsageError
+from specdeck.engine.errors import UsageError
 from specdeck.engine.files import replace_file
 from specdeck.engine.fingerprint.digest import canonical
 from specdeck.engine.fingerprint.fingerprint import Fingerprint
@@ -29,7 +29,7 @@ LARGEST = 16_000_000
 
 
 def write_pin(seen: Fingerprint, path: Path) -> None:
-    """Writes `seen` as a pin, in place of an older one; raises SpecdeckError."""
+    """Writes `seen` as a pin, in place of an older one; raises UsageError."""
     body = {
         "specdeck_pin": SCHEMA,
         "written": datetime.fromtimestamp(seen.t, UTC).isoformat(timespec="seconds"),
@@ -40,7 +40,9 @@ def write_pin(seen: Fingerprint, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, text)
     except OSError as error:
-        raise SpecdeckError(f"the pin {path} cannot be written: {error.strerror}") from error
+        raise UsageError(
+            f"the pin {path} cannot be written: {error.strerror}", remedy="give another file"
+        ) from error
 
 
 def read_pin(path: Path) -> Fingerprint:

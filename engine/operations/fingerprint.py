@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from specdeck.engine.client.engine_client import EngineClient
-from specdeck.engine.errors import SpecdeckError
+from specdeck.engine.errors import SpecdeckError, UsageError
 from specdeck.engine.fingerprint.compare import Comparison
 from specdeck.engine.fingerprint.fingerprint import Fingerprint, Progress
 from specdeck.engine.fingerprint.name import Layer
@@ -213,7 +213,7 @@ def _moment(one: stored.StoredFingerprint) -> Moment:
     try:
         return Moment(one.number, Fingerprint.from_json(one.data))
     except (KeyError, TypeError, ValueError) as error:
-        raise SpecdeckError(
+        raise UsageError(
             f"the fingerprint @{one.number} in the store cannot be read: {error}",
             remedy="it was written by another specdeck",
         ) from error

@@ -149,15 +149,15 @@ class Store:
             # What Python's own module raises has no code of SQLite's.
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-                raise SpecdeckError(
+                raise UsageError(
                     f"{self._path} is held by another process", remedy="try again"
                 ) from error
             raise self._unusable(error) from error
         except (sqlite3.Error, OSError, ValueError, TypeError) as error:
             raise self._unusable(error) from error
 
-    def _unusable(self, error: Exception) -> SpecdeckError:
-        return SpecdeckError(
+    def _unusable(self, error: Exception) -> UsageError:
+        return UsageError(
             f"{self._path} cannot be used: {error}",
             remedy="see to the file, or move it out of the way",
         )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from specdeck.engine.errors import SpecdeckError
+from specdeck.engine.errors import UsageError
 from specdeck.engine.store.database import Store
 
 KEPT = 1000
@@ -68,7 +68,7 @@ def _parse_row(number: int, text: str) -> StoredFingerprint:
     try:
         return StoredFingerprint(number, dict(json.loads(text)))
     except (TypeError, ValueError) as error:
-        raise SpecdeckError(
+        raise UsageError(
             f"the fingerprint @{number} in the store cannot be read: {error}",
             remedy="it was written by another specdeck",
         ) from error

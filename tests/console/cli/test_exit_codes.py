@@ -1,0 +1,208 @@
+"""The world's failures are 2 or 3: full disks, names no file can have, stores of another time."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.support.command import Command
+from tests.support.http_engine import HttpEngine, serve_engine
+
+from specdeck.console.cli.main import outcome
+
+Captured = pytest.CaptureFixture[str]
+
+LONG = "a" * 5000
+DEEP = "/a" * 3000
+AWAY = "127.0.0.1:9"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SPECDECK_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def assert_said(words: list[str], codes: tuple[int, ...], capsys: Captured) -> str:
+    """What a failed command said, which is one line of a bearable length."""
+    assert outcome(words) in codes
+    said = capsys.readouterr().err
+    assert "unexpected" not in said
+    assert "Traceback" not in said
+    return said
+
+
+@pytest.mark.parametrize("name", [LONG, DEEP, f"./{LONG}.yaml", f"{DEEP}.json"], ids=len)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["doctor", ""], ["run", "", "--headless"], ["replay", "", "--json"], ["stop", ""],
+        ["fingerprint", "diff", "", ""], ["fingerprint", "verify", AWAY, "--expect", ""],
+        ["check", AWAY, "--prompts", ""], ["check", AWAY, "--report", ""],
+        ["watch", AWAY, "--count", "1", "--pin", ""],
+        ["set", AWAY, "k=3", "--admin-token-file", ""],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_path_that_no_file_can_have_is_wrong_usage(
+    words: list[str], name: str, capsys: Captured
+) -> None:
+    assert_said([word or name for word in words], (2, 3), capsys)
+
+
+@pytest.mark.parametrize("words", [["ps"], ["set", AWAY, "--history"], ["watch", AWAY]], ids=str)
+def test_a_home_that_cannot_be_is_wrong_usage(
+    words: list[str], capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECDECK_HOME", f"/{LONG}")
+    assert len(assert_said(words, (2,), capsys)) < 400
+
+
+@pytest.mark.parametrize("digits", ["9" * 18, "9" * 19, "9" * 5000, "٣" * 30], ids=len)
+def test_a_moment_beyond_any_store_is_not_there(digits: str, capsys: Captured) -> None:
+    said = assert_said(["fingerprint", "diff", f"@{digits}", "@1"], (2,), capsys)
+    assert "there is no moment @" in said
+    assert len(said) < 200
+
+
+@pytest.mark.parametrize(
+    "url", ["http://١.com:1", "http://１２７.0.0.1:1", "http://xn--:1", f"http://{'ä' * 300}:1"]
+)
+@pytest.mark.parametrize("command", [["watch"], ["doctor"], ["set", "k=3"], ["load"]], ids=str)
+def test_a_host_that_cannot_be_asked_for_is_wrong_usage(
+    url: str, command: list[str], capsys: Captured
+) -> None:
+    said = assert_said([command[0], url, *command[1:]], (2,), capsys)
+    assert "is no engine's URL" in said
+
+
+STORE_READERS = [
+    ["set", AWAY, "--history"], ["check", AWAY, "--history"], ["fingerprint", "diff", "@1", "@1"],
+    ["fingerprint", "show", AWAY, "--history"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", STORE_READERS, ids=" ".join)
+@pytest.mark.parametrize("kind", ["garbage", "cut", "newer", "no tables", "folder"])
+def test_a_store_that_is_none_is_wrong_usage(
+    kind: str, words: list[str], home: Path, capsys: Captured
+) -> None:
+    file = home / "data" / "specdeck.sqlite"
+    if kind == "folder":
+        file.mkdir(parents=True)
+    else:
+        outcome(["set", AWAY, "--history"])
+        capsys.readouterr()
+        with sqlite3.connect(file) as store:
+            store.execute("PRAGMA journal_mode = DELETE")
+            if kind == "newer":
+                store.execute("PRAGMA user_version = 99")
+            found = (
+                "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
+            )
+            for (name,) in store.execute(found).fetchall() if kind == "no tables" else ():
+                store.execute(f"DROP TABLE {name}")
+        store.close()
+        if kind in ("garbage", "cut"):
+            whole = file.read_bytes()
+            file.write_bytes(b"no store at all" * 999 if kind == "garbage" else whole[:5000])
+    assert "specdeck.sqlite" in assert_said(words, (2,), capsys)
+
+
+def run(words: list[str], home: Path, stdout: str) -> subprocess.CompletedProcess[bytes]:
+    """The command with a stdout that is full, closed, or both streams closed."""
+    line = [*Command.line(*words)]
+    ends = {"full": ">/dev/full", "closed": ">&-", "all closed": "<&- >&- 2>&-"}
+    return subprocess.run(
+        ["sh", "-c", f'exec "$@" {ends[stdout]}', "sh", *line],
+        env=Command(home).environment, stderr=subprocess.PIPE, check=False, timeout=60,
+    )  # fmt: skip
+
+
+QUIET = [["ps", "--json"], ["--help"], ["ps", "--help"], [], ["--version"]]
+
+
+@pytest.mark.parametrize("words", QUIET, ids=str)
+@pytest.mark.parametrize(("stdout", "code"), [("full", 2), ("closed", 0), ("all closed", 0)])
+def test_output_that_cannot_be_written_is_no_defect(
+    words: list[str], stdout: str, code: int, home: Path
+) -> None:
+    done = run(words, home, stdout)
+    assert done.returncode == code, done.stderr
+    if stdout == "full":
+        expected = b"specdeck: cannot write the output: no space left on device"
+        assert done.stderr.splitlines() == [expected + b": check where it goes"]
+    else:
+        assert b"unexpected" not in done.stderr
+
+
+@pytest.mark.parametrize(("stdout", "codes"), [("full", (2,)), ("closed", (0,))])
+def test_samples_and_changes_without_a_place_to_go(
+    stdout: str, codes: tuple[int, ...], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECDECK_ADMIN_TOKEN", "the-admin-token")
+    with serve_engine(HttpEngine()) as engine:
+        for more in (["--json"], []):
+            watched = run(["watch", engine.url, "--count", "2", *more], home, stdout)
+            assert watched.returncode in codes, watched.stderr
+    assert b"unexpected" not in watched.stderr
+    assert b"Exception ignored" not in watched.stderr
+
+
+def watching(words: list[str], home: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=Command(home).environment,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_ends_watch_as_interrupted(number: signal.Signals, home: Path) -> None:
+    process = watching(Command.line("watch", AWAY, "--json"), home)
+    assert process.stdout is not None
+    assert json.loads(process.stdout.readline())["up"] is False
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (130, "")
+
+
+def test_under_nohup_the_end_of_the_terminal_ends_nothing(home: Path) -> None:
+    script = "trap '' HUP; exec \"$@\""
+    words = ["sh", "-c", script, "sh", *Command.line("watch", AWAY, "--json", "--interval", "0.1")]
+    process = watching(words, home)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGHUP)
+    assert [json.loads(process.stdout.readline())["up"] for _ in range(3)] == [False] * 3
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+
+
+KEY = "sk-planted-key-0123456789"
+
+
+@pytest.mark.parametrize("debug", [True, False])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["watch", AWAY, "--count", "1"], ["doctor", AWAY], ["set", AWAY, "k=3"],
+        ["fingerprint", "show", AWAY], ["sweep", AWAY],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+@pytest.mark.parametrize("key", [KEY, f"{KEY}é", f"{KEY}\x01x", f"{KEY}\nX-Other: x"], ids=ascii)
+def test_no_key_is_in_what_debug_shows(
+    key: str, words: list[str], debug: bool, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLANTED", key)
+    monkeypatch.setenv("SPECDECK_ADMIN_TOKEN", key)
+    code = outcome([*words, "--api-key-env", "PLANTED", *["--debug"] * debug])
+    said = capsys.readouterr()
+    assert code in (2, 3)
+    assert KEY not in said.out + said.err
+    assert ("Traceback" in said.err) is debug
