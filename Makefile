@@ -14,6 +14,7 @@ setup: .venv/made-from
 # SPECDECK_BUILD=cpu or gpu overrides what the machine looks like; PYTHON names the interpreter.
 .venv/made-from: pyproject.toml scripts/setup.sh
 	@scripts/setup.sh
+	@$(run) -m compileall -q console engine src/specdeck
 
 demo: setup
 	@.venv/bin/specdeck demo

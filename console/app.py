@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import time
 from collections.abc import (
@@ -34,12 +35,12 @@ from specdeck.console.state.controller import Controller, Load, Task
 from specdeck.console.state.watches import EngineWatches
 from specdeck.console.widgets.format import LocalTime
 from specdeck.console.widgets.text import TONE_CLASSES
+from specdeck.engine.errors import SpecdeckError
 
 if TYPE_CHECKING:
     from specdeck.console.screens.startup.screen import StartupScreen
     from specdeck.console.state.check import CheckContext
     from specdeck.engine.client.attach import MonitoredEngine
-    from specdeck.engine.errors import SpecdeckError
     from specdeck.engine.launch.progress import StartProgress
     from specdeck.engine.operations.change import Audit
     from specdeck.engine.operations.watches import Watches
@@ -111,6 +112,7 @@ class Console(App[str]):
         watches: Callable[[], Watches] | None = None,
         check: CheckContext | None = None,
         themes: Sequence[Path] = (),
+        opening: Callable[[], Awaitable[None]] | None = None,
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -125,16 +127,20 @@ class Console(App[str]):
         engine applied; a SpecdeckError that it raises is shown. `watches` opens what tells of
         drift and alerts. `themes` are the folders of the user's own themes, `folders` those
         that a picture of the screen may be saved in. `check` is what the check asks its
-        engines with.
+        engines with. `opening` is asked after the first paint; a SpecdeckError that it raises
+        closes the console and is its `failure`.
         """
         super().__init__(driver_class=driver_class)
         self.settings = settings or Settings()
         self.owned = owned
         self.progress = progress
         self.failure: SpecdeckError | None = None
-        """What the start raised."""
+        """What the start or the opening raised."""
         self.crash: Exception | None = None
         """The defect that ended the console."""
+        self._opening = opening
+        self.shown = asyncio.Event()
+        """Whether the first frame is on the terminal."""
         keymap = self.settings.keymap
         self.controller = Controller(
             engines,
@@ -144,6 +150,7 @@ class Console(App[str]):
             audit=audit,
             load=load,
             key_label=lambda name: keys.key_label(name, keymap),
+            until_shown=self.shown.wait,
             clock=clock,
             steady=steady,
             sleep=sleep,
@@ -208,6 +215,20 @@ class Console(App[str]):
             self.use_theme(self.settings.theme)
         for line in self.broken_themes:
             self.notify(f"left out: {line}", severity="warning", markup=False)
+
+    def on_ready(self) -> None:
+        """Ask the engines, now that the first frame is on the terminal."""
+        gc.enable()  # see `cli.common.defer_collection`
+        self.shown.set()
+        if self._opening is not None:
+            self.run_worker(self._open(self._opening), group="opening")
+
+    async def _open(self, opening: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await opening()
+        except SpecdeckError as error:
+            self.failure = error
+            self.exit()
 
     def on_startup_screen_ready(self) -> None:
         """The engine answers: fly it."""

@@ -11,6 +11,7 @@ import click
 
 from specdeck.console.cli.common import (
     Finite,
+    defer_collection,
     read_settings,
     require_terminal,
     run_console,
@@ -25,7 +26,7 @@ from specdeck.console.cli.expectations import (
     webhook_option,
 )
 from specdeck.console.cli.operator import find_operator
-from specdeck.engine.client.attach import AttachedEngine
+from specdeck.engine.client.attach import AttachedEngine, UnopenedClient
 from specdeck.engine.errors import ConfigError, Place, UsageError
 
 
@@ -57,6 +58,7 @@ def command(pin: Path | None, webhook_env: str | None, **options: Any) -> int:
     Only reads until control is armed. Quitting leaves the engines as they are.
     """
     require_terminal("`specdeck watch` to a pipe")
+    defer_collection()
     asked = AttachOptions(**options, expectations=Expectations(pin, webhook_env))
     return asyncio.run(attach_console(read_attach_block(asked)))
 
@@ -88,8 +90,8 @@ def read_attach_block(options: AttachOptions) -> AttachOptions:
 async def attach_console(options: AttachOptions) -> int:
     """Opens the console; the exit code.
 
-    A single engine that does not answer is an error at once. Several are opened all
-    the same: that one of them is down is what the console shows.
+    A single engine that does not answer is an error, and the console closes. Several are opened
+    all the same: that one of them is down is what the console shows.
     """
     ours = [_access(name, options) for name in options.engines]
     reference = None if options.reference is None else _access(options.reference, options)
@@ -97,8 +99,6 @@ async def attach_console(options: AttachOptions) -> int:
     engines = [connect(to, control=options.control) for to in ours]
     if reference is not None:
         engines.append(connect(reference, control=False, name="reference"))
-    if len(engines) == 1:
-        await engines[0].client.version()
     from specdeck.console.app import Console
     from specdeck.console.cli.audit import UserAudit
     from specdeck.console.cli.check_context import open_check_context
@@ -121,8 +121,12 @@ async def attach_console(options: AttachOptions) -> int:
             token_file=options.token_file,
         ),
         themes=theme_folders(),
+        opening=engines[0].require_vllm if len(engines) == 1 else None,
     )
-    return await run_console(app, engines)
+    code = await run_console(app, engines)
+    if app.failure is not None:
+        raise app.failure
+    return code
 
 
 def _access(engine: str, options: AttachOptions) -> Access:
@@ -134,7 +138,10 @@ def connect(to: Access, *, control: bool, name: str | None = None) -> AttachedEn
 
     Nothing is asked of it yet.
     """
-    found = AttachedEngine(to.client(), name=name or (to.record.name if to.record else None))
+    # Certificates are read at once, so that broken ones are no matter of the console.
+    secure = to.url.startswith("https:")
+    client = to.client() if secure else UnopenedClient(to.url, to.token(), to.client)
+    found = AttachedEngine(client, name=name or (to.record.name if to.record else None))
     if control:
         found.arm()
     return found

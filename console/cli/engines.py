@@ -18,6 +18,7 @@ from specdeck.engine.paths import locations
 
 if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient
+    from specdeck.engine.client.token import TokenSource
 
 OWN_KEY = "VLLM_API_KEY"
 """vLLM's own variable: an engine started here inherited the caller's."""
@@ -53,14 +54,18 @@ class Access:
         """What the audit log calls it: its name from `ps`, or its URL."""
         return self.record.name if self.record else self.url
 
-    def client(self) -> EngineClient:
-        """A client of it, to be closed by the caller."""
-        from specdeck.engine.client.engine_client import open_client
+    def token(self) -> TokenSource:
+        """Where its admin token is found."""
         from specdeck.engine.client.token import admin_token
 
         own = Path(self.record.token_file) if self.record else None
-        token = admin_token(os.environ, self.token_file, own)
-        return open_client(self.url, api_key=self.api_key, token=token)
+        return admin_token(os.environ, self.token_file, own)
+
+    def client(self) -> EngineClient:
+        """A client of it, to be closed by the caller."""
+        from specdeck.engine.client.engine_client import open_client
+
+        return open_client(self.url, api_key=self.api_key, token=self.token())
 
 
 def access(

@@ -9,6 +9,7 @@ import click
 
 from specdeck.console.cli.common import (
     Finite,
+    defer_collection,
     read_settings,
     require_terminal,
     run_console,
@@ -38,6 +39,7 @@ def command(file: Path, as_json: bool, speed: float) -> int:
     """
     if not as_json:
         require_terminal("`specdeck replay FILE --json` to a pipe")
+        defer_collection()
     found = read_recording(file)
     if not as_json:
         return asyncio.run(replay_recording(found, speed))

@@ -117,11 +117,15 @@ class Controller:
         audit: Audit | None = None,
         load: Load | None = None,
         key_label: KeyLabel = str,
+        until_shown: Callable[[], Awaitable[object]] | None = None,
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Follow nothing yet; without `audit` no change is remembered."""
+        """Follow nothing yet; without `audit` no change is remembered.
+
+        `until_shown` is waited for before the first reading, whose client takes time to import.
+        """
         self.engines = tuple(engines)
         self.tracks = [Track(one.name, one.url, _is_recorded(one)) for one in engines]
         """What is known of each engine."""
@@ -134,6 +138,7 @@ class Controller:
         self._interval = interval
         self._audit: Audit = audit or _NoAudit()
         self._key_label = key_label
+        self._until_shown = until_shown
         self._listeners: list[Callable[[], None]] = []
         self._readers: list[Callable[[int, Reading], None]] = []
         self._feeds: tuple[set[ReadingFeed], ...] = tuple(set() for _ in engines)
@@ -194,6 +199,8 @@ class Controller:
 
     async def follow(self, index: int) -> None:
         """Take in one engine's readings: for ever, or to the end of a recording."""
+        if self._until_shown is not None:
+            await self._until_shown()
         async for reading in self.engines[index].readings(self._interval):
             before = self.tracks[index]
             self.tracks[index] = fold_reading(before, reading)

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
@@ -53,12 +53,21 @@ class MonitoredEngine(Protocol):
         """Lets go of connections; the engine goes on."""
 
 
+@dataclass(frozen=True, slots=True)
+class UnopenedClient:
+    """A client that is opened when its engine is first asked, as httpx is not for a first paint."""
+
+    url: str
+    token: TokenSource
+    open: Callable[[], EngineClient]
+
+
 class AttachedEngine:
     """A live engine; its client lets no change through until it is armed."""
 
     def __init__(
         self,
-        client: EngineClient,
+        client: EngineClient | UnopenedClient,
         *,
         name: str | None = None,
         armed: bool = False,
@@ -69,7 +78,8 @@ class AttachedEngine:
     ) -> None:
         """`exit_error` says how the process ended; None while it runs or is not ours."""
         self._client = client
-        client.guard = self._require_control
+        if not isinstance(client, UnopenedClient):
+            client.guard = self._require_control
         self._exit_error = exit_error
         self.name = name or urlsplit(client.url).netloc
         self.armed = armed
@@ -90,7 +100,14 @@ class AttachedEngine:
     @property
     def client(self) -> EngineClient:
         """For what a console asks beyond readings, and for what it changes."""
+        if isinstance(self._client, UnopenedClient):
+            self._client = self._client.open()
+            self._client.guard = self._require_control
         return self._client
+
+    async def require_vllm(self) -> None:
+        """Raises EngineError where nothing answers, or something that is no vLLM."""
+        await self.client.version()
 
     def arm(self) -> None:
         """Lets changes through; raises Unauthorized where there is no admin token."""
@@ -99,7 +116,7 @@ class AttachedEngine:
 
     async def readings(self, every: float) -> AsyncGenerator[Reading, None]:
         """Looks every `every` seconds, for ever; at this machine's GPUs too when local."""
-        looks = readings(self._client, every=every, clock=self._clock, wall=self._wall)
+        looks = readings(self.client, every=every, clock=self._clock, wall=self._wall)
         async with aclosing(looks) as stream:
             async for reading in stream:
                 gone = self._exit_error()
@@ -123,7 +140,8 @@ class AttachedEngine:
 
     async def close(self) -> None:
         """Lets go of connections; the engine goes on."""
-        await self._client.close()
+        if not isinstance(self._client, UnopenedClient):
+            await self._client.close()
 
     def _require_token(self) -> None:
         if self._client.token() is None:

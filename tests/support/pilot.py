@@ -49,8 +49,13 @@ async def settle(pilot: Pilot[str]) -> None:
 
 def _has_more_to_read(pilot: Pilot[str]) -> bool:
     app = pilot.app
-    engines = app.controller.engines if isinstance(app, Console) else ()
-    return any(isinstance(one, ListedEngine) and one.is_being_read for one in engines)
+    if not isinstance(app, Console):
+        return False
+    engines = app.controller.engines
+    # Readings are asked for after the first frame.
+    return not app.shown.is_set() or any(
+        isinstance(one, ListedEngine) and one.is_being_read for one in engines
+    )
 
 
 async def until(pilot: Pilot[str], done: Callable[[], object]) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from specdeck.engine.client.attach import AttachedEngine, MonitoredEngine, attach
-from specdeck.engine.client.engine_client import open_client
+from specdeck.engine.client.attach import AttachedEngine, MonitoredEngine, UnopenedClient, attach
+from specdeck.engine.client.engine_client import EngineClient, open_client
 from specdeck.engine.client.secret import Secret
 from specdeck.engine.errors import StartFailed, Unauthorized, Unsupported, UsageError
 from specdeck.engine.metrics.reading import Gpu
@@ -46,6 +46,27 @@ def flown(engine: MonitoredEngine) -> str:
 async def test_an_engine_is_called_by_its_address_unless_it_has_a_name() -> None:
     assert flown(of()) == "127.0.0.1:8000"
     assert flown(of(name="demo")) == "demo"
+
+
+async def test_a_client_is_opened_when_the_engine_is_first_asked() -> None:
+    opened: list[EngineClient] = []
+
+    def open_once() -> EngineClient:
+        assert not opened
+        opened.append(open_client(LOCAL, transport=httpx.MockTransport(never)))
+        return opened[0]
+
+    engine = AttachedEngine(UnopenedClient(LOCAL, lambda: Secret("secret"), open_once))
+    engine.arm()
+    assert (engine.url, engine.name, engine.local) == (LOCAL, "127.0.0.1:8000", True)
+    await engine.close()
+    assert not opened
+    engine.armed = False
+    for _ in range(2):
+        with pytest.raises(Unsupported, match="read-only"):
+            await engine.client.put(Change(k=3))
+    assert len(opened) == 1
+    await engine.close()
 
 
 async def test_a_change_is_refused_until_armed() -> None:
