@@ -119,6 +119,7 @@ async def attach_console(options: AttachOptions) -> int:
             options.expectations,
             api_key_env=options.api_key_env,
             token_file=options.token_file,
+            known=ours,
         ),
         themes=theme_folders(),
         opening=engines[0].require_vllm if len(engines) == 1 else None,
@@ -140,7 +141,7 @@ def connect(to: Access, *, control: bool, name: str | None = None) -> AttachedEn
     """
     # Certificates are read at once, so that broken ones are no matter of the console.
     secure = to.url.startswith("https:")
-    client = to.client() if secure else UnopenedClient(to.url, to.token(), to.client)
+    client = to.client() if secure else UnopenedClient(to.url, to.token, to.client)
     found = AttachedEngine(client, name=name or (to.record.name if to.record else None))
     if control:
         found.arm()

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 import click
 
 from specdeck.engine.client.secret import Secret
+from specdeck.engine.client.token import admin_token, refuse_empty
 from specdeck.engine.errors import Unsupported, UsageError
+from specdeck.engine.launch.ownership import PortOwner
 from specdeck.engine.launch.registry import Record, Registry
 from specdeck.engine.paths import locations
 
 if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient
-    from specdeck.engine.client.token import TokenSource
 
 OWN_KEY = "VLLM_API_KEY"
 """vLLM's own variable: an engine started here inherited the caller's."""
@@ -45,6 +46,10 @@ class Access:
     api_key: Secret | None = None
     token_file: Path | None = None
     """Beside the variable SPECDECK_ADMIN_TOKEN."""
+    is_inherited: bool = False
+    """Whether nobody named `api_key`: it is the one of this shell, for an engine started here."""
+    owner: PortOwner | None = None
+    """Who must have the port that is asked; None where there is no record."""
 
     def __repr__(self) -> str:
         return f"Access({self.url})"
@@ -54,18 +59,23 @@ class Access:
         """What the audit log calls it: its name from `ps`, or its URL."""
         return self.record.name if self.record else self.url
 
-    def token(self) -> TokenSource:
-        """Where its admin token is found."""
-        from specdeck.engine.client.token import admin_token
-
-        own = Path(self.record.token_file) if self.record else None
-        return admin_token(os.environ, self.token_file, own)
-
     def client(self) -> EngineClient:
         """A client of it, to be closed by the caller."""
         from specdeck.engine.client.engine_client import open_client
 
-        return open_client(self.url, api_key=self.api_key, token=self.token())
+        return open_client(
+            self.url, api_key=self.api_key, token=self.token, check_port=self.check_port
+        )
+
+    def token(self) -> Secret | None:
+        """The admin token: the one that was named, or else the record's."""
+        given = admin_token(os.environ, self.token_file)()
+        return given if given is not None or self.owner is None else self.owner.token()
+
+    def check_port(self) -> None:
+        """Raises EngineError where a record was found and its engine does not have the port."""
+        if self.owner is not None:
+            self.owner.check(is_asked_for=self.api_key is None or not self.is_inherited)
 
 
 def access(
@@ -78,35 +88,43 @@ def access(
     that holds none.
     """
     from specdeck.engine.client.address import engine_url
-    from specdeck.engine.client.token import admin_token, refuse_empty
 
     if token_file is not None:
         refuse_empty(token_file)
     admin_token(os.environ)()  # one that cannot be sent is refused before anything is asked
-    record = _find_started(engine)
+    registry = Registry(locations(os.environ).engines)
+    record = _find_started(engine, registry)
     key = api_key(api_key_env, os.environ)
     if record is not None:
         # Only an engine that was started here is sent the key of this shell unasked.
-        return Access(record.url, record, key or own_key(), token_file)
+        return Access(
+            record.url,
+            record,
+            key or own_key(),
+            token_file,
+            is_inherited=key is None,
+            owner=PortOwner(record, registry),
+        )
     if is_name(engine):
         raise UsageError(f"no engine called {engine}", remedy="see `specdeck ps`")
     return Access(engine_url(engine), None, key, token_file)
 
 
-def _find_started(engine: str) -> Record | None:
+def _find_started(engine: str, registry: Registry) -> Record | None:
     """The record of an engine that was started here; None for any other.
 
-    Records are found by host and port. What was asked for with https is not asked in the
-    clear instead, and an engine that has ended says nothing about who has its port now.
+    Records are found by name, or by host and port: then the engine must run, as one that has
+    ended says nothing about who has its port now. What was asked for with https is not asked
+    in the clear instead.
     """
-    record = Registry(locations(os.environ).engines).find(engine)
-    if record is None or not engine.strip().lower().startswith("https://"):
+    record = registry.find(engine)
+    if record is None or record.name == engine:
         return record
-    if record.url.startswith("https://"):
-        return record
-    if record.life() == "running":
+    if record.life() != "running":
+        return None
+    if engine.strip().lower().startswith("https://") and not record.url.startswith("https://"):
         raise UsageError(f"{record.name} speaks http, not https", remedy=f"give {record.url}")
-    return None
+    return record
 
 
 @asynccontextmanager

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Self
 
 import click
 
-from specdeck.console.cli.engines import access
+from specdeck.console.cli.engines import Access, access
 from specdeck.console.cli.output import log
 from specdeck.engine.launch.registry import Registry
 from specdeck.engine.paths import locations
 
 # What a watch needs is imported by the first one: a console paints before it.
 if TYPE_CHECKING:
+    from specdeck.engine.client.engine_client import EngineClient
     from specdeck.engine.client.webhook import Webhook
     from specdeck.engine.config.config import Config
     from specdeck.engine.metrics.reading import Reading
@@ -105,15 +106,24 @@ def open_fingerprints(
     *,
     api_key_env: str | None = None,
     token_file: Path | None = None,
+    known: Iterable[Access] = (),
     find_name: Callable[[str], str | None] = find_name,
     on_notice: Callable[[str], None] = lambda text: None,
 ) -> Fingerprints:
-    """This user's fingerprints, pins and history; a given pin is that of the engines at `urls`."""
+    """This user's fingerprints, pins and history; a given pin is that of the engines at `urls`.
+
+    The `known` engines stay the ones they are: whoever gets the port of one later is not asked.
+    """
     from specdeck.engine.operations.fingerprint import Fingerprints
 
-    folders = locations(os.environ)
+    folders, found = locations(os.environ), {to.url: to for to in known}
+
+    def open_client(name: str) -> EngineClient:
+        to = found.get(name) or access(name, api_key_env=api_key_env, token_file=token_file)
+        return to.client()
+
     return Fingerprints(
-        lambda name: access(name, api_key_env=api_key_env, token_file=token_file).client(),
+        open_client,
         pins=folders.pins,
         store=folders.store,
         given={} if expectations.pin is None else dict.fromkeys(urls, expectations.pin),
@@ -128,6 +138,7 @@ def watches(
     *,
     api_key_env: str | None = None,
     token_file: Path | None = None,
+    known: Iterable[Access] = (),
     names_unpinned: bool = True,
 ) -> Callable[[], Watches]:
     """Opens the watches of a session; raises UsageError at once for a webhook that is none."""
@@ -138,7 +149,7 @@ def watches(
         from specdeck.engine.operations.watches import Watches
 
         fingerprints = open_fingerprints(
-            urls, expectations, api_key_env=api_key_env, token_file=token_file
+            urls, expectations, api_key_env=api_key_env, token_file=token_file, known=known
         )
         limits = Limits(expectations.acceptance_floor, expectations.mismatch_max)
         return Watches(fingerprints, limits, webhook=webhook, names_unpinned=names_unpinned)
@@ -148,14 +159,20 @@ def watches(
 
 @asynccontextmanager
 async def report_events(
-    url: str, expectations: Expectations, *, api_key_env: str | None = None
+    url: str,
+    expectations: Expectations,
+    *,
+    api_key_env: str | None = None,
+    known: Iterable[Access] = (),
 ) -> AsyncIterator[OnReading]:
     """Gives who is to be told of every reading of the engine at `url`.
 
     The engine is asked for nothing while it has no pin. Raises UsageError for a pin that is
     none, or that was named and is not there.
     """
-    opened = watches((url,), expectations, api_key_env=api_key_env, names_unpinned=False)()
+    opened = watches(
+        (url,), expectations, api_key_env=api_key_env, known=known, names_unpinned=False
+    )()
     watch = opened.open(url)
     await watch.drift.open()
     reporter = WatchReporter(watch)

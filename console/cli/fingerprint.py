@@ -432,7 +432,7 @@ def _open(engine: str, api_key_env: str | None) -> tuple[Access, Fingerprints]:
     to = access(engine, api_key_env=api_key_env)
     name = None if to.record is None else to.record.name
     fingerprints = open_fingerprints(
-        api_key_env=api_key_env, find_name=lambda url: name, on_notice=_log_notice
+        api_key_env=api_key_env, known=(to,), find_name=lambda url: name, on_notice=_log_notice
     )
     return to, fingerprints
 

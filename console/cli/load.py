@@ -22,4 +22,4 @@ def command(engine: str, profile: str, streams: int, api_key_env: str | None) ->
     words = [to.url, "--profile", profile, "--streams", str(streams), "--no-stdin"]
     if to.api_key is not None:
         words += ["--api-key-env", api_key_env or OWN_KEY]
-    sys.exit(main(words))
+    sys.exit(main(words, check_port=to.check_port))

@@ -13,6 +13,7 @@ from specdeck.console.cli.processes import StopReporter
 from specdeck.console.cli.run import follow_start, open_launch
 from specdeck.engine.config.loader import load as load_config
 from specdeck.engine.errors import Unsupported
+from specdeck.engine.launch.ownership import PortOwner
 from specdeck.engine.launch.preflight import findings, raise_errors
 
 
@@ -38,6 +39,6 @@ async def start_reference_engine(ours: Access) -> AsyncIterator[Access]:
     try:
         await follow_start(launch)
         assert launch.record is not None
-        yield Access(launch.url, launch.record, ours.api_key)
+        yield Access(launch.url, launch.record, ours.api_key, owner=PortOwner(launch.record))
     finally:
         await launch.stop(on_progress=StopReporter(launch.name))

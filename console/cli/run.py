@@ -25,7 +25,7 @@ from specdeck.console.cli.common import (
     until_signal,
 )
 from specdeck.console.cli.crash import Crash
-from specdeck.console.cli.engines import OWN_KEY, Access, own_key
+from specdeck.console.cli.engines import OWN_KEY, own_key
 from specdeck.console.cli.expectations import Expectations, OnReading, report_events, watches
 from specdeck.console.cli.operator import find_operator
 from specdeck.console.cli.output import emit, log
@@ -252,7 +252,7 @@ async def start_with_load(launch: Launch, load: LoadProcess | None) -> AsyncIter
 def connect_own(launch: Launch) -> AttachedEngine:
     """The engine of a start that is to come; armed, since its starter owns it."""
     token = admin_token({}, launch.token_file)
-    asking = open_client(launch.url, api_key=own_key(), token=token)
+    asking = open_client(launch.url, api_key=own_key(), token=token, check_port=launch.check_port)
     return AttachedEngine(asking, name=launch.name, armed=True, exit_error=launch.exit_error)
 
 
@@ -333,7 +333,7 @@ async def print_samples(
 
     Raises Unauthorized at once where no later sample could be whole without a key.
     """
-    client = Access(launch.url, launch.record, own_key()).client()
+    client = open_client(launch.url, api_key=own_key(), check_port=launch.check_port)
     first = True
     try:
         async for reading in readings(client, every=interval):

@@ -114,7 +114,12 @@ async def watch_and_report(
     watched: Watched, interval: float, count: int | None, write: Callable[[Reading], None]
 ) -> int:
     """Writes each reading of an engine, and what follows from it; the exit code."""
-    reporting = report_events(watched.to.url, watched.expectations, api_key_env=watched.api_key_env)
+    reporting = report_events(
+        watched.to.url,
+        watched.expectations,
+        api_key_env=watched.api_key_env,
+        known=(watched.to,),
+    )
     async with reporting as report:
 
         def on_reading(reading: Reading) -> None:

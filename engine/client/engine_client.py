@@ -10,9 +10,11 @@ import httpx
 
 from specdeck.engine.client.bounds import PAGE, REPLY, STATE, Bound
 from specdeck.engine.client.http import (
+    PortCheck,
     Reply,
     fetch_reply,
     no_answer,
+    no_check,
     open_http,
     parse_object,
     refusal,
@@ -48,6 +50,7 @@ def open_client(
     api_key: Secret | None = None,
     token: TokenSource = no_token,
     transport: httpx.AsyncBaseTransport | None = None,
+    check_port: PortCheck = no_check,
 ) -> EngineClient:
     """A client of the engine at `url`, as `address.engine_url` spells it."""
     http = open_http(
@@ -58,8 +61,9 @@ def open_client(
         connections=4,
         idle_connections=3,
         transport=transport,
+        check_port=check_port,
     )
-    return EngineClient(http, url=url, token=token)
+    return EngineClient(http, url=url, token=token, check_port=check_port)
 
 
 class EngineClient:
@@ -73,11 +77,14 @@ class EngineClient:
         token: TokenSource = no_token,
         timeout_s: float = TIMEOUT_S,
         connect_s: float = CONNECT_S,
+        check_port: PortCheck = no_check,
     ) -> None:
         """An answer has `timeout_s` and `connect_s` in all, from the request to its last byte."""
         self._http = http
         self.url = url
         self.token = token
+        self.check_port = check_port
+        """What `http` asks before every request, for other connections to the same engine."""
         self.guard: Callable[[], None] = lambda: None
         """Called before every change; raises SpecdeckError to keep it back."""
         self._timeout_s = timeout_s

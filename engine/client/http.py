@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -29,6 +29,14 @@ from specdeck.engine.errors import (
 )
 from specdeck.engine.protocol.codec import MOST_VALUES, NotJson, loads
 
+PortCheck = Callable[[], None]
+"""Raises EngineError where the engine that is meant no longer has the port that is asked."""
+
+
+def no_check() -> None:
+    """The check of an engine of which nothing but its address is known."""
+
+
 IDLE_S = 2.0
 """A connection that rested for longer is not used again: vLLM closes it after 5 s, and a request
 that meets the closing gets no answer."""
@@ -42,8 +50,11 @@ def open_http(
     connections: int,
     idle_connections: int,
     transport: httpx.AsyncBaseTransport | None,
+    check_port: PortCheck = no_check,
 ) -> httpx.AsyncClient:
     """Up to `connections` to the engine at `url`, to be closed by the caller.
+
+    No request goes out that `check_port` raises for.
 
     `idle_connections` of them stay open between requests, for as long as `IDLE_S`.
     Answers are asked for uncompressed: compressing a page costs the engine twice the time of
@@ -52,6 +63,10 @@ def open_http(
     headers = {"Accept-Encoding": "identity", "User-Agent": "specdeck"}
     if api_key is not None:
         headers["Authorization"] = f"Bearer {api_key.reveal()}"
+
+    async def check(_: httpx.Request) -> None:
+        check_port()
+
     return httpx.AsyncClient(
         base_url=url,
         headers=headers,
@@ -64,6 +79,7 @@ def open_http(
         transport=transport,
         verify=verification(url),
         trust_env=False,  # an engine is asked directly: no proxy has its tokens
+        event_hooks={"request": [check]},
     )
 
 

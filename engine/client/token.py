@@ -34,7 +34,7 @@ def admin_token(environment: Mapping[str, str], *files: Path | None) -> TokenSou
     def token() -> Secret | None:
         if given := environment.get(TOKEN_VARIABLE, "").strip():
             return Secret(given, source=f"the admin token in {TOKEN_VARIABLE}")
-        return next((held for file in files if file and (held := _read_token(file))), None)
+        return next((held for file in files if file and (held := read_token(file))), None)
 
     return token
 
@@ -44,11 +44,12 @@ def refuse_empty(file: Path) -> None:
 
     Pipes are left alone: what is read of one is gone.
     """
-    if file.is_file() and _read_token(file) is None:
+    if file.is_file() and read_token(file) is None:
         raise UsageError(f"{file} holds no admin token", remedy="put it there as one line of ASCII")
 
 
-def _read_token(file: Path) -> Secret | None:
+def read_token(file: Path) -> Secret | None:
+    """The token in `file`; None where there is none."""
     try:
         # A token travels in a header: only the first line can be one.
         lines = file.read_text(encoding="ascii").split()

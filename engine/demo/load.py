@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx
 
-from specdeck.engine.client.http import verification
+from specdeck.engine.client.http import PortCheck, no_check, verification
 from specdeck.engine.client.secret import Secret
 from specdeck.engine.demo.profiles import PROFILES, Profile, ask
 from specdeck.engine.errors import EngineError, NotAnEngine, Unreachable, UsageError
@@ -243,8 +243,22 @@ def watch_stdin(
     threading.Thread(target=read, name="stdin", daemon=True).start()
 
 
-async def serve(load: Load, url: str, *, headers: dict[str, str], stdin: bool) -> None:
-    """Drive and report until SIGTERM, SIGINT or, with `stdin`, the end of stdin."""
+async def serve(
+    load: Load,
+    url: str,
+    *,
+    headers: dict[str, str],
+    stdin: bool,
+    check_port: PortCheck = no_check,
+) -> None:
+    """Drive and report until SIGTERM, SIGINT or, with `stdin`, the end of stdin.
+
+    No request goes out that `check_port` raises for; it counts as failed.
+    """
+
+    async def check(_: httpx.Request) -> None:
+        check_port()
+
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
@@ -253,7 +267,7 @@ async def serve(load: Load, url: str, *, headers: dict[str, str], stdin: bool) -
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(
         base_url=url, headers=headers, timeout=PATIENCE, limits=limits,
-        verify=verification(url), trust_env=False,
+        verify=verification(url), trust_env=False, event_hooks={"request": [check]},
     ) as client:  # fmt: skip
         working = [
             asyncio.create_task(run(load, client)),
@@ -297,7 +311,7 @@ def authorization(variable: str | None, environment: Mapping[str, str]) -> dict[
     return {"Authorization": f"Bearer {secret.reveal()}"}
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None, *, check_port: PortCheck = no_check) -> int:
     """Run as a process; the exit code."""
     options = arguments(argv)
     try:
@@ -306,7 +320,8 @@ def main(argv: list[str] | None = None) -> int:
         print(error.line(), file=sys.stderr)
         return error.exit_code
     load = Load(PROFILES[options.profile], options.streams, options.seed, options.model)
-    asyncio.run(serve(load, options.url, headers=headers, stdin=not options.no_stdin))
+    stdin = not options.no_stdin
+    asyncio.run(serve(load, options.url, headers=headers, stdin=stdin, check_port=check_port))
     return 0
 
 

@@ -20,10 +20,12 @@ from specdeck.engine.client.bounds import (
     refuse_compressed,
 )
 from specdeck.engine.client.http import (
+    PortCheck,
     Reply,
     clean_line,
     fetch_reply,
     no_answer,
+    no_check,
     open_http,
     parse_object,
     refusal,
@@ -175,6 +177,7 @@ def http_client(
     streams: int,
     api_key: Secret | None = None,
     transport: httpx.AsyncBaseTransport | None = None,
+    check_port: PortCheck = no_check,
 ) -> httpx.AsyncClient:
     """Connections for so many requests at once; to be closed by the caller."""
     return open_http(
@@ -184,6 +187,7 @@ def http_client(
         connections=streams + 2,
         idle_connections=streams + 2,
         transport=transport,
+        check_port=check_port,
     )
 
 

@@ -17,10 +17,11 @@ from typing import Literal
 
 from specdeck.engine.config.config import Config
 from specdeck.engine.demo import deepen
-from specdeck.engine.errors import StartFailed, UsageError
+from specdeck.engine.errors import StartFailed, Unreachable, UsageError
 from specdeck.engine.launch import command, ports, process
 from specdeck.engine.launch.failure_reason import find_reason
 from specdeck.engine.launch.machine import detect_build
+from specdeck.engine.launch.ownership import PortOwner
 from specdeck.engine.launch.progress import LogTail, Stage, StartProgress, follow
 from specdeck.engine.launch.registry import Record, Registry, port_conflict, slug
 from specdeck.engine.launch.stop import Stopping, stop_engine
@@ -81,6 +82,7 @@ class Launch:
         self._version = version
         self._python = python
         self._started: Started | None = None
+        self._owner: PortOwner | None = None
         self._ending: StartFailed | None = None
 
     async def progress(self) -> AsyncIterator[StartProgress]:
@@ -142,6 +144,19 @@ class Launch:
             why = find_reason(LogTail(log).text(), code)
             self._ending = StartFailed(f"the engine ended: {why}", remedy=f"the whole log is {log}")
         return self._ending
+
+    def check_port(self) -> None:
+        """Raises EngineError unless this very engine has its port, so that it may be asked.
+
+        Where the kernel does not tell who listens, it is enough that the process runs.
+        """
+        if (ended := self.exit_error()) is not None:
+            raise ended
+        if self.record is None:
+            raise Unreachable(f"{self.url} refuses connections", remedy="wait for its start")
+        if self._owner is None:
+            self._owner = PortOwner(self.record)
+        self._owner.check()
 
     async def _is_up(self) -> bool:
         """Whether this very engine answers, and not another one at its URL."""

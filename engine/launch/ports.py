@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
 from specdeck.engine.launch import process
@@ -64,51 +67,132 @@ def listens(identity: process.Leader, port: int) -> bool | None:
     None where the kernel does not tell who listens: without /proc, in a sandbox that
     numbers no sockets, or with processes that this one may not look into.
     """
-    inodes: set[str] = set()
-    for table in ("tcp", "tcp6"):
-        with suppress(OSError):
-            inodes |= listeners((_PROC / "net" / table).read_text(), port)
-    inodes.discard("0")
+    inodes = find_listeners(port)
     if not inodes:
         return None
-    seen: list[set[str] | None] = [socket_inodes(one.pid) for one in process.members(identity)]
-    if any(found & inodes for found in seen if found is not None):
-        return True
-    return None if None in seen else False
+    held = find_held(identity, inodes)
+    return None if held is None else bool(held)
 
 
-def listeners(table: str, port: int) -> set[str]:
+@dataclass(frozen=True, slots=True)
+class HeldSocket:
+    """A socket in the hands of a process."""
+
+    inode: str
+    descriptor: Path
+    """The link in /proc that leads to it."""
+
+    def is_held(self) -> bool:
+        """Whether the process holds it still."""
+        return _inode_at(self.descriptor) == self.inode
+
+
+def find_listeners(port: int, address: str | None = None) -> set[str] | None:
+    """Inodes of the sockets that a connection to `address` and TCP `port` may reach.
+
+    Without an address, or with a name in its place, these are all that listen on the port.
+    None where the kernel does not tell: without /proc, or in a sandbox that numbers no sockets.
+    """
+    found: set[str] = set()
+    tables = 0
+    for name in ("tcp", "tcp6"):
+        with suppress(OSError):
+            found |= listeners((_PROC / "net" / name).read_text(), port, address)
+            tables += 1
+    return None if not tables or "0" in found else found
+
+
+def find_held(identity: process.Leader, inodes: set[str]) -> tuple[HeldSocket, ...] | None:
+    """Those of `inodes` that the leader or another process of its session holds.
+
+    None where some are missing and a process may not be looked into.
+    """
+    found: dict[str, HeldSocket] = {}
+    is_blind = False
+    for pid in _session(identity):  # the leader first, which mostly holds them all
+        sockets = _sockets(pid)
+        is_blind = is_blind or sockets is None
+        found |= {one.inode: one for one in sockets or () if one.inode in inodes}
+        if len(found) == len(inodes):
+            break
+    return None if is_blind and len(found) < len(inodes) else tuple(found.values())
+
+
+def _session(identity: process.Leader) -> Iterator[int]:
+    if process.leads(identity):
+        yield identity.pid
+    yield from (one.pid for one in process.members(identity) if one.pid != identity.pid)
+
+
+def listeners(table: str, port: int, address: str | None = None) -> set[str]:
     """Inodes of the sockets that listen on `port`, from the text of `/proc/net/tcp`.
+
+    With an IP address, only those that are bound to it or to every address.
 
     >>> line = "0: 0100007F:1F40 00000000:0000 0A 00000000:00000000 00:0 0 0 0 4711 1 0"
     >>> listeners("sl local_address …\\n" + line, 8000), listeners("sl …\\n" + line, 80)
     ({'4711'}, set())
+    >>> listeners("sl …\\n" + line, 8000, "127.0.0.1"), listeners("sl …\\n" + line, 8000, "::1")
+    ({'4711'}, set())
     """
     found = set()
+    wanted = ip_address(address) if address is not None and is_numeric(address) else None
     for line in table.splitlines()[1:]:
         fields = line.split()
         if len(fields) <= 9 or fields[3] != _LISTENS:
             continue
-        if int(fields[1].rpartition(":")[2], 16) == port:
-            found.add(fields[9])
+        bound, _, number = fields[1].rpartition(":")
+        if int(number, 16) == port:
+            at = _parse_address(bound)
+            if wanted is None or at.is_unspecified or at == wanted:
+                found.add(fields[9])
     return found
 
 
-def socket_inodes(pid: int) -> set[str] | None:
-    """Inodes of the sockets that a process holds; None when it cannot be looked into."""
+def is_numeric(address: str) -> bool:
+    """Whether `address` is an IP address and no name.
+
+    >>> is_numeric("127.0.0.1"), is_numeric("::1"), is_numeric("localhost")
+    (True, True, False)
+    """
+    try:
+        ip_address(address)
+    except ValueError:
+        return False
+    return True
+
+
+def _parse_address(words: str) -> IPv4Address | IPv6Address:
+    """An address as the kernel prints it: words of four bytes, each in the machine's own order.
+
+    >>> _parse_address("0100007F"), _parse_address("0000000000000000FFFF00000100007F")
+    (IPv4Address('127.0.0.1'), IPv4Address('127.0.0.1'))
+    """
+    raw = bytes.fromhex(words)
+    if sys.byteorder == "little":
+        raw = b"".join(raw[at : at + 4][::-1] for at in range(0, len(raw), 4))
+    found = ip_address(raw)
+    mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
+    return mapped or found
+
+
+def _sockets(pid: int) -> tuple[HeldSocket, ...] | None:
+    """The sockets that a process holds; None when it cannot be looked into."""
     folder = _PROC / str(pid) / "fd"
     try:
         names = os.listdir(folder)
     except FileNotFoundError:
-        return set()  # it has just ended
+        return ()  # it has just ended
     except OSError:
         return None
-    found = set()
-    for name in names:
-        try:
-            link = os.readlink(folder / name)
-        except OSError:
-            continue  # closed meanwhile
-        if link.startswith("socket:["):
-            found.add(link[len("socket:[") : -1])
-    return found
+    links = ((folder / name, _inode_at(folder / name)) for name in names)
+    return tuple(HeldSocket(inode, path) for path, inode in links if inode is not None)
+
+
+def _inode_at(descriptor: Path) -> str | None:
+    """The socket that a link of /proc leads to; None for anything else, and for none."""
+    try:
+        link = os.readlink(descriptor)
+    except OSError:
+        return None
+    return link[len("socket:[") : -1] if link.startswith("socket:[") else None

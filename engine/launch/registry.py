@@ -62,6 +62,11 @@ class Record:
         return process.Leader(self.pid, self.born, self.boot)
 
     @property
+    def token_path(self) -> Path:
+        """The file with the engine's admin token."""
+        return Path(self.token_file)
+
+    @property
     def address(self) -> str:
         """The address that the engine is reached at."""
         return urlsplit(self.url).hostname or "127.0.0.1"

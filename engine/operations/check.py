@@ -258,6 +258,7 @@ class ArmPair:
             streams=2 * self.streams,
             api_key=engine.api_key,
             transport=engine.transport,
+            check_port=engine.client.check_port,
         )
         self._stack.push_async_callback(http.aclose)
         return http

@@ -42,6 +42,9 @@ class Flown:
     record: Record
     exit_error: Callable[[], StartFailed | None]
 
+    def check_port(self) -> None:
+        return
+
 
 def flown(url: str, folder: Path, ended: Callable[[], StartFailed | None]) -> Launch:
     record = Record("demo", url, 1, 1, None, 1.0, str(folder / "log"), str(folder / "token"))

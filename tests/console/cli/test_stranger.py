@@ -1,0 +1,149 @@
+"""Keys and tokens go to the engine that they belong to, and to nobody who has got its port."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.support.registered_engine import (
+    RegisteredEngine,
+    find_port,
+    registered_engine,
+    stranger,
+)
+
+from specdeck.console.cli.engines import access
+from specdeck.console.cli.main import outcome
+from specdeck.engine.client.secret import Secret
+from specdeck.engine.errors import Unauthorized, Unreachable
+from specdeck.engine.launch import ports
+from specdeck.engine.protocol.messages import Change
+
+KEY, TOKEN = "the-api-key-of-it", "the-admin-token"
+COMMANDS = [
+    ["set", "{}", "k=3"],
+    ["watch", "{}", "--count", "2", "--interval", "0.05", "--json"],
+    ["doctor", "{}"],
+    ["check", "{}", "--limit", "1", "--patience", "0"],
+    ["fingerprint", "show", "{}"],
+    ["sweep", "{}", "--seconds", "1"],
+]
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SPECDECK_HOME", str(tmp_path))
+    monkeypatch.setenv("VLLM_API_KEY", KEY)
+    monkeypatch.delenv("SPECDECK_ADMIN_TOKEN", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def engine(home: Path) -> Iterator[RegisteredEngine]:
+    with registered_engine(home, token=TOKEN) as engine:
+        yield engine
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
+def test_who_has_a_dead_engines_port_is_sent_nothing_under_its_name(
+    words: list[str], engine: RegisteredEngine, capsys: Captured
+) -> None:
+    engine.kill()
+    with stranger(engine.port) as sent:
+        assert outcome([word.format("demo") for word in words]) == 3
+    assert "demo has ended" in capsys.readouterr().err
+    assert sent == b""
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
+def test_who_has_a_dead_engines_port_is_sent_no_secret_under_its_url(
+    words: list[str], engine: RegisteredEngine
+) -> None:
+    engine.kill()
+    with stranger(engine.port) as sent:
+        outcome([word.format(engine.record.url) for word in words])
+    assert b"GET " in sent
+    assert KEY.encode() not in sent
+    assert TOKEN.encode() not in sent
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
+@pytest.mark.parametrize("by", ["name", "url"])
+def test_a_port_that_a_running_engine_does_not_have_is_sent_nothing(
+    words: list[str], by: str, home: Path, capsys: Captured
+) -> None:
+    port = find_port()
+    with registered_engine(home, token=TOKEN, port=port, silent=True) as engine:
+        with stranger(port) as sent:
+            named = "demo" if by == "name" else engine.record.url
+            assert outcome([word.format(named) for word in words]) == 3
+        assert "another process than demo listens" in capsys.readouterr().err
+        assert sent == b""
+
+
+@pytest.mark.parametrize("by", ["name", "url"])
+async def test_a_session_stops_asking_when_a_stranger_takes_the_port(
+    by: str, engine: RegisteredEngine
+) -> None:
+    client = access("demo" if by == "name" else engine.record.url).client()
+    try:
+        assert await client.version() == "0.32.0"
+        engine.kill()
+        with stranger(engine.port) as sent:
+            for ask in (client.version(), client.page(), client.put(Change(k=3))):
+                with pytest.raises(Unreachable, match="demo has ended"):
+                    await ask
+    finally:
+        await client.close()
+    assert sent == b""
+
+
+async def test_the_engine_that_is_started_in_its_place_is_asked_with_its_own_token(
+    engine: RegisteredEngine, home: Path
+) -> None:
+    to = access(engine.record.url)
+    client = to.client()
+    try:
+        await client.version()
+        engine.kill()
+        with pytest.raises(Unreachable, match="demo has ended"):
+            await client.version()
+        with registered_engine(home, token="another-token", port=engine.port) as heir:
+            assert heir.record.url == engine.record.url
+            assert await client.version() == "0.32.0"
+            assert to.token() == Secret("another-token")
+    finally:
+        await client.close()
+
+
+async def test_where_nobody_tells_who_listens_only_what_was_named_is_sent(
+    engine: RegisteredEngine, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setattr(ports, "find_listeners", lambda port, address=None: None)
+    with pytest.raises(Unauthorized, match="cannot verify that demo listens") as key:
+        access("demo").check_port()
+    assert "--api-key-env" in key.value.line()
+    with pytest.raises(Unauthorized, match="its admin token is not used unasked") as token:
+        access("demo", api_key_env="VLLM_API_KEY").token()
+    assert "--admin-token-file" in token.value.line()
+    monkeypatch.setenv("SPECDECK_ADMIN_TOKEN", TOKEN)
+    to = access("demo", api_key_env="VLLM_API_KEY")
+    to.check_port()
+    assert to.token() == Secret(TOKEN)
+    monkeypatch.delenv("VLLM_API_KEY")
+    access("demo").check_port()
+
+
+def test_another_hosts_engine_is_not_looked_for_at_this_hosts_port(
+    engine: RegisteredEngine, capsys: Captured
+) -> None:
+    engine.kill()
+    engine.registry.update(replace(engine.record, host="gpu-2"))
+    with stranger(engine.port) as sent:
+        assert outcome(["set", "demo", "k=3"]) == 3
+    assert "demo runs on gpu-2, not here" in capsys.readouterr().err
+    assert sent == b""
