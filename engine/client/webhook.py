@@ -19,7 +19,8 @@ VARIABLE = "SPECDECK_WEBHOOK"
 PAUSES_S = (1.0, 4.0)
 """Before the second and the third try."""
 
-_TIMEOUT_S = 5.0
+_TRY_S = 5.0
+"""Of one try in all, the answer's head with it; its body is not read."""
 _AGAIN = frozenset({408, 425, 429})
 
 
@@ -32,8 +33,10 @@ class Webhook:
         *,
         transport: Any = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        try_s: float = _TRY_S,
     ) -> None:
         self._url = url
+        self._try_s = try_s
         self._transport = transport
         self._sleep = sleep
 
@@ -48,13 +51,17 @@ class Webhook:
         import httpx
 
         reason: str | None = None
-        async with httpx.AsyncClient(transport=self._transport, timeout=_TIMEOUT_S) as http:
+        async with httpx.AsyncClient(transport=self._transport, timeout=self._try_s) as http:
             for pause in (0.0, *PAUSES_S):
                 if pause:
                     await self._sleep(pause)
                 try:
-                    response = await http.post(self._url, json=dict(body))
-                except (httpx.HTTPError, httpx.InvalidURL) as error:
+                    async with (
+                        asyncio.timeout(self._try_s),
+                        http.stream("POST", self._url, json=dict(body)) as response,
+                    ):
+                        pass
+                except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
                     # Its text may hold the URL.
                     reason = f"did not answer ({type(error).__name__})"
                     continue

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from specdeck.engine.errors import (
@@ -22,6 +21,14 @@ from specdeck.engine.errors import (
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.sample import Histogram, Sample, quantile
 from specdeck.engine.metrics.window import Window
+from specdeck.engine.protocol.codec import (
+    DraftLength,
+    NotJson,
+    UnixTime,
+    Within,
+    loads,
+    read_record,
+)
 from specdeck.engine.protocol.messages import PROTOCOL, EngineState
 
 Json = object
@@ -113,8 +120,43 @@ def _whole(value: float | None) -> int | None:
 
 Line = Mapping[str, Any]
 
-_NEEDED = ("t", "engine", "up", "tokens_per_second", "k_max", "mode", "restarted")
-"""Keys without which a line is no sample; a newer one may have more."""
+Figure = Annotated[float, Within(0.0, 1e12)]
+"""A rate, a length, a time or a count of a reading."""
+
+
+class _Keys(NamedTuple):
+    """The keys of a line that are read back; a newer one may have more, and those with a value
+    here may be missing."""
+
+    t: UnixTime
+    engine: str
+    up: bool
+    tokens_per_second: Figure | None
+    k_max: DraftLength | None
+    mode: str | None
+    restarted: bool
+    model: str | None = None
+    method: str | None = None
+    k: DraftLength | None = None
+    policy: str | None = None
+    breaker: str | None = None
+    acceptance_rate: Figure | None = None
+    mean_acceptance_length: Figure | None = None
+    draft_tokens_per_draft: Figure | None = None
+    acceptance_per_position: tuple[Figure | None, ...] | None = None
+    output_from_drafts: Figure | None = None
+    running: Annotated[int, Within(0, 1e12)] | None = None
+    waiting: Annotated[int, Within(0, 1e12)] | None = None
+    kv_cache_usage: Figure | None = None
+    ttft_ms: Mapping[str, Figure | None] | None = None
+    itl_ms: Mapping[str, Figure | None] | None = None
+    preemptions_per_second: Figure | None = None
+    fingerprint: str | None = None
+    system_fingerprint: str | None = None
+
+
+_LONGEST_LINE = 1_000_000
+"""Characters; a line has a thousand."""
 _REMEDY = "record with `specdeck watch URL --json > FILE`"
 
 
@@ -156,7 +198,8 @@ def read_lines(path: Path) -> Iterator[Line]:
     """The lines as dicts; a last line that was cut short by the end of its writer is left out."""
     try:
         with path.open(encoding="utf-8", errors="strict") as file:
-            for number, text in enumerate(file, 1):
+            lines = iter(lambda: file.readline(_LONGEST_LINE), "")
+            for number, text in enumerate(lines, 1):
                 if text.strip():
                     whole = text.endswith("\n")
                     if (line := _line(text, Place(path, number), whole=whole)) is not None:
@@ -168,18 +211,20 @@ def read_lines(path: Path) -> Iterator[Line]:
 
 
 def _line(text: str, where: Place, *, whole: bool) -> Line | None:
+    if len(text) >= _LONGEST_LINE:
+        raise ConfigError("not a sample: too long a line", place=where, remedy=_REMEDY)
     try:
-        line = json.loads(text)
-    except json.JSONDecodeError as error:
+        line = loads(text)
+    except NotJson as error:
         if not whole:
             return None
-        raise ConfigError(f"not JSON: {error.msg}", place=where, remedy=_REMEDY) from None
-    missing = [key for key in _NEEDED if not isinstance(line, dict) or key not in line]
-    if missing:
-        raise ConfigError(f"not a sample: no {', '.join(missing)}", place=where, remedy=_REMEDY)
-    if not isinstance(line["engine"], str) or not isinstance(line["t"], int | float):
-        raise ConfigError("not a sample: t or engine is of no use", place=where, remedy=_REMEDY)
-    return dict(line)
+        raise ConfigError(f"not JSON: {error}", place=where, remedy=_REMEDY) from None
+    try:
+        found = read_record(_Keys, line)
+        urlsplit(found.engine)
+    except ValueError as error:
+        raise ConfigError(f"not a sample: {error}", place=where, remedy=_REMEDY) from None
+    return {**line, **{key: value for key, value in found._asdict().items() if key in line}}
 
 
 class _Life:
@@ -325,11 +370,15 @@ class ReplayedEngine:
     async def readings(self, every: float) -> AsyncIterator[Reading]:
         """The recorded readings, until they end; `every` is theirs, not the caller's."""
         shown = self._recording.first
-        for reading in self._recording.readings(self.url):
-            if reading.t > shown:
-                await self._sleep((reading.t - shown) / self._speed)
-                shown = reading.t
-            yield reading
+        try:
+            for reading in self._recording.readings(self.url):
+                if reading.t > shown:
+                    await self._sleep((reading.t - shown) / self._speed)
+                    shown = reading.t
+                yield reading
+        except ConfigError as error:
+            # The file was whole when it was opened.
+            yield Reading(shown, self.url, error=EngineError(str(error), remedy=error.remedy))
 
     async def close(self) -> None:
         """Nothing is held."""

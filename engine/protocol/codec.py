@@ -179,9 +179,9 @@ def read_record(cls: type[_T], data: object, place: str = "") -> _T:
         raise _wrong(place or "it", data, "an object")
     kind: Any = cls
     readers, needed = _record_readers(kind)
-    for name in needed:
-        if name not in data:
-            raise WrongType(f"no {_join(place, name)}")
+    missing = [_join(place, name) for name in needed if name not in data]
+    if missing:
+        raise WrongType(f"no {', '.join(missing)}")
     return cls(
         **{
             name: read(data[name], _join(place, name))

@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.support.lying_engine import Lie, LyingEngine, drip, endless, hang, head
 
 from specdeck.engine.client.webhook import PAUSES_S, Webhook, configured_webhook
 from specdeck.engine.errors import UsageError
@@ -49,6 +50,24 @@ async def test_a_webhook_is_tried_a_little_and_never_named(
     assert bodies == [{"kind": "drift"}] * len(statuses)
     assert pauses == list(PAUSES_S[: len(statuses) - 1])
     assert "secret" not in repr(hook)
+
+
+@pytest.mark.parametrize("lie", [drip(head(), every_s=0.05), hang(), endless(b"HTTP/1.1 ", b"x")])
+async def test_a_try_has_a_time_in_all(lie: Lie) -> None:
+    async def sleep(seconds: float) -> None:
+        pass
+
+    with LyingEngine({"*": lie}) as server:
+        hook = Webhook(f"{server.url}/hook", sleep=sleep, try_s=0.2)
+        assert "did not answer" in str(await hook.post({"kind": "drift"}))
+        assert len(server.asked) == 3
+
+
+@pytest.mark.parametrize("start", [head(), head(("Content-Encoding", "gzip"))])
+async def test_what_a_webhook_answers_is_not_read(start: bytes) -> None:
+    with LyingEngine({"*": endless(start, b"x" * 10_000)}) as server:
+        assert await Webhook(f"{server.url}/hook").post({"kind": "drift"}) is None
+        assert server.sent < 10_000_000
 
 
 def test_a_webhook_comes_from_the_environment_first() -> None:

@@ -3,10 +3,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.engine_state import engine_state
 
 from specdeck.engine.errors import ConfigError, Unreachable
 from specdeck.engine.metrics.reading import Reading
@@ -131,3 +133,35 @@ def test_a_file_that_is_no_recording_is_refused_by_its_line(
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.jsonl"):
         read_recording(tmp_path / "none.jsonl")
+
+
+STATE = engine_state()
+STRANGE = (
+    "[]", "{}", '"x"', "-1", "1e300", "true", "null", "NaN", "1" + "0" * 30, "9" * 5000,
+    r'"\ud800"', "[" * 99 + "]" * 99, "[null]", '["x"]', '{"p50": "x", "p95": {}}', "1e-300", "300",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("key", [*reading_as_json(Reading(1.0, URL, sample=SAMPLE))])
+def test_a_strange_value_is_read_or_an_error_of_ours(key: str, write: Callable[..., Path]) -> None:
+    whole = reading_as_json(Reading(1.0, URL, sample=SAMPLE, window=WINDOW, state=STATE))
+    for strange in STRANGE:
+        text = json.dumps({**whole, key: 777777}).replace("777777", strange)
+        path = write(text)
+        with suppress(ConfigError):
+            found = read_recording(path)
+            shown = [reading_as_json(one) for url in found.engines for one in found.readings(url)]
+            json.dumps(shown, allow_nan=False).encode()
+
+
+def test_a_line_says_what_is_strange_in_it(write: Callable[..., Path]) -> None:
+    whole = reading_as_json(Reading(1.0, URL, sample=SAMPLE))
+    with pytest.raises(ConfigError, match=":2: not a sample: k_max is a text, not a whole number"):
+        read_recording(write(json.dumps(whole), json.dumps({**whole, "k_max": "5"})))
+
+
+def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(
+    write: Callable[..., Path],
+) -> None:
+    with pytest.raises(ConfigError, match="too long a line"):
+        read_recording(write("x" * 3_000_000))

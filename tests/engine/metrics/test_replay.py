@@ -38,3 +38,17 @@ async def test_nothing_can_be_changed(tape: Path) -> None:
         engine.arm()
     assert not engine.armed
     assert not hasattr(engine, "client")
+
+
+@pytest.fixture
+def spoilt(tape: Path) -> ReplayedEngine:
+    """The engine of a tape that was overwritten after it had been opened."""
+    engine = ReplayedEngine(read_recording(tape), URL)
+    tape.write_text('{"t": "x"}\n', encoding="utf-8")
+    return engine
+
+
+async def test_a_file_that_is_spoilt_meanwhile_ends_in_a_reading(spoilt: ReplayedEngine) -> None:
+    (last,) = [reading async for reading in spoilt.readings(1.0)]
+    assert last.error is not None
+    assert ":1: not a sample" in str(last.error)
