@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 TIMEOUT_S = 5.0
 CONNECT_S = 2.0
+_PERHAPS_MADE = (
+    "the change may have been made: `specdeck watch {url} --count 1` shows what is in force"
+)
 _A_PAGE = "http://page.invalid"
 """The origin of a web page that no operator has allowed."""
 
@@ -145,7 +148,10 @@ class EngineClient:
         response = await self._send(
             "PUT", f"{PREFIX}/control", json=change.as_json(), headers=headers
         )
-        return self._parse("control", Applied.from_json, parse_object(self.url, response))
+        try:
+            return self._parse("control", Applied.from_json, parse_object(self.url, response))
+        except NotAnEngine as error:
+            raise NotAnEngine(str(error), remedy=_PERHAPS_MADE.format(url=self.url)) from error
 
     async def version(self) -> str:
         """vLLM's version; raises NotAnEngine for another server."""

@@ -296,7 +296,8 @@ def expected_k(known: EngineState, applied: Applied) -> float | None:
         return 0.0 if breaker == "open" else None
     if applied.applied.get("policy", known.policy) != "fixed":
         return None
-    return float(applied.applied.get("k", known.k_set))
+    k = applied.applied.get("k")
+    return float(known.k_set if k is None else k)
 
 
 def _mode(known: EngineState, applied: Applied) -> str:

@@ -150,6 +150,19 @@ class Within:
             raise WrongType(f"{place} is not between {self.low:g} and {self.high:g}")
 
 
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """The words that a reader can tell apart: the check of a Literal, which
+    is any text without it."""
+
+    words: tuple[str, ...]
+
+    def __call__(self, value: Any, place: str) -> None:
+        """Raises WrongType for another word."""
+        if value not in self.words:
+            raise WrongType(f"{place} is none of {', '.join(self.words)}")
+
+
 UnixTime = Annotated[float, Within(0.0, 1e11)]
 """Seconds; a calendar knows every one of them."""
 DraftLength = Annotated[int, Within(0, K_MOST)]

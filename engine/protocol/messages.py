@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal, Self, get_args
 
-from specdeck.engine.protocol.codec import DraftLength, UnixTime, read_record, read_value
+from specdeck.engine.protocol.codec import DraftLength, OneOf, UnixTime, read_record, read_value
 
 PROTOCOL = 1
 """Raised when a reply changes its meaning; a client refuses a newer one."""
@@ -53,6 +53,7 @@ Fallback = Literal["warm", "cold"]
 
 Policy = Literal["fixed", "threshold", "goodput"]
 Breaker = Literal["closed", "open", "half-open"]
+KnownBreaker = Annotated[Breaker, OneOf(get_args(Breaker))]
 
 Origin = Literal["operator", "policy", "breaker", "trial", "sweep", "lease", "config", "undo"]
 """Where a change comes from: an operator, by hand or by a command; the policy, the breaker, a
@@ -178,7 +179,7 @@ class EngineState:
     mode: Mode
     fallback: Fallback
     policy: Policy
-    breaker: Breaker
+    breaker: KnownBreaker
 
     step: int
     """Scheduler steps since the plugin took hold."""

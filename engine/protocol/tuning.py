@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
-from specdeck.engine.protocol.codec import DraftLength, UnixTime, read_record
-from specdeck.engine.protocol.messages import Breaker, Knobs, Origin, Policy, with_origin
+from specdeck.engine.protocol.codec import DraftLength, OneOf, UnixTime, read_record
+from specdeck.engine.protocol.messages import Knobs, KnownBreaker, Origin, Policy, with_origin
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Value = float | int | str | bool | None
+TrialVerdict = Annotated[
+    Literal["better", "worse", "inconclusive"], OneOf(("better", "worse", "inconclusive"))
+]
 Phase = Literal["baseline", "changed", "kept", "reverted", "abandoned"]
 """baseline: measuring before the change; changed: measuring after it. The others are ends:
 reverted took the change back, abandoned never made it."""
@@ -45,7 +48,7 @@ class Parameter:
 class BreakerTuning:
     """The breaker, and what its last verdict rests on."""
 
-    state: Breaker
+    state: KnownBreaker
     automatic: bool
     """Whether it opens by itself; by hand and by a check it always can be opened."""
     reason: str | None = None
@@ -119,7 +122,7 @@ class Interval:
 class TrialComparison:
     """What a change on trial did, against the noise of the time before it."""
 
-    verdict: Literal["better", "worse", "inconclusive"]
+    verdict: TrialVerdict
     tokens_per_second: Interval
     ms_per_token: Interval
     """A request's wait for one token; less is better."""
@@ -143,7 +146,7 @@ class TrialComparison:
 class TrialTuning:
     """The trial under way, or the last one that ended."""
 
-    state: Phase
+    state: Annotated[Phase, OneOf(get_args(Phase))]
     who: str
     before: Knobs
     """The knobs that come back when it is reverted; only those that the change turns."""
@@ -159,7 +162,7 @@ class TrialTuning:
     """Seconds until it is taken back unless it is renewed; None when it is over."""
     comparison: TrialComparison | None = None
     """None while it runs, and where too little was measured."""
-    verdict: Literal["better", "worse", "inconclusive"] | None = None
+    verdict: TrialVerdict | None = None
     reason: str | None = None
     """Why it ended, in words; None while it runs."""
     number: int = 0

@@ -178,8 +178,9 @@ async def test_half_a_surrogate_is_replaced() -> None:
     ],
 )
 async def test_a_strange_word_on_a_change_is_an_error_of_ours(body: object) -> None:
-    with pytest.raises(NotAnEngine, match="something unexpected"):
+    with pytest.raises(NotAnEngine, match="something unexpected") as raised:
         await answering(encode(body)).put(Change(k=3))
+    assert "the change may have been made" in raised.value.line()
 
 
 @pytest.mark.parametrize("body", [{"data": [{"id": 1}]}, {"data": {"id": "a"}}, {"data": [[]]}, {}])
