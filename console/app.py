@@ -22,6 +22,7 @@ from textual.app import App
 from textual.binding import Binding
 from textual.command import Provider
 from textual.driver import Driver
+from textual.filter import LineFilter
 from textual.screen import Screen
 from textual.worker import WorkerFailed
 
@@ -34,7 +35,7 @@ from specdeck.console.settings import Settings
 from specdeck.console.state.controller import Controller, Load, Task
 from specdeck.console.state.watches import EngineWatches
 from specdeck.console.widgets.format import LocalTime
-from specdeck.console.widgets.text import TONE_CLASSES
+from specdeck.console.widgets.text import TONE_CLASSES, ForeignText
 from specdeck.engine.errors import SpecdeckError
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class Console(App[str]):
     TITLE = "specdeck"
     COMMANDS = {_palette}
     COMPONENT_CLASSES = TONE_CLASSES
+    FOREIGN_TEXT: ClassVar[LineFilter] = ForeignText()
     BINDINGS = [
         Binding("ctrl+q", "quit", show=False, priority=True),
         *keys.bindings(),
@@ -190,6 +192,10 @@ class Console(App[str]):
         from specdeck.console.terminal.driver import SparingDriver
 
         return SparingDriver
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Textual's own, and the one that no text of others gets past."""
+        return [*super().get_line_filters(), self.FOREIGN_TEXT]
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Our own variables for themes that do not name them."""

@@ -9,6 +9,8 @@ from dataclasses import replace
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
+from textual.color import Color
+from textual.filter import LineFilter
 from textual.geometry import Region, Size
 from textual.reactive import reactive
 from textual.strip import Strip
@@ -19,6 +21,27 @@ from specdeck.engine.text import printable
 
 StyleOf = Callable[[Tone], Style]
 """What a tone looks like in the widget that draws."""
+
+
+class ForeignText(LineFilter):
+    """The last gate before the terminal, for widgets of Textual's own: labels, lists, fields.
+
+    They pass on what they are given, escape sequences included. A line stays as wide as it is:
+    what takes no cell is left out, what takes one is a dot.
+    """
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        """The segments of a line, which are those given in all but rare cases."""
+        if all(segment.text.isprintable() or segment.control for segment in segments):
+            return segments
+        return [
+            segment if segment.control else Segment(_show(segment.text), segment.style)
+            for segment in segments
+        ]
+
+
+def _show(text: str) -> str:
+    return "".join(c if c.isprintable() else "·" * cell_len(c) for c in text)
 
 
 def row_strip(value: Row, width: int, style_of: StyleOf) -> Strip:
