@@ -16,7 +16,7 @@ from typing import Any
 from specdeck.engine.policy.step import Step
 
 REMEMBERED_STEPS = 4096
-PAGE = 256
+PAGE = 512
 """Steps that the engine core tells at a time: it makes steps between two pages."""
 
 

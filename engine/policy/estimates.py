@@ -291,8 +291,9 @@ class Curve:
         cell.steps += 1
         if cell.steps >= _BLOCK_STEPS:
             now = self._elapsed.at(step.t)
-            cell.blocks.append((now, cell.seconds, cell.committed, cell.requests))
-            cell.ended += 1
+            if cell.seconds > 0:
+                cell.blocks.append((now, cell.seconds, cell.committed, cell.requests))
+                cell.ended += 1
             cell.seconds = 0.0
             cell.committed = cell.requests = cell.steps = 0
 
@@ -308,8 +309,9 @@ class Curve:
         return tuple(point for point in found if point is not None)
 
     def _point(self, bucket: int, k: int, cell: _Cell) -> CurvePoint | None:
-        now = self._elapsed.seconds
-        blocks = [block for block in cell.blocks if now - block[0] <= _FORGET_S and block[1] > 0]
+        now, blocks = self._elapsed.seconds, cell.blocks
+        while blocks and now - blocks[0][0] > _FORGET_S:
+            blocks.popleft()
         if not blocks:
             return None
         age_s, rests_on = now - blocks[-1][0], (cell.ended, len(blocks))
