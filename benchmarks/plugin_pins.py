@@ -57,7 +57,7 @@ def cost(waiting: int, *, pinned: bool) -> tuple[float, float]:
     """Seconds to take so many requests, and the median microseconds of a step with them."""
     scheduler = Scheduler()
     if pinned:
-        Pins(scheduler, K_MAX)
+        assert Pins(scheduler, K_MAX).available
     arriving, drafts = requests(RUNNING + waiting), [1] * K_MAX
     began = time.perf_counter()
     for request in arriving:

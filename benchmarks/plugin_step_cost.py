@@ -39,6 +39,7 @@ class Scheduler:
     def __init__(self, requests: int) -> None:
         self.requests = {str(n): SimpleNamespace(spec_token_ids=[]) for n in range(requests)}
         self.running = list(self.requests)
+        self.finished_req_ids: set[str] = set()
         self.dynamic_sd_lookup = [K_MAX] * 257
         self._random = random.Random(7)
 
@@ -137,7 +138,7 @@ class Engine:
 def hook_scheduler(requests: int, policy: Policy) -> Scheduler:
     """A scheduler with everything of the plugin's on it."""
     scheduler = Scheduler(requests)
-    Pins(scheduler, K_MAX)
+    assert Pins(scheduler, K_MAX).available
     control = Control(
         Engine(scheduler), Identity({}), instance="bench", orchestration={},
         clock=time.monotonic, wall=time.time,
