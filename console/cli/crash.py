@@ -12,6 +12,7 @@ from specdeck import __version__
 from specdeck.engine.client.secret import hide_secrets
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.paths import private
+from specdeck.engine.text import printable
 
 KEPT_REPORTS = 10
 
@@ -30,7 +31,8 @@ def report_crash(
     text = hide_secrets(f"the console failed: unexpected {type(error).__name__}: {error}")
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(clock()))
     about = f"specdeck {__version__}, Python {platform.python_version()}, {platform.platform()}\n\n"
-    report = about + hide_secrets("".join(traceback.format_exception(error)))
+    trace = hide_secrets("".join(traceback.format_exception(error)))
+    report = about + "".join(f"{printable(line)}\n" for line in trace.splitlines())
     try:
         path = _write(private(folder), stamp, report)
     except OSError as failure:

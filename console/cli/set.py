@@ -98,10 +98,15 @@ async def _make(to: Access, narrator: Narrator, *, as_json: bool) -> int:
     finally:
         await client.close()
     outcome = narrator.outcome()
-    if as_json:
-        emit(outcome.as_json())
-    else:
-        print_lines(*outcome_lines(outcome))
+    try:
+        if as_json:
+            emit(outcome.as_json())
+        else:
+            print_lines(*outcome_lines(outcome))
+    except OSError:  # the change is made all the same, and so is its undo
+        for line in outcome_lines(outcome):
+            log(f"specdeck: {line}")
+        raise
     for line in narrator.later:
         log(f"specdeck: {line}")
     if change.lease_s is not None and not change.judge:

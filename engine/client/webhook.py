@@ -7,6 +7,7 @@ message.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -51,6 +52,7 @@ class Webhook:
         import httpx
 
         reason: str | None = None
+        content, headers = json.dumps(dict(body)), {"Content-Type": "application/json"}
         async with httpx.AsyncClient(transport=self._transport, timeout=self._try_s) as http:
             for pause in (0.0, *PAUSES_S):
                 if pause:
@@ -58,7 +60,9 @@ class Webhook:
                 try:
                     async with (
                         asyncio.timeout(self._try_s),
-                        http.stream("POST", self._url, json=dict(body)) as response,
+                        http.stream(
+                            "POST", self._url, content=content, headers=headers
+                        ) as response,
                     ):
                         pass
                 except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.support.engine_state import engine_state
+from tests.support.escapes import PLANTED
 from tests.support.http_engine import HttpEngine, serve_engine
 from tests.support.terminal import Terminal
 
@@ -94,6 +95,14 @@ def test_a_login_in_another_encoding_is_no_defect(attach: Attach, engine: HttpEn
     assert console.process.poll() is None
     (sent,) = engine.sent_to("/control")
     assert "j\N{REPLACEMENT CHARACTER}rg" in httpx.Response(200, content=sent.content).text
+
+
+def test_a_report_can_be_shown_on_a_terminal(tmp_path: Path) -> None:
+    report_crash(ZeroDivisionError(PLANTED), tmp_path)
+    (report,) = tmp_path.glob("console-*.txt")
+    said = report.read_text()
+    assert "owned" in said
+    assert all(line.isprintable() for line in said.split("\n"))
 
 
 def test_old_reports_make_room(tmp_path: Path) -> None:

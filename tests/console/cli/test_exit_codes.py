@@ -153,6 +153,17 @@ def test_samples_and_changes_without_a_place_to_go(
     assert b"Exception ignored" not in watched.stderr
 
 
+def test_a_change_whose_outcome_cannot_be_printed_is_told_beside_it(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECDECK_ADMIN_TOKEN", "the-admin-token")
+    with serve_engine(HttpEngine()) as engine:
+        put = run(["set", engine.url, "k=3", "--json"], home, "full")
+        assert len(engine.sent_to("/control")) == 1
+    assert put.returncode == 2
+    assert f"specdeck: undo       specdeck set {engine.url} k=5" in put.stderr.decode()
+
+
 def watching(words: list[str], home: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.support.escapes import PLANTED
 from tests.support.lying_engine import Lie, LyingEngine, drip, endless, hang, head
 
 from specdeck.engine.client.webhook import PAUSES_S, Webhook, configured_webhook
@@ -50,6 +51,12 @@ async def test_a_webhook_is_tried_a_little_and_never_named(
     assert bodies == [{"kind": "drift"}] * len(statuses)
     assert pauses == list(PAUSES_S[: len(statuses) - 1])
     assert "secret" not in repr(hook)
+
+
+async def test_what_is_posted_is_ascii_whatever_an_engine_said() -> None:
+    hook, bodies, _ = sent(204)
+    assert await hook.post({"kind": "drift", "line": PLANTED}) is None
+    assert bodies == [{"kind": "drift", "line": PLANTED}]
 
 
 @pytest.mark.parametrize("lie", [drip(head(), every_s=0.05), hang(), endless(b"HTTP/1.1 ", b"x")])
