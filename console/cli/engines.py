@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from specdeck.engine.client.secret import Secret
-from specdeck.engine.client.token import admin_token, refuse_empty
+from specdeck.engine.client.token import admin_token, refuse_unfit
 from specdeck.engine.errors import Unsupported, UsageError
 from specdeck.engine.launch.ownership import PortOwner
 from specdeck.engine.launch.registry import Record, Registry
@@ -90,7 +90,7 @@ def access(
     from specdeck.engine.client.address import engine_url
 
     if token_file is not None:
-        refuse_empty(token_file)
+        refuse_unfit(token_file)
     admin_token(os.environ)()  # one that cannot be sent is refused before anything is asked
     registry = Registry(locations(os.environ).engines)
     record = _find_started(engine, registry)

@@ -39,12 +39,17 @@ def admin_token(environment: Mapping[str, str], *files: Path | None) -> TokenSou
     return token
 
 
-def refuse_empty(file: Path) -> None:
+def refuse_unfit(file: Path) -> None:
     """Raises UsageError for a file that was named and holds no token: another must not stand in.
 
-    Pipes are left alone: what is read of one is gone.
+    The same for one that others than its owner can read. Pipes are left alone: what is read of
+    one is gone.
     """
-    if file.is_file() and read_token(file) is None:
+    if not file.is_file():
+        return
+    if file.stat().st_mode & 0o077:
+        raise UsageError(f"others can read the admin token in {file}", remedy=f"chmod 600 {file}")
+    if read_token(file) is None:
         raise UsageError(f"{file} holds no admin token", remedy="put it there as one line of ASCII")
 
 

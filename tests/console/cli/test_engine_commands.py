@@ -402,6 +402,10 @@ def test_the_token_may_lie_in_a_file(
     monkeypatch.delenv("SPECDECK_ADMIN_TOKEN")
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n")
+    file.chmod(0o644)
+    assert outcome(["set", engine.url, "k=3", "--admin-token-file", str(file)]) == 2
+    assert engine.asked == []
+    file.chmod(0o600)
     assert outcome(["set", engine.url, "k=3", "--admin-token-file", str(file)]) == 0
 
 

@@ -296,6 +296,7 @@ def test_a_token_file_without_a_token_is_refused_though_there_is_another_token(
     monkeypatch.setenv("SPECDECK_ADMIN_TOKEN", "another")
     file = tmp_path / "token"
     file.write_text("\n")
+    file.chmod(0o600)
     assert outcome(["set", "127.0.0.1:9", "k=3", "--admin-token-file", str(file)]) == 2
     assert f"{file} holds no admin token" in one_line(capsys)
 

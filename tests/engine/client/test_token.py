@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from specdeck.engine.client.secret import Secret
-from specdeck.engine.client.token import admin_token, refuse_empty
+from specdeck.engine.client.token import admin_token, refuse_unfit
 from specdeck.engine.errors import UsageError
 
 
@@ -39,13 +39,26 @@ def test_a_named_file_without_a_token_is_refused_and_not_quoted(
 ) -> None:
     file = tmp_path / "token"
     file.write_bytes(held)
+    file.chmod(0o600)
     with pytest.raises(UsageError) as refusal:
-        refuse_empty(file)
+        refuse_unfit(file)
     assert str(file) in refusal.value.line()
     assert "secret" not in refusal.value.line()
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o620, 0o666])
+def test_a_named_file_that_others_can_read_is_refused(mode: int, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("secret")
+    file.chmod(mode)
+    with pytest.raises(UsageError, match="others can read") as refusal:
+        refuse_unfit(file)
+    assert refusal.value.remedy == f"chmod 600 {file}"
+    file.chmod(0o400)
+    refuse_unfit(file)
 
 
 def test_a_token_in_a_pipe_is_not_used_up_by_the_check(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    refuse_empty(pipe)
+    refuse_unfit(pipe)

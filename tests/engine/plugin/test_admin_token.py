@@ -1,6 +1,8 @@
 """The admin token: private, shared by one engine's processes, compared whole."""
 
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,49 @@ def test_the_api_servers_of_one_engine_share_a_token(tmp_path: Path) -> None:
     token = first.read_text()
     second = ensure_token_file(8000, {"SPECDECK_HOME": str(tmp_path)})
     assert (second, second.read_text()) == (first, token)
+
+
+CHILDREN = """
+import multiprocessing, sys
+from specdeck.engine.plugin.admin_token import ensure_token_file
+
+def read(home):
+    return ensure_token_file(8000, {"SPECDECK_HOME": home}).read_text()
+
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        print(*pool.map(read, [sys.argv[1]] * 4, chunksize=1), sep="\\n")
+"""
+
+
+def test_an_engines_api_servers_share_a_token_and_the_next_engine_has_another(
+    tmp_path: Path,
+) -> None:
+    program = tmp_path / "engine.py"
+    program.write_text(CHILDREN)
+    lives = [
+        set(
+            subprocess.run(
+                [sys.executable, str(program), str(tmp_path)],
+                capture_output=True, text=True, check=True, timeout=60,
+            ).stdout.split()
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    assert [len(tokens) for tokens in lives] == [1, 1]
+    assert not lives[0] & lives[1]
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o602])
+def test_a_named_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "token"
+    write_token(path)
+    environment = {TOKEN_FILE_VARIABLE: str(path)}
+    assert is_accepted(path.read_text(), environment)
+    path.chmod(mode)
+    with pytest.raises(PermissionError, match="others can read"):
+        ensure_token_file(8000, environment)
+    assert not is_accepted(path.read_text(), environment)
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o600])

@@ -81,6 +81,7 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asking:
     """Asks an API server over some cores for the state, or for a change."""
     token = tmp_path / "token"
     token.write_text("t")
+    token.chmod(0o600)
     monkeypatch.setenv(TOKEN_FILE_VARIABLE, str(token))
     monkeypatch.setenv(IN_RESPONSES_VARIABLE, "0")
     # vLLM's own costs half a minute of imports.

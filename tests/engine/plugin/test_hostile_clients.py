@@ -92,6 +92,7 @@ async def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     """Starts an API server over a core."""
     token = tmp_path / "token"
     token.write_text("t")
+    token.chmod(0o600)
     monkeypatch.setenv(TOKEN_FILE_VARIABLE, str(token))
     monkeypatch.setenv(IN_RESPONSES_VARIABLE, "0")
     monkeypatch.setattr(module, "system_fingerprint", lambda config: "vllm-0.32.0-09d54272")
