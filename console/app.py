@@ -223,7 +223,11 @@ class Console(App[str]):
             self.notify(f"left out: {line}", severity="warning", markup=False)
 
     def on_ready(self) -> None:
-        """Ask the engines, now that the first frame is on the terminal."""
+        """The screen is laid out, but what it shows may still be on its way to the terminal."""
+        self.screen.call_after_refresh(self._ask_engines)
+
+    def _ask_engines(self) -> None:
+        """Begin what waits for the first frame."""
         gc.enable()  # see `cli.common.defer_collection`
         self.shown.set()
         if self._opening is not None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from urllib.parse import SplitResult, urlsplit, urlunsplit
-
-import httpx
 
 from specdeck.engine.errors import UsageError
 
 _TAILS = ("/v1/specdeck", "/metrics", "/v1")
 _LOOPBACK = ("localhost", "::1")
+_LONG = 1000
+"""Characters of a URL."""
 
 
 def engine_url(text: str) -> str:
@@ -56,13 +57,38 @@ def _split(text: str) -> SplitResult:
     remedy = "give it as http://host:port or host:port"
     try:
         parts = urlsplit(given if "://" in given else f"http://{given}")
-        # httpx refuses names that no resolver is asked for.
-        sound = bool(parts.hostname and httpx.URL(parts.geturl()).host) and parts.port != 0
-    except (ValueError, httpx.InvalidURL):
+        sound = bool(parts.hostname) and parts.port != 0 and _can_be_asked(parts)
+    except ValueError:
         raise UsageError(f"{text!r} is no engine's URL", remedy=remedy) from None
     if not sound or parts.scheme not in ("http", "https") or _odd(parts.netloc):
         raise UsageError(f"{text!r} is no engine's URL", remedy=remedy)
     return parts
+
+
+def _can_be_asked(parts: SplitResult) -> bool:
+    """Whether httpx takes the URL: it refuses names that no resolver is asked for."""
+    url, host = parts.geturl(), parts.hostname or ""
+    if url.isascii() and url.isprintable() and len(url) < _LONG and _is_plain(host):
+        return True
+    import httpx  # for unusual names alone: not on the way to a console's first paint
+
+    try:
+        return bool(httpx.URL(url).host)
+    except httpx.InvalidURL:
+        return False
+
+
+def _is_plain(host: str) -> bool:
+    """Whether `host` is an address, or a name that cannot be taken for one.
+
+    >>> _is_plain("127.0.0.1"), _is_plain("gpu-1"), _is_plain("999.0.0.1"), _is_plain("")
+    (True, True, False, False)
+    """
+    try:
+        ip_address(host)
+    except ValueError:
+        return host[:1].isalpha() and "." not in (host[:1], host[-1:]) and ".." not in host
+    return True
 
 
 def _odd(netloc: str) -> bool:
