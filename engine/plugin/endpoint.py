@@ -35,7 +35,7 @@ _PATIENCE_S = 4.0
 _ANSWERING_S = 0.5
 """Of it, kept for the way back."""
 
-_TUNING_GAP_S = 0.2
+TUNING_GAP_S = 0.2
 """Between two looks at everything that was measured, which is some milliseconds of work."""
 
 _FIRST_PATIENCE_S = 60.0
@@ -62,7 +62,7 @@ class SpecdeckEndpoint:
         self._mirror = StepMirror(self._fetch_steps)
         self._looks = {
             "state": SharedLook(partial(self._take_look, "state")),
-            "tuning": SharedLook(partial(self._take_look, "tuning"), gap_s=_TUNING_GAP_S),
+            "tuning": SharedLook(partial(self._take_look, "tuning"), gap_s=TUNING_GAP_S),
             "facts": SharedLook(partial(self._take_look, "facts")),
             "steps": SharedLook(self._mirror_steps),
         }
