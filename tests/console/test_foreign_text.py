@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.segment import ControlType, Segment
+from tests.support.command import Command
 from tests.support.escapes import ESCAPES, PLANTED, assert_harmless
 from tests.support.listed_engine import ListedEngine
 from tests.support.pilot import settle
 from tests.support.readings import STATE, reading
+from tests.support.terminal import Terminal
 from tests.support.tuned_engine import TunedClient, TunedEngine, tuning
 from textual.color import Color
 
@@ -19,6 +23,7 @@ from specdeck.console.screens.dialogs import Choice, Dialog
 from specdeck.console.screens.tuning.dialogs import ValueDialog
 from specdeck.console.widgets.text import ForeignText
 from specdeck.engine.errors import Unreachable
+from specdeck.engine.metrics.recording import reading_as_json
 from specdeck.engine.protocol.messages import Capability, LastChange
 from specdeck.engine.protocol.tuning import Parameter
 
@@ -51,6 +56,27 @@ def assert_screen_harmless(pilot: Pilot[str]) -> str:
     drawn = pilot.app.export_screenshot()
     assert_harmless(drawn)
     return drawn
+
+
+def test_no_byte_of_a_recording_steers_the_terminal(tmp_path: Path) -> None:
+    line = {
+        **reading_as_json(reading(1)), "engine": f"http://e/{PLANTED}", "model": PLANTED,
+        "method": PLANTED, "fingerprint": PLANTED, "system_fingerprint": PLANTED,
+    }  # fmt: skip
+    file = tmp_path / "recording.jsonl"
+    file.write_text("".join(json.dumps({**line, "t": 1.0 + n / 100}) + "\n" for n in range(9)))
+    command = Command(tmp_path / "home")
+    terminal = Terminal(command.line("replay", str(file)), command.environment)
+    try:
+        terminal.until(lambda text: "owned" in text)
+        terminal.press("f")
+        terminal.until(lambda text: "recording" in text)
+        terminal.press("q")
+        assert terminal.wait() == 0
+    finally:
+        terminal.close()
+    for steering in ("\x1b]52", "\x1b]0;", "\x9b", "\x9d", "\x1b[2J\x1b[H\u202e", "\u202e"):
+        assert steering.encode() not in terminal.raw, ascii(steering)
 
 
 async def test_widgets_of_textual_show_foreign_text(console: MakeConsole) -> None:
