@@ -1,9 +1,10 @@
-"""Textual's Linux driver, sending only the cells that differ."""
+"""Textual's Linux driver, sending only the cells that differ, to a terminal that may stall."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 from threading import Lock
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -11,13 +12,22 @@ from typing import TYPE_CHECKING
 from textual.drivers.linux_driver import LinuxDriver
 
 from specdeck.console.terminal.cell_diff import CellDiff
+from specdeck.console.terminal.output import TerminalOutput
 
 if TYPE_CHECKING:
     from textual.app import App
 
 
+SHORT = 64
+"""Characters of what sets a mode, at most; what is longer draws."""
+
+
 class SparingDriver(LinuxDriver):
-    """Passes every frame through a `CellDiff`, which forgets all when the terminal is resized."""
+    """Passes every frame through a `CellDiff`, which forgets all when the terminal is resized.
+
+    A frame that a stalled terminal has no time for is left out; once it reads on, all is drawn
+    anew. A terminal that is gone without a signal counts as one that hung up with SIGHUP.
+    """
 
     def __init__(
         self,
@@ -32,10 +42,17 @@ class SparingDriver(LinuxDriver):
         self._stale = True
         # The input thread answers the terminal's own queries.
         self._one_at_a_time = Lock()
+        self._output = TerminalOutput(
+            sys.__stderr__.fileno() if sys.__stderr__ else 2,  # where Textual draws
+            on_hangup=lambda: os.kill(os.getpid(), signal.SIGHUP),
+            on_catch_up=self._request_redraw,
+        )
 
     def start_application_mode(self) -> None:
         """As Textual does, and notice resizes before it does."""
         self._stale = True
+        if not self._output.is_alive():
+            self._output.start()
         super().start_application_mode()  # type: ignore[no-untyped-call]  # Textual's own
         resized = signal.getsignal(signal.SIGWINCH)
 
@@ -48,13 +65,27 @@ class SparingDriver(LinuxDriver):
 
     def write(self, data: str) -> None:
         """Write what differs."""
+        if len(data) > SHORT and self._output.is_behind:
+            return
         with self._one_at_a_time:
             if self._stale:
                 self._stale = False
                 self._diff.reset(*self._terminal())
             fewer = self._diff.feed(data)
         if fewer:
-            super().write(fewer)
+            self._output.write(fewer)
+
+    def close(self) -> None:
+        """As Textual does, and end what writes."""
+        super().close()
+        self._output.stop()
+
+    def _request_redraw(self) -> None:
+        self._app.call_later(self._redraw)  # for another thread, this is a message
+
+    def _redraw(self) -> None:
+        self._stale = True
+        self._app.screen.refresh(repaint=True, layout=True)
 
     def _terminal(self) -> tuple[int, int]:
         try:

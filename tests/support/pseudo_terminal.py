@@ -19,6 +19,7 @@ class PseudoTerminal:
         self, command: Sequence[str], environment: Mapping[str, str], size: str = "120x40"
     ) -> None:
         self._master, self._slave = pty.openpty()
+        self._is_open = True
         self.set_size(size)
         self.first_modes = self.modes()
         """What the program found."""
@@ -55,10 +56,16 @@ class PseudoTerminal:
         except OSError:  # the program has gone
             return b""
 
+    def vanish(self) -> None:
+        """Takes the terminal away; no signal tells the program."""
+        for end in (self._master, self._slave):
+            os.close(end)
+        self._is_open = False
+
     def close(self) -> None:
         """Ends the program, whatever it does."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        os.close(self._master)
-        os.close(self._slave)
+        if self._is_open:
+            self.vanish()

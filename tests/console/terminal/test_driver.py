@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.command import PATIENCE_S
 from tests.support.readings import window
 from tests.support.terminal import Terminal
 
+from specdeck.console.cli.output import INTERRUPTED
+
 _CONSOLE = """
-import sys, time
+import asyncio, sys, time
 sys.path.insert(0, {root!r})
 from textual.drivers.linux_driver import LinuxDriver
 from specdeck.console.app import Console
+from specdeck.console.cli.common import run_console
 from specdeck.console.terminal.driver import SparingDriver
 from tests.support.listed_engine import ListedEngine
 from tests.support.readings import readings
 
 driver = {{"sparing": SparingDriver, "textual": LinuxDriver}}[{driver!r}]
 engine = ListedEngine(readings(10), pace_s=0.03)
-Console([engine], driver_class=driver, local=lambda t: time.gmtime(0)).run()
+console = Console([engine], driver_class=driver, local=lambda t: time.gmtime(0))
+sys.exit(asyncio.run(run_console(console, [engine])))
 """
 
 StartConsole = Callable[..., Terminal]
@@ -93,3 +100,36 @@ def test_q_leaves_and_restores_the_terminal(start: StartConsole) -> None:
     console.press("q")
     assert console.wait() == 0
     assert console.is_restored()
+
+
+def test_a_terminal_that_stalls_is_drawn_anew_when_it_reads_on(start: StartConsole) -> None:
+    console = start("sparing")
+    console.until(lambda shown: shown.startswith(" specdeck"))
+    # Nobody reads for a while, and more is drawn than a pseudo-terminal holds.
+    for number in range(40):
+        console.resize("120x40" if number % 2 else "118x39")
+        time.sleep(0.05)
+    console.resize("120x40")
+    console.press("?")
+    console.until(lambda shown: "redraw the whole screen" in shown.lower())
+    console.press("q")
+    console.until(_is_settled)
+    console.press("q")
+    assert console.wait() == 0
+
+
+def test_a_console_ends_by_a_signal_while_its_terminal_stalls(start: StartConsole) -> None:
+    console = start("sparing")
+    console.until(lambda shown: shown.startswith(" specdeck"))
+    for number in range(40):
+        console.resize("120x40" if number % 2 else "118x39")
+        time.sleep(0.05)
+    console.process.send_signal(signal.SIGTERM)
+    assert console.process.wait(timeout=PATIENCE_S) == INTERRUPTED
+
+
+def test_a_console_ends_when_its_terminal_is_gone_without_a_signal(start: StartConsole) -> None:
+    console = start("sparing")
+    console.until(_is_settled)
+    console.vanish()
+    assert console.process.wait(timeout=PATIENCE_S) == INTERRUPTED
