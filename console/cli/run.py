@@ -133,7 +133,13 @@ def demo(headless: bool, seconds: float | None, wanted: Port, profile: str) -> i
         require_terminal("--headless")
     launch = prepare_launch(demo_config(), port=wanted)
     key = OWN_KEY if own_key() else None
-    load = LoadProcess(launch.url, profile, environment=os.environ, api_key_env=key)
+    load = LoadProcess(
+        launch.url,
+        profile,
+        environment=os.environ,
+        api_key_env=key,
+        module="specdeck.engine.launch.owned_load",
+    )
     if headless:
         return asyncio.run(run_headless(launch, seconds=seconds, load=load))
     return run_in_console(launch, load=load)
@@ -245,8 +251,14 @@ async def start_with_load(launch: Launch, load: LoadProcess | None) -> AsyncIter
         if moment.ready:
             note_start(launch.config.path, moment.elapsed)
             if load is not None:
-                load.start()
+                start_load(launch, load)
         yield moment
+
+
+def start_load(launch: Launch, load: LoadProcess) -> None:
+    """Begins the load on an engine that is ready, and on nobody who gets its port later."""
+    assert launch.record is not None
+    load.start(str(locations(os.environ).engines), launch.record.name)
 
 
 def connect_own(launch: Launch) -> AttachedEngine:
@@ -315,7 +327,7 @@ def format_stage(name: str, moment: StartProgress) -> str:
 async def _run_and_print(launch: Launch, seconds: float | None, load: LoadProcess | None) -> int:
     await follow_start(launch)
     if load is not None:
-        load.start()
+        start_load(launch, load)
     try:
         async with (
             report_events(launch.url, Expectations.of(launch.config)) as on_reading,

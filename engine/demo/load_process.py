@@ -22,8 +22,11 @@ class LoadProcess:
         environment: Mapping[str, str],
         api_key_env: str | None = None,
         python: str = sys.executable,
+        module: str = "specdeck.engine.demo.load",
     ) -> None:
-        self._argv = [python, "-m", "specdeck.engine.demo.load", url]
+        """`module` is run as the child; one of its own takes words before the URL in `start`."""
+        self._program = [python, "-m", module]
+        self._url = url
         self._key = ["--api-key-env", api_key_env] if api_key_env else []
         self._environment = dict(environment)
         self._profile = profile
@@ -39,10 +42,10 @@ class LoadProcess:
         """The child's pid; None while there is none."""
         return self._popen.pid if self._popen else None
 
-    def start(self) -> None:
-        """Begins the load."""
+    def start(self, *words: str) -> None:
+        """Begins the load; `words` stand before the URL."""
         self._popen = subprocess.Popen(
-            [*self._argv, "--profile", self._profile, *self._key],
+            [*self._program, *words, self._url, "--profile", self._profile, *self._key],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -196,10 +196,12 @@ class Launch:
 def url(host: str, port: int) -> str:
     """Where a client on this machine reaches a server that listens on `host`.
 
-    >>> url("0.0.0.0", 8000), url("::1", 80)
-    ('http://127.0.0.1:8000', 'http://[::1]:80')
+    >>> url("0.0.0.0", 8000), url("localhost", 8000), url("::1", 80)
+    ('http://127.0.0.1:8000', 'http://127.0.0.1:8000', 'http://[::1]:80')
     """
-    reached = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)
+    # vLLM takes a name for an IPv4 address, and localhost may lead to ::1 first.
+    loopback = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "localhost": "127.0.0.1", "::": "::1"}
+    reached = loopback.get(host, host)
     return f"http://[{reached}]:{port}" if ":" in reached else f"http://{reached}:{port}"
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +23,7 @@ from specdeck.console.cli.main import outcome
 from specdeck.engine.client.secret import Secret
 from specdeck.engine.errors import Unauthorized, Unreachable
 from specdeck.engine.launch import ports
+from specdeck.engine.paths import locations
 from specdeck.engine.protocol.messages import Change
 
 KEY, TOKEN = "the-api-key-of-it", "the-admin-token"
@@ -136,6 +141,22 @@ async def test_where_nobody_tells_who_listens_only_what_was_named_is_sent(
     assert to.token() == Secret(TOKEN)
     monkeypatch.delenv("VLLM_API_KEY")
     access("demo").check_port()
+
+
+def test_load_on_a_dead_engine_is_put_on_nobody_else(engine: RegisteredEngine) -> None:
+    engine.kill()
+    load = [sys.executable, "-m", "specdeck.engine.launch.owned_load"]
+    record = [str(locations(os.environ).engines), "demo", engine.record.url]
+    words = ["--no-stdin", "--model", "m", "--api-key-env", "VLLM_API_KEY"]
+    with (
+        stranger(engine.port) as sent,
+        subprocess.Popen([*load, *record, *words], stdout=subprocess.PIPE, text=True) as popen,
+    ):
+        assert popen.stdout is not None
+        counts = (json.loads(line) for line in popen.stdout)
+        assert next(count for count in counts if count["failed"])
+        popen.terminate()
+    assert sent == b""
 
 
 def test_another_hosts_engine_is_not_looked_for_at_this_hosts_port(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from specdeck.engine.launch import process
-from specdeck.engine.launch.ports import listens
+from specdeck.engine.launch.ports import find_held, find_listeners, listens
 
 SERVER = (
     "import socket, sys\n"
@@ -50,6 +50,35 @@ def test_a_port_that_another_session_serves_is_not_an_engines_own(
     _, port = server
     other = process.Leader(os.getpid() + 10**7, 1, process.boot())
     assert listens(other, port) is False
+
+
+def test_a_stranger_beside_an_engine_counts_where_a_connection_may_reach_it(
+    server: tuple[process.Leader, int],
+) -> None:
+    leader, port = server
+    with socket.socket(socket.AF_INET6) as beside:
+        beside.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        beside.bind(("::1", port))
+        beside.listen()
+        for address, count in (("127.0.0.1", 1), ("::1", 1), ("localhost", 2), (None, 2)):
+            found = find_listeners(port, address)
+            assert found is not None
+            assert len(found) == count
+    (mine,) = find_held(leader, find_listeners(port, "127.0.0.1") or set()) or ()
+    assert mine.is_held()
+
+
+def test_a_child_may_hold_the_port_of_an_engine() -> None:
+    program = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {SERVER!r}])"
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
+    ) as popen:  # fmt: skip
+        assert popen.stdout is not None
+        port, leader = int(popen.stdout.readline()), process.find_leader(popen.pid)
+        assert leader is not None
+        assert listens(leader, port) is True
+        popen.communicate()
 
 
 def test_a_port_without_a_listener_tells_nothing(server: tuple[process.Leader, int]) -> None:
