@@ -2,7 +2,8 @@
 
     python scripts/take_picture.py docs/live.svg
 
-Starts a real engine in a terminal of 120x40, takes about two minutes, and leaves nothing behind.
+Starts a real engine in a terminal of 120x40 and leaves nothing behind. The story alone takes more
+than a minute, the engine's start half a minute or, on a busy machine, some.
 """
 
 from __future__ import annotations
@@ -77,11 +78,13 @@ def take(picture: Path, home: Path) -> None:
         "XDG_PICTURES_DIR": str(home),
     }
     specdeck = str(Path(sys.executable).with_name("specdeck"))
+    print(f"starting an engine, up to {START_S:.0f} s", file=sys.stderr)
     terminal = Terminal([specdeck, "demo"], environment)
     try:
         if not terminal.wait(START_S, lambda text: re.search(r"observed \d", text)):
             sys.exit("the engine did not start")
         for keys, seconds in STORY:
+            print(f"the next {seconds:.0f} s of the story", file=sys.stderr)
             terminal.press(keys)
             terminal.wait(seconds)
         terminal.press("s")
