@@ -93,7 +93,9 @@ def main() -> None:
     for name in wanted:
         found = sections(RESULTS.read_text()) if RESULTS.exists() else {}
         found[name] = section(name)
-        ordered = [found[known].rstrip() + "\n" for known in BENCHMARKS if known in found]
+        known = [each for each in BENCHMARKS if each in found]
+        others = [each for each in found if each not in BENCHMARKS]  # what asks for arguments
+        ordered = [found[each].rstrip() + "\n" for each in (*known, *others)]
         RESULTS.write_text("\n".join([HEAD, *ordered]))
 
 
