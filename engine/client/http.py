@@ -28,6 +28,7 @@ from specdeck.engine.errors import (
     UsageError,
 )
 from specdeck.engine.protocol.codec import MOST_VALUES, NotJson, loads
+from specdeck.engine.text import oneline
 
 PortCheck = Callable[[], None]
 """Raises EngineError where the engine that is meant no longer has the port that is asked."""
@@ -265,6 +266,5 @@ def parse_object(url: str, reply: Reply) -> dict[str, Any]:
 
 
 def clean_line(text: object) -> str:
-    """Foreign text on one line, without control characters that would reach the terminal."""
-    words = " ".join(str(text or "").split())
-    return "".join(c for c in words if c.isprintable())[:400]
+    """The beginning of foreign text, on one line and without what a terminal would obey."""
+    return oneline(str(text or ""))[:400]
