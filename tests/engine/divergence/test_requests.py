@@ -387,7 +387,7 @@ FLOOD = event({"choices": []}) * 1000
         (EVENT_STREAM + event([]), True, "unexpected response"),
         (EVENT_STREAM + event({"choices": [{"text": 1}]}), True, "text is a whole number"),
         (EVENT_STREAM + event({"choices": {"0": 1}}), True, "choices is an object"),
-        (EVENT_STREAM + event({"error": {"message": "a\x1b]52;c;x\x07b"}}), True, "a]52;c;xb"),
+        (EVENT_STREAM + event({"error": {"message": "a\x1b]52;c;x\x07b"}}), True, "a·]52;c;x·b"),
     ],
 )
 async def test_an_answer_that_lies_is_an_error_of_ours(lie: Lie, stream: bool, words: str) -> None:
