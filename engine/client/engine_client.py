@@ -224,10 +224,9 @@ class EngineClient:
             raise Unreachable(f"{self.url} is no address", remedy="check the URL") from error
         except ValueError as error:
             # Its text may quote the request, which holds secrets.
-            what = "text that UTF-8 cannot encode" if isinstance(error, UnicodeError) else "a value"
-            raise UsageError(
-                f"the request to {self.url} holds {what} that cannot be sent"
-            ) from None
+            encoded = isinstance(error, UnicodeError)
+            why = "UTF-8 cannot encode its text" if encoded else "JSON cannot write a value in it"
+            raise UsageError(f"a request to {self.url} cannot be sent: {why}") from None
         if not reply.is_success:
             control = path.startswith(PREFIX)
             raise refusal(self.url, reply, control=control, keyed=self.keyed)
