@@ -106,7 +106,7 @@ _DECODER = json.JSONDecoder(
 
 def _refuse_depth(value: Any) -> None:
     level = [value]
-    for _ in range(DEEPEST + 1):
+    for _ in range(DEEPEST):
         within = (one.values() if isinstance(one, dict) else one for one in level)
         level = [each for one in within for each in one if isinstance(each, dict | list)]
         if not level:
