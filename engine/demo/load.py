@@ -14,25 +14,25 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 
-from specdeck.engine.client.http import PortCheck, no_check, verification
+from specdeck.engine.client.bounds import REPLY, answer_bound, refuse_compressed
+from specdeck.engine.client.events import read_events
+from specdeck.engine.client.http import (
+    PortCheck,
+    clean_line,
+    fetch_reply,
+    no_answer,
+    no_check,
+    parse_object,
+    verification,
+)
 from specdeck.engine.client.secret import Secret
 from specdeck.engine.demo.profiles import PROFILES, Profile, ask
 from specdeck.engine.errors import EngineError, NotAnEngine, Unreachable, UsageError
-
-DONE = "[DONE]"
-
-
-def payload(line: str) -> str | None:
-    """What a line of a server-sent event stream carries; None for the lines between.
-
-    >>> payload('data: {"a": 1}'), payload("data: [DONE]"), payload(": ping"), payload("")
-    ('{"a": 1}', '[DONE]', None, None)
-    """
-    return line.removeprefix("data:").strip() if line.startswith("data:") else None
+from specdeck.engine.protocol.codec import WrongType, read_value
 
 
 def count_generated(event: dict[str, Any], before: int) -> int:
@@ -50,18 +50,33 @@ def count_generated(event: dict[str, Any], before: int) -> int:
     if isinstance(usage, dict) and isinstance(usage.get("completion_tokens"), int):
         return max(before, int(usage["completion_tokens"]))
     choices = event.get("choices")
-    has_text = isinstance(choices, list) and any(c.get("text") for c in choices)
+    has_text = isinstance(choices, list) and any(
+        isinstance(choice, dict) and choice.get("text") for choice in choices
+    )
     return before + has_text
 
 
 async def served_model(client: httpx.AsyncClient) -> str:
-    """The name of the first model that the engine serves."""
-    response = await client.get("/v1/models")
-    response.raise_for_status()
+    """The name of the first model that the engine serves; raises EngineError."""
+    url = str(client.base_url).rstrip("/")
     try:
-        return str(response.json()["data"][0]["id"])
-    except (ValueError, KeyError, IndexError, TypeError) as error:
+        request = client.build_request("GET", "/v1/models")
+        reply = await fetch_reply(client, request, bound=REPLY, most_s=PATIENCE_S)
+        if not reply.is_success:
+            raise EngineError(f"{url} answers {reply.status}")
+        found = read_value(_MODELS, parse_object(url, reply).get("data"), "data")
+        return str(found[0].id)
+    except TimeoutError:
+        raise no_answer(url, PATIENCE_S) from None
+    except (WrongType, IndexError) as error:
         raise NotAnEngine("/v1/models lists no model") from error
+
+
+class _Model(NamedTuple):
+    id: str
+
+
+_MODELS = tuple[_Model, ...]
 
 
 async def tokens(client: httpx.AsyncClient, body: dict[str, Any]) -> AsyncIterator[int]:
@@ -69,39 +84,34 @@ async def tokens(client: httpx.AsyncClient, body: dict[str, Any]) -> AsyncIterat
 
     Raises EngineError when the engine refuses, breaks off or answers something else.
     """
-    so_far = 0
+    so_far, url = 0, str(client.base_url).rstrip("/")
+    request = client.build_request("POST", "/v1/completions", json=body)
+    bound = answer_bound(
+        body["max_tokens"], 0, request_size=len(request.content), patience_s=PATIENCE_S
+    )
     try:
-        async with client.stream("POST", "/v1/completions", json=body) as response:
+        response = await client.send(request, stream=True)
+        try:
+            refuse_compressed(response, url)
             response.raise_for_status()
-            async for line in response.aiter_lines():
-                text = payload(line)
-                if text == DONE:
-                    return
-                if not text:
-                    continue
-                event = _event(text)
-                before, so_far = so_far, count_generated(event, so_far)
-                yield so_far - before
+            async with contextlib.aclosing(
+                read_events(response.aiter_bytes(), bound, url)
+            ) as events:
+                async for event in events:
+                    if "error" in event:
+                        raise EngineError(f"the engine broke off: {clean_line(event['error'])}")
+                    before, so_far = so_far, count_generated(event, so_far)
+                    yield so_far - before
+        finally:
+            await response.aclose()
     except httpx.HTTPError as error:
         raise Unreachable(str(error) or type(error).__name__) from error
-    raise Unreachable("the answer ended before its last event")
-
-
-def _event(text: str) -> dict[str, Any]:
-    try:
-        event = json.loads(text)
-    except ValueError as error:
-        raise NotAnEngine("an event of the answer is not JSON") from error
-    if not isinstance(event, dict):
-        raise NotAnEngine("an event of the answer is not an object")
-    if "error" in event:
-        raise EngineError(f"the engine broke off: {event['error']}")
-    return event
 
 
 TICK = 0.2
 """Seconds between two looks at how many streams there should be."""
-PATIENCE = httpx.Timeout(30.0, connect=5.0)
+PATIENCE_S = 30.0
+PATIENCE = httpx.Timeout(PATIENCE_S, connect=5.0)
 """A stopped engine answers nothing for ever; after this its streams count as failed."""
 Sleep = Callable[[float], Awaitable[None]]
 

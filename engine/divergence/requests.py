@@ -15,10 +15,10 @@ from specdeck.engine.client.bounds import (
     AnswerBound,
     Bound,
     answer_bound,
-    exceeded,
     read_body,
     refuse_compressed,
 )
+from specdeck.engine.client.events import read_events
 from specdeck.engine.client.http import (
     PortCheck,
     Reply,
@@ -41,7 +41,6 @@ from specdeck.engine.protocol.codec import (
     NotJson,
     Within,
     WrongType,
-    loads,
     read_record,
     read_value,
 )
@@ -364,15 +363,24 @@ class Asker:
                     self._judge(Reply(response.status_code, body, response.headers))
                 refuse_compressed(response, self.arm.url)
                 parts = _read_parts(response.aiter_bytes(), ends)
-                async with aclosing(_parse_events(parts, bound, self.arm.url)) as events:
+                async with aclosing(read_events(parts, bound, self.arm.url)) as events:
                     async for event in events:
+                        self._refuse_break(event)
                         yield event
             finally:
                 await response.aclose()
+        except Unreachable as error:
+            raise TryAgain(error) from None
         except TimeoutError:
             raise TryAgain(no_answer(self.arm.url, bound.seconds)) from None
         except httpx.HTTPError as error:
             raise TryAgain(silence(self.arm.url, error, TIMEOUT_S)) from error
+
+    def _refuse_break(self, event: Mapping[str, Any]) -> None:
+        if "error" in event:
+            why = _error_text(event["error"])
+            error = EngineError(f"{self.arm.url} broke off an answer: {why}")
+            raise TryAgain(error, accident=True)
 
     def _judge(self, reply: Reply) -> None:
         if reply.is_success:
@@ -398,45 +406,6 @@ async def _read_parts(parts: AsyncIterator[bytes], ends: float) -> AsyncIterator
         if part is None:
             return
         yield part
-
-
-async def _parse_events(
-    parts: AsyncIterator[bytes], bound: AnswerBound, url: str
-) -> AsyncGenerator[dict[str, Any], None]:
-    """The events of a stream, cut by hand: httpx's lines cost more than all else of an answer."""
-    rest, size, events = bytearray(), 0, 0
-    async for part in parts:
-        size += len(part)
-        if size > bound.size:
-            raise exceeded(bound, url)
-        rest += part
-        if b"\n" not in part:
-            continue
-        *lines, rest = rest.split(b"\n")
-        for line in lines:
-            if not line.startswith(b"data:"):
-                continue
-            text = line[5:].strip()
-            if text == b"[DONE]":
-                return
-            events += 1
-            if events > bound.events:
-                raise NotAnEngine(f"{url} streams more than {bound.events} events of one answer")
-            yield _parse_event(bytes(text), url)
-    raise TryAgain(Unreachable(f"{url} closed the connection during an answer"))
-
-
-def _parse_event(text: bytes, url: str) -> dict[str, Any]:
-    try:
-        event = loads(text)
-    except NotJson as error:
-        raise NotAnEngine(f"{url} streams something that is not JSON: {error}") from error
-    if not isinstance(event, dict):
-        raise NotAnEngine(f"{url} streams an unexpected response: not a vLLM server")
-    if "error" in event:
-        why = _error_text(event["error"])
-        raise TryAgain(EngineError(f"{url} broke off an answer: {why}"), accident=True)
-    return event
 
 
 class _Thought(NamedTuple):

@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import httpx
 import pytest
 from tests.support.http_engine import serve
+from tests.support.lying_engine import EVENT_STREAM, Lie, LyingEngine, endless, event, reply
 
-from specdeck.engine.demo.load import Load, follow, main, report, run, tokens
+from specdeck.engine.demo.load import Load, follow, main, report, run, served_model, tokens
 from specdeck.engine.demo.profiles import PROFILES, ask
 from specdeck.engine.errors import EngineError, NotAnEngine, Unreachable
 
@@ -172,8 +173,33 @@ def test_an_unknown_profile_changes_nothing(capsys: pytest.CaptureFixture[str]) 
 async def test_an_answer_that_breaks_off_is_a_failure(text: str, error: type[EngineError]) -> None:
     async with engine(lambda _: httpx.Response(200, text=text)) as client:
         with pytest.raises(error):
-            async for _ in tokens(client, {}):
+            async for _ in tokens(client, {"max_tokens": 8}):
                 pass
+
+
+@pytest.mark.parametrize(
+    ("lie", "words"),
+    [
+        (endless(EVENT_STREAM, event({"choices": []}) * 1000), "more than 1032 events"),
+        (endless(EVENT_STREAM + b"data: ", b"x" * 9999), "without an end"),
+        (EVENT_STREAM + event(b"[" * 9999), "not JSON"),
+        (EVENT_STREAM + event({"choices": [1]}), "closed the connection"),
+        (reply(b"x", ("Content-Encoding", "gzip")), "compresses"),
+    ],
+)
+async def test_an_answer_that_lies_is_a_failure(lie: Lie, words: str) -> None:
+    with LyingEngine({"/v1/completions": lie}) as liar:
+        async with httpx.AsyncClient(base_url=liar.url) as client:
+            found = tokens(client, {"max_tokens": 8})
+            with pytest.raises(EngineError, match=words):
+                assert not any([each async for each in found])
+
+
+@pytest.mark.parametrize("body", [{"data": []}, {"data": {"id": "a"}}, [], {"data": [{"id": 1}]}])
+async def test_models_that_are_none_are_a_failure(body: object) -> None:
+    async with engine(lambda _: httpx.Response(200, json=body)) as client:
+        with pytest.raises(EngineError):
+            await served_model(client)
 
 
 async def test_a_line_each_second_tells_the_counts() -> None:
