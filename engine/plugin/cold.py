@@ -2,7 +2,7 @@
 
 Warm, the drafter still makes its one pass at k = 0, so it knows every token and can draft at
 once. Cold, it makes none, which is what leaving cold has to make up for. A k that is set while
-cold is in force from then on. When cold is wanted is in `knobs`, how a worker leaves its drafter
+cold is in force from then on. When cold is wanted is in `steering`, how a worker leaves its drafter
 out in `drafters`, whether it can in `capabilities`.
 """
 

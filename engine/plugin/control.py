@@ -20,11 +20,10 @@ from specdeck import __version__
 from specdeck.engine.plugin.contract import Engine
 from specdeck.engine.plugin.core_engine import CoreEngine
 from specdeck.engine.plugin.fingerprint import Board, Identity, identify
-from specdeck.engine.plugin.knobs import Knobs
 from specdeck.engine.plugin.leases import Leases
 from specdeck.engine.plugin.reply import Refusal, conflict, describe_tuning
 from specdeck.engine.plugin.request_pins import exact_models
-from specdeck.engine.plugin.steering import Steering
+from specdeck.engine.plugin.steering import Knobs, Steering
 from specdeck.engine.plugin.step_mirror import PAGE
 from specdeck.engine.plugin.trials import Trials
 from specdeck.engine.policy.step import Step

@@ -270,7 +270,7 @@ class SpecdeckEndpoint:
                 "use vLLM 0.26 to 0.33",
             )
         try:
-            async with asyncio.timeout(patience_s):  # core.answer_call, in the engine's process
+            async with asyncio.timeout(patience_s):  # control.answer_call, in the engine's process
                 answers = await call("specdeck", command, json.dumps(payload))
         except TimeoutError:
             raise _stalled(patience_s) from None

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Self
 
-from specdeck.engine.plugin.knobs import Knobs, Turn
-from specdeck.engine.plugin.steering import Steering
+from specdeck.engine.plugin.steering import Knobs, Steering, Turn
 from specdeck.engine.protocol.messages import Change, Lease, Origin
 
 logger = logging.getLogger("vllm.specdeck")

@@ -15,7 +15,7 @@ from typing import Any
 from specdeck.engine.plugin.contract import StepListener
 from specdeck.engine.plugin.guards import DisableOnError, RetryAfterError
 from specdeck.engine.plugin.step_mirror import REMEMBERED_STEPS
-from specdeck.engine.policy.step import Step, StepOrder
+from specdeck.engine.policy.step import Step
 
 _SUMS = {
     "num_drafts",
@@ -23,6 +23,9 @@ _SUMS = {
     "num_accepted_tokens_per_pos",
     "num_draft_tokens_per_pos",
 }
+
+_MOST_MISSED = 8
+"""Steps without a record after which the k before them is unknown: some have nothing to run."""
 
 
 class Recorder:
@@ -216,3 +219,33 @@ class Recorder:
         most = self._k_max
         self._by_length[drafted if drafted < most else most] += 1
         self._by_accepted[num_accepted_tokens if num_accepted_tokens < most else most] += 1
+
+
+class StepOrder:
+    """Tells what each step verified, from the steps in the order in which they were scheduled.
+
+    `settle` is the number of steps by which the engine's accounting lags behind its
+    scheduling: 1, or 2 where the scheduler is asynchronous.
+
+    >>> order = StepOrder()
+    >>> [order.follow(step, k) for step, k in ((1, 3), (2, 3), (3, 5))]
+    [(0, False), (3, True), (3, False)]
+    """
+
+    def __init__(self, settle: int = 1) -> None:
+        self._settle = settle
+        self._k = 0
+        self._same = 0
+        self._step: int | None = None
+
+    def follow(self, step: int, k: int) -> tuple[int, bool]:
+        """The k of the step before number `step`, and whether k has settled.
+
+        A step that has none before it counts as unsettled.
+        """
+        verified = self._k
+        self._same = self._same + 1 if k == verified else 0
+        if self._step is not None and not 0 < step - self._step <= _MOST_MISSED:
+            verified, self._same = 0, 0  # another hand chose k in between, or another engine ran
+        self._k, self._step = k, step
+        return verified, self._same >= self._settle

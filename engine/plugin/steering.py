@@ -1,4 +1,4 @@
-"""Brings the knobs of one engine about: what its scheduler and drafter are told.
+"""The knobs that an operator has set of one engine, and what its scheduler and drafter are told.
 
 The operator's k, the policy's table or the breaker's zero: one of them at a time.
 """
@@ -6,24 +6,93 @@ The operator's k, the policy's table or the breaker's zero: one of them at a tim
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, Self
 
 from specdeck.engine.plugin.capabilities import capabilities
 from specdeck.engine.plugin.cold import enter_cold, leave_cold
 from specdeck.engine.plugin.contract import Engine
 from specdeck.engine.plugin.fingerprint import Identity
-from specdeck.engine.plugin.knobs import Knobs
 from specdeck.engine.plugin.reply import Refusal, inability
 from specdeck.engine.policy.parameters import Catalogue, ParameterError, read_orchestration
 from specdeck.engine.policy.runner import PolicyRunner
 from specdeck.engine.policy.step import Step
-from specdeck.engine.protocol.messages import Capability, Change, Origin
+from specdeck.engine.protocol.messages import (
+    Capability,
+    Change,
+    Fallback,
+    Mode,
+    Origin,
+    Policy,
+    Value,
+    with_implied_policy,
+)
 
 _WATCHED = ("trial", "policy.threshold", "policy.goodput")
 """What an engine can only do while its steps are seen."""
 
+_OWN = ("k", "mode", "fallback", "policy")
+
 _NEEDS = {"k": "live_k", "mode": "target_only", "breaker": "breaker"}
+
+
+@dataclass(frozen=True, slots=True)
+class Knobs:
+    """What an operator has set; the breaker is none of them, since it moves by itself too."""
+
+    k: int
+    mode: Mode = "speculate"
+    fallback: Fallback = "warm"
+    policy: Policy = "fixed"
+    parameters: Mapping[str, Value] = field(default_factory=dict)
+    """Those that were set since the start, by dotted name."""
+    scheduled: bool = False
+    """Whether the configured k by batch size is in force, which any k replaces."""
+
+    def with_change(self, change: Change) -> Self:
+        """These with what `change` asks for; a k without a policy ends the policy."""
+        own = {name: value for name in _OWN if (value := getattr(change, name)) is not None}
+        asked = with_implied_policy(own)
+        parameters = {**self.parameters, **(change.parameters or {})}
+        scheduled = self.scheduled and not {"k", "mode", "policy"} & set(asked)
+        return replace(self, parameters=parameters, scheduled=scheduled, **asked)
+
+    @property
+    def live_k(self) -> int:
+        """The k that the scheduler is to be told."""
+        return 0 if self.mode == "target-only" else self.k
+
+    @property
+    def cold(self) -> bool:
+        """Whether the drafter is to be left out."""
+        return self.mode == "target-only" and self.fallback == "cold"
+
+    def live_facts(self, breaker: str) -> dict[str, Any]:
+        """What the serving path depends on: how target-only is kept matters only in it."""
+        if self.mode == "target-only":
+            return {"k": 0, "mode": self.mode, "fallback": self.fallback, "policy": self.policy}
+        k: object = self.k if self.policy == "fixed" else None
+        if self.scheduled:
+            k = "by batch size"
+        if breaker == "closed":
+            return {"k": k, "mode": self.mode, "fallback": None, "policy": self.policy}
+        k = 0 if breaker == "open" else None
+        own = {"mode": self.mode, "fallback": None, "policy": self.policy, "breaker": breaker}
+        return {"k": k, **own}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Every knob by its name."""
+        own = {name: getattr(self, name) for name in _OWN}
+        return {**own, **self.parameters}
+
+
+class Turn(Protocol):
+    """Makes knobs the engine's; what there is to say of it."""
+
+    def __call__(
+        self, knobs: Knobs, *, who: str, reason: str | None, origin: Origin
+    ) -> tuple[str, ...]:
+        """`who` asked for it; `origin` is a trial's."""
 
 
 class Steering:

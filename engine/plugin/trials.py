@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from specdeck.engine.plugin.knobs import Knobs, Turn
-from specdeck.engine.plugin.steering import Steering
+from specdeck.engine.plugin.steering import Knobs, Steering, Turn
 from specdeck.engine.policy.step import Step
-from specdeck.engine.policy.trial import Action, Trial
+from specdeck.engine.policy.trial_verdict import Action, Trial
 from specdeck.engine.protocol.messages import Change, Lease
 from specdeck.engine.protocol.tuning import TrialTuning
 

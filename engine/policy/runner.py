@@ -22,7 +22,7 @@ from specdeck.engine.policy.parameters import Catalogue, ThresholdParameters, pa
 from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.table import Decision, everywhere
 from specdeck.engine.policy.threshold import Threshold
-from specdeck.engine.policy.trial import Work
+from specdeck.engine.policy.trial_verdict import Work
 from specdeck.engine.protocol.messages import Breaker as BreakerState
 from specdeck.engine.protocol.messages import Origin
 from specdeck.engine.protocol.messages import Policy as PolicyName

@@ -8,9 +8,6 @@ from typing import Any, NamedTuple, Self
 
 from specdeck.engine.protocol.codec import DraftLength, read_record
 
-_MOST_MISSED = 8
-"""Steps without a record after which the k before them is unknown: some have nothing to run."""
-
 
 class Step(NamedTuple):
     """One step that was scheduled, run and accounted for.
@@ -66,36 +63,6 @@ class Step(NamedTuple):
         step = read_record(cls, {"accepted": 0, **data})
         told = "accepted" in data
         return step if told else step._replace(accepted=sum(step.accepted_per_position))
-
-
-class StepOrder:
-    """Tells what each step verified, from the steps in the order in which they were scheduled.
-
-    `settle` is the number of steps by which the engine's accounting lags behind its
-    scheduling: 1, or 2 where the scheduler is asynchronous.
-
-    >>> order = StepOrder()
-    >>> [order.follow(step, k) for step, k in ((1, 3), (2, 3), (3, 5))]
-    [(0, False), (3, True), (3, False)]
-    """
-
-    def __init__(self, settle: int = 1) -> None:
-        self._settle = settle
-        self._k = 0
-        self._same = 0
-        self._step: int | None = None
-
-    def follow(self, step: int, k: int) -> tuple[int, bool]:
-        """The k of the step before number `step`, and whether k has settled.
-
-        A step that has none before it counts as unsettled.
-        """
-        verified = self._k
-        self._same = self._same + 1 if k == verified else 0
-        if self._step is not None and not 0 < step - self._step <= _MOST_MISSED:
-            verified, self._same = 0, 0  # another hand chose k in between, or another engine ran
-        self._k, self._step = k, step
-        return verified, self._same >= self._settle
 
 
 class Elapsed:

@@ -9,7 +9,8 @@ from typing import Any
 from specdeck.engine.plugin.contract import Build, StepListener, Tally
 from specdeck.engine.plugin.control import Control
 from specdeck.engine.plugin.fingerprint import Identity
-from specdeck.engine.policy.step import Step, StepOrder
+from specdeck.engine.plugin.recorder import StepOrder
+from specdeck.engine.policy.step import Step
 
 BUILD = Build(
     vllm="0.32.0", model="demo", method="draft_model", runner="V1", k_max=5, can_skip_drafter=True

@@ -15,7 +15,7 @@ from tests.support.readings import STATE, URL
 
 
 class ListedClient:
-    """Has a listed engine changed; the engine tells no tuning."""
+    """Has a listed engine changed; the engine tells no tuning, or why it is not under control."""
 
     def __init__(self, engine: ListedEngine) -> None:
         self._engine = engine
@@ -28,7 +28,8 @@ class ListedClient:
         return await self._engine.change(change)
 
     async def tuning(self) -> Tuning:
-        raise Unsupported("this engine tells no tuning")
+        errors = [reading.control_error for reading in self._engine.listed]
+        raise next(filter(None, errors), Unsupported("this engine tells no tuning"))
 
 
 class ListedEngine:

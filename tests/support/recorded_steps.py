@@ -15,7 +15,8 @@ from random import Random
 from statistics import fmean, linear_regression
 from typing import Any
 
-from specdeck.engine.policy.step import Step, StepOrder
+from specdeck.engine.plugin.recorder import StepOrder
+from specdeck.engine.policy.step import Step
 
 FEWEST = 30
 """Steps of each k from which a batch size counts as recorded."""

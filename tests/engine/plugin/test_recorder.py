@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from specdeck.engine.plugin.recorder import Recorder
+from specdeck.engine.plugin.recorder import Recorder, StepOrder
 from specdeck.engine.policy.step import Step
 
 
@@ -208,3 +208,29 @@ def test_sums_of_vllm_are_taken_once_a_step_where_it_hands_them_over(handed_over
     assert (recorder.drafts, recorder.drafted, recorder.accepted) == (6, [6, 5, 4], [4, 2, 1])
     watched = not hasattr(scheduler.make_spec_decoding_stats, "__func__")
     assert watched is not handed_over
+
+
+def test_a_step_verifies_what_the_one_before_it_drafted() -> None:
+    order = StepOrder()
+    found = [order.follow(step, k) for step, k in enumerate((3, 3, 5, 5))]
+    assert [verified for verified, _ in found] == [0, 3, 3, 5]
+    assert [settled for _, settled in found] == [False, True, False, True]
+
+
+def test_an_asynchronous_engine_settles_a_step_later() -> None:
+    order = StepOrder(settle=2)
+    found = [order.follow(step, k) for step, k in enumerate((3, 3, 3, 5, 5, 5))]
+    assert [settled for _, settled in found] == [False, False, True, False, False, True]
+
+
+def test_another_engine_does_not_verify_the_drafts_of_the_first() -> None:
+    order = StepOrder()
+    order.follow(9, 3)
+    assert order.follow(1, 3) == (0, False)
+
+
+def test_steps_that_another_hand_steered_leave_no_k_behind() -> None:
+    order = StepOrder()
+    order.follow(9, 3)
+    assert order.follow(11, 3) == (3, True)
+    assert order.follow(500, 3) == (0, False)

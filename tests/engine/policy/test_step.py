@@ -1,4 +1,4 @@
-"""Steps in their order, batch sizes in their buckets, and the time that passes."""
+"""Batch sizes in their buckets, and the time that passes."""
 
 from itertools import pairwise
 
@@ -6,34 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdeck.engine.policy.step import Elapsed, StepOrder
+from specdeck.engine.policy.step import Elapsed
 from specdeck.engine.policy.table import BOUNDS, BUCKETS, bucket
-
-
-def test_a_step_verifies_what_the_one_before_it_drafted() -> None:
-    order = StepOrder()
-    found = [order.follow(step, k) for step, k in enumerate((3, 3, 5, 5))]
-    assert [verified for verified, _ in found] == [0, 3, 3, 5]
-    assert [settled for _, settled in found] == [False, True, False, True]
-
-
-def test_an_asynchronous_engine_settles_a_step_later() -> None:
-    order = StepOrder(settle=2)
-    found = [order.follow(step, k) for step, k in enumerate((3, 3, 3, 5, 5, 5))]
-    assert [settled for _, settled in found] == [False, False, True, False, False, True]
-
-
-def test_another_engine_does_not_verify_the_drafts_of_the_first() -> None:
-    order = StepOrder()
-    order.follow(9, 3)
-    assert order.follow(1, 3) == (0, False)
-
-
-def test_steps_that_another_hand_steered_leave_no_k_behind() -> None:
-    order = StepOrder()
-    order.follow(9, 3)
-    assert order.follow(11, 3) == (3, True)
-    assert order.follow(500, 3) == (0, False)
 
 
 @given(st.integers(0, 5000))

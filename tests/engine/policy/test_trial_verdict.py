@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from specdeck.engine.policy.parameters import TrialParameters
 from specdeck.engine.policy.step import Step
-from specdeck.engine.policy.trial import Trial, Work
+from specdeck.engine.policy.trial_verdict import Trial, Work
 
 SHORT = TrialParameters(baseline_s=10.0, seconds=20.0)
 
