@@ -20,6 +20,7 @@ from specdeck.engine.files import replace_file
 from specdeck.engine.fingerprint.digest import canonical
 from specdeck.engine.fingerprint.fingerprint import Fingerprint
 from specdeck.engine.fingerprint.name import compute_names, is_partial
+from specdeck.engine.protocol.codec import NotJson, loads
 
 SCHEMA = 1
 """Raised when a pin changes its meaning; a newer one is refused."""
@@ -87,15 +88,15 @@ def _body(path: Path) -> dict[str, Any]:
             text = file.read(LARGEST + 1)
         if len(text) > LARGEST:
             raise UsageError(f"{path} is too large for a pin")
-        body = json.loads(text)
+        body = loads(text)
     except FileNotFoundError:
         raise UsageError(
             f"there is not a pin at {path}", remedy="make one with `specdeck fingerprint pin`"
         ) from None
     except OSError as error:
         raise UsageError(f"the pin {path} cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is not a pin: {' '.join(str(error).split())[:100]}") from error
+    except NotJson as error:
+        raise UsageError(f"{path} is not a pin: {error}") from error
     if not isinstance(body, dict):
         raise UsageError(f"{path} is not a pin", remedy="make one with `specdeck fingerprint pin`")
     return body

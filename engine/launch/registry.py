@@ -17,6 +17,7 @@ from specdeck.engine.errors import EngineError, UsageError
 from specdeck.engine.launch import process
 from specdeck.engine.launch.ports import port_refusal
 from specdeck.engine.paths import private
+from specdeck.engine.protocol.codec import loads
 
 SCHEMA = 1
 """Raised when a record changes its meaning; a newer one is listed, not read."""
@@ -299,6 +300,6 @@ def address(text: str) -> tuple[str, int] | None:
 
 def _read(path: Path) -> Record | Unreadable:
     try:
-        return Record.from_json(json.loads(path.read_text(encoding="utf-8")))
+        return Record.from_json(loads(path.read_bytes()))
     except (OSError, ValueError) as error:
         return Unreadable(path, " ".join(str(error).split()))

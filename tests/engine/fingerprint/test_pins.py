@@ -71,8 +71,13 @@ def test_an_edit_with_a_fitting_checksum_is_noticed_by_the_names(pin: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"specdeck_pin": 1}', "\0", '{"specdeck_pin": true}']
-)
+    "text",
+    [
+        "", "[]", "{}", '{"specdeck_pin": 1}', "\0", '{"specdeck_pin": true}',
+        '{"specdeck_pin": 1, "facts": ' + '{"a":' * 500 + "1" + "}" * 501,
+        "[" * 100_000, '{"specdeck_pin": NaN}', "9" * 5000,
+    ],
+)  # fmt: skip
 def test_what_is_no_pin_is_said_to_be_none(pin: Path, text: str) -> None:
     pin.write_text(text)
     with pytest.raises(UsageError, match="pin"):

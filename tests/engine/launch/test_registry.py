@@ -83,9 +83,21 @@ def test_nothing_else_is_found(registry: Registry, text: str) -> None:
         '{"schema": 1}',
         json.dumps(record().as_json() | {"schema": 99}),
         json.dumps(record().as_json() | {"pid": "many"}),
+        "[" * 100_000,
+        "9" * 5000,
     ],
     # Processes that share the tests must agree on their names.
-    ids=["empty", "broken", "a list", "bytes", "too little", "newer", "a word for a number"],
+    ids=[
+        "empty",
+        "broken",
+        "a list",
+        "bytes",
+        "too little",
+        "newer",
+        "a word for a number",
+        "deep",
+        "a long number",
+    ],
 )
 def test_a_record_that_cannot_be_read_hides_no_other(
     registry: Registry, tmp_path: Path, content: str
