@@ -1,6 +1,7 @@
 """`specdeck fingerprint` against a small server that answers as an engine does."""
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from tests.support.http_engine import serve_engine
 from specdeck.console.cli.expectations import open_fingerprints
 from specdeck.console.cli.main import outcome
 from specdeck.engine.client.webhook import Webhook
+from specdeck.engine.launch import process
+from specdeck.engine.launch.registry import Record
 
 Captured = pytest.CaptureFixture[str]
 
@@ -48,12 +51,16 @@ def turn(engine: FactsEngine, k: int) -> None:
 
 
 def started(engine: FactsEngine, home: Path, name: str = "demo") -> None:
-    """specdeck has started the engine under this name."""
+    """specdeck has started the engine, which this process serves, under this name."""
     root = home / "state/engines"
     root.mkdir(parents=True, exist_ok=True)
-    record = {"schema": 1, "name": name, "url": engine.url, "pid": 1, "born": 1, "boot": None,
-              "started": 0.0, "log": "/log", "token_file": "/token"}  # fmt: skip
-    (root / f"{name}.json").write_text(json.dumps(record))
+    me, here = process.find_leader(os.getpid()), process.find_host()
+    assert me is not None
+    record = Record(
+        name, engine.url, me.pid, me.born, me.boot, 0.0, "/log", "/token",
+        host=here.name, machine=here.machine, namespace=here.namespace,
+    )  # fmt: skip
+    (root / f"{name}.json").write_text(json.dumps(record.as_json()))
 
 
 def pinned(home: Path) -> list[str]:
