@@ -68,13 +68,15 @@ def _split(text: str) -> SplitResult:
 def _can_be_asked(parts: SplitResult) -> bool:
     """Whether httpx takes the URL: it refuses names that no resolver is asked for."""
     url, host = parts.geturl(), parts.hostname or ""
-    if url.isascii() and url.isprintable() and len(url) < _LONG and _is_plain(host):
+    encoded = host.startswith("xn--") or ".xn--" in host
+    plain = _is_plain(host) and not encoded
+    if url.isascii() and url.isprintable() and len(url) < _LONG and plain:
         return True
     import httpx  # for unusual names alone: not on the way to a console's first paint
 
     try:
         return bool(httpx.URL(url).host)
-    except httpx.InvalidURL:
+    except (httpx.InvalidURL, UnicodeError):
         return False
 
 
