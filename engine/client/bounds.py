@@ -25,6 +25,11 @@ class Bound:
     values: int = MOST_VALUES
     """JSON values."""
 
+    @property
+    def parts(self) -> int:
+        """Pieces that it may come in: reading one costs as much as reading kilobytes."""
+        return _PARTS + self.size // _LEAST_PART
+
 
 PAGE = Bound("metrics page", 6_000_000)
 """One engine writes 53 KB, every data-parallel rank more of it 34 KB: 170 ranks on one page."""
@@ -45,6 +50,9 @@ _BY_PROMPT = 8
 """Bytes that a byte of the request comes back as: an id for each character of its prompt."""
 TOKEN_S = 1.0
 """Seconds that an engine under load may take over a token, on average."""
+_PARTS = 10_000
+_LEAST_PART = 500
+"""Bytes of a part on average, once there are many: four events for each token of a stream."""
 _VALUES = 50
 """JSON values of a token, and of each candidate."""
 
@@ -109,16 +117,17 @@ async def read_body(response: httpx.Response, bound: Bound, url: str) -> bytes:
         raise NotAnEngine(
             f"{url} sends a {bound.what} of {float(told) / 1e6:.0f} MB: {_at_most(bound)}"
         )
-    body = bytearray()
+    body, parts = bytearray(), 0
     async for part in response.aiter_bytes():
         body += part
-        if len(body) > bound.size:
+        parts += 1
+        if len(body) > bound.size or parts > bound.parts:
             raise exceeded(bound, url)
     return bytes(body)
 
 
 def exceeded(bound: Bound, url: str) -> NotAnEngine:
-    """An answer that is longer than `bound`."""
+    """An answer that is longer than `bound`, or comes in more parts."""
     return NotAnEngine(f"{url} sends a {bound.what} without an end: {_at_most(bound)}")
 
 
@@ -127,11 +136,12 @@ def _at_most(bound: Bound) -> str:
 
 
 async def _read_beginning(response: httpx.Response) -> bytes:
-    body = bytearray()
+    body, parts = bytearray(), 0
     if is_compressed(response):
         return b""
     async for part in response.aiter_bytes():
         body += part
-        if len(body) >= REFUSAL:
+        parts += 1
+        if len(body) >= REFUSAL or parts >= _PARTS:
             break
     return bytes(body[:REFUSAL])

@@ -18,10 +18,11 @@ async def read_events(
     Lines are cut by hand: httpx's cost more than all else of an answer. Raises NotAnEngine for
     a stream beyond `bound` or of anything else, Unreachable for one that breaks off.
     """
-    rest, size, events = bytearray(), 0, 0
+    rest, size, events, number = bytearray(), 0, 0, 0
     async for part in parts:
         size += len(part)
-        if size > bound.size:
+        number += 1
+        if size > bound.size or number > bound.parts:
             raise exceeded(bound, url)
         rest += part
         if b"\n" not in part:
