@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from specdeck.console.yaml_file import parse_yaml
 from specdeck.engine.errors import ConfigError, Place
 
 DAYS = 90
@@ -46,12 +47,10 @@ def read(path: Path, ids: Iterable[str]) -> Settings:
         return Settings()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot be read: {error}", place=Place(path)) from error
-    import yaml
-
     try:
-        data = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        raise ConfigError(f"not YAML: {' '.join(str(error).split())}", place=Place(path)) from error
+        data = parse_yaml(text) or {}
+    except ValueError as error:
+        raise ConfigError(f"not YAML: {error}", place=Place(path)) from error
     if not isinstance(data, dict):
         raise ConfigError(
             "settings are names with values", place=Place(path, 1), remedy="see docs/keys.md"

@@ -10,6 +10,7 @@ from typing import Any
 from textual.color import Color, ColorParseError
 from textual.theme import Theme
 
+from specdeck.console.yaml_file import parse_yaml
 from specdeck.engine.errors import ConfigError, Place
 
 SHIPPED = Path(__file__).absolute().parent.parent / "themes"
@@ -25,17 +26,11 @@ class Themes:
 
 def read(path: Path) -> Theme:
     """The theme in a file; raises ConfigError."""
-    import yaml
-
-    # The C parser takes a fifth of the time, and this happens before the first paint.
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        data = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(
-            f"not a theme: {' '.join(str(error).split())}", place=Place(path)
-        ) from error
-    if not isinstance(data, dict) or "primary" not in data:
+        data = parse_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"not a theme: {error}", place=Place(path)) from error
+    if not isinstance(data, dict) or data.get("primary") is None:
         raise ConfigError(
             "not a theme", place=Place(path), remedy="give it at least a primary colour"
         )
@@ -43,6 +38,9 @@ def read(path: Path) -> Theme:
 
 
 _FIELDS = {field.name for field in fields(Theme)}
+_KINDS: dict[str, Any] = {
+    "dark": bool, "ansi": bool, "luminosity_spread": float | int, "text_alpha": float | int,
+}  # fmt: skip
 _COLOURS = _FIELDS - {"name", "dark", "luminosity_spread", "text_alpha", "variables", "ansi"}
 
 
@@ -54,14 +52,19 @@ def _theme(path: Path, data: dict[str, Any]) -> Theme:
     if not isinstance(data["variables"], dict):
         raise ConfigError("variables are names with values", place=Place(path))
     variables = {str(name): str(value) for name, value in data["variables"].items()}
-    colours = {name: data[name] for name in data if name in _COLOURS}
+    colours = {name: data[name] for name in data if name in _COLOURS and data[name] is not None}
     for name, value in {**colours, **variables}.items():
         try:
             if name in _COLOURS or str(value).startswith("#"):
                 Color.parse(str(value))
         except ColorParseError as error:
             raise ConfigError(f"{name}: {value} is not a colour", place=Place(path)) from error
-    return Theme(**{**data, "variables": variables})
+    plain = {name: data[name] for name in _KINDS if name in data}
+    for name, value in plain.items():
+        if not isinstance(value, _KINDS[name]):
+            raise ConfigError(f"{name}: {value} is of no use", place=Place(path))
+    known: dict[str, Any] = {"name": str(data["name"]), **plain, "variables": variables}
+    return Theme(**known | {name: str(value) for name, value in colours.items()})
 
 
 @cache

@@ -8,16 +8,16 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from specdeck.engine.errors import EngineError, UsageError
 from specdeck.engine.launch import process
 from specdeck.engine.launch.ports import port_refusal
 from specdeck.engine.paths import private
-from specdeck.engine.protocol.codec import loads
+from specdeck.engine.protocol.codec import UnixTime, Within, loads, read_record
 
 SCHEMA = 1
 """Raised when a record changes its meaning; a newer one is listed, not read."""
@@ -35,17 +35,17 @@ class Record:
 
     name: str
     url: str
-    pid: int
+    pid: Annotated[int, Within(1, 2**31 - 1)]
     born: int
     """See `process.Process.born`."""
     boot: str | None
-    started: float
+    started: UnixTime
     """Unix time, seconds."""
     log: str
     token_file: str
     config: str | None = None
     model: str | None = None
-    ready: float | None = None
+    ready: UnixTime | None = None
     """Unix time at which it first answered; None while it starts."""
     version: str | None = None
     """specdeck's own, at the start."""
@@ -129,18 +129,8 @@ class Record:
             raise ValueError("not a record")
         if data.get("schema") != SCHEMA:
             raise ValueError("written by another version of specdeck")
-        known = {field.name for field in fields(cls)}
-        try:
-            record = cls(**{key: value for key, value in data.items() if key in known})
-        except TypeError as error:
-            raise ValueError("a field is missing") from error
-        wanted = {"name": str, "url": str, "pid": int, "born": int, "log": str, "token_file": str}
-        for name, kind in wanted.items():
-            if not isinstance(getattr(record, name), kind):
-                raise ValueError(f"{name} is not of type {kind.__name__}")
-        for name in ("boot", "host", "machine", "namespace"):
-            if not isinstance(getattr(record, name), str | None):
-                raise ValueError(f"{name} is not of type str")
+        record = read_record(cls, data)
+        _ = urlsplit(record.url).port  # raises ValueError for none that a socket knows
         return record
 
 

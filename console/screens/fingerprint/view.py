@@ -109,7 +109,8 @@ def _name(layer: str, name: str | None, covers: str, moved: bool | None, label: 
 
 
 def _live(seen: Fingerprint) -> str:
-    return _knobs(seen.facts.get("live") or {})
+    live = seen.facts.get("live")
+    return _knobs(live if isinstance(live, Mapping) else {})
 
 
 def _knobs(live: Mapping[str, Any]) -> str:

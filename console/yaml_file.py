@@ -1,0 +1,31 @@
+"""The YAML of a small file that a user writes: settings, themes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+LARGEST = 1_000_000
+"""Characters of a text that can be one at all."""
+_SHALLOW = 8_000
+"""Characters that cannot be nested deeply enough to exhaust the C parser's stack."""
+
+
+def parse_yaml(text: str) -> Any:
+    """The values that `text` spells; raises ValueError where it is not YAML.
+
+    >>> parse_yaml("theme: dark")
+    {'theme': 'dark'}
+    """
+    import yaml
+
+    if len(text) > LARGEST:
+        raise ValueError("it is too large")
+    # The C parser takes a fifth of the time, and themes are read before the first paint.
+    fast = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        return yaml.load(text, Loader=fast if len(text) <= _SHALLOW else yaml.SafeLoader)
+    # Other errors than its own are what PyYAML has for `!!bool x`, `!!int ''` and `!!timestamp x`.
+    except (yaml.YAMLError, KeyError, IndexError, AttributeError) as error:
+        raise ValueError(" ".join(str(error).split())) from error
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
