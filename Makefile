@@ -2,12 +2,13 @@
 # make test   everything that needs no GPU        make check   lint, types, import contracts
 # make test-quick   the tests that start no engine, on all cores
 # make bench  the figures of benchmarks/          make models  train the demo pair again
+# make fuzz   a hundred thousand mutated replies, files and command lines
 # make soak   an hour of consoles, bad links and killed engines
 # make docs   the generated parts of docs/        make picture the picture in README.md
 
 run := .venv/bin/python
 
-.PHONY: setup demo test test-quick test-live check format docs picture bench soak models clean
+.PHONY: setup demo test test-quick test-live check format docs picture bench fuzz soak models clean
 
 setup: .venv/made-from
 
@@ -47,6 +48,9 @@ picture: setup
 
 bench: setup
 	$(run) -m benchmarks.run
+
+fuzz: setup
+	$(run) -m pytest tests/hostile -k 'mutated or command_line' --hypothesis-profile fuzz
 
 soak: setup
 	$(run) -m benchmarks.run soak

@@ -19,6 +19,7 @@ StartTerminal = Callable[..., Terminal]
 
 # How fast a shared machine answers is no property of what is tested.
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fuzz", settings.get_profile("shared"), max_examples=5_000)
 settings.load_profile("shared")
 
 
