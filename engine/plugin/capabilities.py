@@ -133,6 +133,12 @@ def _cold(build: Build, live_k: Capability) -> Capability:
             else f"the {build.runner} drafter for {build.method} cannot be left out of a step"
         )
         return Capability("cold", False, reason, "use the warm fallback")
+    if live_k.available and build.kv_connector:
+        return Capability(
+            "cold", False, "KV blocks that the connector holds would lack the drafter's part,"
+            " and leaving cold does not empty it",
+            "use the warm fallback, or start without kv_transfer_config and kv_offloading_size",
+        )  # fmt: skip
     return _like(live_k, "cold")
 
 

@@ -25,6 +25,8 @@ class Build:
     moe: bool = False
     draft_architecture: str | None = None
     """Model type of the draft, for methods with a draft model of their own."""
+    kv_connector: bool = False
+    """Whether KV blocks are kept or shared outside of the engine too."""
     missing: tuple[str, ...] = ()
     """Parts of vLLM that specdeck needs and this version does not have."""
     drafter_obeys: bool = True
