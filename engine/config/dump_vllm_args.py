@@ -13,9 +13,18 @@ import dataclasses
 import json
 import sys
 import typing
+from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 Entry = dict[str, Any]
+
+_PARSER_MODULES = (
+    "vllm.entrypoints.common.cli_args",  # 0.33
+    "vllm.entrypoints.launchers.cli_args",  # 0.32
+    "vllm.entrypoints.openai.cli_args",
+)
+"""Where vLLM's parser is made, the newest place first."""
 
 _KINDS: dict[object, str] = {int: "int", float: "float", str: "str", json.loads: "json"}
 _NAMED_KINDS = {
@@ -107,6 +116,21 @@ def describe_parser(parser: argparse.ArgumentParser, speculative: type) -> dict[
     }
 
 
+def find_in_first(modules: Sequence[str], name: str) -> Any:
+    """`name` of the first of `modules` that there is.
+
+    Raises ModuleNotFoundError where there is none, and whatever keeps one that is there
+    from being imported: an older place must not hide that.
+    """
+    for module in modules:
+        try:
+            return getattr(import_module(module), name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+                raise
+    raise ModuleNotFoundError(f"{name} is in none of {', '.join(modules)}")
+
+
 def main() -> None:
     """Print them; anything that goes wrong ends the process with a traceback."""
     # A torchvision built for CUDA breaks transformers beside a CPU torch, and
@@ -120,11 +144,7 @@ def main() -> None:
         from vllm.utils.argparse_utils import FlexibleArgumentParser
     except ImportError:
         from vllm.utils import FlexibleArgumentParser
-    try:
-        from vllm.entrypoints.launchers.cli_args import make_arg_parser
-    except ImportError:
-        from vllm.entrypoints.openai.cli_args import make_arg_parser
-
+    make_arg_parser = find_in_first(_PARSER_MODULES, "make_arg_parser")
     table = describe_parser(make_arg_parser(FlexibleArgumentParser()), SpeculativeConfig)
     json.dump({"vllm": vllm.__version__, **table}, sys.stdout)
 

@@ -120,7 +120,7 @@ def _check_names(document: Document, arguments: Arguments) -> None:
             document.refuse((name,), f"`{name}` is not for a config", REFUSED[name])
         elif name not in _OWN and name not in arguments.engine:
             words = {*_OWN, *arguments.engine, *MOVED, *(k[0] for k in GONE if len(k) == 1)}
-            elsewhere = f"nor is it one of vLLM {arguments.vllm}"
+            elsewhere = f"nor is it one of {arguments.source}"
             _refuse_unknown(document, (name,), words, elsewhere)
         else:
             continue
@@ -228,7 +228,7 @@ def _read_speculative(
     for name, value in given.items():
         keys = (SPECULATIVE, name)
         if name not in arguments.speculative:
-            elsewhere = f"nor does vLLM {arguments.vllm} know it here"
+            elsewhere = f"nor does {arguments.source} know it here"
             _refuse_unknown(document, keys, arguments.speculative, elsewhere)
         elif value is not None:
             try:

@@ -60,6 +60,14 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
+class Unread:
+    """An installed vLLM whose arguments could not be read."""
+
+    version: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Arguments:
     """What one version of vLLM accepts."""
 
@@ -69,6 +77,20 @@ class Arguments:
     """Engine arguments and the server's own flags, in snake_case."""
     speculative: Mapping[str, Argument] = field(repr=False)
     """The keys of `speculative_config`."""
+    unread: Unread | None = None
+    """The installed vLLM that these stand in for; None where these are its own."""
+
+    @property
+    def source(self) -> str:
+        """Whose they are, in words.
+
+        >>> shipped_table().source
+        'vLLM 0.32.0'
+        >>> replace(shipped_table(), unread=Unread("0.34.0", "it moved")).source
+        'vLLM 0.32.0, which stands in for 0.34.0'
+        """
+        stand_in = "" if self.unread is None else f", which stands in for {self.unread.version}"
+        return f"vLLM {self.vllm}{stand_in}"
 
     def only(self, names: frozenset[str]) -> Arguments:
         """The same table with exactly the engine arguments in `names`."""
@@ -121,8 +143,8 @@ def find_table(
 ) -> Arguments:
     """The table for vLLM `version`: shipped, remembered in `folder`, or read and remembered.
 
-    Without a vLLM, or with one that cannot be read, the shipped table stands in:
-    the engine's own start says what is wrong with it better than a config error.
+    Without a vLLM the shipped table is used. For one that cannot be read it stands in, and
+    says so: the engine's own start says what is wrong with it better than a config error.
     """
     if version is None or version.split("+")[0] == shipped_table().vllm:
         return shipped_table()
@@ -134,10 +156,25 @@ def find_table(
     try:
         text = read()
         table = parse_table(text)
-    except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError, AttributeError):
-        return shipped_table()
+    except (OSError, subprocess.SubprocessError) as error:
+        return _stand_in(version, _last_line(error))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return _stand_in(version, f"its answer is no table: {error}")
     _write_cache(cached, text)
     return table
+
+
+def _stand_in(version: str, reason: str) -> Arguments:
+    return replace(shipped_table(), unread=Unread(version, reason))
+
+
+def _last_line(error: OSError | subprocess.SubprocessError) -> str:
+    """The last line of what the process wrote, which of a traceback is the error itself."""
+    if isinstance(error, subprocess.TimeoutExpired):
+        return f"no answer within {error.timeout:.0f} s"
+    written = error.stderr if isinstance(error, subprocess.CalledProcessError) else None
+    lines = str(written or "").strip().splitlines()
+    return lines[-1].strip() if lines else str(error)
 
 
 def _write_cache(path: Path, text: str) -> None:

@@ -117,7 +117,11 @@ def find_folder(model: str, environment: Mapping[str, str]) -> Path | None:
 
 
 def _config(config: Config, environment: Mapping[str, str]) -> Iterator[Finding]:
-    yield Finding("ok", "config", f"{config.path} is valid for vLLM {config.arguments.vllm}")
+    yield Finding("ok", "config", f"{config.path} is valid for {config.arguments.source}")
+    if (unread := config.arguments.unread) is not None:
+        message = f"the arguments of vLLM {unread.version} could not be read: {unread.reason}"
+        remedy = f"keys that vLLM {config.arguments.vllm} does not have are refused until they can"
+        yield Finding("warning", "arguments", message, remedy)
     for notice in config.notices:
         yield Finding("notice", "config", notice.text, place=notice.place)
     for name, value in config.environment.items():

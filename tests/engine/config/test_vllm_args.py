@@ -6,8 +6,15 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from specdeck.engine.config.dump_vllm_args import describe_parser
-from specdeck.engine.config.vllm_args import find_table, shipped_table
+from specdeck.engine.config.vllm_args import (
+    dump_installed,
+    find_table,
+    parse_table,
+    shipped_table,
+)
 
 OTHER = '{"vllm": "0.30.0", "arguments": {"model": {"kind": "str"}}, "speculative": {}}'
 
@@ -41,10 +48,63 @@ def test_a_spoilt_memory_is_read_again(tmp_path: Path) -> None:
 
 def test_a_vllm_that_cannot_be_read_leaves_the_shipped_table(tmp_path: Path) -> None:
     def read() -> str:
-        raise subprocess.CalledProcessError(1, "python")
+        said = "Traceback …\nImportError: libcudart.so.13\n"
+        raise subprocess.CalledProcessError(1, "python", stderr=said)
 
-    assert find_table("0.30.0", tmp_path, read=read) is shipped_table()
-    assert find_table("0.30.0", tmp_path, read=lambda: "not json") is shipped_table()
+    for broken, why in ((read, "ImportError: libcudart.so.13"), (lambda: "not json", "no table")):
+        found = find_table("0.34.0", tmp_path, read=broken)
+        assert found.engine is shipped_table().engine
+        assert found.unread is not None
+        assert found.unread.version == "0.34.0"
+        assert why in found.unread.reason
+    assert shipped_table().unread is None
+
+
+PACKAGES = {
+    "__init__.py": "__version__ = '0.33.0'",
+    "config.py": "import dataclasses\n@dataclasses.dataclass\nclass SpeculativeConfig:\n"
+    "    method: str = ''\n",
+    "utils/__init__.py": "",
+    "utils/argparse_utils.py": "from argparse import ArgumentParser as FlexibleArgumentParser",
+    "entrypoints/__init__.py": "",
+}
+MAKES_A_PARSER = """
+def make_arg_parser(parser):
+    parser.add_argument("--new-here")
+    return parser
+"""
+
+
+def installed(folder: Path, files: dict[str, str]) -> str:
+    """The folder of a vLLM of these files, as PYTHONPATH names it."""
+    for name, text in {**PACKAGES, **files}.items():
+        path = folder / "vllm" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return str(folder)
+
+
+@pytest.mark.parametrize("package", ["common", "launchers", "openai"])
+def test_the_arguments_are_read_wherever_this_vllm_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    place = f"entrypoints/{package}"
+    files = {f"{place}/__init__.py": "", f"{place}/cli_args.py": MAKES_A_PARSER}
+    monkeypatch.setenv("PYTHONPATH", installed(tmp_path, files))
+    table = parse_table(dump_installed())
+    assert (table.vllm, set(table.engine)) == ("0.33.0", {"new_here"})
+
+
+def test_what_keeps_them_from_being_read_is_not_hidden_by_an_older_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {f"entrypoints/{name}/__init__.py": "" for name in ("common", "openai")}
+    files["entrypoints/common/cli_args.py"] = "import nowhere_to_be_found"
+    files["entrypoints/openai/cli_args.py"] = MAKES_A_PARSER
+    monkeypatch.setenv("PYTHONPATH", installed(tmp_path, files))
+    unread = find_table("0.33.0", tmp_path / "cache").unread
+    assert unread is not None
+    assert unread.reason == "ModuleNotFoundError: No module named 'nowhere_to_be_found'"
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:

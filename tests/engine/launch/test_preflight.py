@@ -4,6 +4,7 @@ import json
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from specdeck.engine.config.config import Config
 from specdeck.engine.config.loader import load
+from specdeck.engine.config.vllm_args import Unread
 from specdeck.engine.errors import ConfigErrors, Place
 from specdeck.engine.launch.machine import (
     Build,
@@ -408,3 +410,19 @@ def test_all_errors_of_a_machine_are_raised_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigErrors) as caught:
         raise_errors(load(tmp_path / "c.yaml"), found)
     assert [error.place and error.place.line for error in caught.value.errors] == [1, 2]
+
+
+def test_arguments_that_stand_in_for_those_of_another_vllm_are_named(tmp_path: Path) -> None:
+    read = config(tmp_path, "model: org/name\n")
+    unread = Unread("0.34.0", "ImportError: it moved")
+    asked = replace(read, arguments=replace(read.arguments, unread=unread))
+    found = [
+        one
+        for one in findings(asked, port=None, environment={}, machine=CPU)
+        if one.name == "arguments"
+    ]
+    assert [one.level for one in found] == ["warning"]
+    assert found[0].message == (
+        "the arguments of vLLM 0.34.0 could not be read: ImportError: it moved"
+    )
+    assert not [one for one in look(tmp_path, "model: org/name\n") if one == "arguments"]
