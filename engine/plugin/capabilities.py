@@ -1,6 +1,6 @@
 """What can be changed on this engine, and the reason and remedy where it cannot.
 
-The facts are vLLM's own, read in its source (0.26 to 0.33): methods whose proposer
+The facts are vLLM's own, read in its source (0.32 and 0.33): methods whose proposer
 asserts that k equals num_speculative_tokens would end the engine, so they are refused.
 """
 
@@ -12,6 +12,7 @@ from typing import Any
 
 from specdeck.engine.plugin.contract import Build
 from specdeck.engine.protocol.messages import Capability
+from specdeck.engine.protocol.vllm_versions import REMEDY
 
 _ASSERTS_ON_V1 = frozenset({"suffix", "ngram_gpu", "extract_hidden_states", "medusa"})
 """Proposers of the V1 runner that assert k == num_speculative_tokens."""
@@ -89,7 +90,7 @@ def _live_k(build: Build) -> Capability:
     if build.missing:
         return Capability(
             name, False, f"vLLM {build.vllm} has no {', '.join(build.missing)}",
-            "use vLLM 0.26 to 0.33",
+            REMEDY,
         )  # fmt: skip
     if build.runner == "V1" and build.method in _ASSERTS_ON_V1:
         return Capability(
@@ -148,7 +149,7 @@ def _request_k(build: Build) -> Capability:
         return Capability("request_k", False, _NO_DRAFTS, _START_WITH_DRAFTS)
     if not build.can_pin:
         reason = f"vLLM {build.vllm}'s scheduler has no place to pin a request"
-        return Capability("request_k", False, reason, "use vLLM 0.26 to 0.33")
+        return Capability("request_k", False, reason, REMEDY)
     return Capability("request_k", True)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -26,8 +27,12 @@ from specdeck.engine.protocol.messages import (
     Change,
     InvalidChange,
 )
+from specdeck.engine.protocol.vllm_versions import REMEDY, describe_too_old, is_too_old
 
 logger = logging.getLogger("vllm.specdeck")
+
+_CALL = "call_utility_all_async"
+"""The engine client's method that every word with the engine cores goes through."""
 
 _PATIENCE_S = 4.0
 """How long an engine core may take to answer between two steps before it counts as stalled."""
@@ -54,6 +59,8 @@ class SpecdeckEndpoint:
         """Whether there are several data-parallel ranks, of which one answers for all."""
         self._withheld: Capability | None = None
         """Why nothing can be changed; None where it can."""
+        self._unsteerable: Capability | None = None
+        """Why the engine core cannot be asked, so that this only watches; None where it can."""
         self._system_fingerprint: str | None = None
         self._unstamped: str | None = "not asked yet"
         """Why responses do not carry the live fingerprint; None when they do."""
@@ -91,6 +98,11 @@ class SpecdeckEndpoint:
         parallel = getattr(getattr(engine_client, "vllm_config", None), "parallel_config", None)
         self._several = getattr(parallel, "data_parallel_size", 1) > 1
         self._withheld = of_several_ranks() if self._several else None
+        self._unsteerable = find_unsteerable(engine_client)
+        if self._unsteerable is not None:
+            logger.warning("specdeck leaves the engine alone: %s", self._unsteerable.reason)
+            self._keep_exact(request_pins.exact_models(os.environ))
+            return
         self._keep_token(getattr(args, "port", 0) or 0)
         try:
             await self._take_hold(engine_client, args)
@@ -113,7 +125,10 @@ class SpecdeckEndpoint:
         """Has requests under exact names answered target-only, or says loudly that they are not."""
         if not names:
             return
-        self._inexact = request_pins.mark_exact_requests(frozenset(names))
+        if self._unsteerable is not None:  # its scheduler would not heed the marks
+            self._inexact = self._unsteerable.reason
+        else:
+            self._inexact = request_pins.mark_exact_requests(frozenset(names))
         if self._inexact is not None:
             logger.error("exact_models are NOT answered target-only: %s", self._inexact)
 
@@ -259,16 +274,10 @@ class SpecdeckEndpoint:
     async def _answer(
         self, command: str, payload: Any, *, patience_s: float = _PATIENCE_S
     ) -> dict[str, Any]:
-        core = getattr(self._client, "engine_core", None)
+        if self._unsteerable is not None:
+            raise inability(self._unsteerable)
         # Every data-parallel engine is asked, and the first one speaks for all that agree.
-        call = getattr(core, "call_utility_all_async", None)
-        if call is None:
-            raise Refusal(
-                501,
-                "engine_client",
-                "this vLLM's engine client has no call_utility_all_async",
-                "use vLLM 0.26 to 0.33",
-            )
+        call = getattr(self._client.engine_core, _CALL)
         try:
             async with asyncio.timeout(patience_s):  # control.answer_call, in the engine's process
                 answers = await call("specdeck", command, json.dumps(payload))
@@ -276,6 +285,18 @@ class SpecdeckEndpoint:
             raise _stalled(patience_s) from None
         found: list[dict[str, Any]] = [json.loads(answer) for answer in answers]
         return next((answer for answer in found if "error" in answer), found[0])
+
+
+def find_unsteerable(engine_client: Any) -> Capability | None:
+    """Why the engine cores behind this client cannot be asked for anything; None where they can."""
+    version = getattr(sys.modules.get("vllm"), "__version__", None)
+    if is_too_old(version):
+        reason = describe_too_old(version)
+    elif not hasattr(getattr(engine_client, "engine_core", None), _CALL):
+        reason = f"the engine client of vLLM {version or '(unknown)'} has no {_CALL}"
+    else:
+        return None
+    return Capability("engine_client", False, reason, REMEDY)
 
 
 def _count_exact(config: Any) -> Callable[[], None] | None:

