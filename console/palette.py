@@ -61,7 +61,8 @@ class Palette(Provider):
                 yield Command(name, f"key {label}", partial(app.run_key, key.action))
                 continue
             for digit in key.keys:
-                if known is None or int(digit) <= known.k_max:
+                k = int(digit)
+                if known is None or (k <= known.k_max and known.find_refusal(k) is None):
                     action = key.action.format(key=digit)
                     label = app.context.keymap.get(f"{key.id}.{digit}", digit)
                     yield Command(

@@ -192,6 +192,8 @@ class Method(NamedTuple):
     """One of the names, as the plugin is asked about it."""
     draft: str | None = None
     """Architecture of the draft, where that makes a difference."""
+    parallel: bool = False
+    """With parallel_drafting in the config."""
 
 
 _V1, _AR = "SpecDecodeBaseProposer", "TargetDependentARSpeculator"
@@ -200,6 +202,8 @@ METHODS = (
     Method("draft_model", "V2", ("StandaloneARSpeculator",), "draft_model"),
     Method("eagle, eagle3, mtp", "V1", ("EagleProposer", _V1), "eagle"),
     Method("eagle, eagle3, mtp", "V2", ("EagleSpeculator", _AR), "eagle"),
+    Method("eagle3, draft_model with parallel_drafting", "V1", ("EagleProposer", _V1), "eagle3",
+           parallel=True),
     Method("mtp of Step 3.5", "V1", ("Step3p5MTPProposer", _V1), "mtp", "step3p5_mtp"),
     Method("mtp of several modules", "V2", ("MultiModuleMTPSpeculator",), "mtp"),
     Method("dflash", "V1", ("DFlashProposer", _V1), "dflash"),
@@ -255,6 +259,7 @@ def _build(method: Method) -> Build:
     return replace(
         blank,
         draft_architecture=method.draft,
+        parallel_drafting=method.parallel,
         drafter_obeys=bool(found["obeys"]),
         can_skip_drafter=bool(found["skippable"]),
     )

@@ -173,7 +173,11 @@ def _spoken(name: str) -> str:
 
 
 def _beyond(state: EngineState, wish: Change) -> Obstacle | None:
-    if wish.k is None or 0 <= wish.k <= state.k_max:
+    if wish.k is None:
+        return None
+    if (refused := state.find_refusal(wish.k)) is not None:
+        return Obstacle(f"k={wish.k}: {refused.reason or 'not on this engine'}", refused.remedy)
+    if 0 <= wish.k <= state.k_max:
         return None
     if wish.k < 0:
         return Obstacle("k is 0 already", "+ drafts again")

@@ -14,6 +14,10 @@ SCHEDULE = "num_speculative_tokens_per_batch_size"
 FIXED_K = frozenset({"suffix", "ngram_gpu", "extract_hidden_states", "medusa"})
 """Methods that assert that k is num_speculative_tokens: another k ends the engine."""
 
+PARALLEL_AT_ANY_K = frozenset({"dflash", "dspark"})
+"""Methods that draft in parallel by proposers of their own; parallel_drafting of others makes all
+tokens or none, and another k ends the engine."""
+
 WITHOUT_MODEL = frozenset({"ngram", "ngram_gpu", "suffix", "extract_hidden_states", "custom_class"})
 """Methods whose `model`, if any, is not a folder of weights."""
 

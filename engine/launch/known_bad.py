@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from specdeck.engine.config.config import Config
-from specdeck.engine.config.methods import FIXED_K, SCHEDULE, SPECULATIVE, is_mtp
+from specdeck.engine.config.methods import FIXED_K, PARALLEL_AT_ANY_K, SCHEDULE, SPECULATIVE, is_mtp
 from specdeck.engine.launch.machine import BuildKind
 
 _CPU_BLOCK = 32
@@ -48,6 +48,12 @@ class Situation:
     def has_schedule(self) -> bool:
         """Whether the config has a schedule of k."""
         return SCHEDULE in (self.config.speculative or {})
+
+    @property
+    def drafts_all_or_none(self) -> bool:
+        """Whether any k but 0 and num_speculative_tokens would end the engine."""
+        parallel = self.spec("parallel_drafting") and self.method not in PARALLEL_AT_ANY_K
+        return bool(parallel) and self.config.k_max != 1
 
     @property
     def captures_graphs(self) -> bool:
@@ -92,6 +98,15 @@ def _tools(s: Situation) -> bool:
 
 def _several_ranks(s: Situation) -> bool:
     return bool(s.arg("data_parallel_size", 1) > 1)
+
+
+def _schedules_between(s: Situation) -> bool:
+    """Whether the schedule holds a k that is neither 0 nor num_speculative_tokens."""
+    tiers = s.spec(SCHEDULE)
+    listed = tiers if isinstance(tiers, list) else []
+    return any(
+        isinstance(tier, list) and tier and tier[-1] not in (0, s.config.k_max) for tier in listed
+    )
 
 
 def _draft_ranks(s: Situation) -> bool:
@@ -174,6 +189,23 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
         "this method asserts that k never changes: the schedule would end the engine",
         f"leave {SCHEDULE} out",
         (SPECULATIVE, SCHEDULE),
+    ),
+    KnownBad(
+        "schedule with parallel drafting",
+        "error",
+        lambda s: s.drafts_all_or_none and _schedules_between(s),
+        "parallel drafting makes all tokens or none: the schedule would end the engine",
+        f"leave {SCHEDULE} out",
+        (SPECULATIVE, SCHEDULE),
+    ),
+    KnownBad(
+        "parallel drafting",
+        "notice",
+        lambda s: s.drafts_all_or_none,
+        "k can be 0 or num_speculative_tokens, and no policy can choose it: all tokens are drafted"
+        " at once, or none",
+        "choose a draft without parallel_drafting to change k while traffic flows",
+        (SPECULATIVE, "parallel_drafting"),
     ),
     KnownBad(
         "method with a fixed k",

@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from specdeck.engine.plugin.contract import Build
-from specdeck.engine.protocol.messages import Capability
+from specdeck.engine.protocol.messages import INTERMEDIATE_K, Capability
 from specdeck.engine.protocol.vllm_versions import REMEDY
 
 _ASSERTS_ON_V1 = frozenset({"suffix", "ngram_gpu", "extract_hidden_states", "medusa"})
@@ -34,16 +34,18 @@ _NO_ZERO_ON_V1 = frozenset({"step3p5", "step3p5_mtp"})
 def capabilities(build: Build) -> tuple[Capability, ...]:
     """Everything an operator may want to change, in the order of a screen."""
     live_k = _live_k(build)
+    between = _intermediate_k(build, live_k)
     return (
         live_k,
+        between,
         _target_only(build, live_k),
         _cold(build, live_k),
         _request_k(build),
         replace(_target_only(build, live_k), name="breaker"),
         _like(live_k, "trial"),
         Capability("policy.fixed", True),
-        _like(live_k, "policy.threshold"),
-        _like(live_k, "policy.goodput"),
+        replace(between, name="policy.threshold"),
+        replace(between, name="policy.goodput"),
     )
 
 
@@ -109,12 +111,26 @@ def _live_k(build: Build) -> Capability:
             name, False, "data-parallel ranks of a mixture-of-experts model must agree on k",
             "run with data_parallel_size 1, or one engine for each rank",
         )  # fmt: skip
+    if build.drafts_all_or_none:
+        return Capability(
+            name, True, f"parallel drafting: k can be 0 or {build.k_max}, and nothing between"
+        )
     if not build.drafter_obeys:
         return Capability(
             name, True, f"the {build.runner} drafter for {build.method} drafts {build.k_max} tokens"
             " at every k: a smaller k saves verification only",
         )  # fmt: skip
     return Capability(name, True)
+
+
+def _intermediate_k(build: Build, live_k: Capability) -> Capability:
+    if live_k.available and build.drafts_all_or_none:
+        return Capability(
+            INTERMEDIATE_K, False,
+            f"parallel drafting makes {build.k_max} tokens or none: any other k ends the engine",
+            f"use k=0 or k={build.k_max}, or a draft without parallel_drafting",
+        )  # fmt: skip
+    return _like(live_k, INTERMEDIATE_K)
 
 
 def _target_only(build: Build, live_k: Capability) -> Capability:

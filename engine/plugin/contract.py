@@ -8,6 +8,9 @@ from typing import Protocol
 
 from specdeck.engine.policy.step import Step
 
+_PARALLEL_AT_ANY_K = frozenset({"dflash", "dspark"})
+"""Methods that draft in parallel by proposers of their own, sized by the k of the step."""
+
 
 @dataclass(frozen=True, slots=True)
 class Build:
@@ -25,6 +28,8 @@ class Build:
     moe: bool = False
     draft_architecture: str | None = None
     """Model type of the draft, for methods with a draft model of their own."""
+    parallel_drafting: bool = False
+    """Whether all tokens are drafted in one pass."""
     kv_connector: bool = False
     """Whether KV blocks are kept or shared outside of the engine too."""
     missing: tuple[str, ...] = ()
@@ -39,6 +44,15 @@ class Build:
     """Whether single requests can be given a k of their own."""
     own_schedule: bool = False
     """Whether the operator configured k by batch size, which a change of k replaces."""
+
+    @property
+    def drafts_all_or_none(self) -> bool:
+        """Whether any k but 0 and k_max would end the engine.
+
+        The V1 runner's proposer, which alone has parallel drafting for other methods, fills
+        k_max slots of a request and reads them as rows of k (read in vLLM 0.32 and 0.33).
+        """
+        return self.parallel_drafting and self.method not in _PARALLEL_AT_ANY_K and self.k_max > 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from specdeck.engine.plugin.step_mirror import PAGE
 from specdeck.engine.plugin.trials import Trials
 from specdeck.engine.policy.step import Step
 from specdeck.engine.protocol.messages import (
+    INTERMEDIATE_K,
     ORCHESTRATION_VARIABLE,
     PROTOCOL,
     Applied,
@@ -102,6 +103,10 @@ class Control:
         """Starts the policy that the config asks for; says what of it makes no sense."""
         for block, reason in self._steering.wrong.items():
             logger.warning("specdeck uses its default %s parameters: %s", block, reason)
+        build = self._engine.build
+        if build.own_schedule and build.drafts_all_or_none:
+            why = self._steering.can(INTERMEDIATE_K).reason
+            logger.warning("specdeck replaces the configured k by batch size: %s", why)
         if not orchestration.get("adaptive_draft"):
             return
         body = {

@@ -158,6 +158,7 @@ def _build(
         data_parallel=parallel.data_parallel_size,
         moe=bool(getattr(parallel, "is_moe_model", None) or config.model_config.is_moe),
         draft_architecture=getattr(getattr(draft, "hf_config", None), "model_type", None),
+        parallel_drafting=bool(getattr(spec, "parallel_drafting", False)),
         kv_connector=getattr(config, "kv_transfer_config", None) is not None,
         missing=missing,
         drafter_obeys=all(drafter["obeys"] for drafter in drafters),

@@ -18,6 +18,7 @@ from specdeck.engine.policy.parameters import Catalogue, ParameterError, read_or
 from specdeck.engine.policy.runner import PolicyRunner
 from specdeck.engine.policy.step import Step
 from specdeck.engine.protocol.messages import (
+    INTERMEDIATE_K,
     Capability,
     Change,
     Fallback,
@@ -30,6 +31,9 @@ from specdeck.engine.protocol.messages import (
 
 _WATCHED = ("trial", "policy.threshold", "policy.goodput")
 """What an engine can only do while its steps are seen."""
+
+_MOVES_K = frozenset({"threshold", "goodput"})
+"""Blocks of parameters of policies that look for the best k between the ends."""
 
 _OWN = ("k", "mode", "fallback", "policy")
 
@@ -113,7 +117,9 @@ class Steering:
         """The parameters as the engine was started, and the blocks that made no sense."""
         self.catalogue: Catalogue = self.configured
         """The parameters in force."""
-        self.knobs = Knobs(k=engine.build.k_max, scheduled=engine.build.own_schedule)
+        # A schedule may hold a k that would end the engine, and is not kept where one can.
+        scheduled = engine.build.own_schedule and not engine.build.drafts_all_or_none
+        self.knobs = Knobs(k=engine.build.k_max, scheduled=scheduled)
         self.runner = self._watch(wall)
         """What observes the engine and chooses k; None where k cannot be changed."""
         if self.runner is not None and not self.knobs.scheduled:
@@ -143,7 +149,7 @@ class Steering:
         `now` is what it changes: in force, or again once it has ended the trial under way;
         `later` is what a lease goes back to, None without one.
         """
-        for name in _needed_capabilities(change):
+        for name in _needed_capabilities(change, self.engine.build.k_max):
             capability = self.can(name)
             if not capability.available:
                 raise inability(capability)
@@ -317,11 +323,14 @@ class Steering:
         return self._identity.now(self.knobs.live_facts(breaker))
 
 
-def _needed_capabilities(change: Change) -> list[str]:
+def _needed_capabilities(change: Change, k_max: int) -> list[str]:
     """The capabilities that `change` requires."""
     names = [_NEEDS[knob] for knob in change.knobs() if knob in _NEEDS]
     if change.parameters:  # of what moves k, or has it moved on trial
         names.append("live_k")
+    policies = {name.partition(".")[0] for name in change.parameters or {}} & _MOVES_K
+    if policies or (change.k is not None and 0 < change.k < k_max):
+        names.append(INTERMEDIATE_K)
     if change.k == 0:  # the same to the drafter as target-only
         names.append("target_only")
     if change.judge:

@@ -41,6 +41,9 @@ IN_RESPONSES_VARIABLE = "SPECDECK_FINGERPRINT_IN_RESPONSES"
 ORCHESTRATION_VARIABLE = "SPECDECK_ORCHESTRATION"
 """The config's `orchestration` block as JSON: parameters of the policies."""
 
+INTERMEDIATE_K = "intermediate_k"
+"""The capability of drafting some tokens, and neither none nor k_max."""
+
 EXACT_VARIABLE = "SPECDECK_EXACT_MODELS"
 """The config's `exact_models` as a JSON list."""
 
@@ -225,6 +228,16 @@ class EngineState:
                 return capability
         reason = "the engine's plugin does not know it"
         return Capability(name, False, reason, "update specdeck there")
+
+    def find_refusal(self, k: int) -> Capability | None:
+        """Why the engine cannot draft `k` tokens, of 0 to k_max; None where it can.
+
+        Older plugins do not know of engines that only draft all or none.
+        """
+        if not 0 < k < self.k_max:
+            return None
+        named = (one for one in self.capabilities if one.name == INTERMEDIATE_K)
+        return next((one for one in named if not one.available), None)
 
     def as_json(self) -> dict[str, Any]:
         """Plain dicts and lists, for the wire."""

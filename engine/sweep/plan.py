@@ -66,7 +66,7 @@ class Plan:
                 yield number, k
 
 
-def every_k(state: EngineState) -> range:
+def every_k(state: EngineState) -> list[int]:
     """The k's that an engine can draft, 0 among them where it can skip a round.
 
     Raises Unsupported for an engine that can draft none.
@@ -75,7 +75,8 @@ def every_k(state: EngineState) -> range:
         raise Unsupported(
             "the engine does not speculate", remedy="start it with a speculative_config"
         )
-    return range(0 if state.can("target_only").available else 1, state.k_max + 1)
+    every = range(0 if state.can("target_only").available else 1, state.k_max + 1)
+    return [k for k in every if state.find_refusal(k) is None]
 
 
 def plan(ks: Sequence[int], *, seconds: float, rounds: int | None = None) -> Plan:
@@ -103,6 +104,9 @@ def refuse(state: EngineState, plan: Plan) -> None:
     zero = state.can("target_only")
     if 0 in plan.ks and not zero.available:
         raise Unsupported(f"k=0 cannot be visited: {zero.reason}", remedy="sweep from 1 on")
+    for k in plan.ks:
+        if (refused := state.find_refusal(k)) is not None:
+            raise Unsupported(f"k={k} cannot be visited: {refused.reason}", remedy=refused.remedy)
     if plan.ks[-1] > state.k_max:
         raise Unsupported(
             f"k={plan.ks[-1]} is above k_max={state.k_max}: the engine's buffers are sized by it",

@@ -603,6 +603,19 @@ async def test_the_palette_offers_every_key_and_theme(kit: type[Kit], console: M
         assert "Speculation: Set k to 3" in names
 
 
+async def test_the_palette_offers_no_k_between_where_all_tokens_are_drafted_or_none(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    from specdeck.console.palette import Palette
+
+    between = Capability("intermediate_k", False, "5 tokens or none", "use k=0 or k=5")
+    app = console(kit.engine(kit.run(3, replace(kit.state, capabilities=(between,)))))
+    async with app.run_test() as pilot:
+        await settle(pilot)
+        names = [command.name for command in Palette(app.screen).commands()]
+    assert [name[-1] for name in names if "Set k" in name] == ["0", "5"]
+
+
 @pytest.mark.parametrize("k_max", [2, 5, 12])
 async def test_the_palette_offers_each_k_that_the_engine_can_draft_once(
     k_max: int, kit: type[Kit], console: MakeConsole, until: Until

@@ -273,10 +273,14 @@ def suggest_trial(track: Track) -> str:
         return "0"
     if tuning is not None:
         known = [each for each in tuning.outlook if each.tokens_per_second is not None]
+        known = [each for each in known if state.find_refusal(each.k) is None]
         best = max(known, key=lambda each: each.tokens_per_second or 0.0, default=None)
         if best is not None and best.k != state.k:
             return str(best.k)
-    return str(state.k - 1 if state.k else min(1, state.k_max))
+    near = state.k - 1 if state.k else min(1, state.k_max)
+    if state.find_refusal(near) is not None:
+        near = 0 if state.k else state.k_max
+    return str(near)
 
 
 def _seconds(track: Track) -> float:
@@ -311,6 +315,8 @@ def parse_wish(words: str, seconds: str, track: Track) -> Change:
     k = int(text)
     if track.known is not None and k > track.known.k_max:
         raise ValueError(f"k_max is {track.known.k_max}: the engine's buffers are sized by it")
+    if track.known is not None and (refused := track.known.find_refusal(k)) is not None:
+        raise ValueError(f"{refused.reason}: {refused.remedy}")
     return Change(k=k, trial_s=lasts, reason="trial")
 
 

@@ -25,14 +25,20 @@ from tests.support.tuned_engine import (
 from textual.widgets import Input, Label, OptionList
 
 from specdeck.console.screens.live.screen import LiveScreen
-from specdeck.console.screens.tuning.dialogs import ParametersScreen, TrialDialog, parse_value
+from specdeck.console.screens.tuning.dialogs import (
+    ParametersScreen,
+    TrialDialog,
+    parse_value,
+    parse_wish,
+    suggest_trial,
+)
 from specdeck.console.screens.tuning.screen import TuningScreen
 from specdeck.console.screens.tuning.view import feed
-from specdeck.console.state.engine_state import Cause, Track
+from specdeck.console.state.engine_state import Cause, Track, fold_reading
 from specdeck.console.widgets.charts import CurveBars
 from specdeck.console.widgets.text import Feed
 from specdeck.engine.errors import Conflict, UsageError
-from specdeck.engine.protocol.messages import Change, EngineState, LastChange
+from specdeck.engine.protocol.messages import Capability, Change, EngineState, LastChange
 from specdeck.engine.protocol.tuning import KChange, Parameter, Tuning
 
 if TYPE_CHECKING:
@@ -477,3 +483,14 @@ async def test_readings_that_come_while_the_parameters_close_do_no_harm(tuned: M
             controller.tell("something happened")
             await asyncio.sleep(0)
         await settle(pilot)
+
+
+def test_no_k_is_tried_that_the_engine_cannot_draft(kit: type[Kit]) -> None:
+    between = Capability("intermediate_k", False, "5 tokens or none", "use k=0 or k=5")
+    for k, suggested in ((5, "0"), (0, "5")):
+        state = replace(kit.state, k=k, k_set=k, capabilities=(between,))
+        track = fold_reading(Track("a", "http://a"), kit.reading(0, state))
+        assert suggest_trial(track) == suggested
+        with pytest.raises(ValueError, match="5 tokens or none: use k=0 or k=5"):
+            parse_wish("3", "60", track)
+        assert parse_wish("5", "60", track).k == 5

@@ -140,6 +140,13 @@ def test_every_obstacle_names_reason_and_remedy(kit: type[Kit]) -> None:
     unable = replace(
         kit.state, capabilities=(Capability("live_k", False, "suffix asserts", "use ngram"),)
     )
+    all_or_none = replace(
+        kit.state,
+        capabilities=(
+            Capability("live_k", True),
+            Capability("intermediate_k", False, "5 tokens or none", "use k=0 or k=5"),
+        ),
+    )
     bare = kit.reading(
         1, None, control_error=Unsupported("no plugin answers", remedy="start it with one")
     )
@@ -148,6 +155,7 @@ def test_every_obstacle_names_reason_and_remedy(kit: type[Kit]) -> None:
         (track([kit.reading(0)]), Change(k=-1), True, "k is 0 already"),
         (track([kit.reading(0)]), Change(k=3), False, "press c"),
         (track([kit.reading(0, unable)]), Change(k=3), True, "suffix asserts: use ngram"),
+        (track([kit.reading(0, all_or_none)]), Change(k=4), True, "k=4: 5 tokens or none: use k=0"),
         (track([bare]), Change(k=3), True, "no plugin answers: start it with one"),
         (track([kit.down(0)]), Change(k=3), True, "down"),
     ]
@@ -155,8 +163,9 @@ def test_every_obstacle_names_reason_and_remedy(kit: type[Kit]) -> None:
         obstacle = find_obstacle(found, want, armed=armed, key_label=key_label)
         assert obstacle is not None
         assert said in obstacle.line()
-    found = track([kit.reading(0)])
-    assert find_obstacle(found, Change(k=3), armed=True, key_label=key_label) is None
+    for state, k in ((kit.state, 3), (all_or_none, 0), (all_or_none, 5)):
+        found = track([kit.reading(0, state)])
+        assert find_obstacle(found, Change(k=k), armed=True, key_label=key_label) is None
 
 
 def test_positions_beyond_the_live_k_are_dimmed(kit: type[Kit]) -> None:

@@ -49,6 +49,8 @@ KNOWN: dict[str, tuple[str, str, dict[str, str], Machine]] = {
         {},
         CUDA,
     ),
+    "schedule with parallel drafting": (f"{DRAFT}, parallel_drafting: true, {TIERS}", "", {}, CUDA),
+    "parallel drafting": (f"{DRAFT}, parallel_drafting: true", "", {}, CUDA),
     "method with a fixed k": ("method: ngram_gpu, num_speculative_tokens: 3", "", {}, CUDA),
     "method that ignores k": ("method: custom_class, model: a.B", "", {}, CUDA),
     "MTP without a k of 0": ("method: step3p5_mtp, num_speculative_tokens: 3", "", {}, CUDA),
@@ -105,3 +107,13 @@ def test_every_sample_config_passes_the_known_bad_table() -> None:
     for path in samples.glob("*.yaml"):
         found = findings(load(path), port=None, environment={}, machine=here)
         assert [f.line() for f in found if f.name in names] == []
+
+
+def test_a_schedule_of_all_tokens_or_none_is_fine_with_parallel_drafting(tmp_path: Path) -> None:
+    tiers = "num_speculative_tokens_per_batch_size: [[1, 8, 3], [9, 64, 0]]"
+    for speculative in (
+        f"{DRAFT}, parallel_drafting: true, {tiers}",
+        f"method: dflash, model: a/c, num_speculative_tokens: 3, parallel_drafting: true, {TIERS}",
+    ):
+        text = f"model: a/b\nspeculative_config: {{{speculative}}}\n"
+        assert "schedule with parallel drafting" not in look(tmp_path, text, CUDA)

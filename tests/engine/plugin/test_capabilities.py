@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.support.engine_core import BUILD, Clock, FakeCore, make_control
 
+from specdeck.engine.plugin.contract import Build
 from specdeck.engine.plugin.reply import Refusal
 from specdeck.engine.protocol.messages import Change
 
@@ -23,3 +24,85 @@ def test_cold_is_refused_where_blocks_are_kept_outside_of_the_engine() -> None:
     assert engine.skips == []
     control.change(Change(mode="target-only"))
     assert engine.k == 0
+
+
+PARALLEL = replace(BUILD, method="eagle3", parallel_drafting=True)
+"""P-EAGLE, and PARD in the same way, which vLLM runs on its V1 runner only."""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        Change(k=1),
+        Change(k=4),
+        Change(k=3, lease_s=5.0),
+        Change(k=3, trial_s=2.0, judge=True),
+        Change(policy="goodput"),
+        Change(policy="threshold"),
+        Change(policy="goodput", trial_s=2.0, judge=True),
+        Change(parameters={"goodput.min_draft_length": 2}),
+    ],
+    ids=str,
+)
+def test_parallel_drafting_never_meets_a_k_between_0_and_all(change: Change) -> None:
+    engine = FakeCore(PARALLEL)
+    control = make_control(engine, Clock())
+    engine.calls.clear()
+    with pytest.raises(Refusal, match="parallel drafting makes 5 tokens or none"):
+        control.change(change)
+    assert engine.calls == []
+
+
+def test_parallel_drafting_goes_between_0_and_all() -> None:
+    engine = FakeCore(PARALLEL)
+    control = make_control(engine, Clock())
+    for change, k in (
+        (Change(k=0), 0),
+        (Change(k=5), 5),
+        (Change(mode="target-only"), 0),
+        (Change(mode="speculate"), 5),
+        (Change(breaker="open"), 0),
+    ):
+        control.change(change)
+        assert engine.k == k
+    able = {one.name: one for one in control.state().capabilities}
+    assert "nothing between" in str(able["live_k"].reason)
+    assert not able["intermediate_k"].available
+    assert not able["policy.goodput"].available
+    assert able["trial"].available
+
+
+def test_a_policy_from_the_config_is_not_begun_under_parallel_drafting() -> None:
+    engine = FakeCore(PARALLEL)
+    control = make_control(engine, Clock(), {"adaptive_draft": True})
+    assert control.state().policy == "fixed"
+    assert {k for name, k in engine.calls if name == "k"} <= {0, 5}
+    assert not [call for call in engine.calls if call[0] == "table"]
+
+
+def test_a_schedule_of_ks_between_does_not_stay_in_force_under_parallel_drafting() -> None:
+    engine = FakeCore(replace(PARALLEL, own_schedule=True))
+    make_control(engine, Clock())
+    assert engine.calls == [("k", 5)]
+    usual = FakeCore(replace(BUILD, own_schedule=True))
+    make_control(usual, Clock())
+    assert usual.calls == []
+
+
+@pytest.mark.parametrize(
+    "build",
+    [BUILD, replace(PARALLEL, method="dflash"), replace(PARALLEL, method="dspark")],
+    ids=lambda build: build.method,
+)
+def test_drafts_sized_by_the_step_take_any_k(build: Build) -> None:
+    engine = FakeCore(build)
+    control = make_control(engine, Clock())
+    control.change(Change(k=3))
+    assert engine.k == 3
+    assert control.state().can("intermediate_k").available
+
+
+def test_one_parallel_token_is_all_of_them() -> None:
+    control = make_control(FakeCore(replace(PARALLEL, k_max=1)), Clock())
+    control.change(Change(k=1))
+    assert control.state().can("intermediate_k").available

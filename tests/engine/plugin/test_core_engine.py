@@ -37,3 +37,8 @@ def test_a_kv_connector_is_seen_however_it_was_configured() -> None:
     assert build(
         kv_transfer_config=SimpleNamespace(kv_connector="OffloadingConnector")
     ).kv_connector
+
+
+def test_parallel_drafting_is_seen_wherever_vllm_found_it() -> None:
+    assert not build().parallel_drafting
+    assert build(speculative={"parallel_drafting": True}).drafts_all_or_none
