@@ -10,6 +10,7 @@ import pytest
 
 from specdeck.engine.config.loader import load
 from specdeck.engine.launch.command import build_argv
+from specdeck.engine.launch.machine import Build
 
 FOLDER = Path(__file__).parents[1] / "sample_configs"
 FILES = sorted(FOLDER.glob("*.yaml"))
@@ -70,7 +71,10 @@ def test_the_published_template_is_read_in_full() -> None:
 @pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM's own parser is the judge")
 def test_vllm_parses_the_command_line_of_every_sample() -> None:
     configs = [config for path in FILES if (config := load(path)).model is not None]
-    lines = [build_argv(c, python="python", host="::1", port=8123, gpu=True)[3:] for c in configs]
+    build = Build("gpu", "vllm", "0.33.0")
+    lines = [
+        build_argv(c, python="python", host="::1", port=8123, build=build)[3:] for c in configs
+    ]
     answer = subprocess.run(
         [sys.executable, "-c", _PARSER],
         input=json.dumps(lines),

@@ -25,10 +25,7 @@ OWN_TOKENIZER = frozenset({"draft_model"})
 """Methods whose draft is a whole model, with a tokenizer that must be the target's."""
 
 GRAPHS_PER_K = frozenset({"draft_model", "eagle", "eagle3", "dflash"})
-"""Methods for which the V2 runner captures CUDA graphs for every k of a schedule.
-
-MTP is not among them: capturing a schedule crashed there (vLLM issue 48494).
-"""
+"""Methods for which the V2 runner captures CUDA graphs for every k of a schedule, beside MTP."""
 
 _MARKS = (("eagle-", "eagle"), ("eagle3", "eagle3"), ("dflash", "dflash"), ("dspark", "dspark"))
 """Parts of a draft's name that tell its method, in vLLM's order."""

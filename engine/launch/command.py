@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from specdeck.engine.config.config import Config
-from specdeck.engine.config.methods import GRAPHS_PER_K, SCHEDULE, SPECULATIVE
+from specdeck.engine.config.methods import GRAPHS_PER_K, SCHEDULE, SPECULATIVE, is_mtp
 from specdeck.engine.config.vllm_args import Argument
 from specdeck.engine.launch.machine import Build, detect_build
+from specdeck.engine.launch.model_runner import choose_runner
 from specdeck.engine.protocol.messages import (
     EXACT_VARIABLE,
     IN_RESPONSES_VARIABLE,
@@ -26,7 +27,6 @@ _MODULE = "vllm.entrypoints.openai.api_server"
 _DEFAULT_SEQS = 256
 """The end of a schedule when max_num_seqs is vLLM's to choose: it carries the last tier on."""
 
-_V2_RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
 _PLUGIN_GROUPS = (
     "vllm.platform_plugins",
     "vllm.general_plugins",
@@ -42,16 +42,16 @@ def build_argv(
     python: str,
     host: str,
     port: int,
-    gpu: bool = False,
+    build: Build | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> list[str]:
     """The words that start the config's engine with the interpreter `python`.
 
-    `gpu` says that vLLM's CUDA build will run it, and `environment` what it will
-    find there: both decide whether CUDA graphs are asked for at every k. Holds no
+    `build` is the vLLM that will run, None where it is not known, and `environment` what
+    it will find there: both decide whether CUDA graphs are asked for at every k. Holds no
     secret: load() refuses a config with one.
     """
-    args = engine_arguments(config, gpu=gpu, environment=environment or {})
+    args = engine_arguments(config, build=build or Build("unknown"), environment=environment or {})
     words = [python, "-m", _MODULE]
     for name, value in (args | {"host": host, "port": port}).items():
         words += format_flags(name, value, config.arguments.engine.get(name, Argument()))
@@ -59,7 +59,7 @@ def build_argv(
 
 
 def engine_arguments(
-    config: Config, *, gpu: bool, environment: Mapping[str, str]
+    config: Config, *, build: Build, environment: Mapping[str, str]
 ) -> dict[str, Any]:
     """The config's engine arguments with what specdeck adds to them."""
     args = dict(config.engine_args)
@@ -76,25 +76,28 @@ def engine_arguments(
     if speculative is not None:
         if "per_request_spec_decode_metrics" in accepted:
             args.setdefault("per_request_spec_decode_metrics", "summary")
-        if needs_schedule(config, gpu=gpu, environment=environment):
+        if needs_schedule(config, build=build, environment=environment):
             tiers = schedule(config.k_max or 1, args.get("max_num_seqs") or _DEFAULT_SEQS)
             args[SPECULATIVE] = {**speculative, SCHEDULE: tiers}
     return args
 
 
-def needs_schedule(config: Config, *, gpu: bool, environment: Mapping[str, str]) -> bool:
+def needs_schedule(config: Config, *, build: Build, environment: Mapping[str, str]) -> bool:
     """Whether the engine should be told every k, to capture CUDA graphs for each.
 
-    Only the V2 runner captures them; the V1 runner would lose its full graphs.
+    Only the V2 runner captures them; the V1 runner would lose its full graphs. Before vLLM
+    0.32 the plugin could not put the live k in the place of the tiers, and some methods
+    crashed at capturing them.
     """
     asked, args = config.orchestration.graphs_per_k, config.engine_args
     speculative = config.speculative
     if asked is False or speculative is None or config.k_max is None or SCHEDULE in speculative:
         return False
-    graphs = gpu and not args.get("enforce_eager", False)
+    graphs = build.kind == "gpu" and not args.get("enforce_eager", False)
     one_rank = args.get("data_parallel_size", 1) == 1
-    v2 = environment.get(_V2_RUNNER, "1") != "0" and not speculative.get("use_heterogeneous_vocab")
-    return graphs and one_rank and v2 and (asked is True or config.method in GRAPHS_PER_K)
+    v2 = choose_runner(config, environment, cpu=build.kind == "cpu") == "V2"
+    known = asked is True or config.method in GRAPHS_PER_K or is_mtp(config.method)
+    return graphs and one_rank and v2 and known and build.has_live_k
 
 
 def schedule(k_max: int, max_num_seqs: int) -> list[list[int]]:

@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from specdeck.engine.config.config import Config
 from specdeck.engine.config.methods import FIXED_K, PARALLEL_AT_ANY_K, SCHEDULE, SPECULATIVE, is_mtp
-from specdeck.engine.launch.machine import BuildKind
+from specdeck.engine.launch.machine import Build
+from specdeck.engine.launch.model_runner import choose_runner
 
 _CPU_BLOCK = 32
 _TRUE = ("1", "true")
@@ -22,7 +23,7 @@ class Situation:
     """A config, and what it would run on."""
 
     config: Config
-    build: BuildKind
+    build: Build
     environment: Mapping[str, str]
     gpus: int = 0
     ray: bool = True
@@ -58,14 +59,13 @@ class Situation:
     @property
     def captures_graphs(self) -> bool:
         """Whether CUDA graphs would be captured."""
-        return self.build != "cpu" and self.gpus > 0 and not self.arg("enforce_eager", False)
+        return self.build.kind != "cpu" and self.gpus > 0 and not self.arg("enforce_eager", False)
 
     @property
     def uses_v1_runner(self) -> bool:
         """Whether the V1 model runner would be used, as far as the config tells."""
-        told = self.environment.get("VLLM_USE_V2_MODEL_RUNNER")
-        without = self.method in ("suffix", "custom_class", "medusa")
-        return told == "0" or without or bool(self.spec("use_heterogeneous_vocab"))
+        cpu = self.build.kind == "cpu"
+        return choose_runner(self.config, self.environment, cpu=cpu) == "V1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def _draft_ranks(s: Situation) -> bool:
 def _too_few_gpus(s: Situation) -> bool:
     ranks = s.arg("tensor_parallel_size", 1) * s.arg("pipeline_parallel_size", 1)
     here = s.arg("distributed_executor_backend") != "ray" and s.arg("nnodes", 1) == 1
-    return s.build == "gpu" and here and 0 < s.gpus < ranks
+    return s.build.kind == "gpu" and here and 0 < s.gpus < ranks
 
 
 KNOWN_BAD: tuple[KnownBad, ...] = (
@@ -150,7 +150,7 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
         "sampling on a CPU",
         "warning",
         lambda s: (
-            s.build == "cpu"
+            s.build.kind == "cpu"
             and s.method is not None
             and (s.config.sampling.temperature or 0.0) > 0.0
         ),
@@ -175,10 +175,11 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
             s.captures_graphs
             and not s.uses_v1_runner
             and is_mtp(s.method)
-            and (s.has_schedule or s.config.orchestration.graphs_per_k is True)
+            and s.has_schedule
+            and not s.build.has_live_k
         ),
-        "capturing CUDA graphs for a schedule of k crashed with MTP",
-        f"leave {SCHEDULE} and graphs_per_k out",
+        "before vLLM 0.32, capturing CUDA graphs for a schedule of k crashed with MTP",
+        f"leave {SCHEDULE} out, or use vLLM 0.32 or newer",
         (SPECULATIVE, SCHEDULE),
         48494,
     ),
@@ -262,7 +263,7 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
     KnownBad(
         "synthetic acceptance on a CPU",
         "error",
-        lambda s: s.build == "cpu" and s.spec("rejection_sample_method") == "synthetic",
+        lambda s: s.build.kind == "cpu" and s.spec("rejection_sample_method") == "synthetic",
         "synthetic acceptance ends a CPU engine at its first request",
         "use rejection_sample_method: standard",
         (SPECULATIVE, "rejection_sample_method"),
@@ -270,7 +271,9 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
     KnownBad(
         "acceptance regardless of the target",
         "warning",
-        lambda s: s.build != "cpu" and s.spec("rejection_sample_method") in ("synthetic", "fly"),
+        lambda s: (
+            s.build.kind != "cpu" and s.spec("rejection_sample_method") in ("synthetic", "fly")
+        ),
         "drafts are accepted whatever the target says: the output is not the target's",
         "use rejection_sample_method: standard",
         (SPECULATIVE, "rejection_sample_method"),
@@ -278,7 +281,7 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
     KnownBad(
         "block size on a CPU",
         "error",
-        lambda s: s.build == "cpu" and (s.arg("block_size") or _CPU_BLOCK) % _CPU_BLOCK != 0,
+        lambda s: s.build.kind == "cpu" and (s.arg("block_size") or _CPU_BLOCK) % _CPU_BLOCK != 0,
         "the CPU build requires blocks of a multiple of 32 tokens",
         "set block_size: 32 or leave it out",
         ("block_size",),

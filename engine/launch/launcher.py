@@ -176,7 +176,7 @@ class Launch:
                 python=self._python,
                 host=self._host,
                 port=self._port,
-                gpu=build.kind == "gpu",
+                build=build,
                 environment=environment,
             ),
             environment=environment,

@@ -327,7 +327,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _known_bad(config: Config, here: Machine, environment: Mapping[str, str]) -> Iterator[Finding]:
-    situation = Situation(config, here.build.kind, environment, len(here.gpus), here.ray)
+    situation = Situation(config, here.build, environment, len(here.gpus), here.ray)
     for entry in KNOWN_BAD:
         if entry.applies(situation):
             place = config.place(*entry.key) if entry.key else None

@@ -118,7 +118,7 @@ def test_metrics_that_a_vllm_does_not_know_are_not_asked_for(tmp_path: Path) -> 
 
 
 def scheduled(folder: Path, text: str, **more: Any) -> list[list[int]] | None:
-    line = words(folder, text, **{"gpu": True, **more})
+    line = words(folder, text, **{"build": GPU, **more})
     found: list[list[int]] | None = json.loads(after(line, "--speculative-config")).get(SCHEDULE)
     return found
 
@@ -133,13 +133,16 @@ def test_graphs_are_captured_for_every_k_on_a_gpu(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "more"),
     [
-        ("", {"gpu": False}),
+        ("", {"build": CPU}),
         ("enforce_eager: true\n", {}),
         ("data_parallel_size: 2\n", {}),
         ("orchestration: {graphs_per_k: false}\n", {}),
         ("", {"environment": {"VLLM_USE_V2_MODEL_RUNNER": "0"}}),
+        ("enable_dbo: true\norchestration: {graphs_per_k: true}\n", {}),
+        ("", {"build": Build("gpu", "vllm", "0.31.0")}),
+        ("", {"build": Build("unknown")}),
     ],
-    ids=["cpu", "eager", "data parallel", "declined", "V1 runner"],
+    ids=["cpu", "eager", "data parallel", "declined", "V1 runner", "V1 by DBO", "0.31", "unknown"],
 )
 def test_no_graphs_per_k_where_they_cost_or_break(
     tmp_path: Path, text: str, more: dict[str, Any]
@@ -147,11 +150,18 @@ def test_no_graphs_per_k_where_they_cost_or_break(
     assert scheduled(tmp_path, EAGLE + text, **more) is None
 
 
-def test_mtp_gets_graphs_per_k_only_when_asked(tmp_path: Path) -> None:
-    mtp = "model: a/b\nspeculative_config: {method: mtp, num_speculative_tokens: 1}\n"
-    assert scheduled(tmp_path, mtp) is None
-    asked = scheduled(tmp_path, mtp + "orchestration: {graphs_per_k: true}\n")
-    assert asked == [[1, 1, 0], [2, 256, 1]]
+@pytest.mark.parametrize("method", ["mtp", "deepseek_mtp"])
+def test_mtp_gets_graphs_per_k_where_capturing_them_is_guarded(tmp_path: Path, method: str) -> None:
+    mtp = f"model: a/b\nspeculative_config: {{method: {method}, num_speculative_tokens: 1}}\n"
+    assert scheduled(tmp_path, mtp) == [[1, 1, 0], [2, 256, 1]]
+    assert scheduled(tmp_path, mtp, build=Build("gpu", "vllm", "0.31.0")) is None
+
+
+@pytest.mark.parametrize("key", ["parallel_drafting", "use_heterogeneous_vocab"])
+def test_drafting_that_only_the_v1_runner_has_gets_no_graphs_per_k(
+    tmp_path: Path, key: str
+) -> None:
+    assert scheduled(tmp_path, EAGLE.replace("3}", f"3, {key}: true}}")) is None
 
 
 def test_a_schedule_of_the_configs_own_is_kept(tmp_path: Path) -> None:

