@@ -1,13 +1,16 @@
 """vLLM's general plugin: adds specdeck's methods to the engine core and the workers.
 
 vLLM runs this in every one of its processes, several times in some; nothing changes for
-an engine until the endpoint plugin first calls the engine core.
+an engine until the endpoint plugin first calls the engine core, but for the tiers of
+specdeck's own, by which no scheduler may go.
 """
 
 from __future__ import annotations
 
 import logging
 from typing import Any
+
+from specdeck.engine.plugin import placeholder_tiers
 
 logger = logging.getLogger("vllm.specdeck")
 
@@ -19,6 +22,9 @@ def register() -> None:
     the plugin answers and names what is missing.
     """
     try:
+        from vllm.v1.core.sched.scheduler import Scheduler
+
+        placeholder_tiers.withdraw(Scheduler)  # first: what follows may fail
         from vllm.v1.engine.core import EngineCore
         from vllm.v1.worker.worker_base import WorkerBase
 
