@@ -1,9 +1,14 @@
 """vLLM's scheduler and engine core, behind specdeck's contract with an engine.
 
 The scheduler reads `dynamic_sd_lookup[batch size]` once per step and tells the workers
-that many draft tokens (vllm/v1/core/sched/scheduler.py). Writing that list in place,
-from a utility method that vLLM calls on the engine core's main thread between steps, is
-a complete control of k for the plain and the asynchronous scheduler alike.
+that many draft tokens (vllm/v1/core/sched/scheduler.py). Writing that list from a
+utility method that vLLM calls on the engine core's main thread between steps is a
+complete control of k for the plain and the asynchronous scheduler alike.
+
+Without a list vLLM drafts k_max tokens, and gives a request that comes in with one token
+to compute as many rows as those that decode, so that the step keeps its full CUDA graph.
+So there is no list while k is k_max at every batch size: an engine with the plugin and
+nothing changed schedules as one without it.
 """
 
 from __future__ import annotations
@@ -38,13 +43,17 @@ class CoreEngine:
         missing = tuple(name for name in _NEEDED if not hasattr(core.scheduler, name))
         drafters = [] if missing else self._on_workers("install")
         k_max = getattr(core.scheduler, "num_spec_tokens", 0)
-        self._pins = Pins(core.scheduler, k_max)
+        self._pins = Pins(core.scheduler, k_max, on_presence=self._place_lookup)
         self._build = _build(core.vllm_config, missing, drafters, can_pin=self._pins.available)
         self._recorder: Recorder | None = None
         """None where nobody watches, or this vLLM's scheduler has not what specdeck needs."""
         held = getattr(core.scheduler, "dynamic_sd_lookup", None)
         self._buckets: list[int] = []
         self._configured = None if held is None else list(held)
+        self._lookup: list[int] = [] if held is None else held
+        """k by batch size; filled in place, since parts of vLLM may hold it."""
+        self._at_most = False
+        """Whether every batch size has k_max, for which vLLM requires no list."""
 
     @property
     def build(self) -> Build:
@@ -62,16 +71,20 @@ class CoreEngine:
         self.set_table(everywhere(k).table)
 
     def set_table(self, table: Sequence[int]) -> None:
-        """Writes the k of every batch size from a policy's table.
+        """Writes the k of every batch size from a policy's table."""
+        size = len(self._lookup) or self._core.vllm_config.scheduler_config.max_num_seqs + 1
+        self._lookup[:] = fill_lookup(table, self._places(size))
+        self._at_most = table.count(self._build.k_max) == len(table)
+        self._place_lookup()
 
-        The list is filled in place where there is one, since parts of vLLM may hold it.
+    def _place_lookup(self) -> None:
+        """Gives the scheduler the list, or none where it is to do as it does by itself.
+
+        A pinned request verifies no rows of vLLM's making, so while there is one the list
+        stays; the batch has not the shape of a full graph then anyhow.
         """
-        held = self._scheduler.dynamic_sd_lookup
-        if held is None:
-            size = self._core.vllm_config.scheduler_config.max_num_seqs + 1
-            self._scheduler.dynamic_sd_lookup = fill_lookup(table, self._places(size))
-        else:
-            held[:] = fill_lookup(table, self._places(len(held)))
+        absent = self._at_most and not self._pins.has_any
+        self._scheduler.dynamic_sd_lookup = None if absent else self._lookup
 
     def _places(self, entries: int) -> list[int]:
         """The bucket of each batch size, worked out once: a policy may move k at every step."""
@@ -81,13 +94,15 @@ class CoreEngine:
 
     def restore_schedule(self) -> None:
         """Writes the k by batch size that the engine was started with."""
-        held = self._scheduler.dynamic_sd_lookup
-        if held is not None and self._configured is not None:
-            held[:] = self._configured
+        if self._configured is not None:
+            self._lookup[:] = self._configured
+            self._at_most = False
+            self._place_lookup()
 
     def schedule(self) -> Sequence[int]:
-        """What the scheduler looks k up in."""
-        return getattr(self._scheduler, "dynamic_sd_lookup", None) or ()
+        """What the scheduler looks k up in, or the list that would say the same."""
+        lookup: Sequence[int] | None = getattr(self._scheduler, "dynamic_sd_lookup", None)
+        return lookup or (self._lookup if self._at_most else ())
 
     def scheduled_k(self) -> int:
         """The k for the present number of running requests."""

@@ -97,8 +97,12 @@ class Pins:
     looks at those that run, and vLLM's scheduler says which ones have ended.
     """
 
-    def __init__(self, scheduler: Any, k_max: int) -> None:
+    def __init__(
+        self, scheduler: Any, k_max: int, on_presence: Callable[[], None] = lambda: None
+    ) -> None:
+        """`on_presence` is called when the first one comes and when the last one has gone."""
         self._scheduler = scheduler
+        self._on_presence = on_presence
         self._k_max = k_max
         self._pinned: dict[str, int] = {}
         self._exact: dict[str, Any] = {}
@@ -123,6 +127,11 @@ class Pins:
         """Pinned requests that are not finished."""
         self._forget_newly_finished()
         return len(self._pinned)
+
+    @property
+    def has_any(self) -> bool:
+        """Whether a request is pinned, as far as the steps so far have told."""
+        return bool(self._pinned)
 
     @property
     def exact_running(self) -> int:
@@ -162,6 +171,8 @@ class Pins:
         if held is None:
             return
         self._pinned[request_id] = k
+        if len(self._pinned) == 1:
+            self._on_presence()
         if exact and self._exact.get(request_id) is not held:
             self._count(request_id)
             self._exact[request_id] = held
@@ -197,6 +208,8 @@ class Pins:
             if request_id in self._pinned and not self._lives(request_id):
                 del self._pinned[request_id]
                 self._count(request_id)
+                if not self._pinned:
+                    self._on_presence()
 
     def _lives(self, request_id: str) -> bool:
         """Whether a finished request's id has been taken by another one."""

@@ -2,12 +2,16 @@
 
 import asyncio
 import random
+from collections.abc import Sequence
 
 import httpx
 import pytest
 from tests.support.live_engine import Driver, Prompts, Tokens
 
 FLIPS = 200
+
+Metrics = tuple[Tokens, int, int, int]
+"""Token ids; steps that verified, tokens accepted in them and tokens drafted for them."""
 
 
 def moved(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
@@ -25,6 +29,56 @@ async def test_every_k_is_observed_in_vllms_own_counters(driver: Driver, prompts
         assert work["generated"] == sum(map(len, reference))
         assert work["drafted"] == k * work["drafts"]
         assert (work["drafts"] > 0) == (k > 0)
+
+
+async def metrics_of(driver: Driver, prompt: Sequence[int], tokens: int, **xargs: int) -> Metrics:
+    """The ids of a greedy continuation, its verifying steps and what they accepted."""
+    body: dict[str, object] = {
+        "model": "demo",
+        "prompt": list(prompt),
+        "max_tokens": tokens,
+        "temperature": 0,
+        "ignore_eos": True,
+        "return_token_ids": True,
+    }
+    if xargs:
+        body["vllm_xargs"] = xargs
+    reply = await driver.client.post("/v1/completions", json=body)
+    assert reply.status_code == 200, reply.text
+    found = reply.json()
+    metrics = found["metrics"]["speculative_decoding"]
+    return (
+        tuple(found["choices"][0]["token_ids"]),
+        metrics["num_spec_steps"],
+        metrics["num_accepted_draft_tokens"],
+        metrics["num_draft_tokens"],
+    )
+
+
+async def test_k_max_keeps_the_shape_of_a_step_that_lets_a_cached_request_in(
+    driver: Driver, prompts: Prompts
+) -> None:
+    # One token more than a block of the cache: the second time there is one left to compute.
+    prompt, tokens = ([*prompts[0]] * 8)[:33], 40
+    k_max = (await driver.state())["k_max"]
+
+    async def unverified(**xargs: int) -> int:
+        """Tokens of a continuation of `prompt` that come from steps without rows for drafts."""
+        ids, steps, accepted, drafted = await metrics_of(driver, prompt, tokens, **xargs)
+        assert ids == reference
+        assert drafted == xargs.get("specdeck_k", k) * steps
+        return tokens - steps - accepted
+
+    k = k_max
+    reference = await driver.complete(prompt, tokens)
+    assert await unverified() == 0  # vLLM gives the admission as many rows as the others have
+    assert await unverified(specdeck_k=0) == tokens
+    k = 2
+    await driver.put(k=k)
+    assert await unverified() == 1
+    k = k_max
+    await driver.put(k=k)
+    assert await unverified() == 0
 
 
 async def test_drafts_that_had_a_position_are_counted_on_the_page(

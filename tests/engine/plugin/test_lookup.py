@@ -1,0 +1,135 @@
+"""The list that vLLM's scheduler looks k up in, and when it has none."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from specdeck.engine.plugin.core_engine import CoreEngine
+from specdeck.engine.policy.table import everywhere
+
+SEATS = 8
+
+
+class Scheduler:
+    """As much of vLLM's scheduler as taking hold and pinning touch."""
+
+    def __init__(self, lookup: list[int] | None = None) -> None:
+        self.dynamic_sd_lookup = lookup
+        self.num_spec_tokens = 5
+        self.requests: dict[str, Any] = {}
+        self.running: list[Any] = []
+        self.finished_req_ids: set[str] = set()
+
+    def schedule(self) -> Any:
+        """Nothing to run; what ended is told."""
+        finished, self.finished_req_ids = self.finished_req_ids, set()
+        return SimpleNamespace(scheduled_new_reqs=[], finished_req_ids=finished)
+
+    def update_from_output(self) -> None:
+        """Not called here."""
+
+    def make_spec_decoding_stats(self) -> None:
+        """Not called here."""
+
+    def update_draft_token_ids(self) -> None:
+        """Not called here."""
+
+    def add_request(self, request: Any) -> None:
+        """Takes a request in."""
+        self.requests[request.request_id] = request
+
+    def finish(self, name: str) -> None:
+        """Ends a request."""
+        self.requests.pop(name)
+        self.finished_req_ids.add(name)
+        self.schedule()
+
+
+def held(scheduler: Scheduler, tiers: list[list[int]] | None = None) -> CoreEngine:
+    """The engine core around `scheduler`, as the plugin holds it."""
+    spec = SimpleNamespace(
+        method="draft_model", num_speculative_tokens=5, num_speculative_tokens_per_batch_size=tiers
+    )
+    config = SimpleNamespace(
+        speculative_config=spec,
+        model_config=SimpleNamespace(served_model_name="demo", is_moe=False),
+        parallel_config=SimpleNamespace(data_parallel_size=1),
+        scheduler_config=SimpleNamespace(max_num_seqs=SEATS),
+        use_v2_model_runner=False,
+    )
+    worker = {"drafter": "DraftModelProposer", "obeys": True, "skippable": True}
+    executor = SimpleNamespace(collective_rpc=lambda *_, **__: [worker])
+    core = SimpleNamespace(scheduler=scheduler, vllm_config=config, model_executor=executor)
+    return CoreEngine(core)
+
+
+def pinned(name: str) -> Any:
+    """A request with a k of its own."""
+    return SimpleNamespace(
+        request_id=name, sampling_params=SimpleNamespace(extra_args={"specdeck_k": 0})
+    )
+
+
+def test_an_engine_that_drafts_k_max_has_no_list_as_without_the_plugin() -> None:
+    scheduler = Scheduler()
+    engine = held(scheduler)
+    engine.set_k(5)
+    # Only without one does vLLM pad one-token admissions to the shape of a full graph.
+    assert scheduler.dynamic_sd_lookup is None
+    assert engine.scheduled_k() == 5
+    assert list(engine.schedule()) == [5] * (SEATS + 1)
+
+
+@pytest.mark.parametrize("lookup", [None, [0, 0, 1, 2, 3, 4, 5, 5, 5]], ids=["none", "tiers"])
+def test_another_k_has_a_list_and_k_max_none_again(lookup: list[int] | None) -> None:
+    scheduler = Scheduler(lookup)
+    engine = held(scheduler)
+    for k in (3, 0, 4):
+        engine.set_k(k)
+        assert scheduler.dynamic_sd_lookup == [k] * (SEATS + 1)
+        assert engine.scheduled_k() == k
+    engine.set_k(5)
+    assert scheduler.dynamic_sd_lookup is None
+
+
+def test_a_policys_table_is_a_list() -> None:
+    scheduler = Scheduler()
+    engine = held(scheduler)
+    engine.set_table([4, *everywhere(5).table[1:]])
+    assert scheduler.dynamic_sd_lookup is not None
+    assert set(scheduler.dynamic_sd_lookup) == {5, 4}
+
+
+def test_the_configured_schedule_comes_back_after_k_max() -> None:
+    tiers, configured = [[1, 4, 5], [5, 8, 2]], [0, 5, 5, 5, 5, 2, 2, 2, 2]
+    scheduler = Scheduler(list(configured))
+    engine = held(scheduler, tiers)
+    assert scheduler.dynamic_sd_lookup == configured
+    engine.set_k(5)
+    engine.restore_schedule()
+    assert scheduler.dynamic_sd_lookup == configured
+
+
+def test_a_pinned_request_is_given_no_rows_of_vllms_making() -> None:
+    scheduler = Scheduler()
+    engine = held(scheduler)
+    engine.set_k(5)
+    scheduler.add_request(pinned("a"))
+    scheduler.add_request(pinned("b"))
+    assert scheduler.dynamic_sd_lookup == [5] * (SEATS + 1)
+    scheduler.finish("a")
+    assert scheduler.dynamic_sd_lookup is not None
+    scheduler.finish("b")
+    assert scheduler.dynamic_sd_lookup is None
+
+
+def test_pins_leave_another_k_alone() -> None:
+    scheduler = Scheduler()
+    engine = held(scheduler)
+    engine.set_k(2)
+    scheduler.add_request(pinned("a"))
+    scheduler.finish("a")
+    assert scheduler.dynamic_sd_lookup == [2] * (SEATS + 1)
