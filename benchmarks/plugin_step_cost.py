@@ -128,6 +128,9 @@ class Engine:
     def requests(self) -> tuple[int, int]:
         return len(self._scheduler.running), 0
 
+    def weights(self) -> None:
+        return None
+
     def tally(self) -> Tally:
         return Tally(0, 0, (0,) * K_MAX, (0,) * K_MAX)
 

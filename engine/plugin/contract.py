@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from specdeck.engine.policy.step import Step
 
@@ -74,7 +74,7 @@ class Tally:
 
 
 class StepListener(Protocol):
-    """Who hears of every step of an engine; what it raises never reaches the engine."""
+    """Who hears of every step of an engine and of its weights; what it raises never reaches it."""
 
     def before_step(self) -> None:
         """Called before every scheduling."""
@@ -84,6 +84,9 @@ class StepListener(Protocol):
 
     def on_blind(self) -> None:
         """Called once when watching has failed: no step is seen any more."""
+
+    def on_new_weights(self) -> None:
+        """Called after whatever may have changed the weights in place."""
 
 
 class Engine(Protocol):
@@ -119,6 +122,9 @@ class Engine(Protocol):
 
     def requests(self) -> tuple[int, int]:
         """Requests running and waiting."""
+
+    def weights(self) -> Mapping[str, Any] | None:
+        """What the weights are known by since they were changed in place; None as loaded."""
 
     def tally(self) -> Tally:
         """Counts since the plugin took hold."""

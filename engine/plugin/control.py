@@ -164,6 +164,10 @@ class Control:
         fixed = replace(self._steering.knobs, policy="fixed")
         self._turn(fixed, who="specdeck", reason=why, origin="policy")
 
+    def on_new_weights(self) -> None:
+        """The path has another name from now on, for responses as well."""
+        self._steering.name()
+
     def _look(self) -> None:
         """Brings everything that goes by time up to this moment."""
         self.before_step()

@@ -14,12 +14,13 @@ nothing changed schedules as one without it.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specdeck.engine.plugin.contract import Build, StepListener, Tally
 from specdeck.engine.plugin.recorder import Recorder
 from specdeck.engine.plugin.request_pins import Pins
+from specdeck.engine.plugin.weights import WeightWatch
 from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.table import bucket, everywhere
 from specdeck.engine.protocol.messages import TIERS_VARIABLE
@@ -48,6 +49,8 @@ class CoreEngine:
         self._recorder: Recorder | None = None
         """None where nobody watches, or this vLLM's scheduler has not what specdeck needs."""
         held = getattr(core.scheduler, "dynamic_sd_lookup", None)
+        self._weights: WeightWatch | None = None
+        """None until somebody watches."""
         self._buckets: list[int] = []
         self._configured = None if held is None else list(held)
         self._lookup: list[int] = [] if held is None else held
@@ -65,6 +68,11 @@ class CoreEngine:
         if not self._build.missing:
             settle = 2 if self._build.asynchronous else 1
             self._recorder = Recorder(self._scheduler, self._build.k_max, listener, settle=settle)
+        self._weights = WeightWatch(self._core, listener.on_new_weights)
+
+    def weights(self) -> Mapping[str, Any] | None:
+        """What the weights are known by since they were changed in place."""
+        return self._weights.facts() if self._weights else None
 
     def set_k(self, k: int) -> None:
         """Writes k for every batch size."""

@@ -320,7 +320,8 @@ class Steering:
     def name(self) -> str:
         """The path's name with what is in force at this moment."""
         breaker = self.runner.breaker.state if self.runner else "closed"
-        return self._identity.now(self.knobs.live_facts(breaker))
+        live, weights = self.knobs.live_facts(breaker), self.engine.weights()
+        return self._identity.now(live if weights is None else {**live, "weights": dict(weights)})
 
 
 def _needed_capabilities(change: Change, k_max: int) -> list[str]:

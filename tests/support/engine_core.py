@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +30,7 @@ class FakeCore:
     counts: Tally = field(default_factory=lambda: Tally(7, 0, (0,) * 5, (0,) * 5))
     busy: tuple[int, int] = (3, 1)
     """Requests running and waiting."""
+    new_weights: Mapping[str, Any] | None = None
     broken: bool = False
     """Whether the drafter cannot be told to leave a step out."""
     skips: list[bool] = field(default_factory=list)
@@ -77,6 +78,10 @@ class FakeCore:
     def requests(self) -> tuple[int, int]:
         """As in the contract."""
         return self.busy
+
+    def weights(self) -> Mapping[str, Any] | None:
+        """As in the contract."""
+        return self.new_weights
 
     def tally(self) -> Tally:
         """As in the contract."""

@@ -55,6 +55,9 @@ class Listener:
     def on_blind(self) -> None:
         self._hear("on_blind")
 
+    def on_new_weights(self) -> None:
+        self._hear("on_new_weights")
+
     def _hear(self, call: str) -> None:
         self.calls.append(call)
         if call in self.fails:
