@@ -19,6 +19,7 @@ from specdeck.engine.protocol.messages import (
     TIERS_VARIABLE,
     TOKEN_FILE_VARIABLE,
 )
+from specdeck.engine.protocol.vllm_versions import is_too_old
 
 PLUGIN = "specdeck"
 _MODULE = "vllm.entrypoints.openai.api_server"
@@ -85,9 +86,8 @@ def engine_arguments(
 def needs_schedule(config: Config, *, build: Build, environment: Mapping[str, str]) -> bool:
     """Whether the engine should be told every k, to capture CUDA graphs for each.
 
-    Only the V2 runner captures them; the V1 runner would lose its full graphs. Before vLLM
-    0.32 the plugin could not put the live k in the place of the tiers, and some methods
-    crashed at capturing them.
+    Only the V2 runner captures them; the V1 runner would lose its full graphs. Engines
+    that are too old can only be watched, and with some methods crashed at capturing them.
     """
     asked, args = config.orchestration.graphs_per_k, config.engine_args
     speculative = config.speculative
@@ -97,7 +97,7 @@ def needs_schedule(config: Config, *, build: Build, environment: Mapping[str, st
     one_rank = args.get("data_parallel_size", 1) == 1
     v2 = choose_runner(config, environment, cpu=build.kind == "cpu") == "V2"
     known = asked is True or config.method in GRAPHS_PER_K or is_mtp(config.method)
-    return graphs and one_rank and v2 and known and build.has_live_k
+    return graphs and one_rank and v2 and known and not is_too_old(build.version)
 
 
 def schedule(k_max: int, max_num_seqs: int) -> list[list[int]]:

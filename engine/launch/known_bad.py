@@ -13,6 +13,7 @@ from specdeck.engine.config.config import Config
 from specdeck.engine.config.methods import FIXED_K, PARALLEL_AT_ANY_K, SCHEDULE, SPECULATIVE, is_mtp
 from specdeck.engine.launch.machine import Build
 from specdeck.engine.launch.model_runner import choose_runner
+from specdeck.engine.protocol.vllm_versions import is_too_old
 
 _CPU_BLOCK = 32
 _TRUE = ("1", "true")
@@ -176,7 +177,7 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
             and not s.uses_v1_runner
             and is_mtp(s.method)
             and s.has_schedule
-            and not s.build.has_live_k
+            and is_too_old(s.build.version)
         ),
         "before vLLM 0.32, capturing CUDA graphs for a schedule of k crashed with MTP",
         f"leave {SCHEDULE} out, or use vLLM 0.32 or newer",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import util
@@ -13,9 +12,6 @@ from typing import Literal
 from specdeck.engine.config.vllm_args import find_version
 
 _CGROUP = Path("/sys/fs/cgroup")
-
-FIRST_WITH_LIVE_K = (0, 32)
-"""The first version of vLLM whose engine client can call every engine core."""
 
 BuildKind = Literal["cpu", "gpu", "unknown", "none"]
 
@@ -28,16 +24,6 @@ class Build:
     """`unknown` is a vLLM that no distribution accounts for, such as a checkout."""
     distribution: str | None = None
     version: str | None = None
-
-    @property
-    def has_live_k(self) -> bool:
-        """Whether the plugin can take hold of this vLLM; of an unknown one, that it can.
-
-        >>> [Build("gpu", "vllm", version).has_live_k for version in ("0.31.1", "0.32.0rc1")]
-        [False, True]
-        """
-        release = re.match(r"(\d+)\.(\d+)", self.version or "")
-        return release is None or (int(release[1]), int(release[2])) >= FIRST_WITH_LIVE_K
 
 
 Version = Callable[[str], str | None]
