@@ -10,14 +10,13 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from specdeck.engine.config.config import Config
+from specdeck.engine.config.methods import PARALLEL_AT_ANY_K
 
 Runner = Literal["V1", "V2"]
 
 _VARIABLE = "VLLM_USE_V2_MODEL_RUNNER"
 _WITHOUT_V2 = frozenset({"suffix", "medusa", "mlp_speculator", "custom_class"})
 """Methods that the V2 runner does not have."""
-_PARALLEL_ON_V2 = frozenset({"dflash", "dspark"})
-"""Methods that draft all tokens in one pass on the V2 runner too."""
 
 
 def choose_runner(config: Config, environment: Mapping[str, str], *, cpu: bool) -> Runner:
@@ -49,7 +48,7 @@ def _lacks_v2(method: str | None, speculative: Mapping[str, Any], args: Mapping[
         args.get("distributed_executor_backend") == "external_launcher"
         and (args.get("pipeline_parallel_size") or 1) > 1
     )
-    parallel = speculative.get("parallel_drafting") and method not in _PARALLEL_ON_V2
+    parallel = speculative.get("parallel_drafting") and method not in PARALLEL_AT_ANY_K
     return bool(
         method in _WITHOUT_V2
         or parallel
