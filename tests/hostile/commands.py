@@ -23,8 +23,11 @@ class Said:
     err: str
 
 
-def run(words: Sequence[str]) -> Said:
-    """Runs a command; it is harmless, whatever it says."""
+def run(words: Sequence[str], *, is_traced: bool = False) -> Said:
+    """Runs a command; it is harmless, whatever it says.
+
+    `is_traced` is whether a traceback was asked for.
+    """
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
     with redirect_stdout(out), redirect_stderr(err):
         code = outcome(words)
@@ -33,7 +36,7 @@ def run(words: Sequence[str]) -> Said:
         stream.flush()
         stream.seek(0)
         said.append(stream.read())
-    assert_harmless(code, *said)
+    assert_harmless(code, *said, is_traced=is_traced)
     return Said(code, *said)
 
 
