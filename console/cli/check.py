@@ -171,6 +171,7 @@ class CheckSeries:
                             state.finished, result = True, event
                             continue
                         if isinstance(event, ArmsReady):
+                            warn_of_price(event)
                             state.note_arms(event.arms, stored=stored, own=self._asked.hard)
                         elif isinstance(event, CheckProgress):
                             state.done = event.done
@@ -211,6 +212,8 @@ async def check_distributions(asked: CheckArguments, prompts: PromptSet) -> int:
                     async for event in events:
                         if isinstance(event, SampledResult):
                             result = event
+                        elif isinstance(event, ArmsReady):
+                            warn_of_price(event)
                         elif isinstance(event, DrawProgress):
                             state.done = event.done
                             if event.done and time.monotonic() - last >= _LOG_S:
@@ -403,6 +406,13 @@ def _write_bundle(asked: CheckArguments, path: Path, data: Data, prompts: Prompt
     keyed = bool(asked.api_key_env or asked.reference_api_key_env)
     settings = asked.options().settings
     report.save_file(path, case_page(data, case, prompt, settings, keyed=keyed))
+
+
+def warn_of_price(ready: ArmsReady) -> None:
+    """Says first what a check costs the traffic of the engine that it asks."""
+    for arm in ready.arms:
+        if arm.price is not None:
+            log(f"specdeck: {arm.price}; --reference URL asks another engine instead")
 
 
 class Ticker:

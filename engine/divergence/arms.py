@@ -55,6 +55,8 @@ class Arm:
     facts: Facts
     pin: int | None = None
     """The k that every request of it is pinned to; None leaves it to the engine."""
+    price: str | None = None
+    """What its requests cost others of the engine; None is nothing."""
 
     @property
     def model(self) -> str:
@@ -101,7 +103,7 @@ async def describe_soft(
         raise Unsupported(why, remedy=NOT_PINNED)
     return (
         Arm("serving", client.url, "serving", facts),
-        Arm("reference", client.url, "soft", facts, pin=0),
+        Arm("reference", client.url, "soft", facts, pin=0, price=pins.reason),
     )
 
 

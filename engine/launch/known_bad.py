@@ -312,6 +312,14 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
         ("distributed_executor_backend",),
     ),
     KnownBad(
+        "exact names with full CUDA graphs",
+        "notice",
+        lambda s: bool(s.config.exact_models) and s.captures_graphs and s.method is not None,
+        "a request under an exact name takes all others off the full CUDA graphs while it runs",
+        "serve exact names from an engine of their own where the others' latency counts",
+        ("exact_models",),
+    ),
+    KnownBad(
         "no statistics",
         "warning",
         lambda s: bool(s.arg("disable_log_stats")),

@@ -19,6 +19,10 @@ _ASSERTS_ON_V1 = frozenset({"suffix", "ngram_gpu", "extract_hidden_states", "med
 
 _NO_DRAFTS = "the engine runs without speculative decoding"
 _START_WITH_DRAFTS = "start it with a speculative_config"
+_OFF_GRAPHS = (
+    "a request with a k of its own takes every request beside it off the full CUDA graphs while "
+    "it runs"
+)
 
 _SEVERAL = Capability(
     "live_k", False, "data-parallel ranks with different k could deadlock",
@@ -115,12 +119,27 @@ def _live_k(build: Build) -> Capability:
         return Capability(
             name, True, f"parallel drafting: k can be 0 or {build.k_max}, and nothing between"
         )
+    return Capability(name, True, _same_drafting(build))
+
+
+def _same_drafting(build: Build) -> str | None:
+    """Where a smaller k is less to verify, and no less to draft; None where it is."""
+    what, k_max = f"the {build.runner} drafter for {build.method}", build.k_max
     if not build.drafter_obeys:
-        return Capability(
-            name, True, f"the {build.runner} drafter for {build.method} drafts {build.k_max} tokens"
-            " at every k: a smaller k saves verification only",
-        )  # fmt: skip
-    return Capability(name, True)
+        return f"less verification, same drafting: {what} drafts {k_max} tokens at every k"
+    between = range(2, k_max)  # one pass is not part of the loop that is captured
+    captured = build.drafter_captured
+    if not captured or not between:
+        return None
+    if captured == {k_max}:
+        return (
+            f"less verification, same drafting from k = 2 on: {what} replays a CUDA graph of "
+            f"{k_max} passes"
+        )
+    if eager := [k for k in (*between, k_max) if k not in captured]:
+        depths = ", ".join(map(str, eager))
+        return f"{what} has no CUDA graph at k = {depths}: it drafts slower there"
+    return None
 
 
 def _intermediate_k(build: Build, live_k: Capability) -> Capability:
@@ -166,7 +185,7 @@ def _request_k(build: Build) -> Capability:
     if not build.can_pin:
         reason = f"vLLM {build.vllm}'s scheduler has no place to pin a request"
         return Capability("request_k", False, reason, REMEDY)
-    return Capability("request_k", True)
+    return Capability("request_k", True, _OFF_GRAPHS if build.full_graphs else None)
 
 
 def _like(live_k: Capability, name: str) -> Capability:

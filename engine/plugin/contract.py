@@ -36,6 +36,8 @@ class Build:
     """Parts of vLLM that specdeck needs and this version does not have."""
     drafter_obeys: bool = True
     """Whether less k is less work for the drafter, after specdeck's wrapping."""
+    drafter_captured: frozenset[int] = frozenset()
+    """The k's for which all of the drafter's passes are in one CUDA graph; empty where none are."""
     can_skip_drafter: bool = False
     """Whether the drafter can be left out altogether (cold target-only)."""
     asynchronous: bool = False
@@ -44,6 +46,8 @@ class Build:
     """Whether single requests can be given a k of their own."""
     own_schedule: bool = False
     """Whether the operator configured k by batch size, which a change of k replaces."""
+    full_graphs: bool = False
+    """Whether steps are run from full CUDA graphs, for which all requests have as many rows."""
 
     @property
     def drafts_all_or_none(self) -> bool:

@@ -185,12 +185,21 @@ def _build(
         kv_connector=getattr(config, "kv_transfer_config", None) is not None,
         missing=missing,
         drafter_obeys=all(drafter["obeys"] for drafter in drafters),
+        drafter_captured=frozenset[int]().union(
+            *(drafter.get("captured") or () for drafter in drafters)
+        ),
         can_skip_drafter=bool(drafters) and all(drafter["skippable"] for drafter in drafters),
         can_pin=can_pin,
         asynchronous=bool(getattr(config.scheduler_config, "async_scheduling", False)),
         own_schedule=bool(getattr(spec, "num_speculative_tokens_per_batch_size", None))
         and TIERS_VARIABLE not in os.environ,
+        full_graphs=_has_full_graphs(config),
     )
+
+
+def _has_full_graphs(config: Any) -> bool:
+    mode = getattr(getattr(config, "compilation_config", None), "cudagraph_mode", None)
+    return mode is not None and bool(mode.has_full_cudagraphs())
 
 
 def _runner(config: Any) -> str:

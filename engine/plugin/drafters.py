@@ -12,7 +12,8 @@ import functools
 from typing import Any
 
 _OBEYING_V2 = frozenset({"TargetDependentARSpeculator", "StandaloneARSpeculator"})
-"""V2 speculators whose work falls with k (the second one after wrapping)."""
+"""V2 speculators whose work falls with k (the second one after wrapping), unless all of it is in
+one CUDA graph."""
 
 _WRAPPED = "_specdeck_skip"
 
@@ -24,7 +25,7 @@ def install(worker: Any) -> dict[str, Any]:
     """
     drafter = _drafter(worker)
     if drafter is None:
-        return {"drafter": None, "obeys": True, "skippable": False}
+        return {"drafter": None, "obeys": True, "skippable": False, "captured": None}
     name, names = type(drafter).__name__, {cls.__name__ for cls in type(drafter).__mro__}
     wrapper = None
     if "SpecDecodeBaseProposer" in names:
@@ -36,7 +37,27 @@ def install(worker: Any) -> dict[str, Any]:
     if wrapper is not None and not hasattr(drafter, _WRAPPED):
         setattr(drafter, _WRAPPED, False)
         drafter.propose = wrapper(drafter, drafter.propose)
-    return {"drafter": name, "obeys": obeys, "skippable": wrapper is not None}
+    captured = sorted(found) if (found := captured_depths(drafter)) else None
+    return {
+        "drafter": name, "obeys": obeys, "skippable": wrapper is not None, "captured": captured,
+    }  # fmt: skip
+
+
+def captured_depths(drafter: Any) -> frozenset[int]:
+    """The k's for which the whole of a V2 drafter's loop is in one CUDA graph.
+
+    Empty where its passes are run one by one, so that they follow k. The capture replays as
+    many as it was made of: without a schedule of k it was made of k_max, and any k from 2
+    on replays that (`SpeculatorCudaGraphManager.specialize_spec_tokens`).
+    """
+    manager = getattr(drafter, "decode_cudagraph_manager", None)
+    graphs = getattr(manager, "graphs", None)
+    if not graphs or not getattr(drafter, "supports_decode_metadata_update", False):
+        return frozenset()
+    if not drafter.speculative_config.uses_dynamic_speculative_decoding():
+        return frozenset({int(drafter.num_speculative_steps)})
+    depths = (getattr(description, "num_speculative_tokens", None) for description in graphs)
+    return frozenset(int(depth) for depth in depths if depth)
 
 
 def skip(worker: Any, on: bool) -> None:

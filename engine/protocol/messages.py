@@ -122,7 +122,7 @@ class Capability:
     """`live_k`, `target_only`, `cold`, `policy.threshold`, …"""
     available: bool
     reason: str | None = None
-    """Why not, in plain words; None when available."""
+    """Why not, in plain words; of what is available, what it costs or does not save."""
     remedy: str | None = None
     """What would make it available."""
 

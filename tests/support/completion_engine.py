@@ -48,6 +48,8 @@ class CompletionEngine:
     version: str = "0.32.0"
     models: tuple[str, ...] = ("demo",)
     pins: bool = True
+    price: str | None = None
+    """What a pinned request costs the others."""
     obeys_pins: bool = True
     drafts: bool = True
     vocabulary: int = 0
@@ -105,7 +107,7 @@ class CompletionEngine:
         return httpx.Response(404, json={})
 
     def state(self) -> EngineState:
-        pin = Capability("request_k", self.pins, None if self.pins else "it is too old")
+        pin = Capability("request_k", self.pins, self.price if self.pins else "it is too old")
         return engine_state(
             started=1.0, step=1, drafts=1, drafted_per_position=(1,) * 5,
             accepted_per_position=(1,) * 5, running=0, system_fingerprint=None,

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncGenerator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -162,6 +163,18 @@ def test_an_honest_engine_passes_with_code_0(
     assert data["noise_floor"]["pairs"] == 200
     assert data["arms"]["reference"]["grade"] == "soft"
     assert "200 of 200 prompts" in said.err
+
+
+@pytest.mark.parametrize("mode", [[], ["--sampled", "--limit", "2", "--samples", "16"]])
+def test_the_first_line_says_what_a_check_costs_production(
+    engine: CheckedEngine, prompts: Path, mode: list[str], capsys: Captured
+) -> None:
+    price = "a pinned request takes others off the full CUDA graphs"
+    state = replace(STATE, capabilities=(Capability("request_k", True, price),))
+    engine.answers[f"{PREFIX}/state"] = (200, state.as_json())
+    outcome(["check", engine.url, "--prompts", str(prompts), *mode])
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first == f"specdeck: {price}; --reference URL asks another engine instead"
 
 
 def test_a_defect_is_code_1_and_every_report_names_it(

@@ -74,6 +74,7 @@ KNOWN: dict[str, tuple[str, str, dict[str, str], Machine]] = {
     ),
     "GPUs for all ranks": (DRAFT, "tensor_parallel_size: 2", {}, CUDA),
     "Ray": (DRAFT, "distributed_executor_backend: ray", {}, CUDA),
+    "exact names with full CUDA graphs": (DRAFT, "exact_models: [exact]", {}, CUDA),
     "no statistics": (DRAFT, "disable_log_stats: true", {}, CPU),
     "a scheduler of your own": (DRAFT, "scheduler_cls: a.B", {}, CPU),
     "Rust front end": (DRAFT, "", {"VLLM_USE_RUST_FRONTEND": "1"}, CPU),

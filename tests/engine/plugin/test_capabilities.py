@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -106,3 +107,41 @@ def test_one_parallel_token_is_all_of_them() -> None:
     control = make_control(FakeCore(replace(PARALLEL, k_max=1)), Clock())
     control.change(Change(k=1))
     assert control.state().can("intermediate_k").available
+
+
+EAGLE_V2 = replace(BUILD, method="eagle3", runner="V2")
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (EAGLE_V2, None),
+        (replace(EAGLE_V2, drafter_captured=frozenset({2, 3, 4, 5})), None),
+        (
+            replace(EAGLE_V2, drafter_captured=frozenset({5})),
+            "less verification, same drafting from k = 2 on",
+        ),
+        (replace(EAGLE_V2, drafter_captured=frozenset({2}), k_max=2), None),
+        (replace(EAGLE_V2, drafter_captured=frozenset({4, 5})), "no CUDA graph at k = 2, 3"),
+        (
+            replace(EAGLE_V2, drafter_obeys=False),
+            "less verification, same drafting: .* drafts 5 tokens at every k",
+        ),
+    ],
+)
+def test_what_a_smaller_k_saves_is_said_as_it_was_captured(
+    build: Build, reason: str | None
+) -> None:
+    live_k = make_control(FakeCore(build), Clock()).state().can("live_k")
+    assert live_k.available
+    assert (live_k.reason is None) == (reason is None)
+    assert reason is None or re.search(reason, str(live_k.reason))
+
+
+def test_a_pin_says_that_it_takes_others_off_the_full_graphs() -> None:
+    can = make_control(FakeCore(replace(BUILD, can_pin=True)), Clock()).state().can("request_k")
+    assert (can.available, can.reason) == (True, None)
+    build = replace(BUILD, can_pin=True, full_graphs=True)
+    can = make_control(FakeCore(build), Clock()).state().can("request_k")
+    assert can.available
+    assert "off the full CUDA graphs" in str(can.reason)

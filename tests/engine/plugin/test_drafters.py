@@ -126,3 +126,46 @@ def test_drafters_say_what_they_can() -> None:
     assert not drafters.install(worker(drafter=Step3p5MTPProposer()))["skippable"]
     unknown = drafters.install(worker(speculator=SimpleNamespace()))
     assert (unknown["obeys"], unknown["skippable"]) == (False, False)
+
+
+class TargetDependentARSpeculator(StandaloneARSpeculator):
+    """V2: all passes but the first in one CUDA graph for each number of requests and, with a
+    schedule, each k from 2 on."""
+
+    def __init__(self, *, k_max: int = 5, captured: tuple[int, ...] | None, fused: bool) -> None:
+        super().__init__()
+        self.num_speculative_steps = k_max
+        self.supports_decode_metadata_update = fused
+        self.speculative_config = SimpleNamespace(
+            uses_dynamic_speculative_decoding=lambda: captured is not None
+        )
+        sizes = (1, 2, 4)
+        # vLLM's descriptions of a batch; that of a graph for one k names it.
+        graphs = (
+            [SimpleNamespace(num_tokens=size) for size in sizes]
+            if captured is None
+            else [
+                SimpleNamespace(num_tokens=size, num_speculative_tokens=k)
+                for size in sizes
+                for k in captured
+            ]
+        )
+        self.decode_cudagraph_manager = SimpleNamespace(graphs=graphs)
+
+
+@pytest.mark.parametrize(
+    ("captured", "fused", "depths"),
+    [(None, True, [5]), ((2, 3, 4, 5), True, [2, 3, 4, 5]), (None, False, None)],
+    ids=["no schedule", "every k", "one pass a graph"],
+)
+def test_a_v2_drafter_says_what_its_graphs_hold(
+    captured: tuple[int, ...] | None, fused: bool, depths: list[int] | None
+) -> None:
+    drafter = TargetDependentARSpeculator(captured=captured, fused=fused)
+    assert drafters.install(worker(speculator=drafter))["captured"] == depths
+
+
+def test_drafters_without_graphs_have_none_to_tell_of() -> None:
+    for drafter in (SpecDecodeBaseProposer(), StandaloneARSpeculator()):
+        assert drafters.install(worker(drafter=drafter))["captured"] is None
+    assert drafters.install(worker())["captured"] is None
