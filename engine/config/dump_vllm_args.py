@@ -19,7 +19,7 @@ from typing import Any
 
 Entry = dict[str, Any]
 
-_PARSER_MODULES = (
+PARSER_MODULES = (
     "vllm.entrypoints.common.cli_args",  # 0.33
     "vllm.entrypoints.launchers.cli_args",  # 0.32
     "vllm.entrypoints.openai.cli_args",
@@ -144,7 +144,7 @@ def main() -> None:
         from vllm.utils.argparse_utils import FlexibleArgumentParser
     except ImportError:
         from vllm.utils import FlexibleArgumentParser
-    make_arg_parser = find_in_first(_PARSER_MODULES, "make_arg_parser")
+    make_arg_parser = find_in_first(PARSER_MODULES, "make_arg_parser")
     table = describe_parser(make_arg_parser(FlexibleArgumentParser()), SpeculativeConfig)
     json.dump({"vllm": vllm.__version__, **table}, sys.stdout)
 

