@@ -112,14 +112,16 @@ async def attach_console(options: AttachOptions) -> int:
         who=find_operator(),
         audit=UserAudit(),
         check=open_check_context(
-            {to.url: to.api_key for to in asked}, reference=reference.url if reference else None
+            {to.url: to.api_key for to in asked},
+            known=asked,
+            reference=reference.url if reference else None,
         ),
         watches=watches(
             [to.url for to in ours],
             options.expectations,
             api_key_env=options.api_key_env,
             token_file=options.token_file,
-            known=ours,
+            known=asked,
         ),
         themes=theme_folders(),
         opening=engines[0].require_vllm if len(engines) == 1 else None,

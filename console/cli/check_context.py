@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specdeck.console.cli.common import open_user_store
-from specdeck.console.cli.engines import access
+from specdeck.console.cli.engines import Access, access
 from specdeck.console.state.check import CheckContext
 from specdeck.engine.client.attach import AttachedEngine
 from specdeck.engine.client.secret import Secret
@@ -23,9 +22,16 @@ if TYPE_CHECKING:
 
 
 def open_check_context(
-    keys: Mapping[str, Secret | None], *, reference: str | None = None
+    keys: Mapping[str, Secret | None],
+    *,
+    known: Iterable[Access] = (),
+    reference: str | None = None,
 ) -> CheckContext:
-    """For engines whose API keys are `keys`, by URL; a key is sent to no other engine."""
+    """For engines whose API keys are `keys`, by URL; a key is sent to no other engine.
+
+    The `known` engines stay the ones they are: whoever gets the port of one later is not asked.
+    """
+    found = {to.url: to for to in known}
 
     @asynccontextmanager
     async def open_arms(engine: MonitoredEngine, options: CheckOptions) -> AsyncIterator[ArmPair]:
@@ -37,8 +43,8 @@ def open_check_context(
         async with AsyncExitStack() as stack:
             if options.reference is not None:
                 to = access(options.reference)
-                key = to.api_key or keys.get(to.url)
-                theirs = CheckedEngine(replace(to, api_key=key).client(), key)
+                to = found.get(to.url, to)
+                theirs = CheckedEngine(to.client(), to.api_key)
                 stack.push_async_callback(theirs.client.close)
             yield await stack.enter_async_context(ArmPair(ours, theirs, options))
 

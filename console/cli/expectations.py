@@ -119,7 +119,9 @@ def open_fingerprints(
     folders, found = locations(os.environ), {to.url: to for to in known}
 
     def open_client(name: str) -> EngineClient:
-        to = found.get(name) or access(name, api_key_env=api_key_env, token_file=token_file)
+        if (to := found.get(name)) is None:
+            to = access(name, api_key_env=api_key_env, token_file=token_file)
+            to = found.get(to.url, to)  # spelt in another way
         return to.client()
 
     return Fingerprints(

@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.hostile.busy_engine import BusyEngine
+from tests.support.lying_engine import LyingEngine
 from tests.support.registered_engine import (
     RegisteredEngine,
     find_port,
@@ -18,11 +20,15 @@ from tests.support.registered_engine import (
     stranger,
 )
 
+from specdeck.console.cli.attach import connect
+from specdeck.console.cli.check_context import open_check_context
 from specdeck.console.cli.engines import access
+from specdeck.console.cli.expectations import open_fingerprints
 from specdeck.console.cli.main import outcome
 from specdeck.engine.client.secret import Secret
 from specdeck.engine.errors import Unauthorized, Unreachable
 from specdeck.engine.launch import ports
+from specdeck.engine.operations.check import CheckOptions
 from specdeck.engine.paths import locations
 from specdeck.engine.protocol.messages import Change
 
@@ -104,6 +110,39 @@ async def test_a_session_stops_asking_when_a_stranger_takes_the_port(
                     await ask
     finally:
         await client.close()
+    assert sent == b""
+
+
+async def test_a_stranger_at_the_references_port_is_no_reference(engine: RegisteredEngine) -> None:
+    """The console's check finds its reference by its URL, and has its key from the start."""
+    reference = access("demo")
+    with LyingEngine({}, honest=BusyEngine().answer) as serving:
+        to = access(serving.url)
+        checked = connect(to, control=False)
+        context = open_check_context(
+            {one.url: one.api_key for one in (to, reference)},
+            known=(to, reference),
+            reference=reference.url,
+        )
+        engine.kill()
+        with stranger(engine.port) as sent:
+            with pytest.raises(Unreachable, match="demo has ended"):
+                async with context.open_arms(checked, CheckOptions(reference=reference.url)):
+                    pass
+        await checked.close()
+    assert sent == b""
+
+
+async def test_a_known_engine_is_the_same_however_its_address_is_spelt(
+    engine: RegisteredEngine,
+) -> None:
+    known = access("demo", api_key_env="VLLM_API_KEY")
+    fingerprints = open_fingerprints(api_key_env="VLLM_API_KEY", known=(known,))
+    engine.kill()
+    with stranger(engine.port) as sent:
+        for name in (known.url, str(engine.port), f"{known.url}/v1"):
+            with pytest.raises(Unreachable, match="demo has ended"):
+                await fingerprints.fetch(name)
     assert sent == b""
 
 
