@@ -7,6 +7,7 @@ by an engine that means well.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import httpx
 
@@ -35,11 +36,19 @@ PAGE = Bound("metrics page", 6_000_000)
 """One engine writes 53 KB, every data-parallel rank more of it 34 KB: 170 ranks on one page."""
 STATE = Bound("state", 256_000)
 """The plugin's is 3 KB; it is asked for together with a page, once a second."""
+TUNING = Bound("tuning", 1_000_000, values=50_000)
+"""A curve of 30 batch sizes and 16 k's has 100 KB."""
+CHANGE = Bound("reply to a change", 64_000)
+"""The knobs that it turned, and some lines for the operator."""
+FACTS = Bound("set of facts", 1_000_000, values=50_000)
+"""An engine's have 30 KB."""
 REPLY = Bound("reply", 4_000_000)
-"""Facts have 30 KB, 4096 steps 1 MB, two thousand adapters in a list of models 1 MB."""
+"""4096 steps have 1 MB, two thousand adapters in a list of models 1 MB."""
 REFUSAL = 64_000
 """Bytes of an answer that is no success: what lies beyond is not looked at."""
 
+LONGEST_TEXT = 4_000
+"""Characters of a name or a reason: a path has no more, and the plugin's reasons have 500."""
 _ANSWER = 1_000_000
 """Bytes of a completion beside its tokens: the ids of a prompt, and its tools told again."""
 _BY_TOKEN = 2_000
@@ -86,6 +95,21 @@ def answer_bound(
         events=1_000 + 4 * tokens,
         seconds=patience_s + tokens * TOKEN_S,
     )
+
+
+def shorten_texts(value: Any) -> Any:
+    """A JSON value whose texts end where no engine's does: each is laid out at every look.
+
+    >>> [len(text) for text in shorten_texts(["k 5 → 3", "w" * 1_000_000])]
+    [7, 4000]
+    """
+    if isinstance(value, str):
+        return value if len(value) <= LONGEST_TEXT else f"{value[: LONGEST_TEXT - 1]}…"
+    if isinstance(value, list):
+        return [shorten_texts(one) for one in value]
+    if isinstance(value, dict):
+        return {shorten_texts(key): shorten_texts(one) for key, one in value.items()}
+    return value
 
 
 def is_compressed(response: httpx.Response) -> bool:

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 
-from specdeck.engine.client.bounds import PAGE, REPLY, STATE, Bound
+from specdeck.engine.client.bounds import (
+    CHANGE,
+    FACTS,
+    PAGE,
+    REPLY,
+    STATE,
+    TUNING,
+    Bound,
+    shorten_texts,
+)
 from specdeck.engine.client.http import (
     PortCheck,
     Reply,
@@ -120,11 +129,11 @@ class EngineClient:
         # A dozen records that nothing needs before a console's first paint.
         from specdeck.engine.protocol.tuning import Tuning
 
-        return self._parse("tuning", Tuning.from_json, await self._control("/tuning"))
+        return self._parse("tuning", Tuning.from_json, await self._control("/tuning", bound=TUNING))
 
     async def facts(self) -> dict[str, Any]:
         """The facts behind the fingerprint, and the fingerprint."""
-        return await self._control("/facts")
+        return await self._control("/facts", bound=FACTS)
 
     async def put(self, change: Change) -> Applied:
         """Asks for `change`, unless `guard` keeps it back.
@@ -146,7 +155,7 @@ class EngineClient:
     async def _put(self, change: Change, token: Secret) -> Applied:
         headers = {TOKEN_HEADER: token.reveal()}
         response = await self._send(
-            "PUT", f"{PREFIX}/control", json=change.as_json(), headers=headers
+            "PUT", f"{PREFIX}/control", bound=CHANGE, json=change.as_json(), headers=headers
         )
         try:
             return self._parse("control", Applied.from_json, parse_object(self.url, response))
@@ -234,7 +243,7 @@ class EngineClient:
 
     def _parse(self, what: str, parse: Callable[[dict[str, Any]], _T], data: dict[str, Any]) -> _T:
         try:
-            return parse(data)
+            return parse(shorten_texts(data))
         except WrongType as error:
             raise self._strange(what, error) from error
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 from specdeck.engine.client.bounds import AnswerBound, exceeded
+from specdeck.engine.client.secret import hide_echoes, is_echoed
 from specdeck.engine.errors import NotAnEngine, Unreachable
 from specdeck.engine.protocol.codec import NotJson, loads
 
@@ -49,4 +50,4 @@ def _parse_event(text: bytes, url: str) -> dict[str, Any]:
         raise NotAnEngine(f"{url} streams something that is not JSON: {error}") from error
     if not isinstance(event, dict):
         raise NotAnEngine(f"{url} streams an unexpected response: not a vLLM server")
-    return event
+    return {**hide_echoes(event)} if is_echoed(text) else event

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 
 from specdeck.engine.client.bounds import Bound, read_body
-from specdeck.engine.client.secret import Secret
+from specdeck.engine.client.secret import Secret, hide_echoes, is_echoed
 from specdeck.engine.client.token import TOKEN_REMEDY
 from specdeck.engine.errors import (
     BadPage,
@@ -121,12 +121,14 @@ class Reply:
 
     @property
     def text(self) -> str:
-        """As UTF-8, whatever a header says; what is none reads U+FFFD."""
-        return self.body.decode("utf-8", "replace")
+        """As UTF-8, whatever a header says, and without secrets; what is none reads U+FFFD."""
+        text = self.body.decode("utf-8", "replace")
+        return str(hide_echoes(text)) if is_echoed(self.body) else text
 
     def json(self) -> Any:
-        """Its value; raises NotJson."""
-        return loads(self.body, most_values=self.most_values)
+        """Its value, without secrets; raises NotJson."""
+        value = loads(self.body, most_values=self.most_values)
+        return hide_echoes(value) if is_echoed(self.body) else value
 
 
 async def fetch_reply(

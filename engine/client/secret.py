@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import hmac
+import re
+from functools import cache
+from typing import Any
 
 from specdeck.engine.errors import UsageError
 
 _REPLACED = "…"
 _SHORTEST = 8
 """Characters from which on a secret is taken out of a text; a shorter one is part of words."""
+
+_UNMISTAKABLE = 16
+"""Characters from which on nothing but the secret itself is spelt like it; a shorter one, such as
+the name of a product, is hidden in an answer where it stands alone."""
 
 _texts: set[str] = set()
 
@@ -61,3 +68,39 @@ def hide_secrets(text: str) -> str:
     for secret in sorted(_texts, key=len, reverse=True):
         text = text.replace(secret, _REPLACED)
     return text
+
+
+def is_echoed(body: bytes) -> bool:
+    """Whether a secret of this process may be in `body`, JSON or plain text.
+
+    JSON can spell a character in other ways, so that one with a backslash may be.
+    """
+    return bool(_texts) and (b"\\" in body or any(text.encode() in body for text in _texts))
+
+
+def hide_echoes(value: Any) -> Any:
+    """A JSON value of an answer without any secret of this process: it was sent with the question.
+
+    Gateways quote the headers of what they refuse, and nobody knows who an engine is.
+
+    >>> key = Secret("correct-horse")
+    >>> hide_echoes({"detail": ["no such key: Bearer correct-horse."], "correct-horse-2": 3})
+    {'detail': ['no such key: Bearer ….'], 'correct-horse-2': 3}
+    """
+    if isinstance(value, str):
+        for text in sorted(_texts, key=len, reverse=True):
+            if text in value:
+                value = _echo(text).sub(_REPLACED, value)
+        return value
+    if isinstance(value, list):
+        return [hide_echoes(one) for one in value]
+    if isinstance(value, dict):
+        return {hide_echoes(key): hide_echoes(one) for key, one in value.items()}
+    return value
+
+
+@cache
+def _echo(text: str) -> re.Pattern[str]:
+    spelt = re.escape(text)
+    alone = rf"(?<![\w./-]){spelt}(?!\.?[\w:/-])"
+    return re.compile(spelt if len(text) >= _UNMISTAKABLE else alone)

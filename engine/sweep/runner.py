@@ -34,6 +34,7 @@ RESTORE_S = 8.0
 """How long giving k back may take, before it is left to the lease."""
 PAUSED = "the engine core paused, and was asked again"
 """The notice of a sweep that went on after a pause."""
+_MOST_NOTICES = 20
 _RELEASE_S = 0.001
 _TICKS = 20
 
@@ -178,7 +179,7 @@ class SweepRunner:
         return SweepProgress(done, of, k, (of - done) * self.plan.visit_s)
 
     def _notice(self, text: str) -> None:
-        if text not in self.notices:
+        if len(self.notices) < _MOST_NOTICES and text not in self.notices:
             self.notices.append(text)
 
     async def _answer(self, ask: Callable[[], Awaitable[_T]]) -> _T:

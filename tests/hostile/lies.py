@@ -5,14 +5,15 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from specdeck.engine.protocol.messages import PREFIX
+from specdeck.engine.protocol.messages import PREFIX, TOKEN_HEADER
 from tests.support.engine_state import engine_state
 from tests.support.lying_engine import (
     EVENT_STREAM,
+    Asked,
     Lie,
     chunk,
     drip,
@@ -53,6 +54,7 @@ def cases() -> tuple[Case, ...]:
             *_fields_of_the_wrong_type(),
             *_pages(),
             *_answers(),
+            *_echoes(),
             *_without_an_end(),
         ]
     )
@@ -230,6 +232,69 @@ def _answers() -> Iterator[Case]:
         "a stream: a line of 1 MB", {COMPLETIONS: EVENT_STREAM + b"data: " + b"x" * 1_000_000}
     )
     yield Case("a stream: deep", {COMPLETIONS: EVENT_STREAM + event(DEEP)})
+
+
+def _told_again(asked: Asked) -> str:
+    """The secrets of a request: what follows `Authorization` and the plugin's own header."""
+    names = ("authorization", TOKEN_HEADER.lower())
+    return " ".join(asked.headers.get(name, "") for name in names)
+
+
+def _echo(body: Callable[[str], Any], status: int = 200) -> Lie:
+    """An answer that is made of the request's secrets; each is spelt as JSON can, too."""
+
+    def parts(asked: Asked) -> tuple[bytes]:
+        told = _told_again(asked)
+        text = json.dumps(body(told + " ~"))
+        return (reply(text.replace("~", "".join(f"\\u{ord(c):04x}" for c in told)), status=status),)
+
+    return parts
+
+
+def _echoes() -> Iterator[Case]:
+    """A gateway that quotes headers, or an engine that wants them seen."""
+    state = engine_state().as_json()
+    texts = ("model", "vllm", "method", "policy", "instance", "plugin", "fingerprint",
+             "system_fingerprint")  # fmt: skip
+    choice = {"token_ids": [1], "logprobs": None, "finish_reason": "stop"}
+    bodies: dict[str, Callable[[str], Any]] = {
+        CONTROL: lambda told: {
+            "before": {"k": 5, "policy": told}, "applied": {"k": 3, "policy": told},
+            "undo": {"policy": told.split()[-2], "k": 3}, "version": 1, "step": 1,
+            "notices": [told],
+        },
+        STATE: lambda told: {**state, **dict.fromkeys(texts, told)},
+        VERSION: lambda told: {"version": told},
+        MODELS: lambda told: {"data": [{"id": told}]},
+        FACTS: lambda told: {
+            "facts": {"a": told, told: "b"}, "names": {"build": told, "path": told},
+            "fingerprint": told, "partial": [{"fact": told, "reason": told}],
+            "progress": {"finished": True}, "system_fingerprint": told, "instance": told,
+        },
+        COMPLETIONS: lambda told: {
+            "choices": [{**choice, "text": told}], "prompt_token_ids": [1],
+            "system_fingerprint": told,
+        },
+    }  # fmt: skip
+    for path, body in bodies.items():
+        yield Case(f"the secrets again at {path}", {path: _echo(body)})
+    for path in (CONTROL, STATE, COMPLETIONS, "*"):
+        for status in (400, 401, 409, 500):
+            refusal = _echo(
+                lambda told: {"error": {"code": told, "message": told, "remedy": told}}, status
+            )
+            yield Case(f"{status} with the secrets again at {path}", {path: refusal})
+    page = recorded_page("speculative").encode()
+    yield Case(
+        "a page with the secrets again",
+        {METRICS: lambda asked: (reply(page.replace(b"demo", _told_again(asked).encode())),)},
+    )
+    notices = [f"{number:06x}" for number in range(200_000)]
+    yield Case(
+        "200,000 notices",
+        {CONTROL: reply({"before": {}, "applied": {}, "version": 1, "step": 1,
+                         "notices": notices})},
+    )  # fmt: skip
 
 
 def _without_an_end() -> Iterator[Case]:

@@ -125,10 +125,9 @@ async def test_a_stranger_at_the_references_port_is_no_reference(engine: Registe
             reference=reference.url,
         )
         engine.kill()
-        with stranger(engine.port) as sent:
-            with pytest.raises(Unreachable, match="demo has ended"):
-                async with context.open_arms(checked, CheckOptions(reference=reference.url)):
-                    pass
+        arms = context.open_arms(checked, CheckOptions(reference=reference.url))
+        with stranger(engine.port) as sent, pytest.raises(Unreachable, match="demo has ended"):
+            await arms.__aenter__()
         await checked.close()
     assert sent == b""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 from collections.abc import Callable
@@ -9,14 +10,15 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.support import tuned_engine
 from tests.support.engine_state import engine_state
 from tests.support.lying_engine import Lie, LyingEngine, drip, encode, endless, hang, head, reply
 
-from specdeck.engine.client.bounds import PAGE, REPLY, STATE
+from specdeck.engine.client.bounds import CHANGE, FACTS, LONGEST_TEXT, PAGE, STATE, TUNING
 from specdeck.engine.client.engine_client import EngineClient, open_client
 from specdeck.engine.client.secret import Secret
 from specdeck.engine.errors import BadPage, EngineError, NotAnEngine, Unreachable
-from specdeck.engine.protocol.messages import PREFIX, Change
+from specdeck.engine.protocol.messages import PREFIX, Applied, Change
 
 FLOOD = b"vllm:a 1\n" * 10_000
 IN_FLIGHT = 8_000_000
@@ -35,6 +37,12 @@ def answering(body: bytes, *headers: tuple[str, str], status: int = 200) -> Engi
     return open_client(
         "http://engine", token=lambda: Secret("t"), transport=httpx.MockTransport(lambda _: answer)
     )
+
+
+async def turn(client: EngineClient) -> Applied:
+    """Asks for a change."""
+    client.token = lambda: Secret("t")
+    return await client.put(Change(k=3))
 
 
 async def test_what_is_no_lie_is_answered_honestly() -> None:
@@ -69,7 +77,9 @@ async def test_an_answer_has_a_time_in_all(lie: Lie) -> None:
     [
         ("/metrics", EngineClient.page, PAGE.size),
         (f"{PREFIX}/state", EngineClient.state, STATE.size),
-        (f"{PREFIX}/facts", EngineClient.facts, REPLY.size),
+        (f"{PREFIX}/facts", EngineClient.facts, FACTS.size),
+        (f"{PREFIX}/tuning", EngineClient.tuning, TUNING.size),
+        (f"{PREFIX}/control", turn, CHANGE.size),
     ],
 )
 async def test_an_answer_without_an_end_is_given_up(
@@ -79,6 +89,25 @@ async def test_an_answer_without_an_end_is_given_up(
         with pytest.raises(NotAnEngine, match=r"without an end: at most .* MB are read"):
             await ask(open_client(engine.url))
         assert engine.sent < most + IN_FLIGHT
+
+
+@pytest.mark.parametrize("size", [400_000, 3_000_000])
+async def test_a_reason_of_megabytes_is_laid_out_by_nobody(size: int) -> None:
+    """A console wraps the reasons of a tuning at every look: that took it minutes."""
+    tuning = dataclasses.asdict(tuned_engine.tuning()) | {"reason": "w " * (size // 2)}
+    client = answering(encode(tuning))
+    if size > TUNING.size:
+        with pytest.raises(NotAnEngine, match="at most"):
+            await client.tuning()
+    else:
+        reason = (await client.tuning()).reason
+        assert reason is not None
+        assert len(reason) == LONGEST_TEXT
+
+
+async def test_a_name_of_a_quarter_of_a_megabyte_is_cut() -> None:
+    state = engine_state().as_json() | {"model": "m" * 200_000}
+    assert len((await answering(encode(state)).state()).model) == LONGEST_TEXT
 
 
 @pytest.mark.parametrize("status", [401, 404, 500, 503])

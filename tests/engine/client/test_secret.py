@@ -4,8 +4,9 @@ import traceback
 
 import pytest
 
-from specdeck.engine.client.secret import Secret, hide_secrets
+from specdeck.engine.client.secret import Secret, hide_echoes, hide_secrets, is_echoed
 from specdeck.engine.errors import UsageError
+from specdeck.engine.protocol.codec import loads
 
 
 def test_a_secret_is_in_no_text_of_it() -> None:
@@ -36,6 +37,25 @@ def test_equal_secrets_are_equal_and_nothing_else_is() -> None:
 def test_every_secret_is_taken_out_of_a_text_the_longest_first() -> None:
     Secret("tr0ub4dor"), Secret("tr0ub4dor&3")
     assert hide_secrets("Bearer tr0ub4dor&3, tr0ub4dor") == "Bearer …, …"
+
+
+def test_an_echo_is_hidden_however_json_spells_it() -> None:
+    Secret("a-key-of-many/letters")
+    for spelt in (
+        "a-key-of-many/letters",
+        "a-key-of-many\\/letters",
+        "\\u0061-key-of-many/letters",
+    ):
+        body = f'{{"x": ["see {spelt}!", 1], "{spelt}": null}}'.encode()
+        assert is_echoed(body)
+        assert hide_echoes(loads(body)) == {"x": ["see …!", 1], "…": None}
+
+
+def test_a_key_that_is_a_products_name_changes_no_other_word() -> None:
+    Secret("specdeck")
+    said = "specdeck-demo vllm/specdeck specdeck:drafts my.specdeck specdeckers"
+    assert hide_echoes(said) == said
+    assert hide_echoes("key specdeck. 'specdeck', Bearer specdeck") == "key …. '…', Bearer …"
 
 
 def test_a_short_secret_does_not_eat_words() -> None:

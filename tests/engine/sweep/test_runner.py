@@ -17,7 +17,7 @@ from specdeck.engine.errors import (
     Stalled,
     Unreachable,
 )
-from specdeck.engine.protocol.messages import EngineState
+from specdeck.engine.protocol.messages import Applied, Change, EngineState
 from specdeck.engine.sweep.plan import plan
 from specdeck.engine.sweep.runner import (
     PATIENCE_S,
@@ -132,6 +132,22 @@ async def test_whoever_steers_meanwhile_is_named_and_left_alone(make: Make) -> N
     assert engine.here.k_set == 4
     assert not any(change.cancel for change in engine.changes)
     assert len(sweep.visited) == 2
+
+
+async def test_an_engine_that_has_ever_more_to_say_is_not_listened_to_for_ever(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each notice was compared with all before it: 200,000 of them took half an hour."""
+    sweep, engine = make()
+    put = engine.put
+
+    async def talk(change: Change) -> Applied:
+        notices = tuple(f"{engine.now} {number}" for number in range(100))
+        return replace(await put(change), notices=notices)
+
+    monkeypatch.setattr(engine, "put", talk)
+    await run(sweep)
+    assert len(sweep.notices) == 20
 
 
 async def test_whoever_asks_for_the_k_of_the_moment_is_noticed_too(make: Make) -> None:
