@@ -89,7 +89,7 @@ def verification(url: str) -> ssl.SSLContext | bool:
 
     An https engine is held against the certificates in SSL_CERT_FILE or SSL_CERT_DIR, or
     certifi's. A plain http one shows none, and loading them would take as long as all
-    else that a client needs.
+    else that a client needs. Raises UsageError for certificates that cannot be read.
 
     >>> verification("http://127.0.0.1:8000")
     False
@@ -101,7 +101,14 @@ def verification(url: str) -> ssl.SSLContext | bool:
 
 @cache
 def _trusted_certificates() -> ssl.SSLContext:
-    return httpx.create_ssl_context()
+    try:
+        return httpx.create_ssl_context()
+    except OSError as error:  # ssl's own errors are of its kind
+        why = error.strerror or str(error)
+        raise UsageError(
+            f"the certificates that https is checked against cannot be read: {why}",
+            remedy="check SSL_CERT_FILE and SSL_CERT_DIR",
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)

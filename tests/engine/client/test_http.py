@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
+from pathlib import Path
 
 import httpx
 import pytest
@@ -12,6 +13,7 @@ from tests.support.http_engine import HttpEngine, serve_engine
 
 from specdeck.engine.client import http
 from specdeck.engine.client.engine_client import open_client
+from specdeck.engine.errors import UsageError
 
 
 def test_https_is_checked_and_the_certificates_are_loaded_once() -> None:
@@ -20,6 +22,18 @@ def test_https_is_checked_and_the_certificates_are_loaded_once() -> None:
     assert first is second
     assert first.verify_mode is ssl.CERT_REQUIRED
     assert first.cert_store_stats()["x509_ca"] > 0
+
+
+@pytest.mark.parametrize("named", ["nothing", ".", "empty"])
+def test_certificates_that_cannot_be_read_are_wrong_usage(
+    named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "empty").touch()
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / named))
+    http._trusted_certificates.cache_clear()
+    with pytest.raises(UsageError, match="cannot be read") as refusal:
+        http.verification("https://gpu-1")
+    assert refusal.value.exit_code == 2
 
 
 async def test_a_proxy_of_the_environment_sees_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
