@@ -21,6 +21,7 @@ from textual import work
 from textual.app import App
 from textual.binding import Binding
 from textual.command import Provider
+from textual.css.query import NoMatches
 from textual.driver import Driver
 from textual.filter import LineFilter
 from textual.screen import Screen
@@ -39,6 +40,8 @@ from specdeck.console.widgets.text import TONE_CLASSES, ForeignText
 from specdeck.engine.errors import SpecdeckError
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from specdeck.console.screens.startup.screen import StartupScreen
     from specdeck.console.state.check import CheckContext
     from specdeck.engine.client.attach import MonitoredEngine
@@ -141,6 +144,7 @@ class Console(App[str]):
         self.crash: Exception | None = None
         """The defect that ended the console."""
         self._opening = opening
+        self._leaving = False
         self.shown = asyncio.Event()
         """Whether the first frame is on the terminal."""
         keymap = self.settings.keymap
@@ -177,11 +181,23 @@ class Console(App[str]):
         return self.run_worker(work, group=group)
 
     def _handle_exception(self, error: Exception) -> None:
-        """Keep a defect for whoever opened the console, and end."""
+        """Keep a defect for whoever opened the console, and end.
+
+        A screen that opens while the console closes finds none of its widgets: no defect.
+        """
+        cause = error.error if isinstance(error, WorkerFailed) else error
+        if self._leaving and isinstance(cause, NoMatches):
+            return
         if self.crash is None:
-            cause = error.error if isinstance(error, WorkerFailed) else error
             self.crash = cause if isinstance(cause, Exception) else error
         super()._handle_exception(error)
+
+    def exit(
+        self, result: str | None = None, return_code: int = 0, message: RenderableType | None = None
+    ) -> None:
+        """Leave: from here on widgets go before the screens that they are on."""
+        self._leaving = True
+        super().exit(result, return_code, message)
 
     def _fatal_error(self) -> None:
         """End without Textual's report: it shows local variables, and so tokens and prompts."""

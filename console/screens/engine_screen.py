@@ -52,6 +52,8 @@ class EngineScreen(Screen[None]):
     def is_visible(self) -> bool:
         """Whether nothing but dialogs lies over it; Textual counts any screen below as current."""
         stack = self.app.screen_stack
+        if not self.app.is_running:  # it closes: the widgets go before the screen does
+            return False
         return self in stack and all(one.is_modal for one in stack[stack.index(self) + 1 :])
 
     def show(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import selectors
 import signal
 import sys
 from threading import Lock
@@ -12,11 +13,15 @@ from typing import TYPE_CHECKING
 from textual.drivers.linux_driver import LinuxDriver
 
 from specdeck.console.terminal.cell_diff import CellDiff
+from specdeck.console.terminal.input import TerminalInput
 from specdeck.console.terminal.output import TerminalOutput
 
 if TYPE_CHECKING:
     from textual.app import App
 
+
+_TICK_S = 0.1
+_MOST_BYTES = 4096
 
 SHORT = 64
 """Characters of what sets a mode, at most; what is longer draws."""
@@ -62,6 +67,28 @@ class SparingDriver(LinuxDriver):
                 resized(number, frame)
 
         signal.signal(signal.SIGWINCH, on_resize)
+
+    def run_input_thread(self) -> None:
+        """As Textual does, and pass over what no keyboard sends."""
+        arriving = TerminalInput()
+        with selectors.SelectSelector() as selector:
+            selector.register(self.fileno, selectors.EVENT_READ)
+            while not self.exit_event.is_set():
+                if selector.select(_TICK_S):
+                    data = self._read()
+                    if not data:
+                        return
+                    for message in arriving.feed(data):
+                        self.process_message(message)
+                for message in arriving.tick():
+                    self.process_message(message)
+
+    def _read(self) -> bytes:
+        """Nothing from a terminal that is gone, which the output tells of."""
+        try:
+            return os.read(self.fileno, _MOST_BYTES)
+        except OSError:
+            return b""
 
     def write(self, data: str) -> None:
         """Write what differs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -630,3 +631,26 @@ async def test_the_palette_offers_each_k_that_the_engine_can_draft_once(
     assert len(prompts) == len(set(prompts))
     offered = [prompt for prompt in prompts if "Set k" in prompt]
     assert offered == [f"Speculation: Set k to {k}" for k in range(min(k_max, 9) + 1)]
+
+
+async def test_a_reading_that_arrives_while_the_console_closes_is_not_shown(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    app = console(kit.engine(kit.run(5) * 2000, pace_s=0.0))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.pause()
+    assert app.crash is None
+
+
+@pytest.mark.parametrize("name", ["tuning", "fingerprint", "divergence"])
+async def test_a_screen_that_opens_while_the_console_closes_is_no_defect(
+    kit: type[Kit], console: MakeConsole, name: str
+) -> None:
+    app = console(kit.engine(kit.run(5)))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        app.exit()
+        app.action_open_screen(name)
+        await asyncio.sleep(0.1)
+    assert app.crash is None
+    assert not app.return_code

@@ -45,7 +45,11 @@ class PseudoTerminal:
 
     def press(self, keys: str) -> None:
         """Types."""
-        os.write(self._master, keys.encode())
+        self.send(keys.encode())
+
+    def send(self, data: bytes) -> None:
+        """Has bytes arrive that no keyboard may have sent."""
+        os.write(self._master, data)
 
     def read(self, patience_s: float) -> bytes:
         """The next that the program writes; nothing if it writes nothing for so long."""

@@ -133,3 +133,17 @@ def test_a_console_ends_when_its_terminal_is_gone_without_a_signal(start: StartC
     console.until(_is_settled)
     console.vanish()
     assert console.process.wait(timeout=PATIENCE_S) == INTERRUPTED
+
+
+def test_bytes_that_no_keyboard_sends_end_nothing(start: StartConsole) -> None:
+    console = start("sparing")
+    console.until(_is_settled)
+    for garbage in (b"\xe9", b"\xff\xfe\xc3", b"\x1b[9999999999~", b"\x1b[:u\xc3\xa9R"):
+        console.send(garbage)
+    console.press("?")
+    console.until(lambda shown: "redraw the whole screen" in shown.lower())
+    console.press("q")
+    console.until(_is_settled)
+    console.press("q")
+    assert console.wait() == 0
+    assert b"Traceback" not in console.raw
