@@ -150,6 +150,8 @@ class SlowLink:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._carry(reader, back, seen, is_request=True))
                 group.create_task(self._carry(there, writer, seen, is_request=False))
+        except asyncio.CancelledError:
+            return  # the soak is over; asyncio's own callback would log it
         finally:
             self._writers -= both
             for end in both:

@@ -49,6 +49,8 @@ SIZES = ("120x40", "80x24", "100x30", "40x10", "200x60")
 SETTLED = 1 / 6
 """The share of the time after which memory should be flat: ten minutes of an hour."""
 SAMPLE_S = 5.0
+NO_ENGINE, START_S = 3, 30.0
+"""The exit code of a console that finds no engine, and how long it looks over a bad link."""
 MATCH_S = 15.0
 """How far an entry of the audit log and the reply on the link may lie apart: links stall."""
 
@@ -73,8 +75,10 @@ class Soak:
     interrupted: int = 0
     """Requests under way when their engine was killed."""
     keys: int = 0
+    refused: int = 0
+    """Consoles that found no engine when they were started."""
     ended: list[int] = field(default_factory=list)
-    """Exit codes of consoles that ended by themselves."""
+    """Exit codes of all others that ended by themselves."""
     memory: list[tuple[float, int]] = field(default_factory=list)
     """Seconds since the beginning and resident bytes of the console that is never killed."""
 
@@ -116,7 +120,7 @@ class Soak:
         """A console with random keys; one that is to be killed, again and again."""
         began = time.monotonic()
         while not self.is_over:
-            console = self.open_console()
+            console, opened = self.open_console(), time.monotonic()
             ends = time.monotonic() + self.rng.uniform(20, 90) if killed else self.until
             next_sample = 0.0
             try:
@@ -129,7 +133,11 @@ class Soak:
                             rss = psutil.Process(console.process.pid).memory_info().rss
                             self.memory.append((time.monotonic() - began, rss))
                 if (code := console.process.poll()) is not None:
-                    self.ended.append(code)
+                    if code == NO_ENGINE and time.monotonic() - opened < START_S:
+                        self.refused += 1
+                        await asyncio.sleep(2)
+                    else:
+                        self.ended.append(code)
                 elif killed:
                     self.console_kills.append(time.time())
                     console.process.kill()
@@ -160,7 +168,7 @@ class Soak:
 
 
 def drain(console: PseudoTerminal) -> None:
-    """Reads what the console draws for about as long as between two keys of a hasty operator."""
+    """Reads what the console draws between two keys of a hasty operator."""
     ends = time.monotonic() + 0.4
     while (left := ends - time.monotonic()) > 0:
         console.read(left)
@@ -298,7 +306,8 @@ def report(
         ["interrupted by a kill of the engine", str(soak.interrupted)],
         ["kills of the engine, of a console", f"{len(soak.kills)}, {len(soak.console_kills)}"],
         ["keys, connections cut", f"{soak.keys}, {soak.link.cuts}"],
-        ["consoles that ended by themselves", " ".join(map(str, soak.ended)) or "0"],
+        ["consoles started while the engine was away", str(soak.refused)],
+        ["exit codes of others that ended by themselves", " ".join(map(str, soak.ended)) or "none"],
         ["changes applied through the link", str(len(soak.link.changes))],
         ["of them not in the audit log", str(len(astray))],
         ["and of a console killed at that moment", str(len(killed))],
