@@ -131,6 +131,10 @@ class Unreachable(EngineError):
     """No answer: refused, reset or timed out."""
 
 
+class NoReply(Unreachable):
+    """The request was sent, and no answer came: what it asks for may have been done."""
+
+
 class Stalled(Unreachable):
     """The server answers and its engine core does not: a pause, so far."""
 

@@ -19,6 +19,7 @@ from specdeck.engine.errors import (
     BadPage,
     Conflict,
     EngineError,
+    NoReply,
     NotAnEngine,
     SpecdeckError,
     Stalled,
@@ -176,12 +177,12 @@ def silence(url: str, error: httpx.HTTPError, timeout_s: float) -> EngineError:
             return NotAnEngine(f"{url} does not speak HTTP", remedy="check host and port")
     if isinstance(error, httpx.ConnectError):
         return _no_connection(url, error)
-    return Unreachable(f"{url} closed the connection")
+    return NoReply(f"{url} closed the connection")
 
 
-def no_answer(url: str, seconds: float) -> Unreachable:
+def no_answer(url: str, seconds: float) -> NoReply:
     """The engine's machine took the question, and the engine says nothing."""
-    return Unreachable(
+    return NoReply(
         f"{url} gave no answer for {seconds:g} s", remedy="see whether its process is stopped"
     )
 

@@ -15,17 +15,28 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from specdeck.engine.errors import SpecdeckError, Unreachable
+from specdeck.engine.errors import NoReply, SpecdeckError, Unreachable
 from specdeck.engine.metrics.page import read_page
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.metrics.window import Window, between, has_restarted
 from specdeck.engine.operations.assignments import format_undo
-from specdeck.engine.protocol.messages import STEPS_IN_FLIGHT, Applied, Change, EngineState
+from specdeck.engine.protocol.messages import (
+    STEPS_IN_FLIGHT,
+    Applied,
+    Change,
+    EngineState,
+    LastChange,
+)
 from specdeck.engine.store.audit import Action
 
 if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient
+
+LOST_S = 15.0
+"""How long an engine's states are looked at for a change whose reply was lost, seconds: a link
+that stalls, and the time for which the engine itself may hold a change."""
+_LOST = "the reply was lost; the engine's state shows the change"
 
 TIMEOUT_S = 20.0
 """How long a busy engine may take to show a change: one that is short of time needs seconds
@@ -231,13 +242,20 @@ async def make_change(
     `name` is what people call the engine, and `known` its latest state from before the change.
     `looks` are of the same engine and by the same `clock`, and are asked for once it is applied.
     An engine that stays idle for `idle_s` ends the looking, and so do `timeout_s` seconds.
-    Raises SpecdeckError when the engine refuses the change or cannot be asked; once it is
-    applied, nothing raises. Whoever stops in between leaves the change applied and in the audit
+    Where the reply is lost, the engine's next states tell whether the change was applied. Raises
+    SpecdeckError when the engine refuses the change or cannot be asked; once it is applied,
+    nothing raises. Whoever stops in between leaves the change applied and in the audit
     log, without an observed value.
     """
     yield ChangeRequested(change)
     requested_at = clock()
-    applied = await client.put(change)
+    try:
+        applied = await client.put(change)
+    except NoReply:
+        found = await _find_outcome(change, known, looks, until=clock() + LOST_S, clock=clock)
+        if found is None:
+            raise
+        applied = found
     applied_at = clock()
     undo = format_undo(client.url, knobs_to_undo(applied))
     action = Action(
@@ -269,6 +287,35 @@ async def make_change(
         with suppress(SpecdeckError):  # what fails now failed at the change, or will be seen there
             audit.set_observed(entry, end.k)
     yield end
+
+
+async def _find_outcome(
+    change: Change, known: EngineState, looks: Looks, *, until: float, clock: Callable[[], float]
+) -> Applied | None:
+    """The engine's word on a change whose reply was lost; None where it tells of none in time.
+
+    It was applied if the engine's last change is this one: the same knobs, by the same person,
+    in a version of after it was asked for.
+    """
+    async for look in looks:
+        if isinstance(look, Look):
+            if look.state.instance != known.instance:
+                return None  # the engine forgot it
+            if (last := look.state.last_change) and _is_made(change, known, look.state, last):
+                before = {name: last.before[name] for name in last.after if name in last.before}
+                state = look.state
+                return Applied(before, dict(last.after), state.version, state.step, (_LOST,))
+        elif not isinstance(look, Unreachable):
+            return None
+        if clock() >= until:
+            return None
+    return None
+
+
+def _is_made(change: Change, known: EngineState, state: EngineState, last: LastChange) -> bool:
+    asked = change.knobs()
+    is_ours = state.version > known.version and last.who == (change.who or "")
+    return is_ours and bool(asked) and asked.items() <= last.after.items()
 
 
 async def _follow(

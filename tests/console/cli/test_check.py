@@ -503,15 +503,12 @@ def test_the_code_of_a_failed_check_stays_where_its_report_cannot_be_written(
 def test_a_report_is_written_though_nobody_hears(
     engine: CheckedEngine, prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from specdeck.console.cli import check
-
-    def gone(data: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(check, "emit", gone)
     page = tmp_path / "a.md"
     words = ["--prompts", str(prompts), "--limit", "3", "--report", str(page), "--json"]
-    outcome(["check", engine.url, *words])
+    # A file of its own: a command that cannot print sends what it has left nowhere.
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        assert outcome(["check", engine.url, *words]) == 2
     assert "specdeck check" in page.read_text()
 
 

@@ -14,6 +14,7 @@ from specdeck.engine.client.engine_client import EngineClient, open_client
 from specdeck.engine.client.secret import Secret
 from specdeck.engine.errors import (
     EngineError,
+    NoReply,
     NotAnEngine,
     Stalled,
     Unauthorized,
@@ -71,6 +72,9 @@ class SteppingEngine:
         self._waiting_draft = state.k
         self.step, self.drafts, self.drafted, self.generated = 100, 0, 0, 0
         self.fails: Exception | None = None
+        self.loses: str | None = None
+        """Of a change: its `reply`, or the `request`."""
+        self.last: dict[str, Any] | None = None
         self.silent_for = 0
         self.is_deaf = False
         """Whether it acknowledges a k and goes on as it was."""
@@ -99,7 +103,8 @@ class SteppingEngine:
             self._make_step()
         busy = {"running": 4 if self.pace else 0, "step": self.step, "k": self.k}
         busy["version"] = self.version
-        return httpx.Response(200, json={**self.state.as_json(), **busy, "mode": self.mode})
+        now = {**self.state.as_json(), **busy, "mode": self.mode, "last_change": self.last}
+        return httpx.Response(200, json=now)
 
     def _make_step(self) -> None:
         self.step += 1
@@ -110,6 +115,8 @@ class SteppingEngine:
         self._waiting_draft = min(self.k, next(self._lengths, self.k))
 
     def _change(self, asked: dict[str, Any]) -> httpx.Response:
+        if self.loses == "request":
+            raise httpx.ReadTimeout("")
         before = {"k": self.k_set, "mode": self.mode}
         self.version += 1
         self.k_set = asked.get("k", self.k_set)
@@ -122,6 +129,11 @@ class SteppingEngine:
             "version": self.version,
             "step": self.step,
         }
+        who, t = asked.get("who", ""), 1000.0 + self.now
+        changed = {"before": reply["before"], "after": reply["applied"]}
+        self.last = {"t": t, "who": who, "reason": None, **changed}
+        if self.loses == "reply":
+            raise httpx.RemoteProtocolError("Server disconnected without sending a response.")
         return httpx.Response(200, json=reply)
 
     def clock(self) -> float:
@@ -179,6 +191,36 @@ async def test_a_change_is_in_the_audit_log_once_applied_and_has_its_observed_va
     assert engine.log.actions == [
         Action(1000.01, "ana", URL, "demo", {"k": 5}, {"k": 3}, undo, "one", "try", 3.0, "operator")
     ]
+
+
+async def test_a_change_whose_reply_is_lost_is_found_in_the_state_and_in_the_audit_log(
+    state: State,
+) -> None:
+    engine = SteppingEngine(state())
+    engine.loses = "reply"
+    _, applied, observed = await engine.events(Change(k=3, who="ana"))
+    assert isinstance(applied, ChangeApplied)
+    assert applied.applied.notices == ("the reply was lost; the engine's state shows the change",)
+    assert applied.undo == f"specdeck set {URL} k=5"
+    assert isinstance(observed, ChangeObserved)
+    assert [(one.before, one.after, one.observed) for one in engine.log.actions] == [
+        ({"k": 5}, {"k": 3}, 3.0)
+    ]
+
+
+@pytest.mark.parametrize("meanwhile", [None, "bob"])
+async def test_a_change_whose_request_is_lost_is_not_made(
+    state: State, meanwhile: str | None
+) -> None:
+    engine = SteppingEngine(state())
+    engine.loses = "request"
+    if meanwhile is not None:  # somebody else asked for the same
+        engine.version += 1
+        changed = {"before": {"k": 5}, "after": {"k": 3}}
+        engine.last = {"t": 1000.0, "who": meanwhile, "reason": None, **changed}
+    with pytest.raises(NoReply, match="gave no answer"):
+        await engine.events(Change(k=3, who="ana"))
+    assert engine.log.actions == []
 
 
 async def test_a_change_that_is_no_longer_watched_stays_in_the_audit_log(state: State) -> None:
