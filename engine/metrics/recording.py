@@ -157,6 +157,10 @@ class _Keys(NamedTuple):
 
 _LONGEST_LINE = 1_000_000
 """Characters; a line has a thousand."""
+_LONGEST_TEXT = 4_000
+"""Characters of a text in it: a client cuts an engine's there."""
+MOST_ENGINES = 256
+"""Of one recording: each is played on its own."""
 _REMEDY = "record with `specdeck watch URL --json > FILE`"
 
 
@@ -187,6 +191,8 @@ def read_recording(path: Path) -> Recording:
     count = 0
     for line in read_lines(path):
         engines.setdefault(line["engine"])
+        if len(engines) > MOST_ENGINES:
+            raise ConfigError(f"more than {MOST_ENGINES} engines", place=Place(path))
         first = line["t"] if count == 0 else first
         last, count = line["t"], count + 1
     if not count:
@@ -222,6 +228,8 @@ def _line(text: str, where: Place, *, whole: bool) -> Line | None:
     try:
         found = read_record(_Keys, line)
         urlsplit(found.engine)
+        if any(isinstance(one, str | tuple) and len(one) > _LONGEST_TEXT for one in found):
+            raise ValueError("too long a text or a list")
     except ValueError as error:
         raise ConfigError(f"not a sample: {error}", place=where, remedy=_REMEDY) from None
     return {**line, **{key: value for key, value in found._asdict().items() if key in line}}

@@ -165,3 +165,23 @@ def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(
 ) -> None:
     with pytest.raises(ConfigError, match="too long a line"):
         read_recording(write("x" * 3_000_000))
+
+
+def test_a_recording_of_ten_thousand_engines_is_refused_as_soon_as_it_shows(
+    write: Callable[..., Path],
+) -> None:
+    """Each is played on its own, and reads the whole file: a console could not be quit."""
+    urls = [f"http://127.0.0.1:{port}" for port in range(1, 10_001)]
+    with pytest.raises(ConfigError, match="more than 256 engines"):
+        read_recording(write(*(Reading(1.0, url, sample=SAMPLE) for url in urls)))
+
+
+@pytest.mark.parametrize(
+    "strange", [{"model": "m" * 100_000}, {"acceptance_per_position": [0.5] * 100_000}]
+)
+def test_a_text_or_a_list_of_absurd_length_is_in_no_sample(
+    strange: dict[str, Any], write: Callable[..., Path]
+) -> None:
+    whole = reading_as_json(Reading(1.0, URL, sample=SAMPLE))
+    with pytest.raises(ConfigError, match="too long a text or a list"):
+        read_recording(write(json.dumps({**whole, **strange})))
