@@ -10,6 +10,8 @@ from specdeck.engine.errors import UsageError
 from specdeck.engine.protocol.messages import TOKEN_VARIABLE
 
 TOKEN_REMEDY = "set SPECDECK_ADMIN_TOKEN, or give --admin-token-file"
+_LONGEST = 4_000
+"""Characters of a token's file that are read."""
 TokenSource = Callable[[], Secret | None]
 """Asked anew for every change, so that a token that came or went is noticed; None without.
 
@@ -57,7 +59,8 @@ def read_token(file: Path) -> Secret | None:
     """The token in `file`; None where there is none."""
     try:
         # A token travels in a header: only the first line can be one.
-        lines = file.read_text(encoding="ascii").split()
+        with file.open(encoding="ascii") as opened:
+            lines = opened.read(_LONGEST).split()  # what a device would give has no end
         return Secret(lines[0]) if lines else None
     except (OSError, UnicodeDecodeError, UsageError):
         return None

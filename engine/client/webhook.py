@@ -49,6 +49,16 @@ class Webhook:
 
         Its `kind`, such as `drift` or `alert`, is what a failure is named after.
         """
+        try:
+            reason = await self._post(body)
+        except (OSError, ValueError) as error:
+            # A host that no name encodes to, or certificates or a proxy of the environment.
+            reason = f"cannot be asked ({type(error).__name__})"
+        return (
+            None if reason is None else f"the webhook of this {body.get('kind', 'event')} {reason}"
+        )
+
+    async def _post(self, body: Mapping[str, Any]) -> str | None:
         import httpx
 
         reason: str | None = None
@@ -74,7 +84,7 @@ class Webhook:
                 reason = f"answered {response.status_code}"
                 if response.status_code < 500 and response.status_code not in _AGAIN:
                     break
-        return f"the webhook of this {body.get('kind', 'event')} {reason}"
+        return reason
 
 
 def configured_webhook(

@@ -14,6 +14,10 @@ KEPT = 1000
 """Moments of one engine; older ones are forgotten."""
 
 
+LARGEST = 250_000
+"""Characters of one; an engine's has 30,000. A thousand of them for every engine add up."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoredFingerprint:
     """A fingerprint and its number in the store."""
@@ -26,9 +30,13 @@ class StoredFingerprint:
 def add(store: Store, fingerprint: Mapping[str, Any]) -> bool:
     """Writes what `Fingerprint.as_json` says, unless the latest has its names; whether it did.
 
-    A behaviour that was not tried this time is no news.
+    A behaviour that was not tried this time is no news. Raises UsageError for facts that no
+    engine has, and SpecdeckError where the file cannot be used.
     """
     url, names = fingerprint["engine"], fingerprint["names"]
+    seen = json.dumps(fingerprint)
+    if len(seen) > LARGEST:
+        raise UsageError(f"facts of {len(seen) / 1e6:.1f} MB are too many to be kept")
     with store.transaction() as db:
         last = db.execute(
             "SELECT build, path, behaviour FROM fingerprints WHERE url = ?"
@@ -41,7 +49,7 @@ def add(store: Store, fingerprint: Mapping[str, Any]) -> bool:
         db.execute(
             "INSERT INTO fingerprints (t, url, build, path, behaviour, seen)"
             " VALUES (?, ?, ?, ?, ?, ?)",
-            (fingerprint["t"], url, *names.values(), json.dumps(fingerprint)),
+            (fingerprint["t"], url, *names.values(), seen),
         )
         db.execute(
             "DELETE FROM fingerprints WHERE url = ?1 AND id <= (SELECT id FROM fingerprints"

@@ -62,3 +62,8 @@ def test_a_token_in_a_pipe_is_not_used_up_by_the_check(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     refuse_unfit(pipe)
+
+
+def test_a_device_without_an_end_holds_no_token() -> None:
+    """It was read until the memory was full."""
+    assert admin_token({}, Path("/dev/zero"))() is None

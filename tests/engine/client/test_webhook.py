@@ -84,3 +84,18 @@ def test_a_webhook_comes_from_the_environment_first() -> None:
     with pytest.raises(UsageError) as caught:
         configured_webhook({"SPECDECK_WEBHOOK": "hooks.example/secret"})
     assert "secret" not in caught.value.line()
+
+
+@pytest.mark.parametrize("url", ["http://xn--/secret", "http://127.0.0.1:9/\udcff"])
+async def test_a_host_or_a_path_that_nothing_encodes_is_a_reason(url: str) -> None:
+    reason = await Webhook(url).post({"kind": "drift"})
+    assert reason is not None
+    assert reason.startswith("the webhook of this drift cannot be asked (")
+
+
+async def test_certificates_that_cannot_be_read_are_a_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", "/nonexistent")
+    reason = await Webhook(SECRET).post({"kind": "alert"})
+    assert reason == "the webhook of this alert cannot be asked (FileNotFoundError)"

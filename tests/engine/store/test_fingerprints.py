@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from specdeck.engine.errors import UsageError
 from specdeck.engine.fingerprint.behaviour import Behaviour, ProbeAnswer
 from specdeck.engine.fingerprint.fingerprint import Fingerprint
 from specdeck.engine.fingerprint.name import compute_names
@@ -51,3 +52,12 @@ def test_engines_and_moments_are_told_apart(store: Store) -> None:
     assert [m.data["engine"] for m in moments(store, url="http://a:1")] == ["http://a:1"]
     assert [m.data["engine"] for m in moments(store, number=2)] == ["http://b:1"]
     assert moments(store, url="http://c:1") == ()
+
+
+def test_facts_that_no_engine_has_are_not_kept(store: Store) -> None:
+    """A thousand of them for every engine were gigabytes."""
+    facts = {"engine": {"vllm": "v" * 300_000}}
+    huge = replace(seen(), facts=facts)
+    with pytest.raises(UsageError, match=r"facts of 0\.3 MB are too many to be kept"):
+        add(store, huge.as_json())
+    assert moments(store) == ()
