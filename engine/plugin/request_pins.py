@@ -274,7 +274,7 @@ def mark_exact(request: Any, names: Collection[str], default: str | None) -> str
     >>> mark_exact(request, {"exact"}, None), request.vllm_xargs
     (None, {'specdeck_k': 0, 'specdeck_exact': 1})
     """
-    given = dict(getattr(request, "vllm_xargs", None) or {})
+    given = _read_arguments(request)
     marks = given.pop(EXACT, None) is not None  # nobody else may say so
     name = getattr(request, "model", None) or default
     if name in names:
@@ -285,8 +285,28 @@ def mark_exact(request: Any, names: Collection[str], default: str | None) -> str
         given |= {KEY: 0, EXACT: 1}
         marks = True
     if marks:
-        request.vllm_xargs = given
+        _put_arguments(request, given)
     return None
+
+
+def _read_arguments(request: Any) -> dict[str, Any]:
+    """What `request` has for the scheduler, wherever requests of its kind carry that."""
+    parameters = getattr(request, "sampling_params", None)
+    if parameters is not None:  # tokens in, tokens out
+        given = getattr(parameters, "extra_args", None)
+    else:
+        given = getattr(request, "vllm_xargs", None)
+    return dict(given) if isinstance(given, Mapping) else {}
+
+
+def _put_arguments(request: Any, given: dict[str, Any]) -> None:
+    """A batch of conversations has no field for them: it hands on what it does not know."""
+    parameters = getattr(request, "sampling_params", None)
+    if parameters is not None:
+        parameters.extra_args = given
+        return
+    with suppress(ValueError, AttributeError):  # takes nothing unknown, and generates nothing
+        request.vllm_xargs = given
 
 
 def mark_exact_requests(names: Collection[str]) -> str | None:
@@ -314,7 +334,7 @@ def _wrap_check(serving: type[Any], names: Collection[str]) -> None:
     @functools.wraps(check)
     async def check_and_mark(this: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
         error = await check(this, request, *args, **kwargs)
-        if error is not None or not hasattr(request, "vllm_xargs"):
+        if error is not None:
             return error
         reason = mark_exact(request, names, _default_name(this))
         return None if reason is None else this.create_error_response(reason)

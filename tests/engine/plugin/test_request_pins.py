@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from specdeck.engine.plugin import request_pins
 from specdeck.engine.plugin.request_pins import Pins, guard, mark_exact, pinned_k
@@ -308,4 +309,53 @@ async def test_where_the_name_is_checked_the_request_is_marked_or_refused() -> N
     assert refused is not None
     assert refused.startswith("400: tools-exact is answered target-only")
     assert await serving._check_model(ask("nobody")) == "no such model"
-    assert await serving._check_model(SimpleNamespace(model="tools-exact")) is None
+    batch = Batch(model="tools-exact")
+    assert await serving._check_model(batch) is None
+    assert batch.model_dump()["vllm_xargs"] == {"specdeck_k": 0, "specdeck_exact": 1}
+
+
+class Batch(BaseModel, extra="allow"):
+    """Many conversations in one request: vLLM copies what it has no field for into each."""
+
+    model: str
+
+
+class Parameters(BaseModel):
+    extra_args: dict[str, Any] | None = None
+
+
+class Tokens(BaseModel):
+    """Tokens in, tokens out: the client gives the sampling parameters themselves."""
+
+    model: str
+    sampling_params: Parameters
+
+
+def test_a_batch_under_an_exact_name_is_pinned() -> None:
+    batch = Batch(model="tools-exact")
+    assert mark_exact(batch, NAMES, None) is None
+    assert batch.model_dump()["vllm_xargs"] == {"specdeck_k": 0, "specdeck_exact": 1}
+    assert (
+        mark_exact(Batch.model_validate({"model": "tools-exact", "vllm_xargs": "x"}), NAMES, None)
+        is None
+    )
+
+
+def test_tokens_under_an_exact_name_are_pinned_and_under_another_one_not() -> None:
+    def ask_for(name: str, **extra: Any) -> Tokens:
+        return Tokens(model=name, sampling_params=Parameters(extra_args=extra or None))
+
+    exact = ask_for("tools-exact", other=1)
+    assert mark_exact(exact, NAMES, None) is None
+    assert exact.sampling_params.extra_args == {"other": 1, "specdeck_k": 0, "specdeck_exact": 1}
+    claimed = ask_for("tools", specdeck_exact=1)
+    assert mark_exact(claimed, NAMES, None) is None
+    assert claimed.sampling_params.extra_args == {}
+    assert mark_exact(ask_for("tools-exact", specdeck_k=3), NAMES, None) is not None
+
+
+def test_a_request_that_generates_nothing_is_let_through() -> None:
+    class Detokenize(BaseModel):
+        model: str
+
+    assert mark_exact(Detokenize(model="tools-exact"), NAMES, None) is None
