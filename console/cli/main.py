@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -112,6 +113,7 @@ group = Lazy(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs one command and exits with its documented code."""
     _open_closed_streams()
+    _let_signals_interrupt()
     log_what_libraries_say()
     sys.exit(outcome(sys.argv[1:] if arguments is None else arguments))
 
@@ -214,6 +216,13 @@ def _discard_stdout() -> None:
     """What is still to be written goes nowhere: the interpreter would complain at its end."""
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _let_signals_interrupt() -> None:
+    """SIGTERM and SIGHUP end what has no handler of its own as Ctrl-C does; nohup's word holds."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
 
 
 def _open_closed_streams() -> None:

@@ -6,11 +6,14 @@ import json
 import signal
 import sqlite3
 import subprocess
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.support.command import Command
 from tests.support.http_engine import HttpEngine, serve_engine
+from tests.support.lying_engine import Asked, LyingEngine, Part, Pause
 
 from specdeck.console.cli.main import outcome
 
@@ -178,6 +181,25 @@ def test_a_signal_ends_watch_as_interrupted(number: signal.Signals, home: Path) 
     assert json.loads(process.stdout.readline())["up"] is False
     process.send_signal(number)
     _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (130, "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("words", [["doctor"], ["fingerprint", "show"]], ids=" ".join)
+def test_a_signal_ends_a_question_as_interrupted(
+    words: list[str], number: signal.Signals, home: Path
+) -> None:
+    asked = threading.Event()
+
+    def answer(_: Asked) -> Iterator[Part]:
+        asked.set()
+        yield Pause()
+
+    with LyingEngine({"*": answer}) as engine:
+        process = watching(Command.line(*words, engine.url), home)
+        assert asked.wait(60)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
     assert (process.returncode, said) == (130, "")
 
 
