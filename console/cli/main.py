@@ -185,6 +185,8 @@ def _from_system(error: OSError) -> SpecdeckError:
     reason = (error.strerror or type(error).__name__).lower()
     if error.filename is not None:
         return UsageError(f"{str(error.filename)[:200]}: {reason}", remedy="check the path")
+    if error.errno == errno.ENOENT:  # getcwd alone has no name for what is not there
+        return UsageError("the current folder is gone", remedy="go to another one")
     if error.errno in _LOST:
         _discard_stdout()
         return UsageError(f"cannot write the output: {reason}", remedy="check where it goes")

@@ -65,6 +65,18 @@ def test_a_home_that_cannot_be_is_wrong_usage(
     assert len(assert_said(words, (2,), capsys)) < 400
 
 
+@pytest.mark.parametrize("words", [["ps"], ["watch", AWAY, "--count", "1"], ["set", "x", "k=3"]])
+def test_a_folder_that_is_gone_is_wrong_usage(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    monkeypatch.setenv("SPECDECK_HOME", "home")
+    gone.rmdir()
+    assert "the current folder is gone" in assert_said(words, (2,), capsys)
+
+
 @pytest.mark.parametrize("digits", ["9" * 18, "9" * 19, "9" * 5000, "٣" * 30], ids=len)
 def test_a_moment_beyond_any_store_is_not_there(digits: str, capsys: Captured) -> None:
     said = assert_said(["fingerprint", "diff", f"@{digits}", "@1"], (2,), capsys)
