@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from specdeck.engine.divergence.arms import changed_facts
 from specdeck.engine.divergence.statistics import Rate, above
+from specdeck.engine.errors import UsageError
 from specdeck.engine.fingerprint.digest import canonical
 from specdeck.engine.store.checks import SAMPLED, Checks, Run
 from specdeck.engine.text import UNKNOWN, format_count, format_percent, format_value
@@ -56,8 +57,13 @@ class PastCheck:
 
 
 def past_checks(runs: Sequence[Run]) -> tuple[PastCheck, ...]:
-    """What the store has of finished runs, in the order given."""
-    return tuple(_past_check(run, run.summary) for run in runs if run.summary is not None)
+    """What the store has of finished runs, in the order given; raises UsageError for another's."""
+    try:
+        return tuple(_past_check(run, run.summary) for run in runs if run.summary is not None)
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        raise UsageError(
+            "a check in the store cannot be read", remedy="it was written by another specdeck"
+        ) from error
 
 
 def comparable_checks(runs: Sequence[Run]) -> tuple[PastCheck, ...]:

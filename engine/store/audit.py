@@ -6,6 +6,8 @@ import json
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from specdeck.engine.store.document import parse_document
+
 if TYPE_CHECKING:
     from specdeck.engine.store.database import Store
 
@@ -74,5 +76,5 @@ class AuditLog:
 
 def _action(row: tuple[Any, ...]) -> Action:
     columns = dict(zip(_COLUMNS, row, strict=True))
-    knobs = {name: json.loads(columns[name]) for name in ("before", "after")}
+    knobs = {name: parse_document(columns[name]) for name in ("before", "after")}
     return Action(**{**columns, **knobs})

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from specdeck.engine.store.database import Store
+from specdeck.engine.store.document import parse_document
 
 Pair = Literal["cross", "reference", "serving"]
 """Serving against reference, or an arm against itself."""
@@ -90,7 +91,7 @@ class Checks:
             row = db.execute(
                 f"SELECT {_RUN} FROM checks WHERE key = ? ORDER BY t DESC, id DESC LIMIT 1", (key,)
             ).fetchone()
-        found = _run(row) if row else None
+            found = _run(row) if row else None
         return found if found is not None and found.finished is None else None
 
     def add(self, run: int, compared: Iterable[Compared], totals: dict[str, Any]) -> bool:
@@ -137,10 +138,13 @@ class Checks:
                     " ORDER BY prompt LIMIT 200",
                     (run, pair, after),
                 ).fetchall()
+                found = [
+                    Compared(prompt, own, digest, refused, parse_document(detail))
+                    for prompt, own, digest, refused, detail in rows
+                ]
             if not rows:
                 return
-            for row in rows:
-                yield Compared(row[0], row[1], row[2], row[3], json.loads(row[4]))
+            yield from found
             after = rows[-1][0]
 
     def refusals(self, run: int) -> tuple[tuple[int, str], ...]:
@@ -176,14 +180,14 @@ class Checks:
                 f" AND finished IS NOT NULL AND {_KIND} ORDER BY finished DESC, id DESC LIMIT ?3",
                 (url, kind, limit),
             ).fetchall()
-        return tuple(_run(row) for row in rows)
+            return tuple(_run(row) for row in rows)
 
 
 def _run(row: tuple[Any, ...]) -> Run:
     id_, key, t, url, finished, facts, totals, summary = row
     return Run(
-        id_, key, t, url, finished, json.loads(facts), json.loads(totals),
-        None if summary is None else json.loads(summary),
+        id_, key, t, url, finished, parse_document(facts), parse_document(totals),
+        None if summary is None else parse_document(summary),
     )  # fmt: skip
 
 

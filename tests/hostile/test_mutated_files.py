@@ -245,7 +245,7 @@ def test_prompts(home: Path, body: bytes, is_text: bool) -> None:
 
 
 def fill(path: Path) -> None:
-    """A store with a change, a check that has failed, and two fingerprints."""
+    """A store with a change, a check that has failed, and two fingerprints, none of them old."""
     engine = CompletionEngine(url=NOBODY, faults={"a": Fault(2, 4.0)}, calls={"b": ("{}", "[1]")})
     Path("asked.jsonl").write_text(
         '{"prompt": "a"}\n{"messages": [{"role": "user", "content": "b"}]}\n'
@@ -253,13 +253,13 @@ def fill(path: Path) -> None:
 
     async def check() -> None:
         options = CheckOptions(max_tokens=6, streams=2, retry_s=0.0)
-        async with ArmPair(engine.connect(), None, options, wall=lambda: 1000.0) as pair:
+        async with ArmPair(engine.connect(), None, options, wall=time.time) as pair:
             await finish_check(pair, load_prompts("asked.jsonl"), Checks(store))
 
     with Store(path) as store:
         AuditLog(store).add(
             Action(
-                1.0,
+                time.time(),
                 "ann",
                 NOBODY,
                 "demo",
@@ -274,7 +274,7 @@ def fill(path: Path) -> None:
         asyncio.run(check())
         for k in (5, 3):
             seen = Fingerprints().seen(live__k=k)
-            fingerprints.add(store, replace(seen, url=NOBODY).as_json())
+            fingerprints.add(store, replace(seen, t=time.time(), url=NOBODY).as_json())
 
 
 @pytest.fixture(scope="module")
