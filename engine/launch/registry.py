@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
+from specdeck.engine.client.address import engine_url
 from specdeck.engine.errors import EngineError, UsageError
 from specdeck.engine.launch import process
 from specdeck.engine.launch.ports import port_refusal
@@ -130,7 +131,10 @@ class Record:
         if data.get("schema") != SCHEMA:
             raise ValueError("written by another version of specdeck")
         record = read_record(cls, data)
-        _ = urlsplit(record.url).port  # raises ValueError for none that a socket knows
+        try:
+            engine_url(record.url)
+        except UsageError as error:
+            raise ValueError(str(error)) from None
         return record
 
 
