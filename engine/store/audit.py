@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from specdeck.engine.protocol.codec import UnixTime, read_value
 from specdeck.engine.store.document import parse_document
 
 if TYPE_CHECKING:
@@ -77,4 +78,5 @@ class AuditLog:
 def _action(row: tuple[Any, ...]) -> Action:
     columns = dict(zip(_COLUMNS, row, strict=True))
     knobs = {name: parse_document(columns[name]) for name in ("before", "after")}
+    read_value(UnixTime, columns["t"], "a time in it")
     return Action(**{**columns, **knobs})

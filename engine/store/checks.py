@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from specdeck.engine.protocol.codec import UnixTime, read_value
 from specdeck.engine.store.database import Store
 from specdeck.engine.store.document import parse_document
 
@@ -185,6 +186,8 @@ class Checks:
 
 def _run(row: tuple[Any, ...]) -> Run:
     id_, key, t, url, finished, facts, totals, summary = row
+    for time in (t, finished):
+        read_value(UnixTime | None, time, "a time in it")
     return Run(
         id_, key, t, url, finished, parse_document(facts), parse_document(totals),
         None if summary is None else parse_document(summary),

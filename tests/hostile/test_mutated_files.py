@@ -336,11 +336,12 @@ def test_documents_in_a_store(home: Path, stored: bytes, data: st.DataObject) ->
 
 @given(st.data())
 def test_values_in_a_store(home: Path, stored: bytes, data: st.DataObject) -> None:
+    words, value = data.draw(st.sampled_from(HISTORIES)), data.draw(st.sampled_from(STRANGE))
     place = put_back(home, stored)
     with closing(sqlite3.connect(place, isolation_level=None)) as db:
         table = data.draw(st.sampled_from(("actions", "checks", "check_cases", "fingerprints")))
         names = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
-        value = data.draw(st.sampled_from(STRANGE))
+        name = data.draw(st.sampled_from(names))
         with suppress(sqlite3.Error, OverflowError, UnicodeEncodeError):
-            db.execute(f"UPDATE {table} SET {data.draw(st.sampled_from(names))} = ?", (value,))
-    run(data.draw(st.sampled_from(HISTORIES)))
+            db.execute(f"UPDATE {table} SET {name} = ?", (value,))
+    run(words)
