@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.memory_audit import MemoryAudit
 from tests.support.pilot import settle
+from tests.support.pilot import until as wait_until
 from textual.command import CommandList
 from textual.widgets._toast import Toast
 from textual.worker import WorkerFailed
@@ -654,3 +655,15 @@ async def test_a_screen_that_opens_while_the_console_closes_is_no_defect(
         await asyncio.sleep(0.1)
     assert app.crash is None
     assert not app.return_code
+
+
+@pytest.mark.parametrize("columns", [1, 4, 8])
+async def test_the_palette_opens_on_a_terminal_of_a_few_columns(
+    kit: type[Kit], console: MakeConsole, columns: int
+) -> None:
+    app = console(kit.engine(kit.run(5)))
+    async with app.run_test(size=(columns, 3)) as pilot:
+        await settle(pilot)
+        await pilot.press("colon")
+        await wait_until(pilot, lambda: app.screen.query(CommandList).first().option_count)
+    assert app.crash is None
