@@ -52,9 +52,17 @@ class EngineScreen(Screen[None]):
     def is_visible(self) -> bool:
         """Whether nothing but dialogs lies over it; Textual counts any screen below as current."""
         stack = self.app.screen_stack
-        if not self.app.is_running:  # it closes: the widgets go before the screen does
-            return False
-        return self in stack and all(one.is_modal for one in stack[stack.index(self) + 1 :])
+        return self._is_open and all(one.is_modal for one in stack[stack.index(self) + 1 :])
+
+    @property
+    def has_widgets(self) -> bool:
+        """Whether there is anything to draw on: a worker's last word may come after that."""
+        return self._is_open and self.is_mounted
+
+    @property
+    def _is_open(self) -> bool:
+        # When the console closes, the widgets go before the screen does.
+        return self.app.is_running and self in self.app.screen_stack
 
     def show(self) -> None:
         """Bring what is known onto the screen."""

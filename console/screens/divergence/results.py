@@ -134,7 +134,7 @@ class ResultsScreen(DetailScreen):
 
     def show(self) -> None:
         """Bring the state onto the screen."""
-        if not self.query("#footer"):  # a worker's last word may come after the widgets have gone
+        if not self.has_widgets:
             return
         what = f"{self.split_check.session.options.replays} replays" if self.replay else "check"
         if self.wanted is None:

@@ -79,7 +79,7 @@ class DivergenceScreen(DetailScreen):
 
     def show(self) -> None:
         """Bring the state onto the screen."""
-        if not self.query("#footer"):  # a worker's last word may come after the widgets have gone
+        if not self.has_widgets:
             return
         split, session = self.split, self.session
         found = self.found

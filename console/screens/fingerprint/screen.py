@@ -179,7 +179,7 @@ class FingerprintScreen(DetailScreen):
 
     def paint(self) -> None:
         """Bring everything that is known onto the screen."""
-        if not self.is_mounted:
+        if not self.has_widgets:
             return
         name, url, width = self.engine.name, self.engine.url, self.size.width
         label, where = "", None

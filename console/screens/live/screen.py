@@ -77,6 +77,8 @@ class LiveScreen(SteeringScreen):
 
     def show(self) -> None:
         """Bring the selected engine's state onto the screen."""
+        if not self.has_widgets:
+            return
         controller, context = self.controller, self.context
         track, frozen_for = controller.track, None
         if self.frozen is not None and self.frozen[0] == controller.selected:

@@ -63,7 +63,7 @@ class TuningScreen(DetailScreen, SteeringScreen):
 
     def show(self) -> None:
         """Bring what is known onto the screen."""
-        if not self.is_mounted:
+        if not self.has_widgets:
             return
         controller, local = self.controller, self.context.local
         track, armed = controller.track, controller.engine.armed

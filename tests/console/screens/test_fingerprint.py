@@ -347,6 +347,20 @@ async def test_the_probe_is_the_third_name_and_its_move_the_alarm(bench: Bench) 
         assert live(app).controller.tracks[0].names.differs == "behaviour"  # type: ignore[union-attr]  # it is named
 
 
+async def test_the_last_word_of_a_probe_may_come_when_the_screen_is_left(bench: Bench) -> None:
+    app = bench.app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await rest(pilot)
+        await pilot.press("f")
+        await rest(pilot)
+        left = app.screen
+        assert isinstance(left, FingerprintScreen)
+        await pilot.press("escape")
+        await rest(pilot)
+        left.paint()  # draws nothing, and raises nothing
+        assert not left.has_widgets
+
+
 async def test_the_diff_can_be_saved(bench: Bench) -> None:
     await bench.pin()
     app = bench.app()
