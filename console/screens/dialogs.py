@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from textual.app import ComposeResult
+from textual.await_complete import AwaitComplete
 from textual.containers import Vertical, VerticalScroll
 from textual.events import Key
-from textual.screen import ModalScreen
+from textual.screen import ModalScreen, Screen
 from textual.widgets import Label, OptionList
 from textual.widgets.option_list import Option
 
@@ -28,7 +30,25 @@ class Choice:
     label: str
 
 
-class Dialog(ModalScreen[str]):
+Answer = TypeVar("Answer")
+
+
+class ClosedOnce(Screen[Answer]):
+    """A screen over another one, which goes when it is answered or left.
+
+    Keys come faster than screens go: closed twice, it would take the screen below along.
+    """
+
+    def dismiss(self, result: Answer | None = None) -> AwaitComplete:
+        """As Textual does, unless another screen is on top already."""
+        return super().dismiss(result) if self.is_current else AwaitComplete()
+
+
+class Modal(ClosedOnce[Answer], ModalScreen[Answer]):
+    """Lies over any other screen until it is answered."""
+
+
+class Dialog(Modal[str]):
     """Returns the value of the answer; escape is the last one."""
 
     CSS_PATH = "dialog.tcss"
@@ -62,7 +82,7 @@ class Dialog(ModalScreen[str]):
                 self.dismiss(choice.value)
 
 
-class HelpScreen(ModalScreen[None]):
+class HelpScreen(Modal[None]):
     """The keys that mean something in this session, by group."""
 
     CSS_PATH = "help.tcss"

@@ -9,7 +9,7 @@ from textual import work
 from textual.screen import Screen
 
 from specdeck.console.context import ConsoleContext
-from specdeck.console.screens.dialogs import Choice, Dialog
+from specdeck.console.screens.dialogs import Choice, ClosedOnce, Dialog
 from specdeck.console.state.controller import Controller
 from specdeck.console.state.engine_state import Track
 from specdeck.engine.errors import SpecdeckError
@@ -77,7 +77,7 @@ class EngineScreen(Screen[None]):
         return self.context.key_label(name)
 
 
-class DetailScreen(EngineScreen):
+class DetailScreen(ClosedOnce[None], EngineScreen):
     """Looks at the engine in one particular way; escape goes back to the live screen."""
 
     def action_back(self) -> None:

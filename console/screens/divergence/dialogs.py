@@ -12,10 +12,10 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.events import Key
-from textual.screen import ModalScreen
 from textual.widgets import Input, Label, OptionList
 
 from specdeck.console import keys
+from specdeck.console.screens.dialogs import Modal
 from specdeck.console.screens.divergence.view import preview
 from specdeck.console.widgets.cells import Cell, Row, join_cells
 from specdeck.console.widgets.text import Line
@@ -44,7 +44,7 @@ class Picked:
     found: PromptSet | None = None
 
 
-class PromptPicker(ModalScreen[Picked | None]):
+class PromptPicker(Modal[Picked | None]):
     """A field for text or a path above a list to move through; escape leaves all as it is."""
 
     CSS_PATH = "dialogs.tcss"
@@ -272,7 +272,7 @@ def _is_yes(text: str) -> bool:
     return text.startswith("y")
 
 
-class CheckForm(ModalScreen[CheckOptions | None]):
+class CheckForm(Modal[CheckOptions | None]):
     """Enter takes everything, escape nothing."""
 
     CSS_PATH = "dialogs.tcss"

@@ -8,12 +8,11 @@ from typing import Literal
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input, Label, OptionList
 from textual.widgets.option_list import Option
 
 from specdeck.console import keys, screenshots
-from specdeck.console.screens.dialogs import Choice, Dialog
+from specdeck.console.screens.dialogs import Choice, Dialog, Modal
 from specdeck.engine.text import printable
 
 
@@ -27,7 +26,7 @@ class Side:
     """An engine as an operator names it, or a moment's number."""
 
 
-class AgainstScreen(ModalScreen[Side | None]):
+class AgainstScreen(Modal[Side | None]):
     """Returns what was chosen, or the engine at the address that was typed; None for neither."""
 
     CSS_PATH = "dialogs.tcss"

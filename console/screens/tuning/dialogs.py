@@ -8,11 +8,11 @@ from collections.abc import Callable
 from textual import work
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input, Label, OptionList
 from textual.widgets.option_list import Option
 
 from specdeck.console import keys
+from specdeck.console.screens.dialogs import Modal
 from specdeck.console.screens.tuning.view import explain_silence, format_value
 from specdeck.console.state.controller import Controller
 from specdeck.console.state.engine_state import Track
@@ -108,7 +108,7 @@ def _is_within(parameter: Parameter, found: Value) -> bool:
 _LOOK_S = 1.0
 
 
-class ParametersScreen(ModalScreen[None]):
+class ParametersScreen(Modal[None]):
     """Lists what the engine lets be set; enter edits, z takes the last change back."""
 
     CSS_PATH = "dialogs.tcss"
@@ -185,7 +185,7 @@ class ParametersScreen(ModalScreen[None]):
             self.controller.wish(want)
 
 
-class ValueDialog(ModalScreen[Value | None]):
+class ValueDialog(Modal[Value | None]):
     """Asks for one value; None leaves it as it is."""
 
     CSS_PATH = "dialogs.tcss"
@@ -217,7 +217,7 @@ class ValueDialog(ModalScreen[Value | None]):
 _USUAL_S, _MOST_S = 60.0, 3600.0
 
 
-class TrialDialog(ModalScreen[Change | None]):
+class TrialDialog(Modal[Change | None]):
     """Asks for a k, a policy or a mode, and seconds; None leaves things as they are."""
 
     CSS_PATH = "dialogs.tcss"
