@@ -116,8 +116,12 @@ async def run_console(app: Console, engines: Sequence[MonitoredEngine]) -> int:
         signalled = True
         app.exit("leave")
 
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, end)
+    # Not the loop's own handlers: they come through the pipe that a flood of keys fills, and what
+    # does not fit is lost.
+    before = {
+        number: signal.signal(number, lambda *_: loop.call_soon_threadsafe(end))
+        for number in _SIGNALS
+    }
     try:
         await app.run_async()
     except OSError:
@@ -126,6 +130,8 @@ async def run_console(app: Console, engines: Sequence[MonitoredEngine]) -> int:
     finally:
         for engine in engines:
             await engine.close()
+        for number, handler in before.items():
+            signal.signal(number, handler)
     if app.crash is not None:
         raise report_crash(app.crash, locations(os.environ).crashes) from app.crash
     return INTERRUPTED if signalled else app.return_code or 0

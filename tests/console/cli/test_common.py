@@ -5,10 +5,12 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from specdeck.console.cli.common import open_user_store, until_signal
+from specdeck.console.app import Console
+from specdeck.console.cli.common import open_user_store, run_console, until_signal
 from specdeck.console.cli.output import INTERRUPTED
 from specdeck.engine.paths import locations
 from specdeck.engine.store.audit import Action, AuditLog
@@ -62,3 +64,29 @@ def test_the_users_store_forgets_after_the_days_of_the_settings(
             )
     with open_user_store() as store:
         assert len(AuditLog(store).actions()) == left
+
+
+class FloodedConsole:
+    """Gets a signal while more keys wait than the event loop's pipe has room for."""
+
+    crash = None
+    return_code = 0
+
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+
+    def exit(self, result: str) -> None:
+        self.ended.set()
+
+    async def run_async(self) -> None:
+        for _ in range(5000):
+            asyncio.get_running_loop().call_soon_threadsafe(lambda: None)
+        os.kill(os.getpid(), signal.SIGHUP)
+        async with asyncio.timeout(30):
+            await self.ended.wait()
+
+
+async def test_a_signal_is_not_lost_in_a_flood_of_keys() -> None:
+    before = signal.getsignal(signal.SIGHUP)
+    assert await run_console(cast(Console, FloodedConsole()), []) == INTERRUPTED
+    assert signal.getsignal(signal.SIGHUP) == before
