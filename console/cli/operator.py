@@ -22,10 +22,10 @@ def find_operator(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def _make_sendable(name: str) -> str:
-    """`name` as text that every request and every file takes; its bytes may be of any encoding.
+    r"""`name` as text that every request and every file takes; its bytes may be of any encoding.
 
-    >>> _make_sendable("j\udcf6rg\x1b[0m")
-    'j�rg�[0m'
+    >>> _make_sendable("j\udcf6rg\x1b[0m").encode("ascii", "backslashreplace")
+    b'j\\ufffdrg\\ufffd[0m'
     """
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name)[:_LONGEST]
 
