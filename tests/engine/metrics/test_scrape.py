@@ -10,7 +10,14 @@ import httpx
 import pytest
 
 from specdeck.engine.client.engine_client import EngineClient, open_client
-from specdeck.engine.errors import BadPage, NotAnEngine, Unauthorized, Unreachable, Unsupported
+from specdeck.engine.errors import (
+    BadPage,
+    NoReply,
+    NotAnEngine,
+    Unauthorized,
+    Unreachable,
+    Unsupported,
+)
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.scrape import Scraper, readings
 from specdeck.engine.protocol.messages import EngineState
@@ -117,7 +124,7 @@ async def test_counters_that_fell_are_a_restart(page: Pages, state: State) -> No
 @pytest.mark.parametrize(
     ("part", "kind"),
     [
-        (httpx.ReadTimeout(""), Unreachable),
+        (httpx.ReadTimeout(""), NoReply),
         ("<html>", NotAnEngine),
         ("vllm:generation_tokens_total{} 1.", BadPage),
         (401, Unauthorized),
