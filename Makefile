@@ -1,6 +1,6 @@
 # make demo   a real vLLM with the shipped model pair, load on it, and the console
 # make test   everything that needs no GPU        make check   lint, types, import contracts
-# make test-quick   the tests that start no engine, on all cores
+# make test-quick   the tests that start no engine, on all cores; make test-hostile   those of liars
 # make bench  the figures of benchmarks/          make models  train the demo pair again
 # make fuzz   a hundred thousand mutated replies, files and command lines
 # make soak   an hour of consoles, bad links and killed engines
@@ -8,7 +8,7 @@
 
 run := .venv/bin/python
 
-.PHONY: setup demo test test-quick test-live check format docs picture bench fuzz soak models clean
+.PHONY: setup demo test test-quick test-hostile test-live check format docs picture bench fuzz soak models clean
 
 setup: .venv/made-from
 
@@ -20,10 +20,13 @@ setup: .venv/made-from
 demo: setup
 	@.venv/bin/specdeck demo
 
-test: test-quick test-live
+test: test-quick test-hostile test-live
 
 test-quick: setup
-	$(run) -m pytest -m 'not live and not gpu' --numprocesses logical --maxprocesses 8 --dist worksteal
+	$(run) -m pytest -m 'not live and not gpu and not hostile' --numprocesses logical --maxprocesses 8 --dist worksteal
+
+test-hostile: setup
+	$(run) -m pytest -m hostile tests/hostile --numprocesses logical --maxprocesses 8 --dist worksteal
 
 # One after the other: an engine takes every core that it gets.
 test-live: setup

@@ -25,7 +25,7 @@ settings.load_profile("shared")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        for name in ("live", "gpu"):
+        for name in ("live", "gpu", "hostile"):
             if Path(__file__).parent / name in item.path.parents:
                 item.add_marker(name)
 
