@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx
@@ -23,6 +23,22 @@ from specdeck.engine.protocol.messages import PREFIX, Applied, Change
 FLOOD = b"vllm:a 1\n" * 10_000
 IN_FLIGHT = 8_000_000
 """Bytes that may be on their way when a client has enough."""
+
+
+@pytest.fixture(autouse=True)
+async def close_clients(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """Closes every client of a test: a socket left open is a warning in some later test."""
+    opened: list[EngineClient] = []
+    make = EngineClient.__init__
+
+    def make_and_note(self: EngineClient, *arguments: Any, **named: Any) -> None:
+        make(self, *arguments, **named)
+        opened.append(self)
+
+    monkeypatch.setattr(EngineClient, "__init__", make_and_note)
+    yield
+    for client in opened:
+        await client.close()
 
 
 def impatient(url: str) -> EngineClient:

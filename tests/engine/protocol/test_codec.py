@@ -54,7 +54,7 @@ def test_nesting_up_to_the_bound_is_read() -> None:
 _VALUES = st.recursive(
     st.none()
     | st.booleans()
-    | st.integers(-(10**39), 10**39)
+    | st.integers(-(10**38), 10**38)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
