@@ -70,7 +70,9 @@ def head(*headers: tuple[str, str], status: int = 200, reason: str = "OK") -> by
 def reply(body: object, *headers: tuple[str, str], status: int = 200) -> bytes:
     """A whole answer: bytes as they are, a text as UTF-8, anything else as JSON."""
     data = body if isinstance(body, bytes) else encode(body)
-    return head(("Content-Length", str(len(data))), *headers, status=status) + data
+    # The connection is closed after a lie: a client that counted on it would meet the closing.
+    ends = (("Content-Length", str(len(data))), ("Connection", "close"))
+    return head(*ends, *headers, status=status) + data
 
 
 def encode(body: object) -> bytes:
