@@ -7,6 +7,8 @@
 # make docs   the generated parts of docs/        make picture the picture in README.md
 
 run := .venv/bin/python
+# Tests of the console wait until it is idle, for a third of their time.
+workers = $(shell $(run) -c "import os; print(min(8, (os.cpu_count() or 1) * 3 // 2))")
 
 .PHONY: setup demo test test-quick test-hostile test-live check format docs picture bench fuzz soak models clean
 
@@ -23,7 +25,7 @@ demo: setup
 test: test-quick test-hostile test-live
 
 test-quick: setup
-	$(run) -m pytest -m 'not live and not gpu and not hostile' --numprocesses logical --maxprocesses 8 --dist worksteal
+	$(run) -m pytest -m 'not live and not gpu and not hostile' --numprocesses $(workers) --dist worksteal
 
 test-hostile: setup
 	$(run) -m pytest -m hostile tests/hostile --numprocesses logical --maxprocesses 8 --dist worksteal

@@ -79,7 +79,7 @@ def start_engine(
                 _ready(process, f"http://127.0.0.1:{port}", Path(log.name))
                 yield RunningEngine(f"http://127.0.0.1:{port}", token_file)
             finally:
-                _end(process)
+                end_process(process)
                 signal.signal(signal.SIGTERM, before)
 
 
@@ -94,7 +94,8 @@ def _ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
     sys.exit("the engine was not ready in 300 s")
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def end_process(process: subprocess.Popen[bytes]) -> None:
+    """Ends a process that leads its session, with its workers; kills what stays."""
     for number, patience in ((signal.SIGTERM, 20), (signal.SIGKILL, 10)):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)

@@ -22,7 +22,7 @@ from specdeck.engine.fingerprint.fingerprint import Fingerprint
 from specdeck.engine.fingerprint.gather import Gatherer
 from specdeck.engine.fingerprint.name import compute_names
 from specdeck.engine.fingerprint.sources import text, version
-from specdeck.engine.plugin.contract import Build
+from specdeck.engine.plugin.engine import Build
 from specdeck.engine.plugin.fingerprint import config_facts, sources, system_fingerprint
 
 MODELS = Path(__file__).parents[1] / "sample_configs" / "models"

@@ -22,8 +22,8 @@ from benchmarks.plugin_step_cost import K_MAX, Engine, Scheduler
 
 from specdeck.engine.plugin.control import Control
 from specdeck.engine.plugin.fingerprint import Identity
+from specdeck.engine.plugin.looks import PAGE
 from specdeck.engine.plugin.recorder import Recorder
-from specdeck.engine.plugin.step_mirror import PAGE
 from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.table import BOUNDS, first
 
@@ -61,7 +61,7 @@ def step(number: int, requests: int, k: int) -> Step:
     )  # fmt: skip
 
 
-def measured() -> tuple[Control, Watched, int]:
+def measure_engine() -> tuple[Control, Watched, int]:
     """An engine with every bucket and k timed, and the number of its last step."""
     engine, number = Watched(Scheduler(8)), 0
     control = Control(
@@ -92,7 +92,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--looks", type=int, default=50)
     looks = parser.parse_args().looks
-    control, engine, last = measured()
+    control, engine, last = measure_engine()
     kinds: dict[str, Callable[[], object]] = {
         name: partial(control.answer, name, None) for name in ("state", "tuning", "facts")
     }

@@ -19,9 +19,9 @@ from typing import Any
 from benchmarks.engines import table
 from vllm.v1.spec_decode.metrics import SpecDecodingStats
 
-from specdeck.engine.plugin.contract import Build, StepListener, Tally
 from specdeck.engine.plugin.control import Control
 from specdeck.engine.plugin.core_engine import fill_lookup
+from specdeck.engine.plugin.engine import Build, StepListener, Tally
 from specdeck.engine.plugin.fingerprint import Identity
 from specdeck.engine.plugin.recorder import Recorder
 from specdeck.engine.plugin.request_pins import Pins

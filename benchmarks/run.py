@@ -23,6 +23,7 @@ BENCHMARKS = {
     "console_wire": "The console: bytes, CPU, memory, first paint",
     "first_paint": "First paint, and that of a bare Textual program",
     "control_latency": "A change of k under load",
+    "ranks": "Changes of k on engines of several ranks",
     "overhead": "An engine with plugin and console, and without",
     "demo_models": "The demo's pair: acceptance, and throughput at every k",
     "policies": "Policies against every fixed k on the demo engine",

@@ -29,6 +29,8 @@ class AppliedChange:
     """Unix time of the reply, seconds."""
     asked: dict[str, Any]
     applied: dict[str, Any]
+    version: int
+    """The engine's control version since."""
     delivered: bool
     """Whether whoever asked was still there for the reply."""
 
@@ -177,7 +179,8 @@ class SlowLink:
                 await self._flowing.wait()
                 delivered = not to.transport.is_closing()
                 self.changes += [
-                    AppliedChange(at, asked, reply["applied"], delivered) for asked, reply in found
+                    AppliedChange(at, asked, reply["applied"], reply["version"], delivered)
+                    for asked, reply in found
                 ]
                 to.write(data)
                 await to.drain()

@@ -6,15 +6,14 @@ A real engine answers streams of greedy requests. Two consoles reach it over a l
 delays, stalls and cuts, and get random keys and sizes; one of them is killed again and again,
 and so is the engine. Looked at in the end: every request answered with the tokens that
 target-only gives (or the engine was killed meanwhile), the memory of the console that lived,
-processes left over, and changes that the engine applied and the audit log has not. Exit
-code 1 where one of them is not as it should be.
+processes left over, and changes that the engine made and the audit log has not, or the other
+way round. Exit code 1 where one of them is not as it should be.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import random
 import signal
@@ -31,7 +30,14 @@ import httpx
 import psutil
 from benchmarks.auto_soak import complete, prompts
 from benchmarks.engines import table
-from benchmarks.slow_link import AppliedChange, SlowLink
+from benchmarks.slow_link import SlowLink
+from benchmarks.soak_audit import (
+    WRITTEN_S,
+    MadeChange,
+    Witness,
+    compare_with_log,
+    gather_changes,
+)
 from tests.support.command import Command
 from tests.support.live_engine import LiveEngine
 from tests.support.pseudo_terminal import PseudoTerminal
@@ -48,11 +54,12 @@ KEYS = [*"+-+-+-0123456789tabzcTwpdfugver/nm x?[]", "\t", "\r", "\r", "\x1b", "\
 SIZES = ("120x40", "80x24", "100x30", "40x10", "200x60")
 SETTLED = 1 / 6
 """The share of the time after which memory should be flat: ten minutes of an hour."""
+MOST_GROWTH = 0.02
 SAMPLE_S = 5.0
 NO_ENGINE, START_S = 3, 30.0
 """The exit code of a console that finds no engine, and how long it looks over a bad link."""
-MATCH_S = 15.0
-"""How far an entry of the audit log and the reply on the link may lie apart: links stall."""
+LIVES = "operator-0"
+"""The name of the console that is never killed."""
 
 
 @dataclass(slots=True)
@@ -68,7 +75,9 @@ class Soak:
     is_up: bool = True
     kills: list[float] = field(default_factory=list)
     """Unix times at which an engine was killed."""
-    console_kills: list[float] = field(default_factory=list)
+    console_kills: int = 0
+    deaths: dict[str, float] = field(default_factory=dict)
+    """By a console's name: the Unix time at which it was killed, or the soak was over."""
     answers: int = 0
     altered: int = 0
     lost: int = 0
@@ -109,18 +118,19 @@ class Soak:
                 self.answers += 1
                 self.altered += found != reference[number]
 
-    def open_console(self) -> PseudoTerminal:
-        """A console behind the link, armed."""
+    def open_console(self, who: str) -> PseudoTerminal:
+        """A console behind the link, armed, whose operator has a name of its own."""
         arguments = ("attach", self.link.url, "--control", "--admin-token-file",
                      str(self.token_file))  # fmt: skip
-        environment = self.specdeck.environment
+        environment = {**self.specdeck.environment, "LOGNAME": who, "SSH_CONNECTION": ""}
         return PseudoTerminal(self.specdeck.line(*arguments), environment, self.rng.choice(SIZES))
 
     async def operate(self, *, killed: bool) -> None:
         """A console with random keys; one that is to be killed, again and again."""
         began = time.monotonic()
         while not self.is_over:
-            console, opened = self.open_console(), time.monotonic()
+            who = f"operator-{len(self.deaths) + 1}" if killed else LIVES
+            console, opened = self.open_console(who), time.monotonic()
             ends = time.monotonic() + self.rng.uniform(20, 90) if killed else self.until
             next_sample = 0.0
             try:
@@ -138,11 +148,11 @@ class Soak:
                         await asyncio.sleep(2)
                     else:
                         self.ended.append(code)
-                elif killed:
-                    self.console_kills.append(time.time())
-                    console.process.kill()
+                else:
+                    self.console_kills += killed
             finally:
                 console.close()
+                self.deaths[who] = time.time()
 
     def _press(self, console: PseudoTerminal) -> None:
         if self.rng.random() < 0.02:
@@ -166,6 +176,20 @@ class Soak:
             write_token(self.token_file, self.engine.token)
             self.is_up = True
 
+    async def tell(self) -> None:
+        """How it stands, once a minute."""
+        began = time.monotonic()
+        while not self.is_over:
+            await asyncio.sleep(min(60.0, max(0.0, self.until - time.monotonic())))
+            rss = self.memory[-1][1] / 1e6 if self.memory else 0.0
+            print(
+                f"{(time.monotonic() - began) / 60:.0f} min: {self.answers} answers,"
+                f" {self.lost} lost, {self.altered} altered, {len(self.kills)} engines and"
+                f" {self.console_kills} consoles killed, {len(self.link.changes)} changes,"
+                f" {rss:.0f} MB, ended {self.ended}",
+                file=sys.stderr, flush=True,
+            )  # fmt: skip
+
 
 def drain(console: PseudoTerminal) -> None:
     """Reads what the console draws between two keys of a hasty operator."""
@@ -180,25 +204,6 @@ def write_token(path: Path, token: str) -> None:
     beside.touch(mode=0o600)
     beside.write_text(token)
     beside.replace(path)
-
-
-def find_missing(changes: list[AppliedChange], entries: list[Action]) -> list[AppliedChange]:
-    """Changes that were applied and are in no entry; each entry stands for one change.
-
-    The changes of a sweep and the renewals of a trial have no entries of their own.
-    """
-    left, missing = list(entries), []
-    for change in changes:
-        asked = change.asked
-        if asked.get("origin") == "sweep" or asked.get("renew") or asked.get("cancel"):
-            continue
-        near = (e for e in left if abs(e.t - change.t) < MATCH_S)
-        entry = next((e for e in near if set(e.after) & set(change.applied)), None)
-        if entry is None:
-            missing.append(change)
-        else:
-            left.remove(entry)
-    return missing
 
 
 def read_audit(specdeck: Command, url: str) -> list[Action]:
@@ -225,6 +230,14 @@ def growth(memory: list[tuple[float, int]], seconds: float) -> float | None:
     return statistics.median(last) / statistics.median(settled) - 1 if settled and last else None
 
 
+def memory_by_tenths(memory: list[tuple[float, int]], seconds: float) -> str:
+    """The median of each tenth; – of one without a sample."""
+    tenths = [
+        [rss for t, rss in memory if n <= 10 * t / seconds < n + 1] for n in range(10)
+    ]  # fmt: skip
+    return " ".join(f"{statistics.median(one) / 1e6:.0f}" if one else "–" for one in tenths)
+
+
 async def take_reference(engine: LiveEngine, asked: list[list[int]]) -> list[tuple[int, ...]]:
     """What target-only answers."""
     client = open_client(engine.url, token=lambda: Secret(engine.token))
@@ -238,10 +251,48 @@ async def take_reference(engine: LiveEngine, asked: list[list[int]]) -> list[tup
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class AuditFindings:
+    """The audit log beside what the engine has done for the consoles."""
+
+    changes: int
+    astray: list[MadeChange]
+    """Not in the log, and nothing excuses it."""
+    cut_short: list[MadeChange]
+    """Not in the log, and their console was killed before it could be written."""
+    forgotten: list[MadeChange]
+    """Not in the log, as their reply was lost and the engine killed before it was asked again."""
+    overtaken: list[MadeChange]
+    """The same where somebody else's change came before the engine was asked again."""
+    invented: list[Action]
+    """In the log, and never made."""
+
+
+def judge_audit(soak: Soak, witness: Witness, entries: list[Action]) -> AuditFindings:
+    """Compares the audit log with what was changed; each change that it lacks is in one list."""
+    consoles = set(soak.deaths)
+    changes = gather_changes(soak.link.changes, witness, soak.kills, consoles)
+    missing, invented = compare_with_log(changes, entries)
+    found = AuditFindings(len(changes), [], [], [], [], invented)
+    for change in missing:
+        soon = change.t, change.t + WRITTEN_S
+        if soak.deaths[change.who] < soon[1]:
+            found.cut_short.append(change)
+        elif change.delivered:
+            found.astray.append(change)
+        elif any(soon[0] <= kill < soon[1] for kill in soak.kills):
+            found.forgotten.append(change)
+        elif any(soon[0] < other.t < soon[1] and other.who != change.who for other in changes):
+            found.overtaken.append(change)
+        else:
+            found.astray.append(change)
+    return found
+
+
 async def run_soak(
     specdeck: Command, engine: LiveEngine, options: argparse.Namespace
-) -> tuple[Soak, list[AppliedChange]]:
-    """An hour, or as long as asked; what happened, and what the audit log misses."""
+) -> tuple[Soak, AuditFindings]:
+    """An hour, or as long as asked: what happened, and what the audit log has of it."""
     asked = prompts(options.seed)
     reference = await take_reference(engine, asked)
     seconds, rng = options.minutes * 60.0, random.Random(options.seed)
@@ -251,15 +302,18 @@ async def run_soak(
         link = await stack.enter_async_context(SlowLink(engine.port).open())
         until = time.monotonic() + seconds
         soak = Soak(specdeck, engine, link, token_file, rng, until)
+        witness = Witness(engine.url, lambda: len(soak.kills))
         work: list[Callable[[], Awaitable[None]]] = [
             *[lambda: soak.stream(asked, reference)] * options.streams,
             lambda: soak.operate(killed=False),
             lambda: soak.operate(killed=True),
             lambda: soak.kill_engines(seconds / 4),
             lambda: link.disturb(random.Random(options.seed + 1), until),
+            lambda: witness.look(until),
+            soak.tell,
         ]
         await asyncio.gather(*(each() for each in work))
-    return soak, find_missing(link.changes, read_audit(specdeck, link.url))
+    return soak, judge_audit(soak, witness, read_audit(specdeck, link.url))
 
 
 def main() -> None:
@@ -275,51 +329,47 @@ def main() -> None:
         specdeck = Command(home)
         engine = LiveEngine.start(specdeck)
         try:
-            soak, missing = asyncio.run(run_soak(specdeck, engine, options))
+            soak, audit = asyncio.run(run_soak(specdeck, engine, options))
         finally:
             engine.clear_away()
         left = find_left(home)
-        sys.exit(report(soak, missing, left, options))
+        sys.exit(report(soak, audit, left, options))
 
 
-def report(
-    soak: Soak, missing: list[AppliedChange], left: list[str], options: argparse.Namespace
-) -> int:
+def report(soak: Soak, audit: AuditFindings, left: list[str], options: argparse.Namespace) -> int:
     """Prints the table; 1 where a request, a change, a process or memory went astray."""
-    # A console that was killed, or cut off, between the engine's reply and its own entry.
-    killed = [
-        change for change in missing
-        if any(-MATCH_S < at - change.t < 5.0 for at in soak.console_kills)
-    ]  # fmt: skip
-    unseen = [change for change in missing if change not in killed and not change.delivered]
-    astray = [change for change in missing if change not in killed and change not in unseen]
-    for change in astray:
-        print(f"not in the audit log: {json.dumps(change.asked)}", file=sys.stderr)
+    for change in audit.astray:
+        print(f"not in the audit log: {change}", file=sys.stderr)
+    for entry in audit.invented:
+        print(f"in the audit log, and not made: {entry}", file=sys.stderr)
     for process in left:
         print(f"left over: {process}", file=sys.stderr)
-    grown = growth(soak.memory, options.minutes * 60)
-    largest = max((rss for _, rss in soak.memory), default=0)
+    seconds = options.minutes * 60
+    grown = growth(soak.memory, seconds)
     rows = [
         ["requests answered", str(soak.answers)],
         ["altered", str(soak.altered)],
         ["lost", str(soak.lost)],
         ["interrupted by a kill of the engine", str(soak.interrupted)],
-        ["kills of the engine, of a console", f"{len(soak.kills)}, {len(soak.console_kills)}"],
+        ["kills of the engine, of a console", f"{len(soak.kills)}, {soak.console_kills}"],
         ["keys, connections cut", f"{soak.keys}, {soak.link.cuts}"],
         ["consoles started while the engine was away", str(soak.refused)],
         ["exit codes of others that ended by themselves", " ".join(map(str, soak.ended)) or "none"],
-        ["changes applied through the link", str(len(soak.link.changes))],
-        ["of them not in the audit log", str(len(astray))],
-        ["and of a console killed at that moment", str(len(killed))],
-        ["and whose reply was cut off", str(len(unseen))],
-        ["console's memory, MB", f"{largest / 1e6:.0f}"],
+        ["changes that the engine made for the consoles", str(audit.changes)],
+        ["of them not in the audit log", str(len(audit.astray))],
+        ["and of a console killed at that moment", str(len(audit.cut_short))],
+        ["and whose reply was lost with the engine", str(len(audit.forgotten))],
+        ["and whose reply was lost, another change in its place", str(len(audit.overtaken))],
+        ["entries of the audit log without a change", str(len(audit.invented))],
+        ["console's memory in each tenth of the time, MB", memory_by_tenths(soak.memory, seconds)],
         ["grown since it settled", "unknown" if grown is None else f"{grown:.1%}"],
         ["processes left", str(len(left))],
     ]
     print(table([f"{options.minutes:g} min, {options.streams} streams, seed {options.seed}", ""],
                 rows))  # fmt: skip
-    bad = [soak.altered, soak.lost, soak.ended, astray, left, not soak.answers]
-    return 1 if any(bad) or grown is None or grown > 0.02 else 0
+    bad = [soak.altered, soak.lost, soak.ended, audit.astray, audit.invented, left]
+    sound = bool(soak.answers) and not any(bad)
+    return 0 if sound and grown is not None and grown <= MOST_GROWTH else 1
 
 
 if __name__ == "__main__":

@@ -192,6 +192,11 @@ class Console(App[str]):
             self.crash = cause if isinstance(cause, Exception) else error
         super()._handle_exception(error)
 
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it was told to end."""
+        return self._leaving
+
     def exit(
         self, result: str | None = None, return_code: int = 0, message: RenderableType | None = None
     ) -> None:
@@ -318,6 +323,14 @@ class Console(App[str]):
         """The keys that mean something on a screen."""
         place = screen.PLACE if isinstance(screen, _Placed) else "start"
         return keys.of(place, self.context.keys)
+
+    async def push_screen_wait(self, screen: Screen[Any] | str, *, mode: str | None = None) -> Any:
+        """As Textual does, but without doing the app's own work first.
+
+        A screen that goes may be a part of that work, and takes along the worker that asks: with
+        it the screen's own end would be cancelled, and so the app that waits for it.
+        """
+        return await asyncio.shield(self.push_screen(screen, wait_for_dismiss=True, mode=mode))
 
     async def run_key(self, action: str) -> None:
         """Run an action of the key table."""

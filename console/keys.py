@@ -1,12 +1,18 @@
-"""Every key of the console, once: bindings, footers, help, palette and docs read this table."""
+"""Every key of the console, once: bindings, footers, help, palette and docs read this table.
+
+A user moves keys by the `keymap` of the settings: ids of this table, each with keys of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from textual.binding import Binding
+
+from specdeck.console.yaml_file import refuse_unknown
+from specdeck.engine import errors
 
 Group = Literal["Speculation", "Tuning", "Check", "Results", "Prompt", "Fingerprint", "Screens",
                 "Back", "Parameters", "Help", "Dialog", "View", "Engines",
@@ -199,12 +205,34 @@ def ids() -> frozenset[str]:
     return frozenset(binding.id for key in KEYS for binding in _bindings(key) if binding.id)
 
 
+def read_keymap(data: object, place_of: Callable[[str], errors.Place]) -> dict[str, str]:
+    """The keys that a user has moved: action ids to keys, comma-separated.
+
+    `place_of` is where the settings have a name. Raises ConfigError for what moves no key.
+    """
+    if not isinstance(data, dict) or not all(isinstance(v, str) for v in data.values()):
+        raise errors.ConfigError(
+            "keymap requires ids of keys and the keys for each, such as k.more: f5",
+            place=place_of("keymap"),
+        )
+    keymap = {str(name): value for name, value in data.items()}
+    for name in keymap:
+        refuse_unknown(name, ids(), place_of)
+    return keymap
+
+
 def format_keys(key: Key, keymap: Mapping[str, str]) -> str:
     """How the keys of an action are written for a reader.
 
     >>> format_keys(_BY_ID["k.more"], {}), format_keys(_BY_ID["mode.toggle"], {"mode.toggle": "f2"})
     ('+', 'f2')
+    >>> format_keys(_BY_ID["k.set"], {}), format_keys(_BY_ID["k.set"], {"k.set.9": "f9"})
+    ('0…9', '0 1 2 3 4 5 6 7 8 f9')
     """
+    if "{key}" in key.action:
+        moved = [keymap.get(f"{key.id}.{one}", one) for one in key.keys]
+        spelled = key.shown if moved == list(key.keys) else ""
+        return spelled or " ".join(one for keys in moved for one in keys.split(","))
     if key.id in keymap:
         return " ".join(keymap[key.id].split(","))
     return key.shown or " ".join(key.keys)
@@ -239,7 +267,9 @@ def markdown() -> str:
     lines = ["| key | on | what it does | id |", "|---|---|---|---|"]
     for key in (key for group in get_args(Group) for key in KEYS if key.group == group):
         names = " ".join(f"`{part}`" for part in format_keys(key, {}).split())
-        lines.append(f"| {names} | {_where(key.group)} | {key.tooltip} | `{key.id}` |")
+        own = [binding.id for binding in _bindings(key)]
+        named = f"`{own[0]}`" if len(own) == 1 else f"`{own[0]}` to `{own[-1]}`"
+        lines.append(f"| {names} | {_where(key.group)} | {key.tooltip} | {named} |")
     return "\n".join(lines)
 
 

@@ -9,18 +9,21 @@ retention_days: 90       # how long changes and checks are remembered; 0 is for 
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specdeck.console.yaml_file import parse_yaml
+from specdeck.console.keys import read_keymap
+from specdeck.console.yaml_file import parse_yaml, refuse_unknown
 from specdeck.engine.errors import ConfigError, Place
+from specdeck.engine.files import read_file
 
 DAYS = 90
 """Days for which changes and checks are remembered without a setting."""
 MOST_DAYS = 36_500
+_LARGEST = 1_000_000
+"""Bytes of the settings' file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,67 +34,49 @@ class Settings:
     """Seconds between two looks at an engine; at least 0.1."""
     theme: str = "dark"
     keymap: dict[str, str] = field(default_factory=dict)
-    """Action ids to keys, comma-separated."""
+    """Keys that are moved; see `keys.read_keymap`."""
     retention_days: int = DAYS
     """Days for which the store remembers changes and checks; 0 is for ever."""
 
 
-def read(path: Path, ids: Iterable[str]) -> Settings:
-    """The settings in the file; the defaults where there is none.
-
-    `ids` are the action ids that a keymap may name. Raises ConfigError.
-    """
+def read(path: Path) -> Settings:
+    """The settings in the file; the defaults where there is none. Raises ConfigError."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_file(path, most=_LARGEST).decode("utf-8")
     except FileNotFoundError:
         return Settings()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot be read: {error}", place=Place(path)) from error
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(f"cannot be read: {reason}", place=Place(path)) from error
     try:
         data = parse_yaml(text) or {}
     except ValueError as error:
         raise ConfigError(f"not YAML: {error}", place=Place(path)) from error
     if not isinstance(data, dict):
         raise ConfigError(
-            "settings are names with values", place=Place(path, 1), remedy="see docs/keys.md"
+            "settings require names with values, such as interval: 2",
+            place=Place(path, 1),
+            remedy="see docs/keys.md",
         )
-    return _check(data, text, path, frozenset(ids))
+    return _check(data, lambda name: Place(path, _line(text, name)))
 
 
-def _check(data: dict[str, Any], text: str, path: Path, ids: frozenset[str]) -> Settings:
+def _check(data: dict[str, Any], place_of: Callable[[str], Place]) -> Settings:
     for name in data:
-        _refuse_unknown(str(name), ("interval", "theme", "keymap", "retention_days"), text, path)
+        refuse_unknown(str(name), ("interval", "theme", "keymap", "retention_days"), place_of)
     interval, theme = data.get("interval", 1.0), data.get("theme", "dark")
-    keymap = data.get("keymap") or {}
     if isinstance(interval, bool) or not isinstance(interval, int | float) or interval < 0.1:
-        raise ConfigError(
-            "interval is seconds, at least 0.1", place=Place(path, _line(text, "interval"))
-        )
+        raise ConfigError("interval is seconds, at least 0.1", place=place_of("interval"))
     if not isinstance(theme, str):
-        raise ConfigError("theme is the name of one", place=Place(path, _line(text, "theme")))
-    if not isinstance(keymap, dict) or not all(isinstance(v, str) for v in keymap.values()):
-        raise ConfigError("keymap is ids with keys", place=Place(path, _line(text, "keymap")))
-    for name in keymap:
-        _refuse_unknown(str(name), ids, text, path)
+        raise ConfigError("theme requires a theme's name", place=place_of("theme"))
+    keymap = read_keymap(data.get("keymap") or {}, place_of)
     days = data.get("retention_days", DAYS)
     if isinstance(days, bool) or not isinstance(days, int) or not 0 <= days <= MOST_DAYS:
         raise ConfigError(
             "retention_days is a whole number of days, 0 for ever",
-            place=Place(path, _line(text, "retention_days")),
+            place=place_of("retention_days"),
         )
-    named_keys = {str(key): value for key, value in keymap.items()}
-    return Settings(float(interval), theme, named_keys, days)
-
-
-def _refuse_unknown(name: str, names: Iterable[str], text: str, path: Path) -> None:
-    names = tuple(names)
-    if name in names:
-        return
-    near = difflib.get_close_matches(name, names, n=1)
-    remedy = f"did you mean {near[0]}?" if near else None
-    raise ConfigError(
-        f"{name} is not a setting", place=Place(path, _line(text, name)), remedy=remedy
-    )
+    return Settings(float(interval), theme, keymap, days)
 
 
 def _line(text: str, name: str) -> int:

@@ -12,6 +12,10 @@ from textual.theme import Theme
 
 from specdeck.console.yaml_file import parse_yaml
 from specdeck.engine.errors import ConfigError, Place
+from specdeck.engine.files import read_file
+
+_LARGEST = 1_000_000
+"""Bytes of a theme's file."""
 
 SHIPPED = Path(__file__).absolute().parent.parent / "themes"
 
@@ -27,7 +31,7 @@ class Themes:
 def read(path: Path) -> Theme:
     """The theme in a file; raises ConfigError."""
     try:
-        data = parse_yaml(path.read_text(encoding="utf-8"))
+        data = parse_yaml(read_file(path, most=_LARGEST).decode("utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"not a theme: {error}", place=Place(path)) from error
     if not isinstance(data, dict) or data.get("primary") is None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from typing import Any
+
+from specdeck.engine.errors import ConfigError, Place
+from specdeck.engine.text import find_nearest
 
 LARGEST = 1_000_000
 """Characters of a text that can be one at all."""
@@ -29,3 +33,12 @@ def parse_yaml(text: str) -> Any:
         raise ValueError(" ".join(str(error).split())) from error
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def refuse_unknown(name: str, names: Collection[str], place_of: Callable[[str], Place]) -> None:
+    """Raises ConfigError, with the nearest spelling, for a name that is none of `names`."""
+    if name in names:
+        return
+    near = find_nearest(name, names)
+    remedy = f"did you mean {near}?" if near else None
+    raise ConfigError(f"{name} is not a setting", place=place_of(name), remedy=remedy)

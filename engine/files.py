@@ -1,8 +1,10 @@
-"""Files that are replaced whole. The standard library only: vLLM's processes import it."""
+"""Files read with a bound and replaced whole. The standard library only: vLLM imports it."""
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -11,15 +13,38 @@ ABANDONED_S = 3600.0
 """The age at which a half-written file has no writer any more."""
 
 
-def replace_file(path: Path, text: str) -> None:
+def read_file(path: Path, *, most: int) -> bytes:
+    """What a regular file of at most `most` bytes holds.
+
+    Never waits: a pipe without a writer, or a device, is refused without being read. Raises
+    OSError, also for those and for a larger file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        with open(descriptor, "rb", closefd=False) as file:
+            data = file.read(most + 1)
+    finally:
+        os.close(descriptor)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"larger than {most:,} bytes", str(path))
+    return data
+
+
+def replace_file(path: Path, text: str, *, mode: int = 0o666) -> None:
     """Writes `text` in place of `path`: a reader finds the old text or the new, whole.
 
-    The folder has to exist. What a killed writer of the same file has left is removed.
-    Raises OSError, and leaves the old text then.
+    The folder has to exist. The file has the permissions `mode`, without those of the umask.
+    What a killed writer of the same file has left is removed. Raises OSError, and leaves the
+    old text then.
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        partial.write_text(text, encoding="utf-8")
+        with open(
+            partial, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, mode)
+        ) as file:
+            file.write(text)
         partial.replace(path)
     except OSError:
         partial.unlink(missing_ok=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
 from specdeck.engine.errors import UsageError
@@ -11,16 +11,18 @@ from specdeck.engine.errors import UsageError
 UNKNOWN = "–"
 
 
-def printable(text: str) -> str:
+def printable(text: str, stand_in: Callable[[str], str] = lambda character: "·") -> str:
     """`text` without what would move a terminal's cursor, or could not be sent to it.
 
     Escape sequences, line breaks, marks that turn the direction of writing and halves of
-    surrogate pairs: each is a dot.
+    surrogate pairs: each character gives way to its `stand_in`.
 
-    >>> printable("a\\x9b\\u202eb\\ud800")
-    'a··b·'
+    >>> printable("a\\x9b\\u202eb\\ud800"), printable("a\\x9bb", lambda character: "")
+    ('a··b·', 'ab')
     """
-    return text if text.isprintable() else "".join(c if c.isprintable() else "·" for c in text)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else stand_in(c) for c in text)
 
 
 def oneline(text: str) -> str:

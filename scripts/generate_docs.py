@@ -9,6 +9,7 @@ PARTS below. Everything outside of such a part is written by hand.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,7 +27,9 @@ from specdeck.engine.config.schema import ConfigSettings
 from specdeck.engine.launch.known_bad import KNOWN_BAD
 from specdeck.engine.plugin import drafters
 from specdeck.engine.plugin.capabilities import capabilities
-from specdeck.engine.plugin.contract import Build
+from specdeck.engine.plugin.contract import ROWS
+from specdeck.engine.plugin.engine import Build
+from specdeck.engine.plugin.provenance import RUN_HERE, how_known
 from specdeck.engine.policy.parameters import (
     BreakerParameters,
     GoodputParameters,
@@ -35,6 +38,7 @@ from specdeck.engine.policy.parameters import (
     TrialParameters,
     ranges,
 )
+from specdeck.engine.protocol.vllm_versions import is_too_old
 
 DOCS = Path(__file__).parents[1] / "docs"
 PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -115,7 +119,7 @@ def _choice(field: Mapping[str, Any]) -> str:
         return "list of text"
     if kind == "object":
         return "names with text"
-    return _bounded(
+    return _with_bounds(
         _TYPES.get(kind, kind),
         field.get("minimum"),
         field.get("maximum"),
@@ -123,11 +127,15 @@ def _choice(field: Mapping[str, Any]) -> str:
     )
 
 
-def _bounded(kind: str, low: float | None, high: float | None, above: float | None = None) -> str:
+def _with_bounds(
+    kind: str, low: float | None, high: float | None, above: float | None = None
+) -> str:
     """A kind of number with its bounds.
 
-    >>> _bounded("number", 0.0, 1.0), _bounded("whole number", 1, None), _bounded("number", None, 1)
-    ('number, 0 to 1', 'whole number, at least 1', 'number, at most 1')
+    >>> _with_bounds("number", 0.0, 1.0), _with_bounds("whole number", 1, None)
+    ('number, 0 to 1', 'whole number, at least 1')
+    >>> _with_bounds("number", None, 1)
+    'number, at most 1'
     """
     if above is not None:
         return f"{kind}, above {above:g}" + (f", at most {high:g}" if high is not None else "")
@@ -171,7 +179,9 @@ def _range(allowed: Range) -> str:
     if allowed.kind == "word":
         return ", ".join(f"`{word}`" for word in allowed.choices)
     kind = "whole number" if allowed.kind == "whole" else "number"
-    return _bounded(kind, allowed.low, allowed.high) + (", or `none`" if allowed.optional else "")
+    return _with_bounds(kind, allowed.low, allowed.high) + (
+        ", or `none`" if allowed.optional else ""
+    )
 
 
 def _plain(value: object) -> str:
@@ -182,7 +192,7 @@ def _plain(value: object) -> str:
 
 
 class Method(NamedTuple):
-    """A speculative method and the class that drafts for it, read in vLLM 0.32's source."""
+    """A speculative method and the class that drafts for it, read in vLLM's source."""
 
     names: str
     runner: str
@@ -220,6 +230,11 @@ METHODS = (
            "extract_hidden_states"),
     Method("custom_class", "V1", ("Proposer",), "custom_class"),
 )  # fmt: skip
+READ: Mapping[str, Mapping[str, Any]] = {
+    file.stem.removeprefix("contract-"): json.loads(file.read_text(encoding="utf-8"))
+    for file in sorted((DOCS.parent / "benchmarks" / "data").glob("contract-*.json"))
+}
+"""What each version has of the contract's rows, as `benchmarks.contract` found it."""
 ASKED = {
     "live_k": "live k",
     "target_only": "target-only",
@@ -228,18 +243,55 @@ ASKED = {
 }
 
 
+def versions() -> str:
+    """What of the contract each version has that was read, and so what it can."""
+    return table(
+        ("vLLM", "engines", "rows of the contract", "what is not there", "how it is known"),
+        (_version_row(version, read) for version, read in READ.items()),
+    )
+
+
+def _version_row(version: str, read: Mapping[str, Any]) -> list[str]:
+    absent = [row for row in ROWS if "lacks" in read[row.key] or read[row.key]["place"] is None]
+    needed = [row for row in absent if not row.optional]
+    listed = "; ".join(f"`{row.name}` ({row.without})" for row in needed or absent)
+    can = "can only be watched" if needed else "can be changed"
+    run = any(version == each.vllm for each in RUN_HERE)
+    how = "run here, and read in source" if run else "read in source"
+    return [version, can, f"{len(ROWS) - len(absent)} of {len(ROWS)}", listed or "–", how]
+
+
 def engines() -> str:
-    """What can be changed with which method on which model runner, and why not."""
+    """What can be changed with which method, runner and version, why not, and how it is known."""
     notes: list[str] = []
-    rows = [_engine_row(method, notes) for method in METHODS]
+    rows = [
+        [method.names, method.runner, each, *row]
+        for method in METHODS
+        for each, row in _engine_rows(method, notes)
+    ]
     listed = "\n".join(f"{number}. {note}" for number, note in enumerate(notes, 1))
-    return f"{table(('method', 'runner', *ASKED.values()), rows)}\n\n{listed}"
+    head = ("method", "runner", "vLLM", *ASKED.values(), "how it is known")
+    return f"{table(head, rows)}\n\n{listed}"
 
 
-def _engine_row(method: Method, notes: list[str]) -> list[str]:
+def _engine_rows(method: Method, notes: list[str]) -> Iterator[tuple[str, list[str]]]:
+    """The rows of a method: one for all versions of which the same is known in the same way."""
+    classes = {f"{name}.propose" for name in method.drafter[:1]}
+    named = [row for row in ROWS if row.name in classes]
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for version, read in READ.items():
+        there = all(read[row.key]["place"] is not None for row in named)
+        if there and not is_too_old(version):
+            rows.setdefault(tuple(_engine_row(method, version, notes)), []).append(version)
+    for row, found in rows.items():
+        yield ", ".join(found), list(row)
+
+
+def _engine_row(method: Method, version: str, notes: list[str]) -> list[str]:
     """A row of the table; reasons are collected in `notes` and referred to by number."""
-    answers = {one.name: one for one in capabilities(_build(method))}
-    row = [method.names, method.runner]
+    build = _build(method, version)
+    answers = {one.name: one for one in capabilities(build)}
+    row: list[str] = []
     for name in ASKED:
         found = answers[name]
         row.append("yes" if found.available else "no")
@@ -248,14 +300,14 @@ def _engine_row(method: Method, notes: list[str]) -> list[str]:
             if note not in notes:
                 notes.append(note)
             row[-1] += f" [{notes.index(note) + 1}]"
-    return row
+    return [*row, how_known(build)]
 
 
-def _build(method: Method) -> Build:
+def _build(method: Method, version: str) -> Build:
     """An engine with this drafter, as the plugin would find it."""
     runner = SimpleNamespace(drafter=_drafter(method))
     found = drafters.install(SimpleNamespace(model_runner=runner))
-    blank = Build("0.32.0", "model", method.method, method.runner, k_max=5, can_pin=True)
+    blank = Build(version, "model", method.method, method.runner, k_max=5, device="cpu")
     return replace(
         blank,
         draft_architecture=method.draft,
@@ -269,7 +321,8 @@ def _drafter(method: Method) -> object:
     """An object whose class and bases are called as in vLLM."""
     base: type[Any] = object
     for name in reversed(method.drafter):
-        base = type(name, (base,), {"propose": lambda self: None})
+        members = {member: None for row in ROWS if row.name == name for member in row.members}
+        base = type(name, (base,), {**members, "propose": lambda self, **given: None})
     drafter: object = base()
     return drafter
 
@@ -328,7 +381,7 @@ def _meaning(option: click.Option) -> Iterator[str]:
     if isinstance(option.type, click.IntRange | click.FloatRange):
         low, high = option.type.min, option.type.max
         above = low if option.type.min_open else None
-        bounds = _bounded("", low, high, above).removeprefix(", ")
+        bounds = _with_bounds("", low, high, above).removeprefix(", ")
         if bounds:
             yield f"{bounds[0].upper()}{bounds[1:]}."
     if option.show_default and option.default is not None:
@@ -342,6 +395,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "keys": keys.markdown,
     "known_bad": known_bad,
     "parameters": parameters,
+    "versions": versions,
 }
 
 

@@ -11,6 +11,7 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, settings
 
+from specdeck.engine.client import secret
 from tests.support.command import Command
 from tests.support.live_engine import Driver, LiveEngine
 from tests.support.terminal import Terminal
@@ -28,6 +29,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for name in ("live", "gpu", "hostile"):
             if Path(__file__).parent / name in item.path.parents:
                 item.add_marker(name)
+
+
+@pytest.fixture(autouse=True)
+def _secrets_of_this_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process hides its secrets for as long as it lives, and a test's own end with the test."""
+    monkeypatch.setattr(secret, "_texts", set(secret._texts))
 
 
 @pytest.fixture(scope="session")

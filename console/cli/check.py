@@ -28,21 +28,20 @@ from specdeck.console.cli.check_arguments import (
     refuse_case,
     refuse_nonsense,
 )
-from specdeck.console.cli.common import open_user_store, until_signal
+from specdeck.console.cli.common import open_user_store, until_signal, write_or_log
 from specdeck.console.cli.engines import Access, access, require_vllm
 from specdeck.console.cli.operator import find_operator
 from specdeck.console.cli.output import draw_over, emit, log, print_lines
-from specdeck.console.cli.reference import start_reference_engine
-from specdeck.console.cli.set import request_change
-from specdeck.console.cli.set_outcome import Narrator
+from specdeck.console.cli.run import start_reference_engine
+from specdeck.console.cli.set import Narrator, request_change
 from specdeck.engine.client.retry import Retry, WaitingForEngine
 from specdeck.engine.client.token import TOKEN_REMEDY
 from specdeck.engine.divergence import report
 from specdeck.engine.divergence.bundle import case_page, choose_case
-from specdeck.engine.divergence.export import CheckGauges
 from specdeck.engine.divergence.history import PAST_CHECKS_HEAD, past_check_cells, past_checks
 from specdeck.engine.divergence.privacy import hash_prompt
 from specdeck.engine.divergence.prompts import PromptSet, load_prompts
+from specdeck.engine.divergence.report import CheckGauges
 from specdeck.engine.divergence.resume import ResumeState
 from specdeck.engine.divergence.runner import CheckProgress
 from specdeck.engine.divergence.sampled import DrawProgress
@@ -164,7 +163,7 @@ class CheckSeries:
         """Ends with the result once what was held for the check is let go."""
         result: CheckResult | None = None
         async with open_arms(self._asked) as pair:
-            with _open_store() as (store, stored), closing(Ticker()) as ticker:
+            with open_check_store() as (store, stored), closing(Ticker()) as ticker:
                 async with aclosing(run_check(pair, self.prompts, Checks(store))) as events:
                     async for event in events:
                         if isinstance(event, CheckResult):
@@ -206,7 +205,7 @@ async def check_distributions(asked: CheckArguments, prompts: PromptSet) -> int:
     result: SampledResult | None = None
     try:
         async with open_arms(asked) as pair:
-            with _open_store() as (store, _):
+            with open_check_store() as (store, _):
                 events = run_sampled_check(pair, prompts, asked.sampling(), Checks(store))
                 async with aclosing(events):
                     async for event in events:
@@ -245,7 +244,7 @@ async def open_arms(asked: CheckArguments) -> AsyncIterator[ArmPair]:
         ours = access(asked.engine, api_key_env=asked.api_key_env)
         theirs = await _reference(asked, ours, stack)
         other = None if theirs is None else connect(theirs)
-        pair = ArmPair(connect(ours), other, asked.options(), on_notice=_log_waiting)
+        pair = ArmPair(connect(ours), other, asked.options(), on_notice=log_waiting)
         yield await stack.enter_async_context(pair)
 
 
@@ -259,7 +258,7 @@ async def _reference(asked: CheckArguments, ours: Access, stack: AsyncExitStack)
 
 
 @contextmanager
-def _open_store() -> Iterator[tuple[Store, bool]]:
+def open_check_store() -> Iterator[tuple[Store, bool]]:
     """The user's store or, where it cannot be used, one that ends with the command, and which."""
     with (
         tempfile.TemporaryDirectory(prefix="specdeck-check-") as spare,
@@ -273,7 +272,7 @@ def _open_store() -> Iterator[tuple[Store, bool]]:
         yield store, lasts
 
 
-def _log_waiting(waiting: WaitingForEngine) -> None:
+def log_waiting(waiting: WaitingForEngine) -> None:
     """One line, in place of the line of progress on a terminal."""
     log(f"specdeck: {waiting.line()}", over=sys.stderr.isatty())
 
@@ -320,7 +319,7 @@ async def trip(to: Access, reason: str, retry_s: float) -> Trip:
 
     made = await open_breaker(
         request, url=to.url, who=find_operator(), reason=reason,
-        retry=Retry(retry_s, on_notice=_log_waiting),
+        retry=Retry(retry_s, on_notice=log_waiting),
     )  # fmt: skip
     if made.error is not None:
         log(f"specdeck: the breaker is NOT open: {made.error.line()}")
@@ -343,7 +342,14 @@ def _tell(
             gauges.show(data, time.time())
             unshown = _write_gauges(asked, gauges)
         unwritten = _write_files(asked, data, prompts)
-    return CODES[data["verdict"]] or unshown or unwritten
+    code = _canary_code(asked, result) if asked.is_canary else CODES[data["verdict"]]
+    return code or unshown or unwritten
+
+
+def _canary_code(asked: CheckArguments, result: CheckResult) -> int:
+    """The exit code of one night: it is good unless something changed, or a defect is proven."""
+    word = result.canary.word
+    return int(not result.is_sound or word == "changed" or (word == "too early" and asked.strict))
 
 
 def _print(asked: CheckArguments, data: dict[str, Any], lines: Callable[[Data], list[str]]) -> None:
@@ -364,7 +370,7 @@ def _open_gauges(asked: CheckArguments) -> CheckGauges | None:
 
 def _write_gauges(asked: CheckArguments, gauges: CheckGauges) -> int:
     place = asked.metrics_file
-    return 0 if place is None else _write_file(partial(gauges.write, place))
+    return 0 if place is None else write_or_log(partial(gauges.write, place))
 
 
 def _write_files(asked: CheckArguments, data: Data, prompts: PromptSet) -> int:
@@ -377,17 +383,7 @@ def _write_files(asked: CheckArguments, data: Data, prompts: PromptSet) -> int:
     ]
     if asked.bundle is not None:
         writes.append(partial(_write_bundle, asked, asked.bundle, data, prompts))
-    return max((_write_file(write) for write in writes), default=0)
-
-
-def _write_file(write: Callable[[], None]) -> int:
-    """Writes a file, or says why it cannot be; 0, or the code of the error."""
-    try:
-        write()
-    except UsageError as error:
-        log(f"specdeck: {error.line()}")
-        return error.exit_code
-    return 0
+    return max((write_or_log(write) for write in writes), default=0)
 
 
 def _write_bundle(asked: CheckArguments, path: Path, data: Data, prompts: PromptSet) -> None:

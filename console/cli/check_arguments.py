@@ -20,7 +20,7 @@ from specdeck.engine.text import parse_duration
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
 _PROMPTS, _PROMPTS_SAMPLED = 200, 20
-_TOKENS, _TOKENS_SAMPLED = 128, 4
+_TOKENS, _TOKENS_SAMPLED = 128, 16
 
 
 class Share(click.ParamType[float]):
@@ -73,11 +73,12 @@ _OPTIONS = (
     click.option("--private", is_flag=True, help="Store hashes only: no token of an answer."),
     click.option("--fresh", is_flag=True, help="Do not resume a run that was cut short."),
     click.option("--patience", type=Finite(min=0), default=120.0, metavar="S",
-                 show_default=True, help="Seconds to wait for an engine that is away."),
+                 show_default=True, help="Seconds to wait for an engine that is away, and for "
+                 "an answer to begin: a minute at least."),
     # Temperature > 0.
     click.option("--sampled", is_flag=True, help="Compare distributions at "
                  "--temperature; a run that is cut short starts over."),
-    click.option("--samples", type=click.IntRange(8, 4096), default=128, show_default=True,
+    click.option("--samples", type=click.IntRange(8, 4096), default=64, show_default=True,
                  help="Continuations of each prompt and arm, with --sampled."),
     click.option("--temperature", type=Finite(0, 5, min_open=True), default=1.0,
                  show_default=True, help="With --sampled."),
@@ -91,6 +92,11 @@ _OPTIONS = (
     click.option("--case", type=_COUNT, metavar="N", help="The prompt to bundle."),
     # Canary.
     click.option("--every", metavar="T", help="Repeat the check, such as every 24h."),
+    click.option("--canary", is_flag=True, help="Judge this check as one night of many: exit "
+                 "code 1 when differences became more frequent, or a defect is proven."),
+    click.option("--strict", is_flag=True, help="A canary that has seen too few nights is exit "
+                 "code 1 too."),
+    click.option("--new-baseline", is_flag=True, help="The canary forgets earlier nights."),
     click.option("--metrics-port", type=click.IntRange(1, 65535), metavar="P",
                  help="Serve the last outcome to Prometheus on this port."),
     metrics_address_option,
@@ -131,7 +137,7 @@ class CheckArguments:
     fresh: bool = False
     patience: float = 120.0
     sampled: bool = False
-    samples: int = 128
+    samples: int = 64
     temperature: float = 1.0
     as_json: bool = False
     reports: tuple[Path, ...] = ()
@@ -139,6 +145,9 @@ class CheckArguments:
     history: bool = False
     case: int | None = None
     every: str | None = None
+    canary: bool = False
+    strict: bool = False
+    new_baseline: bool = False
     metrics_port: int | None = None
     metrics_address: str = "127.0.0.1"
     metrics_file: Path | None = None
@@ -146,6 +155,11 @@ class CheckArguments:
     token_file: Path | None = None
     api_key_env: str | None = None
     reference_api_key_env: str | None = None
+
+    @property
+    def is_canary(self) -> bool:
+        """Whether the exit code is that of one night of many."""
+        return self.canary or self.every is not None
 
     @property
     def prompt_limit(self) -> int:
@@ -168,6 +182,7 @@ class CheckArguments:
             gentle=self.gentle,
             private=self.private,
             fresh=self.fresh,
+            new_baseline=self.new_baseline,
             calls=self.calls,
             model=self.model,
             retry_s=self.patience,
@@ -190,7 +205,7 @@ def refuse_nonsense(asked: CheckArguments) -> None:
         raise UsageError("--hard and --reference are mutually exclusive", remedy="give one of them")
     if asked.case is not None and not asked.bundle:
         raise UsageError("--case requires --bundle", remedy="give --bundle FILE as well")
-    lone = ("bundle", "every", "metrics_port", "metrics_file")
+    lone = ("bundle", "every", "canary", "metrics_port", "metrics_file")
     if asked.sampled and (given := [name for name in lone if getattr(asked, name)]):
         word = given[0].replace("_", "-")
         raise UsageError(f"--sampled has no --{word}", remedy="use --json or --report")
@@ -198,6 +213,8 @@ def refuse_nonsense(asked: CheckArguments) -> None:
         parse_duration(asked.every)
     elif asked.metrics_port is not None:
         raise UsageError("--metrics-port requires --every", remedy="give --every as well")
+    if asked.strict and not asked.is_canary:
+        raise UsageError("--strict requires --canary", remedy="give --canary or --every as well")
     if asked.private and asked.bundle:
         raise UsageError(
             "--bundle and --private are mutually exclusive: a bundle holds a prompt",
@@ -207,7 +224,16 @@ def refuse_nonsense(asked: CheckArguments) -> None:
 
 
 def _refuse_beside_history(asked: CheckArguments) -> None:
-    asking = ("bundle", "reports", "sampled", "every", "metrics_port", "metrics_file", "trip")
+    asking = (
+        "bundle",
+        "reports",
+        "sampled",
+        "every",
+        "canary",
+        "metrics_port",
+        "metrics_file",
+        "trip",
+    )
     if given := [name for name in asking if getattr(asked, name)]:
         word = given[0].removesuffix("s").replace("_", "-")
         message = f"--history checks nothing, so it has no --{word}"

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specdeck.console.cli.crash import report_crash
-from specdeck.console.cli.output import INTERRUPTED, log
+from specdeck.console.cli.output import log
+from specdeck.console.cli.signals import INTERRUPTED, SIGNALS
 from specdeck.engine.errors import SpecdeckError, UsageError
 from specdeck.engine.metrics.exposition import LOOPBACK
 from specdeck.engine.paths import locations
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     from specdeck.console.settings import Settings
     from specdeck.engine.client.attach import MonitoredEngine
     from specdeck.engine.store.database import Store
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Ctrl-C, a service manager, a terminal that was closed."""
 
 metrics_address_option = click.option(
     "--metrics-address",
@@ -51,7 +49,7 @@ async def until_signal(
     at tidying up.
     """
     loop, signalled = asyncio.get_running_loop(), asyncio.Event()
-    for number in _SIGNALS:
+    for number in SIGNALS:
         # Under nohup the end of the terminal is to end nothing.
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             loop.add_signal_handler(number, signalled.set)
@@ -120,7 +118,7 @@ async def run_console(app: Console, engines: Sequence[MonitoredEngine]) -> int:
     # does not fit is lost.
     before = {
         number: signal.signal(number, lambda *_: loop.call_soon_threadsafe(end))
-        for number in _SIGNALS
+        for number in SIGNALS
     }
     try:
         await app.run_async()
@@ -132,17 +130,20 @@ async def run_console(app: Console, engines: Sequence[MonitoredEngine]) -> int:
             await engine.close()
         for number, handler in before.items():
             signal.signal(number, handler)
-    if app.crash is not None:
-        raise report_crash(app.crash, locations(os.environ).crashes) from app.crash
+    defect = app.crash
+    if defect is None and not (signalled or app.is_leaving):
+        # As where its own task is cancelled: Textual ends then as if somebody had left.
+        defect = RuntimeError("it ended, and nothing had told it to")
+    if defect is not None:
+        raise report_crash(defect, locations(os.environ).crashes) from defect
     return INTERRUPTED if signalled else app.return_code or 0
 
 
 def read_settings() -> Settings:
     """The user's settings; raises ConfigError for a file that cannot be used."""
-    from specdeck.console import keys
     from specdeck.console.settings import read
 
-    return read(locations(os.environ).config / "settings.yaml", keys.ids())
+    return read(locations(os.environ).config / "settings.yaml")
 
 
 def theme_folders() -> tuple[Path, ...]:
@@ -161,3 +162,13 @@ class Finite(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value} is no finite number", param, ctx)
         return number
+
+
+def write_or_log(write: Callable[[], None]) -> int:
+    """Writes a file, or says why it cannot be; 0, or the code of the error."""
+    try:
+        write()
+    except UsageError as error:
+        log(f"specdeck: {error.line()}")
+        return error.exit_code
+    return 0

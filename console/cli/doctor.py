@@ -19,6 +19,7 @@ from specdeck.engine.config.loader import load as load_config
 from specdeck.engine.errors import ConfigError, EngineError, Unauthorized
 from specdeck.engine.launch.machine import inspect_machine
 from specdeck.engine.launch.preflight import Finding, build_findings, findings
+from specdeck.engine.protocol.messages import Capability
 from specdeck.engine.text import format_bytes
 
 MARKS = {"ok": "✓", "notice": "·", "warning": "!", "error": "✗"}
@@ -117,6 +118,16 @@ async def _check_exposure(client: EngineClient) -> list[Finding]:
     return found
 
 
+def _affirm(one: Capability) -> str:
+    """That something can be done, how that is known, and what it costs.
+
+    >>> _affirm(Capability("live_k", True, how="read in source"))
+    'yes (read in source)'
+    """
+    known = f"yes ({one.how})" if one.how else "yes"
+    return f"{known}: {one.reason}" if one.reason else known
+
+
 async def _ask(client: EngineClient) -> list[Finding]:
     found = [Finding("ok", "engine", f"{client.url} is vLLM {await client.version()}")]
     try:
@@ -133,7 +144,7 @@ async def _ask(client: EngineClient) -> list[Finding]:
     found.append(Finding("ok", "plugin", about))
     for one in state.capabilities:
         if one.available:
-            found.append(Finding("ok", one.name, "yes"))
+            found.append(Finding("ok", one.name, _affirm(one)))
         else:
             found.append(Finding("notice", one.name, one.reason or "no", one.remedy))
     if client.token() is None:

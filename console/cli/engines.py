@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from specdeck.engine.client.secret import Secret
+from specdeck.engine.client.secret import Secret, refuse_no_name
 from specdeck.engine.client.token import admin_token, refuse_unfit
 from specdeck.engine.errors import Unsupported, UsageError
 from specdeck.engine.launch.ownership import PortOwner
@@ -180,6 +180,7 @@ def api_key(variable: str | None, environment: Mapping[str, str]) -> Secret | No
     """
     if variable is None:
         return None
+    refuse_no_name(variable, option="--api-key-env")
     if not (key := environment.get(variable, "").strip()):
         raise UsageError(f"the variable {variable} is not set", remedy="export the API key in it")
     return Secret(key, source=f"the API key in {variable}")

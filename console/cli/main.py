@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -18,12 +17,17 @@ from importlib import import_module
 import click
 
 from specdeck.console.cli.output import (
-    INTERRUPTED,
     emit,
     has_data,
     log,
     log_what_libraries_say,
     print_lines,
+)
+from specdeck.console.cli.signals import (
+    INTERRUPTED,
+    exit_at_signals,
+    exit_interrupted,
+    interrupt_at_signals,
 )
 from specdeck.engine.client.secret import hide_secrets
 from specdeck.engine.errors import ConfigError, SpecdeckError, UsageError
@@ -42,6 +46,7 @@ COMMANDS = {
     "set": "Change k, mode or policy of a running engine.",
     "sweep": "Measure every k on live traffic and report the fastest.",
     "check": "Compare an engine's speculative path with its target, token by token.",
+    "gate": "Compare an engine with a saved baseline before an upgrade goes live.",
     "fingerprint": "Name the serving path, pin it, and report what changed.",
     "replay": "The console on a recording of `watch --json`.",
     "ps": "The engines that specdeck started.",
@@ -113,9 +118,16 @@ group = Lazy(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs one command and exits with its documented code."""
     _open_closed_streams()
-    _let_signals_interrupt()
     log_what_libraries_say()
-    sys.exit(outcome(sys.argv[1:] if arguments is None else arguments))
+    try:
+        interrupt_at_signals()
+        code = outcome(sys.argv[1:] if arguments is None else arguments)
+        exit_at_signals()
+    except KeyboardInterrupt:  # while an error was told
+        code = INTERRUPTED
+    if code == INTERRUPTED:
+        exit_interrupted()
+    sys.exit(code)
 
 
 def outcome(arguments: Sequence[str]) -> int:
@@ -218,13 +230,6 @@ def _discard_stdout() -> None:
     """What is still to be written goes nowhere: the interpreter would complain at its end."""
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _let_signals_interrupt() -> None:
-    """SIGTERM and SIGHUP end what has no handler of its own as Ctrl-C does; nohup's word holds."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) == signal.SIG_DFL:
-            signal.signal(number, signal.default_int_handler)
 
 
 def _open_closed_streams() -> None:

@@ -2,7 +2,8 @@
 
 Whatever a command prints is printed here. Names, reasons and errors come from engines, models
 and files: what a terminal would obey in them is a dot on it, and a line break is a space, so
-that none of them writes a line of its own. What moves the cursor is written here alone.
+that none of them writes a line of its own, and it ends after some thousand characters. What moves
+the cursor is written here alone.
 """
 
 from __future__ import annotations
@@ -20,11 +21,10 @@ import click
 from specdeck.engine.client.secret import hide_secrets
 from specdeck.engine.text import printable
 
-INTERRUPTED = 130
-"""The exit code of a command that a signal has ended."""
-
 _HAS_DATA = "specdeck.has_data"
 _BREAKS = re.compile(r"[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
+_LONGEST = 4_000
+"""Characters of a line; JSON has all of it."""
 _OVER = "\r\x1b[K"
 """Back to the beginning of the line, which is then empty."""
 
@@ -89,7 +89,8 @@ def _line(text: str) -> str:
     >>> _line("k 3\\x1b]0;title\\x07\\r\\nspecdeck: k 5")
     'k 3·]0;title· specdeck: k 5'
     """
-    return printable(_BREAKS.sub(" ", text))
+    cut = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return printable(_BREAKS.sub(" ", cut))
 
 
 def _write(stream: TextIO, text: str) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Literal
@@ -25,7 +25,7 @@ from specdeck.console.cli.common import (
     until_signal,
 )
 from specdeck.console.cli.crash import Crash
-from specdeck.console.cli.engines import OWN_KEY, own_key
+from specdeck.console.cli.engines import OWN_KEY, Access, own_key
 from specdeck.console.cli.expectations import Expectations, OnReading, report_events, watches
 from specdeck.console.cli.operator import find_operator
 from specdeck.console.cli.output import emit, log
@@ -43,8 +43,10 @@ from specdeck.engine.errors import (
     Place,
     SpecdeckError,
     Unauthorized,
+    Unsupported,
 )
 from specdeck.engine.launch.launcher import Launch
+from specdeck.engine.launch.ownership import PortOwner
 from specdeck.engine.launch.preflight import findings, raise_errors
 from specdeck.engine.launch.progress import StartProgress
 from specdeck.engine.launch.registry import Record
@@ -375,3 +377,30 @@ async def is_up(url: str) -> bool:
     finally:
         await asking.close()
     return True
+
+
+@asynccontextmanager
+async def start_reference_engine(ours: Access) -> AsyncIterator[Access]:
+    """Runs the config of `ours` without speculation while it is held, and leaves nothing of it.
+
+    Raises Unsupported for an engine that specdeck did not start here, ConfigError where
+    there is no memory for another, StartFailed when it does not come up.
+    """
+    if ours.record is None or ours.record.config is None:
+        raise Unsupported(
+            f"{ours.url} was not started here by specdeck, so its config is not known",
+            remedy="start a second engine yourself and give --reference URL",
+        )
+    config = load_config(Path(ours.record.config)).reference()
+    found = findings(config, port=None, environment=os.environ)
+    raise_errors(config, found)
+    for finding in found:
+        if finding.level == "warning":
+            log(f"warning: {finding.line()}")
+    launch = open_launch(config, port="auto")
+    try:
+        await follow_start(launch)
+        assert launch.record is not None
+        yield Access(launch.url, launch.record, ours.api_key, owner=PortOwner(launch.record))
+    finally:
+        await launch.stop(on_progress=StopReporter(launch.name))

@@ -11,6 +11,7 @@ from textual.await_complete import AwaitComplete
 from textual.containers import Vertical, VerticalScroll
 from textual.events import Key
 from textual.screen import ModalScreen, Screen
+from textual.widget import Widget
 from textual.widgets import Label, OptionList
 from textual.widgets.option_list import Option
 
@@ -38,6 +39,16 @@ class ClosedOnce(Screen[Answer]):
 
     Keys come faster than screens go: closed twice, it would take the screen below along.
     """
+
+    def on_screen_suspend(self) -> None:
+        """Forget what was drawn, if this screen goes.
+
+        Textual holds on to the caches of its last thousand widgets, gone or not: they are keys
+        of a cache of colours. Widgets that are to be drawn anew have emptied theirs.
+        """
+        if self not in self.app.screen_stack:
+            for widget in self.walk_children(Widget, with_self=True):
+                widget.refresh()
 
     def dismiss(self, result: Answer | None = None) -> AwaitComplete:
         """As Textual does, unless another screen is on top already."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import (
     AbstractAsyncContextManager,
@@ -183,9 +184,11 @@ class SplitCheck:
             return
         # What is heard goes to this one: the screen may be at another prompt by then.
         split = self.split = Split(arms=self.split.arms, running=True, recorded=self.split.recorded)
+        from specdeck.engine.divergence import statistics
         from specdeck.engine.divergence.race import race  # not for the first paint
 
         try:
+            await asyncio.to_thread(statistics.load)  # a second without keys, else
             async with self.open_arms() as pair:
                 events = race(
                     pair.askers, prompt, self._ruler(pair), threshold=pair.options.threshold

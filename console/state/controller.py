@@ -209,7 +209,7 @@ class Controller:
             for reader in self._readers:
                 reader(index, reading)
             old, new = before.known, reading.state
-            if old is not None and new is not None and old.trial != new.trial:
+            if old is not None and new is not None and bool(old.trial) != bool(new.trial):
                 self.look(index)  # a trial that began or ended, whoever's it is
             self._notify()
         track = self.tracks[index]
@@ -341,6 +341,7 @@ class Controller:
             ChangeApplied,
             ChangeNotObserved,
             ChangeObserved,
+            ChangeRequested,
             NotRecorded,
             ReadingFeed,
             make_change,
@@ -357,9 +358,11 @@ class Controller:
         try:
             async with aclosing(making) as events:
                 async for event in events:
-                    if isinstance(event, ChangeApplied):
-                        yield event.applied, event.ack_ms
+                    if isinstance(event, ChangeRequested):
+                        # Where its reply is lost, the readings from here on tell of it.
                         self._feeds[index].add(feed)
+                    elif isinstance(event, ChangeApplied):
+                        yield event.applied, event.ack_ms
                         self._count_proofs(index, 1)
                     elif isinstance(event, NotRecorded):
                         self._tell_unrecorded(index, event.error)
@@ -446,10 +449,9 @@ class Controller:
             return False
         client = self._client(index)
         obstacle = self.find_obstacle(Change(k=0))
-        if obstacle is None and client is None:
-            obstacle = Obstacle("a recording cannot be swept")
-        if obstacle is not None or client is None:
-            self.tell((obstacle or Obstacle("there is nothing to sweep")).line(), "warn")
+        if obstacle is not None:
+            self.tell(obstacle.line(), "warn")
+        if obstacle is not None or client is None:  # a recording is an obstacle already
             return False
         sweeper = self._sweepers[index] = _Sweeper()
         sweeper.task = self.spawn(self._sweep(index, client, sweeper), "sweep")

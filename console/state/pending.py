@@ -22,7 +22,7 @@ from specdeck.engine.protocol.messages import (
     knobs_on_trial,
     with_implied_policy,
 )
-from specdeck.engine.text import format_changes
+from specdeck.engine.text import format_changes, format_duration
 
 
 def k_wanted(track: Track) -> int | None:
@@ -147,8 +147,11 @@ def _busy(
         return Obstacle("no trial is running")
     if wish.trial_s is None:
         return None
-    if state.trial is not None or state.lease is not None:
+    if state.trial is not None:
         return Obstacle("a trial is already running", f"{key_label('change.undo')} takes it back")
+    if state.lease is not None:
+        left = format_duration(state.lease.seconds_left)
+        return Obstacle("a lease is running", f"the engine reverts it in {left}")
     if pending is not None:
         return Obstacle("a change is pending", "try again once it is applied")
     return None

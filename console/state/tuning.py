@@ -57,15 +57,13 @@ def describe_trial(trial: TrialTuning) -> tuple[str, Tone]:
     >>> from specdeck.engine.protocol.tuning import TrialTuning
     >>> one = TrialTuning("changed", "ann", {"k": 5}, {"k": 3}, 60.0, 0.0, 41.2, 12.0)
     >>> describe_trial(one)[0]
-    'k 5 → 3: measuring it, 41 s of work left; reverted in 12 s unless renewed'
+    'k 5 → 3: measuring the change, 41 s of work left; reverted in 12 s unless renewed'
     """
     what = format_changes(trial.before, trial.after)
     if not trial.over:
-        doing = "measuring the baseline" if trial.state == "baseline" else "measuring it"
-        work, lease = trial.seconds_left, trial.lease_left_s
-        left = "" if work is None else f", {format_duration(work)} of work left"
+        lease = trial.lease_left_s
         back = "" if lease is None else f"; reverted in {format_duration(lease)} unless renewed"
-        return f"{what}: {doing}{left}{back}", "accent"
+        return f"{what}: {trial.describe_work()}{back}", "accent"
     tone: Tone = "good" if trial.state == "kept" else "warn"
     ended = "never made" if trial.state == "abandoned" else trial.state
     if trial.comparison is not None:

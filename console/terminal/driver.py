@@ -54,11 +54,16 @@ class SparingDriver(LinuxDriver):
         )
 
     def start_application_mode(self) -> None:
-        """As Textual does, and notice resizes before it does."""
+        """As Textual does, and notice resizes before it does.
+
+        Nothing is written before the terminal echoes no keys any more: they would be drawn over.
+        """
         self._stale = True
-        if not self._output.is_alive():
-            self._output.start()
-        super().start_application_mode()  # type: ignore[no-untyped-call]  # Textual's own
+        try:
+            super().start_application_mode()  # type: ignore[no-untyped-call]  # Textual's own
+        finally:
+            if not self._output.is_alive():
+                self._output.start()
         resized = signal.getsignal(signal.SIGWINCH)
 
         def on_resize(number: int, frame: FrameType | None) -> None:

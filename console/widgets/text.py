@@ -35,13 +35,13 @@ class ForeignText(LineFilter):
         if all(segment.text.isprintable() or segment.control for segment in segments):
             return segments
         return [
-            segment if segment.control else Segment(_show(segment.text), segment.style)
+            segment if segment.control else Segment(_dot(segment.text), segment.style)
             for segment in segments
         ]
 
 
-def _show(text: str) -> str:
-    return "".join(c if c.isprintable() else "·" * cell_len(c) for c in text)
+def _dot(text: str) -> str:
+    return printable(text, lambda character: "·" * cell_len(character))
 
 
 def row_strip(value: Row, width: int, style_of: StyleOf) -> Strip:
@@ -89,7 +89,7 @@ def _segments(line: Cells, width: int, style_of: StyleOf) -> tuple[list[Segment]
     used = 0
     for cell in line:
         # The last gate before the terminal: names and reasons come from elsewhere.
-        cell = replace(cell, text=printable(cell.text)) if not cell.text.isprintable() else cell
+        cell = cell if cell.text.isprintable() else replace(cell, text=printable(cell.text))
         style = style_of(cell.tone)
         if cell.action is not None:
             style += Style.from_meta({"@click": cell.action})
@@ -131,13 +131,13 @@ def _pieces(text: str, room: int, width: int) -> Iterable[tuple[str, bool]]:
     """`text` cut to fit, and whether each piece begins a line."""
     piece, fresh = "", False
     for character in text:
-        shown = character if character.isprintable() else "·"
-        length = cell_len(shown)
+        dotted = printable(character)
+        length = cell_len(dotted)
         if length > room:
             if piece:
                 yield piece, fresh
             piece, fresh, room = "", True, width
-        piece += shown
+        piece += dotted
         room -= length
     if piece:
         yield piece, fresh

@@ -6,7 +6,7 @@ by an engine that means well.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
@@ -50,7 +50,7 @@ REFUSAL = 64_000
 LONGEST_TEXT = 4_000
 """Characters of a name or a reason: a path has no more, and the plugin's reasons have 500."""
 _ANSWER = 1_000_000
-"""Bytes of a completion beside its tokens: the ids of a prompt, and its tools told again."""
+"""Bytes of a completion beside its tokens: the ids of a prompt, and its tools repeated."""
 _BY_TOKEN = 2_000
 """Bytes of one token of an answer: an event of its own around a text, its id and its figures."""
 _BY_CANDIDATE = 400
@@ -59,6 +59,10 @@ _BY_PROMPT = 8
 """Bytes that a byte of the request comes back as: an id for each character of its prompt."""
 TOKEN_S = 1.0
 """Seconds that an engine under load may take over a token, on average."""
+BEGUN_S = 30.0
+"""Seconds beside those of its tokens for what is left of an answer once it has begun."""
+LOOK_SIZE, LOOK_VALUES, LOOK_S = 64_000_000, 1_000_000, 120.0
+"""The most bytes, JSON values, and seconds beside the wait of what is thought of given tokens."""
 _PARTS = 10_000
 _LEAST_PART = 500
 """Bytes of a part on average, once there are many: four events for each token of a stream."""
@@ -74,6 +78,8 @@ class AnswerBound(Bound):
     """Events of a stream, those without a token among them."""
     seconds: float = 0.0
     """From the request to the last byte."""
+    begun_s: float = 0.0
+    """From the first event, or the head of what comes in one piece, to the last byte."""
 
 
 def answer_bound(
@@ -83,8 +89,9 @@ def answer_bound(
 
     `patience_s` is how long a busy engine may take to begin.
 
-    >>> answer_bound(128, 2, request_size=1_000, patience_s=300.0)
-    AnswerBound(what='completion', size=1417600, values=269200, events=1512, seconds=428.0)
+    >>> bound = answer_bound(128, 2, request_size=1_000, patience_s=120.0)
+    >>> bound.size, bound.values, bound.events, bound.seconds, bound.begun_s
+    (1417600, 269200, 1512, 248.0, 158.0)
     """
     return AnswerBound(
         "completion",
@@ -94,6 +101,28 @@ def answer_bound(
         MOST_VALUES + tokens * _VALUES * (candidates + 1),
         events=1_000 + 4 * tokens,
         seconds=patience_s + tokens * TOKEN_S,
+        begun_s=BEGUN_S + tokens * TOKEN_S,
+    )
+
+
+def look_bound(
+    tokens: int, candidates: int, *, request_size: int, patience_s: float
+) -> AnswerBound:
+    """Of what is thought of so many given `tokens`: as of a completion of them, with a ceiling.
+
+    The engine itself says how many tokens a prompt has, so its word bounds nothing.
+
+    >>> bound = look_bound(250_000, 20, request_size=2_000_000, patience_s=120.0)
+    >>> bound.size, bound.values, bound.seconds, bound.begun_s
+    (64000000, 1000000, 240.0, 120.0)
+    """
+    found = answer_bound(tokens, candidates, request_size=request_size, patience_s=patience_s)
+    return replace(
+        found,
+        size=min(found.size, LOOK_SIZE),
+        values=min(found.values, LOOK_VALUES),
+        seconds=min(found.seconds, patience_s + LOOK_S),
+        begun_s=min(found.begun_s, LOOK_S),
     )
 
 
@@ -134,38 +163,37 @@ async def read_body(response: httpx.Response, bound: Bound, url: str) -> bytes:
     httpx raises.
     """
     if not response.is_success:
-        return await _read_beginning(response)
+        if is_compressed(response):
+            return b""
+        beginning, _ = await _read(response, REFUSAL, _PARTS)
+        return beginning[:REFUSAL]
     refuse_compressed(response, url)
-    told = response.headers.get("Content-Length", "")
-    if told.isdecimal() and float(told) > bound.size:
+    length = response.headers.get("Content-Length", "")
+    if length.isdecimal() and float(length) > bound.size:
         raise NotAnEngine(
-            f"{url} sends a {bound.what} of {float(told) / 1e6:.0f} MB: {_at_most(bound)}"
+            f"{url} sends a {bound.what} of {float(length) / 1e6:.0f} MB: {_at_most(bound)}"
         )
-    body, parts = bytearray(), 0
+    body, is_whole = await _read(response, bound.size, bound.parts)
+    if not is_whole:
+        raise excess_error(bound, url)
+    return body
+
+
+async def _read(response: httpx.Response, size: int, parts: int) -> tuple[bytes, bool]:
+    """What comes until it is more than `size` bytes or `parts` parts, and whether that is all."""
+    body, number = bytearray(), 0
     async for part in response.aiter_bytes():
         body += part
-        parts += 1
-        if len(body) > bound.size or parts > bound.parts:
-            raise exceeded(bound, url)
-    return bytes(body)
+        number += 1
+        if len(body) > size or number > parts:
+            return bytes(body), False
+    return bytes(body), True
 
 
-def exceeded(bound: Bound, url: str) -> NotAnEngine:
+def excess_error(bound: Bound, url: str) -> NotAnEngine:
     """An answer that is longer than `bound`, or comes in more parts."""
     return NotAnEngine(f"{url} sends a {bound.what} without an end: {_at_most(bound)}")
 
 
 def _at_most(bound: Bound) -> str:
     return f"at most {bound.size / 1e6:.1f} MB are read"
-
-
-async def _read_beginning(response: httpx.Response) -> bytes:
-    body, parts = bytearray(), 0
-    if is_compressed(response):
-        return b""
-    async for part in response.aiter_bytes():
-        body += part
-        parts += 1
-        if len(body) >= REFUSAL or parts >= _PARTS:
-            break
-    return bytes(body[:REFUSAL])

@@ -19,10 +19,10 @@ from specdeck.engine.client.bounds import (
     shorten_texts,
 )
 from specdeck.engine.client.http import (
+    Deadline,
     PortCheck,
     Reply,
     fetch_reply,
-    no_answer,
     no_check,
     open_http,
     parse_object,
@@ -221,12 +221,12 @@ class EngineClient:
         **request: Any,
     ) -> Reply:
         patience_s = self._timeout_s if patience_s is None else patience_s
-        most_s = patience_s + self._connect_s
+        deadline = Deadline(patience_s + self._connect_s)
         try:
             asked = self._http.build_request(method, path, **request)
-            reply = await fetch_reply(self._http, asked, bound=bound, most_s=most_s)
+            reply = await fetch_reply(self._http, asked, bound=bound, deadline=deadline)
         except TimeoutError:
-            raise no_answer(self.url, most_s) from None
+            raise deadline.error(self.url) from None
         except httpx.HTTPError as error:
             raise silence(self.url, error, patience_s) from error
         except httpx.InvalidURL as error:

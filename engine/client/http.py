@@ -1,18 +1,20 @@
-"""Requests to an engine: what https is checked against, and refusals as errors with a remedy."""
+"""Requests to an engine: what https is checked against, replies and streams within bounds, and
+refusals as errors with a remedy.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import httpx
 
-from specdeck.engine.client.bounds import Bound, read_body
+from specdeck.engine.client.bounds import AnswerBound, Bound, excess_error, read_body
 from specdeck.engine.client.secret import Secret, hide_echoes, is_echoed
 from specdeck.engine.client.token import TOKEN_REMEDY
 from specdeck.engine.errors import (
@@ -39,6 +41,9 @@ def no_check() -> None:
     """The check of an engine of which nothing but its address is known."""
 
 
+_BEFORE_HEADERS = frozenset({"http11.send_request_headers.started", "connection.start_tls.started"})
+"""What httpcore says once it is connected and has sent nothing."""
+
 IDLE_S = 2.0
 """A connection that rested for longer is not used again: vLLM closes it after 5 s, and a request
 that meets the closing gets no answer."""
@@ -56,7 +61,7 @@ def open_http(
 ) -> httpx.AsyncClient:
     """Up to `connections` to the engine at `url`, to be closed by the caller.
 
-    No request goes out that `check_port` raises for.
+    No request goes out that `check_port` raises for; see `hold_to_port`.
 
     `idle_connections` of them stay open between requests, for as long as `IDLE_S`.
     Answers are asked for uncompressed: compressing a page costs the engine twice the time of
@@ -65,9 +70,6 @@ def open_http(
     headers = {"Accept-Encoding": "identity", "User-Agent": "specdeck"}
     if api_key is not None:
         headers["Authorization"] = f"Bearer {api_key.reveal()}"
-
-    async def check(_: httpx.Request) -> None:
-        check_port()
 
     return httpx.AsyncClient(
         base_url=url,
@@ -81,8 +83,26 @@ def open_http(
         transport=transport,
         verify=verification(url),
         trust_env=False,  # an engine is asked directly: no proxy has its tokens
-        event_hooks={"request": [check]},
+        event_hooks={"request": [hold_to_port(check_port)]},
     )
+
+
+def hold_to_port(check_port: PortCheck) -> Callable[[httpx.Request], Awaitable[None]]:
+    """A hook for requests: none goes out that `check_port` raises for.
+
+    It is asked before a request is connected and after: who listened may have ended in between,
+    and another one have accepted.
+    """
+
+    async def check(request: httpx.Request) -> None:
+        check_port()
+        request.extensions["trace"] = check_again
+
+    async def check_again(event: str, _: Mapping[str, Any]) -> None:
+        if event in _BEFORE_HEADERS:
+            check_port()
+
+    return check
 
 
 def verification(url: str) -> ssl.SSLContext | bool:
@@ -139,15 +159,46 @@ class Reply:
         return hide_echoes(value) if is_echoed(self.body) else value
 
 
-async def fetch_reply(
-    http: httpx.AsyncClient, request: httpx.Request, *, bound: Bound, most_s: float
-) -> Reply:
-    """The whole answer within `most_s` seconds: httpx times each read, and a drip never ends.
+class Deadline:
+    """When an answer is given up: httpx times each read, and a drip never ends."""
 
-    Raises NotAnEngine for one beyond `bound`, TimeoutError, and what httpx raises.
+    def __init__(self, seconds: float, *, begun_s: float | None = None) -> None:
+        """From now; `begun_s` is what is left of them at most once the answer has begun."""
+        self._loop = asyncio.get_running_loop()
+        self._seconds = seconds
+        self._begun_s = begun_s
+        self._is_shorter = False
+        self.ends = self._loop.time() + seconds
+        """By the loop's clock."""
+
+    def begin(self) -> None:
+        """Notes that the answer has begun."""
+        if self._begun_s is not None and not self._is_shorter:
+            ends = self._loop.time() + self._begun_s
+            self._is_shorter = ends < self.ends
+            self.ends = min(ends, self.ends)
+
+    def error(self, url: str) -> NoReply:
+        """The error of an answer that has not ended by then."""
+        if not self._is_shorter:
+            return no_answer(url, self._seconds)
+        return NoReply(
+            f"{url} did not end an answer within {self._begun_s:g} s of its beginning",
+            remedy="see its load, and what stands in front of it",
+        )
+
+
+async def fetch_reply(
+    http: httpx.AsyncClient, request: httpx.Request, *, bound: Bound, deadline: Deadline
+) -> Reply:
+    """The whole answer.
+
+    Raises NotAnEngine for one beyond `bound`, TimeoutError at the deadline, and what httpx raises.
     """
-    async with asyncio.timeout(most_s):
+    async with asyncio.timeout_at(deadline.ends) as patience:
         response = await http.send(request, stream=True)
+        deadline.begin()
+        patience.reschedule(deadline.ends)
         try:
             body = await read_body(response, bound, str(http.base_url).rstrip("/"))
         finally:
@@ -278,3 +329,45 @@ def parse_object(url: str, reply: Reply) -> dict[str, Any]:
 def clean_line(text: object) -> str:
     """The beginning of foreign text, on one line and without what a terminal would obey."""
     return oneline(str(text or ""))[:400]
+
+
+async def read_events(
+    parts: AsyncIterator[bytes], bound: AnswerBound, url: str
+) -> AsyncGenerator[dict[str, Any], None]:
+    """The objects that the events of a stream carry, until the one that ends it.
+
+    Lines are cut by hand: httpx's cost more than all else of an answer. Raises NotAnEngine for
+    a stream beyond `bound` or of anything else, Unreachable for one that breaks off.
+    """
+    rest, size, events, number = bytearray(), 0, 0, 0
+    async for part in parts:
+        size += len(part)
+        number += 1
+        if size > bound.size or number > bound.parts:
+            raise excess_error(bound, url)
+        rest += part
+        if b"\n" not in part:
+            continue
+        *lines, rest = rest.split(b"\n")
+        for line in lines:
+            if not line.startswith(b"data:"):
+                continue
+            text = line[5:].strip()
+            if text == b"[DONE]":
+                return
+            events += 1
+            if events > bound.events:
+                raise NotAnEngine(f"{url} streams more than {bound.events} events of one answer")
+            if text:
+                yield _parse_event(bytes(text), url)
+    raise Unreachable(f"{url} closed the connection during an answer")
+
+
+def _parse_event(text: bytes, url: str) -> dict[str, Any]:
+    try:
+        event = loads(text)
+    except NotJson as error:
+        raise NotAnEngine(f"{url} streams something that is not JSON: {error}") from error
+    if not isinstance(event, dict):
+        raise NotAnEngine(f"{url} streams an unexpected response: not a vLLM server")
+    return {**hide_echoes(event)} if is_echoed(text) else event

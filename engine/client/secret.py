@@ -58,6 +58,15 @@ class Secret:
         return hash(self._text)
 
 
+def refuse_no_name(variable: str, *, option: str) -> None:
+    """Raises UsageError for what names no variable, without quoting it: it may be the secret."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", variable):
+        raise UsageError(
+            f"{option} takes the name of an environment variable, and what it was given is none",
+            remedy="export the secret in a variable, and name that",
+        )
+
+
 def hide_secrets(text: str) -> str:
     """`text`, such as a traceback, without any secret of this process.
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from specdeck.engine.client.secret import Secret
 from specdeck.engine.errors import UsageError
+from specdeck.engine.files import read_file
 from specdeck.engine.protocol.messages import TOKEN_VARIABLE
 
 TOKEN_REMEDY = "set SPECDECK_ADMIN_TOKEN, or give --admin-token-file"
-_LONGEST = 4_000
-"""Characters of a token's file that are read."""
+_LARGEST = 64_000
+"""Bytes of a file that may hold a token."""
 TokenSource = Callable[[], Secret | None]
 """Asked anew for every change, so that a token that came or went is noticed; None without.
 
@@ -44,11 +45,16 @@ def admin_token(environment: Mapping[str, str], *files: Path | None) -> TokenSou
 def refuse_unfit(file: Path) -> None:
     """Raises UsageError for a file that was named and holds no token: another must not stand in.
 
-    The same for one that others than its owner can read. Pipes are left alone: what is read of
-    one is gone.
+    The same for one that others than its owner can read, and for a pipe or a device: what is
+    read of a pipe is gone, and a token is read for every change.
     """
-    if not file.is_file():
+    if not file.exists():
         return
+    if not file.is_file():
+        raise UsageError(
+            f"{file} is not a regular file, so no admin token is read from it",
+            remedy=f"name a file, or put the token in {TOKEN_VARIABLE}",
+        )
     if file.stat().st_mode & 0o077:
         raise UsageError(f"others can read the admin token in {file}", remedy=f"chmod 600 {file}")
     if read_token(file) is None:
@@ -59,8 +65,7 @@ def read_token(file: Path) -> Secret | None:
     """The token in `file`; None where there is none."""
     try:
         # A token travels in a header: only the first line can be one.
-        with file.open(encoding="ascii") as opened:
-            lines = opened.read(_LONGEST).split()  # what a device would give has no end
+        lines = read_file(file, most=_LARGEST).decode("ascii").split()
         return Secret(lines[0]) if lines else None
-    except (OSError, UnicodeDecodeError, UsageError):
+    except (OSError, ValueError, UsageError):
         return None

@@ -1,7 +1,7 @@
 """Tells another program of drifts and alerts: one JSON object each, posted.
 
 The URL often holds a secret: it comes from the environment or a config, and appears in no
-message.
+message, log or report.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from specdeck.engine.client.secret import Secret, refuse_no_name
 from specdeck.engine.errors import UsageError
 
 VARIABLE = "SPECDECK_WEBHOOK"
@@ -30,7 +31,7 @@ class Webhook:
 
     def __init__(
         self,
-        url: str,
+        url: Secret,
         *,
         transport: Any = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -71,7 +72,7 @@ class Webhook:
                     async with (
                         asyncio.timeout(self._try_s),
                         http.stream(
-                            "POST", self._url, content=content, headers=headers
+                            "POST", self._url.reveal(), content=content, headers=headers
                         ) as response,
                     ):
                         pass
@@ -98,6 +99,8 @@ def configured_webhook(
     >>> configured_webhook({}) is None, configured_webhook({"SPECDECK_WEBHOOK": url})
     (True, Webhook(…))
     """
+    if variable is not None:
+        refuse_no_name(variable, option="--webhook-env (webhook_env)")
     found = environment.get(variable or VARIABLE, "").strip() or (None if variable else url)
     if not found:
         if variable:
@@ -105,12 +108,13 @@ def configured_webhook(
                 f"the variable {variable} is not set", remedy="export the webhook's URL in it"
             )
         return None
+    where = variable or VARIABLE
+    secret = Secret(found, source=f"the webhook in {where}")
     try:
         parts = urlsplit(found)
         good = parts.scheme in ("http", "https") and bool(parts.hostname)
     except ValueError:
         good = False
     if not good:
-        where = variable or VARIABLE
         raise UsageError(f"the webhook in {where} is not a URL", remedy="give one with https://")
-    return Webhook(found)
+    return Webhook(secret)

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from specdeck.engine.config.methods import WITHOUT_MODEL, method_of
 from specdeck.engine.errors import Place
+from specdeck.engine.protocol.methods import WITHOUT_MODEL, method_of
 
 if TYPE_CHECKING:
     from specdeck.engine.config.schema import (

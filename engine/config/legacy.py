@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import Any, Final
 
 from specdeck.engine.config.config import Keys
-from specdeck.engine.config.methods import FIXED_K, SCHEDULE, SPECULATIVE, method_of
 from specdeck.engine.config.yaml_source import Document, quote
+from specdeck.engine.protocol.methods import FIXED_K, SCHEDULE, SPECULATIVE, method_of
 
 MOVED: Final[dict[str, tuple[str, ...]]] = {
     "speculative_model": (SPECULATIVE, "model"),

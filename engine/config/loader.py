@@ -13,7 +13,6 @@ from pydantic_core import ErrorDetails
 
 from specdeck.engine.config.config import Config, Keys
 from specdeck.engine.config.legacy import GONE, MOVED, translate
-from specdeck.engine.config.methods import SPECULATIVE
 from specdeck.engine.config.schema import Block, ConfigSettings, Orchestration
 from specdeck.engine.config.vllm_args import (
     Arguments,
@@ -26,6 +25,7 @@ from specdeck.engine.config.vllm_args import (
 from specdeck.engine.config.yaml_source import Document, quote, read
 from specdeck.engine.paths import locations
 from specdeck.engine.policy.parameters import block_of
+from specdeck.engine.protocol.methods import SPECULATIVE
 from specdeck.engine.text import find_nearest
 
 _OWN = frozenset(ConfigSettings.model_fields)
@@ -137,6 +137,8 @@ def _refuse_unknown(document: Document, keys: Keys, words: Iterable[str], elsewh
 def _refuse_value(document: Document, keys: Keys, value: object, requires: str) -> None:
     quoted = requires == _TEXT and isinstance(value, int | float)
     given = str(value).lower() if isinstance(value, bool) else quote(value)
+    if keys[-1] == "webhook" or holds_secret(keys[-1]):
+        given = "what it has"
     remedy = "put it in quotes" if quoted else None
     document.refuse(keys, f"`{keys[-1]}` requires {requires}, not {given}", remedy)
 

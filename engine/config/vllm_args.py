@@ -20,7 +20,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-from specdeck.engine.files import replace_file
+from specdeck.engine.files import read_file, replace_file
 from specdeck.engine.text import find_nearest
 
 Kind = Literal["int", "float", "bool", "flag", "str", "size", "json", "any"]
@@ -28,6 +28,8 @@ Kind = Literal["int", "float", "bool", "flag", "str", "size", "json", "any"]
 
 _SHIPPED = Path(__file__).with_name("vllm_args.json")
 _SECONDS_TO_READ = 120.0
+_LARGEST = 4_000_000
+"""Bytes of a remembered table."""
 
 _SIZE = re.compile(r"auto|-1|\d+(\.\d+)?[kKmMgGtT]?")
 _REQUIRES = {
@@ -150,8 +152,8 @@ def find_table(
         return shipped_table()
     cached = folder / f"vllm-arguments-{version}.json"
     try:
-        return parse_table(cached.read_text(encoding="utf-8"))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return parse_table(read_file(cached, most=_LARGEST).decode("utf-8"))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         pass
     try:
         text = read()

@@ -19,14 +19,15 @@ from typing import Any, NamedTuple
 import httpx
 
 from specdeck.engine.client.bounds import REPLY, answer_bound, refuse_compressed
-from specdeck.engine.client.events import read_events
 from specdeck.engine.client.http import (
+    Deadline,
     PortCheck,
     clean_line,
     fetch_reply,
-    no_answer,
+    hold_to_port,
     no_check,
     parse_object,
+    read_events,
     verification,
 )
 from specdeck.engine.client.secret import Secret
@@ -59,15 +60,16 @@ def count_generated(event: dict[str, Any], before: int) -> int:
 async def served_model(client: httpx.AsyncClient) -> str:
     """The name of the first model that the engine serves; raises EngineError."""
     url = str(client.base_url).rstrip("/")
+    deadline = Deadline(PATIENCE_S)
     try:
         request = client.build_request("GET", "/v1/models")
-        reply = await fetch_reply(client, request, bound=REPLY, most_s=PATIENCE_S)
+        reply = await fetch_reply(client, request, bound=REPLY, deadline=deadline)
         if not reply.is_success:
             raise EngineError(f"{url} answers {reply.status}")
         found = read_value(_MODELS, parse_object(url, reply).get("data"), "data")
         return str(found[0].id)
     except TimeoutError:
-        raise no_answer(url, PATIENCE_S) from None
+        raise deadline.error(url) from None
     except (WrongType, IndexError) as error:
         raise NotAnEngine("/v1/models lists no model") from error
 
@@ -265,10 +267,6 @@ async def serve(
 
     No request goes out that `check_port` raises for; it counts as failed.
     """
-
-    async def check(_: httpx.Request) -> None:
-        check_port()
-
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
@@ -277,7 +275,8 @@ async def serve(
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(
         base_url=url, headers=headers, timeout=PATIENCE, limits=limits,
-        verify=verification(url), trust_env=False, event_hooks={"request": [check]},
+        verify=verification(url), trust_env=False,
+        event_hooks={"request": [hold_to_port(check_port)]},
     ) as client:  # fmt: skip
         working = [
             asyncio.create_task(run(load, client)),

@@ -201,11 +201,13 @@ def _call(number: int, part: Mapping[str, Any]) -> tuple[int, Call]:
 
 
 def _join_calls(parts: Iterable[tuple[int, Call]]) -> tuple[Call, ...]:
-    calls: dict[int, Call] = {}
+    calls: dict[int, list[Call]] = {}
     for number, part in parts:
-        known = calls.get(number, Call("", ""))
-        calls[number] = Call(known.name + part.name, known.arguments + part.arguments)
-    return tuple(calls[number] for number in sorted(calls))
+        calls.setdefault(number, []).append(part)
+    return tuple(
+        Call("".join(part.name for part in call), "".join(part.arguments for part in call))
+        for _, call in sorted(calls.items())
+    )
 
 
 def _draft_count(event: Mapping[str, Any]) -> int | None:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from specdeck.engine.client.retry import Retry, Sleep
 from specdeck.engine.errors import EngineError, Unreachable, Unsupported
 from specdeck.engine.fingerprint.compare import leaves
+from specdeck.engine.fingerprint.fingerprint import refuse_long_places
 from specdeck.engine.metrics.page import read_page
+from specdeck.engine.protocol.codec import WrongType
 
 if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient
@@ -189,6 +191,10 @@ async def _fetch_facts(client: EngineClient, sleep: Sleep = asyncio.sleep) -> di
         await sleep(_PAUSE_S)
     facts = reply.get("facts")
     if not isinstance(facts, dict):
+        return None
+    try:
+        refuse_long_places(facts)
+    except WrongType:
         return None
     return {place: value for place, value in leaves(facts) if value != {}}
 

@@ -16,8 +16,14 @@ from specdeck.engine.text import UNKNOWN, escape_markdown
 Data = Mapping[str, Any]
 _TITLE = "Greedy output differs with speculative decoding"
 _PARTED = ("index", "serving_token", "reference_token", "margin_serving", "margin_reference",
-           "serving_top", "reference_top", "class", "structure", "recheck")  # fmt: skip
-_ORDER = {"material": 0, "structural": 1, "stream_only": 2, "near_tie": 3}
+           "serving_top", "reference_top", "class", "structure", "violation",
+           "recheck")  # fmt: skip
+_ORDER = {
+    kind: rank for rank, kind in enumerate((
+        "invalid", "material", "reference_differs", "structural", "stream_only", "unreproduced",
+        "near_tie",
+    ))
+}  # fmt: skip
 
 
 def choose_case(data: Data, number: int | None) -> Data | None:

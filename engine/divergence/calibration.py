@@ -3,17 +3,23 @@
 Log-probabilities are differences of logits, and logits have the resolution of the
 model's number format at their own size: the margins between candidates are multiples
 of it. So the margins of a run tell its resolution. How far the margins of one and the
-same position lie apart, in two answers that agree up to there, tells the noise.
+same position lie apart, in two answers that agree up to there or in an answer and the
+pass that it was fed through again, tells the noise. All are of the reference: the arm
+that is suspected has no say in how much it may differ.
+
+A head in float32 over a body in bfloat16 gives margins that are multiples of nothing
+while the body's rounding is in them, so that it is the body's format that bounds a tie.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 from specdeck.engine.divergence.answers import Answer
+from specdeck.engine.protocol.codec import Within, WrongType, read_record
 
 STEPS = tuple(2.0**-n for n in range(1, 12))
 """Resolutions that a run is tested for, the coarsest first."""
@@ -24,6 +30,9 @@ through the layers is far above float32's own spacing of a millionth."""
 
 COARSE = 2.0**-4
 """bfloat16's spacing for logits of 8 to 16, taken where there is too little to go by."""
+
+BODIES = {"float32": FINE, "float16": 2.0**-7, "bfloat16": COARSE}
+"""What a model's number format rounds to in logits of 8 to 16; float32's as above."""
 
 LEAST, MOST = 2.0, 8.0
 """Bounds of the near-tie threshold in steps of the resolution. Rounding alone moves a
@@ -40,6 +49,20 @@ _FINENESS = 8
 """Bins for each doubling."""
 _NONE = -1000
 """The bin of what is no distance at all."""
+_BINS = {str(number): number for number in range(_NONE, -_NONE)}
+"""By its spelling; a margin has 8 at most, so that its bin is far below the last of these."""
+
+
+_Count = Annotated[int, Within(0, 2**53)]
+
+
+class _Stored(NamedTuple):
+    """What `as_json` gives."""
+
+    margins: Mapping[str, tuple[_Count, ...]] = {}
+    noise: Mapping[str, _Count] = {}
+    body: float | None = None
+    mixed: bool = False
 
 
 @dataclass(slots=True)
@@ -50,6 +73,16 @@ class Calibration:
     """By arm: how many margins there were, then how many were multiples of each step."""
     noise: dict[int, int] = field(default_factory=dict)
     """How often margins of agreeing answers lay so far apart; bins of the logarithm."""
+    body: float | None = None
+    """What the body rounds to, of BODIES; None where the engine does not say."""
+    mixed: bool = False
+    """Whether the arms have bodies of different formats: the reference alone then tells little."""
+
+    def note_formats(self, *dtypes: str | None) -> None:
+        """Takes in the number formats of both bodies as their engines declare them."""
+        known = {BODIES[name] for one in dtypes if (name := _format_name(one)) in BODIES}
+        self.body = max(known) if known else None
+        self.mixed = len(known) > 1
 
     def see(self, arm: str, answer: Answer) -> None:
         """Takes in the margins of one answer."""
@@ -69,13 +102,19 @@ class Calibration:
                 bin_ = _NONE if a == b else _bin(abs(a - b))
                 noise[bin_] = noise.get(bin_, 0) + 1
 
+    def see_noise(self, distances: Iterable[float]) -> None:
+        """Takes in how far margins lie apart in a pass that an answer was fed through again."""
+        for distance in distances:
+            bin_ = _bin(abs(distance))
+            self.noise[bin_] = self.noise.get(bin_, 0) + 1
+
     @property
     def sound(self) -> bool:
         """Whether there were margins enough to tell a resolution by."""
         return any(counts[0] >= _ENOUGH for counts in self.margins.values())
 
     def resolution(self) -> float:
-        """The coarser arm's step at the usual size of its logits."""
+        """The reference's step at the usual size of its logits."""
         if not self.sound:
             return COARSE
         return max(_step(counts) for counts in self.margins.values())
@@ -95,17 +134,32 @@ class Calibration:
     def near_tie(self) -> float:
         """The largest margin that noise may turn round, as a log-probability."""
         step = self.resolution()
-        return min(max(self.measured_noise() or 0.0, LEAST * step), MOST * step)
+        most = MOST * max(step, COARSE if self.body is None else self.body)
+        if self.mixed:
+            return most
+        return min(max(self.measured_noise() or 0.0, LEAST * step), most)
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, for the store."""
-        return {"margins": self.margins, "noise": {str(k): v for k, v in self.noise.items()}}
+        noise = {str(bin_): count for bin_, count in self.noise.items()}
+        return {"margins": self.margins, "noise": noise, "body": self.body, "mixed": self.mixed}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Calibration:
-        """What `as_json` gave."""
-        noise = {int(k): int(v) for k, v in data.get("noise", {}).items()}
-        return cls({k: list(v) for k, v in data.get("margins", {}).items()}, noise)
+        """What `as_json` gave; raises WrongType for anything else."""
+        found = read_record(_Stored, data, "calibration")
+        if any(len(counts) != 1 + len(STEPS) for counts in found.margins.values()):
+            raise WrongType(f"calibration.margins has not {1 + len(STEPS)} counts of each arm")
+        if not found.noise.keys() <= _BINS.keys():
+            raise WrongType("calibration.noise has other bins than there are")
+        noise = {_BINS[bin_]: count for bin_, count in found.noise.items()}
+        margins = {arm: list(counts) for arm, counts in found.margins.items()}
+        return cls(margins, noise, found.body, found.mixed)
+
+
+def _format_name(dtype: str | None) -> str:
+    """The format's own name, as `torch.bfloat16` has it too."""
+    return (dtype or "").rpartition(".")[2]
 
 
 def _step(counts: list[int]) -> float:

@@ -5,18 +5,34 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from itertools import islice
+from typing import Any, Literal, NamedTuple
 
 from specdeck.engine.divergence.answers import Answer, Call, Candidate
+from specdeck.engine.divergence.floors import Flip, group_answers
 from specdeck.engine.divergence.prompts import Prompt
-from specdeck.engine.protocol.codec import NotJson, loads
+from specdeck.engine.divergence.structured import Validity, Violation
+from specdeck.engine.protocol.codec import NotJson, loads, read_record
 from specdeck.engine.store.checks import Pair
 
-Kind = Literal["value", "type", "key", "invalid"]
-"""Another value, another type, a key or item that only one has, JSON that only one can parse."""
+Kind = Literal["value", "type", "key", "invalid", "more"]
+"""Another value, another type, a key or item that only one has, JSON that only one can parse,
+and how many places more there are than are listed."""
+MOST_CHANGES = 100
+"""Of one pair of answers, listed; the others are counted."""
+LONGEST_PATH = 1_000
+"""Characters; a longer one is cut."""
 _MISSING = object()
-Class = Literal["near_tie", "material", "structural", "stream_only"]
-CLASSES: tuple[Class, ...] = ("near_tie", "material", "structural", "stream_only")
+Class = Literal[
+    "near_tie", "material", "structural", "stream_only", "unreproduced", "reference_differs",
+    "invalid",
+]  # fmt: skip
+CLASSES: tuple[Class, ...] = (
+    "near_tie", "material", "structural", "stream_only", "unreproduced", "reference_differs",
+    "invalid",
+)  # fmt: skip
+CLEAR = 2.0
+"""Margins of so many near-tie thresholds, on both arms, are no accident."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +53,15 @@ class StructureChange:
         """
         if self.kind == "invalid":
             return f"{self.path}: not JSON in one of the arms"
+        if self.kind == "more":
+            return f"and {self.serving} more places"
         return f"{self.path}: {_format_value(self.reference)} → {_format_value(self.serving)}"
 
 
 def find_changes(reference: Answer, serving: Answer) -> tuple[StructureChange, ...]:
     """Where tool calls, or answers that are JSON as a whole, differ; none for plain text."""
     if reference.calls or serving.calls:
-        return tuple(_calls(reference.calls, serving.calls))
+        return tuple(_list_changes(_calls(reference.calls, serving.calls)))
     before, after = _parse_json(reference.text), _parse_json(serving.text)
     if not isinstance(before, dict | list) and not isinstance(after, dict | list):
         return ()
@@ -52,8 +70,8 @@ def find_changes(reference: Answer, serving: Answer) -> tuple[StructureChange, .
     return tuple(find_json_changes(before, after))
 
 
-def find_json_changes(before: Any, after: Any, path: str = "") -> Iterator[StructureChange]:
-    """Every leaf at which two JSON values differ.
+def find_json_changes(before: Any, after: Any) -> Iterator[StructureChange]:
+    """The leaves at which two JSON values differ: the first, and how many more there are.
 
     >>> old, new = {"limit": 50, "q": ["a"]}, {"limit": 500, "q": ["a", "b"]}
     >>> [c.line() for c in find_json_changes(old, new)]
@@ -61,50 +79,86 @@ def find_json_changes(before: Any, after: Any, path: str = "") -> Iterator[Struc
     >>> [c.kind for c in find_json_changes({"n": 1}, {"n": "1"})]
     ['type']
     """
-    here = path or "$"
+    yield from _list_changes(_walk(before, after, None))
+
+
+class _Place(NamedTuple):
+    """Where a value lies. Most places are of equal values, and are never spelled."""
+
+    above: _Place | None
+    part: str | int
+    """A key, or the number of an item."""
+
+    def spell(self) -> str:
+        parts, at = [], self
+        while at.above is not None:
+            parts.append(at.part)
+            at = at.above
+        parts.append(at.part)
+        path = ""
+        for part in reversed(parts):
+            if isinstance(part, int):
+                path += f"[{part}]"
+            else:
+                key = part[: LONGEST_PATH + 1]
+                path = f"{path}.{key}" if path else key
+        return path if len(path) <= LONGEST_PATH else f"{path[: LONGEST_PATH - 1]}…"
+
+
+class _Change(NamedTuple):
+    place: _Place | None
+    kind: Kind
+    reference: Any
+    serving: Any
+
+
+def _list_changes(found: Iterator[_Change]) -> Iterator[StructureChange]:
+    for place, kind, reference, serving in islice(found, MOST_CHANGES):
+        path = place.spell() if place is not None else ""
+        yield StructureChange(path or "$", kind, reference, serving)
+    if more := sum(1 for _ in found):
+        yield StructureChange("$", "more", None, more)
+
+
+def _walk(before: Any, after: Any, place: _Place | None) -> Iterator[_Change]:
     if before is _MISSING or after is _MISSING:
-        yield StructureChange(here, "key", _value(before), _value(after))
+        yield _Change(place, "key", _value(before), _value(after))
     elif isinstance(before, dict) and isinstance(after, dict):
         for key in dict.fromkeys((*before, *after)):
-            deeper = f"{path}.{key}" if path else str(key)
-            yield from find_json_changes(
-                before.get(key, _MISSING), after.get(key, _MISSING), deeper
-            )
+            old, new = before.get(key, _MISSING), after.get(key, _MISSING)
+            yield from _walk(old, new, _Place(place, key))
     elif isinstance(before, list) and isinstance(after, list):
         for n in range(max(len(before), len(after))):
-            yield from find_json_changes(_item(before, n), _item(after, n), f"{path}[{n}]")
+            yield from _walk(_item(before, n), _item(after, n), _Place(place, n))
     elif type(before) is not type(after):
-        yield StructureChange(here, "type", before, after)
+        yield _Change(place, "type", before, after)
     elif before != after:
-        yield StructureChange(here, "value", before, after)
+        yield _Change(place, "value", before, after)
 
 
-def _calls(before: Sequence[Call], after: Sequence[Call]) -> Iterator[StructureChange]:
+def _calls(before: Sequence[Call], after: Sequence[Call]) -> Iterator[_Change]:
     several = max(len(before), len(after)) > 1
     for n in range(max(len(before), len(after))):
-        prefix = f"calls[{n}]" if several else ""
+        call = _Place(_Place(None, "calls"), n)
+        prefix = call if several else None
         old, new = _item(before, n), _item(after, n)
         if not isinstance(old, Call) or not isinstance(new, Call):
             names = (one.name if isinstance(one, Call) else None for one in (old, new))
-            yield StructureChange(f"calls[{n}]", "key", *names)
+            yield _Change(call, "key", *names)
             continue
         if old.name != new.name:
-            yield StructureChange(
-                f"{prefix}.name" if prefix else "name", "value", old.name, new.name
-            )
+            yield _Change(_Place(prefix, "name"), "value", old.name, new.name)
         yield from _arguments(old.arguments, new.arguments, prefix)
 
 
-def _arguments(before: str, after: str, prefix: str) -> Iterator[StructureChange]:
+def _arguments(before: str, after: str, prefix: _Place | None) -> Iterator[_Change]:
     if before == after:
         return
     old, new = _parse_json(before), _parse_json(after)
     if old is _MISSING or new is _MISSING:
-        yield StructureChange(
-            f"{prefix}.arguments" if prefix else "arguments", "invalid", None, None
-        )
+        yield _Change(_Place(prefix, "arguments"), "invalid", None, None)
     else:
-        yield from find_json_changes(old, new, prefix)
+        yield from _walk(old, new, prefix)
 
 
 def _parse_json(text: str) -> Any:
@@ -128,14 +182,26 @@ def _format_value(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Recheck:
-    """The serving arm's tokens, fed through the target in one pass."""
+    """The serving arm's tokens, fed through the target again: what it thinks of them."""
 
     gap: float | None
-    """By how much the target prefers its own token to the serving arm's, log-probability."""
+    """By how much the target prefers its own token to the serving arm's, log-probability.
+
+    The least of all looks: what does not show in each of them is not reproduced.
+    """
     rank: int | None
     """Of the serving arm's token in the target's eyes; 1 is the argmax."""
     worst: float | None
     """The largest gap of any of the serving arm's tokens up to the divergence."""
+    looks: tuple[float, ...] = ()
+    """The gaps of all looks: in one pass, and one token at a time; empty where there was one."""
+    top: tuple[Candidate, ...] = ()
+    """The target's likeliest candidates, in the first look."""
+
+    @property
+    def most(self) -> float | None:
+        """The largest gap of any look."""
+        return max(self.looks) if self.looks else self.gap
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,29 +229,48 @@ class Divergence:
     in_both: bool = False
     """Whether streamed and non-streamed output differ in each arm: no draft has made that."""
     recheck: Recheck | None = None
+    violation: Violation | None = None
+    """Where the serving arm breaks the prompt's rules, and the reference does not."""
 
     @property
     def streamed_alone(self) -> bool:
         """Whether streamed and non-streamed output differ in this arm and not in the other."""
         return self.stream_only and not self.in_both
 
+    @property
+    def breaks_rule(self) -> bool:
+        """Whether the serving arm alone breaks what the engine had to enforce."""
+        return self.violation is not None and self.violation.enforced
+
     def kind(self, near_tie: float) -> Class:
         """The class, where margins up to `near_tie` may be noise."""
+        if self.breaks_rule or (self.violation is not None and not self.tied(near_tie)):
+            return "invalid"
         if self.stream_only:
             return "stream_only"
-        if not self.tied(near_tie):
+        if self.tied(near_tie):
+            return "structural" if self.structure else "near_tie"
+        seen = self.recheck
+        if seen is None or seen.gap is None or seen.gap > near_tie:
             return "material"
+        if self.both_sure(near_tie):
+            return "reference_differs"
+        if seen.most is not None and seen.most > near_tie:
+            return "unreproduced"
         return "structural" if self.structure else "near_tie"
 
     def tied(self, near_tie: float) -> bool:
-        """Whether noise may have chosen between the two tokens."""
+        """Whether noise may have chosen between the two tokens, by what both arms say of them."""
         margins = (self.margin_serving, self.margin_reference)
         known = [abs(margin) for margin in margins if margin is not None]
-        if len(known) == 2 and not self.bounded and max(known) <= near_tie:
-            return True
-        # A third look decides: whoever generates one token at a time agrees or does not.
-        gap = None if self.recheck is None else self.recheck.gap
-        return gap is not None and gap <= near_tie
+        return len(known) == 2 and not self.bounded and max(known) <= near_tie
+
+    def both_sure(self, near_tie: float) -> bool:
+        """Whether each arm preferred its own token by far; an ended answer has no say."""
+        margins = (self.margin_serving, self.margin_reference)
+        known = [margin for margin in margins if margin is not None]
+        wanted = 1 if None in (self.serving_token, self.reference_token) else 2
+        return len(known) >= wanted and min(known) > CLEAR * near_tie
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, for the store."""
@@ -193,17 +278,8 @@ class Divergence:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Divergence:
-        """What `as_json` gave."""
-        recheck = data.get("recheck")
-        return cls(
-            **{
-                **data,
-                "serving_top": tuple((int(i), float(p)) for i, p in data["serving_top"]),
-                "reference_top": tuple((int(i), float(p)) for i, p in data["reference_top"]),
-                "structure": tuple(StructureChange(**change) for change in data["structure"]),
-                "recheck": Recheck(**recheck) if recheck else None,
-            }
-        )
+        """What `as_json` gave; raises WrongType for anything else."""
+        return read_record(cls, data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,22 +287,40 @@ class PromptAnswers:
     """The answers to one prompt, judged; of each arm come the whole and the streamed one."""
 
     prompt: Prompt
-    serving: tuple[Answer, Answer]
-    reference: tuple[Answer, Answer]
+    serving: tuple[Answer, ...]
+    """The whole and the streamed one, then those asked for as answers differed."""
+    reference: tuple[Answer, ...]
     cross: Divergence | None
     """Where the whole answers of the arms part; None where they are the same."""
+    streamed: Divergence | None
+    """Where the streamed ones part."""
     serving_twice: Divergence | None
     """Where the serving arm leaves itself."""
     reference_twice: Divergence | None
+    looks: tuple[Flip, ...] = ()
+    """Of the target, fed the reference's whole answer in one pass; empty where it was not."""
+    alone: Answer | None = None
+    """The reference's answer with nothing else in the engine; None where it was not asked."""
+    validity: Validity | None = None
+    """None where the prompt requires no structure that could be judged."""
 
     @property
     def pairs(self) -> dict[Pair, Divergence | None]:
-        """The three comparisons, as the store names them."""
+        """The comparisons, as the store names them."""
         return {
             "cross": self.cross,
+            "streamed": self.streamed,
             "reference": self.reference_twice,
             "serving": self.serving_twice,
         }
+
+    @property
+    def pattern(self) -> str:
+        """Which answers are the same, for the floors."""
+        reference, serving = (
+            [answer.token_ids for answer in arm] for arm in (self.reference, self.serving)
+        )
+        return group_answers(reference, serving, self.looks)
 
 
 def common_length(one: Iterable[int], other: Iterable[int]) -> int:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 from specdeck.engine.divergence.arms import changed_facts
 from specdeck.engine.divergence.statistics import Rate, above
 from specdeck.engine.errors import UsageError
 from specdeck.engine.fingerprint.digest import canonical
-from specdeck.engine.store.checks import SAMPLED, Checks, Run
+from specdeck.engine.protocol.codec import DraftLength, Within, WrongType, read_record
+from specdeck.engine.store.checks import GREEDY, SAMPLED, Checks, Run, unreadable
 from specdeck.engine.text import UNKNOWN, format_count, format_percent, format_value
 
 if TYPE_CHECKING:
@@ -56,23 +58,116 @@ class PastCheck:
     fingerprint: str | None
 
 
+_Count = Annotated[int, Within(0, 2**53)]
+_Share = Annotated[float, Within(0.0, 1.0)]
+
+
+class Counts(NamedTuple):
+    """Of a finished run: the prompts that both arms answered, and those that differ."""
+
+    mismatches: _Count
+    prompts: _Count
+
+
+class _Facts(NamedTuple):
+    """What an arm said of itself."""
+
+    model: str | None = None
+    vllm: str | None = None
+    method: str | None = None
+    k: DraftLength | None = None
+    k_max: DraftLength | None = None
+    mode: str | None = None
+    details: Mapping[str, Any] | None = None
+
+
+class _AskedArm(NamedTuple):
+    grade: str | None = None
+    facts: _Facts | None = None
+
+
+class _RunFacts(NamedTuple):
+    """What a run was asked with."""
+
+    serving: _AskedArm = _AskedArm()
+    reference: _AskedArm = _AskedArm()
+    prompts: str | None = None
+    settings: Mapping[str, Any] | None = None
+
+
+class _ArmResult(NamedTuple):
+    k: DraftLength | None
+    grade: str
+    tokens_per_second: float | None
+    fingerprint: str | None
+
+
+class _Arms(NamedTuple):
+    serving: _ArmResult
+    reference: _ArmResult
+
+
+class _Floor(NamedTuple):
+    rate: _Share | None
+
+
+class _Classes(NamedTuple):
+    near_tie: _Count
+    material: _Count
+    structural: _Count
+
+
+class _Summary(NamedTuple):
+    """What came of a run."""
+
+    prompts: _Count
+    mismatches: _Count
+    mismatch_rate: _Share | None
+    ci95: tuple[_Share, _Share] | None
+    noise_floor: _Floor
+    classes: _Classes
+    verdict: str
+    arms: _Arms
+
+
+_T = TypeVar("_T")
+
+
+def _read(kind: type[_T], data: object) -> _T:
+    try:
+        return read_record(kind, data)
+    except WrongType as error:
+        raise unreadable(error, remedy="it was written by another specdeck") from error
+
+
+def read_counts(run: Run) -> Counts:
+    """The counts of a finished run; raises UsageError for one that cannot be read."""
+    found = _read(Counts, run.summary)
+    if found.mismatches > found.prompts:
+        error = WrongType("more prompts differ than were asked")
+        raise unreadable(error, remedy="it was written by another specdeck")
+    return found
+
+
 def past_checks(runs: Sequence[Run]) -> tuple[PastCheck, ...]:
     """What the store has of finished runs, in the order given; raises UsageError for another's."""
-    try:
-        return tuple(_past_check(run, run.summary) for run in runs if run.summary is not None)
-    except (AttributeError, IndexError, KeyError, TypeError) as error:
-        raise UsageError(
-            "a check in the store cannot be read", remedy="it was written by another specdeck"
-        ) from error
+    return tuple(_past_check(run) for run in runs if run.summary is not None)
 
 
 def comparable_checks(runs: Sequence[Run]) -> tuple[PastCheck, ...]:
-    """The runs before the first of `runs` with its prompts and settings, whatever draft or k."""
+    """The runs before the first of `runs` with its prompts and settings, whatever draft or k.
+
+    A damaged one is left out: the check that was made now is not lost for it.
+    """
     if not runs:
         return ()
     now, *earlier = runs
     same = [run for run in earlier if all(run.facts.get(n) == now.facts.get(n) for n in _ASKED)]
-    return past_checks(same)
+    found: list[PastCheck] = []
+    for run in same:
+        with suppress(UsageError):
+            found += past_checks([run])
+    return tuple(found)
 
 
 def past_check_cells(line: PastCheck) -> tuple[str, ...]:
@@ -97,28 +192,29 @@ def past_check_cells(line: PastCheck) -> tuple[str, ...]:
     )
 
 
-def _past_check(run: Run, summary: Mapping[str, Any]) -> PastCheck:
-    facts = run.facts.get("serving", {}).get("facts", {})
-    arms, ci = summary["arms"], summary["ci95"]
+def _past_check(run: Run) -> PastCheck:
+    asked, found = _read(_RunFacts, run.facts), _read(_Summary, run.summary)
+    counts, facts = read_counts(run), asked.serving.facts or _Facts()
+    max_tokens = (asked.settings or {}).get("max_tokens")
     return PastCheck(
         t=run.finished or run.t,
-        method=facts.get("method"),
-        draft=_draft(facts.get("details") or {}),
-        k=arms["serving"]["k"],
-        mode=facts.get("mode"),
-        grade=arms["reference"]["grade"],
-        prompt_set=run.facts.get("prompts"),
-        max_tokens=(run.facts.get("settings") or {}).get("max_tokens"),
-        prompts=summary["prompts"],
-        mismatches=summary["mismatches"],
-        mismatch_rate=summary["mismatch_rate"],
-        ci95=None if ci is None else (ci[0], ci[1]),
-        floor_rate=summary["noise_floor"]["rate"],
-        classes=summary["classes"],
-        serving_tokens_per_second=arms["serving"]["tokens_per_second"],
-        reference_tokens_per_second=arms["reference"]["tokens_per_second"],
-        verdict=summary["verdict"],
-        fingerprint=arms["serving"]["fingerprint"],
+        method=facts.method,
+        draft=_draft(facts.details or {}),
+        k=found.arms.serving.k,
+        mode=facts.mode,
+        grade=found.arms.reference.grade,
+        prompt_set=asked.prompts,
+        max_tokens=max_tokens if isinstance(max_tokens, int) else None,
+        prompts=counts.prompts,
+        mismatches=counts.mismatches,
+        mismatch_rate=found.mismatch_rate,
+        ci95=found.ci95,
+        floor_rate=found.noise_floor.rate,
+        classes=found.classes._asdict(),
+        serving_tokens_per_second=found.arms.serving.tokens_per_second,
+        reference_tokens_per_second=found.arms.reference.tokens_per_second,
+        verdict=found.verdict,
+        fingerprint=found.arms.serving.fingerprint,
     )
 
 
@@ -159,12 +255,9 @@ def compare_with_history(runs: Sequence[Run]) -> History:
     now, like = runs[0], comparable_runs(runs)
     if not like:
         return History(0, None, None, ())
-    past = Rate(
-        sum(int(run.summary["mismatches"]) for run in like if run.summary),
-        sum(int(run.summary["prompts"]) for run in like if run.summary),
-    )
-    summary = now.summary or {"mismatches": 0, "prompts": 0}
-    present = Rate(int(summary["mismatches"]), int(summary["prompts"]))
+    counts = [read_counts(run) for run in like]
+    past = Rate(sum(one.mismatches for one in counts), sum(one.prompts for one in counts))
+    present = Rate(*read_counts(now)) if now.summary else Rate(0, 0)
     changed = changed_facts(run_details(like[0]), run_details(now))
     return History(len(like), past.rate, above(present, past), changed)
 
@@ -172,35 +265,38 @@ def compare_with_history(runs: Sequence[Run]) -> History:
 def comparable_runs(runs: Sequence[Run]) -> list[Run]:
     """The 30 latest before the first of `runs` with its prompts, settings and kind of reference.
 
-    And with its models: a run that has not kept them may be of any.
+    And with its models: a run that has not kept them may be of any. A damaged one is left out.
     """
     now, *earlier = runs
-    return [run for run in earlier if _same_kind(run, now) and run.summary][:30]
+    own = _read(_RunFacts, now.facts)
+    return [run for run in earlier if run.summary and _is_like(run, own)][:30]
 
 
-def _same_kind(run: Run, other: Run) -> bool:
-    if _kind(run) != _kind(other):
+def _is_like(run: Run, own: _RunFacts) -> bool:
+    try:
+        other = _read(_RunFacts, run.facts)
+        if (run.facts.get("kind") or GREEDY) == GREEDY:
+            read_counts(run)
+    except UsageError:
         return False
-    models = zip(_models(run), _models(other), strict=True)
-    return all(one == two or None in (one, two) for one, two in models)
+    models = zip(_models(other), _models(own), strict=True)
+    return _kind(other) == _kind(own) and all(a == b or None in (a, b) for a, b in models)
 
 
-def _kind(run: Run) -> tuple[Any, ...]:
-    reference = run.facts.get("reference", {})
-    return run.facts.get("prompts"), run.facts.get("settings"), reference.get("grade")
+def _kind(facts: _RunFacts) -> tuple[Any, ...]:
+    return facts.prompts, facts.settings, facts.reference.grade
 
 
-def _models(run: Run) -> tuple[str | None, ...]:
+def _models(facts: _RunFacts) -> tuple[str | None, ...]:
     """The names that both arms were asked by; None where a run has not kept them."""
-    arms = (run.facts.get(name, {}).get("facts") or {} for name in ("serving", "reference"))
-    return tuple(facts.get("model") for facts in arms)
+    return tuple(arm.facts and arm.facts.model for arm in (facts.serving, facts.reference))
 
 
 def run_details(run: Run) -> dict[str, Any]:
-    """The facts of a run's serving engine, flat."""
-    facts = run.facts.get("serving", {}).get("facts", {})
-    named = {name: facts.get(name) for name in ("vllm", "method", "k", "k_max", "mode")}
-    return {**named, **(facts.get("details") or {})}
+    """The facts of a run's serving engine, flat; raises UsageError where they cannot be read."""
+    facts = _read(_RunFacts, run.facts).serving.facts or _Facts()
+    named = {name: getattr(facts, name) for name in ("vllm", "method", "k", "k_max", "mode")}
+    return {**named, **(facts.details or {})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +347,7 @@ def compare_with_sampled_history(runs: Sequence[Run]) -> SampledHistory:
     like = comparable_runs(runs)
     if not like:
         return SampledHistory(0, 0, 0, ())
-    words = [run.summary["verdict"] for run in like if run.summary]
+    words = [(run.summary or {}).get("verdict") for run in like]
     return SampledHistory(
         len(like),
         words.count("fail"),

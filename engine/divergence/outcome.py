@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
 
 from specdeck.engine.divergence.answers import Answer
 from specdeck.engine.divergence.arms import Arm, Name
 from specdeck.engine.divergence.calibration import Calibration
 from specdeck.engine.divergence.compare import (
     CLASSES,
+    CLEAR,
     Class,
     Divergence,
     PromptAnswers,
     Recheck,
     common_length,
 )
-from specdeck.engine.divergence.statistics import Rate, p_any
+from specdeck.engine.divergence.floors import Excess, check_pattern, weigh_excess
+from specdeck.engine.divergence.statistics import Rate, p_any, p_any_bounds
+from specdeck.engine.divergence.structured import Validity, Violation
 from specdeck.engine.divergence.verdict import CheckEvidence, Verdict, judge
 from specdeck.engine.fingerprint.name import is_partial, own_part
+from specdeck.engine.protocol.codec import Within, WrongType, read_record
 from specdeck.engine.store.checks import Pair
 from specdeck.engine.text import format_count
 
@@ -28,29 +32,32 @@ _MOST_NAMES = 20
 """Of one arm: under a policy every k has its own."""
 _DUE = 4
 """Tokens: a longer answer gives a drafter more than one occasion."""
+_NO_ACCIDENT = ("invalid", "material", "unreproduced", "reference_differs")
 LISTED = 1000
 """The most cases that a report lists; the counts are of all."""
-CLEAR = 2.0
-"""Margins of so many near-tie thresholds, on both arms, are no accident."""
+
+
+Count = Annotated[int, Within(0, 2**53)]
+"""Of pairs, requests or tokens, as a store may have it."""
 
 
 @dataclass(slots=True)
 class ArmTotals:
     """What one arm answered."""
 
-    requests: int = 0
-    tokens: int = 0
+    requests: Count = 0
+    tokens: Count = 0
     seconds: float = 0.0
     """Of its requests, added up: more than the clock shows when several run at once."""
-    drafted: int | None = None
+    drafted: Count | None = None
     """None where the engine does not say."""
     names: list[str] = field(default_factory=list)
     """The fingerprints that its answers carried, in the order in which they were met."""
     pinned: str | None = None
     """The fingerprint of answers to pinned requests, with their k; None where none carried it."""
-    due: int = 0
+    due: Count = 0
     """Answers long enough for drafts, of which the engine says how many there were."""
-    undrafted: int = 0
+    undrafted: Count = 0
     """Those of them for which nothing was drafted."""
 
     def see(self, answer: Answer) -> None:
@@ -95,24 +102,44 @@ class ArmTotals:
 class Totals:
     """Counts of pairs and of those that differ."""
 
-    prompts: int = 0
+    prompts: Count = 0
     """Answered by both arms."""
-    refused: int = 0
-    mismatches: int = 0
-    with_tools: int = 0
-    tool_mismatches: int = 0
+    refused: Count = 0
+    mismatches: Count = 0
+    with_tools: Count = 0
+    tool_mismatches: Count = 0
     """Prompts with tools whose calls differ in name or arguments."""
-    structural: int = 0
-    reference_pairs: int = 0
-    reference_mismatches: int = 0
-    serving_pairs: int = 0
-    serving_mismatches: int = 0
-    stream_only: int = 0
+    structural: Count = 0
+    reference_pairs: Count = 0
+    reference_mismatches: Count = 0
+    serving_pairs: Count = 0
+    serving_mismatches: Count = 0
+    stream_only: Count = 0
     """Prompts whose streamed and non-streamed output differ in the serving arm alone."""
-    streamed_in_both: int = 0
+    streamed_in_both: Count = 0
     """Those where they differ in each arm."""
-    streamed_by_reference: int = 0
+    streamed_by_reference: Count = 0
     """Those of the reference alone."""
+    alone_pairs: Count = 0
+    """Prompts that the reference was asked with nothing else in the engine."""
+    alone_mismatches: Count = 0
+    looked: Count = 0
+    """Prompts of which the target was fed the reference's answer in one pass."""
+    flipped: Count = 0
+    """Those in which it would have said another token somewhere."""
+    more_asks: Count = 0
+    """Requests besides the four of a prompt that were answered with a whole answer."""
+    looks: Count = 0
+    """Passes over an answer that the target was fed."""
+    compared: dict[str, Count] = field(default_factory=dict)
+    """Tokens up to the first that differs, or to the end, by what was compared."""
+    patterns: dict[str, Count] = field(default_factory=dict)
+    """How many prompts had which pattern of equal answers."""
+    structured: Count = 0
+    """Prompts that require a structure which answers were held against."""
+    serving_invalid: Count = 0
+    """Those of them where the serving arm breaks it."""
+    reference_invalid: Count = 0
     seconds: float = 0.0
     """By the clock, over all attempts."""
     serving: ArmTotals = field(default_factory=ArmTotals)
@@ -135,20 +162,62 @@ class Totals:
         self.stream_only += bool(twice and twice.streamed_alone)
         self.streamed_by_reference += bool(again and again.streamed_alone)
         self.streamed_in_both += any(one and one.in_both for one in (again, twice))
-        self._measure(answers.serving, answers.reference)
+        self._see_floors(answers)
+        self._count_validity(answers.validity)
+        self._measure(answers)
 
-    def _measure(self, serving: tuple[Answer, Answer], reference: tuple[Answer, Answer]) -> None:
-        """Takes in how much was answered, and how far the margins lie apart."""
-        for name, answers, sums in (
-            ("serving", serving, self.serving),
-            ("reference", reference, self.reference),
-        ):
-            self.calibration.see(name, answers[0])
-            for answer in answers:
+    def _see_floors(self, answers: PromptAnswers) -> None:
+        """Takes in what the reference differs from itself by."""
+        pattern = answers.pattern
+        self.patterns[pattern] = self.patterns.get(pattern, 0) + 1
+        if answers.alone is not None:
+            self.alone_pairs += 1
+            self.alone_mismatches += answers.alone.token_ids != answers.reference[0].token_ids
+        if answers.looks:
+            self.looked += 1
+            self.flipped += answers.looks[0] is not None
+        self.more_asks += len(answers.serving) + len(answers.reference) - 4
+        self.more_asks += answers.alone is not None
+        self.looks += len(answers.looks)
+
+    def _count_validity(self, found: Validity | None) -> None:
+        if found is None:
+            return
+        self.structured += 1
+        self.serving_invalid += found.serving is not None
+        self.reference_invalid += found.reference is not None
+
+    def _measure(self, answers: PromptAnswers) -> None:
+        """Takes in how much was answered, and how far the reference's margins lie apart."""
+        serving, reference = answers.serving, answers.reference
+        for each, sums in ((serving, self.serving), (reference, self.reference)):
+            for answer in each:
                 sums.see(answer)
-        (s1, s2), (r1, r2) = serving, reference
-        for one, other in ((s1, r1), (s1, s2), (r1, r2)):
-            self.calibration.compare(one, other, common_length(one.token_ids, other.token_ids))
+        self.calibration.see("reference", reference[0])
+        first, again = reference[:2]
+        common = common_length(first.token_ids, again.token_ids)
+        self.calibration.compare(first, again, common)
+        compared = {
+            "mismatches": common_length(serving[0].token_ids, first.token_ids),
+            "repeat": common,
+        }
+        if answers.alone is not None:
+            compared["batch"] = common_length(answers.alone.token_ids, first.token_ids)
+        if answers.looks:
+            flip = answers.looks[0]
+            compared["shape"] = len(first.token_ids) if flip is None else flip[0]
+        for name, tokens in compared.items():
+            self.compared[name] = self.compared.get(name, 0) + tokens
+
+    @property
+    def batch_floor(self) -> Rate:
+        """The reference alone against the reference among others."""
+        return Rate(self.alone_mismatches, self.alone_pairs)
+
+    @property
+    def shape_floor(self) -> Rate:
+        """The reference against itself, fed its own answer in one pass."""
+        return Rate(self.flipped, self.looked)
 
     @property
     def cross(self) -> Rate:
@@ -181,17 +250,20 @@ class Totals:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Totals:
-        """What `as_json` gave, or the beginning of nothing."""
-        if not data:
-            return cls()
-        return cls(
-            **{
-                **data,
-                "serving": ArmTotals(**data["serving"]),
-                "reference": ArmTotals(**data["reference"]),
-                "calibration": Calibration.from_json(data["calibration"]),
-            }
-        )
+        """What `as_json` gave, or the beginning of nothing; raises WrongType for anything else."""
+        calibration = Calibration.from_json(data.get("calibration", {}))
+        found = read_record(cls, {**data, "calibration": calibration})
+        rates = (
+            found.cross, found.floor, found.serving_floor, found.tools, found.batch_floor,
+            found.shape_floor, found.serving.idle, found.reference.idle,
+        )  # fmt: skip
+        if any(rate.count > rate.of for rate in rates):
+            raise WrongType("more differ than were compared")
+        if sum(found.patterns.values()) > found.prompts:
+            raise WrongType("more prompts have a pattern than were answered")
+        for pattern in found.patterns:
+            check_pattern(pattern)
+        return found
 
 
 _COUNTS = tuple(
@@ -208,6 +280,8 @@ class Case:
     divergence: Divergence
     streamed_by: Name | None = None
     """The arm whose streamed and non-streamed output differ; None: the arms differ."""
+    pair: Pair = "cross"
+    """Which answers were compared."""
 
     def as_json(self, near_tie: float) -> dict[str, Any]:
         """Plain values, in the contract's words first."""
@@ -221,11 +295,13 @@ class Case:
             "margin_reference": d.margin_reference,
             "class": d.kind(near_tie),
             "streamed_by": self.streamed_by,
+            "pair": self.pair,
             "prompt_hash": self.prompt_hash,
             "serving_top": [list(one) for one in d.serving_top],
             "reference_top": [list(one) for one in d.reference_top],
             "structure": [asdict(change) for change in d.structure],
             "recheck": None if d.recheck is None else _recheck(d.recheck, near_tie),
+            "violation": None if d.violation is None else asdict(d.violation),
         }
 
 
@@ -263,9 +339,9 @@ class Classes:
         return found
 
     def add_streamed(self, cases: Iterable[Case]) -> None:
-        """Adds those whose tokens do not differ: they have no place at which they begin to."""
+        """Adds those of one arm, whose streamed output is another or breaks the prompt's rules."""
         for case in cases:
-            self.counts["stream_only"] += 1
+            self.counts[case.divergence.kind(self.near_tie)] += 1
             if len(self.listed) < LISTED:
                 self.listed.append(case)
         self.listed.sort(key=lambda case: case.prompt)
@@ -281,6 +357,8 @@ class Outcome:
     classes: Classes
     arms: tuple[Arm, Arm]
     floor_classes: Classes
+    excess: Excess | None = None
+    """How much more often the arms differ than the floors explain; None of nothing."""
     refused: tuple[tuple[int, str], ...] = ()
     calls: int = 5
     """Calls per session, for the risk that one of them differs."""
@@ -302,10 +380,19 @@ class Outcome:
             "exact_rate": None if rate.rate is None else 1 - rate.rate,
             "max_mismatch": self.threshold,
             "prompts_wanted": self.verdict.prompts_wanted,
+            "excess": None if self.excess is None else self.excess.as_json(self.threshold),
             "noise_floor": {
                 "pairs": totals.floor.of,
                 **totals.floor.as_json(),
                 "mismatches": totals.floor.count,
+                **{
+                    name: {"pairs": floor.of, "mismatches": floor.count, **floor.as_json()}
+                    for name, floor in (
+                        ("repeat", totals.floor),
+                        ("batch", totals.batch_floor),
+                        ("shape", totals.shape_floor),
+                    )
+                },
                 "material": self.floor_classes.counts["material"],
                 "serving": {"pairs": totals.serving_floor.of, **totals.serving_floor.as_json()},
             },
@@ -315,15 +402,29 @@ class Outcome:
                 "mismatches": totals.tools.count,
                 **totals.tools.as_json(),
             },
+            "structured": {
+                "prompts": totals.structured,
+                "serving_invalid": totals.serving_invalid,
+                "reference_invalid": totals.reference_invalid,
+                "invalid": self.classes.counts["invalid"],
+            },
             "near_tie": {
                 "threshold": self.classes.near_tie,
                 "resolution": ruler.resolution(),
                 "noise": ruler.measured_noise(),
             },
+            "per_1000_tokens": _per_1000_tokens(totals),
+            "asks": {
+                "answers": totals.serving.requests + totals.reference.requests
+                + totals.alone_pairs,
+                "more": totals.more_asks,
+                "looks": totals.looks,
+            },
             "first_divergence": _places(self.classes.indexes),
             "per_session": {
                 "calls": self.calls,
                 "p_any": None if rate.rate is None else p_any(rate.rate, self.calls),
+                "ci95": list(p_any_bounds(rate, self.calls)) if rate.of else None,
             },
             "arms": {
                 "serving": _arm(serving, totals.serving),
@@ -350,8 +451,9 @@ def build_outcome(
     calls: int = 5,
 ) -> Outcome:
     """Weighs everything; `cases` are those of a comparison, by prompt."""
+    totals.calibration.note_formats(*(_declared_format(arm) for arm in arms))
     near_tie = totals.calibration.near_tie()
-    classes = Classes.of(cases("cross"), near_tie)
+    classes = Classes.of(_weigh_both(cases, near_tie), near_tie)
     # Only tokens that differ are noise; streaming has its notices.
     floor = Classes.of(
         (case for case in cases("reference") if not case.divergence.stream_only), near_tie
@@ -359,22 +461,64 @@ def build_outcome(
     classes.add_streamed(
         replace(case, streamed_by="serving")
         for case in cases("serving")
-        if case.divergence.streamed_alone
+        if case.divergence.streamed_alone or case.divergence.breaks_rule
     )
     evidence = CheckEvidence(
         mismatches=totals.cross,
-        floor=totals.floor,
+        excess=(excess := weigh_excess(totals.patterns)),
         material=classes.counts["material"],
         floor_material=floor.counts["material"],
         unconfirmed=classes.material_doubtful,
+        reference_differs=classes.counts["reference_differs"],
         stream_only=totals.stream_only,
+        invalid=classes.counts["invalid"],
+        broken=next((v.line() for v in map(_violation, classes.listed) if v), None),
         drafted=totals.serving.drafted,
         idle=None if arms[0].drafts_by_text else totals.serving.idle,
     )
     return Outcome(
-        judge(evidence, threshold), threshold, totals, classes, arms, floor, refused, calls,
+        judge(evidence, threshold), threshold, totals, classes, arms, floor, excess, refused, calls,
         tuple(_notices(arms, totals, classes)),
     )  # fmt: skip
+
+
+def _weigh_both(cases: Callable[[Pair], Iterable[Case]], near_tie: float) -> Iterator[Case]:
+    """The cases of the whole answers, and of the streamed ones those that are no accident.
+
+    A defect that comes and goes may be in either of the two answers to a prompt.
+    """
+    known: set[int] = set()
+    for case in cases("cross"):
+        if case.divergence.kind(near_tie) in _NO_ACCIDENT:
+            known.add(case.prompt)
+        yield case
+    for case in cases("streamed"):
+        if case.prompt not in known and case.divergence.kind(near_tie) in _NO_ACCIDENT:
+            yield replace(case, pair="streamed")
+
+
+def _declared_format(arm: Arm) -> str | None:
+    """The number format of a model's body, as its engine's config has it."""
+    found = (arm.facts.details or {}).get("config.model.dtype")
+    return found if isinstance(found, str) else None
+
+
+def _per_1000_tokens(totals: Totals) -> dict[str, float | None]:
+    """How often answers part in a thousand tokens, by what was compared."""
+    counts = {
+        "mismatches": totals.mismatches,
+        "repeat": totals.reference_mismatches,
+        "batch": totals.alone_mismatches,
+        "shape": totals.flipped,
+    }
+    return {
+        name: 1000 * count / tokens if (tokens := totals.compared.get(name)) else None
+        for name, count in counts.items()
+    }
+
+
+def _violation(case: Case) -> Violation | None:
+    return case.divergence.violation
 
 
 def _notices(arms: tuple[Arm, Arm], totals: Totals, classes: Classes) -> Iterable[str]:
@@ -402,7 +546,11 @@ def _notices(arms: tuple[Arm, Arm], totals: Totals, classes: Classes) -> Iterabl
     if not totals.calibration.sound:
         yield "too few tokens to measure the resolution: bfloat16's is taken for near ties"
     if totals.refused:
-        yield f"{totals.refused} prompts were refused by an arm and count for nothing"
+        refused = format_count(totals.refused, "prompt")
+        yield f"an arm refused {refused}, not counted in any figure"
+    if lost := classes.counts["unreproduced"]:
+        differences = format_count(lost, "material difference")
+        yield f"{differences} did not reproduce: in some look the target found the token as good"
     if classes.material_unconfirmed:
         yield f"{classes.material_unconfirmed} material cases were not confirmed by a third request"
     if totals.serving_floor.count and not totals.floor.count:

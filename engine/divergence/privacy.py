@@ -15,6 +15,7 @@ from typing import Any
 from specdeck.engine.divergence.compare import Divergence, PromptAnswers, StructureChange
 from specdeck.engine.divergence.prompts import Prompt
 from specdeck.engine.divergence.requests import Refused
+from specdeck.engine.divergence.structured import Violation
 from specdeck.engine.fingerprint.digest import canonical
 from specdeck.engine.store.checks import Compared
 
@@ -55,6 +56,8 @@ def hide_answers(found: Divergence) -> Divergence:
         serving_top=(),
         reference_top=(),
         structure=tuple(_hide_change(change) for change in found.structure),
+        recheck=None if found.recheck is None else replace(found.recheck, top=()),
+        violation=None if found.violation is None else _hide_violation(found.violation),
     )
 
 
@@ -65,7 +68,13 @@ def _describe_divergence(found: Divergence | None, *, private: bool) -> dict[str
 
 
 def _hide_change(change: StructureChange) -> StructureChange:
+    if change.kind == "more":
+        return change
     return replace(change, path=_hide_names(change.path), reference=None, serving=None)
+
+
+def _hide_violation(broken: Violation) -> Violation:
+    return replace(broken, path=_hide_names(broken.path), why="")
 
 
 def _hide_names(path: str) -> str:

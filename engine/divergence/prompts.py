@@ -15,11 +15,13 @@ from specdeck.engine.errors import ConfigError, UsageError
 from specdeck.engine.fingerprint.digest import canonical
 
 BUNDLED = ("code", "chat", "tools")
-_COMPLETION = frozenset({"id", "prompt", "max_tokens"})
+_COMPLETION = frozenset({"id", "prompt", "max_tokens", "response_format", "structured_outputs"})
 _CHAT = frozenset(
     {"id", "messages", "tools", "tool_choice", "response_format", "max_tokens"}
-    | {"chat_template_kwargs"}
+    | {"chat_template_kwargs", "structured_outputs"}
 )
+_TEMPLATE, _MARKS = 4096, 16
+"""Tokens that a template adds to a text, and that may stand around given ones."""
 _LONGEST = 8_000_000
 """Characters of one line."""
 
@@ -38,6 +40,14 @@ class Prompt:
     def chat(self) -> bool:
         """Whether it is a conversation."""
         return "messages" in self.body
+
+    @property
+    def most_tokens(self) -> int:
+        """Tokens that it has at most: a byte each, and those of a template."""
+        given = self.body.get("prompt")
+        if isinstance(given, list):
+            return len(given) + _MARKS
+        return len(json.dumps(dict(self.body))) + _TEMPLATE
 
     @property
     def has_tools(self) -> bool:
@@ -158,6 +168,8 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     except OSError as error:
         why = error.strerror or "cannot be read"
         raise ConfigError(f"{path}: {why.lower()}", remedy="check --prompts") from error
+    except ValueError:  # such as one with a NUL
+        raise ConfigError(f"{str(path)!r} is no path", remedy="check --prompts") from None
 
 
 def _body(where: str, text: str, *, lines: bool) -> dict[str, Any]:

@@ -15,8 +15,9 @@ from specdeck.engine.divergence.compare import Divergence, common_length, find_d
 from specdeck.engine.divergence.outcome import Case, Outcome, Totals, build_outcome
 from specdeck.engine.divergence.privacy import hash_prompt
 from specdeck.engine.divergence.prompts import Prompt
+from specdeck.engine.divergence.recheck import recheck_divergence
 from specdeck.engine.divergence.requests import Asker, Refused
-from specdeck.engine.divergence.runner import judge_answers, recheck_divergence
+from specdeck.engine.divergence.runner import judge_answers, least_near_tie
 from specdeck.engine.errors import EngineError, SpecdeckError
 
 NAMES: tuple[Name, Name] = ("serving", "reference")
@@ -213,7 +214,9 @@ async def _judge(
         (theirs, streamed[1]),
         askers=askers,
         ruler=ruler,
-        recheck=lambda found: recheck_divergence(found, prompt, serving=ours, reference=reference),
+        recheck=lambda found, answer: recheck_divergence(
+            found, prompt, serving=answer, reference=reference, near_tie=least_near_tie(ruler)
+        ),
     )
     totals = Totals(calibration=ruler, seconds=max(answer.seconds for answer in streamed))
     totals.take(answers)

@@ -6,10 +6,11 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from xml.etree import ElementTree as ET
 
-from specdeck.engine.divergence.compare import StructureChange
+from specdeck.engine.divergence.canary import Canary, Word
+from specdeck.engine.divergence.compare import CLASSES, StructureChange
 from specdeck.engine.divergence.history import (
     PAST_CHECKS_HEAD,
     History,
@@ -17,7 +18,10 @@ from specdeck.engine.divergence.history import (
     SampledHistory,
     past_check_cells,
 )
+from specdeck.engine.divergence.likelihood import Visible
+from specdeck.engine.divergence.structured import Violation
 from specdeck.engine.errors import UsageError
+from specdeck.engine.metrics.exposition import Exposition
 from specdeck.engine.text import UNKNOWN, escape_markdown, format_percent, format_value, oneline
 
 Data = Mapping[str, Any]
@@ -25,6 +29,8 @@ SHOWN = 10
 """Cases that a terminal is shown."""
 FORMS = (".json", ".xml", ".md")
 UNJUDGED = "could not be judged: "
+_MISFIT = 1e-4
+"""So unlikely are the reference's own draws where it does not sample by what it says."""
 SAMPLED_SHOWN = 5
 """Prompts that a terminal is shown, the least likely first."""
 
@@ -119,6 +125,10 @@ def _lines(data: Data) -> Iterator[tuple[str, str]]:
         f"{_rate(floor['mismatches'], floor['pairs'], floor)} of the reference against itself,"
         f" serving {format_percent(floor['serving']['rate'])}",
     )
+    yield "floors", floors_line(floor)
+    if (excess := data["excess"]) is not None:
+        yield "excess", excess_line(excess)
+    yield "in 1,000 tokens", per_1000_line(data["per_1000_tokens"])
     counts = data["classes"].items()
     yield "classes", " · ".join(f"{name.replace('_', ' ')} {n}" for name, n in counts)
     noise = UNKNOWN if near["noise"] is None else f"{near['noise']:.2g}"
@@ -133,11 +143,17 @@ def _lines(data: Data) -> Iterator[tuple[str, str]]:
     tools = data["tool_arguments"]
     if tools["prompts"]:
         yield "tool calls", _rate(tools["mismatches"], tools["prompts"], tools)
-    session = data["per_session"]
-    yield (
-        "per session",
-        f"{format_percent(session['p_any'])} that one of {session['calls']} calls differs",
-    )
+    structured = data["structured"]
+    if structured["prompts"]:
+        yield (
+            "structure",
+            f"invalid where the reference is valid: {structured['invalid']} of"
+            f" {structured['prompts']} (serving {structured['serving_invalid']} invalid,"
+            f" reference {structured['reference_invalid']})",
+        )
+    yield "per session", session_line(data["per_session"])
+    if data["prompts"]:
+        yield "asked", asks_line(data["asks"], data["prompts"])
     for name, arm in data["arms"].items():
         yield name, _arm(arm)
     if data["refused"]["prompts"]:
@@ -146,8 +162,73 @@ def _lines(data: Data) -> Iterator[tuple[str, str]]:
         yield "refused", f"{data['refused']['prompts']} prompts{why}"
     if data.get("history"):
         yield "history", History(**data["history"]).line(data["mismatch_rate"])
+    if data.get("canary"):
+        yield "canary", Canary.from_json(data["canary"]).line()
     for notice in data["notices"]:
         yield "note", notice
+
+
+def floors_line(floor: Data) -> str:
+    """The floors side by side: from ask to ask, alone or among others, one row or several.
+
+    >>> rate = {"pairs": 500, "mismatches": 25, "rate": 0.05}
+    >>> floors_line({"repeat": rate, "batch": {"pairs": 0, "rate": None}, "shape": rate})
+    'repeat 5.00% of 500 · batch – · shape 5.00% of 500'
+    """
+    said = (
+        f"{name} {format_percent(one['rate'])}" + (f" of {one['pairs']}" if one["pairs"] else "")
+        for name, one in ((name, floor[name]) for name in ("repeat", "batch", "shape"))
+    )
+    return " · ".join(said)
+
+
+def excess_line(excess: Data) -> str:
+    """How much more often the arms differ than the floors explain, and what would have shown.
+
+    >>> excess_line({"rate": 0.002, "ci95": [-0.004, 0.008], "p": 0.3, "detectable80": 0.012})
+    '0.20% beyond the floors (two-sided 95% -0.40% to 0.80%), p = 0.3; at 1.20% 8 of 10 fail'
+    """
+    low, high = excess["ci95"]
+    return (
+        f"{format_percent(excess['rate'])} beyond the floors (two-sided 95% {format_percent(low)}"
+        f" to {format_percent(high)}), p = {excess['p']:.1g};"
+        f" at {format_percent(excess['detectable80'])} 8 of 10 fail"
+    )
+
+
+def session_line(session: Data) -> str:
+    """The risk that adds up over the calls of a session.
+
+    >>> session_line({"p_any": 0.058, "calls": 5, "ci95": [0.0044, 0.13]})
+    '5.80% that one of 5 calls differs (two-sided 95% 0.44% to 13.00%, whatever the calls share)'
+    """
+    said = f"{format_percent(session['p_any'])} that one of {session['calls']} calls differs"
+    if (ends := session.get("ci95")) is None:
+        return said
+    low, high = map(format_percent, ends)
+    return f"{said} (two-sided 95% {low} to {high}, whatever the calls share)"
+
+
+def asks_line(asks: Data, prompts: int) -> str:
+    """What a check costs, by prompt.
+
+    >>> asks_line({"answers": 850, "more": 50, "looks": 230}, 200)
+    '4.25 answers a prompt, and 1.15 passes over one'
+    """
+    return (
+        f"{asks['answers'] / prompts:.2f} answers a prompt,"
+        f" and {asks['looks'] / prompts:.2f} passes over one"
+    )
+
+
+def per_1000_line(rates: Data) -> str:
+    """How often answers part in a thousand tokens.
+
+    >>> per_1000_line({"mismatches": 0.25, "repeat": 0.0, "batch": None, "shape": 1.0})
+    'arms 0.25 · repeat 0 · batch – · shape 1'
+    """
+    names = {"mismatches": "arms"}
+    return " · ".join(f"{names.get(name, name)} {_number(rate)}" for name, rate in rates.items())
 
 
 def case_line(case: Data) -> str:
@@ -170,7 +251,9 @@ def case_line(case: Data) -> str:
 
 
 def structure_line(case: Data) -> str:
-    """The structural differences of a case on one line."""
+    """What a case breaks of its prompt's rules, or its structural differences, on one line."""
+    if case.get("violation"):
+        return Violation(**case["violation"]).line()
     return "; ".join(StructureChange(**change).line() for change in case["structure"])
 
 
@@ -331,12 +414,13 @@ def _sampled_lines(data: Data) -> Iterator[tuple[str, str]]:
         f" {data['prompts']} prompts and each arm, temperature {data['temperature']:g}",
     )
     control = data["control"]
-    yield "pooled", f"p = {data['p_pooled']:.3g}, control p = {control['p_pooled']:.3g}"
     yield (
         "lowest",
         f"p = {data['p_lowest']:.3g} after correction, control p = {control['p_lowest']:.3g},"
         f" alpha {data['alpha']:g}",
     )
+    yield from _likelihood_lines(data)
+    yield "G-test", f"pooled p = {data['p_pooled']:.3g}, control p = {control['p_pooled']:.3g}"
     for name, arm in data["arms"].items():
         k = format_value(arm["k"])
         yield name, f"{arm['grade']}, k={k}, {arm['url']}, {_fingerprint(arm)}"
@@ -344,6 +428,29 @@ def _sampled_lines(data: Data) -> Iterator[tuple[str, str]]:
         yield "refused", f"{data['refused']} prompts"
     if (past := data.get("history")) is not None:
         yield "history", SampledHistory(**past).line()
+
+
+def _likelihood_lines(data: Data) -> Iterator[tuple[str, str]]:
+    """The tokens' scores by the reference's probabilities, and what they would have shown."""
+    seen, found = data["visible"], data["likelihood"]
+    if found is None:
+        why = data["unscored"] or "no continuation has a second token"
+        yield "likelihood", f"not known: {why}"
+        return
+    scores = found["scores"].items()
+    said = ", ".join(f"{name.replace('_', ' ')} z = {one['z']:+.1f}" for name, one in scores)
+    yield (
+        "likelihood",
+        f"p = {found['p_lowest']:.3g}, control p = {found['control']['p_lowest']:.3g},"
+        f" {found['tokens']} tokens: {said}",
+    )
+    yield "visible", f"{Visible.from_json(seen).line()}: found with {seen['power']:.0%} power"
+    if found["reference_fit"]["p_lowest"] < _MISFIT:
+        yield (
+            "note",
+            "the reference's own draws do not follow its log-probabilities: the server's defaults"
+            " sample otherwise (top-p, penalties), in both arms alike",
+        )
 
 
 def _sampled_worst(data: Data) -> list[Data]:
@@ -355,3 +462,56 @@ def _sampled_case(case: Data) -> str:
         f"{case['prompt']}: p = {case['p']:.3g}, corrected {case['p_holm']:.3g},"
         f" control {case['p_control']:.3g}"
     )
+
+
+class CheckGauges(Exposition):
+    """The last check as Prometheus gauges; None is no sample, not 0."""
+
+    def __init__(self, engine: str) -> None:
+        from prometheus_client import Gauge
+
+        super().__init__()
+        self._engine = self.label(engine)
+
+        def gauge(name: str, help_: str, *labels: str) -> Gauge:
+            return Gauge(
+                f"specdeck_check_{name}", help_, ("engine", *labels), registry=self.registry
+            )
+
+        self._rate = gauge("mismatch_rate", "Share of prompts whose outputs differ.")
+        self._floor = gauge("noise_floor_rate", "The same of an arm against itself.", "arm")
+        self._prompts = gauge("prompts", "Prompts that both arms answered.")
+        self._cases = gauge("cases", "Differing outputs by class.", "kind")
+        self._floors = gauge("floor_rate", "Share of prompts by the kind of floor.", "floor")
+        self._excess = gauge("excess_rate", "Share of prompts that differ beyond the floors.")
+        self._canary = gauge("canary", "1 for the canary's latest word, 0 for others.", "word")
+        self._verdict = gauge("verdict", "1 for the last verdict, 0 for others.", "verdict")
+        self._ended = gauge("last_run_timestamp_seconds", "Unix time of the last finished check.")
+        self._up = gauge("up", "Whether the last check could be done.")
+
+    def mark_failed(self) -> None:
+        """The check could not be done; the last figures stay."""
+        self._up.labels(self._engine).set(0)
+
+    def show(self, data: Mapping[str, Any], t: float) -> None:
+        """The outcome of a check that ended at Unix time `t`."""
+        name, floor = self._engine, data["noise_floor"]
+        self._up.labels(name).set(1)
+        self._ended.labels(name).set(t)
+        self._prompts.labels(name).set(data["prompts"])
+        if data["mismatch_rate"] is not None:
+            self._rate.labels(name).set(data["mismatch_rate"])
+            self._floor.labels(name, "reference").set(floor["rate"])
+            self._floor.labels(name, "serving").set(floor["serving"]["rate"])
+        for kind in ("repeat", "batch", "shape"):
+            if (rate := floor[kind]["rate"]) is not None:
+                self._floors.labels(name, kind).set(rate)
+        if data["excess"] is not None:
+            self._excess.labels(name).set(data["excess"]["rate"])
+        if (canary := data.get("canary")) is not None:
+            for word in get_args(Word):
+                self._canary.labels(name, word).set(canary["word"] == word)
+        for kind in CLASSES:
+            self._cases.labels(name, kind).set(data["classes"][kind])
+        for word in ("pass", "fail", "inconclusive"):
+            self._verdict.labels(name, word).set(data["verdict"] == word)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import httpx
@@ -15,19 +15,20 @@ from specdeck.engine.client.bounds import (
     AnswerBound,
     Bound,
     answer_bound,
+    look_bound,
     read_body,
     refuse_compressed,
 )
-from specdeck.engine.client.events import read_events
 from specdeck.engine.client.http import (
+    Deadline,
     PortCheck,
     Reply,
     clean_line,
     fetch_reply,
-    no_answer,
     no_check,
     open_http,
     parse_object,
+    read_events,
     refusal,
     silence,
 )
@@ -54,8 +55,12 @@ _UNPENALISED = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_p
 default penalty would part what is said from the margin that judges it."""
 TIMEOUT_S = 300.0
 """Without a byte. A whole answer is long in coming from an engine under load."""
+_LEAST_PATIENCE_S = 60.0
+"""For an answer to begin; an engine under load has others before it."""
 _SHORT_S = 30.0
 """In all, for tokens of a text and a text of tokens: nothing is generated."""
+LONGEST_LOOK = 2048
+"""Tokens of prompt and answer that are fed in one pass: vLLM keeps their logits at once."""
 _AGAIN = frozenset({429, 500, 502, 503, 504})
 PROBE = 'def probe(limit: int = 50) -> str:\n\treturn "naïve 東京" + \'{"limit": 500}\'  # 0.125\n'
 
@@ -112,7 +117,12 @@ def request_body(
 
 
 def scoring_body(
-    tokens: Sequence[int], settings: RequestSettings, *, model: str, pin: int | None
+    tokens: Sequence[int],
+    settings: RequestSettings,
+    *,
+    model: str,
+    pin: int | None,
+    candidates: int | None = None,
 ) -> dict[str, Any]:
     """Feeds `tokens` through a model in one pass and asks what it thinks of each."""
     return {
@@ -120,7 +130,31 @@ def scoring_body(
         "prompt": list(tokens),
         "max_tokens": 1,
         "temperature": 0.0,
-        "prompt_logprobs": settings.candidates,
+        "prompt_logprobs": candidates or settings.candidates,
+        **_engine_arguments(pin, settings.priority),
+    }
+
+
+def continuing_body(
+    tokens: Sequence[int],
+    settings: RequestSettings,
+    *,
+    model: str,
+    pin: int | None,
+    count: int,
+    candidates: int,
+) -> dict[str, Any]:
+    """Has a model generate `count` tokens after `tokens`, and asks what it thinks of each."""
+    return {
+        "model": model,
+        "prompt": list(tokens),
+        "max_tokens": count,
+        "temperature": 0.0,
+        **_UNPENALISED,
+        "ignore_eos": True,
+        "logprobs": candidates,
+        "return_token_ids": True,
+        "return_tokens_as_token_ids": True,
         **_engine_arguments(pin, settings.priority),
     }
 
@@ -157,6 +191,25 @@ def _logprobs(prompt: Prompt, candidates: int) -> Mapping[str, Any]:
 def _engine_arguments(pin: int | None, priority: int) -> Mapping[str, Any]:
     pinned = {} if pin is None else {"vllm_xargs": {PIN: pin}}
     return {**pinned, **({"priority": priority} if priority else {})}
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Continuations of one prompt, as token ids."""
+
+    draws: tuple[tuple[int, ...], ...]
+    prompt_ids: tuple[int, ...] | None
+    """None where the engine does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thoughts:
+    """What a model thinks of one token, given all before it."""
+
+    candidates: tuple[float, ...]
+    """Log-probabilities of the likeliest tokens, the likeliest first."""
+    own: int | None
+    """The place of the token itself among them; None where it is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,14 +253,18 @@ class Asker:
         settings: RequestSettings,
         *,
         retry: Retry | None = None,
-        patience_s: float = TIMEOUT_S,
+        patience_s: float | None = None,
     ) -> None:
-        """An answer may take `patience_s` to begin, and a second more for each token."""
+        """An answer may take `patience_s` to begin, and a second more for each token.
+
+        That is as long as an engine that is away is waited for, but no less than a minute.
+        """
         self._http = http
-        self._patience_s = patience_s
         self.arm = arm
         self.settings = settings
         self._retry = retry or Retry()
+        waits_s = max(_LEAST_PATIENCE_S, self._retry.seconds)
+        self._patience_s = waits_s if patience_s is None else patience_s
         self._clock = self._retry.clock
 
     async def answer(self, prompt: Prompt, *, stream: bool = False) -> Answer | Refused:
@@ -227,11 +284,12 @@ class Asker:
         wanted = request_body(prompt, self.settings, model=arm.model, pin=arm.pin, stream=stream)
         tokens = wanted["max_tokens"]
         if not stream:
-            yield parse_piece(await self._complete(request_path(prompt), wanted, tokens))
+            reply = await self._complete(request_path(prompt), wanted, tokens)
+            yield _drop_impossible_ids(parse_piece(reply), prompt)
             return
         async with aclosing(self._events(request_path(prompt), wanted, tokens)) as events:
             async for event in events:
-                yield parse_piece(event)
+                yield _drop_impossible_ids(parse_piece(event), prompt)
 
     async def live(self, prompt: Prompt) -> AsyncGenerator[Piece, None]:
         """The answer as it comes, for somebody who looks on; raises EngineError at once."""
@@ -246,15 +304,36 @@ class Asker:
                 f"{self.arm.url} refuses the prompt: {error}", remedy="choose another prompt"
             ) from None
 
-    async def score_tokens(self, tokens: tuple[int, ...]) -> list[dict[str, Any] | None] | Refused:
+    async def continue_tokens(
+        self, tokens: tuple[int, ...], count: int, candidates: int
+    ) -> Answer | Refused:
+        """What the arm generates after `tokens`, with its likeliest candidates."""
+        wanted = continuing_body(
+            tokens, self.settings, model=self.arm.model, pin=self.arm.pin, count=count,
+            candidates=candidates,
+        )  # fmt: skip
+
+        async def once() -> Answer:
+            began = self._clock()
+            reply = await self._look(wanted, count, candidates)
+            return assemble([parse_piece(reply)], self._clock() - began)
+
+        return await self._ask(once)
+
+    async def score_tokens(
+        self, tokens: tuple[int, ...], candidates: int | None = None
+    ) -> list[dict[str, Any] | None] | Refused:
         """What the arm thinks of each of `tokens`, by token id; None for the first.
 
-        A server that keeps it to itself, as one that is told to, counts as refusing.
+        It lists so many `candidates` besides the token, those of the settings where none are
+        given. A server that keeps it to itself, as one that is told to, counts as refusing.
         """
-        wanted = scoring_body(tokens, self.settings, model=self.arm.model, pin=self.arm.pin)
+        wanted = scoring_body(
+            tokens, self.settings, model=self.arm.model, pin=self.arm.pin, candidates=candidates
+        )
 
         async def once() -> list[dict[str, Any] | None]:
-            reply = await self._complete(COMPLETIONS, wanted, len(tokens))
+            reply = await self._look(wanted, len(tokens), candidates)
             try:
                 (choice,) = read_value(_ONE_CHOICE, reply.get("choices"), "choices")
                 return list(read_value(_THOUGHTS, choice.get("prompt_logprobs"), "prompt_logprobs"))
@@ -263,28 +342,57 @@ class Asker:
 
         return await self._ask(once)
 
+    async def weigh_tokens(
+        self, tokens: tuple[int, ...], *, last: int, candidates: int
+    ) -> tuple[Thoughts, ...] | Refused:
+        """What the arm thinks of the `last` ones of `tokens`, by so many `candidates` at each."""
+        settings = replace(self.settings, candidates=candidates)
+        wanted = scoring_body(tokens, settings, model=self.arm.model, pin=self.arm.pin)
+
+        async def once() -> tuple[Thoughts, ...]:
+            reply = await self._look(wanted, len(tokens), candidates)
+            try:
+                (choice,) = read_value(_ONE_CHOICE, reply.get("choices"), "choices")
+                places = read_value(_VALUES, choice.get("prompt_logprobs"), "prompt_logprobs")
+                said = read_value(_KNOWN_THOUGHTS, places[-last:], "prompt_logprobs")
+                if len(places) != len(tokens):
+                    raise WrongType("prompt_logprobs: as many as tokens are wanted")
+                pairs = zip(said, tokens[-last:], strict=True)
+                return tuple(_rank_thoughts(at, token, candidates) for at, token in pairs)
+            except ValueError as error:
+                raise _Refusal(f"{self.arm.url} gives no prompt_logprobs") from error
+
+        return await self._ask(once)
+
     async def continuations(
         self, prompt: Prompt, *, n: int, tokens: int, temperature: float
-    ) -> tuple[tuple[int, ...], ...] | Refused:
-        """`n` short continuations drawn at `temperature`, as token ids."""
+    ) -> Drawn | Refused:
+        """`n` continuations of at most so many `tokens` drawn at `temperature`, as token ids."""
         arm = self.arm
         wanted = sampling_body(
             prompt, model=arm.model, pin=arm.pin, n=n, tokens=tokens, temperature=temperature,
             priority=self.settings.priority,
         )  # fmt: skip
 
-        async def once() -> tuple[tuple[int, ...], ...]:
+        async def once() -> Drawn:
             reply = await self._complete(request_path(prompt), wanted, n * tokens)
             try:
                 choices = read_value(_CHOICES, reply.get("choices"), "choices")
                 drawn = tuple(
                     read_value(_TOKENS, choice.get("token_ids"), "token_ids") for choice in choices
                 )
+                told = (one.get("prompt_token_ids") for one in (*choices[:1], reply))
+                prompt_ids = next((ids for ids in told if ids is not None), None)
+                asked = read_value(_TOKENS | None, prompt_ids, "prompt_token_ids")
             except WrongType as error:
                 raise NotAnEngine(f"{arm.url} returns no token ids: {error}") from error
             if len(drawn) != n:
                 raise NotAnEngine(f"{arm.url} returns {len(drawn)} of {n} continuations")
-            return drawn
+            longest = max(map(len, drawn), default=0)
+            if longest > tokens:
+                raise NotAnEngine(f"{arm.url} draws {longest} tokens where {tokens} are asked for")
+            is_possible = asked is not None and len(asked) <= prompt.most_tokens
+            return Drawn(drawn, asked if is_possible else None)
 
         return await self._ask(once)
 
@@ -319,12 +427,24 @@ class Asker:
 
     async def _complete(self, path: str, wanted: dict[str, Any], tokens: int) -> dict[str, Any]:
         request, bound = self._request(path, wanted, tokens)
-        return await self._fetch(request, bound, bound.seconds)
+        return await self._fetch(request, bound, Deadline(bound.seconds, begun_s=bound.begun_s))
+
+    async def _look(
+        self, wanted: dict[str, Any], tokens: int, candidates: int | None
+    ) -> dict[str, Any]:
+        """What comes of a request for thoughts of given tokens; `candidates` of the settings."""
+        request = self._http.build_request("POST", COMPLETIONS, json=wanted)
+        bound = look_bound(
+            tokens,
+            self.settings.candidates if candidates is None else candidates,
+            request_size=len(request.content),
+            patience_s=self._patience_s,
+        )
+        return await self._fetch(request, bound, Deadline(bound.seconds, begun_s=bound.begun_s))
 
     async def _post(self, path: str, wanted: dict[str, Any]) -> dict[str, Any]:
-        return await self._fetch(
-            self._http.build_request("POST", path, json=wanted), REPLY, _SHORT_S
-        )
+        request = self._http.build_request("POST", path, json=wanted)
+        return await self._fetch(request, REPLY, Deadline(_SHORT_S))
 
     def _request(
         self, path: str, wanted: dict[str, Any], tokens: int
@@ -338,11 +458,13 @@ class Asker:
             patience_s=self._patience_s,
         )
 
-    async def _fetch(self, request: httpx.Request, bound: Bound, most_s: float) -> dict[str, Any]:
+    async def _fetch(
+        self, request: httpx.Request, bound: Bound, deadline: Deadline
+    ) -> dict[str, Any]:
         try:
-            reply = await fetch_reply(self._http, request, bound=bound, most_s=most_s)
+            reply = await fetch_reply(self._http, request, bound=bound, deadline=deadline)
         except TimeoutError:
-            raise TryAgain(no_answer(self.arm.url, most_s)) from None
+            raise TryAgain(deadline.error(self.arm.url)) from None
         except httpx.HTTPError as error:
             raise TryAgain(silence(self.arm.url, error, TIMEOUT_S)) from error
         self._judge(reply)
@@ -352,19 +474,20 @@ class Asker:
         self, path: str, wanted: dict[str, Any], tokens: int
     ) -> AsyncGenerator[dict[str, Any], None]:
         request, bound = self._request(path, wanted, tokens)
-        ends = asyncio.get_running_loop().time() + bound.seconds
+        deadline = Deadline(bound.seconds, begun_s=bound.begun_s)
         try:
-            async with asyncio.timeout_at(ends):
+            async with asyncio.timeout_at(deadline.ends):
                 response = await self._http.send(request, stream=True)
             try:
                 if not response.is_success:
-                    async with asyncio.timeout_at(ends):
+                    async with asyncio.timeout_at(deadline.ends):
                         body = await read_body(response, bound, self.arm.url)
                     self._judge(Reply(response.status_code, body, response.headers))
                 refuse_compressed(response, self.arm.url)
-                parts = _read_parts(response.aiter_bytes(), ends)
+                parts = _read_parts(response.aiter_bytes(), deadline)
                 async with aclosing(read_events(parts, bound, self.arm.url)) as events:
                     async for event in events:
+                        deadline.begin()  # the head comes at once, before any token
                         self._refuse_break(event)
                         yield event
             finally:
@@ -372,7 +495,7 @@ class Asker:
         except Unreachable as error:
             raise TryAgain(error) from None
         except TimeoutError:
-            raise TryAgain(no_answer(self.arm.url, bound.seconds)) from None
+            raise TryAgain(deadline.error(self.arm.url)) from None
         except httpx.HTTPError as error:
             raise TryAgain(silence(self.arm.url, error, TIMEOUT_S)) from error
 
@@ -395,13 +518,21 @@ class Asker:
         raise TryAgain(error, wait_s=_retry_after(reply), accident=status == 500)
 
 
-async def _read_parts(parts: AsyncIterator[bytes], ends: float) -> AsyncIterator[bytes]:
-    """The parts of an answer until it ends; raises TimeoutError at `ends`, by the loop's clock.
+def _drop_impossible_ids(piece: Piece, prompt: Prompt) -> Piece:
+    """`piece`, whose ids of the prompt are not known where they are more than it can have."""
+    ids = piece.prompt_ids
+    return (
+        piece if ids is None or len(ids) <= prompt.most_tokens else replace(piece, prompt_ids=None)
+    )
+
+
+async def _read_parts(parts: AsyncIterator[bytes], deadline: Deadline) -> AsyncIterator[bytes]:
+    """The parts of an answer until it ends; raises TimeoutError at the deadline.
 
     The time is taken around each part: whoever listens is not to be interrupted elsewhere.
     """
     while True:
-        async with asyncio.timeout_at(ends):
+        async with asyncio.timeout_at(deadline.ends):
             part = await anext(parts, None)
         if part is None:
             return
@@ -417,13 +548,46 @@ class _Thought(NamedTuple):
 
 def _check_thoughts(thoughts: Mapping[str, Any], place: str) -> None:
     for token, thought in thoughts.items():
+        if not (token.isascii() and token.isdecimal() and len(token) < _LONGEST_ID):
+            raise WrongType(f"{place} names something that is no token's id")
         read_record(_Thought, thought, f"{place}.{token[:20]}")
 
 
 _TOKENS = tuple[Annotated[int, Within(0, 2**31)], ...]
 _CHOICES = tuple[dict[str, Any], ...]
+_VALUES = tuple[Any, ...]
 _ONE_CHOICE = tuple[dict[str, Any]]
 _THOUGHTS = tuple[Annotated[dict[str, Any], _check_thoughts] | None, ...]
+_LONGEST_ID = 12
+"""Digits of a token's id."""
+_LEAST = 20.0
+"""The likeliest of a million tokens has a log-probability above -14."""
+_ROUNDED = 1e-3
+"""By so much may rounding lift a log-probability above 0."""
+_KNOWN_THOUGHTS = tuple[Annotated[dict[str, Any], _check_thoughts], ...]
+
+
+def _rank_thoughts(at: Mapping[str, Any], token: int, candidates: int) -> Thoughts:
+    """The likeliest first, equal ones by id; vLLM adds the token itself where it is none of them.
+
+    Raises ValueError for what are no token ids and no log-probabilities.
+
+    >>> _rank_thoughts({"7": {"logprob": -1.0}, "5": {"logprob": -1.0}}, 7, 2)
+    Thoughts(candidates=(-1.0, -1.0), own=1)
+    >>> _rank_thoughts({"7": {"logprob": -9.0}, "5": {"logprob": -1.0}}, 7, 1)
+    Thoughts(candidates=(-1.0,), own=None)
+    """
+    extra = len(at) > candidates
+    found = sorted(
+        (-float(one["logprob"]), int(name))
+        for name, one in at.items()
+        if not (extra and name == str(token))
+    )
+    if not found or not -_ROUNDED <= found[0][0] <= _LEAST:
+        raise ValueError("no distribution over tokens")
+    likeliest = found[:candidates]
+    own = next((n for n, (_, name) in enumerate(likeliest) if name == token), None)
+    return Thoughts(tuple(-value for value, _ in likeliest), own)
 
 
 def _retry_after(reply: Reply) -> float | None:

@@ -18,6 +18,9 @@ from specdeck.engine.fingerprint.digest import canonical
 from specdeck.engine.fingerprint.name import is_partial
 from specdeck.engine.store.checks import Checks, Run
 
+_FORM = 2
+"""Of the sums that a run goes on from: one that was begun with others begins anew."""
+
 
 def find_or_begin_run(
     store: Checks,
@@ -49,6 +52,7 @@ def run_key(
 ) -> str:
     """What a run is found by; the same for every attempt at it."""
     wanted = {
+        "form": _FORM,
         "arms": [arm_key(arm) for arm in arms],
         "prompts": [prompts.digest, prompts.count],
         "settings": asdict(settings),

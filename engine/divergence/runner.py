@@ -4,98 +4,45 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import TypeVar
 
 from specdeck.engine.divergence.answers import Answer
 from specdeck.engine.divergence.calibration import LEAST, Calibration
 from specdeck.engine.divergence.compare import (
     Divergence,
     PromptAnswers,
-    Recheck,
     find_divergence,
     find_stream_divergences,
 )
+from specdeck.engine.divergence.floors import Flip, group_answers, is_noisy, more_asks
 from specdeck.engine.divergence.outcome import Totals
 from specdeck.engine.divergence.pacing import Pacer
 from specdeck.engine.divergence.privacy import describe_answers, describe_refusal
 from specdeck.engine.divergence.prompts import Prompt, PromptSet
+from specdeck.engine.divergence.recheck import look_at_answer, recheck_divergence
 from specdeck.engine.divergence.requests import PROBE, Asker, Refused
 from specdeck.engine.divergence.resume import unasked_prompts
+from specdeck.engine.divergence.structured import judge_validity
 from specdeck.engine.errors import EngineError, Unsupported
-from specdeck.engine.store.checks import Checks, Compared, Run
+from specdeck.engine.protocol.codec import WrongType
+from specdeck.engine.store.checks import Checks, Compared, Run, unreadable
 
-RECHECKS = 200
-"""The most in one run: an engine in which everything differs needs no more to be believed."""
+RECHECKS = 1000
+"""Differences that are looked at in one run, at most."""
+CONFIRMED = 100
+"""And as many of them that are no tie: an engine that is wrong needs no more to be believed."""
+BLOCK = 4
+"""Prompts of a block, for each stream: what is asked of one arm before the other has its turn."""
+LOOKS = 4
+"""At the reference's first answer, where anything differs."""
+ALONE = 16
+"""Every so many prompts the reference is asked with nothing else in the engine."""
 DISOBEYED = "the engine drafts for requests that are pinned to k = 0"
 UPDATE = "update specdeck in the engine's environment"
-
-
-async def recheck_divergence(
-    found: Divergence, prompt: Prompt, *, serving: Answer, reference: Asker
-) -> Divergence:
-    """`found` with the target's own view; a reference's margin that is but a bound gives way."""
-    seen = await ask_target(found, prompt, serving=serving, reference=reference)
-    if seen is not None and seen.gap is not None and found.bounded:
-        found = replace(found, margin_reference=seen.gap)
-    return replace(found, recheck=seen)
-
-
-async def ask_target(
-    found: Divergence, prompt: Prompt, *, serving: Answer, reference: Asker
-) -> Recheck | None:
-    """What the target thinks of the serving arm's tokens up to `found`; None where it won't say."""
-    if serving.prompt_ids is None or found.serving_token is None:
-        return None
-    said = serving.token_ids[: found.index + 1]
-    thoughts = await reference.score_tokens((*serving.prompt_ids, *said))
-    if isinstance(thoughts, Refused) or len(thoughts) < len(said):
-        return None
-    return weigh_preference(
-        found, said, thoughts[-len(said) :], constrained=_is_constrained(prompt)
-    )
-
-
-def weigh_preference(
-    found: Divergence,
-    said: Sequence[int],
-    thoughts: Sequence[Mapping[str, Any] | None],
-    *,
-    constrained: bool = False,
-) -> Recheck | None:
-    """Gap and rank of the divergent token, and the worst gap before it.
-
-    Under a grammar the target's argmax may be forbidden, so the token that the
-    reference chose is what its preference is measured against; None where the target
-    does not list it, as what it would prefer among the allowed ones is not known then.
-    """
-    at = thoughts[found.index]
-    own = None if at is None else at.get(str(found.serving_token))
-    if at is None or own is None:
-        return None
-    rank = None if own.get("rank") is None else int(own["rank"])
-    if constrained:
-        chosen = at.get(str(found.reference_token))
-        if chosen is None:
-            return None
-        return Recheck(float(chosen["logprob"]) - float(own["logprob"]), rank, worst=None)
-    gaps = [_gap(thought, token) for thought, token in zip(thoughts, said, strict=True)]
-    worst = max((gap for gap in gaps if gap is not None), default=None)
-    return Recheck(gaps[found.index], rank, worst)
-
-
-def _gap(thought: Mapping[str, Any] | None, token: int) -> float | None:
-    own = None if thought is None else thought.get(str(token))
-    if thought is None or own is None:
-        return None
-    return max(float(one["logprob"]) for one in thought.values()) - float(own["logprob"])
-
-
-def _is_constrained(prompt: Prompt) -> bool:
-    choice = prompt.body.get("tool_choice")
-    return "response_format" in prompt.body or choice == "required" or isinstance(choice, dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,28 +68,76 @@ class Found:
 
 async def judge_answers(
     prompt: Prompt,
-    serving: tuple[Answer, Answer],
-    reference: tuple[Answer, Answer],
+    serving: tuple[Answer, ...],
+    reference: tuple[Answer, ...],
     *,
     askers: tuple[Asker, Asker],
     ruler: Calibration,
-    recheck: Callable[[Divergence], Awaitable[Divergence]],
+    recheck: Callable[[Divergence, Answer], Awaitable[Divergence]],
+    looks: tuple[Flip, ...] = (),
+    alone: Answer | None = None,
 ) -> PromptAnswers:
     """Where the whole and the streamed answers of both arms part, one prompt or many.
 
-    `recheck` has the target look at a divergence that is no near tie by the `ruler` so far.
+    `recheck` has the target look at a divergence that is no near tie by the `ruler` so far, and
+    at the answer that it is in: of the arms, and of the reference with itself, in the same way.
     Raises Unsupported where the arms cannot be compared, or a pin is not obeyed.
     """
     ours, theirs = serving[0], reference[0]
     _refuse_other_tokens(prompt, ours, theirs, askers)
     if askers[1].arm.pin == 0 and any(answer.drafted for answer in reference):
         raise Unsupported(DISOBEYED, remedy=UPDATE)
-    cross = find_divergence(ours, theirs)
-    # By the least threshold: what noise has added to it by now may yet be taken off.
-    if cross is not None and not (ruler.sound and cross.tied(LEAST * ruler.resolution())):
-        cross = await recheck(cross)
+
+    async def look(found: Divergence | None, answer: Answer) -> Divergence | None:
+        if found is None or found.stream_only:
+            return found
+        # By the least threshold: what noise has added to it by now may yet be taken off.
+        tied = ruler.sound and found.tied(least_near_tie(ruler))
+        return found if tied else await recheck(found, answer)
+
+    cross = await look(find_divergence(ours, theirs), ours)
+    streamed = find_divergence(serving[1], reference[1])
+    if streamed is not None and streamed.stream_only:
+        streamed = None  # weighed by how each arm leaves itself
+    if streamed is not None and _is_same(serving, reference, cross):
+        streamed = cross
+    streamed = await look(streamed, serving[1]) if streamed is not cross else streamed
     mine, yours = find_stream_divergences((serving[1], ours), (reference[1], theirs))
-    return PromptAnswers(prompt, serving, reference, cross, mine, yours)
+    yours = await look(yours, reference[1])
+    answers = PromptAnswers(prompt, serving, reference, cross, streamed, mine, yours, looks, alone)
+    return name_violation(answers)
+
+
+def name_violation(answers: PromptAnswers) -> PromptAnswers:
+    """`answers` with what breaks the prompt's rules in the serving arm alone, by its divergence."""
+    validity = judge_validity(answers.prompt, answers.serving, answers.reference)
+    answers = replace(answers, validity=validity)
+    if validity is None or (broken := validity.broken) is None:
+        return answers
+    if (cross := answers.cross) is not None:
+        return replace(answers, cross=replace(cross, violation=broken))
+    if (streamed := answers.streamed) is not None:
+        return replace(answers, streamed=replace(streamed, violation=broken))
+    twice = answers.serving_twice
+    return (
+        answers
+        if twice is None
+        else replace(answers, serving_twice=replace(twice, violation=broken))
+    )
+
+
+def _is_same(
+    serving: tuple[Answer, ...], reference: tuple[Answer, ...], cross: Divergence | None
+) -> bool:
+    """Whether each arm repeated itself, so that both pairs of answers are one case."""
+    return cross is not None and all(
+        arm[0].token_ids == arm[1].token_ids for arm in (serving, reference)
+    )
+
+
+def least_near_tie(ruler: Calibration) -> float:
+    """The least margin that `ruler` may take for a tie at the end."""
+    return LEAST * ruler.resolution()
 
 
 def _refuse_other_tokens(
@@ -160,6 +155,67 @@ def _tokenizers_differ(what: str, askers: tuple[Asker, Asker]) -> EngineError:
         f" {reference.arm.url} than at {serving.arm.url}",
         remedy="give both the same model, tokenizer and chat template",
     )
+
+
+_T = TypeVar("_T")
+_Result = PromptAnswers | tuple[Prompt, Refused]
+_Step = Callable[["BlockPrompt"], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class BlockPrompt:
+    """One prompt of a block, and what was answered to it so far."""
+
+    prompt: Prompt
+    serving: list[Answer] = field(default_factory=list)
+    reference: list[Answer] = field(default_factory=list)
+    looks: list[Flip] = field(default_factory=list)
+    alone: Answer | None = None
+    more: int = 0
+    """How often each arm is asked again."""
+    more_serving: list[Answer | Refused] = field(default_factory=list)
+    more_reference: list[Answer | Refused] = field(default_factory=list)
+    refused: Refused | None = None
+
+    def hear(self, arm: list[Answer], answer: Answer | Refused) -> None:
+        """Takes in an answer of an `arm`; the prompt counts for nothing where it is refused."""
+        if isinstance(answer, Refused):
+            self.refused = answer
+        else:
+            arm.append(answer)
+
+    def more_pairs(self) -> tuple[list[Answer], list[Answer]]:
+        """What was answered besides, as often by the one arm as by the other."""
+        pairs = [
+            (ours, theirs)
+            for ours, theirs in zip(self.more_serving, self.more_reference, strict=True)
+            if isinstance(ours, Answer) and isinstance(theirs, Answer)
+        ]
+        return [ours for ours, _ in pairs], [theirs for _, theirs in pairs]
+
+    @property
+    def tokens(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+        """What both arms said, the reference first."""
+        reference, serving = (
+            [answer.token_ids for answer in arm] for arm in (self.reference, self.serving)
+        )
+        return reference, serving
+
+    @property
+    def pattern(self) -> str:
+        """Which answers are the same so far."""
+        return group_answers(*self.tokens, self.looks)
+
+
+async def _all(work: Sequence[Awaitable[_T]]) -> list[_T]:
+    """What all of it gives; the first error ends the rest."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class CheckRunner:
@@ -183,18 +239,20 @@ class CheckRunner:
         self.prompts = prompts
         self.run = run
         self.private = private
-        self.totals = Totals.from_json(run.totals)
+        self.totals = _read_totals(run)
         self.resumed = self.totals.prompts + self.totals.refused
         """Prompts that an earlier attempt had done."""
         self._store = store
         self._streams = streams
         self._pace = pace
         self._clock = clock
+        self._asked = self.resumed
+        self._more = self.totals.more_asks
         self._rechecks = 0
-        one = asyncio.Semaphore(streams)
-        same = serving.arm.url == reference.arm.url
-        # Two arms of one engine share its streams; two engines are busy on their own.
-        self._gates = {"serving": one, "reference": one if same else asyncio.Semaphore(streams)}
+        self._confirmed = 0
+        # Two arms of one engine take turns; two engines are busy on their own.
+        self._same_engine = serving.arm.url == reference.arm.url
+        self._gates = {name: asyncio.Semaphore(streams) for name in ("serving", "reference")}
 
     async def events(self) -> AsyncGenerator[CheckProgress | Found, None]:
         """Asks everything that was not asked before, and tells of it as it comes."""
@@ -202,69 +260,123 @@ class CheckRunner:
         began, before = self._clock(), self.totals.seconds
         yield self._progress(began)
         todo = unasked_prompts(self.prompts, self._store, self.run)
-        answered: asyncio.Queue[_Result] = asyncio.Queue(self._streams)
-        ahead = self._streams + 1  # a request always waits for a stream that comes free
-        workers = [asyncio.create_task(self._work(todo, answered)) for _ in range(ahead)]
-        try:
-            working = len(workers)
-            while working:
-                result = await answered.get()
-                if isinstance(result, BaseException):
-                    raise result
-                if result is None:
-                    working -= 1
-                    continue
+        while block := list(islice(todo, BLOCK * self._streams)):
+            for result in await self._answer_block(block):
                 self.totals.seconds = before + self._clock() - began
                 for found in self._take(result):
                     yield found
                 yield self._progress(began)
-        finally:
-            for worker in workers:
-                worker.cancel()
-            await asyncio.gather(*workers, return_exceptions=True)
 
-    async def _work(self, todo: Iterator[Prompt], answered: asyncio.Queue[_Result]) -> None:
-        """Answers prompts until there is none left; None, or what went wrong, is the last."""
-        try:
-            for prompt in todo:
-                await answered.put(await self._answer(prompt))
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:
-            await answered.put(error)
-            raise
-        await answered.put(None)
+    async def _answer_block(self, block: list[Prompt]) -> list[_Result]:
+        """The answers to some prompts; no request of one arm shares a batch with the other's.
 
-    async def _answer(self, prompt: Prompt) -> PromptAnswers | tuple[Prompt, Refused]:
-        asked = [(self.reference, False), (self.serving, False), (self.serving, True),
-                 (self.reference, True)]  # fmt: skip
-        answers = await asyncio.gather(*(self._one(a, prompt, stream=s) for a, s in asked))
-        refused = next((a for a in answers if isinstance(a, Refused)), None)
-        if refused is not None:
-            return prompt, refused
-        r1, s1, s2, r2 = (a for a in answers if isinstance(a, Answer))
+        In the order reference, serving, serving, reference, so that what changes with time
+        changes for both alike.
+        """
+        asked = [BlockPrompt(prompt) for prompt in block]
+        self._asked += len(block)
+        if self._same_engine:
+            await self._each(asked, self._ask_reference)
+            await self._each(asked, self._ask_serving)
+            await self._each(asked, self._ask_reference_again, self._ask_reference_more)
+            await self._each(asked, self._ask_serving_more)
+        else:
+            reference = self._each(asked, self._ask_reference, self._ask_reference_again)
+            await _all([reference, self._each(asked, self._ask_serving)])
+            more = self._each(asked, self._ask_reference_more)
+            await _all([more, self._each(asked, self._ask_serving_more)])
+        if self._streams > 1:
+            for one in asked:
+                if one.prompt.number % ALONE == 0 and one.refused is None:
+                    answer = await self._one(self.reference, one.prompt, stream=False)
+                    one.alone = answer if isinstance(answer, Answer) else None
+        return await _all([self._judge(one) for one in asked])
+
+    async def _each(self, asked: Sequence[BlockPrompt], *steps: _Step) -> None:
+        """Takes every prompt through the steps, as many at once as there are streams."""
+
+        async def follow(one: BlockPrompt) -> None:
+            for step in steps:
+                if one.refused is None:
+                    await step(one)
+
+        await _all([follow(one) for one in asked])
+
+    async def _ask_reference(self, one: BlockPrompt) -> None:
+        one.hear(one.reference, await self._one(self.reference, one.prompt, stream=False))
+        if one.refused is None:
+            await self._look(one)
+
+    async def _ask_reference_again(self, one: BlockPrompt) -> None:
+        one.hear(one.reference, await self._one(self.reference, one.prompt, stream=True))
+
+    async def _ask_serving(self, one: BlockPrompt) -> None:
+        asked = [self._one(self.serving, one.prompt, stream=stream) for stream in (False, True)]
+        for answer in await _all(asked):
+            one.hear(one.serving, answer)
+
+    async def _ask_reference_more(self, one: BlockPrompt) -> None:
+        """More often where anything differs so far; how often is known before the first request."""
+        if not is_noisy(one.pattern):
+            return
+        if is_noisy(group_answers(*one.tokens)):
+            one.more = more_asks(self._more, self._asked)
+            self._more += 2 * one.more
+        for _ in range(LOOKS - 1):
+            await self._look(one)
+        for _ in range(one.more):
+            one.more_reference.append(await self._one(self.reference, one.prompt, stream=False))
+
+    async def _ask_serving_more(self, one: BlockPrompt) -> None:
+        for _ in range(one.more):
+            one.more_serving.append(await self._one(self.serving, one.prompt, stream=False))
+
+    async def _look(self, one: BlockPrompt) -> None:
+        """Has the target think its first answer over."""
+        async with self._turn(self.reference):
+            seen = await look_at_answer(one.reference[0], one.prompt, self.reference)
+        if seen is not None:
+            flip, distances = seen
+            one.looks.append(flip)
+            self.totals.calibration.see_noise(distances)
+
+    async def _judge(self, one: BlockPrompt) -> PromptAnswers | tuple[Prompt, Refused]:
+        if one.refused is not None:
+            return one.prompt, one.refused
+        serving, reference = one.more_pairs()
         return await judge_answers(
-            prompt,
-            (s1, s2),
-            (r1, r2),
+            one.prompt,
+            (*one.serving, *serving),
+            (*one.reference, *reference),
             askers=(self.serving, self.reference),
             ruler=self.totals.calibration,
-            recheck=lambda found: self._recheck(prompt, found, s1),
+            recheck=lambda found, answer: self._recheck(one.prompt, found, answer),
+            looks=tuple(one.looks),
+            alone=one.alone,
         )
 
-    async def _recheck(self, prompt: Prompt, found: Divergence, serving: Answer) -> Divergence:
+    async def _recheck(self, prompt: Prompt, found: Divergence, answer: Answer) -> Divergence:
         """`found` with the target's own view of it, as long as a run asks for few of them."""
-        if self._rechecks >= RECHECKS:
+        if self._rechecks >= RECHECKS or self._confirmed >= CONFIRMED:
             return found
         self._rechecks += 1
-        async with self._gates["reference"]:
-            return await recheck_divergence(
-                found, prompt, serving=serving, reference=self.reference
+        near_tie = least_near_tie(self.totals.calibration)
+        async with self._turn(self.reference):
+            seen = await recheck_divergence(
+                found, prompt, serving=answer, reference=self.reference, near_tie=near_tie
             )
+        gap = None if seen.recheck is None else seen.recheck.gap
+        self._confirmed += gap is not None and gap > self.totals.calibration.near_tie()
+        return seen
 
-    async def _one(self, asker: Asker, prompt: Prompt, *, stream: bool) -> Answer | Refused:
+    @asynccontextmanager
+    async def _turn(self, asker: Asker) -> AsyncIterator[None]:
         turn = self._pace.turn(self._clock) if self._pace else nullcontext()
         async with self._gates[asker.arm.name], turn:
+            yield
+
+    async def _one(self, asker: Asker, prompt: Prompt, *, stream: bool) -> Answer | Refused:
+        async with self._turn(asker):
             return await asker.answer(prompt, stream=stream)
 
     def _take(self, result: PromptAnswers | tuple[Prompt, Refused]) -> Iterator[Found]:
@@ -301,4 +413,8 @@ class CheckRunner:
         )
 
 
-_Result = PromptAnswers | tuple[Prompt, Refused] | BaseException | None
+def _read_totals(run: Run) -> Totals:
+    try:
+        return Totals.from_json(run.totals)
+    except WrongType as error:
+        raise unreadable(error, remedy="--fresh starts over") from error

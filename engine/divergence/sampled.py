@@ -1,8 +1,10 @@
 """At temperature > 0 tokens cannot be compared, distributions can.
 
-Many short continuations of each prompt are drawn from both arms, and a G-test with a
-permutation p-value asks whether one distribution can have made them. The reference is
-drawn twice: the test must find no difference there, or it proves nothing.
+Many short continuations of each prompt are drawn from both arms. The reference says how likely
+each of their tokens is, given all before it, and what both arms draw is held against that: see
+`likelihood`. A second opinion asks nothing of the reference but its draws: a G-test with a
+permutation p-value, prompt by prompt. The reference is drawn twice: neither test may find a
+difference there, or it proves nothing.
 """
 
 from __future__ import annotations
@@ -15,10 +17,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from specdeck.engine.divergence.arms import Arm
+from specdeck.engine.divergence.likelihood import Visible
 from specdeck.engine.divergence.pacing import Pacer
 from specdeck.engine.divergence.privacy import hash_prompt, refusal_reason
 from specdeck.engine.divergence.prompts import Prompt, PromptSet
-from specdeck.engine.divergence.requests import Asker, Refused
+from specdeck.engine.divergence.requests import Asker, Drawn, Refused
+from specdeck.engine.divergence.scoring import Scorer, Scores
 from specdeck.engine.divergence.statistics import Rate, holm
 from specdeck.engine.divergence.verdict import IDLE, Verdict
 from specdeck.engine.errors import Unsupported
@@ -28,11 +32,13 @@ if TYPE_CHECKING:
 
 
 ALPHA = 0.01
-"""The chance of accusing an honest engine in one run."""
+"""The chance of accusing an honest engine in one run, half of it for each of the two tests."""
 FEW = 4
 """Continuations at once beside production that must not feel it."""
 _HELD = 4_000_000
 """Figures of the deals that are held at a time: 16 MB, however many prompts and draws."""
+_COPIES = 16
+"""Figures of 4 bytes for each one of a deal: most of what is made of it on the way has 8."""
 Draws = Sequence[tuple[int, ...]]
 
 
@@ -61,18 +67,46 @@ class Coverage:
         self.drafted = now
 
 
-def judge_draws(p_values: Iterable[float], controls: Iterable[float]) -> Verdict:
-    """Fails where a corrected p-value is low, and none of the control's is."""
-    lowest, control = min(p_values), min(controls)
+def judge_draws(
+    p_values: Iterable[float], controls: Iterable[float], scores: Scores | None = None
+) -> Verdict:
+    """Fails where a p-value, corrected for all that were looked at, is low.
+
+    And the control's is not, or not by far as much: one control in a hundred is low by chance.
+
+    Half of ALPHA is for these, and half for the `scores` by likelihood where there are any.
+    """
+    lowest, control = lowest_p(p_values, scores), lowest_control(controls, scores)
     if lowest >= ALPHA:
         return Verdict("pass", f"no difference was seen (p = {lowest:.2g})")
-    if control < ALPHA:
+    if control < ALPHA and lowest >= ALPHA * control:
         return Verdict("inconclusive", "the reference's draws differ from its own as well")
-    return Verdict("fail", f"the arms draw from different distributions (p = {lowest:.2g})")
+    why = f"the arms draw from different distributions (p = {lowest:.2g})"
+    if scores is not None and 2 * scores.contrast.lowest < ALPHA:
+        why = f"{why}: of the serving arm's draws {scores.contrast.word}"
+    return Verdict("fail", why)
+
+
+def lowest_p(p_values: Iterable[float], scores: Scores | None) -> float:
+    """What a verdict rests on: the lower p-value of both tests, corrected for there being two."""
+    lowest = min(p_values)
+    return lowest if scores is None else min(1.0, 2 * min(lowest, scores.contrast.lowest))
+
+
+def lowest_control(p_values: Iterable[float], scores: Scores | None) -> float:
+    """The same of the reference against itself."""
+    lowest = min(p_values)
+    return lowest if scores is None else min(1.0, 2 * min(lowest, scores.control.lowest))
 
 
 def doubt_pass(
-    judged: Verdict, shown: Coverage, samples: int, prompts: int, *, by_text: bool = False
+    judged: Verdict,
+    shown: Coverage,
+    samples: int,
+    prompts: int,
+    *,
+    visible: Visible | None,
+    by_text: bool = False,
 ) -> Verdict:
     """What was `judged`, unless a pass rests on draws that could not have shown a difference.
 
@@ -89,6 +123,10 @@ def doubt_pass(
         why = "the serving arm drafted nothing, so speculation was not tried"
     elif (idle.rate or 0.0) > IDLE and not by_text:
         why = f"nothing was drafted during {idle.count} of {idle.of} prompts"
+    elif visible is None:
+        why = "without the reference's log-probabilities only large differences show, and none did"
+    elif not visible.shows_anything:
+        why = "the draws are too few, or the target too sure of them, to show any difference"
     elif idle.rate is None:
         return Verdict("pass", f"{judged.reason}; the engine does not say whether it drafted")
     else:
@@ -97,7 +135,7 @@ def doubt_pass(
 
 
 def samples_wanted(prompts: int) -> int:
-    """The fewest continuations of each of `prompts` with which a p-value can be below ALPHA.
+    """The fewest continuations of each of `prompts` with which a p-value can be low enough.
 
     Draws that have nothing in common are dealt so by chance in 2 of all ways of dealing, for
     each prompt on its own; Holm's correction multiplies by the number of tests.
@@ -106,7 +144,7 @@ def samples_wanted(prompts: int) -> int:
     (6, 2)
     """
     count = 2
-    while (prompts + 1) * (2 / math.comb(2 * count, count)) ** prompts >= ALPHA:
+    while 2 * (prompts + 1) * (2 / math.comb(2 * count, count)) ** prompts >= ALPHA:
         count += 1
     return count
 
@@ -115,9 +153,9 @@ def samples_wanted(prompts: int) -> int:
 class Sampling:
     """How much is drawn."""
 
-    samples: int = 128
+    samples: int = 64
     """Continuations of each prompt, of each arm."""
-    tokens: int = 4
+    tokens: int = 16
     """The first comes from no draft; those after it do."""
     temperature: float = 1.0
     seed: int = 0
@@ -157,9 +195,16 @@ class Distributions:
     refused: int
     arms: tuple[Arm, Arm]
     seconds: float
+    scores: Scores | None = None
+    """By the reference's log-probabilities; None where it gives none."""
+    unscored: str | None = None
+    """Why it gives none."""
+    visible: Visible | None = None
+    """The smallest effects that these draws show; None where that is not known."""
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values; `p_lowest` is what the verdict rests on, after Holm's correction."""
+        """Plain values; `p_lowest` is what the verdict rests on, after all corrections."""
+        scores, visible = self.scores, self.visible
         adjusted = correct_p_values(self.tested, self.pooled, control=False)
         controls = correct_p_values(self.tested, self.control, control=True)
         return {
@@ -171,8 +216,11 @@ class Distributions:
             "temperature": self.sampling.temperature,
             "alpha": ALPHA,
             "p_pooled": self.pooled,
-            "p_lowest": min(adjusted),
-            "control": {"p_pooled": self.control, "p_lowest": min(controls)},
+            "p_lowest": lowest_p(adjusted, scores),
+            "control": {"p_pooled": self.control, "p_lowest": lowest_control(controls, scores)},
+            "likelihood": None if scores is None else scores.as_json(),
+            "unscored": self.unscored,
+            "visible": None if visible is None else visible.as_json(),
             "refused": self.refused,
             "seconds": self.seconds,
             "arms": {arm.name: {**arm.identity(), "k": arm.k} for arm in self.arms},
@@ -208,42 +256,50 @@ async def compare_distributions(
 
     began = clock()
     random = np.random.default_rng(sampling.seed)
-    rounds = max(1999, int(2 / ALPHA) * (prompts.count + 1))
+    rounds = max(1999, int(3 / ALPHA) * (prompts.count + 1))
     sums, controls = np.zeros(rounds + 1), np.zeros(rounds + 1)
     tested: list[Tested] = []
     refused, why, shown = 0, "", Coverage(drafted=await fetch_drafted())
+    scorer = Scorer(askers[1], sampling.temperature, pace)
     for number, prompt in enumerate(prompts):
         yield DrawProgress(number, prompts.count)
         drawn = await _draw_arms(askers, prompt, sampling, pace)
         if isinstance(drawn, Refused):
             refused, why = refused + 1, refusal_reason(drawn, private=private)
             continue
-        serving, reference, again = drawn
+        serving, reference, again = (each.draws for each in drawn)
         shown.count(await fetch_drafted(), [*serving, *reference])
-        one = permute(serving, reference, rounds, random)
-        other = permute(again, reference, rounds, random)
+        await scorer.score(*drawn)
+        one = await asyncio.to_thread(permute, serving, reference, rounds, random)
+        other = await asyncio.to_thread(permute, again, reference, rounds, random)
         sums += one
         controls += other
         tested.append(Tested(prompt.number, hash_prompt(prompt), p_value(one), p_value(other)))
     if refused and not tested:
         raise Unsupported(f"every prompt was refused by an arm: {why}", remedy="give other prompts")
     pooled, control = p_value(sums), p_value(controls)
+    scores = scorer.scores()
+    visible = None if scores is None else scores.visible(alpha=ALPHA / 2)
     word = judge_draws(
         correct_p_values(tested, pooled, control=False),
         correct_p_values(tested, control, control=True),
+        scores,
     )
     word = doubt_pass(
-        word, shown, sampling.samples, len(tested), by_text=askers[0].arm.drafts_by_text
-    )
-    arms = askers[0].arm, askers[1].arm
+        word, shown, sampling.samples, len(tested),
+        visible=visible, by_text=askers[0].arm.drafts_by_text,
+    )  # fmt: skip
     yield Distributions(
-        word, sampling, tuple(tested), pooled, control, refused, arms, clock() - began
-    )
+        word, sampling, tuple(tested), pooled, control, refused,
+        (askers[0].arm, askers[1].arm), clock() - began,
+        scores=scores, unscored=scorer.refusal(private=private), visible=visible,
+    )  # fmt: skip
 
 
 async def _draw_arms(
     askers: tuple[Asker, Asker], prompt: Prompt, sampling: Sampling, pace: Pacer | None
-) -> tuple[Draws, Draws, Draws] | Refused:
+) -> tuple[Drawn, Drawn, Drawn] | Refused:
+    """Those of the serving arm, and of the reference twice."""
     serving, reference = askers
     order = (reference, serving, reference)
     if pace is None:
@@ -259,7 +315,7 @@ async def _draw_arms(
     return ours, first, second
 
 
-async def _draw(asker: Asker, prompt: Prompt, sampling: Sampling, n: int) -> Draws | Refused:
+async def _draw(asker: Asker, prompt: Prompt, sampling: Sampling, n: int) -> Drawn | Refused:
     return await asker.continuations(
         prompt, n=n, tokens=sampling.tokens, temperature=sampling.temperature
     )
@@ -267,16 +323,18 @@ async def _draw(asker: Asker, prompt: Prompt, sampling: Sampling, n: int) -> Dra
 
 async def _draw_gently(
     asker: Asker, prompt: Prompt, sampling: Sampling, pace: Pacer
-) -> Draws | Refused:
+) -> Drawn | Refused:
     """A few at a time, with rests."""
     drawn: list[tuple[int, ...]] = []
+    prompt_ids: tuple[int, ...] | None = None
     while len(drawn) < sampling.samples:
         async with pace.turn():
             some = await _draw(asker, prompt, sampling, min(FEW, sampling.samples - len(drawn)))
         if isinstance(some, Refused):
             return some
-        drawn += some
-    return drawn
+        drawn += some.draws
+        prompt_ids = some.prompt_ids
+    return Drawn(tuple(drawn), prompt_ids)
 
 
 def permute(
@@ -295,7 +353,7 @@ def permute(
         for place in range(1, min(map(len, everything)))
     ]
     total = np.zeros(rounds + 1)
-    step = max(1, held // len(everything))
+    step = max(1, held // (_COPIES * len(everything)))
     for at in range(0, rounds + 1, step):
         deal = np.zeros((min(step, rounds + 1 - at), len(everything)), dtype=np.float32)
         deal[:, : len(one)] = 1

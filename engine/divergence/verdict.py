@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from specdeck.engine.divergence.statistics import Rate, above, prompts_wanted
+from specdeck.engine.divergence.floors import SIGNIFICANT, Excess, prompts_wanted
+from specdeck.engine.divergence.statistics import Rate, above
 from specdeck.engine.text import format_count
 
 Word = Literal["pass", "fail", "inconclusive"]
-SIGNIFICANT = 0.05
 IDLE = 0.1
 """The share of answers without drafts up to which a check is one of speculation."""
 
@@ -20,16 +20,22 @@ class CheckEvidence:
 
     mismatches: Rate
     """Serving against reference."""
-    floor: Rate
-    """The reference against itself."""
+    excess: Excess | None
+    """How much more often the arms differ than the floors explain; None of nothing."""
     material: int
-    """Mismatches in which a confident token was replaced."""
+    """Prompts in which a confident token was replaced, whenever the target was asked."""
     floor_material: int
     """The same of the reference against itself."""
     unconfirmed: int = 0
     """Those of the material ones that nobody looked at again, and whose margins prove nothing."""
+    reference_differs: int = 0
+    """Prompts in which both arms were sure, and the target, fed the answer, sided with serving."""
     stream_only: int = 0
     """Prompts whose streamed and non-streamed output differ in the serving arm alone."""
+    invalid: int = 0
+    """Prompts whose rules the serving arm's answers break, and the reference's do not."""
+    broken: str | None = None
+    """Where the first of them does."""
     drafted: int | None = None
     """Tokens drafted for the serving arm's answers; None where the engine does not say."""
     idle: Rate | None = None
@@ -43,7 +49,9 @@ class Verdict:
     word: Word
     reason: str
     prompts_wanted: int | None = None
-    """How many would settle it, if the rate stays; None when it is settled or never will be."""
+    """How many settle it with a chance of 80 %; None when it is settled or never will be."""
+    defect: bool = False
+    """Whether a single answer proves it, whatever the rates are."""
 
 
 def judge(found: CheckEvidence, threshold: float) -> Verdict:
@@ -59,21 +67,28 @@ def judge(found: CheckEvidence, threshold: float) -> Verdict:
 
 
 def _defect(found: CheckEvidence) -> Verdict | None:
+    if found.invalid:
+        answers = format_count(found.invalid, "answer")
+        text = f"{answers} invalid where the reference's are valid"
+        if found.broken:
+            text = f"{text}: {found.broken}"
+        return Verdict("fail", text, defect=True)
     if found.stream_only:
         prompts = format_count(found.stream_only, "prompt")
         text = f"streamed and non-streamed output differ for {prompts}, in the serving arm alone"
-        return Verdict("fail", text)
+        return Verdict("fail", text, defect=True)
     proven = found.material - found.unconfirmed
     if not proven:
         return None
     said = f"{format_count(proven, 'material difference')}: a confident token was replaced"
     if found.floor_material:
-        mine = Rate(found.material, found.mismatches.of)
-        p = above(mine, Rate(found.floor_material, found.floor.of))
+        # Both answers of the serving arm were held against one of the reference.
+        mine = Rate(found.material, 2 * found.mismatches.of)
+        p = above(mine, Rate(found.floor_material, found.mismatches.of))
         if p is None or p > SIGNIFICANT:
             again = f"{said}, and the reference does that against itself as well"
             return Verdict("inconclusive", again)
-    return Verdict("fail", said)
+    return Verdict("fail", said, defect=True)
 
 
 def _doubt(found: CheckEvidence, weighed: Verdict) -> Verdict:
@@ -83,6 +98,13 @@ def _doubt(found: CheckEvidence, weighed: Verdict) -> Verdict:
         were = "was" if found.unconfirmed == 1 else "were"
         text = (
             f"{cases} {were} not confirmed by a third request, and margins so small prove nothing"
+        )
+        return Verdict("inconclusive", text)
+    if found.reference_differs:
+        prompts = format_count(found.reference_differs, "prompt")
+        text = (
+            f"the reference differs for {prompts}: both arms were sure, and the target, fed the"
+            " answer again, sides with serving"
         )
         return Verdict("inconclusive", text)
     idle = found.idle
@@ -96,28 +118,28 @@ def _doubt(found: CheckEvidence, weighed: Verdict) -> Verdict:
 
 
 def _rate(found: CheckEvidence, threshold: float) -> Verdict:
-    low, high = found.mismatches.bounds95
-    rate = found.mismatches.rate or 0.0
-    if high <= threshold:
-        return Verdict("pass", f"at most {high:.2%} differ (one-sided 95% bound)")
-    if low <= threshold:
-        return _ask_for_more(found, rate, threshold)
-    p = above(found.mismatches, found.floor)
-    if p is None or p > SIGNIFICANT:
-        return Verdict(
-            "inconclusive", f"{rate:.2%} differ, and the reference differs from itself as often"
-        )
-    ties = " though every one is a near tie" if not found.material else ""
-    return Verdict("fail", f"at least {low:.2%} differ (one-sided 95% bound){ties}")
+    excess = found.excess
+    if excess is None:
+        return Verdict("inconclusive", "nothing was asked twice, so no floor is known")
+    beyond = " beyond the noise floors" if excess.has_noise else ""
+    if excess.upper <= threshold:
+        return Verdict("pass", f"at most {excess.upper:.2%} differ{beyond} (one-sided 95% bound)")
+    if excess.p <= SIGNIFICANT and excess.least.value > threshold:
+        ties = " though every one is a near tie" if not found.material else ""
+        text = f"{excess.least.value:.2%} differ{beyond} (p = {excess.p:.1g}){ties}"
+        return Verdict("fail", text)
+    return _ask_for_more(excess, beyond, threshold)
 
 
-def _ask_for_more(found: CheckEvidence, rate: float, threshold: float) -> Verdict:
-    wanted = prompts_wanted(rate, threshold)
+def _ask_for_more(excess: Excess, beyond: str, threshold: float) -> Verdict:
+    value = excess.least.value
+    wanted = prompts_wanted(excess, threshold)
     if wanted is None:
-        text = f"{rate:.2%} differ, which is the threshold itself: more prompts will not settle it"
+        text = f"{value:.2%} differ{beyond}, the threshold itself: more prompts will not settle it"
         return Verdict("inconclusive", text)
+    wanted = max(wanted, excess.prompts * 5 // 4)
     text = (
-        f"{found.mismatches.of} prompts are too few to tell {rate:.2%} from {threshold:.2%}:"
-        f" {wanted} would do if the rate stays"
+        f"{excess.prompts} prompts are too few to tell {value:.2%}{beyond} from {threshold:.2%}:"
+        f" {wanted} would do, with a chance of 80%, if the rate stays"
     )
     return Verdict("inconclusive", text, wanted)

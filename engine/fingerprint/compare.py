@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -155,12 +156,17 @@ def _spell(value: Any) -> bytes:
 
 def _bare(tree: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     """The leaves of `tree`, without branches that are empty here and grown there."""
-    grown = [place for place, _ in leaves(other)]
+    grown = sorted(place for place, _ in leaves(other))
     return {
-        place: value
-        for place, value in leaves(tree)
-        if value != {} or not any(p.startswith(f"{place}.") for p in grown)
+        place: value for place, value in leaves(tree) if value != {} or not _has_below(grown, place)
     }
+
+
+def _has_below(places: Sequence[str], branch: str) -> bool:
+    """Whether one of `places`, which are sorted, lies below `branch`."""
+    stem = f"{branch}."
+    at = bisect_left(places, stem)
+    return at < len(places) and places[at].startswith(stem)
 
 
 def leaves(tree: Mapping[str, Any], under: str = "") -> Iterator[tuple[str, Any]]:
@@ -185,7 +191,8 @@ def _verdicts(
     stray = _find_stray_change(before, after, found)
     if probes and not found and not stray:
         yield "behaviour", f"{WORDS['behaviour']}: {_probes(probes)}"
-    known = [d for d in found if not _unread(d.fact, before, after)]
+    unread = _find_unread([d.fact for d in found], before, after)
+    known = [d for d in found if d.fact not in unread]
     upgraded = any(d.fact == "engine.vllm" for d in known)
     # A method without a draft model of its own comes or goes by a knob.
     other_method = any(d.fact.startswith("config.speculative.method") for d in known)
@@ -226,8 +233,9 @@ def _find_stray_change(
 
 def _unknown_reasons(before: Fingerprint, after: Fingerprint) -> Iterator[str]:
     """What stands in the way of saying that nothing else changed."""
-    apart = [one for one in after.unread if one not in before.unread]
-    apart += [one for one in before.unread if one not in after.unread]
+    old, new = set(before.unread), set(after.unread)
+    apart = [one for one in after.unread if one not in old]
+    apart += [one for one in before.unread if one not in new]
     yield from (one.line() for one in apart)
     if before.partial != after.partial and not apart:
         yield "one of the names is of facts that are not all known"
@@ -255,18 +263,25 @@ def _kind(difference: Difference, *, upgraded: bool) -> PathVerdict:
     return "runtime" if upgraded and difference.kind != "changed" else "knob"
 
 
-def _unread(fact: str, before: Fingerprint, after: Fingerprint) -> bool:
-    """Whether the fact differs only because one side could not read it."""
-    for side, other in ((before, after), (after, before)):
-        for one in side.unread:
-            places = [place.strip() for place in one.fact.split(",")]
-            if one not in other.unread and any(_within(fact, place) for place in places):
-                return True
-    return False
+def _find_unread(facts: Sequence[str], before: Fingerprint, after: Fingerprint) -> set[str]:
+    """Which of `facts`, sorted, differ only because one side could not read them."""
+    apart = {*before.unread} ^ {*after.unread}
+    places = {place.strip() for one in apart for place in one.fact.split(",")}
+    ordered = sorted(places)
+    found = {fact for fact in facts if fact in places or _has_below(ordered, fact)}
+    found.update(_below(facts, places))
+    return found
 
 
-def _within(fact: str, place: str) -> bool:
-    return fact == place or fact.startswith(f"{place}.") or place.startswith(f"{fact}.")
+def _below(facts: Sequence[str], branches: Iterable[str]) -> Iterator[str]:
+    """Those of `facts`, sorted, that lie below one of `branches`; each is looked at once."""
+    seen = 0
+    for stem in sorted(f"{branch}." for branch in branches):
+        at = max(seen, bisect_left(facts, stem))
+        while at < len(facts) and facts[at].startswith(stem):
+            yield facts[at]
+            at += 1
+        seen = at
 
 
 def _list_changes(found: list[Difference]) -> str:

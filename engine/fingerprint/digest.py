@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specdeck.engine.files import replace_file
+from specdeck.engine.files import read_file, replace_file
+from specdeck.engine.protocol.codec import loads
 
 CHUNK = 1 << 20
 """Bytes held at a time: it stays in a core's own cache between reading and hashing."""
@@ -25,6 +26,9 @@ SETTLED_S = 2.0
 
 _KEPT = 4096
 """Digests remembered at most."""
+
+_LARGEST = 32_000_000
+"""Bytes of a file that remembers them: each with a path."""
 
 Read = Callable[[int], None]
 """Told the bytes read since the last call."""
@@ -118,7 +122,7 @@ class Digests:
 
 def _load(cache: Path) -> dict[str, str]:
     try:
-        found: Any = json.loads(cache.read_text(encoding="utf-8"))
+        found: Any = loads(read_file(cache, most=_LARGEST))
     except (OSError, ValueError):
         return {}
     if not isinstance(found, dict):
@@ -147,6 +151,12 @@ def canonical(facts: Mapping[str, Any]) -> bytes:
     """
     text = json.dumps(facts, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return text.encode("utf-8", "backslashreplace")
+
+
+def checksum(body: Mapping[str, Any]) -> str:
+    """16 digits of everything in a pin or baseline but the checksum itself."""
+    kept = {name: value for name, value in body.items() if name != "checksum"}
+    return hashlib.sha256(canonical(kept)).hexdigest()[:16]
 
 
 def cache_file(environment: Mapping[str, str]) -> Path:

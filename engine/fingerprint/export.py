@@ -13,7 +13,7 @@ class Gauges(Exposition):
         from prometheus_client import Counter, Gauge
 
         super().__init__()
-        self._engine = engine
+        self._engine = self.label(engine)
 
         def gauge(name: str, help_: str, *labels: str) -> Gauge:
             full = f"specdeck_fingerprint_{name}"
@@ -30,7 +30,7 @@ class Gauges(Exposition):
             ("engine",),
             registry=self.registry,
         )
-        self._drifts.labels(engine)
+        self._drifts.labels(self._engine)
 
     def show_failure(self) -> None:
         """The engine could not be compared; the last figures stay."""
@@ -48,7 +48,7 @@ class Gauges(Exposition):
         for kind in WORDS:
             self._verdict.labels(name, kind).set(kind in kinds)
         self._info.clear()
-        self._info.labels(name, *(value or "" for value in found.after.names.values())).set(1)
+        self._info.labels(name, *map(self.label, found.after.names.values())).set(1)
 
     def count_drift(self) -> None:
         """The engine came to differ from its pin, or to differ in another way."""

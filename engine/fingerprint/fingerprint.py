@@ -8,6 +8,12 @@ from typing import Any, Self
 
 from specdeck.engine.fingerprint.behaviour import Behaviour
 from specdeck.engine.fingerprint.name import is_partial
+from specdeck.engine.protocol.codec import WrongType
+
+LONGEST_PLACES = 4_000_000
+"""Characters of the places of all facts together; those of an engine have 50,000."""
+MOST_UNREAD = 1_000
+"""Facts that are named as unknown; what is beyond is counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +113,48 @@ class Fingerprint:
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """What `as_json` wrote; raises KeyError, TypeError or ValueError on nonsense."""
         behaviour = data.get("behaviour")
+        facts = dict(data["facts"])
+        refuse_long_places(facts)
         return cls(
             t=float(data["t"]),
             url=str(data["engine"]),
             build=str(data["names"]["build"]),
             path=str(data["names"]["path"]),
-            facts=dict(data["facts"]),
-            unread=tuple(map(Unread.from_json, data["partial"])),
+            facts=facts,
+            unread=limit_unread(tuple(map(Unread.from_json, data["partial"]))),
             system_fingerprint=data.get("system_fingerprint"),
             stamped=data.get("stamped"),
             instance=data.get("instance"),
             behaviour=Behaviour.from_json(behaviour) if behaviour else None,
         )
+
+
+def refuse_long_places(facts: Mapping[str, Any]) -> None:
+    """Raises WrongType for facts that take far more room by their places than as a tree.
+
+    A long key is in the place of every fact below it.
+    """
+    count, branches = 0, [(facts, 0)]
+    while branches:
+        branch, above = branches.pop()
+        for name, value in branch.items():
+            length = above + len(name)
+            if isinstance(value, Mapping) and value:
+                branches.append((value, length + 1))
+            else:
+                count += length
+    if count > LONGEST_PLACES:
+        raise WrongType(f"the places of its facts have more than {LONGEST_PLACES} characters")
+
+
+def limit_unread(unread: tuple[Unread, ...]) -> tuple[Unread, ...]:
+    """The first of them; the last says how many more there are.
+
+    >>> many = tuple(Unread(f"model.{n}", "gone") for n in range(1_200))
+    >>> len(limit_unread(many)), limit_unread(many)[-1].line()
+    (1000, '201 more facts: too many to name')
+    """
+    if len(unread) <= MOST_UNREAD:
+        return unread
+    named = unread[: MOST_UNREAD - 1]
+    return (*named, Unread(f"{len(unread) - len(named)} more facts", "too many to name"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 
 from specdeck.engine.errors import UsageError
 from specdeck.engine.files import replace_file
-from specdeck.engine.fingerprint.digest import canonical
+from specdeck.engine.fingerprint.digest import checksum
 from specdeck.engine.fingerprint.fingerprint import Fingerprint
 from specdeck.engine.fingerprint.name import compute_names, is_partial
 from specdeck.engine.protocol.codec import NotJson, loads
@@ -30,7 +30,16 @@ LARGEST = 16_000_000
 
 
 def write_pin(seen: Fingerprint, path: Path) -> None:
-    """Writes `seen` as a pin, in place of an older one; raises UsageError."""
+    """Writes `seen` as a pin, in place of an older one.
+
+    Raises UsageError for names that do not follow from their facts, which no reader of the pin
+    would believe, and for a file that cannot be written.
+    """
+    if not _follows(seen):
+        raise UsageError(
+            f"the names of {seen.url} do not follow from its facts, so a pin of it proves nothing",
+            remedy="is an API key or token spelt like a fact? It is hidden in every answer",
+        )
     body = {
         "specdeck_pin": SCHEMA,
         "written": datetime.fromtimestamp(seen.t, UTC).isoformat(timespec="seconds"),
@@ -70,12 +79,6 @@ def read_pin(path: Path) -> Fingerprint:
             remedy="pin again with `specdeck fingerprint pin`",
         )
     return seen
-
-
-def checksum(body: Mapping[str, Any]) -> str:
-    """Of everything in a pin but the checksum itself."""
-    kept = {name: value for name, value in body.items() if name != "checksum"}
-    return hashlib.sha256(canonical(kept)).hexdigest()[:16]
 
 
 def _follows(seen: Fingerprint) -> bool:

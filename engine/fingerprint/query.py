@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specdeck.engine.errors import BadPage, EngineError, NotAnEngine, SpecdeckError, Unsupported
 from specdeck.engine.fingerprint.behaviour import Behaviour, ProbeAnswer, settle
-from specdeck.engine.fingerprint.fingerprint import Fingerprint, Progress, Unread
+from specdeck.engine.fingerprint.fingerprint import (
+    Fingerprint,
+    Progress,
+    Unread,
+    limit_unread,
+    refuse_long_places,
+)
 from specdeck.engine.fingerprint.name import compute_names
 from specdeck.engine.metrics.page import read_page
 from specdeck.engine.protocol.codec import WrongType, read_record, read_value
@@ -92,6 +98,7 @@ def parse_reply(reply: dict[str, Any], *, url: str, t: float) -> Fingerprint:
         )
     try:
         told = read_record(_Told, reply)
+        refuse_long_places(told.facts)
     except WrongType as error:
         raise NotAnEngine(f"{url} answers with facts that are not specdeck's: {error}") from error
     return Fingerprint(
@@ -100,7 +107,7 @@ def parse_reply(reply: dict[str, Any], *, url: str, t: float) -> Fingerprint:
         build=told.names.build,
         path=told.names.path,
         facts=told.facts,
-        unread=told.partial,
+        unread=limit_unread(told.partial),
         system_fingerprint=told.system_fingerprint,
         stamped=told.responses is not None and told.responses.stamped,
         instance=told.instance,

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from specdeck.engine.config.config import Config
-from specdeck.engine.config.methods import GRAPHS_PER_K, SCHEDULE, SPECULATIVE, is_mtp
 from specdeck.engine.config.vllm_args import Argument
 from specdeck.engine.launch.machine import Build, detect_build
 from specdeck.engine.launch.model_runner import choose_runner
@@ -19,6 +18,7 @@ from specdeck.engine.protocol.messages import (
     TIERS_VARIABLE,
     TOKEN_FILE_VARIABLE,
 )
+from specdeck.engine.protocol.methods import GRAPHS_PER_K, SCHEDULE, SPECULATIVE, is_mtp
 from specdeck.engine.protocol.vllm_versions import is_too_old
 
 PLUGIN = "specdeck"

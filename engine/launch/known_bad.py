@@ -10,12 +10,20 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from specdeck.engine.config.config import Config
-from specdeck.engine.config.methods import FIXED_K, PARALLEL_AT_ANY_K, SCHEDULE, SPECULATIVE, is_mtp
+from specdeck.engine.launch.command import needs_schedule
 from specdeck.engine.launch.machine import Build
 from specdeck.engine.launch.model_runner import choose_runner
+from specdeck.engine.protocol.methods import (
+    FIXED_K,
+    SCHEDULE,
+    SPECULATIVE,
+    drafts_all_or_none,
+    is_mtp,
+)
 from specdeck.engine.protocol.vllm_versions import is_too_old
 
 _CPU_BLOCK = 32
+_CPU_BINDING = "VLLM_CPU_OMP_THREADS_BIND"
 _TRUE = ("1", "true")
 
 
@@ -54,8 +62,9 @@ class Situation:
     @property
     def drafts_all_or_none(self) -> bool:
         """Whether any k but 0 and num_speculative_tokens would end the engine."""
-        parallel = self.spec("parallel_drafting") and self.method not in PARALLEL_AT_ANY_K
-        return bool(parallel) and self.config.k_max != 1
+        parallel = self.spec("parallel_drafting")
+        fixed = drafts_all_or_none(self.method, parallel_drafting=parallel)
+        return fixed and self.config.k_max != 1
 
     @property
     def captures_graphs(self) -> bool:
@@ -97,8 +106,18 @@ def _tools(s: Situation) -> bool:
     return bool(s.arg("enable_auto_tool_choice") or s.arg("tool_call_parser"))
 
 
+def _size(s: Situation, kind: str) -> int:
+    return int(s.arg(f"{kind}_parallel_size") or 1)
+
+
 def _several_ranks(s: Situation) -> bool:
-    return bool(s.arg("data_parallel_size", 1) > 1)
+    return _size(s, "data") > 1
+
+
+def _ranks_on_a_cpu(s: Situation) -> bool:
+    ranks = _size(s, "tensor") * _size(s, "pipeline") * _size(s, "data")
+    bound = s.environment.get(_CPU_BINDING, "auto") != "auto"
+    return s.build.kind == "cpu" and ranks > 1 and not bound
 
 
 def _schedules_between(s: Situation) -> bool:
@@ -112,11 +131,16 @@ def _schedules_between(s: Situation) -> bool:
 
 def _draft_ranks(s: Situation) -> bool:
     ranks = s.spec("draft_tensor_parallel_size")
-    return ranks not in (None, 1, s.arg("tensor_parallel_size", 1))
+    return ranks not in (None, 1, _size(s, "tensor"))
+
+
+def _draft_on_fewer_ranks(s: Situation) -> bool:
+    fewer = s.spec("draft_tensor_parallel_size") == 1 < _size(s, "tensor")
+    return fewer and s.method == "draft_model" and s.uses_v1_runner
 
 
 def _too_few_gpus(s: Situation) -> bool:
-    ranks = s.arg("tensor_parallel_size", 1) * s.arg("pipeline_parallel_size", 1)
+    ranks = _size(s, "tensor") * _size(s, "pipeline")
     here = s.arg("distributed_executor_backend") != "ray" and s.arg("nnodes", 1) == 1
     return s.build.kind == "gpu" and here and 0 < s.gpus < ranks
 
@@ -140,12 +164,58 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
         (SPECULATIVE, SCHEDULE),
     ),
     KnownBad(
-        "live k with data parallelism",
+        "experts with data parallelism",
         "notice",
-        lambda s: _several_ranks(s) and s.config.speculative is not None,
-        "k cannot be changed live: ranks with different k could deadlock",
+        lambda s: (
+            _several_ranks(s)
+            and s.config.speculative is not None
+            and bool(s.arg("enable_expert_parallel"))
+        ),
+        "k cannot be changed live: ranks of a mixture of experts step together, and those with "
+        "different k would deadlock",
         "run one engine per rank, without data_parallel_size",
         ("data_parallel_size",),
+    ),
+    KnownBad(
+        "policy with data parallelism",
+        "warning",
+        lambda s: _several_ranks(s) and bool(s.config.orchestration.adaptive_draft),
+        "no policy is followed: each rank would choose a k of its own",
+        "leave adaptive_draft out, or run one engine per rank, without data_parallel_size",
+        ("orchestration", "adaptive_draft"),
+    ),
+    KnownBad(
+        "pipeline parallelism on the V1 runner",
+        "error",
+        lambda s: (
+            _size(s, "pipeline") > 1 and s.config.speculative is not None and s.uses_v1_runner
+        ),
+        # Read in vLLM 0.32: _build_attention_metadata asks every stage for `self.drafter`.
+        "only the last stage has a drafter on the V1 runner, and the others end at the first "
+        "request",
+        "set tensor_parallel_size in place of pipeline_parallel_size, or use the V2 runner",
+        ("pipeline_parallel_size",),
+    ),
+    KnownBad(
+        "ranks on a CPU",
+        "warning",
+        _ranks_on_a_cpu,
+        "vLLM's CPU build gives each rank a NUMA node, and does not start where there are fewer",
+        f'set environment: {{{_CPU_BINDING}: "0|1"}}, with the cores of each rank',
+    ),
+    KnownBad(
+        "graphs for every k are not captured",
+        "notice",
+        lambda s: (
+            s.config.orchestration.graphs_per_k is True
+            and s.config.speculative is not None
+            and not s.has_schedule
+            and not needs_schedule(s.config, build=s.build, environment=s.environment)
+        ),
+        "graphs_per_k asks for CUDA graphs for every k, and none are captured: only the V2 runner "
+        "on a GPU has them, on one data-parallel rank and without enforce_eager",
+        "leave graphs_per_k out, or whatever has vLLM pick the V1 runner",
+        ("orchestration", "graphs_per_k"),
     ),
     KnownBad(
         "sampling on a CPU",
@@ -293,6 +363,14 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
         _draft_ranks,
         "a draft runs on one rank or on as many as the target",
         "set draft_tensor_parallel_size to 1 or to tensor_parallel_size",
+        (SPECULATIVE, "draft_tensor_parallel_size"),
+    ),
+    KnownBad(
+        "a draft model on fewer ranks",
+        "error",
+        _draft_on_fewer_ranks,
+        "the V1 runner requires a draft model to run on as many ranks as the target",
+        "leave draft_tensor_parallel_size out",
         (SPECULATIVE, "draft_tensor_parallel_size"),
     ),
     KnownBad(

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from specdeck.engine.config.config import Config
-from specdeck.engine.config.methods import PARALLEL_AT_ANY_K
+from specdeck.engine.protocol.methods import drafts_all_or_none
 
 Runner = Literal["V1", "V2"]
 
@@ -27,14 +27,14 @@ def choose_runner(config: Config, environment: Mapping[str, str], *, cpu: bool) 
         return "V2"
     if args.get("watermark_config") is not None:
         return "V2"
-    told = _told(environment)
-    if told is not None:
-        return told
+    chosen = _environment_choice(environment)
+    if chosen is not None:
+        return chosen
     # The builds for a CPU come without Triton, which the V2 runner is written in.
     return "V1" if cpu or _lacks_v2(config.method, config.speculative or {}, args) else "V2"
 
 
-def _told(environment: Mapping[str, str]) -> Runner | None:
+def _environment_choice(environment: Mapping[str, str]) -> Runner | None:
     try:
         return "V2" if int(environment[_VARIABLE]) else "V1"
     except (KeyError, ValueError):  # vLLM does not start with what is no number
@@ -48,10 +48,9 @@ def _lacks_v2(method: str | None, speculative: Mapping[str, Any], args: Mapping[
         args.get("distributed_executor_backend") == "external_launcher"
         and (args.get("pipeline_parallel_size") or 1) > 1
     )
-    parallel = speculative.get("parallel_drafting") and method not in PARALLEL_AT_ANY_K
     return bool(
         method in _WITHOUT_V2
-        or parallel
+        or drafts_all_or_none(method, parallel_drafting=speculative.get("parallel_drafting"))
         or speculative.get("use_heterogeneous_vocab")
         or batches_in_halves
         or stages_of_torchrun

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Literal
 
 from specdeck.engine.config.config import Config
-from specdeck.engine.config.methods import OWN_TOKENIZER, SPECULATIVE
 from specdeck.engine.errors import ConfigError, ConfigErrors, Place
 from specdeck.engine.launch import model_files as models
 from specdeck.engine.launch.known_bad import KNOWN_BAD, Situation
 from specdeck.engine.launch.machine import Gpu, Machine, inspect_machine
 from specdeck.engine.launch.ports import port_refusal
+from specdeck.engine.protocol.methods import OWN_TOKENIZER, SPECULATIVE
 from specdeck.engine.protocol.vllm_versions import REMEDY, describe_too_old, is_too_old
 from specdeck.engine.text import format_bytes
 

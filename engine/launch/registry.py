@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import tempfile
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from specdeck.engine.client.address import engine_url
 from specdeck.engine.errors import EngineError, UsageError
+from specdeck.engine.files import read_file, replace_file
 from specdeck.engine.launch import process
 from specdeck.engine.launch.ports import port_refusal
 from specdeck.engine.paths import private
@@ -22,6 +23,9 @@ from specdeck.engine.protocol.codec import UnixTime, Within, loads, read_record
 
 SCHEMA = 1
 """Raised when a record changes its meaning; a newer one is listed, not read."""
+
+_LARGEST = 64_000
+"""Bytes of a record; it names a few paths."""
 
 Life = Literal["running", "orphans", "gone", "elsewhere"]
 """`orphans`: the server is dead, and workers of it are not.
@@ -90,6 +94,8 @@ class Record:
             return False
         if self.boot == process.boot():
             return self.namespace == here.namespace
+        if here.machine is None:
+            return False  # any machine of this name may have written it
         booted = process.find_boot_time()
         # Later than this boot, and of another one: a second machine has this one's name.
         return booted is not None and self.started < booted
@@ -101,7 +107,14 @@ class Record:
                 f"{self.name} is in a record without a host, and no process of this one",
                 remedy="go to the host that started it; once it has ended, delete its record",
             )
-        same = self.host == process.find_host().name
+        here = process.find_host()
+        if (self.host, self.machine) == (here.name, None) and self.boot != process.boot():
+            return EngineError(
+                f"{self.name} is of another boot, and without a machine id "
+                f"nothing tells whether of this {self.host}",
+                remedy="once it has ended, delete its record",
+            )
+        same = self.host == here.name
         where = f"another machine or container called {self.host}" if same else self.host
         return EngineError(f"{self.name} runs on {where}, not here", remedy="go there")
 
@@ -147,10 +160,14 @@ class Unreadable:
 
 
 class Registry:
-    """The records in one folder, shared by every specdeck of one user."""
+    """The records in one folder, shared by every specdeck of one user.
+
+    The tokens lie in the folder `tokens` beside it.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._tokens = root.with_name("tokens")
 
     def add(self, record: Record, *, exclusive: bool = False) -> Record:
         """Writes `record` under its name or, where that is taken, with `-2`, `-3`, ….
@@ -206,7 +223,8 @@ class Registry:
             # The name may belong to a later engine already.
             if isinstance(found, Record) and found.leader == record.leader:
                 path.unlink(missing_ok=True)
-            Path(record.token_file).unlink(missing_ok=True)
+            if self._is_own(record.token_path):
+                record.token_path.unlink(missing_ok=True)
 
     def clean(self) -> tuple[Record, ...]:
         """Removes the records of engines of which nothing is left, and returns the others.
@@ -231,15 +249,20 @@ class Registry:
                 return candidate
             number += 1
 
+    def _is_own(self, token: Path) -> bool:
+        """Whether a record's token is a file that specdeck made: anybody's path may be named."""
+        try:
+            same = token.parent.resolve() == self._tokens.resolve()
+            return same and stat.S_ISREG(token.lstat().st_mode)
+        except (OSError, ValueError, RuntimeError):
+            return False
+
     def _path(self, name: str) -> Path:
         return self._root / f"{name}.json"
 
     def _write(self, record: Record) -> None:
-        """Atomic: a reader sees the whole record or none."""
-        handle, temporary = tempfile.mkstemp(dir=self._root, prefix=".")
-        with open(handle, "w", encoding="utf-8") as file:
-            json.dump(record.as_json(), file, indent=1)
-        os.replace(temporary, self._path(record.name))
+        text = json.dumps(record.as_json(), indent=1)
+        replace_file(self._path(record.name), text, mode=0o600)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -294,6 +317,11 @@ def address(text: str) -> tuple[str, int] | None:
 
 def _read(path: Path) -> Record | Unreadable:
     try:
-        return Record.from_json(loads(path.read_bytes()))
-    except (OSError, ValueError) as error:
+        record = Record.from_json(loads(read_file(path, most=_LARGEST)))
+    except OSError as error:
+        return Unreadable(path, error.strerror or "cannot be read")
+    except ValueError as error:
         return Unreadable(path, " ".join(str(error).split()))
+    if record.name != path.stem:
+        return Unreadable(path, "names another engine than its file")
+    return record

@@ -1,4 +1,4 @@
-"""Gauges of specdeck's own, where the rest of the house can read them."""
+"""Gauges of specdeck's own, for Prometheus and Grafana."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specdeck.engine.errors import UsageError
+from specdeck.engine.protocol.codec import mend_text
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 LOOPBACK = "127.0.0.1"
 """Other machines do not reach it: who wants them to says so."""
+
+_LONGEST_LABEL = 1_000
+"""Characters of a label's value."""
 
 
 class Exposition:
@@ -21,6 +25,11 @@ class Exposition:
         from prometheus_client import CollectorRegistry
 
         self.registry: CollectorRegistry = CollectorRegistry()
+
+    @staticmethod
+    def label(text: str | None) -> str:
+        """A label's value: what an engine says of itself, as it can be encoded; empty for None."""
+        return mend_text((text or "")[:_LONGEST_LABEL])
 
     def serve(self, port: int, address: str = LOOPBACK) -> None:
         """Answers a Prometheus on `port` of one address for as long as the process runs.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Final, Self, TextIO, cast
 
 from specdeck.engine.errors import BadPage, NotAnEngine
@@ -162,13 +163,13 @@ _PLAIN: Final = (
     *(name for group in (_SCALARS, PER_POSITION) for name in sum(group.values(), ())),
 )
 _BUCKETED: Final = sum(HISTOGRAMS.values(), ())
-_WANTED: Final = (
-    *(name + end for name in _PLAIN for end in "{ "),
-    *(name + _BUCKET + "{" for name in _BUCKETED),
+_WANTED: Final = "|".join(
+    (*(name + "[{ ]" for name in _PLAIN), *(name + _BUCKET + r"\{" for name in _BUCKETED))
 )
 """How the lines begin that are worth parsing; what follows a name closes it, so that
 `num_requests_waiting` does not bring `num_requests_waiting_by_reason` along."""
-
+_FIRST_ROW: Final = re.compile(f"((?:{_WANTED}).*)")
+_NEXT_ROW: Final = re.compile(f"\n((?:{_WANTED}).*)")
 
 MOST_LINES: Final = 200_000
 """A data-parallel rank has 380 lines, and a page of six megabytes room for 170 ranks."""
@@ -225,17 +226,16 @@ def _wanted_lines(text: str) -> Iterator[str]:
     """
     if text.count("\n") > MOST_LINES:
         raise ValueError(f"more than {MOST_LINES} lines")
-    start = rows = characters = 0
-    while (end := text.find("\n", start)) >= 0:
-        begin, start = start, end + 1
-        if not text.startswith(_WANTED, begin):
-            continue
-        rows, characters = rows + 1, characters + end - begin
+    first = _FIRST_ROW.match(text)
+    characters = 0
+    for rows, row in enumerate(chain((first,) if first else (), _NEXT_ROW.finditer(text)), 1):
+        begin, end = row.span(1)
+        characters += end - begin
         if rows > MOST_ROWS or characters > MOST_CHARACTERS:
             raise ValueError(f"more than {MOST_ROWS} rows, or {MOST_CHARACTERS} characters in them")
         if end - begin > _LONGEST_LINE:
             raise ValueError(f"a line of more than {_LONGEST_LINE} characters")
-        line = text[begin:end]
+        line = row[1]
         if line.count("\\") > _MOST_ESCAPES or line.count("=") > _MOST_LABELS:
             raise ValueError("a line with too many labels or escapes")
         yield line

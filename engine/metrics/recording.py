@@ -65,7 +65,16 @@ def reading_as_json(reading: Reading) -> dict[str, Json]:
         "fingerprint": reading.state.fingerprint if reading.state else None,
         "system_fingerprint": reading.state.system_fingerprint if reading.state else None,
         "restarted": reading.restarted,
+        **_ranks(reading.state),
     }
+
+
+def _ranks(state: EngineState | None) -> dict[str, Json]:
+    """What each data-parallel rank is at, where there are several."""
+    if state is None or not state.ranks:
+        return {}
+    names = ("rank", "k", "mode", "breaker", "running", "waiting", "drafts")
+    return {"ranks": [{name: getattr(one, name) for name in names} for one in state.ranks]}
 
 
 def _control(state: EngineState | None, sample: Sample) -> dict[str, Json]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -10,6 +9,7 @@ from typing import Any
 
 from specdeck.engine.errors import UsageError
 from specdeck.engine.protocol.messages import FALLBACKS, KNOBS, MODES, POLICIES, Change, Value
+from specdeck.engine.text import find_nearest
 
 WORDS: dict[str, tuple[str, ...]] = {
     "mode": MODES,
@@ -78,8 +78,8 @@ def _k(value: str) -> int:
 def _word(name: str, value: str) -> str:
     if value in WORDS[name]:
         return value
-    near = difflib.get_close_matches(value, WORDS[name], n=1)
-    remedy = f"did you mean {name}={near[0]}?" if near else f"give {' or '.join(WORDS[name])}"
+    near = find_nearest(value, WORDS[name])
+    remedy = f"did you mean {name}={near}?" if near else f"give {' or '.join(WORDS[name])}"
     raise UsageError(f"there is no {name} {value!r}", remedy=remedy)
 
 

@@ -15,7 +15,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from specdeck.engine.errors import NoReply, SpecdeckError, Unreachable
+from specdeck.engine.errors import NoReply, SpecdeckError, Stalled, Unreachable
 from specdeck.engine.metrics.page import read_page
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.sample import Sample
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 LOST_S = 15.0
 """How long an engine's states are looked at for a change whose reply was lost, seconds: a link
 that stalls, and the time for which the engine itself may hold a change."""
-_LOST = "the reply was lost; the engine's state shows the change"
+LOST = "the reply was lost; the engine's state shows the change"
+"""The notice of such a change."""
 
 TIMEOUT_S = 20.0
 """How long a busy engine may take to show a change: one that is short of time needs seconds
@@ -242,7 +243,8 @@ async def make_change(
     `name` is what people call the engine, and `known` its latest state from before the change.
     `looks` are of the same engine and by the same `clock`, and are asked for once it is applied.
     An engine that stays idle for `idle_s` ends the looking, and so do `timeout_s` seconds.
-    Where the reply is lost, the engine's next states tell whether the change was applied. Raises
+    Where the reply is lost, or the engine core lets the engine wait, the engine's next states tell
+    whether the change was applied. Raises
     SpecdeckError when the engine refuses the change or cannot be asked; once it is applied,
     nothing raises. Whoever stops in between leaves the change applied and in the audit
     log, without an observed value.
@@ -251,7 +253,7 @@ async def make_change(
     requested_at = clock()
     try:
         applied = await client.put(change)
-    except NoReply:
+    except (NoReply, Stalled):
         found = await _find_outcome(change, known, looks, until=clock() + LOST_S, clock=clock)
         if found is None:
             raise
@@ -304,7 +306,7 @@ async def _find_outcome(
             if (last := look.state.last_change) and _is_made(change, known, look.state, last):
                 before = {name: last.before[name] for name in last.after if name in last.before}
                 state = look.state
-                return Applied(before, dict(last.after), state.version, state.step, (_LOST,))
+                return Applied(before, dict(last.after), state.version, state.step, (LOST,))
         elif not isinstance(look, Unreachable):
             return None
         if clock() >= until:

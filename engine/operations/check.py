@@ -10,21 +10,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, aclosing
-from dataclasses import asdict, dataclass, replace
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+from contextlib import AsyncExitStack, aclosing, suppress
+from dataclasses import asdict, dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from specdeck.engine.client.retry import RETRY_S, Retry, WaitingForEngine
 from specdeck.engine.client.secret import Secret
 from specdeck.engine.divergence.arms import Arm, describe_hard, describe_soft, fetch_counters
+from specdeck.engine.divergence.canary import Canary
 from specdeck.engine.divergence.compare import Divergence
 from specdeck.engine.divergence.history import (
     History,
     PastCheck,
     SampledHistory,
     comparable_checks,
+    comparable_runs,
     compare_with_history,
     record_sampled,
 )
@@ -43,8 +46,9 @@ from specdeck.engine.divergence.sampled import (
 from specdeck.engine.divergence.verdict import Verdict
 from specdeck.engine.errors import ConfigError, EngineError, SpecdeckError, Unsupported, UsageError
 from specdeck.engine.operations.assignments import format_undo
+from specdeck.engine.protocol.codec import WrongType
 from specdeck.engine.protocol.messages import Applied, Change
-from specdeck.engine.store.checks import Checks, Pair
+from specdeck.engine.store.checks import Checks, Pair, Run, unreadable
 
 if TYPE_CHECKING:
     import httpx
@@ -72,6 +76,8 @@ class CheckOptions:
     private: bool = False
     fresh: bool = False
     """Begins anew even where a run was cut short."""
+    new_baseline: bool = False
+    """The canary forgets the nights before this one."""
     calls: int = 5
     """In a session, for the risk that adds up."""
     model: str | None = None
@@ -129,6 +135,8 @@ class CheckResult:
     history: History
     earlier: tuple[PastCheck, ...] = ()
     """With the same prompts and settings, whatever draft or k."""
+    canary: Canary = field(default_factory=Canary)
+    """This check as one night of many."""
     trip: Trip | None = None
 
     @property
@@ -136,12 +144,18 @@ class CheckResult:
         """What the check says."""
         return self.outcome.verdict
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether it is a night like any other: no defect, and speculation was tried."""
+        return not self.verdict.defect and self.outcome.totals.serving.drafted != 0
+
     def as_json(self) -> dict[str, Any]:
         """The document of `check --json`."""
         return {
             **self.outcome.as_json(),
             "history": asdict(self.history),
             "earlier": [asdict(check) for check in self.earlier],
+            "canary": self.canary.as_json(counts=False),
             "tripped": None if self.trip is None else self.trip.as_json(),
         }
 
@@ -223,6 +237,11 @@ class ArmPair:
         await self._stack.aclose()
 
     @property
+    def serving(self) -> EngineClient:
+        """The client of the engine that serves."""
+        return self._engines[0].client
+
+    @property
     def streams(self) -> int:
         """Requests at once on each engine."""
         return 1 if self.options.gentle else self.options.streams
@@ -280,10 +299,11 @@ async def run_check(
     async with aclosing(runner.events()) as events:
         async for event in events:
             yield event
-    outcome = finish_run(pair, runner, store)
+    canary = next_night(pair, runner, store)
+    outcome = finish_run(pair, runner, store, canary)
     runs = store.history(pair.arms[0].url)
     history, earlier = compare_with_history(runs), comparable_checks(runs)
-    yield CheckResult(outcome, runner.run.id, history, earlier)
+    yield CheckResult(outcome, runner.run.id, history, earlier, canary)
 
 
 async def run_sampled_check(
@@ -380,7 +400,29 @@ def begin_run(pair: ArmPair, prompts: PromptSet, store: Checks) -> CheckRunner:
     )
 
 
-def finish_run(pair: ArmPair, runner: CheckRunner, store: Checks) -> Outcome:
+def next_night(pair: ArmPair, runner: CheckRunner, store: Checks) -> Canary:
+    """The canary after a run that was iterated to its end, from those before it like it."""
+    runs = [runner.run, *store.history(pair.arms[0].url)]
+    like = () if pair.options.new_baseline else comparable_runs(runs)
+    differing: Counter[str] = Counter()
+    for compared in ("cross", "streamed"):
+        for case in _cases(store, runner.run.id, compared):
+            differing[case.prompt_hash] += not case.divergence.stream_only
+    return _latest_canary(like).next_night(+differing)
+
+
+def _latest_canary(runs: Iterable[Run]) -> Canary:
+    """Of the latest run; a damaged one is passed over, as what was just compared counts more."""
+    for run in runs:
+        if run.summary:
+            with suppress(WrongType):
+                return Canary.from_json(run.summary.get("canary"))
+    return Canary()
+
+
+def finish_run(
+    pair: ArmPair, runner: CheckRunner, store: Checks, canary: Canary | None = None
+) -> Outcome:
     """The outcome of a run that was iterated to its end; it is kept and not resumed.
 
     Raises Unsupported when every prompt was refused.
@@ -401,11 +443,15 @@ def finish_run(pair: ArmPair, runner: CheckRunner, store: Checks) -> Outcome:
         threshold=pair.options.threshold,
         calls=pair.options.calls,
     )
-    store.finish(run, pair.wall(), outcome.as_json())
+    kept = {} if canary is None else {"canary": canary.as_json()}
+    store.finish(run, pair.wall(), {**outcome.as_json(), **kept})
     return outcome
 
 
 def _cases(store: Checks, run: int, compared: Pair) -> Iterator[Case]:
     for row in store.divergences(run, compared):
-        assert row.detail is not None
-        yield Case(row.prompt, row.prompt_hash, Divergence.from_json(row.detail))
+        try:
+            found = Divergence.from_json(row.detail or {})
+        except WrongType as error:
+            raise unreadable(error, remedy="--fresh starts over") from error
+        yield Case(row.prompt, row.prompt_hash, found)

@@ -268,6 +268,8 @@ class DriftWatcher:
         name = _path_name(reading)
         if name is None or name == self._name:
             return False
+        if self._name is not None and reading.state is not None and reading.state.trial:
+            return False  # the trial moves it to and fro; its end is compared
         policy = reading.state.policy if reading.state is not None else "fixed"
         apart = APART_S if policy == "fixed" else POLICY_APART_S
         return self._name is None or reading.t - self._fetched_at >= apart

@@ -16,19 +16,20 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from specdeck.engine.client.retry import Retry, WaitingForEngine
-from specdeck.engine.errors import Conflict, EngineError, SpecdeckError
+from specdeck.engine.errors import Conflict, EngineError, NoReply, SpecdeckError, Stalled
 from specdeck.engine.metrics.page import read_page
 from specdeck.engine.metrics.sample import Sample
-from specdeck.engine.metrics.window import between
+from specdeck.engine.metrics.window import Window, between
 from specdeck.engine.operations.assignments import format_undo
 from specdeck.engine.operations.change import (
+    LOST,
     Audit,
     ChangeApplied,
     ChangeClient,
     NotRecorded,
     knobs_to_undo,
 )
-from specdeck.engine.protocol.messages import Applied, Change, knobs_on_trial
+from specdeck.engine.protocol.messages import Applied, Change, EngineState, knobs_on_trial
 from specdeck.engine.protocol.tuning import TrialTuning, Tuning
 from specdeck.engine.store.audit import Action
 
@@ -47,6 +48,9 @@ class TrialClient(ChangeClient, Protocol):
 
     async def tuning(self) -> Tuning:
         """The policy, the breaker and the trial."""
+
+    async def state(self) -> EngineState:
+        """The state as the plugin tells it."""
 
     async def page(self) -> str:
         """The metrics page."""
@@ -169,13 +173,19 @@ class TrialRunner:
         self._first: Tuning | None = None
         """The first that was seen: an older plugin does not name the trial that it begins."""
         self._renewed_at = self._requested_at = clock()
+        self._turns = -1
+        """Of the stint that is observed."""
+        self._stint_since = clock()
         self._opening: Sample | None = None
+        self._latest: Sample | None = None
+        """Read in the stint, unless it turns out to have ended by then."""
         self._observed: float | None = None
         self._observed_after_ms: float | None = None
 
     async def attend(self) -> AsyncGenerator[TrialEvent, None]:
         """Begins the trial and renews its lease until it ends.
 
+        A trial whose reply was lost is looked for in what the engine tells of itself.
         Raises SpecdeckError when the engine refuses the change, is restarted, has another trial
         by now, or gave no answer for as long as the lease lasts. Whoever stops in between is to
         ask for `take_back`, or leaves the trial to its lease.
@@ -190,8 +200,7 @@ class TrialRunner:
             if trial.over:
                 break
             yield TrialSeen(trial, tuning)
-            if trial.state == "changed":
-                await self._observe()
+            await self._observe(trial)
             await self._sleep(self._every)
             tuning = await self._retry.answer(
                 self._renew, errors=SpecdeckError, until=answered_at + self._lease_s
@@ -257,7 +266,14 @@ class TrialRunner:
 
     async def _begin(self) -> AsyncGenerator[TrialEvent, None]:
         change, self._requested_at = self._change, self._clock()
-        self._applied = applied = await self._client.put(change)
+        try:
+            applied = await self._client.put(change)
+        except (NoReply, Stalled):
+            found = await self._find_begun()
+            if found is None:
+                raise
+            applied = found
+        self._applied = applied
         ack_ms = (self._clock() - self._requested_at) * 1e3
         tried = knobs_on_trial(change, applied)
         reason = f"on trial: {change.reason}" if change.reason else "on trial"
@@ -269,6 +285,19 @@ class TrialRunner:
         yield ChangeApplied(change, applied, ack_ms, self._undo(applied))
         if failure is not None:
             yield failure
+
+    async def _find_begun(self) -> Applied | None:
+        """The engine's word on a trial whose reply was lost; None where ours is not under way."""
+        with suppress(SpecdeckError):
+            tuning = await self._retry.answer(self._client.tuning, errors=SpecdeckError)
+            state = await self._client.state()
+            trial, asked = tuning.trial, self._change.knobs()
+            if trial is None or trial.over or trial.who != (self._change.who or ""):
+                return None
+            if state.instance == tuning.instance and asked.items() <= trial.after.items():
+                before, number = dict(trial.before), trial.number
+                return Applied(before, {}, tuning.version, state.step, (LOST,), number)
+        return None
 
     def _note_end(self, trial: TrialTuning) -> NotRecorded | None:
         """Writes down how the trial has ended, beside how it began."""
@@ -326,18 +355,30 @@ class TrialRunner:
             self._renewed_at = self._clock()
         return await self._client.tuning()
 
-    async def _observe(self) -> None:
-        """Looks at what k the counters show since the change was made."""
-        with suppress(SpecdeckError):
-            sample = await self._read_sample()
-            window = between(self._opening, sample) if self._opening and sample else None
-            if window is None or not window.generated:
-                self._opening = self._opening or sample
-                return
-            drafted = window.draft_tokens_per_draft
-            self._observed = 0.0 if drafted is None and not window.drafts else drafted
-            if self._observed is not None and self._observed_after_ms is None:
-                self._observed_after_ms = (self._clock() - self._requested_at) * 1e3
+    async def _observe(self, trial: TrialTuning) -> None:
+        """Looks at what k the counters show within a stint with the change.
+
+        A sample counts when the stint was under way before it was read and still is afterwards.
+        """
+        if trial.state != "changed" or trial.turns != self._turns:
+            self._turns = trial.turns if trial.state == "changed" else -1
+            self._stint_since, self._opening, self._latest = self._clock(), None, None
+        elif self._latest is not None:
+            self._opening = self._opening or self._latest
+            self._note_window(between(self._opening, self._latest))
+        if trial.state == "changed":
+            with suppress(SpecdeckError):
+                sample = await self._read_sample()
+                if sample is not None and sample.at >= self._stint_since:
+                    self._latest = sample
+
+    def _note_window(self, window: Window | None) -> None:
+        if window is None or not window.generated:
+            return
+        drafted = window.draft_tokens_per_draft
+        self._observed = 0.0 if drafted is None and not window.drafts else drafted
+        if self._observed is not None and self._observed_after_ms is None:
+            self._observed_after_ms = (self._clock() - self._requested_at) * 1e3
 
     async def _read_page(self) -> Sample:
         return await read_page(await self._client.page(), t=0.0, at=self._clock())

@@ -15,7 +15,11 @@ import stat
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
+from specdeck.engine.files import read_file
 from specdeck.engine.protocol.messages import TOKEN_FILE_VARIABLE
+
+_LARGEST = 64_000
+"""Bytes of a file that may hold a token."""
 
 
 def ensure_token_file(port: int, environment: MutableMapping[str, str] = os.environ) -> Path:
@@ -57,7 +61,7 @@ def _is_sound(path: Path, life: str) -> bool:
     try:
         found = path.lstat()
         ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid()
-        return ours and not is_open(found.st_mode) and path.read_text().startswith(f"{life}.")
+        return ours and not is_open(found.st_mode) and _read(path).startswith(f"{life}.")
     except (OSError, ValueError):
         return False
 
@@ -116,10 +120,13 @@ def is_accepted(given: str | None, environment: Mapping[str, str] = os.environ) 
         return False
     try:
         path = Path(named)
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode) or is_open(found.st_mode):
+        if is_open(path.stat().st_mode):
             return False
-        wanted = path.read_text().strip()
+        wanted = _read(path).strip()
     except (OSError, ValueError):
         return False
     return bool(wanted) and hmac.compare_digest(given.encode(), wanted.encode())
+
+
+def _read(path: Path) -> str:
+    return read_file(path, most=_LARGEST).decode()

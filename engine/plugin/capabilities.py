@@ -10,12 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from specdeck.engine.plugin.contract import Build
+from specdeck.engine.plugin.contract import Gap, by_loss, describe_gaps
+from specdeck.engine.plugin.engine import Build
+from specdeck.engine.plugin.provenance import how_known
+from specdeck.engine.protocol.full_graphs import describe_all
 from specdeck.engine.protocol.messages import INTERMEDIATE_K, Capability
+from specdeck.engine.protocol.methods import FIXED_K
 from specdeck.engine.protocol.vllm_versions import REMEDY
-
-_ASSERTS_ON_V1 = frozenset({"suffix", "ngram_gpu", "extract_hidden_states", "medusa"})
-"""Proposers of the V1 runner that assert k == num_speculative_tokens."""
 
 _NO_DRAFTS = "the engine runs without speculative decoding"
 _START_WITH_DRAFTS = "start it with a speculative_config"
@@ -24,10 +25,14 @@ _OFF_GRAPHS = (
     "it runs"
 )
 
-_SEVERAL = Capability(
-    "live_k", False, "data-parallel ranks with different k could deadlock",
-    "run one engine per rank, without data_parallel_size",
-)  # fmt: skip
+APART = "ranks"
+"""Names the capability of changing data-parallel ranks together."""
+
+_WARM = (
+    "the drafter still makes a pass in each step: against an engine without speculation that cost "
+    "6.6 % a step at 2 streams and 21.6 % at 189 (V1 runner, H100; vLLM issue 51575)"
+)
+"""What warm target-only costs; vLLM's issue 51575, version 0.27.1."""
 _NOT_TURNED = ("request_k", "policy.fixed")
 """What holds without anybody turning k: of each request, and as the engine was started."""
 
@@ -39,27 +44,30 @@ def capabilities(build: Build) -> tuple[Capability, ...]:
     """Everything an operator may want to change, in the order of a screen."""
     live_k = _live_k(build)
     between = _intermediate_k(build, live_k)
-    return (
+    target_only = _target_only(build, live_k)
+    how = how_known(build)
+    found = (
         live_k,
         between,
-        _target_only(build, live_k),
+        target_only,
         _cold(build, live_k),
         _request_k(build),
-        replace(_target_only(build, live_k), name="breaker"),
+        _like(target_only, "breaker"),
         _like(live_k, "trial"),
         Capability("policy.fixed", True),
         replace(between, name="policy.threshold"),
         replace(between, name="policy.goodput"),
+        *_full_graphs(build),
     )
+    return tuple(replace(one, how=how) for one in found)
 
 
-def of_several_ranks() -> Capability:
-    """Why k cannot be changed where there are several data-parallel ranks.
-
-    The ranks of a dense model do not know of each other: each would judge trials, and move k
-    by a policy, on its own. So it is the API server, which does know, that refuses.
-    """
-    return _SEVERAL
+def of_apart(why: str) -> Capability:
+    """Why data-parallel ranks cannot be changed together, and so not at all."""
+    return Capability(
+        APART, False, f"the data-parallel ranks cannot be changed together: {why}",
+        "run one engine per rank, without data_parallel_size",
+    )  # fmt: skip
 
 
 def of_no_token(why: str) -> Capability:
@@ -71,15 +79,37 @@ def of_no_token(why: str) -> Capability:
     )  # fmt: skip
 
 
+def lose(
+    found: Iterable[Mapping[str, Any]], gaps: Iterable[Gap], vllm: str
+) -> list[dict[str, Any]]:
+    """The capabilities `found`, without what is lost to the `gaps` of an API server.
+
+    What has no capability of its own is added, as one that is not there.
+
+    >>> [one["name"] for one in lose([], (), "0.33.0")]
+    []
+    """
+    kept = [dict(one) for one in found]
+    for loss, lost in by_loss(gaps).items():
+        why = Capability(loss, False, describe_gaps(lost, vllm), REMEDY)
+        if loss == "live_k":
+            kept = withhold(kept, why)
+        elif loss in {one["name"] for one in kept}:
+            kept = [asdict(why) if one["name"] == loss else one for one in kept]
+        else:
+            kept.append(asdict(why))
+    return kept
+
+
 def withhold(found: Iterable[Mapping[str, Any]], why: Capability) -> list[dict[str, Any]]:
     """The capabilities `found`, without those that turn k, for the reason and remedy of `why`.
 
     >>> withhold([{"name": "request_k", "available": True, "reason": None, "remedy": None}],
-    ...          of_several_ranks())
+    ...          of_no_token("why"))
     [{'name': 'request_k', 'available': True, 'reason': None, 'remedy': None}]
     >>> withhold([{"name": "cold", "available": True, "reason": None, "remedy": None}],
-    ...          of_several_ranks())[0]["reason"]
-    'data-parallel ranks with different k could deadlock'
+    ...          of_apart("rank 1 failed"))[0]["reason"]
+    'the data-parallel ranks cannot be changed together: rank 1 failed'
     """
     return [
         {**asdict(why), "name": one["name"]}
@@ -93,12 +123,9 @@ def _live_k(build: Build) -> Capability:
     name = "live_k"
     if build.method is None:
         return Capability(name, False, _NO_DRAFTS, _START_WITH_DRAFTS)
-    if build.missing:
-        return Capability(
-            name, False, f"vLLM {build.vllm} has no {', '.join(build.missing)}",
-            REMEDY,
-        )  # fmt: skip
-    if build.runner == "V1" and build.method in _ASSERTS_ON_V1:
+    if lost := by_loss(build.gaps).get("live_k"):
+        return Capability(name, False, describe_gaps(lost, build.vllm), REMEDY)
+    if build.runner == "V1" and build.method in FIXED_K:
         return Capability(
             name, False, f"method {build.method} on the V1 runner accepts only k = {build.k_max}",
             "use draft_model, eagle, eagle3, mtp or ngram",
@@ -110,10 +137,10 @@ def _live_k(build: Build) -> Capability:
             "vLLM does not pass k to a custom proposer",
             "use one of vLLM's own methods",
         )
-    if build.data_parallel > 1 and build.moe:
+    if build.data_parallel > 1:  # vLLM makes ranks of a dense model engines of one rank each
         return Capability(
-            name, False, "data-parallel ranks of a mixture-of-experts model must agree on k",
-            "run with data_parallel_size 1, or one engine for each rank",
+            name, False, "data-parallel ranks of a mixture-of-experts model must agree on k in "
+            "every step, or deadlock", "run with data_parallel_size 1, or one engine for each rank",
         )  # fmt: skip
     if build.drafts_all_or_none:
         return Capability(
@@ -125,6 +152,8 @@ def _live_k(build: Build) -> Capability:
 def _same_drafting(build: Build) -> str | None:
     """Where a smaller k is less to verify, and no less to draft; None where it is."""
     what, k_max = f"the {build.runner} drafter for {build.method}", build.k_max
+    if lost := by_loss(build.gaps).get("savings"):
+        return f"whether a smaller k drafts less is unknown: {describe_gaps(lost, build.vllm)}"
     if not build.drafter_obeys:
         return f"less verification, same drafting: {what} drafts {k_max} tokens at every k"
     between = range(2, k_max)  # one pass is not part of the loop that is captured
@@ -158,10 +187,14 @@ def _target_only(build: Build, live_k: Capability) -> Capability:
             "target_only", False, f"a {build.draft_architecture} draft on V1 cannot skip a round",
             "use k=1, or the V2 runner",
         )  # fmt: skip
-    return _like(live_k, "target_only")
+    soft = _like(live_k, "target_only")
+    return replace(soft, reason=_WARM) if soft.available and build.can_skip_drafter else soft
 
 
 def _cold(build: Build, live_k: Capability) -> Capability:
+    if live_k.available and (lost := by_loss(build.gaps).get("cold")):
+        reason = describe_gaps(lost, build.vllm)
+        return Capability("cold", False, reason, f"use the warm fallback, or {REMEDY}")
     if live_k.available and not build.can_skip_drafter:
         reason = (
             "an n-gram draft has no model to leave out"
@@ -182,10 +215,19 @@ def _request_k(build: Build) -> Capability:
     """A pin cuts proposed drafts in the scheduler, so every method and runner can be pinned."""
     if build.method is None:
         return Capability("request_k", False, _NO_DRAFTS, _START_WITH_DRAFTS)
-    if not build.can_pin:
-        reason = f"vLLM {build.vllm}'s scheduler has no place to pin a request"
-        return Capability("request_k", False, reason, REMEDY)
+    if lost := by_loss(build.gaps).get("request_k"):
+        return Capability("request_k", False, describe_gaps(lost, build.vllm), REMEDY)
     return Capability("request_k", True, _OFF_GRAPHS if build.full_graphs else None)
+
+
+def _full_graphs(build: Build) -> tuple[Capability, ...]:
+    """How far they reach; an engine without them has nothing to say."""
+    if lost := by_loss(build.gaps).get("graph_reach"):
+        reason = describe_gaps(lost, build.vllm)
+        return (Capability("full_graphs", False, reason, REMEDY),) if build.full_graphs else ()
+    if not any(reach.requests for reach in build.graph_reach):
+        return ()
+    return (Capability("full_graphs", True, describe_all(build.graph_reach)),)
 
 
 def _like(live_k: Capability, name: str) -> Capability:

@@ -8,7 +8,7 @@ out in `drafters`, whether it can in `capabilities`.
 
 from __future__ import annotations
 
-from specdeck.engine.plugin.contract import Engine
+from specdeck.engine.plugin.engine import Engine
 
 
 def enter_cold(engine: Engine) -> None:

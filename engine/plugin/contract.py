@@ -1,137 +1,490 @@
-"""What specdeck needs of an engine, without naming any of vLLM's parts."""
+"""What specdeck uses of vLLM: every name, parameter and call, in one table.
+
+Two readers go by it. `python -m benchmarks.contract VERSION` reads the source of a version
+without importing it; `engine.plugin.take_hold` looks at the running engine, where what is
+missing becomes a capability with a reason. Nothing of vLLM's is used that has no row here:
+a test walks the plugin's sources for it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Literal
 
-from specdeck.engine.policy.step import Step
+Loss = Literal[
+    "live_k", "cold", "request_k", "savings", "graph_reach",
+    "exact_models", "fingerprint", "responses", "counters", "start",
+]  # fmt: skip
+"""What is lost without a row: a capability, or something that one of them says.
 
-_PARALLEL_AT_ANY_K = frozenset({"dflash", "dspark"})
-"""Methods that draft in parallel by proposers of their own, sized by the k of the step."""
+`savings` is whether a smaller k drafts less, `graph_reach` how many requests full CUDA graphs
+serve. The rest are the config's exact names, the facts and the path's name, that name in
+responses, drafts by position, and starting an engine.
+"""
+
+Process = Literal["api", "core", "worker", "launch"]
+"""Where the row is used: API server, engine core, worker, or the program that starts them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Build:
-    """What an engine is and will be until it is started again."""
+class Row:
+    """One class, function or constant of vLLM's, and what specdeck needs it to have."""
 
-    vllm: str
-    model: str
-    method: str | None
-    """vLLM's name of the speculative method; None without speculation."""
-    runner: str
-    """`V1`, `V2` or `unknown`."""
-    k_max: int
-    """0 without speculation."""
-    data_parallel: int = 1
-    moe: bool = False
-    draft_architecture: str | None = None
-    """Model type of the draft, for methods with a draft model of their own."""
-    parallel_drafting: bool = False
-    """Whether all tokens are drafted in one pass."""
-    kv_connector: bool = False
-    """Whether KV blocks are kept or shared outside of the engine too."""
-    missing: tuple[str, ...] = ()
-    """Parts of vLLM that specdeck needs and this version does not have."""
-    drafter_obeys: bool = True
-    """Whether less k is less work for the drafter, after specdeck's wrapping."""
-    drafter_captured: frozenset[int] = frozenset()
-    """The k's for which all of the drafter's passes are in one CUDA graph; empty where none are."""
-    can_skip_drafter: bool = False
-    """Whether the drafter can be left out altogether (cold target-only)."""
-    asynchronous: bool = False
-    """Whether steps are scheduled before the one under way has ended."""
-    can_pin: bool = False
-    """Whether single requests can be given a k of their own."""
-    own_schedule: bool = False
-    """Whether the operator configured k by batch size, which a change of k replaces."""
-    full_graphs: bool = False
-    """Whether steps are run from full CUDA graphs, for which all requests have as many rows."""
+    module: str
+    name: str
+    """Qualified within the module: `Scheduler`, `Scheduler.schedule`."""
+    process: Process
+    users: tuple[str, ...]
+    """Modules of ours that use it, below `specdeck.engine`."""
+    loses: Loss
+    without: str
+    """What does not work without it."""
+    members: tuple[str, ...] = ()
+    """Methods, properties, fields and instance attributes of a class."""
+    parameters: tuple[str, ...] = ()
+    """Of a function, those that are passed or read by name."""
+    passes: tuple[tuple[str, str], ...] = ()
+    """Calls that the function makes: the name called, and a keyword that it is given or ''."""
+    reads: tuple[str, ...] = ()
+    """Attributes that the function's body goes by."""
+    value: str | None = None
+    """Of a constant."""
+    meaning: bool = False
+    """Whether the body counts as well: its hash stands in the expected results."""
+    elsewhere: tuple[str, ...] = ()
+    """Modules that hold it in other versions."""
+    since: str | None = None
+    """The first version that has it as required; None where all since 0.26 do."""
+    until: str | None = None
+    """The first version without it."""
+    optional: bool = False
+    """Whether specdeck does without it and says nothing."""
 
     @property
-    def drafts_all_or_none(self) -> bool:
-        """Whether any k but 0 and k_max would end the engine.
+    def key(self) -> str:
+        """The row's name in reports and expected results; several rows may be of one class.
 
-        The V1 runner's proposer, which alone has parallel drafting for other methods, fills
-        k_max slots of a request and reads them as rows of k (read in vLLM 0.32 and 0.33).
+        >>> ROWS[0].key
+        'Scheduler: dynamic_sd_lookup, num_spec_tokens, running'
         """
-        return self.parallel_drafting and self.method not in _PARALLEL_AT_ANY_K and self.k_max > 1
+        wanted = ", ".join((*self.members, *self.parameters))
+        return f"{self.name}: {wanted}" if wanted else self.name
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Where to look for it, in this order."""
+        return (self.module, *self.elsewhere)
+
+
+_SCHEDULER = "vllm.v1.core.sched.scheduler"
+_ASYNC = "vllm.v1.core.sched.async_scheduler"
+_OUTPUT = "vllm.v1.core.sched.output"
+_CORE = "vllm.v1.engine.core"
+_CONFIG = "vllm.config"
+_PROPOSERS = "vllm.v1.spec_decode"
+_SPECULATORS = "vllm.v1.worker.gpu.spec_decode"
+_GRAPHS = "vllm.v1.worker.gpu.cudagraph_utils"
+_SERVING = "vllm.entrypoints.openai"
+_PLUGINS = "vllm.plugins"
+
+_NO_STEPS = "no step is seen, so that no change is proven and no policy learns"
+_NO_PINS = "no request has a k of its own"
+
+SCHEDULER = (
+    Row(_SCHEDULER, "Scheduler", "core", ("plugin.core_engine", "plugin.register"),
+        "live_k", "k cannot be told to the scheduler",
+        members=("dynamic_sd_lookup", "num_spec_tokens", "running")),
+    Row(_SCHEDULER, "Scheduler.__init__", "core", ("plugin.register",),
+        "live_k", "the tiers given for the graphs would be scheduled by"),
+    Row(_SCHEDULER, "Scheduler.schedule", "core", ("plugin.core_engine", "plugin.recorder"),
+        "live_k", "k is not read once per step, nor passed to the workers",
+        reads=("dynamic_sd_lookup", "num_spec_tokens"),
+        passes=(("SchedulerOutput", "num_spec_tokens_to_schedule"),)),
+    Row(_SCHEDULER, "Scheduler.update_from_output", "core", ("plugin.recorder",),
+        "live_k", _NO_STEPS, parameters=("scheduler_output",)),
+    Row(_SCHEDULER, "Scheduler.make_spec_decoding_stats", "core", ("plugin.recorder",),
+        "live_k", "drafts are not counted",
+        parameters=("num_draft_tokens", "num_accepted_tokens", "num_invalid_spec_tokens",
+                    "request_id")),
+    Row(_SCHEDULER, "Scheduler.make_stats", "core", ("plugin.recorder",),
+        "counters", "drafts are counted one by one, which costs time in each step",
+        parameters=("spec_decoding_stats",), optional=True),
+    Row(_SCHEDULER, "Scheduler.get_request_counts", "core", ("plugin.core_engine",),
+        "live_k", "running and waiting requests are unknown"),
+    Row(_SCHEDULER, "Scheduler.reset_prefix_cache", "core", ("plugin.core_engine",),
+        "cold", "drafter and target cannot be made to agree again after cold",
+        parameters=("reset_running_requests",)),
+    Row(_SCHEDULER, "Scheduler", "core", ("plugin.request_pins",), "request_k", _NO_PINS,
+        members=("schedule", "requests", "running", "finished_req_ids")),
+    Row(_SCHEDULER, "Scheduler.add_request", "core", ("plugin.request_pins",),
+        "request_k", _NO_PINS, parameters=("request",)),
+    Row(_SCHEDULER, "Scheduler.update_draft_token_ids", "core", ("plugin.request_pins",),
+        "request_k", _NO_PINS, reads=("spec_token_ids",), meaning=True),
+    Row(_ASYNC, "AsyncScheduler", "core", ("plugin.request_pins",), "request_k",
+        f"{_NO_PINS} under asynchronous scheduling",
+        members=("_spec_token_placeholders",)),
+    Row(_ASYNC, "AsyncScheduler._update_after_schedule", "core", ("plugin.request_pins",),
+        "request_k", f"{_NO_PINS} under asynchronous scheduling",
+        reads=("spec_token_ids", "num_spec_tokens_to_schedule"), meaning=True),
+    Row(_OUTPUT, "SchedulerOutput", "core", ("plugin.recorder",), "live_k", _NO_STEPS,
+        members=("num_scheduled_tokens", "total_num_scheduled_tokens",
+                 "scheduled_spec_decode_tokens", "num_spec_tokens_to_schedule")),
+    Row(_OUTPUT, "SchedulerOutput", "core", ("plugin.request_pins",), "request_k", _NO_PINS,
+        members=("scheduled_new_reqs", "finished_req_ids")),
+    Row(_OUTPUT, "NewRequestData", "core", ("plugin.request_pins",), "request_k", _NO_PINS,
+        members=("req_id",)),
+    Row("vllm.v1.request", "Request", "core", ("plugin.request_pins",), "request_k", _NO_PINS,
+        members=("request_id", "sampling_params", "spec_token_ids", "num_output_tokens",
+                 "is_finished")),
+    Row("vllm.v1.spec_decode.metrics", "SpecDecodingStats", "core",
+        ("plugin.recorder", "plugin.stats"),
+        "counters", "drafts are counted one by one, and have no figure by position",
+        members=("num_drafts", "num_draft_tokens", "num_accepted_tokens_per_pos",
+                 "num_draft_tokens_per_pos"), optional=True),
+    Row("vllm.v1.engine", "EngineCoreOutputs", "core", ("plugin.recorder",), "live_k", _NO_STEPS,
+        members=("outputs",)),
+    Row("vllm.v1.engine", "EngineCoreOutput", "core", ("plugin.recorder",), "live_k", _NO_STEPS,
+        members=("new_token_ids",)),
+    Row(f"{_PROPOSERS}.dynamic.utils", "build_dynamic_sd_schedule_lookup", "core",
+        ("plugin.core_engine", "launch.command"), "live_k",
+        "the list of k by batch size is another one",
+        parameters=("vllm_max_batch_size", "vllm_num_speculative_tokens"), meaning=True),
+)  # fmt: skip
+"""The scheduler, what goes into it and what comes out."""
+
+CORE = (
+    Row(_CORE, "EngineCore", "core", ("plugin.register", "plugin.core_engine"),
+        "live_k", "there is nothing to take hold of",
+        members=("scheduler", "model_executor", "vllm_config")),
+    Row(_CORE, "EngineCore.__init__", "core", ("plugin.register",), "live_k",
+        "the plugin is not loaded in the engine core", passes=(("load_general_plugins", ""),)),
+    Row(_CORE, "EngineCore.collective_rpc", "core", ("plugin.weights",), "fingerprint",
+        "new weights leave the path's name as it is"),
+    Row(_CORE, "EngineCore.set_weight_version", "core", ("plugin.weights",), "fingerprint",
+        "a weight version leaves the path's name as it is", parameters=("weight_version",),
+        optional=True),
+    Row(_CORE, "EngineCore.reset_prefix_cache", "core", ("plugin.core_engine",), "cold",
+        "drafter and target cannot be made to agree again after cold",
+        parameters=("reset_running_requests",)),
+    Row(_CORE, "EngineCoreProc._handle_client_request", "core", ("plugin.control",), "live_k",
+        "calls do not come between two steps", passes=(("_invoke_utility_method", ""),),
+        reads=("UTILITY",)),
+    Row(_CORE, "EngineCoreProc._invoke_utility_method", "core", ("plugin.control",), "live_k",
+        "answers do not come back", meaning=True),
+    Row(_CORE, "EngineCoreProc.run_engine_core", "core", ("plugin.ranks",), "live_k",
+        "data-parallel ranks of a dense model may step together",
+        reads=("is_moe", "reconfigure_for_independent_dp_rank"), optional=True),
+    Row(f"{_CONFIG}.parallel", "ParallelConfig.reconfigure_for_independent_dp_rank", "core",
+        ("plugin.ranks",), "live_k", "data-parallel ranks of a dense model may step together",
+        reads=("data_parallel_size",), meaning=True, optional=True),
+    # Ray's executor is the multiprocessing one with actors for workers, where there is one.
+    Row("vllm.v1.executor.multiproc_executor", "MultiprocExecutor.collective_rpc", "core",
+        ("plugin.core_engine", "plugin.fingerprint"), "live_k",
+        "the workers of several ranks cannot be asked", parameters=("method", "args")),
+    Row("vllm.v1.executor.multiproc_executor", "WorkerProc._execute_worker_rpc", "worker",
+        ("plugin.register",), "live_k", "a worker does not find the plugin's method",
+        reads=("worker",), meaning=True),
+    Row("vllm.v1.executor.ray_executor_v2", "RayExecutorV2._init_executor", "core",
+        ("plugin.core_engine",), "live_k", "the workers on Ray cannot be asked",
+        passes=(("remote", ""),), reads=("rpc_broadcast_mq",)),
+    Row("vllm.v1.executor.ray_executor_v2", "RayWorkerProc.run", "worker", ("plugin.register",),
+        "live_k", "a worker on Ray is not asked as others are",
+        passes=(("worker_busy_loop", ""),), meaning=True),
+    Row("vllm.v1.executor.ray_executor", "RayDistributedExecutor.collective_rpc", "core",
+        ("plugin.core_engine",), "live_k", "the workers on Ray cannot be asked",
+        parameters=("method", "args"), optional=True, until="0.33"),
+    Row("vllm.v1.executor.abstract", "Executor.collective_rpc", "core",
+        ("plugin.core_engine", "plugin.fingerprint"), "live_k",
+        "the workers cannot be asked", parameters=("args",)),
+)  # fmt: skip
+"""The engine core's process."""
+
+CONFIG = (
+    Row(f"{_CONFIG}.vllm", "VllmConfig", "core",
+        ("plugin.core_engine", "plugin.fingerprint", "plugin.endpoint"), "live_k",
+        "the engine's configuration is unknown",
+        members=("speculative_config", "model_config", "parallel_config", "scheduler_config",
+                 "compilation_config", "load_config"),
+        elsewhere=(_CONFIG,)),
+    Row(f"{_CONFIG}.vllm", "VllmConfig", "core", ("plugin.core_engine",), "cold",
+        "whether KV blocks are kept elsewhere is unknown", members=("kv_transfer_config",),
+        elsewhere=(_CONFIG,)),
+    Row(f"{_CONFIG}.vllm", "VllmConfig.max_concurrent_batches", "core", ("plugin.core_engine",),
+        "counters", "what a step verified is uncertain with stages of a pipeline",
+        reads=("pipeline_parallel_size",), optional=True),
+    Row(f"{_CONFIG}.vllm", "VllmConfig.use_v2_model_runner", "core",
+        ("plugin.core_engine", "launch.model_runner"), "live_k",
+        "the model runner is unknown", reads=("VLLM_USE_V2_MODEL_RUNNER",), meaning=True),
+    Row(f"{_CONFIG}.vllm", "VllmConfig._get_v2_model_runner_unsupported_features", "launch",
+        ("launch.model_runner",), "start", "tiers may be given to the V1 runner", meaning=True),
+    Row(f"{_CONFIG}.vllm", "VllmConfig._set_cudagraph_sizes", "launch",
+        ("launch.command",), "graph_reach",
+        "how far full CUDA graphs reach is unknown",
+        reads=("cudagraph_capture_sizes", "max_cudagraph_capture_size"), meaning=True),
+    Row(f"{_CONFIG}.speculative", "SpeculativeConfig", "core",
+        ("plugin.core_engine", "plugin.drafters", "plugin.fingerprint"), "live_k",
+        "method and k_max are unknown",
+        members=("method", "num_speculative_tokens", "draft_model_config", "parallel_drafting",
+                 "num_speculative_tokens_per_batch_size", "uses_dynamic_speculative_decoding"),
+        elsewhere=(_CONFIG,)),
+    Row(f"{_CONFIG}.model", "ModelConfig", "core",
+        ("plugin.core_engine", "plugin.fingerprint"), "live_k",
+        "what is served is unknown",
+        members=("model", "served_model_name", "is_moe", "hf_config")),
+    Row(f"{_CONFIG}.model", "ModelConfig", "core", ("plugin.fingerprint",), "fingerprint",
+        "model and tokenizer cannot be read",
+        members=("revision", "tokenizer", "tokenizer_revision", "generation_config")),
+    Row(f"{_CONFIG}.parallel", "ParallelConfig", "core",
+        ("plugin.core_engine", "plugin.endpoint", "plugin.fingerprint"), "live_k",
+        "data-parallel ranks are unknown",
+        members=("data_parallel_size", "data_parallel_index", "is_moe_model")),
+    Row(f"{_CONFIG}.scheduler", "SchedulerConfig", "core", ("plugin.core_engine",), "live_k",
+        "the number of seats is unknown", members=("max_num_seqs", "async_scheduling")),
+    Row(f"{_CONFIG}.compilation", "CompilationConfig", "core",
+        ("plugin.core_engine",), "graph_reach",
+        "what a pin costs, and how far full graphs reach, is unknown",
+        members=("cudagraph_mode", "cudagraph_capture_sizes")),
+    Row(f"{_CONFIG}.compilation", "CUDAGraphMode", "core", ("plugin.core_engine",), "live_k",
+        "what a pin costs is unknown", members=("has_full_cudagraphs", "separate_routine")),
+    Row(f"{_CONFIG}.device", "DeviceConfig", "core", ("plugin.core_engine",), "live_k",
+        "whether it was tried on such a device is unsaid", members=("device_type",),
+        optional=True),
+    Row(f"{_CONFIG}.vllm", "VllmConfig", "core", ("plugin.core_engine",), "live_k",
+        "whether it was tried on such a device is unsaid", members=("device_config",),
+        elsewhere=(_CONFIG,), optional=True),
+    Row(f"{_CONFIG}.load", "LoadConfig", "core", ("plugin.fingerprint",), "fingerprint",
+        "dummy weights are taken for those of the files", members=("load_format",)),
+)  # fmt: skip
+"""vLLM's resolved configuration."""
+
+WORKERS = (
+    Row("vllm.v1.worker.worker_base", "WorkerBase", "worker",
+        ("plugin.register", "plugin.drafters", "plugin.fingerprint"), "live_k",
+        "the workers cannot be asked", members=("model_runner",)),
+    Row("vllm.v1.worker.gpu_model_runner", "GPUModelRunner", "worker",
+        ("plugin.drafters",), "cold", "the V1 drafter is not found", members=("drafter",)),
+    Row("vllm.v1.worker.gpu_model_runner", "GPUModelRunner", "worker", ("plugin.fingerprint",),
+        "fingerprint", "the attention backends are unknown", members=("attn_groups",),
+        optional=True),
+    Row("vllm.v1.worker.gpu_model_runner", "GPUModelRunner.propose_draft_token_ids", "worker",
+        ("plugin.drafters",), "live_k", "the V1 drafter is not told k",
+        reads=("num_spec_tokens_to_schedule",),
+        passes=(("propose", "num_speculative_tokens"), ("propose", "next_token_ids"))),
+    Row("vllm.v1.worker.gpu.model_runner", "GPUModelRunner", "worker",
+        ("plugin.drafters",), "cold", "the V2 drafter is not found", members=("speculator",)),
+    Row("vllm.v1.worker.gpu.model_runner", "GPUModelRunner", "worker",
+        ("plugin.drafters", "plugin.fingerprint"), "fingerprint",
+        "the attention backends are unknown", members=("speculator", "attn_groups"),
+        optional=True),
+    Row("vllm.v1.worker.gpu.model_runner", "GPUModelRunner.sample_tokens", "worker",
+        ("plugin.drafters",), "savings", "the V2 drafter is not told k",
+        reads=("num_speculative_steps", "draft_tokens"),
+        passes=(("propose", "num_speculative_tokens"),), since="0.32"),
+    Row("vllm.v1.worker.gpu.input_batch", "InputBatch", "worker", ("plugin.drafters",), "cold",
+        "the V2 drafter cannot be left out", members=("num_reqs",)),
+    Row(f"{_PROPOSERS}.llm_base_proposer", "SpecDecodeBaseProposer", "worker",
+        ("plugin.drafters",), "cold", "the V1 drafter cannot be left out",
+        members=("num_speculative_tokens", "_last_draft_probs")),
+    Row(f"{_PROPOSERS}.llm_base_proposer", "SpecDecodeBaseProposer.propose", "worker",
+        ("plugin.drafters", "plugin.capabilities"), "savings",
+        "how many passes the V1 drafter makes is unknown",
+        parameters=("num_speculative_tokens",),
+        reads=("num_speculative_tokens", "parallel_drafting"), meaning=True),
+    Row(f"{_PROPOSERS}.llm_base_proposer", "SpecDecodeBaseProposer.propose", "worker",
+        ("plugin.drafters",), "cold", "the V1 drafter cannot be left out",
+        parameters=("next_token_ids",)),
+    Row(f"{_PROPOSERS}.step3p5", "Step3p5MTPProposer.propose", "worker",
+        ("plugin.drafters", "plugin.capabilities"), "live_k",
+        "whether it knows k = 0 is unknown", meaning=True, optional=True),
+    Row(f"{_PROPOSERS}.ngram_proposer", "NgramProposer.propose", "worker",
+        ("plugin.drafters", "plugin.capabilities"), "savings",
+        "whether n-gram drafts follow k is unknown", meaning=True),
+    Row(f"{_PROPOSERS}.ngram_proposer_gpu", "NgramProposerGPU.propose", "worker",
+        ("plugin.capabilities",), "live_k", "whether it asserts k is unknown",
+        meaning=True, optional=True),
+    Row(f"{_PROPOSERS}.suffix_decoding", "SuffixDecodingProposer.propose", "worker",
+        ("plugin.capabilities",), "live_k", "whether it asserts k is unknown",
+        meaning=True, optional=True),
+    Row(f"{_PROPOSERS}.medusa", "MedusaProposer.propose", "worker",
+        ("plugin.capabilities",), "live_k", "there is no such method", meaning=True,
+        optional=True, until="0.33"),
+    Row(f"{_PROPOSERS}.extract_hidden_states", "ExtractHiddenStatesProposer.propose", "worker",
+        ("plugin.capabilities",), "live_k", "whether it asserts k is unknown",
+        meaning=True, optional=True),
+    Row(f"{_SPECULATORS}.speculator", "DraftModelSpeculator", "worker", ("plugin.drafters",),
+        "savings", "what the V2 drafter's graphs hold is unknown",
+        members=("num_speculative_steps", "draft_tokens", "speculative_config",
+                 "supports_decode_metadata_update"), since="0.32"),
+    Row(f"{_SPECULATORS}.target_dependent_ar.speculator", "TargetDependentARSpeculator", "worker",
+        ("plugin.drafters",), "savings", "what the V2 drafter's graphs hold is unknown",
+        members=("decode_cudagraph_manager",), since="0.32"),
+    Row(f"{_SPECULATORS}.target_dependent_ar.speculator", "TargetDependentARSpeculator.propose",
+        "worker", ("plugin.drafters",), "savings", "the V2 drafter cannot be told k",
+        parameters=("num_speculative_tokens", "dummy_run"), meaning=True,
+        since="0.32"),
+    Row(f"{_SPECULATORS}.standalone_ar.speculator", "StandaloneARSpeculator.propose", "worker",
+        ("plugin.drafters",), "savings", "the V2 drafter for draft_model drafts k_max at every k",
+        parameters=("num_speculative_tokens", "dummy_run"),
+        reads=("num_speculative_steps",), meaning=True, since="0.32"),
+    Row(f"{_SPECULATORS}.target_dependent_ar.cudagraph_utils",
+        "SpeculatorCudaGraphManager.specialize_spec_tokens", "worker",
+        ("plugin.drafters", "plugin.capabilities"), "savings",
+        "what the V2 drafter's graphs hold is unknown",
+        parameters=("num_speculative_tokens",), meaning=True, since="0.32"),
+    Row(f"{_SPECULATORS}.target_dependent_ar.cudagraph_utils", "SpeculatorBatchDescriptor",
+        "worker", ("plugin.drafters",), "savings", "what the V2 drafter's graphs hold is unknown",
+        members=("num_speculative_tokens",), since="0.32"),
+    Row(_GRAPHS, "CudaGraphManager", "worker", ("plugin.drafters",), "savings",
+        "what the V2 drafter's graphs hold is unknown", members=("graphs",)),
+    Row(_GRAPHS, "CudaGraphManager._init_candidates", "worker",
+        ("plugin.capabilities",), "graph_reach",
+        "how far full CUDA graphs reach is unknown", meaning=True),
+    Row(_GRAPHS, "CudaGraphManager.dispatch", "worker",
+        ("plugin.capabilities",), "graph_reach",
+        "how far full CUDA graphs reach is unknown",
+        parameters=("num_tokens", "uniform_token_count"), meaning=True),
+)  # fmt: skip
+"""The workers: runners, drafters and their CUDA graphs."""
+
+API_SERVER = (
+    Row("vllm.v1.engine.core_client", "AsyncMPClient.call_utility_all_async", "api",
+        ("plugin.endpoint",), "live_k", "the engine cores cannot be asked", since="0.32"),
+    # Those of data-parallel ranks alone: `find_obstacle` says what is missing.
+    Row("vllm.v1.engine.core_client", "AsyncMPClient._call_utility_async", "api",
+        ("plugin.ranks",), "live_k", "data-parallel ranks cannot be asked one by one",
+        parameters=("method", "args", "engine"), optional=True),
+    Row("vllm.v1.engine.core_client", "MPClient", "api", ("plugin.ranks",), "live_k",
+        "data-parallel ranks are unknown", members=("core_engines",), optional=True),
+    Row("vllm.v1.engine.core_client", "AsyncMPClient", "api", ("plugin.endpoint",), "live_k",
+        "several API servers do not take turns", members=("client_count",), optional=True),
+    Row("vllm.v1.engine.async_llm", "AsyncLLM", "api", ("plugin.endpoint", "plugin.request_pins"),
+        "live_k", "the engine cores cannot be asked", members=("engine_core", "vllm_config")),
+    Row("vllm.v1.engine.async_llm", "AsyncLLM", "api", ("plugin.request_pins",), "request_k",
+        "a k that cannot be is not refused", members=("input_processor",)),
+    Row("vllm.v1.engine.input_processor", "InputProcessor.process_inputs", "api",
+        ("plugin.request_pins",), "request_k", "a k that cannot be is not refused",
+        parameters=("request_id", "prompt", "params")),
+    Row("vllm.sampling_params", "SamplingParams", "api", ("plugin.request_pins",), "request_k",
+        _NO_PINS, members=("extra_args",)),
+    Row(f"{_SERVING}.completion.protocol", "CompletionRequest", "api",
+        ("plugin.request_pins", "plugin.responses"), "request_k", _NO_PINS,
+        members=("model", "vllm_xargs", "use_beam_search")),
+    Row(f"{_SERVING}.chat_completion.protocol", "ChatCompletionRequest", "api",
+        ("plugin.request_pins", "plugin.responses"), "request_k", _NO_PINS,
+        members=("model", "vllm_xargs", "use_beam_search")),
+    Row("vllm.exceptions", "VLLMValidationError", "api", ("plugin.request_pins",), "request_k",
+        "a ValueError refuses a k that cannot be", optional=True),
+    Row("vllm.entrypoints.serve.engine.serving", "BaseServing._check_model", "api",
+        ("plugin.request_pins",), "exact_models", "requests under exact names are not pinned",
+        parameters=("request",), elsewhere=("vllm.entrypoints.openai.engine.serving",)),
+    Row("vllm.entrypoints.serve.engine.serving", "BaseServing", "api", ("plugin.request_pins",),
+        "exact_models", "requests under exact names are neither known nor refused",
+        members=("create_error_response", "models"),
+        elsewhere=("vllm.entrypoints.openai.engine.serving",)),
+    Row(f"{_SERVING}.models.serving", "OpenAIServingModels", "api", ("plugin.request_pins",),
+        "exact_models", "a request without a name is not known by it",
+        members=("base_model_paths",)),
+    Row(f"{_SERVING}.completion.serving", "OpenAIServingCompletion.create_completion", "api",
+        ("plugin.request_pins", "plugin.responses"), "responses",
+        "responses carry vLLM's own fingerprint only", parameters=("request",)),
+    Row(f"{_SERVING}.chat_completion.serving", "OpenAIServingChat.create_chat_completion", "api",
+        ("plugin.request_pins", "plugin.responses"), "responses",
+        "responses carry vLLM's own fingerprint only", parameters=("request",)),
+    Row(f"{_SERVING}.completion.serving", "OpenAIServingCompletion", "api",
+        ("plugin.responses",), "responses", "responses carry vLLM's own fingerprint only",
+        members=("system_fingerprint",)),
+    Row(f"{_SERVING}.chat_completion.serving", "OpenAIServingChat", "api",
+        ("plugin.responses",), "responses", "responses carry vLLM's own fingerprint only",
+        members=("system_fingerprint",)),
+    Row(f"{_SERVING}.responses.serving", "OpenAIServingResponses.create_responses", "api",
+        ("plugin.request_pins",), "exact_models",
+        "the fingerprint of such a request lacks its k", parameters=("request",), optional=True),
+    Row("vllm.entrypoints.serve.utils.fingerprint", "get_system_fingerprint", "api",
+        ("plugin.fingerprint",), "fingerprint", "vLLM's own fingerprint is not shown",
+        parameters=("vllm_config",), elsewhere=("vllm.entrypoints.openai.fingerprint",)),
+    Row("vllm._version", "__commit_id__", "core", ("plugin.fingerprint",), "fingerprint",
+        "vLLM's commit is no fact", optional=True),
+    Row("vllm.version", "__version__", "core", ("plugin.core_engine", "plugin.endpoint"),
+        "live_k", "vLLM's version is unknown", elsewhere=("vllm", "vllm._version")),
+    Row("vllm.v1.metrics.loggers", "StatLoggerBase.record", "api", ("plugin.stats",), "counters",
+        "drafts by position are not published",
+        parameters=("scheduler_stats", "iteration_stats", "mm_cache_stats", "engine_idx")),
+    Row("vllm.v1.metrics.loggers", "StatLoggerBase.__init__", "api", ("plugin.stats",),
+        "counters", "drafts by position are not published",
+        parameters=("vllm_config", "engine_index")),
+    Row("vllm.v1.metrics.loggers", "StatLoggerBase", "api", ("plugin.stats",), "counters",
+        "drafts by position are not published", members=("log_engine_initialized",)),
+    Row("vllm.v1.metrics.stats", "SchedulerStats", "api", ("plugin.stats",), "counters",
+        "drafts by position are not published", members=("spec_decoding_stats",)),
+)  # fmt: skip
+"""The API servers."""
+
+PLUGINS = (
+    Row(_PLUGINS, "DEFAULT_PLUGINS_GROUP", "launch", ("plugin.register",), "live_k",
+        "the plugin is not loaded", value="vllm.general_plugins"),
+    Row(_PLUGINS, "ENDPOINT_PLUGINS_GROUP", "launch", ("plugin.endpoint",), "live_k",
+        "there are no routes under /v1/specdeck", value="vllm.endpoint_plugins"),
+    Row(_PLUGINS, "STAT_LOGGER_PLUGINS_GROUP", "launch", ("plugin.stats",), "counters",
+        "drafts by position are not published", value="vllm.stat_logger_plugins"),
+    Row(_PLUGINS, "load_plugins_by_group", "launch", ("launch.command",), "live_k",
+        "VLLM_PLUGINS no longer names what is loaded", reads=("VLLM_PLUGINS",), meaning=True),
+    Row(f"{_PLUGINS}.endpoint_plugins.interface", "EndpointPlugin", "api", ("plugin.endpoint",),
+        "live_k", "there are no routes under /v1/specdeck",
+        members=("name", "required_tasks", "attach_router", "init_state")),
+    Row(f"{_PLUGINS}.endpoint_plugins.interface", "EndpointPlugin.init_state", "api",
+        ("plugin.endpoint",), "live_k", "the plugin does not take hold at the start",
+        parameters=("engine_client", "state", "args")),
+)  # fmt: skip
+"""How vLLM loads plugins."""
+
+LAUNCH = (
+    Row("vllm.entrypoints.common.cli_args", "make_arg_parser", "launch",
+        ("config.dump_vllm_args", "launch.api_servers"), "start",
+        "a config is checked against the arguments of another version",
+        parameters=("parser",),
+        elsewhere=("vllm.entrypoints.launchers.cli_args", "vllm.entrypoints.openai.cli_args")),
+    Row("vllm.utils.argparse_utils", "FlexibleArgumentParser", "launch",
+        ("config.dump_vllm_args", "launch.api_servers"), "start",
+        "a config is checked against the arguments of another version",
+        elsewhere=("vllm.utils",)),
+    Row("vllm.entrypoints.cli.serve", "ServeSubcommand", "launch", ("launch.api_servers",),
+        "start", "several API servers cannot be started", members=("cmd", "validate")),
+)  # fmt: skip
+"""Starting an engine."""
+
+ROWS: tuple[Row, ...] = (
+    *SCHEDULER, *CORE, *CONFIG, *WORKERS, *API_SERVER, *PLUGINS, *LAUNCH,
+)  # fmt: skip
+
+
+BY_KEY: Mapping[str, Row] = {row.key: row for row in ROWS}
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
-    """Counts since the plugin took hold."""
+class Gap:
+    """A row that an engine does not have as specdeck needs it."""
 
-    step: int
-    drafts: int
-    drafted_per_position: tuple[int, ...]
-    accepted_per_position: tuple[int, ...]
-    pinned: int = 0
-    """Unfinished requests with a k of their own, at this moment."""
-    exact_requests: int = 0
-    """Requests under exact names so far."""
-    exact_tokens: int = 0
-    """Tokens generated for them."""
-    exact_running: int = 0
-    """Unfinished ones of them, at this moment."""
+    row: Row
+    missing: tuple[str, ...]
+    """What of it: `Scheduler.dynamic_sd_lookup`, `Scheduler.make_stats(spec_decoding_stats)`."""
 
 
-class StepListener(Protocol):
-    """Who hears of every step of an engine and of its weights; what it raises never reaches it."""
+def describe_gaps(gaps: Iterable[Gap], vllm: str) -> str:
+    """Why something cannot be done where rows are missing.
 
-    def before_step(self) -> None:
-        """Called before every scheduling."""
-
-    def after_step(self, step: Step) -> None:
-        """Called with every step that was accounted for."""
-
-    def on_blind(self) -> None:
-        """Called once when watching has failed: no step is seen any more."""
-
-    def on_new_weights(self) -> None:
-        """Called after whatever may have changed the weights in place."""
+    >>> describe_gaps([Gap(ROWS[0], ("Scheduler.dynamic_sd_lookup",))], "0.40.0")
+    'vLLM 0.40.0 has no Scheduler.dynamic_sd_lookup: k cannot be told to the scheduler'
+    """
+    found = list(gaps)
+    names = ", ".join(dict.fromkeys(name for gap in found for name in gap.missing))
+    return f"vLLM {vllm} has no {names}: {found[0].row.without}"
 
 
-class Engine(Protocol):
-    """One engine core, as specdeck steers it."""
-
-    @property
-    def build(self) -> Build:
-        """What the engine is."""
-
-    def watch(self, listener: StepListener) -> None:
-        """Has every step reported from now on; called once, before traffic."""
-
-    def set_k(self, k: int) -> None:
-        """Drafts of `k` tokens from the next step on, at every batch size."""
-
-    def set_table(self, table: Sequence[int]) -> None:
-        """Drafts of as many tokens as `table` (engine.policy.table) has for the batch size."""
-
-    def restore_schedule(self) -> None:
-        """Puts the configured k by batch size back."""
-
-    def schedule(self) -> Sequence[int]:
-        """k by number of requests as the scheduler has it; empty where it has none."""
-
-    def scheduled_k(self) -> int:
-        """The k that the next step will be told at the present batch size."""
-
-    def skip_drafter(self, on: bool) -> None:
-        """Leaves the drafter out of steps with k = 0, or takes it back in."""
-
-    def resync(self) -> int:
-        """Drops every KV block so that drafter and target agree; requests preempted by it."""
-
-    def requests(self) -> tuple[int, int]:
-        """Requests running and waiting."""
-
-    def weights(self) -> Mapping[str, Any] | None:
-        """What the weights are known by since they were changed in place; None as loaded."""
-
-    def tally(self) -> Tally:
-        """Counts since the plugin took hold."""
-
-    def steps(self, since: int, most: int) -> list[Step]:
-        """The first `most` of the remembered steps after number `since`, oldest first."""
+def by_loss(gaps: Iterable[Gap]) -> Mapping[Loss, tuple[Gap, ...]]:
+    """The gaps that matter, by what is lost."""
+    found: dict[Loss, tuple[Gap, ...]] = {}
+    for gap in gaps:
+        if not gap.row.optional:
+            found[gap.row.loses] = (*found.get(gap.row.loses, ()), gap)
+    return found

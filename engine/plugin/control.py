@@ -13,18 +13,18 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
-from typing import Any, Self
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, Self
 
 from specdeck import __version__
-from specdeck.engine.plugin.contract import Engine
 from specdeck.engine.plugin.core_engine import CoreEngine
+from specdeck.engine.plugin.engine import Engine
 from specdeck.engine.plugin.fingerprint import Board, Identity, identify
-from specdeck.engine.plugin.leases import Leases
+from specdeck.engine.plugin.leases import LeaseRecord, Leases
+from specdeck.engine.plugin.looks import PAGE
 from specdeck.engine.plugin.reply import Refusal, conflict, describe_tuning
 from specdeck.engine.plugin.request_pins import exact_models
 from specdeck.engine.plugin.steering import Knobs, Steering
-from specdeck.engine.plugin.step_mirror import PAGE
 from specdeck.engine.plugin.trials import Trials
 from specdeck.engine.policy.step import Step
 from specdeck.engine.protocol.messages import (
@@ -32,6 +32,7 @@ from specdeck.engine.protocol.messages import (
     ORCHESTRATION_VARIABLE,
     PROTOCOL,
     Applied,
+    Capability,
     Change,
     EngineState,
     InvalidChange,
@@ -42,8 +43,27 @@ from specdeck.engine.protocol.tuning import Exact, Tuning
 
 logger = logging.getLogger("vllm.specdeck")
 
+_ALONE = Capability(
+    "ranks", False, "each data-parallel rank would judge and choose k on its own",
+    "run one engine per rank, without data_parallel_size",
+)  # fmt: skip
+"""What is not done where several ranks are to stay alike."""
+
 _CONTROL = "_specdeck_control"
 """The attribute of an engine core that holds its `Control`, or why there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """What the last change of several ranks did, to be taken back where one did not follow."""
+
+    mark: str
+    """Names the change."""
+    knobs: Knobs
+    """In force before."""
+    lease: LeaseRecord | None
+    breaker: str | None
+    """The word that brings it back to where it was; None where there was none to it."""
 
 
 class Control:
@@ -79,6 +99,8 @@ class Control:
         self._by: str | None = None
         """Who opened or reset the breaker by hand last."""
         self._last_change: LastChange | None = None
+        self._undo: Undo | None = None
+        """Of the last change, where the engine is one of several ranks."""
         self._begin(orchestration)
         engine.watch(self)
 
@@ -142,7 +164,12 @@ class Control:
             if time.time() > payload["until"]:
                 # Whoever asked has been told that there was no answer.
                 raise Refusal(503, "late", "the engine core got to it too late; nothing changed")
-            return asdict(self.change(Change(**payload["change"])))
+            return asdict(self._change_marked(Change(**payload["change"]), payload.get("mark")))
+        if command == "take_back":
+            return {"taken_back": self.take_back(payload["mark"])}
+        if command == "join":
+            self.join()
+            return {}
         raise Refusal(400, "invalid", f"unknown command {command!r}")
 
     def before_step(self) -> None:
@@ -211,6 +238,51 @@ class Control:
         found, undo = self._steering.pick(touched), {**was, **undoing} if undoing else None
         return Applied(was, found, self._version, step, notices, undo=undo)
 
+    def join(self) -> None:
+        """Ends what this rank would do on its own: it is one of several that stay alike."""
+        steering = self._steering
+        if steering.together is not None:
+            return
+        if steering.can("live_k").available:
+            logger.warning("specdeck chooses no k by itself: %s", _ALONE.reason)
+            automatic = {"breaker.automatic": "never"}
+            change = Change(
+                parameters=automatic, who="specdeck", reason=_ALONE.reason, origin="config"
+            )
+            ends = steering.knobs.policy != "fixed"
+            self.change(replace(change, policy="fixed") if ends else change)
+        steering.join(_ALONE)
+
+    def _change_marked(self, change: Change, mark: str | None) -> Applied:
+        """`change`, which `take_back` undoes where it bears a mark."""
+        if mark is None:
+            return self.change(change)
+        self._look()
+        undo = Undo(
+            mark,
+            self._steering.knobs,
+            self._leases.running,
+            None if change.breaker is None else self._steering.breaker_word,
+        )
+        applied = self.change(change)
+        self._undo = undo
+        return applied
+
+    def take_back(self, mark: str) -> bool:
+        """Undoes the change of this mark if it was the last; whether it was."""
+        undo = self._undo
+        if undo is None or undo.mark != mark:
+            return False
+        self._undo = None
+        who, reason = "specdeck", "another rank did not follow"
+        self._turn(undo.knobs, who=who, reason=reason, origin="undo")
+        self._leases.running = undo.lease
+        if undo.breaker is not None:
+            word: Literal["open", "closed"] = "closed" if undo.breaker == "closed" else "open"
+            back = Change(breaker=word, probe=undo.breaker == "probe", reason=reason, origin="undo")
+            self._turn_breaker(back, self._steering.pick(["breaker"]), who)
+        return True
+
     def _require_current(self, change: Change) -> None:
         """Refuses what somebody else was faster than."""
         last, lease, trial = self._last_change, self._leases.running, self._trials.running
@@ -230,7 +302,8 @@ class Control:
         if change.trial is not None and (trial is None or trial.number != change.trial):
             raise conflict(self._version, f"specdeck (trial {change.trial} has ended)")
         who = change.who or "unknown"
-        before = self._steering.knobs.as_dict()
+        tried = trial is not None and change.cancel
+        before = (trial.wanted if trial and tried else self._steering.knobs).as_dict()
         if trial is not None and change.cancel:
             self._trials.cancel(change.reason or f"cancelled by {who}")
         elif trial is not None:
@@ -270,14 +343,20 @@ class Control:
         return (f"the breaker is {state}: k takes effect when it is reset (breaker=closed)",)
 
     def _turn(
-        self, knobs: Knobs, *, who: str, reason: str | None, origin: Origin
+        self,
+        knobs: Knobs,
+        *,
+        who: str,
+        reason: str | None,
+        origin: Origin,
+        before: Knobs | None = None,
     ) -> tuple[str, ...]:
         """Makes `knobs` the engine's and remembers who did, and where it came from."""
-        before = self._steering.knobs
-        notices = self._steering.turn(knobs, why=reason or f"by {who}", who=who, origin=origin)
-        if knobs != before:
+        ended, why = before or self._steering.knobs, reason or f"by {who}"
+        notices = self._steering.turn(knobs, why=why, who=who, origin=origin, before=before)
+        if knobs != ended:
             self._turns += 1
-            was, present = before.as_dict(), knobs.as_dict()
+            was, present = ended.as_dict(), knobs.as_dict()
             self._last_change = LastChange(self._wall(), who, reason, was, present, origin)
         return notices
 
@@ -323,8 +402,9 @@ class Control:
             exact_tokens=tally.exact_tokens,
             trial=judged.trial.state if judged else None,
             fingerprint=steering.name(),
+            full_graphs=build.graph_reach,
             capabilities=steering.capabilities,
-            lease=judged.lease() if judged else self._leases.left(),
+            lease=judged.lease() if judged else self._leases.describe(),
             last_change=self._last_change,
         )
 

@@ -1,4 +1,4 @@
-"""vLLM's scheduler and engine core, behind specdeck's contract with an engine.
+"""vLLM's scheduler and engine core, as the engine that specdeck steers.
 
 The scheduler reads `dynamic_sd_lookup[batch size]` once per step and tells the workers
 that many draft tokens (vllm/v1/core/sched/scheduler.py). Writing that list from a
@@ -17,38 +17,33 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specdeck.engine.plugin.contract import Build, StepListener, Tally
+from specdeck.engine.plugin.contract import BY_KEY, Gap, by_loss
+from specdeck.engine.plugin.engine import Build, StepListener, Tally
+from specdeck.engine.plugin.graph_reach import graph_reach
 from specdeck.engine.plugin.recorder import Recorder
 from specdeck.engine.plugin.request_pins import Pins
+from specdeck.engine.plugin.take_hold import find_core_gaps
 from specdeck.engine.plugin.weights import WeightWatch
 from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.table import bucket, everywhere
+from specdeck.engine.protocol.full_graphs import Reach
 from specdeck.engine.protocol.messages import TIERS_VARIABLE
-
-_NEEDED = (
-    "dynamic_sd_lookup",
-    "num_spec_tokens",
-    "schedule",
-    "update_from_output",
-    "make_spec_decoding_stats",
-)
-"""What specdeck uses of a scheduler; a version without one of them is named, not patched."""
 
 
 class CoreEngine:
-    """One vLLM engine core, as `contract.Engine`."""
+    """One vLLM engine core, as `engine.Engine`."""
 
     def __init__(self, core: Any) -> None:
         self._core = core
-        self._scheduler = core.scheduler
-        missing = tuple(name for name in _NEEDED if not hasattr(core.scheduler, name))
-        drafters = [] if missing else self._on_workers("install")
-        k_max = getattr(core.scheduler, "num_spec_tokens", 0)
-        self._pins = Pins(core.scheduler, k_max, on_presence=self._place_lookup)
-        self._build = _build(core.vllm_config, missing, drafters, can_pin=self._pins.available)
+        self._scheduler: Any = getattr(core, "scheduler", None)
+        gaps = find_core_gaps(core)
+        drafters = [] if "live_k" in by_loss(gaps) else self._on_workers("install")
+        k_max = getattr(self._scheduler, "num_spec_tokens", 0)
+        self._pins = Pins(self._scheduler, k_max, on_presence=self._place_lookup)
+        self._build = _build(core.vllm_config, gaps, drafters)
         self._recorder: Recorder | None = None
         """None where nobody watches, or this vLLM's scheduler has not what specdeck needs."""
-        held = getattr(core.scheduler, "dynamic_sd_lookup", None)
+        held = getattr(self._scheduler, "dynamic_sd_lookup", None)
         self._weights: WeightWatch | None = None
         """None until somebody watches."""
         self._buckets: list[int] = []
@@ -65,8 +60,10 @@ class CoreEngine:
 
     def watch(self, listener: StepListener) -> None:
         """Has every step reported from now on, where this vLLM's scheduler can be watched."""
-        if not self._build.missing:
-            settle = 2 if self._build.asynchronous else 1
+        if "live_k" not in by_loss(self._build.gaps):
+            # As many steps as vLLM has under way at once: more with stages of a pipeline.
+            batches = getattr(self._core.vllm_config, "max_concurrent_batches", 1)
+            settle = max(2 if self._build.asynchronous else 1, batches)
             self._recorder = Recorder(self._scheduler, self._build.k_max, listener, settle=settle)
         self._weights = WeightWatch(self._core, listener.on_new_weights)
 
@@ -117,7 +114,8 @@ class CoreEngine:
         lookup = getattr(self._scheduler, "dynamic_sd_lookup", None)
         if not lookup:
             return self._build.k_max
-        return int(lookup[min(max(len(self._scheduler.running), 1), len(lookup) - 1)])
+        running = len(getattr(self._scheduler, "running", ()))
+        return int(lookup[min(max(running, 1), len(lookup) - 1)])
 
     def skip_drafter(self, on: bool) -> None:
         """Tells every worker; all ranks must agree."""
@@ -130,8 +128,9 @@ class CoreEngine:
         return running
 
     def requests(self) -> tuple[int, int]:
-        """Requests running and waiting."""
-        running, waiting = self._scheduler.get_request_counts()
+        """Requests running and waiting; none where this vLLM cannot be asked."""
+        count = getattr(self._scheduler, "get_request_counts", None)
+        running, waiting = count() if count else (0, 0)
         return int(running), int(waiting)
 
     def tally(self) -> Tally:
@@ -164,36 +163,44 @@ def fill_lookup(table: Sequence[int], places: Sequence[int]) -> list[int]:
     return [table[place] for place in places]
 
 
-def _build(
-    config: Any, missing: tuple[str, ...], drafters: list[dict[str, Any]], *, can_pin: bool
-) -> Build:
+def _build(config: Any, gaps: tuple[Gap, ...], drafters: list[dict[str, Any]]) -> Build:
+    """What is not there is said by `gaps`, and so need not be right here."""
     from vllm import __version__ as version
 
-    spec = config.speculative_config
+    spec = getattr(config, "speculative_config", None)
+    model = getattr(config, "model_config", None)
     draft = getattr(spec, "draft_model_config", None)
-    parallel = config.parallel_config
+    parallel = getattr(config, "parallel_config", None)
+    in_workers = {
+        (key, tuple(missing)) for drafter in drafters for key, missing in drafter.get("gaps", ())
+    }
+    # Of the stages of a pipeline only the last one has a drafter.
+    skippable = [drafter["skippable"] for drafter in drafters if drafter["drafter"] is not None]
     return Build(
         vllm=version,
-        model=_served_name(config.model_config),
-        method=spec.method if spec else None,
+        model=_served_name(model),
+        method=getattr(spec, "method", None),
         runner=_runner(config),
-        k_max=(spec.num_speculative_tokens or 0) if spec else 0,
-        data_parallel=parallel.data_parallel_size,
-        moe=bool(getattr(parallel, "is_moe_model", None) or config.model_config.is_moe),
+        k_max=getattr(spec, "num_speculative_tokens", None) or 0,
+        data_parallel=getattr(parallel, "data_parallel_size", 1),
+        moe=bool(getattr(parallel, "is_moe_model", None) or getattr(model, "is_moe", False)),
         draft_architecture=getattr(getattr(draft, "hf_config", None), "model_type", None),
         parallel_drafting=bool(getattr(spec, "parallel_drafting", False)),
         kv_connector=getattr(config, "kv_transfer_config", None) is not None,
-        missing=missing,
+        gaps=(*gaps, *(Gap(BY_KEY[key], missing) for key, missing in sorted(in_workers))),
         drafter_obeys=all(drafter["obeys"] for drafter in drafters),
         drafter_captured=frozenset[int]().union(
             *(drafter.get("captured") or () for drafter in drafters)
         ),
-        can_skip_drafter=bool(drafters) and all(drafter["skippable"] for drafter in drafters),
-        can_pin=can_pin,
-        asynchronous=bool(getattr(config.scheduler_config, "async_scheduling", False)),
+        can_skip_drafter=bool(skippable) and all(skippable),
+        asynchronous=bool(
+            getattr(getattr(config, "scheduler_config", None), "async_scheduling", False)
+        ),
         own_schedule=bool(getattr(spec, "num_speculative_tokens_per_batch_size", None))
         and TIERS_VARIABLE not in os.environ,
+        device=str(getattr(getattr(config, "device_config", None), "device_type", "unknown")),
         full_graphs=_has_full_graphs(config),
+        graph_reach=_find_reach(config, spec),
     )
 
 
@@ -202,11 +209,27 @@ def _has_full_graphs(config: Any) -> bool:
     return mode is not None and bool(mode.has_full_cudagraphs())
 
 
+def _find_reach(config: Any, spec: Any) -> tuple[Reach, ...]:
+    """By k; empty unless steps of one k each have full graphs of their own."""
+    compilation = getattr(config, "compilation_config", None)
+    mode = getattr(compilation, "cudagraph_mode", None)
+    captured = getattr(compilation, "cudagraph_capture_sizes", None)
+    seats = getattr(getattr(config, "scheduler_config", None), "max_num_seqs", None)
+    k_max = getattr(spec, "num_speculative_tokens", None)
+    apart = getattr(mode, "separate_routine", None)
+    if not (captured and seats and k_max and apart and apart() and _has_full_graphs(config)):
+        return ()
+    # The configuration keeps the tiers that were given for the graphs alone.
+    tiers = getattr(spec, "num_speculative_tokens_per_batch_size", None)
+    depths = {min(int(k), k_max) for *_, k in tiers} if tiers else {k_max}
+    return graph_reach(captured, k_max=k_max, seats=seats, depths=depths)
+
+
 def _runner(config: Any) -> str:
     v2 = getattr(config, "use_v2_model_runner", None)
     return "unknown" if v2 is None else "V2" if v2 else "V1"
 
 
 def _served_name(model: Any) -> str:
-    name = model.served_model_name
-    return str(name[0] if isinstance(name, list) else name or model.model)
+    name = getattr(model, "served_model_name", None)
+    return str(name[0] if isinstance(name, list) else name or getattr(model, "model", ""))

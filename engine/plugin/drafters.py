@@ -11,6 +11,9 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from specdeck.engine.plugin.contract import by_loss
+from specdeck.engine.plugin.take_hold import find_gaps
+
 _OBEYING_V2 = frozenset({"TargetDependentARSpeculator", "StandaloneARSpeculator"})
 """V2 speculators whose work falls with k (the second one after wrapping), unless all of it is in
 one CUDA graph."""
@@ -24,8 +27,12 @@ def install(worker: Any) -> dict[str, Any]:
     `worker` is vLLM's worker (any rank); the reply is msgpack-able.
     """
     drafter = _drafter(worker)
+    found_gaps = find_gaps({"WorkerBase": worker, type(drafter).__name__: drafter}, "worker")
+    gaps = [[gap.row.key, list(gap.missing)] for gap in found_gaps]
     if drafter is None:
-        return {"drafter": None, "obeys": True, "skippable": False, "captured": None}
+        return {
+            "drafter": None, "obeys": True, "skippable": False, "captured": None, "gaps": gaps,
+        }  # fmt: skip
     name, names = type(drafter).__name__, {cls.__name__ for cls in type(drafter).__mro__}
     wrapper = None
     if "SpecDecodeBaseProposer" in names:
@@ -34,12 +41,15 @@ def install(worker: Any) -> dict[str, Any]:
         obeys, wrapper = True, _speculator_v2
     else:
         obeys = name == "NgramProposer"
+    if {"live_k", "cold"} & by_loss(found_gaps).keys():
+        wrapper = None
     if wrapper is not None and not hasattr(drafter, _WRAPPED):
         setattr(drafter, _WRAPPED, False)
         drafter.propose = wrapper(drafter, drafter.propose)
     captured = sorted(found) if (found := captured_depths(drafter)) else None
     return {
         "drafter": name, "obeys": obeys, "skippable": wrapper is not None, "captured": captured,
+        "gaps": gaps,
     }  # fmt: skip
 
 
@@ -68,7 +78,7 @@ def skip(worker: Any, on: bool) -> None:
 
 
 def _drafter(worker: Any) -> Any:
-    runner = worker.model_runner
+    runner = getattr(worker, "model_runner", None)
     return getattr(runner, "drafter", None) or getattr(runner, "speculator", None)
 
 

@@ -8,18 +8,20 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from specdeck.engine.plugin import request_pins, responses
 from specdeck.engine.plugin.admin_token import ensure_token_file, is_accepted
-from specdeck.engine.plugin.capabilities import of_no_token, of_several_ranks, withhold
+from specdeck.engine.plugin.capabilities import APART, lose, of_apart, of_no_token, withhold
+from specdeck.engine.plugin.contract import Gap, by_loss, describe_gaps
 from specdeck.engine.plugin.fingerprint import Reader, system_fingerprint
+from specdeck.engine.plugin.looks import SharedLook, StepReader
+from specdeck.engine.plugin.rank_states import MERGES
+from specdeck.engine.plugin.ranks import Ranks, Turns, find_obstacle
 from specdeck.engine.plugin.reply import Refusal, inability, nonsense
-from specdeck.engine.plugin.request_body import read_json
-from specdeck.engine.plugin.shared_look import SharedLook
-from specdeck.engine.plugin.step_mirror import StepMirror
+from specdeck.engine.plugin.take_hold import find_client_gaps
 from specdeck.engine.protocol.messages import (
     PREFIX,
     TOKEN_HEADER,
@@ -46,6 +48,13 @@ TUNING_GAP_S = 0.2
 _FIRST_PATIENCE_S = 60.0
 """At the first contact every worker is asked as well."""
 
+MOST_BODY = 64 * 1024
+"""Bytes of a request's body."""
+_BODY_S = 5.0
+"""For the whole of a body, seconds."""
+_LONGEST_NUMBER = 20
+"""Digits of a whole number; Python's own limit makes an error of thousands."""
+
 
 class SpecdeckEndpoint:
     """The `vllm.endpoint_plugins` entry point."""
@@ -55,25 +64,28 @@ class SpecdeckEndpoint:
 
     def __init__(self) -> None:
         self._client: Any = None
-        self._several = False
-        """Whether there are several data-parallel ranks, of which one answers for all."""
+        self._data_parallel = 1
+        self._ranks: Ranks | None = None
+        """The data-parallel ranks, where they can be changed together."""
         self._withheld: Capability | None = None
         """Why nothing can be changed; None where it can."""
         self._unsteerable: Capability | None = None
         """Why the engine core cannot be asked, so that this only watches; None where it can."""
+        self._gaps: tuple[Gap, ...] = ()
+        """What this process lacks of the contract, and so what cannot be done."""
         self._system_fingerprint: str | None = None
         self._unstamped: str | None = "not asked yet"
         """Why responses do not carry the live fingerprint; None when they do."""
         self._inexact: str | None = None
         """Why requests under exact names are not pinned; None when they are."""
-        self._mirror = StepMirror(self._fetch_steps)
         self._looks = {
             "state": SharedLook(partial(self._take_look, "state")),
             "tuning": SharedLook(partial(self._take_look, "tuning"), gap_s=TUNING_GAP_S),
             "facts": SharedLook(partial(self._take_look, "facts")),
-            "steps": SharedLook(self._mirror_steps),
         }
         """What any client may ask for as often as it likes."""
+        self._steps = [StepReader(self._fetch_steps)]
+        """The steps of each rank, which are asked for as often."""
 
     def attach_router(self, app: Any) -> None:
         """Adds the routes; vLLM calls it once while it builds the application."""
@@ -86,7 +98,7 @@ class SpecdeckEndpoint:
         control.__annotations__["request"] = Request
         router = APIRouter(prefix=PREFIX)
         router.add_api_route("/state", self._state, methods=["GET"])
-        router.add_api_route("/steps", self._steps, methods=["GET"])
+        router.add_api_route("/steps", self._show_steps, methods=["GET"])
         router.add_api_route("/facts", self._facts, methods=["GET"])
         router.add_api_route("/tuning", self._tuning, methods=["GET"])
         router.add_api_route("/control", control, methods=["PUT"])
@@ -96,13 +108,20 @@ class SpecdeckEndpoint:
         """Takes hold of the engine before the first request can be scheduled."""
         self._client = engine_client
         parallel = getattr(getattr(engine_client, "vllm_config", None), "parallel_config", None)
-        self._several = getattr(parallel, "data_parallel_size", 1) > 1
-        self._withheld = of_several_ranks() if self._several else None
+        self._data_parallel = getattr(parallel, "data_parallel_size", 1)
+        if self._data_parallel > 1:
+            self._withheld = of_apart("they were not asked yet")
         self._unsteerable = find_unsteerable(engine_client)
         if self._unsteerable is not None:
             logger.warning("specdeck leaves the engine alone: %s", self._unsteerable.reason)
             self._keep_exact(request_pins.exact_models(os.environ))
             return
+        self._gaps = find_client_gaps(engine_client)
+        for loss, lost in by_loss(self._gaps).items():
+            reason = describe_gaps(lost, _vllm_version())
+            logger.warning("specdeck does without: %s", reason)
+            if loss == "live_k":
+                self._withheld = Capability(loss, False, reason, REMEDY)
         self._keep_token(getattr(args, "port", 0) or 0)
         try:
             await self._take_hold(engine_client, args)
@@ -137,6 +156,7 @@ class SpecdeckEndpoint:
         self._system_fingerprint = system_fingerprint(config)
         k_max = getattr(config.speculative_config, "num_speculative_tokens", 0) or 0
         request_pins.guard(engine_client, k_max, _count_exact(config))
+        request_pins.refuse_beams(k_max)
         try:
             state_now = await self._answer("state", None, patience_s=_FIRST_PATIENCE_S)
         except Refusal as refusal:
@@ -145,29 +165,46 @@ class SpecdeckEndpoint:
         if "error" in state_now:
             logger.warning("specdeck did not start: %s", state_now["error"]["message"])
             return
-        if self._several:
-            await self._steady(state_now)
+        if self._data_parallel > 1:
+            await self._join(engine_client)
         self._unstamped = await self._stamp(state_now["instance"])
 
-    async def _steady(self, state_now: dict[str, Any]) -> None:
-        """Ends what the config has every data-parallel rank begin on its own."""
-        able = {one["name"]: one["available"] for one in state_now["capabilities"]}
-        if not able.get("live_k"):
-            return  # no rank begins anything
-        reason = of_several_ranks().reason
-        logger.warning("specdeck leaves k alone: %s", reason)
-        change = {
-            "parameters": {"breaker.automatic": "never"},
-            "who": "specdeck",
-            "reason": reason,
-            "origin": "config",
-        }
-        if state_now["policy"] != "fixed":
-            change["policy"] = "fixed"
-        payload = {"change": change, "until": time.time() + _FIRST_PATIENCE_S}
-        answer = await self._answer("change", payload, patience_s=_FIRST_PATIENCE_S)
-        if "error" in answer:
-            logger.error("a rank chooses its own k: %s", answer["error"]["message"])
+    async def _join(self, engine_client: Any) -> None:
+        """Has the data-parallel ranks choose nothing on their own, and be changed together."""
+        obstacle = find_obstacle(engine_client, self._data_parallel)
+        answers = await self._ask("join", None, patience_s=_FIRST_PATIENCE_S)
+        for rank, answer in enumerate(answers):
+            if "error" in answer:
+                message = answer["error"]["message"]
+                logger.error("data-parallel rank %d does not join: %s", rank, message)
+                obstacle = f"rank {rank} failed: {message}"
+        if obstacle is None:
+            try:
+                turns = await self._open_turns(engine_client)
+            except OSError as error:
+                obstacle = f"its API servers share nothing to take turns by: {error}"
+        if obstacle is not None:
+            self._withhold_changes(of_apart(obstacle))
+            return
+        core = engine_client.engine_core
+        self._ranks = ranks = Ranks(core, turns)
+        self._steps = [
+            StepReader(partial(self._fetch_steps_of, ranks, rank)) for rank in range(len(ranks))
+        ]
+        if self._withheld is not None and self._withheld.name == APART:
+            self._withheld = None
+
+    def _withhold_changes(self, why: Capability) -> None:
+        logger.warning("specdeck leaves k alone: %s", why.reason)
+        if self._withheld is None or self._withheld.name == APART:
+            self._withheld = why
+
+    async def _open_turns(self, engine_client: Any) -> Turns:
+        """What has API servers take turns; raises OSError where they share no file for it."""
+        if getattr(engine_client.engine_core, "client_count", 1) == 1:
+            return Turns()
+        place = (await self._answer("board", None)).get("path")
+        return Turns(os.open(place or "", os.O_RDONLY))  # for as long as this process runs
 
     async def _stamp(self, instance: str) -> str | None:
         """Has this process's responses carry the live fingerprint; why not, otherwise."""
@@ -195,12 +232,16 @@ class SpecdeckEndpoint:
             responses={"stamped": self._unstamped is None, "reason": self._unstamped},
         )
 
-    async def _steps(self, since: int = 0) -> Any:
+    async def _show_steps(self, since: int = 0, rank: int = 0) -> Any:
+        if not 0 <= rank < len(self._steps):
+            refusal = nonsense(f"rank is one of 0 to {len(self._steps) - 1}, not {rank}")
+            return _reply(refusal.as_json(), refusal.status)
+        reader = self._steps[rank]
         try:
-            await self._look("steps")
+            await self._wait(reader.look)
         except Refusal as refusal:
             return _reply(refusal.as_json(), refusal.status)
-        return _reply_text(self._mirror.body(since))
+        return _reply_text(reader.mirror.body(since))
 
     async def _show(self, command: str, **known_here: Any) -> Any:
         """What the engine core says of itself, with what this process knows beside it."""
@@ -211,35 +252,33 @@ class SpecdeckEndpoint:
 
     async def _look(self, command: str) -> dict[str, Any]:
         """A look at the engine core, shared with whoever asks for the same."""
+        return await self._wait(self._looks[command])
+
+    async def _wait(self, look: SharedLook[dict[str, Any] | Refusal]) -> dict[str, Any]:
         try:
             async with asyncio.timeout(_PATIENCE_S):
-                answer = await self._looks[command].take()
+                answer = await look.take()
         except TimeoutError:
-            raise _stalled(_PATIENCE_S) from None
+            raise _stall_refusal(_PATIENCE_S) from None
         if isinstance(answer, Refusal):
             raise answer
         return answer
 
     async def _take_look(self, command: str) -> dict[str, Any] | Refusal:
         try:
-            return await self._answer(command, None)
+            answers = await self._ask(command, None)
         except Refusal as refusal:
             return refusal
-
-    async def _mirror_steps(self) -> dict[str, Any] | Refusal:
-        try:
-            await self._mirror.catch_up()
-        except Refusal as refusal:
-            return refusal
-        return {}
+        merge = MERGES.get(command)
+        if len(answers) == 1 or merge is None or any("error" in answer for answer in answers):
+            return _first_error_or_answer(answers)
+        return merge(answers)
 
     async def _fetch_steps(self, since: int) -> list[Any]:
-        answer = await self._answer("steps", since)
-        if "error" in answer:
-            error = answer["error"]
-            raise Refusal(answer["status"], error["code"], error["message"], error.get("remedy"))
-        steps: list[Any] = answer["steps"]
-        return steps
+        return _read_steps(await self._answer("steps", since))
+
+    async def _fetch_steps_of(self, ranks: Ranks, rank: int, since: int) -> list[Any]:
+        return _read_steps(await ranks.ask(rank, "steps", since))
 
     async def _control(self, request: Any) -> Any:
         try:
@@ -249,12 +288,17 @@ class SpecdeckEndpoint:
             change = _parse_change(await read_json(request))
             if self._withheld is not None:
                 raise inability(self._withheld)
-            # Nothing may change after the client was told that there was no answer.
-            until = time.time() + _PATIENCE_S - _ANSWERING_S
-            payload = {"change": change.as_json(), "until": until}
-            return self._respond(await self._answer("change", payload))
+            return self._respond(await self._change(change))
         except Refusal as refusal:
             return _reply(refusal.as_json(), refusal.status)
+
+    async def _change(self, change: Change) -> dict[str, Any]:
+        if self._ranks is not None:
+            # Whatever becomes of the client, all ranks are told or none.
+            return await asyncio.shield(asyncio.ensure_future(self._ranks.change(change)))
+        # Nothing may change after the client was told that there was no answer.
+        until = time.time() + _PATIENCE_S - _ANSWERING_S
+        return await self._answer("change", {"change": change.as_json(), "until": until})
 
     def _refuse_token(self) -> Refusal:
         if self._withheld is not None and self._withheld.name == "admin_token":
@@ -267,6 +311,8 @@ class SpecdeckEndpoint:
         )
 
     def _respond(self, answer: dict[str, Any]) -> Any:
+        if self._gaps and "capabilities" in answer:
+            answer["capabilities"] = lose(answer["capabilities"], self._gaps, _vllm_version())
         if self._withheld is not None and "capabilities" in answer:
             answer["capabilities"] = withhold(answer["capabilities"], self._withheld)
         return _reply(answer, answer.pop("status", 200))
@@ -274,22 +320,27 @@ class SpecdeckEndpoint:
     async def _answer(
         self, command: str, payload: Any, *, patience_s: float = _PATIENCE_S
     ) -> dict[str, Any]:
+        """The first error of an engine core, or what the first one says for all that agree."""
+        return _first_error_or_answer(await self._ask(command, payload, patience_s=patience_s))
+
+    async def _ask(
+        self, command: str, payload: Any, *, patience_s: float = _PATIENCE_S
+    ) -> list[dict[str, Any]]:
+        """What each engine core answers, in the order of their ranks."""
         if self._unsteerable is not None:
             raise inability(self._unsteerable)
-        # Every data-parallel engine is asked, and the first one speaks for all that agree.
         call = getattr(self._client.engine_core, _CALL)
         try:
             async with asyncio.timeout(patience_s):  # control.answer_call, in the engine's process
                 answers = await call("specdeck", command, json.dumps(payload))
         except TimeoutError:
-            raise _stalled(patience_s) from None
-        found: list[dict[str, Any]] = [json.loads(answer) for answer in answers]
-        return next((answer for answer in found if "error" in answer), found[0])
+            raise _stall_refusal(patience_s) from None
+        return [json.loads(answer) for answer in answers]
 
 
 def find_unsteerable(engine_client: Any) -> Capability | None:
     """Why the engine cores behind this client cannot be asked for anything; None where they can."""
-    version = getattr(sys.modules.get("vllm"), "__version__", None)
+    version = _vllm_version() or None
     if is_too_old(version):
         reason = describe_too_old(version)
     elif not hasattr(getattr(engine_client, "engine_core", None), _CALL):
@@ -297,6 +348,10 @@ def find_unsteerable(engine_client: Any) -> Capability | None:
     else:
         return None
     return Capability("engine_client", False, reason, REMEDY)
+
+
+def _vllm_version() -> str:
+    return getattr(sys.modules.get("vllm"), "__version__", None) or ""
 
 
 def _count_exact(config: Any) -> Callable[[], None] | None:
@@ -308,7 +363,20 @@ def _count_exact(config: Any) -> Callable[[], None] | None:
     return stats.exact_requests(str(config.model_config.served_model_name))
 
 
-def _stalled(patience_s: float) -> Refusal:
+def _first_error_or_answer(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return next((answer for answer in answers if "error" in answer), answers[0])
+
+
+def _read_steps(answer: Mapping[str, Any]) -> list[Any]:
+    """The steps that an engine core tells; raises Refusal where it tells an error."""
+    if "error" in answer:
+        error = answer["error"]
+        raise Refusal(answer["status"], error["code"], error["message"], error.get("remedy"))
+    steps: list[Any] = answer["steps"]
+    return steps
+
+
+def _stall_refusal(patience_s: float) -> Refusal:
     return Refusal(503, "stalled", f"the engine core has not answered for {patience_s:.0f} s")
 
 
@@ -328,3 +396,62 @@ def _parse_change(asked: object) -> Change:
         return Change.from_json(asked)
     except InvalidChange as error:
         raise nonsense(str(error)) from None
+
+
+async def read_json(request: Any, *, patience_s: float = _BODY_S) -> Any:
+    """What the body of Starlette's `request` says; raises Refusal on more than a change takes.
+
+    An API server serves every client's requests in one loop: it neither buffers what somebody may
+    send for ever, nor waits for it, nor reads numbers and depths that cost more than they say.
+    """
+    return parse_json(await _read_body(request, patience_s))
+
+
+async def _read_body(request: Any, patience_s: float) -> bytes:
+    from starlette.requests import ClientDisconnect
+
+    length = request.headers.get("content-length", "0")
+    if length.isdecimal() and int(length[:_LONGEST_NUMBER]) > MOST_BODY:
+        raise _too_long()
+    body = bytearray()
+    try:
+        async with asyncio.timeout(patience_s):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > MOST_BODY:
+                    raise _too_long()
+    except TimeoutError:
+        raise nonsense(f"the body did not arrive within {patience_s:g} s") from None
+    except ClientDisconnect:
+        raise nonsense("the client went away") from None
+    return bytes(body)
+
+
+def _too_long() -> Exception:
+    return nonsense(f"the body is longer than {MOST_BODY // 1024} KB")
+
+
+def parse_json(body: bytes) -> Any:
+    """What `body` says; raises Refusal where it is not JSON, or is beyond any sense.
+
+    >>> parse_json(b'{"k": 3}')
+    {'k': 3}
+    >>> parse_json(b"[" * 10_000)
+    Traceback (most recent call last):
+    specdeck.engine.plugin.reply.Refusal: the body is not JSON
+    """
+    try:
+        return json.loads(body, parse_int=_parse_whole, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        raise nonsense("the body is not JSON") from None
+
+
+def _parse_whole(digits: str) -> int:
+    if len(digits) > _LONGEST_NUMBER:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    """NaN and the infinities are Python's, not JSON's."""
+    raise ValueError(f"{name} is not JSON")

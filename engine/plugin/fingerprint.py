@@ -35,7 +35,8 @@ from specdeck.engine.fingerprint.digest import cache_file
 from specdeck.engine.fingerprint.name import compute_name
 from specdeck.engine.fingerprint.secrecy import is_secret, redact
 from specdeck.engine.fingerprint.sources import numeric_variables, parse_mapped_libraries, text
-from specdeck.engine.plugin.contract import Build
+from specdeck.engine.plugin.contract import Loss, by_loss, describe_gaps
+from specdeck.engine.plugin.engine import Build
 
 _SECTIONS = ("model", "cache", "parallel", "scheduler", "load", "offload", "attention", "mamba",
              "kernel", "lora", "speculative", "structured_outputs", "compilation", "quant",
@@ -315,6 +316,8 @@ class Reader:
         return self._name
 
 
+_READ_BY: tuple[Loss, ...] = ("live_k", "fingerprint")
+"""What reading the facts takes: the workers can be asked, and the configuration says what runs."""
 _READER = "specdeck.engine.fingerprint.gather"
 _SCHEDULED = "/proc/thread-self/schedstat"
 """Nanoseconds that this thread ran, nanoseconds that it was ready to, and how often it ran."""
@@ -326,7 +329,14 @@ def identify(core: Any, build: Build, instance: str) -> tuple[Identity, Board | 
     """The identity of `core`; what takes long is read from now on, in a process beside it."""
     began = read_own_clock()
     board = _board(instance)
-    known = config_facts(core.vllm_config, build)
+    known = config_facts(getattr(core, "vllm_config", None), build)
+    lost = [gap for loss in _READ_BY for gap in by_loss(build.gaps).get(loss, ())]
+    if lost:
+        unread = [{"fact": "model, runtime", "reason": describe_gaps(lost, build.vllm)}]
+        found = Identity(known, complete=False, on_name=board.write if board else lambda _: None)
+        found.complete({}, unread)
+        found.note({"finished": True})
+        return found, board
     worker = _first_worker(core)
     known["runtime"] = {name: worker[name] for name in ("device", "attention") if name in worker}
     found = Identity(known, complete=False, on_name=board.write if board else lambda _: None)

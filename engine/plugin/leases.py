@@ -58,7 +58,7 @@ class Leases:
             self.running = None if back == self._steering.knobs else replace(lease, back=back)
             if self.running is not None:
                 left = lease.ends - now
-                return (f"a trial is running: what it changed is reverted in {left:.0f} s",)
+                return (f"a lease is running: what it changed is reverted in {left:.0f} s",)
         return ()
 
     def renew(self, seconds: float) -> None:
@@ -74,12 +74,18 @@ class Leases:
             self.take_back(lease.back, who="specdeck", reason=reason, origin="lease")
 
     def take_back(
-        self, knobs: Knobs, *, who: str, reason: str | None, origin: Origin
+        self,
+        knobs: Knobs,
+        *,
+        who: str,
+        reason: str | None,
+        origin: Origin,
+        before: Knobs | None = None,
     ) -> tuple[str, ...]:
         """Turns to `knobs`, which a lease or a trial holds; tried again should that fail."""
         now = self._clock()
         self.running = (self.running or LeaseRecord(now, knobs)).after_try(now)
-        notices = self._turn(knobs, who=who, reason=reason, origin=origin)
+        notices = self._turn(knobs, who=who, reason=reason, origin=origin, before=before)
         self.running = None
         return notices
 
@@ -88,7 +94,7 @@ class Leases:
         if (lease := self.running) is not None:
             self.running = replace(lease, back=replace(lease.back, policy="fixed"))
 
-    def left(self) -> Lease | None:
+    def describe(self) -> Lease | None:
         """What of the lease is left, for the wire."""
         lease = self.running
         if lease is None:

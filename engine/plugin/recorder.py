@@ -12,9 +12,9 @@ from operator import add, attrgetter
 from time import monotonic
 from typing import Any
 
-from specdeck.engine.plugin.contract import StepListener
+from specdeck.engine.plugin.engine import StepListener
 from specdeck.engine.plugin.guards import DisableOnError, RetryAfterError
-from specdeck.engine.plugin.step_mirror import REMEMBERED_STEPS
+from specdeck.engine.plugin.looks import REMEMBERED_STEPS
 from specdeck.engine.policy.step import Step
 
 _SUMS = {

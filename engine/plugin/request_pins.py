@@ -13,22 +13,20 @@ from __future__ import annotations
 
 import functools
 import json
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
+from specdeck.engine.plugin.contract import by_loss
 from specdeck.engine.plugin.guards import DisableOnError
+from specdeck.engine.plugin.take_hold import find_gaps
 from specdeck.engine.protocol.messages import EXACT_VARIABLE, shorten
 
 KEY = "specdeck_k"
 EXACT = "specdeck_exact"
 """Put beside the key by the API server's process on requests under an exact name."""
-
-_NEEDED = (
-    "add_request", "schedule", "update_draft_token_ids", "requests", "running", "finished_req_ids"
-)  # fmt: skip
-"""What pinning uses of vLLM's scheduler."""
 
 
 def pinned_k(extra_args: Mapping[str, Any] | None, k_max: int) -> int | None:
@@ -113,7 +111,8 @@ class Pins:
         self.exact_requests = 0
         """Requests under exact names so far."""
         self._guard = DisableOnError("pinning requests")
-        self.available = all(hasattr(scheduler, name) for name in _NEEDED)
+        gaps = find_gaps({"Scheduler": scheduler}, "core", modules={})
+        self.available = scheduler is not None and "request_k" not in by_loss(gaps)
         if self.available:
             self._wrap("add_request", self._add)
             self._wrap("schedule", self._follow)
@@ -311,13 +310,11 @@ def _put_arguments(request: Any, given: dict[str, Any]) -> None:
 
 def mark_exact_requests(names: Collection[str]) -> str | None:
     """Has this process pin requests under `names`; why not, where it cannot be."""
-    for module, name in _BASES:
-        try:
-            _wrap_check(getattr(import_module(module), name), names)
-        except (ImportError, AttributeError):
-            continue
-        break
-    else:
+
+    def mark(serving: Any, request: Any) -> str | None:
+        return mark_exact(request, names, _default_name(serving))
+
+    if not _judge_requests(mark, find=import_module):
         return "this vLLM checks model names where specdeck does not know it"
     for module, name, method in _ENTRIES:
         try:
@@ -327,19 +324,53 @@ def mark_exact_requests(names: Collection[str]) -> str | None:
     return None
 
 
-def _wrap_check(serving: type[Any], names: Collection[str]) -> None:
-    """Marks a request where its model's name is looked at: every endpoint does that."""
+def refuse_beams(k_max: int) -> None:
+    """Has a beam search with a k that cannot be refused, as `guard` does for other requests.
+
+    vLLM makes requests of its own for its beams and leaves the key out of them. Each of these
+    draws a single token, for which nothing is drafted: a k that can be is not exceeded.
+    """
+
+    def judge(_: Any, request: Any) -> str | None:
+        if not getattr(request, "use_beam_search", False):
+            return None
+        try:
+            pinned_k(_read_arguments(request), k_max)
+        except ValueError as error:
+            return str(error)
+        return None
+
+    _judge_requests(judge, find=sys.modules.get)  # what serves requests is imported by now
+
+
+_Judge = Callable[[Any, Any], str | None]
+"""Why a request to a serving object is refused; None where it is not."""
+
+
+def _judge_requests(judge: _Judge, *, find: Callable[[str], Any]) -> bool:
+    """Has requests refused that `judge` finds something in; False where this vLLM has no place."""
+    for module, name in _BASES:
+        try:
+            _wrap_check(getattr(find(module), name), judge)
+        except (ImportError, AttributeError):
+            continue
+        return True
+    return False
+
+
+def _wrap_check(serving: type[Any], judge: _Judge) -> None:
+    """Judges a request where its model's name is looked at: every endpoint does that."""
     check = getattr(serving, _CHECK)
 
     @functools.wraps(check)
-    async def check_and_mark(this: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+    async def check_and_judge(this: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
         error = await check(this, request, *args, **kwargs)
         if error is not None:
             return error
-        reason = mark_exact(request, names, _default_name(this))
+        reason = judge(this, request)
         return None if reason is None else this.create_error_response(reason)
 
-    setattr(serving, _CHECK, check_and_mark)
+    setattr(serving, _CHECK, check_and_judge)
 
 
 def _wrap_entry(serving: type[Any], method: str, names: Collection[str]) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Protocol, Self
 
 from specdeck.engine.plugin.capabilities import capabilities
 from specdeck.engine.plugin.cold import enter_cold, leave_cold
-from specdeck.engine.plugin.contract import Engine
+from specdeck.engine.plugin.engine import Engine
 from specdeck.engine.plugin.fingerprint import Identity
 from specdeck.engine.plugin.reply import Refusal, inability
 from specdeck.engine.policy.parameters import Catalogue, ParameterError, read_orchestration
@@ -30,7 +30,8 @@ from specdeck.engine.protocol.messages import (
 )
 
 _WATCHED = ("trial", "policy.threshold", "policy.goodput")
-"""What an engine can only do while its steps are seen."""
+"""What goes by an engine's own steps: it can only be done while they are seen, and not where
+several ranks, with steps of their own each, are to stay alike."""
 
 _MOVES_K = frozenset({"threshold", "goodput"})
 """Blocks of parameters of policies that look for the best k between the ends."""
@@ -94,9 +95,18 @@ class Turn(Protocol):
     """Makes knobs the engine's; what there is to say of it."""
 
     def __call__(
-        self, knobs: Knobs, *, who: str, reason: str | None, origin: Origin
+        self,
+        knobs: Knobs,
+        *,
+        who: str,
+        reason: str | None,
+        origin: Origin,
+        before: Knobs | None = None,
     ) -> tuple[str, ...]:
-        """`who` asked for it; `origin` is a trial's."""
+        """`who` asked for it; `origin` is a trial's.
+
+        `before` is what it ends where that is not in force at this moment, as of a trial.
+        """
 
 
 class Steering:
@@ -113,6 +123,8 @@ class Steering:
         self.engine = engine
         self._identity = identity
         self.capabilities = capabilities(engine.build)
+        self.together: Capability | None = None
+        """Why it does nothing on its own, where it is one of several ranks."""
         self.configured, self.wrong = read_orchestration(orchestration)
         """The parameters as the engine was started, and the blocks that made no sense."""
         self.catalogue: Catalogue = self.configured
@@ -149,6 +161,8 @@ class Steering:
         `now` is what it changes: in force, or again once it has ended the trial under way;
         `later` is what a lease goes back to, None without one.
         """
+        if change.parameters and self.together is not None:
+            raise inability(self.together)  # they are of what goes by steps
         for name in _needed_capabilities(change, self.engine.build.k_max):
             capability = self.can(name)
             if not capability.available:
@@ -191,14 +205,20 @@ class Steering:
             if runner.breaker.state != was:
                 self.name()
 
-    def go_blind(self, why: str) -> None:
-        """Nothing that needs to see steps can be wanted any more; a held breaker stays open."""
+    def join(self, why: Capability) -> None:
+        """It is one of several ranks that stay alike: nothing chooses k by its steps any more."""
+        self.together = why
+        self._withhold(why)
+
+    def _withhold(self, why: Capability) -> None:
         self.capabilities = tuple(
-            replace(can, available=False, reason=why, remedy="restart the engine")
-            if can.name in _WATCHED
-            else can
+            replace(why, name=can.name) if can.name in _WATCHED and can.available else can
             for can in self.capabilities
         )
+
+    def go_blind(self, why: str) -> None:
+        """Nothing that needs to see steps can be wanted any more; a held breaker stays open."""
+        self._withhold(Capability("watching", False, why, "restart the engine"))
         runner = self.runner
         if runner is None:
             return
@@ -212,10 +232,23 @@ class Steering:
         if self.runner is not None:
             self.runner.look(t)
 
-    def turn(self, knobs: Knobs, *, why: str, who: str, origin: Origin) -> tuple[str, ...]:
+    def turn(
+        self, knobs: Knobs, *, why: str, who: str, origin: Origin, before: Knobs | None = None
+    ) -> tuple[str, ...]:
+        """Makes `knobs` the engine's, and remembers the move.
+
+        `before` is what it ends where that is not in force at this moment.
+        """
+        ended = before or self.knobs
+        k = self.engine.scheduled_k() if ended == self.knobs else ended.live_k
+        notices = self.swap(knobs)
+        if knobs != ended:
+            self._log_move(k, why, "trial" if origin == "trial" else who, origin)
+        return notices
+
+    def swap(self, knobs: Knobs) -> tuple[str, ...]:
         """Makes `knobs` the engine's, in an order in which no step drafts without a drafter."""
         before, self.knobs = self.knobs, knobs
-        k = self.engine.scheduled_k()
         try:
             notices = self._bring_about(knobs, before)
         except Exception:
@@ -225,7 +258,6 @@ class Steering:
             raise
         if knobs != before:
             self.name()
-            self._log_move(k, why, "trial" if origin == "trial" else who, origin)
         return notices
 
     def turn_breaker(self, change: Change, *, who: str) -> None:
@@ -246,7 +278,6 @@ class Steering:
 
     def _log_move(self, before: int, why: str, who: str, origin: Origin) -> None:
         if self.runner is not None:
-            self.runner.work.begin()
             self.runner.log_move(before, self.engine.scheduled_k(), why, who, origin)
 
     def _bring_about(self, knobs: Knobs, before: Knobs) -> tuple[str, ...]:
@@ -312,10 +343,16 @@ class Steering:
         """
         if change.breaker is None:
             return {}
+        anew = change.breaker == "open" and not change.probe
+        return {"breaker": "closed" if anew else self.breaker_word}
+
+    @property
+    def breaker_word(self) -> str:
+        """The word that brings the breaker to where it is, as `specdeck set` spells it."""
         runner = self.runner
-        if runner is None or not runner.bypassed or (change.breaker == "open" and not change.probe):
-            return {"breaker": "closed"}
-        return {"breaker": "open" if runner.breaker.held else "probe"}
+        if runner is None or not runner.bypassed:
+            return "closed"
+        return "open" if runner.breaker.held else "probe"
 
     def name(self) -> str:
         """The path's name with what is in force at this moment."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 from specdeck.engine.plugin.steering import Knobs, Steering, Turn
@@ -51,6 +52,9 @@ class TrialRecord:
             verdict=None if measured is None else measured.verdict,
             reason=trial.reason,
             number=self.number,
+            turns=trial.turns,
+            pairs=trial.pairs,
+            pairs_planned=trial.pairs_planned,
         )
 
 
@@ -59,14 +63,18 @@ class Trials:
 
     def __init__(
         self, steering: Steering, turn: Turn, take_back: Turn, *, clock: Callable[[], float],
-        wall: Callable[[], float],
+        wall: Callable[[], float], random: Random | None = None,
     ) -> None:  # fmt: skip
-        """`turn` makes knobs the engine's and remembers who did; `take_back` sees to it."""
+        """`turn` makes knobs the engine's and remembers who did; `take_back` sees to it.
+
+        `random` orders the stints of a trial.
+        """
         self._steering = steering
         self._turn = turn
         self._take_back = take_back
         self._clock = clock
         self._wall = wall
+        self._random = random
         self.last: TrialRecord | None = None
         """The one under way, or the last that ended."""
         self.moves = 0
@@ -84,7 +92,7 @@ class Trials:
         return self.last.number if self.last else 0
 
     def begin(self, change: Change) -> tuple[str, ...]:
-        """Begins a trial: at once where the time before it is measured already."""
+        """Begins a trial with the change in force."""
         steering = self._steering
         assert steering.runner is not None
         touched, parameters = steering.touched_names(change), steering.catalogue.trial
@@ -92,7 +100,11 @@ class Trials:
         if change.trial_s is not None:
             parameters = parameters.lasting(change.trial_s)
         trial = Trial(
-            parameters, t=self._clock(), lease_s=change.lease_s, work=steering.runner.work
+            parameters,
+            t=self._clock(),
+            lease_s=change.lease_s,
+            slow=takes_time(steering.knobs, wanted),
+            random=self._random,
         )
         self.last = TrialRecord(
             trial,
@@ -106,11 +118,7 @@ class Trials:
             why=change.reason,
         )
         self.moves += 1
-        notices: tuple[str, ...] = ()
-        if not trial.ready:
-            left = trial.seconds_left or 0.0
-            notices = (f"the change is made after {left:.0f} s of work as it is now",)
-        return notices + self._act(self.last, trial.begin())
+        return self._act(self.last, trial.begin())
 
     def tick(self) -> None:
         """Ends the trial whose lease has run out."""
@@ -134,19 +142,41 @@ class Trials:
         """Does what a trial asks for."""
         if action is None:
             return ()
-        words = judged.trial.reason
-        if action == "apply":
+        words, steering = judged.trial.reason, self._steering
+        if action == "apply" and judged.trial.turns == 1:
             reason = f"on trial: {judged.why}" if judged.why else "on trial"
             try:
                 return self._turn(judged.wanted, who=judged.who, reason=reason, origin="trial")
             except Exception:
                 judged.trial.cancel("the change could not be made")
                 raise
+        if action in ("apply", "withdraw"):
+            try:
+                steering.swap(judged.wanted if action == "apply" else judged.back)
+            except Exception:
+                # Taken back, and tried again after a while should that fail as well.
+                self._act(judged, judged.trial.cancel("a turn between the settings failed"))
+                raise
+            return ()
         self.moves += 1
+        if action == "keep":
+            steering.swap(judged.wanted)
+            if steering.runner is not None:
+                k = steering.engine.scheduled_k()
+                steering.runner.log_move(k, k, f"trial kept, {words}", "trial", "trial")
         if action == "revert":
-            return self._take_back(judged.back, who="specdeck", reason=words, origin="trial")
-        runner = self._steering.runner
-        if action == "keep" and runner is not None:
-            k = self._steering.engine.scheduled_k()
-            runner.log_move(k, k, f"trial kept, {words}", "trial", "trial")
+            # Between two of its stints the engine may be back already; what is remembered is
+            # that the change is not in force any more.
+            return self._take_back(
+                judged.back, who="specdeck", reason=words, origin="trial", before=judged.wanted
+            )
         return ()
+
+
+def takes_time(back: Knobs, wanted: Knobs) -> bool:
+    """Whether the difference shows some time after a turn only.
+
+    A policy has to look around, and a drafter that was left out has to see every token anew.
+    """
+    automatic = {back.policy, wanted.policy} != {"fixed"}
+    return automatic or back.cold != wanted.cold or back.parameters != wanted.parameters

@@ -299,19 +299,19 @@ class BreakerParameters:
 
 @dataclass(frozen=True, slots=True)
 class TrialParameters:
-    """A change on trial: how long it is watched and what keeps it."""
+    """A change on trial: how long both settings are measured, by turns, and what keeps it."""
 
     baseline_s: float = number_field(
-        20.0, 0.5, 3600, doc="Seconds of work that are measured before the change."
+        40.0, 0.5, 86400, doc="Seconds of work that are measured without the change."
     )
     seconds: float = number_field(
-        60.0, 0.5, 86400, doc="Seconds of work that are measured after it."
+        40.0, 0.5, 86400, doc="Seconds of work that are measured with it, by turns."
     )
-    block_s: float = number_field(1.0, 0.05, 60, doc="Seconds of work of one measurement.")
+    block_s: float = number_field(1.0, 0.05, 60, doc="Least seconds of work between two turns.")
     settle_s: float = number_field(
-        1.0, 0, 600, doc="Seconds of work after the change that are not counted."
+        0.2, 0, 600, doc="Seconds of work after each turn that are not counted."
     )
-    confidence: float = number_field(0.95, 0.5, 0.999, doc="Of the intervals.")
+    confidence: float = number_field(0.95, 0.5, 0.999, doc="Of the verdict.")
     keep_inconclusive: bool = flag_field(
         False, doc="Keeps a change that is neither better nor worse; otherwise it is reverted."
     )
@@ -325,7 +325,7 @@ class TrialParameters:
                 )
 
     def lasting(self, seconds: float) -> TrialParameters:
-        """The same, measured for `seconds` after the change, with blocks that fit into it.
+        """The same, with the change measured for `seconds`, and blocks that fit into it.
 
         >>> short = TrialParameters().lasting(5.0)
         >>> short.seconds, short.baseline_s, short.block_s
@@ -338,7 +338,7 @@ class TrialParameters:
             seconds=seconds,
             baseline_s=baseline,
             block_s=block,
-            settle_s=min(self.settle_s, seconds / 10),
+            settle_s=min(self.settle_s, seconds / 50),
         )
 
 

@@ -22,7 +22,6 @@ from specdeck.engine.policy.parameters import Catalogue, ThresholdParameters, pa
 from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.table import Decision, everywhere
 from specdeck.engine.policy.threshold import Threshold
-from specdeck.engine.policy.trial_verdict import Work
 from specdeck.engine.protocol.messages import Breaker as BreakerState
 from specdeck.engine.protocol.messages import Origin
 from specdeck.engine.protocol.messages import Policy as PolicyName
@@ -84,8 +83,6 @@ class PolicyRunner:
         """Whether the breaker opens by itself; where not, target-only is not visited either."""
         self.ledger = Ledger()
         self.curve = Curve()
-        self.work = Work()
-        """Under the present knobs."""
         self.moves: deque[KChange] = deque(maxlen=_MOVES)
         self._skips = zero
         self._wall = wall
@@ -179,7 +176,6 @@ class PolicyRunner:
 
         While it is not `steering`, another hand is on k.
         """
-        self.work.add(step)
         before = self.decision
         if steering:
             self.choose(step)
@@ -228,7 +224,6 @@ class PolicyRunner:
         self.estimates.look(t)
         self.breaker.look(t)
         self.curve.look(t)
-        self.work.look(t)
 
     def log_move(self, before: int, after: int, reason: str, who: str, origin: Origin) -> None:
         """Remembers a move of k."""

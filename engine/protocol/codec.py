@@ -78,6 +78,21 @@ def loads(data: bytes | str, *, most_values: int = MOST_VALUES) -> Any:
     return _mend(value) if escaped or (data is text and _HALF.search(text)) else value
 
 
+def read_object(text: str) -> dict[str, Any]:
+    """The JSON object that specdeck itself wrote; raises ValueError where it is damaged.
+
+    >>> read_object('{"k": 3}')
+    {'k': 3}
+    """
+    try:
+        found = json.loads(text)
+    except RecursionError:
+        raise ValueError("a document in it is nested too deeply") from None
+    if not isinstance(found, dict):
+        raise ValueError("a document in it is no JSON object")
+    return found
+
+
 _TOO_DEEP = f"it is nested deeper than {DEEPEST} levels"
 _HALF = re.compile(r"[\ud800-\udfff]")
 
@@ -204,11 +219,6 @@ def read_record(cls: type[_T], data: object, place: str = "") -> _T:
     )
 
 
-def read_records(cls: type[_T], found: object, place: str = "") -> tuple[_T, ...]:
-    """Each of the list `found` as a `cls`; raises WrongType."""
-    return tuple(read_record(cls, one, place) for one in _list(found, place))
-
-
 def read_value(hint: Any, value: object, place: str) -> Any:
     """`value` as the type `hint`; raises WrongType.
 
@@ -244,13 +254,16 @@ def _reader(hint: Any) -> _Read:
     if hint in _PLAIN:
         return _PLAIN[hint]
     if origin is Annotated:
-        return _checked(_reader(arguments[0]), arguments[1])
+        return _with_check(_reader(arguments[0]), arguments[1])
     if origin is Union or origin is UnionType:
         return _any_of(arguments)
     if origin is Literal:
         return _text  # another word, of somebody newer, is read as it is
     if origin is tuple:
         return _tuple(arguments)
+    if origin is list:
+        read = _reader(arguments[0])
+        return lambda value, place: [read(one, place) for one in _list(value, place)]
     if origin is not None and issubclass(origin, Mapping):
         return _mapping(_reader(arguments[1]))
     return lambda value, place: (
@@ -297,13 +310,13 @@ _PLAIN: dict[Any, _Read] = {
 }  # fmt: skip
 
 
-def _checked(read: _Read, check: Check) -> _Read:
-    def read_checked(value: Any, place: str) -> Any:
+def _with_check(read: _Read, check: Check) -> _Read:
+    def read_and_check(value: Any, place: str) -> Any:
         found = read(value, place)
         check(found, place)
         return found
 
-    return read_checked
+    return read_and_check
 
 
 def _any_of(hints: tuple[Any, ...]) -> _Read:

@@ -4,7 +4,8 @@ Every path lies under `/v1/` because vLLM's `--api-key` guards nothing else. The
 standard library only: this module is imported inside vLLM's processes.
 
     GET  /v1/specdeck/state          EngineState
-    GET  /v1/specdeck/steps?since=N  {"steps": [policy.step.Step, ...]}
+    GET  /v1/specdeck/steps?since=N  {"steps": [policy.step.Step, ...]}; of another data-parallel
+                                      rank than the first with &rank=R
     GET  /v1/specdeck/tuning         protocol.tuning.Tuning
     GET  /v1/specdeck/facts          {"facts": {...}, "names": {"build": "sd1:b…", "path": …},
                                       "partial": [{"fact", "reason"}], "progress": {...}, ...}
@@ -23,6 +24,7 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal, Self, get_args
 
 from specdeck.engine.protocol.codec import DraftLength, OneOf, UnixTime, read_record, read_value
+from specdeck.engine.protocol.full_graphs import Reach
 
 PROTOCOL = 1
 """Raised when a reply changes its meaning; a client refuses a newer one."""
@@ -125,6 +127,8 @@ class Capability:
     """Why not, in plain words; of what is available, what it costs or does not save."""
     remedy: str | None = None
     """What would make it available."""
+    how: str | None = None
+    """How it is known: `run here` (on a CPU), `run on a GPU` or `read in source` of vLLM's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +157,31 @@ class LastChange:
 
 
 @dataclass(frozen=True, slots=True)
+class RankState:
+    """One of several data-parallel ranks: each has a scheduler, requests and counts of its own."""
+
+    rank: int
+    version: int
+    k: DraftLength
+    mode: Mode
+    fallback: Fallback
+    policy: Policy
+    breaker: KnownBreaker
+    step: int
+    drafts: int
+    drafted_per_position: tuple[int, ...]
+    accepted_per_position: tuple[int, ...]
+    running: int
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
 class EngineState:
-    """What the plugin knows of the engine at one moment."""
+    """What the plugin knows of the engine at one moment.
+
+    Of several data-parallel ranks, counts and requests are those of all, and the rest is the
+    first one's, which a change reaches first.
+    """
 
     protocol: int
     plugin: str
@@ -197,7 +224,7 @@ class EngineState:
 
     fingerprint: str | None
     """specdeck's own name of the serving path at this moment, `sd1:p…`; with a tilde where
-    not every fact behind it is known."""
+    not every fact behind it is known. None while data-parallel ranks differ."""
     system_fingerprint: str | None = None
     """vLLM's own, as its responses carry it; filled in by the API server's process, whose
     configuration it is taken from."""
@@ -217,9 +244,14 @@ class EngineState:
     trial: str | None = None
     """`baseline` or `changed` while a judged trial is under way; `GET tuning` has the rest."""
 
+    full_graphs: tuple[Reach, ...] = ()
+    """How many requests full CUDA graphs serve, by k from 0; empty where there are none."""
+
     capabilities: tuple[Capability, ...] = ()
     lease: Lease | None = None
     last_change: LastChange | None = None
+    ranks: tuple[RankState, ...] = ()
+    """The data-parallel ranks, in their order; empty where there is one."""
 
     def can(self, name: str) -> Capability:
         """The capability called `name`; one that the plugin does not name is absent."""

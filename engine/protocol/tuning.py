@@ -20,8 +20,8 @@ TrialVerdict = Annotated[
     Literal["better", "worse", "inconclusive"], OneOf(("better", "worse", "inconclusive"))
 ]
 Phase = Literal["baseline", "changed", "kept", "reverted", "abandoned"]
-"""baseline: measuring before the change; changed: measuring after it. The others are ends:
-reverted took the change back, abandoned never made it."""
+"""baseline: a stint without the change; changed: one with it. The others are ends: reverted took
+the change back, abandoned never made it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class TrialComparison:
-    """What a change on trial did, against the noise of the time before it."""
+    """What a change on trial did, against the same work without it."""
 
     verdict: TrialVerdict
     tokens_per_second: Interval
@@ -153,11 +153,11 @@ class TrialTuning:
     after: Knobs
     """What is tried."""
     seconds: float
-    """Seconds of work to be measured after the change."""
+    """Seconds of work to be measured with the change."""
     t: UnixTime
     """Unix time at which it began, seconds."""
     seconds_left: float | None = None
-    """Seconds of work that are still to be measured in this phase; None when it is over."""
+    """Seconds of work that are still to be measured at the most; None when it is over."""
     lease_left_s: float | None = None
     """Seconds until it is taken back unless it is renewed; None when it is over."""
     comparison: TrialComparison | None = None
@@ -167,11 +167,33 @@ class TrialTuning:
     """Why it ended, in words; None while it runs."""
     number: int = 0
     """Counts trials since the engine's start, from 1."""
+    turns: int = 0
+    """How often the other setting came into force; an older plugin says 0."""
+    pairs: int = 0
+    """Pairs of a stint with the change and one without it that are measured."""
+    pairs_planned: int = 0
+    """Pairs at the most: a clear answer ends the trial."""
 
     @property
     def over(self) -> bool:
         """Whether it has ended."""
         return self.state not in ("baseline", "changed")
+
+    def describe_work(self) -> str:
+        """What it measures, while it is under way.
+
+        >>> one = TrialTuning("changed", "ann", {"k": 5}, {"k": 3}, 40.0, 0.0, 41.2)
+        >>> one.describe_work()
+        'measuring the change, 41 s of work left'
+        >>> replace(one, pairs=6, pairs_planned=16).describe_work()
+        'by turns, 6 of 16 pairs, at most 41 s of work left'
+        """
+        left = None if self.seconds_left is None else f"{self.seconds_left:.0f} s of work left"
+        if self.pairs_planned:
+            doing = f"by turns, {self.pairs} of {self.pairs_planned} pairs"
+            return doing if left is None else f"{doing}, at most {left}"
+        doing = "measuring the change" if self.state == "changed" else "measuring the baseline"
+        return doing if left is None else f"{doing}, {left}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,7 @@ import json
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from specdeck.engine.protocol.codec import UnixTime, read_value
-from specdeck.engine.store.document import parse_document
+from specdeck.engine.protocol.codec import UnixTime, read_object, read_value
 
 if TYPE_CHECKING:
     from specdeck.engine.store.database import Store
@@ -77,6 +76,6 @@ class AuditLog:
 
 def _action(row: tuple[Any, ...]) -> Action:
     columns = dict(zip(_COLUMNS, row, strict=True))
-    knobs = {name: parse_document(columns[name]) for name in ("before", "after")}
+    knobs = {name: read_object(columns[name]) for name in ("before", "after")}
     read_value(UnixTime, columns["t"], "a time in it")
     return Action(**{**columns, **knobs})

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from specdeck.engine.protocol.codec import UnixTime, read_value
+from specdeck.engine.errors import UsageError
+from specdeck.engine.protocol.codec import UnixTime, read_object, read_value
 from specdeck.engine.store.database import Store
-from specdeck.engine.store.document import parse_document
 
-Pair = Literal["cross", "reference", "serving"]
-"""Serving against reference, or an arm against itself."""
+Pair = Literal["cross", "streamed", "reference", "serving"]
+"""Serving against reference, by their whole answers or the streamed ones; an arm against itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class Checks:
                     (run, pair, after),
                 ).fetchall()
                 found = [
-                    Compared(prompt, own, digest, refused, parse_document(detail))
+                    Compared(prompt, own, digest, refused, read_object(detail))
                     for prompt, own, digest, refused, detail in rows
                 ]
             if not rows:
@@ -189,9 +189,14 @@ def _run(row: tuple[Any, ...]) -> Run:
     for time in (t, finished):
         read_value(UnixTime | None, time, "a time in it")
     return Run(
-        id_, key, t, url, finished, parse_document(facts), parse_document(totals),
-        None if summary is None else parse_document(summary),
+        id_, key, t, url, finished, read_object(facts), read_object(totals),
+        None if summary is None else read_object(summary),
     )  # fmt: skip
+
+
+def unreadable(error: ValueError, *, remedy: str) -> UsageError:
+    """The error of a run in the store that this specdeck cannot read."""
+    return UsageError(f"a check in the store cannot be read: {error}", remedy=remedy)
 
 
 def lock_name(run: int) -> str:

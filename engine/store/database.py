@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
@@ -21,6 +22,7 @@ from specdeck.engine.paths import private
 
 PATIENCE_S = 2.0
 """How long another process may hold the file before a write gives up."""
+_PAUSE_S = 0.01
 
 
 def read_migrations() -> dict[int, str]:
@@ -46,6 +48,7 @@ class Store:
         migrations: Mapping[int, str] | None = None,
     ) -> None:
         self._path = path
+        self._patience_s = patience_s
         self._locks: dict[str, int] = {}
         with self._translate_errors():
             private(path.parent)
@@ -119,7 +122,7 @@ class Store:
         newest = max(migrations)
         if (version := self._version()) < newest:
             with self._translate_errors():
-                self._db.execute("PRAGMA journal_mode = WAL")
+                self._switch_to_wal()
             with self.transaction() as db:
                 version = self._version()  # another process may have migrated it meanwhile
                 for number in range(version + 1, newest + 1):
@@ -132,6 +135,18 @@ class Store:
                 f" (schema {version}, this one {newest})",
                 remedy="update specdeck, or set SPECDECK_HOME to another folder",
             )
+
+    def _switch_to_wal(self) -> None:
+        """Waits for who makes the same file at the same time: SQLite itself gives up at once."""
+        ends = time.monotonic() + self._patience_s
+        while True:
+            try:
+                self._db.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if not _is_held(error) or time.monotonic() > ends:
+                    raise
+            time.sleep(_PAUSE_S)
 
     def _version(self) -> int:
         with self._translate_errors():
@@ -146,9 +161,7 @@ class Store:
         try:
             yield
         except sqlite3.OperationalError as error:
-            # What Python's own module raises has no code of SQLite's.
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            if _is_held(error):
                 raise UsageError(
                     f"{self._path} is held by another process", remedy="try again"
                 ) from error
@@ -161,6 +174,12 @@ class Store:
             f"{self._path} cannot be used: {error}",
             remedy="see to the file, or move it out of the way",
         )
+
+
+def _is_held(error: sqlite3.OperationalError) -> bool:
+    # What Python's own module raises has no code of SQLite's.
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def _statements(script: str) -> Iterator[str]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from specdeck.engine.errors import UsageError
+from specdeck.engine.protocol.codec import read_object
 from specdeck.engine.store.database import Store
-from specdeck.engine.store.document import parse_document
 
 KEPT = 1000
 """Moments of one engine; older ones are forgotten."""
@@ -75,7 +75,7 @@ def moments(
 
 def _parse_row(number: int, text: str) -> StoredFingerprint:
     try:
-        return StoredFingerprint(number, parse_document(text))
+        return StoredFingerprint(number, read_object(text))
     except (TypeError, ValueError) as error:
         raise UsageError(
             f"the fingerprint @{number} in the store cannot be read: {error}",

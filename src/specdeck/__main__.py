@@ -1,6 +1,15 @@
-"""`python -m specdeck`, the same as the `specdeck` command."""
+"""The `specdeck` command, and `python -m specdeck`: signals first, and then all else."""
 
-from specdeck.console.cli.main import main
+from specdeck.console.cli.signals import exit_at_signals
+
+
+def main() -> None:
+    """Runs one command and exits with its documented code."""
+    exit_at_signals()
+    from specdeck.console.cli.main import main as run  # takes a while
+
+    run()
+
 
 if __name__ == "__main__":
     main()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.memory_audit import MemoryAudit
-from tests.support.pilot import settle
+from tests.support.pilot import press, run, settle
 from tests.support.pilot import until as wait_until
 from textual.command import CommandList
 from textual.widgets._toast import Toast
@@ -54,10 +54,8 @@ async def test_a_key_is_requested_applied_and_recorded(
 ) -> None:
     engine, audit = kit.engine(kit.run(5)), MemoryAudit()
     app = console(engine, audit=audit)
-    async with app.run_test(size=(120, 40)) as pilot:
-        await settle(pilot)
-        await pilot.press("minus")
-        await settle(pilot)
+    async with run(app, size=(120, 40)) as pilot:
+        await press(pilot, "minus")
         assert "requested 4 · applied 4" in text(app, "control")
     assert [change.k for change in engine.asked] == [4]
     assert engine.asked[0].expect_version == 1
@@ -74,8 +72,7 @@ async def test_fast_presses_add_up_and_only_the_last_one_is_asked_again(
     engine = kit.engine(kit.run(5))
     engine.answer.clear()
     app = console(engine)
-    async with app.run_test() as pilot:
-        await settle(pilot)
+    async with run(app) as pilot:
         await pilot.press("minus", "minus", "minus")
         assert "requested 2 · applied 5" in text(app, "control")
         engine.answer.set()
@@ -89,13 +86,10 @@ async def test_fast_presses_add_up_and_only_the_last_one_is_asked_again(
 async def test_t_goes_to_target_only_and_back(kit: type[Kit], console: MakeConsole) -> None:
     engine = kit.engine(kit.run(3))
     app = console(engine)
-    async with app.run_test() as pilot:
-        await settle(pilot)
-        await pilot.press("t")
-        await settle(pilot)
+    async with run(app) as pilot:
+        await press(pilot, "t")
         assert "target-only" in text(app, "control")
-        await pilot.press("t")
-        await settle(pilot)
+        await press(pilot, "t")
         assert "speculate" in text(app, "control")
     assert [change.mode for change in engine.asked] == ["target-only", "speculate"]
 
@@ -103,13 +97,11 @@ async def test_t_goes_to_target_only_and_back(kit: type[Kit], console: MakeConso
 async def test_undo_takes_the_last_change_back_once(kit: type[Kit], console: MakeConsole) -> None:
     engine = kit.engine(kit.run(3))
     app = console(engine)
-    async with app.run_test() as pilot:
-        await settle(pilot)
+    async with run(app) as pilot:
         await pilot.press("z")
         assert said(app)[-1] == "nothing to undo: this console has changed nothing"
         for key in ("2", "z", "z"):
-            await pilot.press(key)
-            await settle(pilot)
+            await press(pilot, key)
         assert said(app)[-1] == "nothing left to undo"
     assert [change.k for change in engine.asked] == [2, 5]
 
@@ -130,23 +122,18 @@ async def test_undo_leaves_what_somebody_else_has_changed_since(
 ) -> None:
     engine = kit.engine(kit.run(3))
     app = console(engine)
-    async with app.run_test() as pilot:
-        await settle(pilot)
-        await pilot.press("3")
-        await settle(pilot)
+    async with run(app) as pilot:
+        await press(pilot, "3")
         await bob_takes(2, kit, engine, pilot)
-        await pilot.press("z")
-        await settle(pilot)
+        await press(pilot, "z")
         assert said(app)[-1] == (
             "not undone: bob changed k 3 → 2 since: 0…9 sets k; z again sets k 5"
         )
         assert [change.k for change in engine.asked] == [3]
         await bob_takes(1, kit, engine, pilot, 5)
-        await pilot.press("z")
-        await settle(pilot)
+        await press(pilot, "z")
         assert said(app)[-1].startswith("not undone: bob changed k 3 → 1 since")
-        await pilot.press("z")
-        await settle(pilot)
+        await press(pilot, "z")
         assert said(app)[-1].startswith("undone, k 1 → 5")
     assert [(change.k, change.expect_version) for change in engine.asked] == [(3, 1), (5, 4)]
 
@@ -156,18 +143,14 @@ async def test_undo_has_nothing_to_do_where_somebody_else_has_done_it(
 ) -> None:
     engine = kit.engine(kit.run(3))
     app = console(engine)
-    async with app.run_test() as pilot:
-        await settle(pilot)
-        await pilot.press("3")
-        await settle(pilot)
+    async with run(app) as pilot:
+        await press(pilot, "3")
         await bob_takes(5, kit, engine, pilot)
-        await pilot.press("z")
-        await settle(pilot)
+        await press(pilot, "z")
         assert said(app)[-1] == (
             "nothing to undo: bob changed k 3 → 5 since, which is what it was before"
         )
-        await pilot.press("z")
-        await settle(pilot)
+        await press(pilot, "z")
         assert said(app)[-1] == "nothing left to undo"
     assert [change.k for change in engine.asked] == [3]
 
@@ -177,17 +160,13 @@ async def test_an_undo_that_is_refused_can_be_asked_for_again(
 ) -> None:
     engine = kit.engine(kit.run(3))
     app = console(engine)
-    async with app.run_test() as pilot:
-        await settle(pilot)
-        await pilot.press("3")
-        await settle(pilot)
+    async with run(app) as pilot:
+        await press(pilot, "3")
         engine.refuse_with = Conflict("the engine is at version 9, changed by bob")
-        await pilot.press("z")
-        await settle(pilot)
+        await press(pilot, "z")
         assert said(app)[-1].startswith("not changed: the engine is at version 9")
         engine.refuse_with = None
-        await pilot.press("z")
-        await settle(pilot)
+        await press(pilot, "z")
         assert said(app)[-1].startswith("undone, k 3 → 5")
     assert [change.k for change in engine.asked] == [3, 5, 5]
 
@@ -197,13 +176,10 @@ async def test_fast_undos_take_one_change_after_the_other_back(
 ) -> None:
     engine = kit.engine(kit.run(3))
     app = console(engine)
-    async with app.run_test() as pilot:
-        await settle(pilot)
+    async with run(app) as pilot:
         for key in ("3", "2"):
-            await pilot.press(key)
-            await settle(pilot)
-        await pilot.press("z", "z")
-        await settle(pilot)
+            await press(pilot, key)
+        await press(pilot, "z", "z")
         await settle(pilot)
         assert said(app)[-1].startswith("undone, k 3 → 5")
     assert [change.k for change in engine.asked] == [3, 2, 3, 5]
@@ -214,15 +190,12 @@ async def test_a_lets_the_policy_choose_and_takes_k_back(
 ) -> None:
     engine = kit.engine(kit.run(3))
     app = console(engine)
-    async with app.run_test(size=(120, 40)) as pilot:
-        await settle(pilot)
-        await pilot.press("a")
-        await settle(pilot)
+    async with run(app, size=(120, 40)) as pilot:
+        await press(pilot, "a")
         assert "requested auto · applied 5" in text(app, "control")
         assert "policy goodput" in text(app, "control")
         for key in ("a", "z"):
-            await pilot.press(key)
-            await settle(pilot)
+            await press(pilot, key)
     assert [change.policy for change in engine.asked] == ["goodput", "fixed", "goodput"]
 
 
@@ -234,10 +207,8 @@ async def test_a_policy_that_the_engine_lacks_is_refused_with_the_reason(
     )
     engine = kit.engine(kit.run(3, unable))
     app = console(engine)
-    async with app.run_test() as pilot:
-        await settle(pilot)
-        await pilot.press("a")
-        await settle(pilot)
+    async with run(app) as pilot:
+        await press(pilot, "a")
         assert said(app)[-1] == "policy goodput: no live k: use V1"
     assert engine.asked == []
 
@@ -252,14 +223,12 @@ async def test_a_failure_in_our_own_code_leaves_nothing_asked_for_ever(
     monkeypatch.setattr(engine, "change", broken)
     app = console(engine)
 
-    async def press() -> None:
-        async with app.run_test() as pilot:
-            await settle(pilot)
-            await pilot.press("minus")
-            await settle(pilot)
+    async def fail() -> None:
+        async with run(app) as pilot:
+            await press(pilot, "minus")
 
     with pytest.raises(WorkerFailed, match="a defect"):
-        await press()
+        await fail()
     assert app.controller.is_idle
 
 
@@ -268,10 +237,8 @@ async def test_a_picture_is_saved_in_the_first_folder_that_takes_it(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     app = console(kit.engine(kit.run(3)), folders=lambda: (tmp_path / "none", tmp_path))
-    async with app.run_test(size=(120, 40), notifications=True) as pilot:
-        await settle(pilot)
-        await pilot.press("s")
-        await settle(pilot)
+    async with run(app, size=(120, 40), notifications=True) as pilot:
+        await press(pilot, "s")
         (picture,) = (tmp_path / name for name in os.listdir(tmp_path))
         assert picture.suffix == ".svg"
         assert [toast.message for toast in app._notifications] == [f"saved ~/{picture.name}"]
@@ -284,10 +251,8 @@ async def test_a_picture_that_cannot_be_saved_is_said_with_the_reason(
     kit: type[Kit], console: MakeConsole, tmp_path: Path
 ) -> None:
     app = console(kit.engine(kit.run(3)), folders=lambda: (tmp_path / "none",))
-    async with app.run_test(size=(40, 10), notifications=True) as pilot:
-        await settle(pilot)
-        await pilot.press("s")
-        await settle(pilot)
+    async with run(app, size=(40, 10), notifications=True) as pilot:
+        await press(pilot, "s")
         said = [toast.message for toast in app._notifications]
         assert said == ["not saved: no folder to keep it in"]
         assert [toast.display for toast in app.screen.query(Toast)] == [False]
@@ -298,31 +263,24 @@ async def test_a_read_only_engine_is_asked_nothing_until_it_is_armed(
 ) -> None:
     engine = kit.engine(kit.run(3), armed=False)
     app = console(engine)
-    async with app.run_test() as pilot:
-        await settle(pilot)
+    async with run(app) as pilot:
         await pilot.press("minus")
         assert engine.asked == []
         assert said(app)[-1] == "control is read-only: press c to arm it"
-        await pilot.press("c")
-        await settle(pilot)
+        await press(pilot, "c")
         assert isinstance(app.screen, Dialog)
-        await pilot.press("a")
-        await settle(pilot)
+        await press(pilot, "a")
         assert engine.armed
-        await pilot.press("minus")
-        await settle(pilot)
+        await press(pilot, "minus")
     assert [change.k for change in engine.asked] == [4]
 
 
 async def test_arming_can_be_declined(kit: type[Kit], console: MakeConsole) -> None:
     engine = kit.engine(kit.run(3), armed=False)
     app = console(engine)
-    async with app.run_test() as pilot:
-        await settle(pilot)
-        await pilot.press("c")
-        await settle(pilot)
-        await pilot.press("escape")
-        await settle(pilot)
+    async with run(app) as pilot:
+        await press(pilot, "c")
+        await press(pilot, "escape")
         assert not engine.armed
 
 
@@ -331,8 +289,7 @@ async def test_k_beyond_k_max_is_refused_with_the_remedy(
 ) -> None:
     engine = kit.engine(kit.run(3))
     app = console(engine)
-    async with app.run_test() as pilot:
-        await settle(pilot)
+    async with run(app) as pilot:
         await pilot.press("plus")
         assert said(app)[-1].endswith("start it with num_speculative_tokens 6")
     assert engine.asked == []
@@ -344,10 +301,8 @@ async def test_a_conflict_says_who_was_first(kit: type[Kit], console: MakeConsol
     app = console(engine)
     bobs = LastChange(0.0, "bob", None, {"k": 5}, {"k": 2})
     theirs = replace(kit.state, k=2, k_set=2, version=2, last_change=bobs)
-    async with app.run_test() as pilot:
-        await settle(pilot)
-        await pilot.press("minus")
-        await settle(pilot)
+    async with run(app) as pilot:
+        await press(pilot, "minus")
         engine.more.put_nowait(kit.reading(4, theirs))
         await settle(pilot)
         assert said(app) == [
@@ -361,10 +316,8 @@ async def test_a_change_that_cannot_be_recorded_is_said(
     kit: type[Kit], console: MakeConsole
 ) -> None:
     app = console(kit.engine(kit.run(3)), audit=MemoryAudit(full=True))
-    async with app.run_test() as pilot:
-        await settle(pilot)
-        await pilot.press("minus")
-        await settle(pilot)
+    async with run(app) as pilot:
+        await press(pilot, "minus")
         assert said(app)[-1] == "not recorded: the disk is full"
 
 
@@ -372,8 +325,7 @@ async def test_an_engine_that_is_down_is_shown_with_since_when_and_the_remedy(
     kit: type[Kit], console: MakeConsole
 ) -> None:
     app = console(kit.engine([*kit.run(5), kit.down(5), kit.down(9)]))
-    async with app.run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
+    async with run(app):
         rows = ["".join(cell.text for cell in row.left) for row in live(app).view.notice]
         assert "down since" in rows[0]
         assert "(4 s)" in rows[0]
@@ -387,8 +339,7 @@ async def test_a_frozen_view_stands_still_while_readings_are_taken_in(
 ) -> None:
     engine = kit.engine(kit.run(3))
     app = console(engine)
-    async with app.run_test() as pilot:
-        await settle(pilot)
+    async with run(app) as pilot:
         await pilot.press("space")
         engine.more.put_nowait(kit.reading(3))
         await settle(pilot)
@@ -404,8 +355,7 @@ async def test_tab_shows_the_next_engine_and_each_is_followed(
     west = kit.engine(kit.run(3), name="west")
     east = kit.engine([kit.down(0)], name="east", url="http://east:8000")
     app = console(west, east)
-    async with app.run_test() as pilot:
-        await settle(pilot)
+    async with run(app) as pilot:
         assert "[west]" in text(app, "engines")
         await pilot.press("tab")
         assert "[east]" in text(app, "engines")
@@ -434,24 +384,18 @@ async def test_leaving_an_engine_that_was_started_here_asks_what_becomes_of_it(
     key: str, value: str, kit: type[Kit], console: MakeConsole
 ) -> None:
     app = console(kit.engine(kit.run(2)), owned=True)
-    async with app.run_test() as pilot:
-        await settle(pilot)
-        await pilot.press("q")
-        await settle(pilot)
+    async with run(app) as pilot:
+        await press(pilot, "q")
         assert isinstance(app.screen, Dialog)
-        await pilot.press(key)
-        await settle(pilot)
+        await press(pilot, key)
     assert app.return_value == value
 
 
 async def test_leaving_can_be_called_off(kit: type[Kit], console: MakeConsole) -> None:
     app = console(kit.engine(kit.run(2)), owned=True)
-    async with app.run_test() as pilot:
-        await settle(pilot)
-        await pilot.press("q")
-        await settle(pilot)
-        await pilot.press("escape")
-        await settle(pilot)
+    async with run(app) as pilot:
+        await press(pilot, "q")
+        await press(pilot, "escape")
         assert isinstance(app.screen, LiveScreen)
 
 
@@ -459,22 +403,18 @@ async def test_leaving_an_attached_engine_asks_nothing(
     kit: type[Kit], console: MakeConsole
 ) -> None:
     app = console(kit.engine(kit.run(2)))
-    async with app.run_test() as pilot:
-        await settle(pilot)
-        await pilot.press("q")
-        await settle(pilot)
+    async with run(app) as pilot:
+        await press(pilot, "q")
         assert not app.is_running
     assert app.return_value is None
 
 
 async def test_themes_switch_live(kit: type[Kit], console: MakeConsole) -> None:
     app = console(kit.engine(kit.run(2)))
-    async with app.run_test() as pilot:
-        await settle(pilot)
+    async with run(app) as pilot:
         seen = [app.theme]
         for _ in range(3):
-            await pilot.press("ctrl+t")
-            await settle(pilot)
+            await press(pilot, "ctrl+t")
             seen.append(app.theme)
     assert seen == ["dark", "high-contrast", "light", "dark"]
 
@@ -484,8 +424,7 @@ async def test_a_broken_theme_is_one_notice(
 ) -> None:
     (tmp_path / "mine.yaml").write_text("primary: '#zzz'")
     app = console(kit.engine(kit.run(2)), themes=[tmp_path])
-    async with app.run_test() as pilot:
-        await settle(pilot)
+    async with run(app):
         assert app.broken_themes == (f"{tmp_path}/mine.yaml: primary: #zzz is not a colour",)
         assert app.theme == "dark"
 
@@ -494,8 +433,7 @@ async def test_an_unknown_theme_is_named_and_dark_taken(
     kit: type[Kit], console: MakeConsole
 ) -> None:
     app = console(kit.engine(kit.run(2)), theme="drak")
-    async with app.run_test() as pilot:
-        await settle(pilot)
+    async with run(app):
         assert app.theme == "dark"
 
 
@@ -504,16 +442,13 @@ async def test_a_keymap_moves_a_key_and_help_and_footer_show_it(
 ) -> None:
     engine = kit.engine(kit.run(3))
     app = console(engine, settings=Settings(keymap={"mode.toggle": "f2"}))
-    async with app.run_test() as pilot:
-        await settle(pilot)
+    async with run(app) as pilot:
         await pilot.press("t")
         assert engine.asked == []
-        await pilot.press("f2")
-        await settle(pilot)
+        await press(pilot, "f2")
         assert len(engine.asked) == 1
         assert any("f2" in cell.text for cell in app.context.footer("live", 80, armed=True).left)
-        await pilot.press("question_mark")
-        await settle(pilot)
+        await press(pilot, "question_mark")
         assert isinstance(app.screen, HelpScreen)
 
 
@@ -521,8 +456,7 @@ async def test_a_hint_names_the_key_that_was_moved(kit: type[Kit], console: Make
     engine = kit.engine(kit.run(3), armed=False)
     keymap = {"control.arm": "f2", "view.freeze": "f3", "sweep.toggle": "f4"}
     app = console(engine, settings=Settings(keymap=keymap))
-    async with app.run_test() as pilot:
-        await settle(pilot)
+    async with run(app) as pilot:
         await pilot.press("minus")
         assert said(app)[-1] == "control is read-only: press f2 to arm it"
         await pilot.press("f3")
@@ -540,8 +474,7 @@ async def test_a_start_is_followed_to_the_live_screen(kit: type[Kit], console: M
         yield StartProgress("ready", 27.0, 28.0)
 
     app = console(kit.engine(kit.run(3)), progress=progress(), owned=True)
-    async with app.run_test() as pilot:
-        await settle(pilot)
+    async with run(app):
         assert isinstance(app.screen, LiveScreen)
 
 
@@ -552,11 +485,9 @@ async def test_a_start_that_failed_shows_the_reason_and_quits_without_asking(
         yield StartProgress("loading", 3.0, failed="out of memory", log_path=Path("/var/log/e.log"))
 
     app = console(kit.engine([]), progress=progress(), owned=True)
-    async with app.run_test() as pilot:
-        await settle(pilot)
+    async with run(app) as pilot:
         assert app.screen.has_class("-failed")
-        await pilot.press("q")
-        await settle(pilot)
+        await press(pilot, "q")
         assert not app.is_running
 
 
@@ -570,8 +501,7 @@ async def test_a_start_that_raised_is_shown_and_handed_on(
         raise refusal
 
     app = console(kit.engine([]), progress=progress(), owned=True)
-    async with app.run_test() as pilot:
-        await settle(pilot)
+    async with run(app):
         assert app.screen.has_class("-failed")
         assert "port 8000 is taken: choose another" in str(
             app.screen.query_one("#verdict", Rows).rows
@@ -598,8 +528,7 @@ async def test_the_palette_offers_every_key_and_theme(kit: type[Kit], console: M
     from specdeck.console.palette import Palette
 
     app = console(kit.engine(kit.run(3)))
-    async with app.run_test() as pilot:
-        await settle(pilot)
+    async with run(app):
         names = {command.name for command in Palette(app.screen).commands()}
         assert "Theme: light" in names
         assert "Speculation: Set k to 3" in names
@@ -612,8 +541,7 @@ async def test_the_palette_offers_no_k_between_where_all_tokens_are_drafted_or_n
 
     between = Capability("intermediate_k", False, "5 tokens or none", "use k=0 or k=5")
     app = console(kit.engine(kit.run(3, replace(kit.state, capabilities=(between,)))))
-    async with app.run_test() as pilot:
-        await settle(pilot)
+    async with run(app):
         names = [command.name for command in Palette(app.screen).commands()]
     assert [name[-1] for name in names if "Set k" in name] == ["0", "5"]
 
@@ -623,8 +551,7 @@ async def test_the_palette_offers_each_k_that_the_engine_can_draft_once(
     k_max: int, kit: type[Kit], console: MakeConsole, until: Until
 ) -> None:
     app = console(kit.engine(kit.run(3, replace(kit.state, k_max=k_max))))
-    async with app.run_test() as pilot:
-        await settle(pilot)
+    async with run(app) as pilot:
         await pilot.press("ctrl+p")
         found = app.screen.query_one(CommandList)
         await until(pilot, lambda: found.option_count)
@@ -648,8 +575,7 @@ async def test_a_screen_that_opens_while_the_console_closes_is_no_defect(
     kit: type[Kit], console: MakeConsole, name: str
 ) -> None:
     app = console(kit.engine(kit.run(5)))
-    async with app.run_test(size=(120, 40)) as pilot:
-        await settle(pilot)
+    async with run(app, size=(120, 40)):
         app.exit()
         app.action_open_screen(name)
         await asyncio.sleep(0.1)
@@ -662,8 +588,7 @@ async def test_the_palette_opens_on_a_terminal_of_a_few_columns(
     kit: type[Kit], console: MakeConsole, columns: int
 ) -> None:
     app = console(kit.engine(kit.run(5)))
-    async with app.run_test(size=(columns, 3)) as pilot:
-        await settle(pilot)
+    async with run(app, size=(columns, 3)) as pilot:
         await pilot.press("colon")
         await wait_until(pilot, lambda: app.screen.query(CommandList).first().option_count)
     assert app.crash is None

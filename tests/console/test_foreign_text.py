@@ -13,7 +13,7 @@ from rich.segment import ControlType, Segment
 from tests.support.command import Command
 from tests.support.escapes import ESCAPES, PLANTED, assert_harmless
 from tests.support.listed_engine import ListedEngine
-from tests.support.pilot import settle
+from tests.support.pilot import press, settle
 from tests.support.readings import STATE, reading
 from tests.support.terminal import Terminal
 from tests.support.tuned_engine import TunedClient, TunedEngine, tuning
@@ -115,6 +115,5 @@ async def test_every_screen_shows_what_an_engine_says(console: MakeConsole) -> N
     async with console(engine, other).run_test(size=(120, 40)) as pilot:
         for key in ("", "p", "e", "escape", "escape", "d", "escape", "f", "escape", "?"):
             if key:
-                await pilot.press(key)
-            await settle(pilot)
+                await press(pilot, key)
             assert_screen_harmless(pilot)

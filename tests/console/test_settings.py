@@ -25,7 +25,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_a_missing_file_gives_the_defaults(tmp_path: Path) -> None:
-    assert read(tmp_path / "none.yaml", keys.ids()) == Settings()
+    assert read(tmp_path / "none.yaml") == Settings()
 
 
 def test_everything_can_be_set(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_everything_can_be_set(tmp_path: Path) -> None:
         "interval: 0.5\ntheme: light\nretention_days: 7\nkeymap:\n  mode.toggle: f2\n  k.set.3: f3",
     )
     chosen = {"mode.toggle": "f2", "k.set.3": "f3"}
-    assert read(path, keys.ids()) == Settings(0.5, "light", chosen, 7)
+    assert read(path) == Settings(0.5, "light", chosen, 7)
 
 
 @pytest.mark.parametrize(
@@ -44,18 +44,18 @@ def test_everything_can_be_set(tmp_path: Path) -> None:
         ("keymap:\n  mode.togle: x", ":2: mode.togle is not a setting: did you mean mode.toggle?"),
         ("theme: dark\ninterval: soon", ":2: interval is seconds, at least 0.1"),
         ("interval: true", ":1: interval is seconds, at least 0.1"),
-        ("theme: 3", ":1: theme is the name of one"),
+        ("theme: 3", ":1: theme requires a theme's name"),
         ("retention_days: -1", ":1: retention_days is a whole number of days, 0 for ever"),
         ("retention_days: soon", ":1: retention_days is a whole number of days, 0 for ever"),
-        ("keymap: f2", ":1: keymap is ids with keys"),
-        ("- dark", ":1: settings are names with values: see docs/keys.md"),
+        ("keymap: f2", ":1: keymap requires ids of keys and the keys for each, such as k.more: f5"),
+        ("- dark", ":1: settings require names with values, such as interval: 2: see docs/keys.md"),
         ("theme: [", ": not YAML: "),
     ],
 )
 def test_a_mistake_is_named_with_file_and_line(text: str, said: str, tmp_path: Path) -> None:
     path = written(tmp_path, text)
     with pytest.raises(ConfigError) as raised:
-        read(path, keys.ids())
+        read(path)
     assert f"{path}{said}" in raised.value.line()
 
 

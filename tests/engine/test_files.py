@@ -1,4 +1,4 @@
-"""Files that are replaced whole."""
+"""Files read with a bound and replaced whole."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from specdeck.engine.files import ABANDONED_S, replace_file
+from specdeck.engine.files import ABANDONED_S, read_file, replace_file
 
 
 def test_what_killed_writers_left_is_removed_and_what_is_being_written_stays(
@@ -30,3 +30,31 @@ def test_a_failed_write_leaves_the_old_text_and_nothing_else(tmp_path: Path) -> 
     with pytest.raises(OSError, match="directory"):
         replace_file(path, "text")
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_for_its_owner_alone_is_so_from_its_first_byte(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    path.write_text("old")
+    path.chmod(0o644)
+    replace_file(path, "new", mode=0o600)
+    assert (path.read_text(), path.stat().st_mode & 0o777) == ("new", 0o600)
+
+
+def test_a_regular_file_is_read_up_to_its_bound(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    path.write_bytes(b"12345")
+    (tmp_path / "link").symlink_to(path)
+    assert read_file(tmp_path / "link", most=5) == b"12345"
+    with pytest.raises(OSError, match="larger than 4 bytes"):
+        read_file(path, most=4)
+
+
+@pytest.mark.parametrize("name", ["pipe", "folder", "zero"])
+def test_what_is_no_regular_file_is_refused_at_once(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(OSError, match="not a regular file"):
+        read_file(tmp_path / name, most=100)
+    assert os.listdir("/proc/self/fd") == before

@@ -7,6 +7,7 @@ def test_nonsense_is_refused(body: bytes) -> None: ...
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -55,7 +56,7 @@ class Turn:
         """The document after it, which may be the same one."""
         found = list(_places(document))
         if not found:
-            return self.value if self.act == "replace" else document
+            return deepcopy(self.value) if self.act == "replace" else document
         at, key = found[self.at % len(found)]
         other, name = found[self.other % len(found)]
         if self.act == "replace":
@@ -134,6 +135,8 @@ _turns = st.builds(
     value=st.sampled_from(STRANGE),
     other=st.integers(0, 9999),
 )
+turns = st.lists(_turns, min_size=1, max_size=4)
+"""Changes of any document."""
 _cuts = st.builds(
     Cut,
     act=st.sampled_from(("end", "flip", "drop", "double", "put")),
@@ -147,13 +150,15 @@ _cuts = st.builds(
 def mutated_values(document: Any) -> SearchStrategy[Any]:
     """The document after one to four changes of its values."""
 
-    def turn(turns: list[Turn]) -> Any:
-        found = deepcopy(document)
-        for one in turns:
-            found = one.apply(found)
-        return found
+    return turns.map(lambda drawn: apply_turns(document, drawn))
 
-    return st.lists(_turns, min_size=1, max_size=4).map(turn)
+
+def apply_turns(document: Any, drawn: Sequence[Turn]) -> Any:
+    """The document after all of them; it is left as it was."""
+    found = deepcopy(document)
+    for one in drawn:
+        found = one.apply(found)
+    return found
 
 
 def mutated_bytes(data: bytes) -> SearchStrategy[bytes]:

@@ -30,6 +30,7 @@ COMMANDS = (
     "set",
     "sweep",
     "check",
+    "gate",
     "fingerprint",
     "replay",
     "ps",
@@ -43,6 +44,7 @@ WITHOUT = frozenset(
 GIVEN = {
     "watch": ["--count", "1"],
     "check": ["--patience", "0"],
+    "gate": ["--patience", "0"],
 }
 ENGINES = (
     NOBODY, "127.0.0.1:9", "9", "demo", "http://[::1]:9", "http://[::1", "http://١.com:1",

@@ -37,7 +37,9 @@ COMMANDS = {
     "fingerprint": ["fingerprint", "show", "URL"],
     "fingerprint --json": ["fingerprint", "show", "URL", "--json", "--behaviour"],
     "doctor": ["doctor", "URL"],
-}
+    "gate": ["gate", "--save", "b.json", "URL", "--limit", "2", "--max-tokens", "4",
+             "--patience", "0"],
+}  # fmt: skip
 ASKS = {
     METRICS: ("watch", "watch --json", "set", "doctor"),
     STATE: ("watch", "watch --json", "set", "set --json", "sweep", "doctor"),
@@ -47,7 +49,7 @@ ASKS = {
     TUNING: ("doctor", "set"),
     VERSION: ("watch", "doctor", "check"),
     MODELS: ("check", "doctor"),
-    COMPLETIONS: ("check", "fingerprint --json"),
+    COMPLETIONS: ("check", "fingerprint --json", "gate"),
     "*": ("watch --json", "set", "set --json", "check", "sweep", "fingerprint", "doctor"),
 }
 """The commands that a path matters to."""
@@ -90,7 +92,7 @@ def test_every_command_works_where_nobody_lies(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Otherwise the lies above would be told to commands that end before they hear them."""
-    for name in ("watch", "watch --json", "set", "set --json", "check", "fingerprint", "doctor"):
+    for name in COMMANDS.keys() - {"sweep", "fingerprint --json"}:
         with LyingEngine({}, honest=BusyEngine().answer) as engine:
             assert outcome(line(name, engine.url)) in (0, 1), (name, capsys.readouterr().err)
             assert engine.asked

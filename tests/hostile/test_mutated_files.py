@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdeck.console import keys, settings, theme
+from specdeck.console import settings, theme
 from specdeck.console.screens.live import view as live_view
 from specdeck.console.state.engine_state import Track, fold_reading
 from specdeck.engine.client.engine_client import open_client
@@ -29,8 +29,9 @@ from specdeck.engine.config.loader import load
 from specdeck.engine.divergence.prompts import load_prompts
 from specdeck.engine.divergence.requests import RequestSettings, request_body
 from specdeck.engine.errors import SpecdeckError
+from specdeck.engine.fingerprint.digest import checksum
 from specdeck.engine.fingerprint.name import compute_names
-from specdeck.engine.fingerprint.pins import checksum, write_pin
+from specdeck.engine.fingerprint.pins import write_pin
 from specdeck.engine.launch.registry import Record
 from specdeck.engine.metrics.recording import read_recording, reading_as_json
 from specdeck.engine.operations.check import ArmPair, CheckOptions
@@ -41,7 +42,16 @@ from specdeck.engine.store.checks import Checks
 from specdeck.engine.store.database import Store
 from tests.hostile.commands import home_in, run
 from tests.hostile.judge import TOKEN
-from tests.hostile.mutations import STRANGE, mutated_bytes, mutated_json, mutated_values, spell
+from tests.hostile.mutations import (
+    STRANGE,
+    Turn,
+    apply_turns,
+    mutated_bytes,
+    mutated_json,
+    mutated_values,
+    spell,
+    turns,
+)
 from tests.support.checks import finish_check
 from tests.support.completion_engine import CompletionEngine, Fault
 from tests.support.fingerprints import Fingerprints
@@ -131,7 +141,7 @@ def test_settings(home: Path, body: bytes) -> None:
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(body)
     with suppress(SpecdeckError):
-        settings.read(file, keys.ids())
+        settings.read(file)
     assert run(["set", NOBODY, "--history"]).code == 0
     file.unlink()
 
@@ -244,8 +254,8 @@ def test_prompts(home: Path, body: bytes, is_text: bool) -> None:
             json.dumps(request_body(prompt, RequestSettings(), model="m")).encode()
 
 
-def fill(path: Path) -> None:
-    """A store with a change, a check that has failed, and two fingerprints, none of them old."""
+def check_in(store: Store) -> None:
+    """A check of two prompts that fails, finished."""
     engine = CompletionEngine(url=NOBODY, faults={"a": Fault(2, 4.0)}, calls={"b": ("{}", "[1]")})
     Path("asked.jsonl").write_text(
         '{"prompt": "a"}\n{"messages": [{"role": "user", "content": "b"}]}\n'
@@ -256,6 +266,11 @@ def fill(path: Path) -> None:
         async with ArmPair(engine.connect(), None, options, wall=time.time) as pair:
             await finish_check(pair, load_prompts("asked.jsonl"), Checks(store))
 
+    asyncio.run(check())
+
+
+def fill(path: Path) -> None:
+    """A store with a change, a check that has failed, and two fingerprints, none of them old."""
     with Store(path) as store:
         AuditLog(store).add(
             Action(
@@ -271,7 +286,7 @@ def fill(path: Path) -> None:
                 3.0,
             )
         )
-        asyncio.run(check())
+        check_in(store)
         for k in (5, 3):
             seen = Fingerprints().seen(live__k=k)
             fingerprints.add(store, replace(seen, t=time.time(), url=NOBODY).as_json())
@@ -332,6 +347,22 @@ def test_documents_in_a_store(home: Path, stored: bytes, data: st.DataObject) ->
             f"UPDATE {table} SET {column} = CAST(? AS TEXT) WHERE {column} IS NOT NULL", (body,)
         )
     run(data.draw(st.sampled_from(HISTORIES)))
+
+
+@given(st.sampled_from(("facts", "totals", "summary")), turns)
+def test_a_check_beside_damaged_ones(
+    home: Path, stored: bytes, column: str, drawn: list[Turn]
+) -> None:
+    """What was compared for an hour is not lost for what is stored of others."""
+    place = put_back(home, stored)
+    with closing(sqlite3.connect(place, isolation_level=None)) as db:
+        (text,) = db.execute(f"SELECT {column} FROM checks").fetchone()
+        body = spell(apply_turns(json.loads(text), drawn))
+        db.execute(f"UPDATE checks SET {column} = CAST(? AS TEXT)", (body,))
+        if column == "totals":
+            db.execute("UPDATE checks SET finished = NULL, summary = NULL")
+    with suppress(SpecdeckError), Store(place) as store:
+        check_in(store)
 
 
 @given(st.data())

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdeck.console.cli.set_outcome import Narrator, outcome_lines
+from specdeck.console.cli.set import Narrator, outcome_lines
 from specdeck.console.cli.watch import find_lasting_error, format_row
 from specdeck.console.screens.fingerprint import view as fingerprint_view
 from specdeck.console.screens.fingerprint.facts import FactsList
@@ -44,7 +44,9 @@ from specdeck.engine.divergence.compare import (
     find_divergence,
     find_stream_divergences,
 )
+from specdeck.engine.divergence.likelihood import measure_surprise
 from specdeck.engine.divergence.prompts import Prompt
+from specdeck.engine.divergence.recheck import ask_target
 from specdeck.engine.divergence.requests import (
     Asker,
     Refused,
@@ -52,7 +54,7 @@ from specdeck.engine.divergence.requests import (
     request_body,
     request_path,
 )
-from specdeck.engine.divergence.runner import ask_target
+from specdeck.engine.divergence.scoring import lay_out_places
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.fingerprint.compare import compare, leaves
 from specdeck.engine.fingerprint.query import fetch_fingerprint
@@ -441,6 +443,27 @@ def test_what_the_target_thinks(body: bytes, is_constrained: bool) -> None:
 
     with suppress(SpecdeckError):
         asyncio.run(ask_it())
+
+
+WEIGHED = {
+    "choices": [
+        {"prompt_logprobs": [None, {"7": {"logprob": -0.5, "rank": 1}, "9": {"logprob": -3}}]}
+    ]
+}
+
+
+@given(mutated_json(WEIGHED))
+def test_weighed_tokens(reply: bytes) -> None:
+    async def weigh() -> None:
+        http = httpx.AsyncClient(base_url=URL, transport=transport({COMPLETIONS: reply}))
+        async with http:
+            asker = Asker(http, SERVING, SIX, retry=Retry(0.0))
+            found = await asker.weigh_tokens((1, 7), last=1, candidates=20)
+            if not isinstance(found, Refused):
+                measure_surprise(lay_out_places([(1, 7)], {(1, 7): found}), 0.7)
+
+    with suppress(SpecdeckError):
+        asyncio.run(weigh())
 
 
 DRAWN = {"choices": [{"token_ids": [1, 2]}, {"token_ids": [1, 3]}]}

@@ -35,7 +35,7 @@ def hard(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def check(specdeck: Command, engine: LiveEngine, *words: str, code: int) -> dict[str, Any]:
     done = specdeck("check", engine.url, *words, "--json", "--fresh", timeout=240)
-    assert done.returncode == code, done.stdout[-2000:] + done.stderr[-2000:]
+    assert done.returncode == code, done.stdout[:1500] + done.stdout[-1500:] + done.stderr[-2000:]
     data: dict[str, Any] = json.loads(done.stdout)
     return data
 
@@ -56,7 +56,7 @@ def test_an_honest_engine_says_what_its_target_says(
 
 def test_one_stream_says_the_same(specdeck: Command, serving: LiveEngine) -> None:
     data = check(
-        specdeck, serving, "--limit", "4", "--streams", "1", "--max-mismatch", "50%", code=0
+        specdeck, serving, "--limit", "6", "--streams", "1", "--max-mismatch", "50%", code=0
     )
     assert (data["mismatches"], data["noise_floor"]["mismatches"]) == (0, 0)
 
@@ -95,10 +95,89 @@ def test_unchecked_drafts_are_material_and_confirmed(
     assert data["noise_floor"]["serving"]["rate"] > 0
 
 
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 8},
+        "limit": {"type": "integer", "minimum": 0, "maximum": 99},
+        "deep": {"type": "boolean"},
+    },
+    "required": ["name", "limit", "deep"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture(scope="module")
+def structured(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Prompts whose answers must be of a schema, of an expression, or of a grammar."""
+    rules: tuple[dict[str, Any], ...] = (
+        {"structured_outputs": {"json": SCHEMA}},
+        {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "a", "schema": SCHEMA},
+            }
+        },
+        {"structured_outputs": {"regex": "[a-f]{4}-[0-9]{4}"}},
+        {"structured_outputs": {"grammar": 'root ::= "[" [0-9]+ ("," [0-9]+)* "]"'}},
+    )
+    openings = ("def parse(text):\n    return ", "import json\n\nA = ", "class Option:\n    ")
+    path = tmp_path_factory.mktemp("prompts") / "structured.jsonl"
+    bodies = (
+        {"prompt": f"{text}{n}", **rule} for n in range(3) for text in openings for rule in rules
+    )
+    path.write_text("".join(json.dumps(body) + "\n" for body in bodies))
+    return str(path)
+
+
+def test_structured_answers_are_valid_on_both_arms(
+    specdeck: Command, serving: LiveEngine, structured: str
+) -> None:
+    words = ("--prompts", structured, "--max-tokens", "48", "--max-mismatch", "20%")
+    data = check(specdeck, serving, *words, code=0)
+    assert data["structured"]["prompts"] == data["prompts"] == 36
+    assert data["structured"]["serving_invalid"] == data["structured"]["reference_invalid"] == 0
+    assert data["arms"]["serving"]["drafted"] > 0
+
+
+def test_a_grammar_that_is_left_out_for_drafts_is_found_and_named(
+    specdeck: Command, serving: LiveEngine, fault: Path, structured: str
+) -> None:
+    fault.write_text("grammar 1")
+    words = ("--prompts", structured, "--max-tokens", "48", "--max-mismatch", "20%")
+    try:
+        data = check(specdeck, serving, *words, code=1)
+    finally:
+        fault.unlink()
+    assert data["verdict"] == "fail"
+    assert data["structured"]["reference_invalid"] == 0
+    assert data["classes"]["invalid"] == data["structured"]["invalid"] > 10
+    broken = [case["violation"] for case in data["cases"] if case["class"] == "invalid"]
+    assert all(one["path"] for one in broken)
+    assert "invalid where the reference's are valid" in data["reason"]
+
+
+SAMPLED = ("--sampled", "--limit", "6", "--samples", "32")
+"""Two thirds of a minute on two cores; a check at the defaults draws and scores seven times it."""
+
+
+def test_a_temperature_that_is_off_is_seen(
+    specdeck: Command, serving: LiveEngine, fault: Path, hard: str
+) -> None:
+    fault.write_text("cold 0.15")
+    try:
+        data = check(specdeck, serving, *SAMPLED, "--prompts", hard, code=1)
+    finally:
+        fault.unlink()
+    assert data["verdict"] == "fail"
+    assert data["likelihood"]["scores"]["likelihood"]["z"] > 3
+    assert data["control"]["p_lowest"] > data["alpha"]
+
+
 def test_sampling_from_an_honest_engine_is_not_accused(
     specdeck: Command, serving: LiveEngine, hard: str
 ) -> None:
-    data = check(specdeck, serving, "--sampled", "--prompts", hard, "--limit", "8", code=0)
+    data = check(specdeck, serving, *SAMPLED, "--prompts", hard, code=0)
     assert data["verdict"] == "pass"
     assert data["control"]["p_lowest"] > data["alpha"]
 
@@ -108,7 +187,7 @@ def test_sampling_that_accepts_too_much_is_seen(
 ) -> None:
     fault.write_text("sampled 0.3")
     try:
-        data = check(specdeck, serving, "--sampled", "--prompts", hard, "--limit", "8", code=1)
+        data = check(specdeck, serving, *SAMPLED, "--prompts", hard, code=1)
     finally:
         fault.unlink()
     assert data["verdict"] == "fail"

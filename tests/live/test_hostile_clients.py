@@ -75,6 +75,22 @@ async def test_a_page_of_another_origin_reads_nothing(client: httpx.AsyncClient)
     assert "access-control-allow-origin" not in answer.headers
 
 
+@pytest.mark.parametrize("beams", [{}, {"use_beam_search": True, "n": 2}])
+async def test_a_k_that_cannot_be_is_refused_whatever_is_asked(
+    driver: Driver, beams: dict[str, object]
+) -> None:
+    body = {"model": "demo", "prompt": "def f(", "max_tokens": 3, "temperature": 0.0, **beams}
+    for path, asked in (
+        ("/v1/completions", body),
+        ("/v1/chat/completions", {**body, "messages": [{"role": "user", "content": "def f("}]}),
+    ):
+        for k, status in ((99, 400), (0, 200)):
+            request = {**asked, "vllm_xargs": {"specdeck_k": k}}
+            answer = await driver.client.post(path, json=request)
+            assert answer.status_code == status, answer.text
+            assert k == 0 or "specdeck_k requires a whole number from 0" in answer.text
+
+
 @pytest.mark.parametrize("token", [False, True])
 async def test_an_endless_body_is_refused_and_kept_by_nobody(
     keyed: LiveEngine, driver: Driver, token: bool

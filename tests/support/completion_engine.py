@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -15,6 +16,13 @@ from specdeck.engine.operations.check import CheckedEngine
 from specdeck.engine.protocol.messages import PREFIX, Capability, EngineState
 from tests.support.engine_state import engine_state
 
+NAMES: dict[str, Any] = {
+    "names": {"build": "sd1:b0", "path": "sd1:p0"},
+    "partial": [],
+    "progress": {"finished": True},
+}
+_SAMPLED = 10
+"""Continuations at a temperature are of tokens below it, prompts of characters."""
 STEP = 1 / 16
 """The margins of this language are multiples of it, as bfloat16's are."""
 
@@ -41,6 +49,8 @@ class CompletionEngine:
     """Met by every second answer of either arm."""
     calls: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Arguments of the tool call: the target's and the serving arm's, by text of the message."""
+    texts: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """What the target's and the serving arm's answer say in the end, by prompt text."""
     refuse: dict[str, tuple[int, str]] = field(default_factory=dict)
     statuses: list[int] = field(default_factory=list)
     """Answers in store for the next requests; 0 is a connection that breaks."""
@@ -67,8 +77,14 @@ class CompletionEngine:
     """The system_fingerprint of the next answers, the last one for ever."""
     asked: list[dict[str, Any]] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
+    prompts: set[str] = field(default_factory=set)
+    """The prompts that were asked."""
     pause: float = 0.0
     """Seconds that an answer takes."""
+    tells_names: bool = False
+    """Whether its facts make a fingerprint."""
+    tells_logprobs: bool = True
+    """Of continuations that it is given."""
     busy: int = 0
     busiest: int = 0
 
@@ -103,7 +119,8 @@ class CompletionEngine:
         if path == f"{PREFIX}/state" and self.plugin:
             return httpx.Response(200, json=self.state().as_json())
         if path == f"{PREFIX}/facts" and self.plugin:
-            return httpx.Response(200, json={"facts": self.facts})
+            names = NAMES if self.tells_names else {}
+            return httpx.Response(200, json={"facts": self.facts, **names})
         return httpx.Response(404, json={})
 
     def state(self) -> EngineState:
@@ -125,9 +142,13 @@ class CompletionEngine:
             status, message = self.refuse[text]
             return httpx.Response(status, json={"error": {"message": message}})
         if "prompt_logprobs" in body:
-            return self._forced(body)
+            drawn = [token for token in body["prompt"] if token < _SAMPLED]
+            return self._weighed(body, len(drawn)) if drawn else self._forced(body)
+        if isinstance(body.get("prompt"), list):
+            return self._continued(body)
         if body.get("n", 1) > 1:
             return self._sampled(body)
+        self.prompts.add(text)
         return self._greedy(body, text)
 
     def _greedy(self, body: dict[str, Any], text: str) -> httpx.Response:
@@ -137,18 +158,20 @@ class CompletionEngine:
         fault = None if pinned else self.faults.get(text)
         if fault is None and self.counts[key] % 2 == 0:
             fault = self.unrepeatable.get(text)
+        written = self.texts.get(text)
+        if written is not None and written[0] != written[1] and not pinned:
+            fault = Fault(2, 4.0)
         ids, logprobs, tops = self._said(text, body["max_tokens"], fault)
         drafted = None if not self.drafts else 0 if pinned and self.obeys_pins else 3 * len(ids)
-        written = "".join(f"<{token}>" for token in ids)
+        finish = "length" if written is None else "stop"
+        told = written[0 if pinned else 1] if written else "".join(f"<{token}>" for token in ids)
         call = self.calls.get(text)
         arguments = None if call is None else call[0 if pinned else 1]
         if body.get("stream"):
             losing = self.stream_loses | (self.pins_lose if pinned else self.drafts_lose)
-            lost = written[:-1] if text in losing else written
+            lost = told[:-1] if text in losing else told
             return _stream(body, ids, logprobs, tops, lost, self._ids(text), drafted, arguments)
-        choice = _choice(body, ids, logprobs, tops, written, arguments) | {
-            "finish_reason": "length"
-        }
+        choice = _choice(body, ids, logprobs, tops, told, arguments) | {"finish_reason": finish}
         reply = {"choices": [choice], "metrics": _metrics(drafted)}
         if self.named:
             name = self.named.pop(0) if self.named[1:] else self.named[0]
@@ -181,20 +204,15 @@ class CompletionEngine:
 
     def _likely(self, text: str, index: int) -> tuple[int, int, float]:
         """The target's first and second choice, and how far they lie apart."""
-        random = Random(f"{text} {index}")
-        first = random.randrange(300, 1000)
+        first, own_margin = _choose(text, index)
         fault = self.faults.get(text) or self.unrepeatable.get(text)
         planted = fault is not None and fault.index == index
-        margin = fault.margin if planted and fault else STEP * random.randrange(9, 90)
+        margin = fault.margin if planted and fault else own_margin
         return first, first + 1000, margin
 
     def _forced(self, body: dict[str, Any]) -> httpx.Response:
         tokens, thoughts = body["prompt"], []
-        start = len(tokens)
-        text = next(
-            t for t in {**self.faults, **self.unrepeatable} if tokens[: len(t)] == self._ids(t)
-        )
-        start = len(self._ids(text))
+        text, start = self._prompt_of(tokens)
         for place, token in enumerate(tokens):
             if place < start:
                 thoughts.append(None if place == 0 else {str(token): {"logprob": -1.0, "rank": 1}})
@@ -203,6 +221,26 @@ class CompletionEngine:
             seen = {own: (-0.25, 1), second: (-0.25 - margin, 2)}
             thoughts.append({str(t): {"logprob": p, "rank": r} for t, (p, r) in seen.items()})
         return httpx.Response(200, json={"choices": [{"prompt_logprobs": thoughts}]})
+
+    def _continued(self, body: dict[str, Any]) -> httpx.Response:
+        """What the target generates after given tokens, whatever these are."""
+        text, start = self._prompt_of(body["prompt"])
+        first = len(body["prompt"]) - start
+        likely = [self._likely(text, first + n) for n in range(body["max_tokens"])]
+        tops = [{own: -0.25, second: -0.25 - margin} for own, second, margin in likely]
+        ids = [own for own, *_ in likely]
+        choice = _choice(body, ids, [-0.25] * len(ids), tops, "", None)
+        return httpx.Response(200, json={"choices": [choice]})
+
+    def _prompt_of(self, tokens: list[int]) -> tuple[str, int]:
+        """The prompt that tokens begin with, and how many of them it is."""
+        known = (t for t in self.prompts if tokens[: len(t)] == self._ids(t))
+        text = max(known, key=len)
+        return text, len(self._ids(text))
+
+    def answers_asked(self) -> list[dict[str, Any]]:
+        """The requests for whole answers: all but looks at tokens that are given."""
+        return [body for body in self.asked if not isinstance(body.get("prompt"), list)]
 
     def _sampled(self, body: dict[str, Any]) -> httpx.Response:
         pinned = body.get("vllm_xargs", {}).get("specdeck_k") == 0
@@ -215,7 +253,17 @@ class CompletionEngine:
             first = random.choice((1, 2, 3))
             second = 9 if random.random() < bias else random.choice((4, 5, 6, 9))
             choices.append({"token_ids": [first, second][: body["max_tokens"]]})
-        return httpx.Response(200, json={"choices": choices})
+        return httpx.Response(200, json=_with_prompt(body, {"choices": choices}, self._ids(text)))
+
+    def _weighed(self, body: dict[str, Any], drawn: int) -> httpx.Response:
+        """What is thought of the tokens that `_sampled` draws."""
+        if not self.tells_logprobs:
+            return httpx.Response(400, json={"error": {"message": "logprobs are not available"}})
+        places: list[dict[str, Any] | None] = [None] * (len(body["prompt"]) - drawn)
+        for likely in ((1, 2, 3), (4, 5, 6, 9))[:drawn]:
+            said = {"logprob": -math.log(len(likely)), "rank": 1}
+            places.append({str(token): said for token in likely})
+        return httpx.Response(200, json={"choices": [{"prompt_logprobs": places}]})
 
     def _text(self, body: dict[str, Any]) -> str:
         if "messages" in body:
@@ -225,6 +273,12 @@ class CompletionEngine:
 
     def _ids(self, text: str) -> list[int]:
         return [ord(c) + self.vocabulary for c in text]
+
+
+def _choose(text: str, index: int) -> tuple[int, float]:
+    """A token that follows from what stands before it, and its margin."""
+    random = Random(f"{text} {index}")
+    return random.randrange(300, 1000), STEP * random.randrange(9, 90)
 
 
 def _spelt(likely: dict[int, float]) -> dict[str, float]:

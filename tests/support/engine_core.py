@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from specdeck.engine.plugin.contract import Build, StepListener, Tally
 from specdeck.engine.plugin.control import Control
+from specdeck.engine.plugin.engine import Build, StepListener, Tally
 from specdeck.engine.plugin.fingerprint import Identity
 from specdeck.engine.plugin.recorder import StepOrder
 from specdeck.engine.policy.step import Step

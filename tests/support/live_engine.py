@@ -129,7 +129,10 @@ class Driver:
         return applied
 
     async def counters(self) -> dict[str, float]:
-        """vLLM's own counters of drafts, drafted, accepted, generated tokens and preemptions."""
+        """vLLM's own counters of drafts, drafted, accepted, generated tokens and preemptions.
+
+        Those of all data-parallel ranks together.
+        """
         page = (await self.client.get("/metrics")).text
         names = {
             "drafts": "spec_decode_num_drafts",
@@ -139,10 +142,10 @@ class Driver:
             "preemptions": "num_preemptions",
         }
         found = {
-            name: re.search(rf"^vllm:{series}_total\{{.*\}} (\S+)$", page, re.MULTILINE)
+            name: re.findall(rf"^vllm:{series}_total\{{.*\}} (\S+)$", page, re.MULTILINE)
             for name, series in names.items()
         }
-        return {name: float(match[1]) for name, match in found.items() if match}
+        return {name: sum(map(float, values)) for name, values in found.items() if values}
 
     async def complete(self, prompt: Sequence[int], tokens: int) -> Tokens:
         reply = await self.client.post(

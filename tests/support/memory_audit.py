@@ -24,3 +24,19 @@ class MemoryAudit:
     def set_observed(self, entry: int, draft_tokens_per_draft: float) -> None:
         entries = self.actions
         entries[entry - 1] = replace(entries[entry - 1], observed=draft_tokens_per_draft)
+
+
+ACTION = Action(
+    t=1000.0,
+    who="ana",
+    url="http://gpu-1:8000",
+    engine="demo",
+    before={"k": 5},
+    after={"k": 3},
+    undo="specdeck set http://gpu-1:8000 k=5",
+    instance="one",
+    reason="trying",
+    observed=3.0,
+    origin="undo",
+)
+"""A change as the audit log has it."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,7 @@ from specdeck.console.app import Console
 from tests.support.listed_engine import ListedEngine
 
 if TYPE_CHECKING:
+    from textual.app import App
     from textual.pilot import Pilot
 
 PATIENCE_S = 60.0
@@ -45,6 +47,20 @@ async def settle(pilot: Pilot[str]) -> None:
         while quiet < QUIET_ROUNDS:
             await pilot.pause()
             quiet = 0 if _threads or _has_more_to_read(pilot) else quiet + 1
+
+
+async def press(pilot: Pilot[str], *keys: str) -> None:
+    """Presses keys, and returns when the console has done all that they ask."""
+    await pilot.press(*keys)
+    await settle(pilot)
+
+
+@asynccontextmanager
+async def run(app: App[str], **options: Any) -> AsyncIterator[Pilot[str]]:
+    """Runs a console, with the options of Textual's own test; it has taken in its readings."""
+    async with app.run_test(**options) as pilot:
+        await settle(pilot)
+        yield pilot
 
 
 def _has_more_to_read(pilot: Pilot[str]) -> bool:

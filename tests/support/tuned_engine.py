@@ -70,7 +70,10 @@ def tuning(start: float = START) -> Tuning:
     )  # fmt: skip
 
 
-TRIAL = TrialTuning("changed", "ann", {"k": 5}, {"k": 3}, 60.0, 0.0, 41.0, 12.0, number=1)
+TRIAL = TrialTuning(
+    "changed", "ann", {"k": 5}, {"k": 3}, 40.0, 0.0, 41.0, 12.0,
+    number=1, turns=13, pairs=7, pairs_planned=16,
+)  # fmt: skip
 HELD = Lease(10.0, 5, "speculate")
 ABLE = tuple(
     Capability(name, True)

@@ -78,6 +78,8 @@ class PromptPicker(Modal[Picked | None]):
 
     def on_mount(self) -> None:
         """Show the set that the prompt is of."""
+        if not self.query("#prompts"):  # closed before it was put together
+            return
         self._take(self.source)
         self.query_one("#prompts").focus()
 
@@ -301,6 +303,8 @@ class CheckForm(Modal[CheckOptions | None]):
 
     def on_mount(self) -> None:
         """Begin with the first."""
+        if not self.query("#form-keys"):  # closed before it was put together
+            return
         self.query_one("#form-keys", Line).row = Row(
             (Cell("enter ", "key"), Cell("take all  ", "muted"), Cell("↑ ↓ ", "key"),
              Cell("move", "muted")),

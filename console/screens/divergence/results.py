@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from textual import on, work
@@ -13,20 +15,21 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import OptionList
 
-from specdeck.console import keys
+from specdeck.console import keys, screenshots
 from specdeck.console.context import ConsoleContext
 from specdeck.console.screens.divergence import results_view as view
 from specdeck.console.screens.divergence import view as split_view
-from specdeck.console.screens.divergence.saving import find_prompt, save_case, save_report
 from specdeck.console.screens.engine_screen import DetailScreen
-from specdeck.console.state.check import CheckResults, SplitCheck
+from specdeck.console.state.check import CheckContext, CheckResults, SplitCheck
 from specdeck.console.state.controller import Controller
 from specdeck.console.widgets.charts import ProgressBar
 from specdeck.console.widgets.text import Flow, Line, Rows
-from specdeck.engine.divergence.bundle import choose_case
+from specdeck.engine.divergence import statistics
+from specdeck.engine.divergence.bundle import case_page, choose_case
 from specdeck.engine.divergence.prompts import Prompt, PromptSet
+from specdeck.engine.divergence.report import check_markdown
 from specdeck.engine.divergence.runner import CheckProgress
-from specdeck.engine.errors import SpecdeckError
+from specdeck.engine.errors import SpecdeckError, UsageError
 from specdeck.engine.operations.check import CheckEvent, CheckResult, run_check
 
 if TYPE_CHECKING:
@@ -214,8 +217,7 @@ class ResultsScreen(DetailScreen):
         memory = context.open_scratch if self.replay else context.open_checks
         result: CheckResult | None = None
         try:
-            # Statistics take a second to load, which would be a second without keys.
-            await asyncio.to_thread(_load_statistics)
+            await asyncio.to_thread(statistics.load)  # a second without keys, else
             async with self.split_check.open_arms() as pair:
                 with memory() as checks:
                     async with aclosing(run_check(pair, self.wanted, checks)) as events:
@@ -317,5 +319,45 @@ class ResultsScreen(DetailScreen):
             self.say(save_case(self.split_check.context, self.results(), self.chosen_case()))
 
 
-def _load_statistics() -> None:
-    import scipy.stats  # noqa: F401
+def save_report(context: CheckContext, results: CheckResults | None) -> str:
+    """Writes the results down in Markdown; where they are. Raises UsageError where it cannot."""
+    if results is None:
+        raise UsageError("nothing is measured yet, so there is no report")
+    return _write_page(context, "check", check_markdown(results.data))
+
+
+def save_case(
+    context: CheckContext, results: CheckResults | None, case: Mapping[str, Any] | None
+) -> str:
+    """Writes one case down so that others can see it; where it is. Raises SpecdeckError."""
+    if results is None:
+        raise UsageError("nothing is measured yet, so there is no case to bundle")
+    if case is None:
+        raise UsageError("nothing differs, so there is no case to bundle")
+    prompt = find_prompt(results.prompts, case["prompt"])
+    settings = results.options.settings
+    page = case_page(results.data, case, prompt, settings, keyed=context.keyed)
+    return _write_page(context, "case", page)
+
+
+def find_prompt(prompts: PromptSet, number: int) -> Prompt:
+    """A prompt by its number; raises SpecdeckError where it is in its file no longer."""
+    prompt = prompts.find(number)
+    if prompt is None:
+        raise UsageError("the prompt is no longer in its file")
+    return prompt
+
+
+def _write_page(context: CheckContext, kind: str, content: str) -> str:
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime())
+
+    def write(folder: Path) -> str:
+        path = folder / f"specdeck-{kind}-{stamp}.md"
+        with path.open("x", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(content)
+        return str(path)
+
+    try:
+        return screenshots.save(write, context.folders())
+    except OSError as error:
+        raise UsageError(f"not written: {error}") from error

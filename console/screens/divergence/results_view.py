@@ -8,8 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from specdeck.console.widgets.cells import Cell, Row, Tone, join_cells
+from specdeck.engine.divergence.canary import Canary
 from specdeck.engine.divergence.history import History, past_checks
-from specdeck.engine.divergence.report import case_line
+from specdeck.engine.divergence.report import (
+    case_line,
+    excess_line,
+    floors_line,
+    session_line,
+)
 from specdeck.engine.text import format_duration, printable
 
 if TYPE_CHECKING:
@@ -34,7 +40,7 @@ def percent(value: float | None) -> str:
 
 
 def interval(ci95: Sequence[float] | None) -> str:
-    """Wilson's interval for reading.
+    """An interval for reading.
 
     >>> interval([0.0055, 0.0259]), interval(None)
     ('95% in 0.55%–2.59%', '')
@@ -87,6 +93,10 @@ def summary(data: Data, *, replay: bool) -> Iterator[Row]:
     against = f"reference {floor['mismatches']} of {floor['pairs']} against itself"
     steady = f"serving {percent(serving['rate'])} of {serving['pairs']}"
     yield _line("noise floor", f"{against}, {steady}")
+    if "repeat" in floor:  # a check of another specdeck's may not have it
+        yield _line("floors", floors_line(floor))
+    if (excess := data.get("excess")) is not None and not replay:
+        yield _line("excess", excess_line(excess))
     yield _line("classes", _classes(data))
     if data["first_divergence"]["min"] is not None:
         yield _line("first at", places(data))
@@ -94,10 +104,12 @@ def summary(data: Data, *, replay: bool) -> Iterator[Row]:
     if tools["prompts"]:
         text = f"{tools['mismatches']} of {tools['prompts']} differ in name or arguments"
         yield _line("tool calls", f"{text}, {percent(tools['rate'])}")
+    structured = data.get("structured")  # a stored check may be older
+    if structured and structured["prompts"]:
+        text = f"{structured['invalid']} of {structured['prompts']} invalid in serving alone"
+        yield _line("structure", text, "bad" if structured["invalid"] else "plain")
     if not replay:
-        session = data["per_session"]
-        risk = f"{percent(session['p_any'])} that one of {session['calls']} calls differs"
-        yield _line("session", risk)
+        yield _line("session", session_line(data["per_session"]))
     for name, arm in data["arms"].items():
         yield _line(name, _arm(arm))
     near = data["near_tie"]
@@ -111,6 +123,9 @@ def summary(data: Data, *, replay: bool) -> Iterator[Row]:
     if data.get("history"):
         past = History(**data["history"])
         yield _line("history", past.line(data["mismatch_rate"]))
+    if data.get("canary"):
+        canary = Canary.from_json(data["canary"])
+        yield _line("canary", canary.line(), "bad" if canary.word == "changed" else "plain")
     for notice in data["notices"]:
         yield _line("note", notice, "muted")
 

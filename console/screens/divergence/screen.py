@@ -13,8 +13,13 @@ from specdeck.console import keys
 from specdeck.console.context import ConsoleContext
 from specdeck.console.screens.divergence import view
 from specdeck.console.screens.divergence.dialogs import CheckForm, PromptPicker
-from specdeck.console.screens.divergence.results import OpenedCase, ResultsScreen
-from specdeck.console.screens.divergence.saving import find_prompt, save_case, save_report
+from specdeck.console.screens.divergence.results import (
+    OpenedCase,
+    ResultsScreen,
+    find_prompt,
+    save_case,
+    save_report,
+)
 from specdeck.console.screens.engine_screen import DetailScreen
 from specdeck.console.state.check import CheckResults, Split, SplitCheck
 from specdeck.console.state.controller import Controller

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 CLASS_TONES: dict[str, Tone] = {
     "near_tie": "warn", "material": "bad", "structural": "bad", "stream_only": "bad",
+    "unreproduced": "warn", "reference_differs": "bad", "invalid": "bad",
 }  # fmt: skip
 GRADES = {"soft": "soft: the same engine without drafts", "hard": "hard: another engine"}
 
@@ -160,6 +161,9 @@ def findings(split: Split, key_label: KeyLabel, *, elsewhere: bool = True) -> It
         if split.arms is None and elsewhere:
             key = key_label("check.edit")
             yield _finding("or", "muted", f"{key} names another engine to compare with")
+    if split.arms is not None and (price := split.arms[1].price) is not None:
+        other = f"; {key_label('check.edit')} names another engine to ask" if elsewhere else ""
+        yield _finding("costs", "warn", f"{price}{other}")
     if split.note is not None:
         yield _finding(split.note[0], "accent", split.note[1])
     if split.recorded is not None:
@@ -200,6 +204,8 @@ def _judgement(judged: RaceVerdict) -> Iterator[Row]:
 def reason(case: dict[str, Any], ruler: dict[str, Any]) -> str:
     """Why a case is of its class."""
     limit = f"{ruler['threshold']:.3g}"
+    if case["class"] == "invalid":
+        return f"the serving arm alone breaks the prompt's rules: {structure_line(case)}"
     if case["class"] == "stream_only":
         if case.get("streamed_by"):
             return f"streamed and non-streamed output of the {case['streamed_by']} arm alone differ"
@@ -209,6 +215,10 @@ def reason(case: dict[str, Any], ruler: dict[str, Any]) -> str:
         if case["class"] == "structural":
             return f"{changed} (the tokens themselves are a near tie)"
         return f"a confident token was replaced: {changed}"
+    if case["class"] == "reference_differs":
+        return "both arms were sure, and the target, fed the answer again, sides with serving"
+    if case["class"] == "unreproduced":
+        return "a confident token was replaced, which some look of the target does not show"
     if case["class"] == "near_tie":
         resolution = f"{ruler['resolution']:.3g}"
         return f"margins up to {limit} may be rounding (logits have a resolution of {resolution})"

@@ -214,7 +214,7 @@ class ValueDialog(Modal[Value | None]):
             self.query_one("#refusal", Label).update(str(error))
 
 
-_USUAL_S, _MOST_S = 60.0, 3600.0
+_USUAL_S, _MOST_S = 40.0, 3600.0
 
 
 class TrialDialog(Modal[Change | None]):
@@ -234,15 +234,15 @@ class TrialDialog(Modal[Change | None]):
         with Vertical(id="dialog"):
             yield Label("Try it on the live traffic", id="question", markup=False)
             yield Label(
-                "The engine measures as it is, makes the change, measures again, then keeps it "
-                "if it is faster and takes it back otherwise, or when this console goes away.",
+                "The engine measures with the change and without it by turns, then keeps it if "
+                "it is faster and takes it back otherwise, or when this console goes away.",
                 id="explanation",
                 markup=False,
             )
             yield Label("k, goodput, threshold, target-only or speculate", classes="name wide")
             yield Label("k, a policy or a mode", classes="name narrow")
             yield Input(suggest_trial(self.track), id="what", compact=True)
-            yield Label("seconds of work to measure after the change", classes="name wide")
+            yield Label("seconds of work to measure with the change", classes="name wide")
             yield Label("seconds of work to measure", classes="name narrow")
             yield Input(f"{_seconds(self.track):g}", id="seconds", compact=True)
             yield Label("", id="refusal", markup=False)
@@ -251,7 +251,8 @@ class TrialDialog(Modal[Change | None]):
 
     def on_mount(self) -> None:
         """The first field is the one to think about."""
-        self.query_one("#what", Input).focus()
+        for field in self.query("#what").results(Input):  # none if it was closed before that
+            field.focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Begin, unless something makes no sense."""

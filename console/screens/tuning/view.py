@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from specdeck.console.state.undo import KEY
 from specdeck.console.widgets.cells import Cell, Row, Tone
 from specdeck.console.widgets.format import KeyLabel, LocalTime, at, number
 from specdeck.engine.errors import Unsupported
+from specdeck.engine.protocol.full_graphs import describe_reach
 from specdeck.engine.protocol.tuning import (
     BreakerTuning,
     Exact,
@@ -43,7 +44,7 @@ def status(track: Track, key_label: KeyLabel) -> tuple[Row, ...]:
         return explain_silence(track)
     breaker = tuning.breaker
     told = breaker_line(breaker, reset=key_label("breaker.toggle"))
-    rows = [_policy(tuning), _fact("breaker", told, _TONES[breaker.state])]
+    rows = [_policy(tuning), *_graphs(track), _fact("breaker", told, _TONES[breaker.state])]
     if breaker.alarm:
         rows.append(_fact("alarm", oneline(breaker.alarm), "bad"))
     if tuning.trial is not None:
@@ -82,6 +83,15 @@ def _row(*cells: Cell) -> Row:
 def _fact(label: str, text: str, tone: Tone = "plain") -> Row:
     """A label and what there is to say; wrapped under itself where it is long."""
     return Row((Cell(f" {label:<{_LABEL}}", "muted"), Cell(text, tone)))
+
+
+def _graphs(track: Track) -> Iterator[Row]:
+    """How far full CUDA graphs reach at the k in force, where there are any."""
+    state = track.state
+    if state is not None and state.k < len(state.full_graphs):
+        reach = state.full_graphs[state.k]
+        beyond = state.running > reach.requests
+        yield _fact("graphs", describe_reach(reach, state.k), "warn" if beyond else "plain")
 
 
 def _policy(tuning: Tuning) -> Row:

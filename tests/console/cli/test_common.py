@@ -11,7 +11,8 @@ import pytest
 
 from specdeck.console.app import Console
 from specdeck.console.cli.common import open_user_store, run_console, until_signal
-from specdeck.console.cli.output import INTERRUPTED
+from specdeck.console.cli.crash import Crash
+from specdeck.console.cli.signals import INTERRUPTED
 from specdeck.engine.paths import locations
 from specdeck.engine.store.audit import Action, AuditLog
 from specdeck.engine.store.database import Store
@@ -71,6 +72,7 @@ class FloodedConsole:
 
     crash = None
     return_code = 0
+    is_leaving = False
 
     def __init__(self) -> None:
         self.ended = asyncio.Event()
@@ -90,3 +92,22 @@ async def test_a_signal_is_not_lost_in_a_flood_of_keys() -> None:
     before = signal.getsignal(signal.SIGHUP)
     assert await run_console(cast(Console, FloodedConsole()), []) == INTERRUPTED
     assert signal.getsignal(signal.SIGHUP) == before
+
+
+class CancelledConsole:
+    """Ends, and nobody has told it to."""
+
+    crash = None
+    return_code = None
+    is_leaving = False
+
+    async def run_async(self) -> None:
+        return
+
+
+async def test_a_console_that_ends_by_itself_has_failed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SPECDECK_HOME", str(tmp_path))
+    with pytest.raises(Crash, match="nothing had told it to"):
+        await run_console(cast(Console, CancelledConsole()), [])

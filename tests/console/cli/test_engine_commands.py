@@ -36,6 +36,15 @@ STATE = engine_state(
     ),
 )
 
+REVERTED = Tuning(
+    "one", 1, 0.0, "fixed", None, (), (), BreakerTuning("closed", False),
+    TrialTuning(
+        "reverted", "ana", {"k": 5}, {"k": 3}, 30.0, 1.0, verdict="worse", reason="worse: -3 %",
+        number=1,
+    ),
+)  # fmt: skip
+"""Of an engine that has just taken a trial back."""
+
 
 @pytest.fixture
 def engine() -> Iterator[HttpEngine]:
@@ -200,12 +209,7 @@ def test_parameters_and_the_breaker_are_sent_as_they_are_spelled(
 def test_a_trial_stays_until_its_verdict_and_is_in_the_audit_log(
     engine: HttpEngine, capsys: Captured, home: Path
 ) -> None:
-    trial = TrialTuning(
-        "reverted", "ana", {"k": 5}, {"k": 3}, 30.0, 1.0, verdict="worse", reason="worse: -3 %",
-        number=1,
-    )  # fmt: skip
-    tuning = Tuning("one", 1, 0.0, "fixed", None, (), (), BreakerTuning("closed", False), trial)
-    engine.answers[f"{PREFIX}/tuning"] = (200, tuning.as_json())
+    engine.answers[f"{PREFIX}/tuning"] = (200, REVERTED.as_json())
     assert outcome(["set", engine.url, "k=3", "--trial", "30", "--reason", "why", "--json"]) == 0
     said = capsys.readouterr()
     told = json.loads(said.out)
@@ -222,12 +226,7 @@ def test_a_trial_stays_until_its_verdict_and_is_in_the_audit_log(
 def test_a_trial_that_was_reverted_says_what_was_tried_and_offers_no_undo(
     engine: HttpEngine, capsys: Captured
 ) -> None:
-    trial = TrialTuning(
-        "reverted", "ana", {"k": 5}, {"k": 3}, 30.0, 1.0, verdict="worse", reason="worse: -3 %",
-        number=1,
-    )  # fmt: skip
-    tuning = Tuning("one", 1, 0.0, "fixed", None, (), (), BreakerTuning("closed", False), trial)
-    engine.answers[f"{PREFIX}/tuning"] = (200, tuning.as_json())
+    engine.answers[f"{PREFIX}/tuning"] = (200, REVERTED.as_json())
     notice = "the change is made after 7 s of work as it is now"
     engine.answers[f"{PREFIX}/control"] = (
         200,

@@ -6,6 +6,7 @@ import json
 import signal
 import sqlite3
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -213,6 +214,36 @@ def test_a_signal_ends_a_question_as_interrupted(
         process.send_signal(number)
         _, said = process.communicate(timeout=60)
     assert (process.returncode, said) == (130, "")
+
+
+EARLY = """
+import os, signal, sys
+
+_, early, number, *words = sys.argv
+sys.argv[1:] = words
+
+class Interrupted:
+    def find_spec(self, name, path=None, target=None):
+        if name == early:
+            exec("os.kill(os.getpid(), signal.Signals[number])")
+
+sys.meta_path.insert(0, Interrupted())
+from specdeck.__main__ import main
+main()
+"""
+"""Sends this process a signal at the import of a module, as one in the first second comes."""
+
+
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGHUP", "SIGINT"])
+@pytest.mark.parametrize(
+    "module", ["specdeck.console.cli.main", "click", "specdeck.console.cli.watch", "httpx"]
+)
+def test_a_signal_in_the_midst_of_an_import_ends_as_interrupted(
+    module: str, number: str, home: Path
+) -> None:
+    process = watching([sys.executable, "-c", EARLY, module, number, "watch", AWAY], home)
+    out, said = process.communicate(timeout=60)
+    assert (process.returncode, out, said) == (130, "", "")
 
 
 def test_under_nohup_the_end_of_the_terminal_ends_nothing(home: Path) -> None:

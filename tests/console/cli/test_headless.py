@@ -35,7 +35,7 @@ def url() -> Iterator[str]:
 
 
 @dataclass
-class Flown:
+class Monitored:
     """What headless asks of a start."""
 
     url: str
@@ -46,9 +46,9 @@ class Flown:
         return
 
 
-def flown(url: str, folder: Path, ended: Callable[[], StartFailed | None]) -> Launch:
+def launch_of(url: str, folder: Path, ended: Callable[[], StartFailed | None]) -> Launch:
     record = Record("demo", url, 1, 1, None, 1.0, str(folder / "log"), str(folder / "token"))
-    return cast(Launch, Flown(url, record, ended))
+    return cast(Launch, Monitored(url, record, ended))
 
 
 async def test_samples_end_with_their_engine_though_another_answers(
@@ -60,7 +60,7 @@ async def test_samples_end_with_their_engine_though_another_answers(
     monkeypatch.setenv("VLLM_API_KEY", "the-key")
     ends = iter((None, None, StartFailed("the engine ended")))
     with pytest.raises(StartFailed, match="the engine ended"):
-        await print_samples(flown(url, tmp_path, lambda: next(ends)), 0.01)
+        await print_samples(launch_of(url, tmp_path, lambda: next(ends)), 0.01)
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["up"] for line in lines] == [True, True]
 
@@ -68,7 +68,7 @@ async def test_samples_end_with_their_engine_though_another_answers(
 async def test_an_api_key_that_is_missing_or_wrong_is_told(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    launch = flown(url, tmp_path, lambda: None)
+    launch = launch_of(url, tmp_path, lambda: None)
     monkeypatch.delenv("VLLM_API_KEY", raising=False)
     with pytest.raises(Unauthorized, match="requires an API key") as missing:
         await print_samples(launch, 0.01)

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -407,7 +408,9 @@ def test_a_full_disk_is_no_failed_check(monkeypatch: pytest.MonkeyPatch, capsys:
 
 def test_a_preflight_error_names_its_config_once(tmp_path: Path, capsys: Captured) -> None:
     config = tmp_path / "a.yaml"
-    config.write_text("model: /nowhere/at/all\n")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    config.write_text(f"model: /nowhere/at/all\nport: {port}\n")
     assert outcome(["run", str(config), "--headless"]) == 2
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.count(str(config)) == 1

@@ -107,6 +107,9 @@ def assert_streams_are_not_written(source: Path) -> None:
             asked.add(node.value)
         if isinstance(node, ast.comprehension):  # all(stream.isatty() for stream in (…))
             asked |= set(node.iter.elts) if isinstance(node.iter, ast.Tuple) else set()
+        if isinstance(node, ast.For) and isinstance(node.iter, ast.Tuple):
+            used = {one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute)}
+            asked |= set(node.iter.elts) if used <= {"stdout", "stderr", "flush"} else set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr.strip("_") in ("stdout", "stderr"):
             assert node in asked, f"{source.name}:{node.lineno} uses {node.attr}"
@@ -120,6 +123,18 @@ def test_a_line_is_one_line_and_moves_nothing(text: str, capsys: Captured) -> No
     assert (said.out.count("\n"), said.err.count("\n")) == (2, 1)
     assert_harmless(said.out)
     assert_harmless(said.err)
+
+
+def test_a_line_ends_however_long_a_text_is(engine: HttpEngine, capsys: Captured) -> None:
+    put(engine, "/version", {"version": "9" * 100_000})
+    put(engine, "/v1/models", {"data": [{"id": f"{'m' * 1000}-{n}"} for n in range(1000)]})
+    put(engine, f"{PREFIX}/state", engine_state(plugin="p" * 5_000).as_json())
+    lines = shown(capsys, ["doctor", engine.url]).splitlines()
+    assert max(map(len, lines)) <= 4_000
+    assert lines[1].endswith("…")
+    with serve_engine(FactsEngine({"model": {"name": "n" * 100_000, "k" * 90_000: 1}})) as liar:
+        lines = shown(capsys, ["fingerprint", "show", liar.url]).splitlines()
+    assert max(map(len, lines)) <= 4_000
 
 
 def test_what_is_drawn_over_keeps_our_own_steering_and_no_other(capsys: Captured) -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from specdeck.console.cli.check_context import open_check_context
 from specdeck.console.cli.engines import access
 from specdeck.console.cli.expectations import open_fingerprints
 from specdeck.console.cli.main import outcome
+from specdeck.engine.client.engine_client import open_client
 from specdeck.engine.client.secret import Secret
 from specdeck.engine.errors import Unauthorized, Unreachable
 from specdeck.engine.launch import ports
@@ -111,6 +113,27 @@ async def test_a_session_stops_asking_when_a_stranger_takes_the_port(
     finally:
         await client.close()
     assert sent == b""
+
+
+async def test_who_takes_the_port_while_a_request_is_connected_is_sent_nothing(
+    engine: RegisteredEngine,
+) -> None:
+    """The engine had its port when it was looked at, and another one accepted the connection."""
+    to = access("demo")
+    sent: list[bytearray] = []
+    with ExitStack() as stack:
+
+        def check_port() -> None:
+            to.check_port()
+            if not sent:
+                engine.kill()
+                sent.append(stack.enter_context(stranger(engine.port)))
+
+        client = open_client(to.url, api_key=to.api_key, token=to.token, check_port=check_port)
+        with pytest.raises(Unreachable, match="demo has ended"):
+            await client.put(Change(k=3))
+        await client.close()
+    assert sent == [b""]
 
 
 async def test_a_stranger_at_the_references_port_is_no_reference(engine: RegisteredEngine) -> None:

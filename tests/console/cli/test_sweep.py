@@ -16,7 +16,7 @@ from tests.support.escapes import PLANTED, assert_harmless
 from specdeck.console.cli.common import until_signal
 from specdeck.console.cli.engines import Access
 from specdeck.console.cli.main import outcome
-from specdeck.console.cli.output import INTERRUPTED
+from specdeck.console.cli.signals import INTERRUPTED
 from specdeck.console.cli.sweep import Screen, curve_lines, sweep, verdict_lines
 from specdeck.engine.operations.sweep import SweepRequest
 from specdeck.engine.policy.intervals import Mean

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from specdeck.console.screens.fingerprint.dialogs import AgainstScreen
 from specdeck.console.screens.fingerprint.screen import FingerprintScreen
 from specdeck.console.screens.live.screen import LiveScreen
 from specdeck.engine.client.engine_client import EngineClient, open_client
+from specdeck.engine.client.secret import Secret
 from specdeck.engine.client.webhook import Webhook
 from specdeck.engine.operations.alerts import Limits
 from specdeck.engine.operations.fingerprint import Fingerprints
@@ -81,6 +83,18 @@ class Bench:
             self.engine, *more, watches=self.watches, folders=lambda: [self.folder], **settings
         )
 
+    @asynccontextmanager
+    async def run(
+        self, *keys: str, size: tuple[int, int] = (120, 40)
+    ) -> AsyncIterator[tuple[App[str], Pilot[str]]]:
+        """The console, after its first look and what `keys` bring."""
+        app = self.app()
+        async with app.run_test(size=size) as pilot:
+            await rest(pilot)
+            for key in keys:
+                await press(pilot, key)
+            yield app, pilot
+
     async def turn(self, pilot: Pilot[str], k: int, n: int = 10) -> None:
         """The engine drafts another number of tokens, and a reading says so."""
         self.served.k = k
@@ -106,6 +120,12 @@ async def rest(pilot: Pilot[str]) -> None:
         if workers := [w for w in pilot.app.workers if w.group in passing]:
             await pilot.app.workers.wait_for_complete(workers)
     await settle(pilot)
+
+
+async def press(pilot: Pilot[str], *keys: str) -> None:
+    """Press keys, and let arrive what they bring."""
+    await pilot.press(*keys)
+    await rest(pilot)
 
 
 def taken(app: App[str]) -> float | None:
@@ -141,8 +161,7 @@ def test_a_diff_against_the_pin(size: tuple[int, int], bench: Bench, snap_compar
         bench.served.facts["model"]["draft"]["weights"]["model.safetensors"] = "9" * 64
         await rest(pilot)
         await bench.turn(pilot, 4)
-        await pilot.press("f")
-        await rest(pilot)
+        await press(pilot, "f")
         await pilot.press("down", "down")
 
     assert snap_compare(bench.app(), terminal_size=size, run_before=look)
@@ -152,8 +171,7 @@ def test_an_engine_without_the_plugin(bench: Bench, snap_compare: Compare) -> No
     async def look(pilot: Pilot[str]) -> None:
         bench.served.plugin = False
         await rest(pilot)
-        await pilot.press("f")
-        await rest(pilot)
+        await press(pilot, "f")
 
     assert snap_compare(bench.app(), terminal_size=(80, 24), run_before=look)
 
@@ -217,7 +235,9 @@ async def test_a_webhook_hears_of_a_drift(bench: Bench) -> None:
         bench.posted.append(json.loads(request.content))
         return httpx.Response(204)
 
-    bench.webhook = Webhook("https://hooks.example/secret", transport=httpx.MockTransport(answer))
+    bench.webhook = Webhook(
+        Secret("https://hooks.example/secret"), transport=httpx.MockTransport(answer)
+    )
     await bench.pin()
     async with bench.app().run_test() as pilot:
         await rest(pilot)
@@ -229,26 +249,20 @@ async def test_a_webhook_hears_of_a_drift(bench: Bench) -> None:
 
 async def test_a_webhook_that_is_away_is_one_line_without_its_address(bench: Bench) -> None:
     bench.webhook = Webhook(
-        "https://hooks.example/secret", transport=httpx.MockTransport(lambda r: httpx.Response(404))
+        Secret("https://hooks.example/secret"),
+        transport=httpx.MockTransport(lambda r: httpx.Response(404)),
     )
     await bench.pin()
-    app = bench.app()
-    async with app.run_test() as pilot:
-        await rest(pilot)
+    async with bench.run() as (app, pilot):
         await bench.turn(pilot, 4)
         await rest(pilot)
         assert events(app)[-1] == "the webhook of this drift answered 404"
 
 
 async def test_p_pins_and_asks_before_it_overwrites(bench: Bench) -> None:
-    app = bench.app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await rest(pilot)
-        await pilot.press("f")
-        await rest(pilot)
+    async with bench.run("f") as (app, pilot):
         assert "no pin: p pins it" in shown(app)
-        await pilot.press("p")
-        await rest(pilot)
+        await press(pilot, "p")
         assert "pinned sd1:p" in shown(app)
         first = (await bench.fingerprints.read_pin(bench.engine.url) or bench).path  # type: ignore[union-attr]  # it is there
         await bench.turn(pilot, 2, 10)
@@ -257,8 +271,7 @@ async def test_p_pins_and_asks_before_it_overwrites(bench: Bench) -> None:
             await pilot.press("p")
             await pilot.pause()
             assert isinstance(app.screen, Dialog)
-            await pilot.press(answer)
-            await rest(pilot)
+            await press(pilot, answer)
             pinned = await bench.fingerprints.read_pin(bench.engine.url)
             assert pinned is not None
             assert (pinned.path != first) is moved
@@ -278,37 +291,27 @@ async def test_another_engine_and_an_earlier_moment_can_be_chosen(
     async with app.run_test(size=(120, 40)) as pilot:
         await rest(pilot)
         await bench.turn(pilot, 3, 10)
-        await pilot.press("f")
-        await rest(pilot)
-        await pilot.press("g")
-        await rest(pilot)
+        await press(pilot, "f")
+        await press(pilot, "g")
         assert isinstance(app.screen, AgainstScreen)
         kinds = [side.kind for side in app.screen.sides]
         assert kinds == ["engine", "moment", "moment", "nothing"]
-        await pilot.press("enter")
-        await rest(pilot)
+        await press(pilot, "enter")
         assert "≠ west" in shown(app)
         assert "dtype float32 → bfloat16" in shown(app)
-        await pilot.press("g")
-        await rest(pilot)
-        await pilot.press("down", "down", "enter")
-        await rest(pilot)
+        await press(pilot, "g")
+        await press(pilot, "down", "down", "enter")
         assert "knob changed: k 5 → 3" in shown(app)
-        await pilot.press("g")
-        await rest(pilot)
-        await pilot.press("tab", *"west:2", "enter")
-        await rest(pilot)
+        await press(pilot, "g")
+        await press(pilot, "tab", *"west:2", "enter")
         assert "against west:2" in shown(app)
 
 
 async def test_search_fold_and_changes_alone(bench: Bench) -> None:
     await bench.pin()
-    app = bench.app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await rest(pilot)
+    async with bench.run() as (app, pilot):
         await bench.turn(pilot, 4)
-        await pilot.press("f")
-        await rest(pilot)
+        await press(pilot, "f")
         assert "max_model_len" not in shown(app)
         await pilot.press("e")
         assert "max_model_len" in shown(app)
@@ -328,47 +331,32 @@ async def test_search_fold_and_changes_alone(bench: Bench) -> None:
 
 
 async def test_the_probe_is_the_third_name_and_its_move_the_alarm(bench: Bench) -> None:
-    app = bench.app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await rest(pilot)
-        await pilot.press("f")
-        await rest(pilot)
-        await pilot.press("b")
-        await rest(pilot)
+    async with bench.run("f") as (app, pilot):
+        await press(pilot, "b")
         assert "sd1:x" in shown(app)
         assert "100.0 % agree over 3 runs" in shown(app)
-        await pilot.press("p")
-        await rest(pilot)
+        await press(pilot, "p")
         bench.served.logprob = -0.75
-        await pilot.press("b")
-        await rest(pilot)
+        await press(pilot, "b")
         assert "behaviour changed with nothing else: probe 0" in shown(app)
         assert events(app)[-1].startswith("drift from")
         assert live(app).controller.tracks[0].names.differs == "behaviour"  # type: ignore[union-attr]  # it is named
 
 
 async def test_the_last_word_of_a_probe_may_come_when_the_screen_is_left(bench: Bench) -> None:
-    app = bench.app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await rest(pilot)
-        await pilot.press("f")
-        await rest(pilot)
+    async with bench.run("f") as (app, pilot):
         left = app.screen
         assert isinstance(left, FingerprintScreen)
-        await pilot.press("escape")
-        await rest(pilot)
+        await press(pilot, "escape")
         left.paint()  # draws nothing, and raises nothing
         assert not left.has_widgets
 
 
 async def test_the_diff_can_be_saved(bench: Bench) -> None:
     await bench.pin()
-    app = bench.app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await rest(pilot)
+    async with bench.run() as (_, pilot):
         await bench.turn(pilot, 4)
-        await pilot.press("f")
-        await rest(pilot)
+        await press(pilot, "f")
         await pilot.press("w")
     (saved,) = bench.folder.glob("*.diff")
     text = saved.read_text()
@@ -377,12 +365,9 @@ async def test_the_diff_can_be_saved(bench: Bench) -> None:
 
 
 async def test_an_engine_that_is_away_is_one_line(bench: Bench) -> None:
-    app = bench.app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await rest(pilot)
+    async with bench.run(size=(80, 24)) as (app, pilot):
         bench.served.away = True
-        await pilot.press("f")
-        await rest(pilot)
+        await press(pilot, "f")
         assert "http://127.0.0.1:8000 cannot be reached" in shown(app)
         await pilot.press("p")
         assert "nothing to pin" in shown(app)
@@ -391,21 +376,16 @@ async def test_an_engine_that_is_away_is_one_line(bench: Bench) -> None:
 async def test_a_pin_that_was_edited_is_said_and_not_used(bench: Bench) -> None:
     path = await bench.pin()
     path.write_text(path.read_text().replace("bfloat16", "float16"))
-    app = bench.app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await rest(pilot)
+    async with bench.run() as (app, pilot):
         assert "was edited by hand" in events(app)[0]
-        await pilot.press("f")
-        await rest(pilot)
+        await press(pilot, "f")
         # Where the line is broken depends on the folder that the test was given.
         assert "was edited by hand" in " ".join(shown(app).split())
 
 
 async def test_a_pin_made_in_another_shell_is_compared_with_from_then_on(bench: Bench) -> None:
     await bench.pin()
-    app = bench.app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await rest(pilot)
+    async with bench.run() as (app, pilot):
         await bench.turn(pilot, 4)
         assert live(app).controller.tracks[0].names.differs == "path"  # type: ignore[union-attr]  # it is named
         await bench.pin()
@@ -418,12 +398,9 @@ async def test_a_pin_made_in_another_shell_is_compared_with_from_then_on(bench: 
 
 async def test_an_open_screen_goes_by_a_pin_that_moved_elsewhere(bench: Bench) -> None:
     place = await bench.pin()
-    app = bench.app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await rest(pilot)
+    async with bench.run() as (app, pilot):
         await bench.turn(pilot, 4)
-        await pilot.press("f")
-        await rest(pilot)
+        await press(pilot, "f")
         assert "knob changed: k 5 → 4" in shown(app)
         await bench.pin()
         await bench.turn(pilot, 4, n=20)
@@ -444,15 +421,9 @@ def remove(place: Path) -> None:
 
 async def test_a_comparison_that_was_chosen_stays_when_the_pin_moves(bench: Bench) -> None:
     await bench.pin()
-    app = bench.app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await rest(pilot)
-        await pilot.press("f")
-        await rest(pilot)
-        await pilot.press("g")
-        await rest(pilot)
-        await pilot.press("end", "enter")
-        await rest(pilot)
+    async with bench.run("f") as (app, pilot):
+        await press(pilot, "g")
+        await press(pilot, "end", "enter")
         assert "no pin: p pins it" in shown(app)
         bench.served.k = 2
         await bench.pin()
@@ -461,9 +432,7 @@ async def test_a_comparison_that_was_chosen_stays_when_the_pin_moves(bench: Benc
 
 
 async def test_the_first_pin_of_an_engine_is_found_by_a_console_that_runs(bench: Bench) -> None:
-    app = bench.app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await rest(pilot)
+    async with bench.run() as (app, pilot):
         place = await bench.pin()
         await bench.turn(pilot, 5, n=10)
         assert "a pin is in http-127.0.0.1-8000.json" in events(app)[-1]
@@ -477,13 +446,8 @@ async def test_the_first_pin_of_an_engine_is_found_by_a_console_that_runs(bench:
 
 
 async def test_a_pin_made_here_is_no_news_from_elsewhere(bench: Bench) -> None:
-    app = bench.app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await rest(pilot)
-        await pilot.press("f")
-        await rest(pilot)
-        await pilot.press("p")
-        await rest(pilot)
+    async with bench.run("f") as (app, pilot):
+        await press(pilot, "p")
         await bench.turn(pilot, 5, n=10)
         assert [text for text in events(app) if "pin" in text] == [events(app)[-1]]
         assert events(app)[-1].startswith("pinned sd1:p")
@@ -492,12 +456,9 @@ async def test_a_pin_made_here_is_no_news_from_elsewhere(bench: Bench) -> None:
 async def test_readings_of_other_engines_do_not_begin_a_look_anew(
     bench: Bench, kit: type[Kit]
 ) -> None:
-    app = bench.app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await rest(pilot)
+    async with bench.run(size=(80, 24)) as (app, pilot):
         bench.served.away = True
-        await pilot.press("f")
-        await rest(pilot)
+        await press(pilot, "f")
         screen = app.screen
         assert isinstance(screen, FingerprintScreen)
         assert screen.error is not None

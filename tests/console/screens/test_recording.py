@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.pilot import settle
+from tests.support.pilot import press, run
 
 from specdeck.console.app import Console
 from specdeck.console.screens.live.screen import LiveScreen
@@ -59,10 +59,8 @@ async def test_what_would_change_a_recording_says_that_it_is_one(
     key: str, replayed: Callable[..., Console]
 ) -> None:
     app = replayed()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
-        await pilot.press(key)
-        await settle(pilot)
+    async with run(app) as pilot:
+        await press(pilot, key)
         assert said(app)[-1] == "this is a recording: there is no engine to change"
         assert isinstance(app.screen, LiveScreen)
 
@@ -72,14 +70,11 @@ async def test_each_screen_on_a_recording_says_that_it_is_one(
     key: str, replayed: Callable[..., Console]
 ) -> None:
     app = replayed()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
-        await pilot.press(key)
-        await settle(pilot)
+    async with run(app) as pilot:
+        await press(pilot, key)
         assert "a recording" in shown(app)
         assert "or" not in shown(app).split()
-        await pilot.press("enter", "p", "escape", "b", "g", "v", "r", "w", "m", "x", "n")
-        await settle(pilot)
+        await press(pilot, "enter", "p", "escape", "b", "g", "v", "r", "w", "m", "x", "n")
         assert "a recording" in shown(app)
         await pilot.press("escape")
         assert isinstance(app.screen, LiveScreen)
@@ -89,10 +84,8 @@ async def test_the_names_in_the_samples_of_a_recording_are_shown(
     replayed: Callable[..., Console],
 ) -> None:
     app = replayed()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
-        await pilot.press("f")
-        await settle(pilot)
+    async with run(app) as pilot:
+        await press(pilot, "f")
         names = app.screen.query_one("#names", Rows).rows
     assert ["".join(cell.text for cell in row.left).split()[:3] for row in names] == [
         ["build", "–"],
@@ -106,10 +99,8 @@ async def test_what_each_k_would_give_is_told_of_a_recording_too(
     kit: type[Kit], replayed: Callable[..., Console]
 ) -> None:
     app = replayed()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await settle(pilot)
-        await pilot.press("u")
-        await settle(pilot)
+    async with run(app, size=(120, 40)) as pilot:
+        await press(pilot, "u")
         curve = app.screen.query_one(CurveBars).curve
     per_step = [row.right[0][4].text.strip() for row in curve.rows]
     window = kit.run(10)[-1].window
@@ -125,8 +116,7 @@ async def test_the_end_of_a_recording_is_told_once_at_its_own_time(
     kit: type[Kit], replayed: Callable[..., Console]
 ) -> None:
     app = replayed()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
+    async with run(app):
         assert said(app) == ["the recording ends here"]
         assert isinstance(app.screen, LiveScreen)
         assert app.screen.controller.tracks[0].events[0].t == kit.start + 9
@@ -138,10 +128,8 @@ async def test_without_the_plugin_a_key_says_why_and_what_helps(
 ) -> None:
     bare = [replace(one, state=None, control_error=BARE) for one in kit.run(3)]
     app = console(kit.engine(bare))
-    async with app.run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
-        await pilot.press(key)
-        await settle(pilot)
+    async with run(app) as pilot:
+        await press(pilot, key)
         assert said(app)[-1] == BARE.line()
 
 
@@ -150,10 +138,8 @@ async def test_without_the_plugin_tuning_says_why_and_what_helps(
 ) -> None:
     bare = [replace(one, state=None, control_error=BARE) for one in kit.run(3)]
     app = console(kit.engine(bare))
-    async with app.run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
-        await pilot.press("u")
-        await settle(pilot)
+    async with run(app) as pilot:
+        await press(pilot, "u")
         told = app.screen.query_one("#status", Feed).rows
         text = "".join(cell.text for row in told for cell in row.left)
         assert "without the specdeck plugin" in text

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.memory_audit import MemoryAudit
-from tests.support.pilot import settle, until
+from tests.support.pilot import press, run, settle, until
 from tests.support.readings import START
 from tests.support.tuned_engine import (
     ABLE,
@@ -38,12 +38,14 @@ from specdeck.console.state.engine_state import Cause, Track, fold_reading
 from specdeck.console.widgets.charts import CurveBars
 from specdeck.console.widgets.text import Feed
 from specdeck.engine.errors import Conflict, UsageError
+from specdeck.engine.protocol.full_graphs import Reach
 from specdeck.engine.protocol.messages import Capability, Change, EngineState, LastChange
 from specdeck.engine.protocol.tuning import KChange, Parameter, Tuning
 
 if TYPE_CHECKING:
     from tests.console.conftest import Kit, MakeConsole
     from textual.app import App
+    from textual.await_remove import AwaitRemove
     from textual.pilot import Pilot
 
 Compare = Callable[..., bool]
@@ -82,8 +84,7 @@ def rows(app: App[str], name: str) -> str:
 
 async def opened(pilot: Pilot[str]) -> None:
     await settle(pilot)
-    await pilot.press("u")
-    await settle(pilot)
+    await press(pilot, "u")
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (60, 20), (40, 10)])
@@ -111,8 +112,7 @@ def test_the_dialogs(
 
     async def ask(pilot: Pilot[str]) -> None:
         await opened(pilot)
-        await pilot.press(key)
-        await settle(pilot)
+        await press(pilot, key)
         for field in app.screen.query(Input):
             field.cursor_blink = False
         await settle(pilot)
@@ -129,8 +129,7 @@ async def test_the_smallest_terminal_shows_the_k_in_force_and_both_fields_of_a_t
         bars = app.screen.query_one(CurveBars)
         lines = [bars.render_line(y).text for y in range(bars.size.height)]
         assert any(line.startswith("► 5") for line in lines)
-        await pilot.press("T")
-        await settle(pilot)
+        await press(pilot, "T")
         inside = app.screen.query_one("#dialog").content_region
         assert all(inside.contains_region(field.region) for field in app.screen.query(Input))
         labels = [label for label in app.screen.query(Label) if label.display]
@@ -145,8 +144,7 @@ async def test_the_live_screen_counts_a_trial_down(kit: type[Kit], tuned: MakeTu
     app, _, _ = tuned(replace(tuning(), trial=TRIAL), state)
     async with app.run_test(size=(120, 40)) as pilot:
         await opened(pilot)
-        await pilot.press("escape")
-        await settle(pilot)
+        await press(pilot, "escape")
         right = live(app).view.control.right
     assert "trial, 41 s to go" in "".join(cell.text for cell in right)
 
@@ -170,8 +168,7 @@ async def test_a_change_of_this_console_is_told_once(kit: type[Kit], tuned: Make
     async with app.run_test(size=(120, 40)) as pilot:
         await opened(pilot)
         for key in ("4", "z"):
-            await pilot.press(key)
-            await settle(pilot)
+            await press(pilot, key)
         found, now = asked.told, kit.start + 60.2
         assert found is not None
         mine = (KChange(now, 5, 4, "key", "ann"), KChange(now, 4, 5, "undo", "ann"))
@@ -273,11 +270,9 @@ async def test_steering_keys_work_on_the_tuning_screen(tuned: MakeTuned) -> None
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot)
         for key in ("minus", "2", "t", "t", "a", "z"):
-            await pilot.press(key)
-            await settle(pilot)
+            await press(pilot, key)
         assert isinstance(app.screen, TuningScreen)
-        await pilot.press("escape")
-        await settle(pilot)
+        await press(pilot, "escape")
         assert isinstance(app.screen, LiveScreen)
     asked = [next(iter(change.knobs().items())) for change in changes]
     assert asked == [
@@ -289,26 +284,21 @@ async def test_steering_keys_work_on_the_tuning_screen(tuned: MakeTuned) -> None
 async def test_nothing_is_asked_while_the_screen_is_closed(tuned: MakeTuned) -> None:
     app, asked, _ = tuned()
     asked.told = None
-    async with app.run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
+    async with run(app) as pilot:
         assert live(app).controller.tracks[0].untuned is None
-        await pilot.press("u")
-        await settle(pilot)
+        await press(pilot, "u")
         assert live(app).controller.tracks[0].untuned is not None
 
 
 async def test_b_opens_the_breaker_by_hand_and_resets_it(kit: type[Kit], tuned: MakeTuned) -> None:
     audit = MemoryAudit()
     app, _, changes = tuned(audit=audit)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
-        await pilot.press("b")
-        await settle(pilot)
+    async with run(app) as pilot:
+        await press(pilot, "b")
         live(app).controller.tracks[0] = replace(
             live(app).controller.tracks[0], known=replace(kit.state, breaker="open")
         )
-        await pilot.press("b")
-        await settle(pilot)
+        await press(pilot, "b")
     assert [change.breaker for change in changes] == ["open", "closed"]
     assert audit.actions[0].after == {"breaker": "open"}
 
@@ -318,8 +308,7 @@ async def test_read_only_says_how_to_arm(tuned: MakeTuned) -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot)
         for key in ("b", "T", "w"):
-            await pilot.press(key)
-            await settle(pilot)
+            await press(pilot, key)
         assert rows(app, "#feed").count("press c to arm it") == 3
     assert changes == []
 
@@ -328,33 +317,26 @@ async def test_a_trial_is_asked_for_with_what_the_dialog_says(
     kit: type[Kit], tuned: MakeTuned
 ) -> None:
     app, asked, changes = tuned()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
-        await pilot.press("T")
-        await settle(pilot)
+    async with run(app) as pilot:
+        await press(pilot, "T")
         assert isinstance(app.screen, TrialDialog)
         app.screen.query_one("#what", Input).value = "9"
-        await pilot.press("enter")
-        await settle(pilot)
+        await press(pilot, "enter")
         assert isinstance(app.screen, TrialDialog)  # k_max is 5
         app.screen.query_one("#what", Input).value = "3"
         asked.told = replace(tuning(), trial=replace(TRIAL, state="kept", comparison=WON))
-        await pilot.press("enter")
-        await settle(pilot)
+        await press(pilot, "enter")
         assert isinstance(app.screen, LiveScreen)
     (change,) = changes
-    assert (change.k, change.judge, change.trial_s, change.lease_s) == (3, True, 60.0, 10.0)
+    assert (change.k, change.judge, change.trial_s, change.lease_s) == (3, True, 40.0, 10.0)
 
 
 async def test_z_takes_a_trial_back(kit: type[Kit], tuned: MakeTuned) -> None:
     app, _, changes = tuned(state=replace(kit.state, trial="changed"))
-    async with app.run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
-        await pilot.press("T")
-        await settle(pilot)
+    async with run(app) as pilot:
+        await press(pilot, "T")
         assert said(app)[-1] == "a trial is already running: z takes it back"
-        await pilot.press("z")
-        await settle(pilot)
+        await press(pilot, "z")
     assert [change.cancel for change in changes] == [True]
 
 
@@ -362,20 +344,16 @@ async def test_a_parameter_is_checked_asked_for_and_undone(tuned: MakeTuned) -> 
     app, _, changes = tuned()
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot)
-        await pilot.press("p")
-        await settle(pilot)
+        await press(pilot, "p")
         assert isinstance(app.screen, ParametersScreen)
         assert app.screen.query_one(OptionList).option_count == 3
-        await pilot.press("enter")
-        await settle(pilot)
+        await press(pilot, "enter")
         field = app.screen.query_one(Input)
         field.value = "0.7"
-        await pilot.press("enter")
-        await settle(pilot)
+        await press(pilot, "enter")
         assert app.screen.query_one(Input) is field
         field.value = "0.02"
-        await pilot.press("enter")
-        await settle(pilot)
+        await press(pilot, "enter")
         assert isinstance(app.screen, ParametersScreen)
     assert [change.parameters for change in changes] == [{"goodput.margin": 0.02}]
 
@@ -385,12 +363,9 @@ async def test_what_the_engine_refuses_is_shown_where_it_was_asked_for(tuned: Ma
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot)
         live(app).controller.engines[0].refuse_with = UsageError("min is more than max")  # type: ignore[attr-defined]  # the fake's
-        await pilot.press("p")
-        await settle(pilot)
-        await pilot.press("enter")
-        await settle(pilot)
-        await pilot.press("enter")
-        await settle(pilot)
+        await press(pilot, "p")
+        await press(pilot, "enter")
+        await press(pilot, "enter")
         app.screen.show()  # type: ignore[attr-defined]  # the parameters' screen
         shown = str(app.screen.query_one("#refusal").render())
         assert "not changed: min is more than max" in shown
@@ -407,8 +382,7 @@ async def test_w_sweeps_shows_the_curve_and_gives_k_back(kit: type[Kit], tuned: 
         now += seconds
         await asyncio.sleep(0)
 
-    async with app.run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
+    async with run(app) as pilot:
         live(app).controller.sleep = sleep
         live(app).controller.steady = lambda: now
         await pilot.press("w")
@@ -427,38 +401,29 @@ async def test_w_sweeps_shows_the_curve_and_gives_k_back(kit: type[Kit], tuned: 
 async def test_w_again_stops_the_sweep(tuned: MakeTuned) -> None:
     app, asked, changes = tuned()
     asked.held.clear()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
-        await pilot.press("w")
-        await settle(pilot)
-        await pilot.press("4")
-        await settle(pilot)
+    async with run(app) as pilot:
+        await press(pilot, "w")
+        await press(pilot, "4")
         assert said(app)[-1] == "a sweep is changing k: w stops it and restores k"
-        await pilot.press("w")
-        await settle(pilot)
+        await press(pilot, "w")
         assert said(app)[-1] == "sweep stopped: by hand"
-        await pilot.press("4")
-        await settle(pilot)
+        await press(pilot, "4")
     assert [change.k for change in changes] == [4]
 
 
 async def test_a_sweep_that_another_console_disturbs_stops_and_says_so(tuned: MakeTuned) -> None:
     app, asked, _ = tuned()
     asked.refuse = Conflict("the engine is at version 9, changed by bob")
-    async with app.run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
-        await pilot.press("w")
-        await settle(pilot)
+    async with run(app) as pilot:
+        await press(pilot, "w")
         assert said(app)[-1].startswith("sweep stopped: somebody else is changing the engine")
 
 
 async def test_a_console_that_is_left_during_a_sweep_leaves_quietly(tuned: MakeTuned) -> None:
     app, asked, _ = tuned()
     asked.held.clear()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
-        await pilot.press("w")
-        await settle(pilot)
+    async with run(app) as pilot:
+        await press(pilot, "w")
         await pilot.press("q")
         await pilot.pause()
     assert app.return_code == 0
@@ -472,8 +437,7 @@ def test_a_number_beyond_every_float_is_refused_and_does_not_break() -> None:
 
 async def test_readings_that_come_while_the_parameters_close_do_no_harm(tuned: MakeTuned) -> None:
     app, _, _ = tuned()
-    async with app.run_test(size=(100, 40)) as pilot:
-        await settle(pilot)
+    async with run(app, size=(100, 40)) as pilot:
         controller = live(app).controller
         await pilot.press("p")
         await until(pilot, lambda: isinstance(app.screen, ParametersScreen))
@@ -494,3 +458,45 @@ def test_no_k_is_tried_that_the_engine_cannot_draft(kit: type[Kit]) -> None:
         with pytest.raises(ValueError, match="5 tokens or none: use k=0 or k=5"):
             parse_wish("3", "60", track)
         assert parse_wish("5", "60", track).k == 5
+
+
+async def test_a_dialog_asked_for_by_a_screen_that_goes_does_not_end_the_console(
+    tuned: MakeTuned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, client, _ = tuned(tuning())
+    async with app.run_test() as pilot:
+        await settle(pilot)
+        await pilot.press("u")
+        await settle(pilot)
+        screen, answered = pilot.app.screen, asyncio.Event()
+        remove, tell = screen.remove, client.tuning
+
+        async def tell_late() -> Tuning:
+            await answered.wait()
+            return await tell()
+
+        def go() -> AwaitRemove:
+            answered.set()
+            return remove()
+
+        monkeypatch.setattr(client, "tuning", tell_late)
+        monkeypatch.setattr(screen, "remove", go)
+        await pilot.press("p", "f")
+        await settle(pilot)
+        assert answered.is_set()
+        assert app.is_running
+
+
+async def test_how_far_full_graphs_reach_is_said_where_there_are_any(
+    kit: type[Kit], tuned: MakeTuned
+) -> None:
+    state = replace(kit.state, full_graphs=(Reach(256, 256),) * kit.state.k + (Reach(83, 54),))
+    app, _, _ = tuned(state=state)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await opened(pilot)
+        said_of_them = f"full graphs to 83 requests at k = {kit.state.k}, but for 29 numbers"
+        assert said_of_them in rows(app, "#status")
+    app, _, _ = tuned()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await opened(pilot)
+        assert "graphs" not in rows(app, "#status")

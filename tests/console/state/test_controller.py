@@ -17,8 +17,10 @@ from tests.support.tuned_engine import ABLE, TRIAL, WON, TunedClient, TunedEngin
 
 from specdeck.console.state.controller import Controller
 from specdeck.console.state.pending import k_wanted
+from specdeck.engine.errors import NoReply
 from specdeck.engine.metrics.reading import Reading
-from specdeck.engine.protocol.messages import Applied, Change, EngineState
+from specdeck.engine.operations.change import LOST_S
+from specdeck.engine.protocol.messages import Applied, Change, EngineState, LastChange
 from specdeck.engine.protocol.tuning import TrialTuning
 
 
@@ -167,6 +169,51 @@ async def test_the_next_change_does_not_wait_for_the_proof_of_the_one_before(
         controller.wish(Change(k=k))
         await tasks.rest()
     assert [action.after for action in audit.actions] == [{"k": 4}, {"k": 3}]
+
+
+def changed(n: int, who: str = "ann") -> Reading:
+    """The `n`-th reading of an engine that somebody has had draft 4 tokens."""
+    last = LastChange(START + 1, who, None, {"k": 5}, {"k": 4})
+    return reading(n, replace(STATE, k=4, k_set=4, version=2, last_change=last))
+
+
+async def test_a_key_whose_reply_is_lost_is_found_in_the_readings_and_in_the_audit_log(
+    tasks: Tasks, steered: Steered
+) -> None:
+    engine, audit = ListedEngine(readings(3)), MemoryAudit()
+    engine.refuse_with = NoReply("closed the connection")
+    controller = steered(engine, audit=audit, steady=lambda: 0.0)
+    await tasks.rest()
+    controller.change_k(-1)
+    await tasks.rest()
+    assert not controller.is_idle
+    for n in (3, 4):
+        engine.more.put_nowait(changed(n))
+    await tasks.rest()
+    assert [(one.before, one.after) for one in audit.actions] == [({"k": 5}, {"k": 4})]
+    assert controller.is_idle
+    engine.refuse_with = None
+    controller.change_k(-1)
+    await tasks.rest()
+    assert [one.after for one in audit.actions] == [{"k": 4}, {"k": 3}]
+
+
+async def test_a_key_that_never_reached_the_engine_does_not_hold_up_the_next_one(
+    tasks: Tasks, steered: Steered
+) -> None:
+    engine, audit, now = ListedEngine(readings(3)), MemoryAudit(), 0.0
+    engine.refuse_with = NoReply("closed the connection")
+    controller = steered(engine, audit=audit, steady=lambda: now)
+    await tasks.rest()
+    controller.change_k(-1)
+    await tasks.rest()
+    now = LOST_S
+    for n in (3, 4):
+        engine.more.put_nowait(reading(n))
+    await tasks.rest()
+    assert said(controller)[-1] == "not changed: closed the connection"
+    assert controller.is_idle
+    assert audit.actions == []
 
 
 @dataclass

@@ -9,7 +9,6 @@ import pytest
 from rich.style import Style
 
 from specdeck.console import keys
-from specdeck.console.screens.live import figures
 from specdeck.console.screens.live import view as live_view
 from specdeck.console.state.engine_state import Track, fold_reading
 from specdeck.console.state.pending import (
@@ -66,8 +65,8 @@ def test_an_engine_that_goes_away_and_comes_back_says_how_long(kit: type[Kit]) -
 
 def test_what_is_unknown_is_a_dash_and_never_zero(kit: type[Kit]) -> None:
     found = track([kit.reading(0)])
-    assert figures.tokens(found).text == "–"
-    assert figures.acceptance(found).text == "–"
+    assert live_view.tokens(found).text == "–"
+    assert live_view.acceptance(found).text == "–"
     assert live_view.observed_k(found).text == "–"
 
 
@@ -170,19 +169,19 @@ def test_every_obstacle_names_reason_and_remedy(kit: type[Kit]) -> None:
 
 def test_positions_beyond_the_live_k_are_dimmed(kit: type[Kit]) -> None:
     three = replace(kit.state, k=3, k_set=3)
-    bars = figures.positions(track([kit.reading(0, three), kit.reading(1, three)]))
+    bars = live_view.positions(track([kit.reading(0, three), kit.reading(1, three)]))
     assert [bar.tone for bar in bars] == ["plain", "plain", "plain", "muted", "muted"]
     assert [bar.text for bar in bars][3:] == ["–", "–"]
 
 
 def test_a_sum_over_gpus_is_unknown_when_one_of_them_is(kit: type[Kit]) -> None:
     blind = replace(kit.gpu, power_w=None)
-    row = figures.gpus(kit.reading(1, gpus=(kit.gpu, blind)))
+    row = live_view.gpus(kit.reading(1, gpus=(kit.gpu, blind)))
     assert "– W" in "".join(cell.text for cell in row.left)
 
 
 def test_only_the_newest_column_changes_between_two_jumps(kit: type[Kit]) -> None:
-    firsts = [figures.token_series(track(kit.run(n))).window(20)[0] for n in (20, 21, 25, 26)]
+    firsts = [live_view.token_series(track(kit.run(n))).window(20)[0] for n in (20, 21, 25, 26)]
     assert firsts == [0, 5, 5, 10]
 
 
@@ -200,7 +199,7 @@ def test_the_loss_of_control_is_told_once_and_so_is_its_return(kit: type[Kit]) -
     silent = [kit.reading(n, None, control_error=stalled) for n in range(3, 8)]
     found = track([*kit.run(3), *silent])
     assert words(found) == ["no control: the core does not answer: wait"]
-    assert figures.speculation(found)[2].right == (Cell("V1 · vLLM 0.32.0", "muted"),)
+    assert live_view.speculation(found)[2].right == (Cell("V1 · vLLM 0.32.0", "muted"),)
     row = live_view.control(found)
     told = next(cell for cell in row.left if cell.text == "5")
     assert told.tone == "muted"
@@ -225,20 +224,22 @@ def test_knobs_that_stayed_are_not_told(kit: type[Kit]) -> None:
     ]
 
 
-def flown(kit: type[Kit], n: int, reason: str | None, k: int = 3, **changes: object) -> Reading:
+def under_goodput(
+    kit: type[Kit], n: int, reason: str | None, k: int = 3, **changes: object
+) -> Reading:
     """The engine under the goodput policy."""
     state = replace(kit.state, policy="goodput", version=2, k=k, policy_reason=reason)
     return kit.reading(n, replace(state, **changes))  # type: ignore[arg-type]  # tests name fields
 
 
 def test_the_moves_of_a_policy_are_reasons_and_no_marks(kit: type[Kit]) -> None:
-    found = track([flown(kit, 0, None), flown(kit, 1, "k 5 → 3: 9 % more", 3)])
+    found = track([under_goodput(kit, 0, None), under_goodput(kit, 1, "k 5 → 3: 9 % more", 3)])
     assert words(found) == ["goodput: k 5 → 3: 9 % more"]
     assert found.marks == ()
 
 
 def test_reasons_are_told_at_most_every_five_seconds(kit: type[Kit]) -> None:
-    found = track([flown(kit, n, f"reason {n}", n % 4) for n in range(12)])
+    found = track([under_goodput(kit, n, f"reason {n}", n % 4) for n in range(12)])
     assert words(found) == ["goodput: reason 5", "goodput: reason 10"]
 
 
@@ -246,10 +247,10 @@ def test_a_breaker_that_opens_is_told_with_its_reason_and_marked(kit: type[Kit])
     why = "52 % slower than target-only"
     found = track(
         [
-            flown(kit, 0, None),
-            flown(kit, 1, why, 0, breaker="open"),
-            flown(kit, 2, why, 0, breaker="half-open"),
-            flown(kit, 3, "k 5 → 3", 3, breaker="closed"),
+            under_goodput(kit, 0, None),
+            under_goodput(kit, 1, why, 0, breaker="open"),
+            under_goodput(kit, 2, why, 0, breaker="half-open"),
+            under_goodput(kit, 3, "k 5 → 3", 3, breaker="closed"),
         ]
     )
     assert words(found) == [
@@ -265,7 +266,7 @@ def test_a_breaker_that_opens_is_told_with_its_reason_and_marked(kit: type[Kit])
 
 def test_a_breaker_that_was_open_between_two_looks_is_told_all_the_same(kit: type[Kit]) -> None:
     why = "52 % slower than target-only"
-    found = track([flown(kit, 0, None), flown(kit, 1, why, 0, breaker="half-open")])
+    found = track([under_goodput(kit, 0, None), under_goodput(kit, 1, why, 0, breaker="half-open")])
     assert words(found) == [
         f"breaker open: {why}",
         "breaker half-open: it tries whether drafts pay again",
@@ -276,7 +277,7 @@ def test_a_breaker_that_was_open_between_two_looks_is_told_all_the_same(kit: typ
 def test_undoing_a_reset_has_the_breaker_recover_by_itself_again(kit: type[Kit]) -> None:
     reset = Change(breaker="closed")
     applied = Applied({"breaker": "open"}, {"breaker": "closed"}, 1, 7, undo={"breaker": "probe"})
-    found = fold_answer(track([flown(kit, 0, None, 0)]), reset, applied, kit.start, 0.01)
+    found = fold_answer(track([under_goodput(kit, 0, None, 0)]), reset, applied, kit.start, 0.01)
     back = found.undo.latest
     assert back is not None
     assert back == Change(breaker="open", probe=True, reason="undo", origin="undo")
@@ -285,7 +286,7 @@ def test_undoing_a_reset_has_the_breaker_recover_by_itself_again(kit: type[Kit])
 
 
 def test_undoing_a_k_gives_a_policy_its_k_back(kit: type[Kit]) -> None:
-    found = add_wish(track([flown(kit, 0, None)]), Change(k=2))
+    found = add_wish(track([under_goodput(kit, 0, None)]), Change(k=2))
     found = fold_answer(found, Change(k=2), Applied({"k": 5}, {"k": 2}, 3, 9), 0.0, 0.01)
     assert found.state is not None
     assert (found.state.policy, found.state.k) == ("fixed", 2)
@@ -345,7 +346,7 @@ def test_a_fixed_policy_gives_its_place_up_before_the_way_back(kit: type[Kit]) -
 
 
 def test_a_breaker_and_the_policy_are_named_on_eighty_columns(kit: type[Kit]) -> None:
-    row = live_view.control(track([flown(kit, 0, None, 0, breaker="half-open")]))
+    row = live_view.control(track([under_goodput(kit, 0, None, 0, breaker="half-open")]))
     assert drawn(row, 80).endswith("goodput · breaker half-open ")
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from tests.support.command import PATIENCE_S
+from tests.support.pseudo_terminal import PseudoTerminal
 from tests.support.readings import window
 from tests.support.terminal import Terminal
 
-from specdeck.console.cli.output import INTERRUPTED
+from specdeck.console.cli.signals import INTERRUPTED
 
 _CONSOLE = """
 import asyncio, sys, time
@@ -66,6 +68,35 @@ def _cells(terminal: Terminal) -> list[Cell]:
     return [(cell.data, cell.fg if cell.data.strip() else "", cell.bg) for cell in cells]
 
 
+_SLOW_MODES = """
+import termios, time
+set_modes = termios.tcsetattr
+
+def set_slowly(*given):
+    time.sleep(0.5)
+    set_modes(*given)
+
+termios.tcsetattr = set_slowly
+"""
+
+
+def test_nothing_is_drawn_while_the_terminal_still_echoes_keys() -> None:
+    program = _SLOW_MODES + _CONSOLE.format(root=str(Path(__file__).parents[3]), driver="sparing")
+    terminal = PseudoTerminal([sys.executable, "-c", program], os.environ)
+    try:
+        terminal.press("h")
+        drawn = b""
+        while b"\x1b[?1049h" not in drawn:  # what was typed before is echoed by the terminal
+            found = terminal.read(PATIENCE_S)
+            assert found
+            drawn += found
+        _, _, _, local, *_ = terminal.modes()
+        assert isinstance(local, int)
+        assert not local & termios.ECHO
+    finally:
+        terminal.close()
+
+
 def test_both_drivers_show_the_same_screen_and_one_of_them_for_fewer_bytes(
     start: StartConsole,
 ) -> None:
@@ -102,13 +133,17 @@ def test_q_leaves_and_restores_the_terminal(start: StartConsole) -> None:
     assert console.is_restored()
 
 
-def test_a_terminal_that_stalls_is_drawn_anew_when_it_reads_on(start: StartConsole) -> None:
-    console = start("sparing")
-    console.until(lambda shown: shown.startswith(" specdeck"))
-    # Nobody reads for a while, and more is drawn than a pseudo-terminal holds.
+def fill(console: Terminal) -> None:
+    """Has more drawn than a pseudo-terminal holds, while nobody reads."""
     for number in range(40):
         console.resize("120x40" if number % 2 else "118x39")
         time.sleep(0.05)
+
+
+def test_a_terminal_that_stalls_is_drawn_anew_when_it_reads_on(start: StartConsole) -> None:
+    console = start("sparing")
+    console.until(lambda shown: shown.startswith(" specdeck"))
+    fill(console)
     console.resize("120x40")
     console.press("?")
     console.until(lambda shown: "redraw the whole screen" in shown.lower())
@@ -121,9 +156,7 @@ def test_a_terminal_that_stalls_is_drawn_anew_when_it_reads_on(start: StartConso
 def test_a_console_ends_by_a_signal_while_its_terminal_stalls(start: StartConsole) -> None:
     console = start("sparing")
     console.until(lambda shown: shown.startswith(" specdeck"))
-    for number in range(40):
-        console.resize("120x40" if number % 2 else "118x39")
-        time.sleep(0.05)
+    fill(console)
     console.process.send_signal(signal.SIGTERM)
     assert console.process.wait(timeout=PATIENCE_S) == INTERRUPTED
 

@@ -39,13 +39,13 @@ def of(
     return AttachedEngine(source, **more)
 
 
-def flown(engine: MonitoredEngine) -> str:
+def name_of(engine: MonitoredEngine) -> str:
     return engine.name
 
 
 async def test_an_engine_is_called_by_its_address_unless_it_has_a_name() -> None:
-    assert flown(of()) == "127.0.0.1:8000"
-    assert flown(of(name="demo")) == "demo"
+    assert name_of(of()) == "127.0.0.1:8000"
+    assert name_of(of(name="demo")) == "demo"
 
 
 async def test_a_client_is_opened_when_the_engine_is_first_asked() -> None:

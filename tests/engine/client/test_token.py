@@ -58,10 +58,14 @@ def test_a_named_file_that_others_can_read_is_refused(mode: int, tmp_path: Path)
     refuse_unfit(file)
 
 
-def test_a_token_in_a_pipe_is_not_used_up_by_the_check(tmp_path: Path) -> None:
+def test_a_pipe_is_refused_and_never_waited_for(tmp_path: Path) -> None:
+    """Nobody writes into it: opening it would block for ever."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    refuse_unfit(pipe)
+    with pytest.raises(UsageError, match="not a regular file") as refusal:
+        refuse_unfit(pipe)
+    assert refusal.value.remedy == "name a file, or put the token in SPECDECK_ADMIN_TOKEN"
+    assert admin_token({}, pipe)() is None
 
 
 def test_a_device_without_an_end_holds_no_token() -> None:

@@ -8,6 +8,7 @@ import pytest
 from tests.support.escapes import PLANTED
 from tests.support.lying_engine import Lie, LyingEngine, drip, endless, hang, head
 
+from specdeck.engine.client.secret import Secret, hide_secrets
 from specdeck.engine.client.webhook import PAUSES_S, Webhook, configured_webhook
 from specdeck.engine.errors import UsageError
 
@@ -30,7 +31,11 @@ def sent(*statuses: int) -> tuple[Webhook, list[Any], list[float]]:
     async def sleep(seconds: float) -> None:
         pauses.append(seconds)
 
-    return Webhook(SECRET, transport=httpx.MockTransport(answer), sleep=sleep), bodies, pauses
+    return (
+        Webhook(Secret(SECRET), transport=httpx.MockTransport(answer), sleep=sleep),
+        bodies,
+        pauses,
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,7 +70,7 @@ async def test_a_try_has_a_time_in_all(lie: Lie) -> None:
         pass
 
     with LyingEngine({"*": lie}) as server:
-        hook = Webhook(f"{server.url}/hook", sleep=sleep, try_s=0.2)
+        hook = Webhook(Secret(f"{server.url}/hook"), sleep=sleep, try_s=0.2)
         assert "did not answer" in str(await hook.post({"kind": "drift"}))
         assert len(server.asked) == 3
 
@@ -73,7 +78,7 @@ async def test_a_try_has_a_time_in_all(lie: Lie) -> None:
 @pytest.mark.parametrize("start", [head(), head(("Content-Encoding", "gzip"))])
 async def test_what_a_webhook_answers_is_not_read(start: bytes) -> None:
     with LyingEngine({"*": endless(start, b"x" * 10_000)}) as server:
-        assert await Webhook(f"{server.url}/hook").post({"kind": "drift"}) is None
+        assert await Webhook(Secret(f"{server.url}/hook")).post({"kind": "drift"}) is None
         assert server.sent < 10_000_000
 
 
@@ -86,9 +91,27 @@ def test_a_webhook_comes_from_the_environment_first() -> None:
     assert "secret" not in caught.value.line()
 
 
-@pytest.mark.parametrize("url", ["http://xn--/secret", "http://127.0.0.1:9/\udcff"])
-async def test_a_host_or_a_path_that_nothing_encodes_is_a_reason(url: str) -> None:
-    reason = await Webhook(url).post({"kind": "drift"})
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/secret\udcff", "https://hooks/secret\x1b"])
+def test_an_address_that_no_request_can_carry_is_wrong_usage(url: str) -> None:
+    with pytest.raises(UsageError, match="the webhook in HOOK is not printable ASCII") as caught:
+        configured_webhook({"HOOK": url}, variable="HOOK")
+    assert "hooks" not in caught.value.line()
+
+
+def test_an_address_in_place_of_a_variable_is_not_repeated() -> None:
+    with pytest.raises(UsageError, match="name of an environment variable") as caught:
+        configured_webhook({}, variable="https://hooks.example/secret")
+    assert "hooks" not in caught.value.line()
+
+
+def test_the_address_shows_itself_to_nobody() -> None:
+    hook = configured_webhook({"SPECDECK_WEBHOOK": "https://hooks.example/T1/hush-hush"})
+    assert "hush" not in f"{hook!r} {vars(hook)}"
+    assert hide_secrets("POST https://hooks.example/T1/hush-hush failed") == "POST … failed"
+
+
+async def test_a_host_that_nothing_encodes_is_a_reason() -> None:
+    reason = await Webhook(Secret("http://xn--/secret")).post({"kind": "drift"})
     assert reason is not None
     assert reason.startswith("the webhook of this drift cannot be asked (")
 
@@ -97,5 +120,5 @@ async def test_certificates_that_cannot_be_read_are_a_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", "/nonexistent")
-    reason = await Webhook(SECRET).post({"kind": "alert"})
+    reason = await Webhook(Secret(SECRET)).post({"kind": "alert"})
     assert reason == "the webhook of this alert cannot be asked (FileNotFoundError)"

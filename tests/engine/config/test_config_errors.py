@@ -136,3 +136,17 @@ def test_a_file_that_is_not_there_has_no_line(tmp_path: Path) -> None:
         load(tmp_path / "none.yaml")
     assert caught.value.place is not None
     assert (caught.value.place.path, caught.value.place.line) == (tmp_path / "none.yaml", None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "alerts: {webhook: [https://hooks/hush]}",
+        "api_key: {a: hush}",
+        "environment: {HF_TOKEN: [hush]}",
+    ],
+)
+def test_what_may_be_a_secret_is_not_repeated(errors: Errors, text: str) -> None:
+    found = errors(f"model: a/b\n{text}\n")
+    assert found
+    assert not any("hush" in str(error) for error in found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,20 @@ from tests.support.checks import finish_check
 
 from specdeck.engine.divergence import history
 from specdeck.engine.divergence.bundle import case_page, choose_case
-from specdeck.engine.divergence.export import CheckGauges
-from specdeck.engine.divergence.history import History, comparable_runs, compare_with_history
+from specdeck.engine.divergence.history import (
+    History,
+    comparable_checks,
+    comparable_runs,
+    compare_with_history,
+    past_checks,
+    read_counts,
+)
+from specdeck.engine.divergence.report import CheckGauges
 from specdeck.engine.divergence.requests import RequestSettings
 from specdeck.engine.errors import UsageError
-from specdeck.engine.store.checks import Run
+from specdeck.engine.operations.watches import latest_check
+from specdeck.engine.store.checks import Checks, Run
+from specdeck.engine.store.database import Store
 from specdeck.engine.text import parse_duration
 
 
@@ -47,6 +57,57 @@ def test_another_model_is_another_kind_and_an_unnamed_one_is_not() -> None:
 
 def test_the_first_check_has_no_history() -> None:
     assert compare_with_history([past(1, 0)]) == History(0, None, None, ())
+
+
+DAMAGED: list[Any] = [
+    {"mismatches": "6", "prompts": 500}, {"mismatches": 6}, {"mismatches": None, "prompts": 5},
+    {"mismatches": 6, "prompts": 10**40}, {"mismatches": 9, "prompts": 5},
+    {"mismatches": -1, "prompts": 5},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("summary", DAMAGED, ids=str)
+def test_a_damaged_run_of_the_store_is_no_history_and_loses_no_verdict(summary: Any) -> None:
+    damaged = replace(past(8, 6), summary=summary)
+    found = compare_with_history([past(9, 12), damaged, past(7, 6)])
+    assert (found.runs, found.rate) == (1, 0.012)
+    assert comparable_checks([past(9, 12), damaged]) == ()
+    with pytest.raises(UsageError, match="a check in the store cannot be read"):
+        read_counts(damaged)
+    with pytest.raises(UsageError, match="a check in the store cannot be read"):
+        past_checks([damaged])
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [{"serving": []}, {"serving": {"facts": [1]}}, {"reference": 3}, {"prompts": {}},
+     {"serving": {"facts": {"details": "x"}}}, {"settings": 3}],
+    ids=str,
+)  # fmt: skip
+def test_a_run_asked_with_damaged_facts_is_no_history(facts: dict[str, Any]) -> None:
+    run = past(8, 6)
+    damaged = replace(run, facts={**run.facts, **facts})
+    assert comparable_runs([past(9, 12), damaged]) == []
+    with pytest.raises(UsageError, match="a check in the store cannot be read"):
+        past_checks([damaged])
+
+
+def test_a_damaged_run_is_no_outcome_to_warn_of(tmp_path: Path) -> None:
+    with Store(tmp_path / "store.sqlite") as store:
+        checks = Checks(store)
+        run = checks.begin("key", 1.0, "http://e", {})
+        checks.finish(run.id, 2.0, {"mismatches": [], "prompts": {}})
+    with pytest.raises(UsageError, match="a check in the store cannot be read"):
+        latest_check(tmp_path / "store.sqlite", "http://e")
+
+
+def test_a_long_history_is_weighed_at_once() -> None:
+    """Whole numbers of a million digits held the console's loop for half a minute."""
+    half = Run(
+        1, "k", 1, "http://e", 1, past(1, 0).facts, {}, {"mismatches": 10**6, "prompts": 2 * 10**6}
+    )
+    found = compare_with_history([half] * 31)
+    assert found.p == pytest.approx(0.5, abs=0.01)
 
 
 @pytest.mark.parametrize("text", ["", "24", "h", "-1h", "0s", "nanh", "2w"])

@@ -52,6 +52,11 @@ def test_nothing_that_was_said_is_kept() -> None:
     assert Divergence.from_json(json.loads(kept)).kind(0.1) == found.kind(0.1)
 
 
+def test_a_count_of_further_places_is_kept() -> None:
+    more = StructureChange("$", "more", None, 7)
+    assert hide_answers(parted(more)).structure == (more,)
+
+
 def test_a_place_is_named_where_nothing_is_private() -> None:
     found = parted(StructureChange("calls[1].limit", "value", 50, 500))
     (change,) = found.as_json()["structure"]

@@ -20,7 +20,7 @@ from specdeck.engine.divergence.race import (
     RaceVerdict,
     race,
 )
-from specdeck.engine.divergence.runner import recheck_divergence
+from specdeck.engine.divergence.recheck import recheck_divergence
 from specdeck.engine.errors import ConfigError, EngineError, Unreachable
 from specdeck.engine.operations.check import ArmPair
 
@@ -83,7 +83,7 @@ async def test_one_prompt_is_rechecked_by_the_threshold_of_a_check_of_many(bench
     async with bench.lab(engine) as lab:
         async for _ in race(lab.askers, PROMPT, loud, threshold=lab.options.threshold):
             pass
-    assert sum("prompt_logprobs" in body for body in engine.asked) == 1
+    assert sum("prompt_logprobs" in body for body in engine.asked) == 2
 
 
 async def test_one_prompt_is_judged_by_the_share_that_was_asked_for(bench: Bench) -> None:
@@ -108,7 +108,9 @@ async def test_a_bound_gives_way_to_the_targets_own_gap(bench: Bench) -> None:
         assert known is not None
         for bounded, margin in ((True, 3.2), (False, 1.0)):
             found = replace(known, bounded=bounded, margin_reference=1.0)
-            seen = await recheck_divergence(found, PROMPT, serving=ours, reference=reference)
+            seen = await recheck_divergence(
+                found, PROMPT, serving=ours, reference=reference, near_tie=0.125
+            )
             assert seen.margin_reference == pytest.approx(margin)
             assert seen.recheck is not None
             assert seen.recheck.gap == pytest.approx(3.2)

@@ -15,13 +15,14 @@ from tests.support.lying_engine import EVENT_STREAM, Lie, LyingEngine, endless, 
 
 from specdeck.engine.client import bounds
 from specdeck.engine.client.engine_client import open_client
+from specdeck.engine.client.http import Deadline
 from specdeck.engine.client.retry import Retry, WaitingForEngine
 from specdeck.engine.divergence import requests
 from specdeck.engine.divergence.answers import Answer
 from specdeck.engine.divergence.arms import Arm, Facts, describe_soft
 from specdeck.engine.divergence.pacing import Pacer
 from specdeck.engine.divergence.prompts import Prompt
-from specdeck.engine.divergence.requests import Asker, Refused, RequestSettings
+from specdeck.engine.divergence.requests import Asker, Drawn, Refused, RequestSettings
 from specdeck.engine.divergence.runner import CheckProgress
 from specdeck.engine.errors import EngineError, NotAnEngine, Unauthorized, Unreachable
 from specdeck.engine.operations.check import ArmsReady, run_check
@@ -408,6 +409,46 @@ async def test_an_answer_that_drips_is_given_up(
         await ask(engine, prompt, stream=stream, patience_s=0.2)
 
 
+@pytest.mark.parametrize(
+    ("lie", "stream"),
+    [
+        (endless(head(), b" ", every_s=0.02), False),
+        (endless(EVENT_STREAM + event({"choices": []}), b":\n", every_s=0.02), True),
+    ],
+    ids=["whole", "streamed"],
+)
+async def test_an_answer_that_has_begun_is_not_given_the_time_of_one_in_a_queue(
+    lie: Lie, stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was waited for as long as one that others are before: minutes, for four tokens."""
+    monkeypatch.setattr(bounds, "TOKEN_S", 0.01)
+    monkeypatch.setattr(bounds, "BEGUN_S", 0.2)
+    engine, prompt = lied_to(lie)
+    with engine, pytest.raises(Unreachable, match=r"did not end an answer within 0\.24 s"):
+        await ask(engine, prompt, stream=stream, patience_s=3600.0)
+
+
+@pytest.mark.parametrize(("retried_s", "seconds"), [(0.0, 64.0), (120.0, 124.0), (900.0, 904.0)])
+async def test_an_answer_is_waited_for_as_long_as_an_engine_that_is_away(
+    retried_s: float, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+
+    class Noted(Deadline):
+        def __init__(self, seconds: float, *, begun_s: float | None = None) -> None:
+            waits.append(seconds)
+            super().__init__(seconds, begun_s=begun_s)
+
+    monkeypatch.setattr(requests, "Deadline", Noted)
+    engine, prompt = lied_to(reply({"choices": [{"token_ids": [1]}]}))
+    arm = Arm("serving", engine.url, "serving", Facts("demo"))
+    with engine:
+        async with httpx.AsyncClient(base_url=engine.url) as http:
+            asker = Asker(http, arm, RequestSettings(), retry=Retry(retried_s))
+            await asker.answer(prompt)
+    assert waits == [seconds]
+
+
 def figures(own: list[Any], likely: list[Any]) -> dict[str, Any]:
     """The log-probabilities of a completion."""
     return {"token_logprobs": own, "top_logprobs": likely}
@@ -443,8 +484,69 @@ async def test_draws_are_as_many_as_were_asked_for(choices: list[Any]) -> None:
         await liar.asker.continuations(PROMPT, n=2, tokens=1, temperature=1.0)
 
 
-@pytest.mark.parametrize("thought", [1, {"5": 1}, {"5": {"logprob": "x"}}, {"5": {"rank": 1}}])
+@pytest.mark.parametrize(
+    "thought",
+    [
+        1, {"5": 1}, {"5": {"logprob": "x"}}, {"5": {"rank": 1}}, {"../etc": {"logprob": -1}},
+        {"٣": {"logprob": -1}}, {"": {"logprob": -1}}, {"9" * 5000: {"logprob": -1}},
+    ],
+    ids=range(8),
+)  # fmt: skip
 async def test_a_strange_thought_of_the_target_is_none(thought: object) -> None:
     body = {"choices": [{"prompt_logprobs": [None, thought]}]}
     liar = Patience(lambda: httpx.Response(200, json=body))
     assert isinstance(await liar.asker.score_tokens((1, 2)), Refused)
+
+
+async def test_draws_are_no_longer_than_was_asked_for() -> None:
+    choices = [{"token_ids": [1, 2, 3]}, {"token_ids": [1]}]
+    liar = Patience(lambda: httpx.Response(200, json={"choices": choices}))
+    with pytest.raises(NotAnEngine, match="draws 3 tokens where 2 are asked for"):
+        await liar.asker.continuations(PROMPT, n=2, tokens=2, temperature=1.0)
+
+
+@pytest.mark.parametrize(
+    ("body", "length", "is_known"),
+    [
+        ({"prompt": "a"}, 4_000, True),
+        ({"prompt": "a"}, 250_000, False),
+        ({"prompt": [1, 2]}, 3, True),
+        ({"prompt": [1, 2]}, 1_000, False),
+    ],
+)
+async def test_more_ids_than_a_prompt_can_have_are_none(
+    body: dict[str, Any], length: int, is_known: bool
+) -> None:
+    choice = {"token_ids": [5], "text": "b", "prompt_token_ids": [7] * length}
+    engine = Patience(lambda: httpx.Response(200, json={"choices": [choice]}))
+    prompt = Prompt(1, 1, body)
+    told = ((7,) * length) if is_known else None
+    said = await engine.asker.answer(prompt)
+    assert isinstance(said, Answer)
+    assert said.prompt_ids == told
+    drawn = await engine.asker.continuations(prompt, n=1, tokens=1, temperature=1.0)
+    assert isinstance(drawn, Drawn)
+    assert drawn.prompt_ids == told
+
+
+async def test_a_look_is_bounded_whatever_the_tokens_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taken: list[bounds.AnswerBound] = []
+
+    def note(*given: Any, **named: Any) -> bounds.AnswerBound:
+        taken.append(bounds.look_bound(*given, **named))
+        return taken[-1]
+
+    monkeypatch.setattr(requests, "look_bound", note)
+    engine = Patience(good)
+    tokens = (100_000,) * 250_000
+    await engine.asker.score_tokens(tokens, 20)
+    await engine.asker.weigh_tokens(tokens, last=1, candidates=20)
+    await engine.asker.continue_tokens(tokens, 1, 5)
+    assert len(taken) == 3
+    for bound in taken:
+        assert bound.size <= 64_000_000
+        assert bound.values <= 1_000_000
+        assert bound.begun_s <= 120.0
+        assert bound.seconds <= 180.0

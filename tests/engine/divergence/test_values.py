@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -18,18 +21,23 @@ from specdeck.engine.divergence.answers import Answer, Call, Piece, assemble, pa
 from specdeck.engine.divergence.arms import Arm, Facts
 from specdeck.engine.divergence.calibration import FINE, MOST, Calibration
 from specdeck.engine.divergence.compare import (
+    LONGEST_PATH,
+    MOST_CHANGES,
     Divergence,
     Recheck,
+    StructureChange,
     find_divergence,
     find_json_changes,
 )
+from specdeck.engine.divergence.floors import weigh_excess
 from specdeck.engine.divergence.outcome import Case, Outcome, Totals, build_outcome
 from specdeck.engine.divergence.privacy import hash_prompt, hide_answers
 from specdeck.engine.divergence.prompts import BUNDLED, load_prompts
-from specdeck.engine.divergence.runner import weigh_preference
-from specdeck.engine.divergence.statistics import Rate, holm, prompts_wanted, wilson
+from specdeck.engine.divergence.recheck import weigh_preference
+from specdeck.engine.divergence.statistics import Rate, above, exact_interval, holm, wilson
 from specdeck.engine.divergence.verdict import CheckEvidence, judge
 from specdeck.engine.errors import ConfigError, NotAnEngine, Unsupported
+from specdeck.engine.protocol.codec import WrongType
 from specdeck.engine.store.checks import Pair
 
 
@@ -121,7 +129,7 @@ def calibrated(step: float, count: int = 2000, noise: float = 0.0) -> Calibratio
     margins = [(random.randrange(1, 200) * step if step else random.random()) for _ in range(count)]
     one = answer(list(range(count)), margins)
     other = answer(list(range(count)), [m + noise * random.random() for m in margins])
-    ruler.see("serving", one)
+    ruler.see("reference", one)
     ruler.compare(one, other, count)
     return ruler
 
@@ -146,7 +154,7 @@ def test_noise_widens_a_tie_but_not_without_end() -> None:
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 60), st.integers(1, 500))
-def test_wilsons_interval_holds_the_rate_and_its_bounds_order(count: int, more: int) -> None:
+def test_an_exact_interval_holds_the_rate_and_its_bounds_order(count: int, more: int) -> None:
     rate = Rate(count, count + more)
     assert rate.rate is not None
     low, high = rate.ci95
@@ -156,38 +164,69 @@ def test_wilsons_interval_holds_the_rate_and_its_bounds_order(count: int, more: 
     assert rate.bounds95[1] <= high
 
 
-def test_as_many_prompts_as_are_asked_for_settle_it() -> None:
-    wanted = prompts_wanted(0.0, 0.015)
-    assert wanted is not None
-    assert wilson(0, wanted, 0.90)[1] <= 0.015 < wilson(0, wanted - 2, 0.90)[1]
-
-
 @pytest.mark.parametrize(("count", "of"), [(0, 200), (1, 3), (7, 500), (200, 200), (999, 2000)])
-def test_wilsons_interval_is_scipys(count: int, of: int) -> None:
+def test_intervals_are_scipys(count: int, of: int) -> None:
     from scipy.stats import binomtest
 
     for confidence in (0.9, 0.95):
-        known = binomtest(count, of).proportion_ci(confidence, method="wilson")
-        assert wilson(count, of, confidence) == pytest.approx((known.low, known.high), abs=1e-12)
+        for method, made in (("wilson", wilson), ("exact", exact_interval)):
+            known = binomtest(count, of).proportion_ci(confidence, method=method)
+            found = made(count, of, confidence)
+            assert found == pytest.approx((known.low, known.high), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("rate", "floor"),
+    [
+        (Rate(5, 200), Rate(0, 200)), (Rate(0, 200), Rate(3, 200)), (Rate(7, 500), Rate(7, 500)),
+        (Rate(3, 3), Rate(1, 4)), (Rate(2, 200), Rate(190, 20_000)), (Rate(200, 200), Rate(0, 200)),
+    ],
+)  # fmt: skip
+def test_fishers_test_is_scipys(rate: Rate, floor: Rate) -> None:
+    from scipy.stats import fisher_exact
+
+    table = [[rate.count, rate.of - rate.count], [floor.count, floor.of - floor.count]]
+    known = fisher_exact(table, alternative="greater").pvalue
+    assert above(rate, floor) == pytest.approx(known, rel=1e-9)
+
+
+def test_a_verdict_loads_no_statistics_library() -> None:
+    asked = "from specdeck.engine.divergence.statistics import Rate, above; above(Rate(5, 200), "
+    loaded = "Rate(0, 200)); import sys; print({'numpy', 'scipy'} & set(sys.modules))"
+    run = subprocess.run([sys.executable, "-c", asked + loaded], capture_output=True, text=True)
+    assert run.stdout.strip() == "set()", run.stderr
 
 
 def test_holm_keeps_the_order_and_stays_a_probability() -> None:
     assert holm([0.9, 0.001, 0.5]) == (1.0, 0.003, 1.0)
 
 
+def evidence(mismatches: int, of: int, material: int = 0, floor_material: int = 0) -> CheckEvidence:
+    """Of arms that each repeat themselves."""
+    excess = weigh_excess({"aa.bb.a": mismatches, "aa.aa.a": of - mismatches}) if of else None
+    return CheckEvidence(Rate(mismatches, of), excess, material, floor_material)
+
+
 def test_a_defect_that_the_reference_has_too_is_not_laid_at_the_drafts_door() -> None:
-    found = CheckEvidence(Rate(5, 200), Rate(5, 200), material=5, floor_material=5)
+    found = evidence(5, 200, material=5, floor_material=5)
     assert judge(found, 0.015).word == "inconclusive"
     assert judge(replace(found, floor_material=0), 0.015).word == "fail"
 
 
+def test_a_reference_that_is_wrong_itself_is_no_fail_and_no_pass() -> None:
+    found = replace(evidence(40, 200), reference_differs=40)
+    verdict = judge(found, 0.015)
+    assert verdict.word == "inconclusive"
+    assert verdict.reason.startswith("the reference differs for 40 prompts")
+
+
 def test_a_rate_at_the_threshold_is_never_settled_by_more() -> None:
-    found = judge(CheckEvidence(Rate(3, 200), Rate(0, 200), 0, 0), 0.015)
+    found = judge(evidence(3, 200), 0.015)
     assert (found.word, found.prompts_wanted) == ("inconclusive", None)
 
 
 def test_nothing_compared_is_nothing_known() -> None:
-    assert judge(CheckEvidence(Rate(0, 0), Rate(0, 0), 0, 0), 0.015).word == "inconclusive"
+    assert judge(evidence(0, 0), 0.015).word == "inconclusive"
 
 
 def test_structures_are_compared_by_value_type_and_key() -> None:
@@ -197,6 +236,18 @@ def test_structures_are_compared_by_value_type_and_key() -> None:
         ("a.b[1]", "value"), ("gone", "key"), ("n", "type"), ("new", "key"),
     ]  # fmt: skip
     assert [c.kind for c in find_json_changes({"x": True}, {"x": 1})] == ["type"]
+    assert [c.path for c in find_json_changes([{"": [1]}], [{"": [2]}])] == ["[0].[0]"]
+    assert [c.path for c in find_json_changes({"": {"a": 1}}, {"": {"a": 2}})] == ["a"]
+
+
+def test_of_many_changes_the_first_are_listed_and_the_others_counted() -> None:
+    arms = ({"k" * 50_000: {str(n): value for n in range(5_000)}} for value in (1, 2))
+    changes = list(find_json_changes(*arms))
+    assert len(changes) == MOST_CHANGES + 1
+    assert sum(len(change.path) for change in changes) <= len(changes) * LONGEST_PATH
+    assert changes[0].path == "k" * (LONGEST_PATH - 1) + "…"
+    assert changes[-1] == StructureChange("$", "more", None, 5_000 - MOST_CHANGES)
+    assert changes[-1].line() == "and 4900 more places"
 
 
 @pytest.mark.parametrize("name", BUNDLED)
@@ -273,6 +324,7 @@ def weighed(*cases: Divergence, mismatches: int = 1, prompts: int = 400) -> Outc
     totals = Totals(
         prompts=prompts, mismatches=mismatches, reference_pairs=prompts, serving_pairs=prompts,
         calibration=calibrated(1 / 16),
+        patterns={"aa.bb.": mismatches, "aa.aa.": prompts - mismatches},
     )  # fmt: skip
     found = [Case(n, "abc", case) for n, case in enumerate(cases, 1)]
     return build_outcome(totals, arms, cases=only_cross(found), threshold=0.015)
@@ -322,7 +374,7 @@ def test_too_many_unconfirmed_cases_fail_by_their_rate() -> None:
     bounded = parted((50, 0.0625), (1, 0.0625))
     found = weighed(*[bounded] * 40, mismatches=40)
     assert found.verdict.word == "fail"
-    assert "at least" in found.verdict.reason
+    assert "10.00% differ" in found.verdict.reason
 
 
 def test_the_reports_say_the_same() -> None:
@@ -344,3 +396,35 @@ def test_the_reports_say_the_same() -> None:
     suite = ET.fromstring(check_junit(data))
     assert (suite.get("tests"), suite.get("failures")) == ("2", "2")
     assert suite.find("testcase[@name='prompt 7 token 1']/failure") is not None
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"prompts": "2"}, {"serving": []}, {"serving": {"names": "x"}}, {"seconds": None},
+        {"mismatches": 3}, {"serving_mismatches": 1}, {"reference": {"undrafted": 1}},
+        {"alone_mismatches": 1}, {"patterns": {"aa.aa.": 3}}, {"patterns": {"": 1}},
+        {"patterns": {"aa.aa": 1}}, {"calibration": {"margins": {"serving": [1]}}},
+        {"calibration": {"noise": {"9" * 9: 1}}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_damaged_sums_are_not_gone_on_from(damage: dict[str, Any]) -> None:
+    sums = Totals(prompts=2, mismatches=1).as_json()
+    assert Totals.from_json(json.loads(json.dumps(sums))).prompts == 2
+    with pytest.raises(WrongType):
+        Totals.from_json({**sums, **damage})
+
+
+@pytest.mark.parametrize(
+    "damage", [{"index": "1"}, {"serving_top": [[1]]}, {"structure": [3]}, {"recheck": {"gap": []}}]
+)
+def test_a_damaged_divergence_is_none(damage: dict[str, Any]) -> None:
+    with pytest.raises(WrongType):
+        Divergence.from_json({**Divergence(1).as_json(), **damage})
+
+
+def test_a_call_in_pieces_is_joined_by_its_number() -> None:
+    parts = [(1, "b", "{"), (0, "a", "{}"), (1, "", "}")]
+    pieces = [Piece((1,), calls=((number, Call(*words)),)) for number, *words in parts]
+    assert assemble(pieces, 1.0).calls == (Call("a", "{}"), Call("b", "{}"))

@@ -1,13 +1,18 @@
 """Verdicts: every single change is called by its kind."""
 
+import sys
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from specdeck.engine.fingerprint.behaviour import Behaviour, ProbeAnswer
-from specdeck.engine.fingerprint.compare import OWN_STOOD_STILL, compare
-from specdeck.engine.fingerprint.fingerprint import Unread
+from specdeck.engine.fingerprint.compare import OWN_STOOD_STILL, compare, differences
+from specdeck.engine.fingerprint.fingerprint import Fingerprint, Unread
 
 DIGEST = "e" * 64
 
@@ -197,3 +202,71 @@ def test_vllms_own_that_stands_still_or_is_unknown_is_no_change(
 def test_vllms_own_that_moved_with_a_models_place_changes_nothing(fingerprints: Any) -> None:
     found = compare(fingerprints.seen(own="a"), fingerprints.seen(own="b"))
     assert (found.same, found.lines()) == (True, ["nothing changed"])
+
+
+_PLACES = st.lists(st.sampled_from(["a", "a.b", "a.b.c", "a-", "a.", "a/", "b", "", ".", "ab"]))
+
+
+@settings(deadline=None)
+@given(_PLACES, _PLACES)
+def test_a_change_is_unknown_where_its_place_or_one_above_or_below_is_unread(
+    changed: list[str], unread: list[str]
+) -> None:
+    def is_near(fact: str) -> bool:
+        return any(
+            fact == place or fact.startswith(f"{place}.") or place.startswith(f"{fact}.")
+            for place in unread
+        )
+
+    seen = Fingerprint(1.0, "http://e:1", "b", "p", dict.fromkeys(changed, 1))
+    named = tuple(Unread(place, "gone") for place in unread)
+    found = compare(seen, replace(seen, facts=dict.fromkeys(changed, 2), unread=named))
+    is_known = any(kind != "unknown" for kind, _ in found.verdicts if kind != "same")
+    assert is_known == any(not is_near(fact) for fact in changed)
+
+
+@settings(deadline=None)
+@given(_PLACES, _PLACES)
+def test_an_empty_branch_that_is_grown_on_the_other_side_is_no_difference(
+    empty: list[str], grown: list[str]
+) -> None:
+    found = differences({place: {} for place in empty}, dict.fromkeys(grown, 1))
+    removed = {one.fact for one in found if one.kind == "removed"}
+    assert removed == {
+        place
+        for place in empty
+        if place not in grown and not any(other.startswith(f"{place}.") for other in grown)
+    }
+
+
+def count_calls(work: Callable[[], object]) -> int:
+    """How many functions `work` calls, in Python or in C."""
+    events: Counter[str] = Counter()
+    before = sys.getprofile()
+    sys.setprofile(lambda frame, event, argument: events.update((event,)))
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return events["call"] + events["c_call"]
+
+
+@pytest.mark.parametrize("part", ["unread facts", "reasons", "empty branches"])
+def test_the_work_grows_with_the_facts_and_not_with_their_square(part: str) -> None:
+    def work(count: int) -> int:
+        def unread(letter: str) -> tuple[Unread, ...]:
+            return tuple(Unread(f"{letter}{n}", "gone") for n in range(count))
+
+        before = after = Fingerprint(1.0, "http://e:1", "b", "p", {"a": 1})
+        numbers = [f"q{n}" for n in range(count)]
+        if part == "unread facts":
+            before = replace(before, facts=dict.fromkeys(numbers, 1))
+            after = replace(after, facts=dict.fromkeys(numbers, 2), unread=unread("a"))
+        elif part == "reasons":
+            before, after = replace(before, unread=unread("a")), replace(after, unread=unread("b"))
+        else:
+            before = replace(before, facts={name: {} for name in numbers})
+            after = replace(after, facts=dict.fromkeys(numbers, 3))
+        return count_calls(lambda: compare(before, after))
+
+    assert work(400) < 3 * work(200)

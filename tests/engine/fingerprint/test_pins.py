@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specdeck.engine.errors import UsageError
+from specdeck.engine.fingerprint.digest import checksum
 from specdeck.engine.fingerprint.name import is_name, own_part
 from specdeck.engine.fingerprint.pins import (
     APART_S,
     Pin,
     PinFile,
     PinPlaces,
-    checksum,
     file_name,
     read_pin,
     write_pin,
@@ -68,6 +68,16 @@ def test_an_edit_with_a_fitting_checksum_is_noticed_by_the_names(pin: Path) -> N
     pin.write_text(json.dumps(body))
     with pytest.raises(UsageError, match="edited by hand"):
         read_pin(pin)
+
+
+def test_a_name_that_does_not_follow_from_the_facts_is_not_pinned(
+    fingerprints: Any, tmp_path: Path
+) -> None:
+    seen = fingerprints.seen()
+    hidden = replace(seen, facts={**seen.facts, "engine": {"vllm": "…"}})
+    with pytest.raises(UsageError, match="do not follow from its facts"):
+        write_pin(hidden, tmp_path / "pin.json")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,10 @@ import httpx
 import pytest
 
 from specdeck.engine.client.engine_client import open_client
-from specdeck.engine.errors import EngineError
-from specdeck.engine.fingerprint.query import PROBES, probe_behaviour
+from specdeck.engine.divergence.arms import describe_engine
+from specdeck.engine.errors import EngineError, NotAnEngine
+from specdeck.engine.fingerprint.fingerprint import MOST_UNREAD, Fingerprint, Unread, limit_unread
+from specdeck.engine.fingerprint.query import PROBES, parse_reply, probe_behaviour
 from specdeck.engine.protocol.messages import Capability, EngineState
 
 Respond = Callable[[httpx.Request], httpx.Response]
@@ -141,3 +143,49 @@ async def test_a_log_probability_that_is_none_is_no_answer(
     asking = open_client("http://e:1", transport=httpx.MockTransport(respond))
     with pytest.raises(EngineError, match="is not JSON"):
         await probe_behaviour(asking, runs=1)
+
+
+def told(facts: dict[str, Any], unread: int = 0) -> dict[str, Any]:
+    partial = [{"fact": f"model.{n}", "reason": "gone"} for n in range(unread)]
+    names = {"build": "sd1:b1", "path": "sd1:p1"}
+    return {"facts": facts, "names": names, "partial": partial, "progress": {"finished": True}}
+
+
+def test_facts_whose_places_take_far_more_room_than_the_reply_are_refused() -> None:
+    tree: dict[str, Any] = {str(n): 1 for n in range(100)}
+    for _ in range(55):
+        tree = {"k" * 3_900: tree}
+    assert len(json.dumps(tree)) < 250_000
+    with pytest.raises(NotAnEngine, match="the places of its facts have more than"):
+        parse_reply(told(tree), url="http://e:1", t=1.0)
+
+
+def test_of_many_unread_facts_the_first_are_named_and_stay_in_a_pin() -> None:
+    seen = parse_reply(told({"a": 1}, unread=5_000), url="http://e:1", t=1.0)
+    assert len(seen.unread) == MOST_UNREAD
+    assert seen.unread[-1] == Unread("4001 more facts", "too many to name")
+    assert Fingerprint.from_json(seen.as_json()).unread == seen.unread
+    assert limit_unread(seen.unread[:-1]) == seen.unread[:-1]
+
+
+async def test_facts_whose_places_take_gigabytes_are_none(
+    state: Callable[..., EngineState],
+) -> None:
+    tree: dict[str, Any] = {str(n): 1 for n in range(100)}
+    for _ in range(55):
+        tree = {"k" * 3_900: tree}
+    replies = {
+        "/v1/models": {"data": [{"id": "demo"}]},
+        "/v1/specdeck/state": state().as_json(),
+        "/v1/specdeck/facts": told(tree),
+    }
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, json=replies[request.url.path])
+
+    asking = open_client("http://e:1", transport=httpx.MockTransport(respond))
+    found, _ = await describe_engine(asking, None)
+    assert (found.model, found.details) == ("demo", None)
+    replies["/v1/specdeck/facts"] = told({"a": {"b": 1}})
+    found, _ = await describe_engine(asking, None)
+    assert found.details == {"a.b": 1}

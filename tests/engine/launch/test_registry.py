@@ -118,13 +118,64 @@ def test_a_name_that_cannot_be_read_is_not_taken(registry: Registry, tmp_path: P
 
 
 def test_removing_takes_the_token_along(registry: Registry, tmp_path: Path) -> None:
-    token = tmp_path / "token"
+    token = tmp_path / "tokens" / "0a1b"
+    token.parent.mkdir()
     token.write_text("secret")
     added = registry.add(record(token_file=str(token)))
     registry.remove(added)
     registry.remove(added)
     assert registry.all() == ()
     assert not token.exists()
+
+
+@pytest.mark.parametrize(
+    "named", ["notes", "tokens/../notes", "tokens/link/notes", "tokens", "tokens/..", "\x00", ""]
+)
+def test_removing_deletes_no_file_that_specdeck_did_not_make(
+    registry: Registry, tmp_path: Path, named: str
+) -> None:
+    (tmp_path / "tokens").mkdir()
+    (tmp_path / "tokens/link").symlink_to(tmp_path)
+    notes = tmp_path / "notes"
+    notes.write_text("mine")
+    added = registry.add(record(token_file=str(tmp_path / named)))
+    registry.remove(added)
+    assert registry.all() == ()
+    assert notes.exists()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "huge"])
+def test_what_is_no_record_file_is_neither_waited_for_nor_read_whole(
+    registry: Registry, tmp_path: Path, kind: str
+) -> None:
+    good, path = registry.add(record()), tmp_path / "engines/broken.json"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        with path.open("wb") as file:
+            file.truncate(1 << 40)  # takes no room on the disk
+    reason = "larger than" if kind == "huge" else "not a regular file"
+    first, second = registry.all()
+    assert isinstance(first, Unreadable)
+    assert reason in first.reason
+    assert "\n" not in first.reason
+    assert second == good
+    assert registry.clean() == (good,)
+
+
+def test_a_record_under_the_file_of_another_is_not_used(registry: Registry, tmp_path: Path) -> None:
+    gone = registry.add(record(born=1))
+    (tmp_path / "engines/demo.json").rename(tmp_path / "engines/other.json")
+    outside = tmp_path / "outside.json"
+    outside.write_text(json.dumps(replace(gone, name="../outside").as_json()))
+    (tmp_path / "engines/sly.json").write_bytes(outside.read_bytes())
+    assert registry.clean() == ()
+    assert [type(entry) for entry in registry.all()] == [Unreadable, Unreadable]
+    assert outside.exists()
 
 
 def test_removing_an_old_engine_spares_the_new_one_of_its_name(registry: Registry) -> None:
@@ -187,7 +238,27 @@ def test_a_record_of_an_older_specdeck_is_this_hosts_while_its_process_is() -> N
     assert replace(older, born=1).life() == "elsewhere"
 
 
-def test_an_earlier_boot_of_this_host_left_nothing() -> None:
+async def test_without_a_machine_id_another_boot_is_elsewhere(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Two machines may have one name, and the other one may have been started long before."""
+    monkeypatch.setattr(process, "_MACHINE_ID", tmp_path / "none")
+    ours = registry.add(record())
+    theirs = registry.add(record(name="theirs", port=9000, boot="another boot"))
+    assert ours.life() == "running"
+    assert theirs.life() == "elsewhere"
+    assert registry.clean() == (ours, theirs)
+    with pytest.raises(EngineError, match="without a machine id") as refusal:
+        await stop_engine(theirs, registry)
+    assert refusal.value.remedy == "once it has ended, delete its record"
+    assert registry.records() == (ours, theirs)
+
+
+def test_an_earlier_boot_of_this_host_left_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "machine-id").write_text("0123456789abcdef\n")
+    monkeypatch.setattr(process, "_MACHINE_ID", tmp_path / "machine-id")
     assert record(boot="another boot", namespace="pid:[1]").life() == "gone"
 
 

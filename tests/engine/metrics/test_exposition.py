@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from tests.support.fingerprints import Fingerprints
 
+from specdeck.engine.divergence.report import CheckGauges
 from specdeck.engine.errors import UsageError
+from specdeck.engine.fingerprint.compare import compare
+from specdeck.engine.fingerprint.export import Gauges
 from specdeck.engine.launch.ports import find_free
 from specdeck.engine.metrics.exposition import Exposition
 
@@ -41,3 +47,20 @@ def test_a_port_that_is_taken_is_wrong_usage() -> None:
         pytest.raises(UsageError, match="cannot bind port"),
     ):
         Exposition().serve(taken.getsockname()[1])
+
+
+def test_what_an_engine_says_of_itself_is_written_whatever_it_is(tmp_path: Path) -> None:
+    """Half of a surrogate pair ended `verify`, and the thread that answers a Prometheus."""
+    seen = Fingerprints().seen()
+    lied = replace(seen, build="b\ud800", path='p"\n}' + "x" * 10_000)
+    gauges = Gauges("http://engine\udcff")
+    gauges.show(compare(seen, lied), 1.0)
+    gauges.write(tmp_path / "drift.prom")
+    page = (tmp_path / "drift.prom").read_text()
+    assert 'engine="http://engine\ufffd"' in page
+    assert 'build="b\ufffd"' in page
+    assert max(map(len, page.splitlines())) < 1_500
+    checks = CheckGauges("http://engine\udcff")
+    checks.mark_failed()
+    checks.write(tmp_path / "check.prom")
+    assert "\ufffd" in (tmp_path / "check.prom").read_text()

@@ -3,13 +3,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from specdeck.engine.errors import Unreachable
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.recording import reading_as_json
 from specdeck.engine.metrics.sample import Histogram, Sample
 from specdeck.engine.metrics.window import Window
-from specdeck.engine.protocol.messages import EngineState
+from specdeck.engine.protocol.messages import EngineState, RankState
 
 KEYS = [
     "t",
@@ -110,3 +111,22 @@ def test_what_is_no_number_is_null() -> None:
     line = reading_as_json(Reading(1.0, "u", sample, Window(seconds=1.0, generated=math.nan)))
     json.dumps(line, allow_nan=False)
     assert (line["running"], line["kv_cache_usage"], line["tokens_per_second"]) == (None,) * 3
+
+
+def test_each_of_several_data_parallel_ranks_has_a_part_of_its_own(
+    state: Callable[..., EngineState],
+) -> None:
+    rank = RankState(
+        rank=0, version=3, k=3, mode="speculate", fallback="warm", policy="fixed",
+        breaker="closed", step=9, drafts=40, drafted_per_position=(40,) * 5,
+        accepted_per_position=(9,) * 5, running=2, waiting=1,
+    )  # fmt: skip
+    found = replace(state(k=3), ranks=(rank, replace(rank, rank=1, k=0, drafts=2)))
+    line = reading_as_json(Reading(1000.0, "http://engine", SAMPLE, WINDOW, found))
+    assert list(line) == [*KEYS, "ranks"]
+    own = {"mode": "speculate", "breaker": "closed", "running": 2, "waiting": 1}
+    assert line["ranks"] == [
+        {"rank": 0, "k": 3, "drafts": 40, **own},
+        {"rank": 1, "k": 0, "drafts": 2, **own},
+    ]
+    assert EngineState.from_json(json.loads(json.dumps(found.as_json()))) == found

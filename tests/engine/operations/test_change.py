@@ -73,7 +73,7 @@ class SteppingEngine:
         self.step, self.drafts, self.drafted, self.generated = 100, 0, 0, 0
         self.fails: Exception | None = None
         self.loses: str | None = None
-        """Of a change: its `reply`, or the `request`."""
+        """Of a change: its `reply`, or the `request`; or the `core` makes it later."""
         self.last: dict[str, Any] | None = None
         self.silent_for = 0
         self.is_deaf = False
@@ -132,6 +132,9 @@ class SteppingEngine:
         who, t = asked.get("who", ""), 1000.0 + self.now
         changed = {"before": reply["before"], "after": reply["applied"]}
         self.last = {"t": t, "who": who, "reason": None, **changed}
+        if self.loses == "core":
+            stalled = {"code": "stalled", "message": "the engine core has not answered for 4 s"}
+            return httpx.Response(503, json={"error": stalled})
         if self.loses == "reply":
             raise httpx.RemoteProtocolError("Server disconnected without sending a response.")
         return httpx.Response(200, json=reply)
@@ -193,11 +196,12 @@ async def test_a_change_is_in_the_audit_log_once_applied_and_has_its_observed_va
     ]
 
 
+@pytest.mark.parametrize("loses", ["reply", "core"])
 async def test_a_change_whose_reply_is_lost_is_found_in_the_state_and_in_the_audit_log(
-    state: State,
+    state: State, loses: str
 ) -> None:
     engine = SteppingEngine(state())
-    engine.loses = "reply"
+    engine.loses = loses
     _, applied, observed = await engine.events(Change(k=3, who="ana"))
     assert isinstance(applied, ChangeApplied)
     assert applied.applied.notices == ("the reply was lost; the engine's state shows the change",)
@@ -385,7 +389,7 @@ async def console(
 async def test_a_change_made_in_the_console_has_its_observed_value_in_the_audit_log_as_well(
     state: State,
 ) -> None:
-    # Issue 10: only `set` completed its entries.
+    # Changes of `set` and of the console alike.
     engine = SteppingEngine(state(), pace=20)
     *_, observed = await console(engine, {1: Change(k=3, who="ana")}, seconds=8)
     assert isinstance(observed, ChangeObserved)

@@ -231,3 +231,16 @@ async def test_a_verification_fetches_whatever_was_known(engine: NamedEngine, pl
     assert isinstance(unanswered, Unanswered)
     assert isinstance(unanswered.error, Unreachable)
     assert engine.fetches == 5
+
+
+async def test_a_trial_that_moves_the_path_to_and_fro_is_no_drift(
+    engine: NamedEngine, place: Path
+) -> None:
+    watcher, state = watch(engine, place), engine.state
+    await lines(watcher, engine.reading(0))
+    for t, k in ((10, 3), (20, 6), (90, 3)):
+        engine.found = fingerprint(live__k=k)
+        engine.state = replace(state, trial="changed" if k == 3 else "baseline")
+        assert await lines(watcher, engine.reading(t)) == []
+    engine.state = state
+    assert "k 6 → 3" in str(await lines(watcher, engine.reading(100)))

@@ -60,7 +60,7 @@ async def test_the_events_tell_every_visit_and_end_with_the_outcome(make: Make) 
 
 
 async def test_the_audit_log_has_the_sweep_before_its_first_change(make: Make) -> None:
-    # Whoever asked for it: a sweep that is killed must be traceable (issue 10).
+    # Whoever asked for it: a sweep that is killed must be traceable.
     sweep, engine, entries = make()
     changes_at_entry: list[int] = []
     async for _ in sweep.events():

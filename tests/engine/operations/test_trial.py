@@ -11,13 +11,14 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.support.engine_state import engine_state
 from tests.support.memory_audit import MemoryAudit
 
 from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.client.secret import Secret
-from specdeck.engine.errors import EngineError, Unreachable
+from specdeck.engine.errors import EngineError, NoReply, Unreachable
 from specdeck.engine.metrics.sample import Sample
-from specdeck.engine.operations.change import ChangeApplied, NotRecorded
+from specdeck.engine.operations.change import LOST, ChangeApplied, NotRecorded
 from specdeck.engine.operations.trial import (
     TrialEnded,
     TrialEvent,
@@ -48,12 +49,18 @@ class JudgingEngine:
     """The trial's number in the answer to a change; an older plugin names none."""
     number: int = 1
     """Of the trial under way."""
+    loses: str | None = None
+    """Of the change: its `reply`, or the `request`, for which nothing is begun."""
     asked: list[dict[str, Any]] = field(default_factory=list)
     log: MemoryAudit = field(default_factory=MemoryAudit)
     renewed: asyncio.Event = field(default_factory=asyncio.Event)
     working: bool = False
     """Whether its counters move, at three drafted tokens a draft."""
     worked: int = 0
+    drafted: int = 0
+    turns: int = 0
+    """Turns between the settings so far; an older plugin tells of none."""
+    last: str = "baseline"
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         if request.method == "PUT":
@@ -65,10 +72,16 @@ class JudgingEngine:
                 self.renewed.set()
             if self.asked[-1].get("cancel") and self.deaf_to_cancels:
                 raise httpx.ConnectError("refused")
+            if self.loses is not None:
+                self.loses, lost = None, self.loses
+                self.states = self.states if lost == "reply" else ["kept"]
+                raise httpx.RemoteProtocolError("Server disconnected without sending a response.")
             knobs = {"before": {"k": 5}, "applied": {"k": 5}}
             return httpx.Response(200, json={**knobs, "version": 1, "step": 7, "trial": self.named})
         if request.url.path == "/metrics":
             return httpx.Response(200, text=self.page())
+        if request.url.path.endswith("/state"):
+            return httpx.Response(200, json=engine_state(instance=self.instance).as_json())
         state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
         if isinstance(state, Exception):
             raise state
@@ -78,9 +91,10 @@ class JudgingEngine:
         if not self.working:
             return ""
         self.worked += 10
+        self.drafted += 10 * (5 if self.last == "baseline" and self.turns else 3)
         rows = {
             "spec_decode_num_drafts": self.worked,
-            "spec_decode_num_draft_tokens": 3 * self.worked,
+            "spec_decode_num_draft_tokens": self.drafted,
             "generation_tokens": 2 * self.worked,
         }
         return "".join(f'vllm:{name}_total{{engine="0"}} {rows[name]}\n' for name in rows)
@@ -88,9 +102,13 @@ class JudgingEngine:
     def tuning(self, state: str) -> Tuning:
         over = state not in ("baseline", "changed", "replaced")
         phase: Any = "changed" if state == "replaced" else state
+        if self.turns:
+            self.turns += phase != self.last
+            self.last = phase
         trial = TrialTuning(
             phase, "ana", {"k": 5}, {"k": 3}, 60.0, 1.0, number=self.number,
             reason="better" if over else None, seconds_left=None if over else 30.0,
+            turns=self.turns,
         )  # fmt: skip
         return Tuning(
             self.instance, 1, 0.0, "fixed", None, ((1, 8, 3),), (), BreakerTuning("closed", False),
@@ -147,7 +165,6 @@ async def test_the_lease_is_renewed_until_the_verdict() -> None:
 
 
 async def test_a_trial_of_the_console_is_renewed_as_one_of_the_command_line_is() -> None:
-    # Issue 10: the console had a loop and a lease (15 s) of its own.
     engine = JudgingEngine(["baseline", *["changed"] * 9, "kept"])
     looks: list[Sample | None] = [None]
 
@@ -159,6 +176,15 @@ async def test_a_trial_of_the_console_is_renewed_as_one_of_the_command_line_is()
     assert engine.renewals == [{"renew": True, "lease_s": 10.0}] * 3
 
 
+async def test_what_is_observed_is_of_stints_with_the_change_only() -> None:
+    by_turns = [*["changed"] * 4, *["baseline"] * 4, "changed", *["baseline"] * 2, "kept"]
+    engine = JudgingEngine([*by_turns], working=True, turns=1, last="changed")
+    assert ended(await engine.attended()).observed_k == 3.0
+    # Never seen twice in one stint: nothing can be said of what the counters show.
+    engine = JudgingEngine([*["changed", "baseline"] * 5, "kept"], working=True, turns=1)
+    assert ended(await engine.attended()).observed_k is None
+
+
 async def test_how_a_trial_began_and_ended_is_in_the_audit_log_with_what_was_observed() -> None:
     engine = JudgingEngine(["baseline", *["changed"] * 3, "kept"], working=True)
     end = ended(await engine.attended())
@@ -167,6 +193,25 @@ async def test_how_a_trial_began_and_ended_is_in_the_audit_log_with_what_was_obs
         ({"k": 5}, {"k": 3}, "on trial", 3.0),
         ({"k": 5}, {"k": 3}, "trial kept: better", 3.0),
     ]
+
+
+async def test_a_trial_whose_reply_is_lost_is_attended_and_in_the_audit_log() -> None:
+    engine = JudgingEngine([*["changed"] * 11, "kept"], loses="reply")
+    events = await engine.attended()
+    assert isinstance(events[0], ChangeApplied)
+    assert events[0].applied.notices == (LOST,)
+    assert events[0].applied.trial == engine.number
+    assert engine.renewals == [{"renew": True, "lease_s": 10.0, "trial": engine.number}] * 3
+    assert [one[:3] for one in lines(engine)] == [
+        ({"k": 5}, {"k": 3}, "on trial"), ({"k": 5}, {"k": 3}, "trial kept: better"),
+    ]  # fmt: skip
+
+
+async def test_a_trial_whose_request_is_lost_is_not_begun() -> None:
+    engine = JudgingEngine(["changed"], loses="request")
+    with pytest.raises(NoReply):
+        await engine.attended()
+    assert lines(engine) == []
 
 
 @pytest.mark.parametrize("end", ["reverted", "abandoned"])

@@ -12,6 +12,7 @@ import httpx
 import pytest
 from tests.support.fingerprints import Fingerprints, NamedEngine
 
+from specdeck.engine.client.secret import Secret
 from specdeck.engine.client.webhook import Webhook
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.fingerprint.pins import PinFile, write_pin
@@ -139,7 +140,7 @@ async def test_the_webhook_gets_drifts_and_alerts_each_of_its_kind(
         posted.append(json.loads(request.content))
         return httpx.Response(204 if len(posted) < 3 else 404)
 
-    webhook = Webhook("https://hooks.example/x", transport=httpx.MockTransport(answer))
+    webhook = Webhook(Secret("https://hooks.example/x"), transport=httpx.MockTransport(answer))
     watch = watching(engine, tmp_path, Limits(acceptance_floor=0.5), webhook=webhook)
     write_pin(engine.found, tmp_path / "demo.json")
     assert await take(watch, engine, 0.0) == []

@@ -8,8 +8,10 @@ from dataclasses import replace
 import pytest
 from tests.support.engine_core import BUILD, Clock, FakeCore, make_control
 
-from specdeck.engine.plugin.contract import Build
+from specdeck.engine.plugin.capabilities import capabilities
+from specdeck.engine.plugin.engine import Build
 from specdeck.engine.plugin.reply import Refusal
+from specdeck.engine.protocol.full_graphs import Reach
 from specdeck.engine.protocol.messages import Change
 
 
@@ -139,9 +141,28 @@ def test_what_a_smaller_k_saves_is_said_as_it_was_captured(
 
 
 def test_a_pin_says_that_it_takes_others_off_the_full_graphs() -> None:
-    can = make_control(FakeCore(replace(BUILD, can_pin=True)), Clock()).state().can("request_k")
+    can = make_control(FakeCore(BUILD), Clock()).state().can("request_k")
     assert (can.available, can.reason) == (True, None)
-    build = replace(BUILD, can_pin=True, full_graphs=True)
+    build = replace(BUILD, full_graphs=True)
     can = make_control(FakeCore(build), Clock()).state().can("request_k")
     assert can.available
     assert "off the full CUDA graphs" in str(can.reason)
+
+
+def test_the_price_of_soft_is_said_where_a_drafter_runs_on() -> None:
+    able = {one.name: one for one in capabilities(BUILD)}
+    assert able["target_only"].available
+    assert "21.6 % at 189" in str(able["target_only"].reason)
+    assert able["breaker"].reason is None
+    ngram = replace(BUILD, method="ngram", can_skip_drafter=False)
+    assert {one.name: one for one in capabilities(ngram)}["target_only"].reason is None
+
+
+def test_the_reach_of_full_graphs_is_said_where_there_are_any() -> None:
+    assert "full_graphs" not in {one.name for one in capabilities(BUILD)}
+    build = replace(BUILD, full_graphs=True, graph_reach=(Reach(256, 164), Reach(83, 83)))
+    (found,) = (one for one in capabilities(build) if one.name == "full_graphs")
+    assert found.available
+    assert str(found.reason) == (
+        "full CUDA graphs to 256 requests at k = 0 (164 numbers of them), 83 at k = 1"
+    )

@@ -7,10 +7,13 @@ from dataclasses import replace
 import pytest
 from tests.support.engine_core import BUILD, Clock, FakeCore, make_control
 
-from specdeck.engine.plugin.contract import Build
+from specdeck.engine.plugin.contract import SCHEDULER, Gap
 from specdeck.engine.plugin.control import Control
+from specdeck.engine.plugin.engine import Build
 from specdeck.engine.plugin.reply import Refusal
 from specdeck.engine.protocol.messages import Change
+
+NO_LOOKUP = Gap(SCHEDULER[0], ("Scheduler.dynamic_sd_lookup",))
 
 
 def test_k_max_is_in_force_before_traffic(control: Control, engine: FakeCore) -> None:
@@ -72,7 +75,7 @@ MARGIN = {"goodput.margin": 0.2}
         (replace(BUILD, method="medusa"), Change(mode="target-only"), "accepts only k = 5"),
         (replace(BUILD, method="custom_class"), Change(k=1), "does not pass k"),
         (replace(BUILD, data_parallel=2, moe=True), Change(k=1), "must agree on k"),
-        (replace(BUILD, missing=("dynamic_sd_lookup",)), Change(k=1), "has no dynamic_sd_lookup"),
+        (replace(BUILD, gaps=(NO_LOOKUP,)), Change(k=1), "has no Scheduler.dynamic_sd_lookup"),
         (replace(BUILD, draft_architecture="step3p5"), Change(mode="target-only"), "cannot skip"),
         (replace(BUILD, can_skip_drafter=False), Change(fallback="cold"), "cannot be left out"),
         (replace(BUILD, method="suffix"), Change(policy="goodput"), "accepts only k = 5"),

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.support.vllm_parts import EngineCore
 
-from specdeck.engine.plugin.contract import Build
+from specdeck.engine.plugin.capabilities import capabilities
 from specdeck.engine.plugin.core_engine import CoreEngine
+from specdeck.engine.plugin.engine import Build
 
 pytest.importorskip("vllm")
 
 
 def build(**config: Any) -> Build:
-    """The build of an engine core whose scheduler has nothing, with `config` beside the usual."""
-    speculative = SimpleNamespace(
-        method="eagle3", num_speculative_tokens=5, **config.pop("speculative", {})
-    )
-    usual = {
-        "speculative_config": speculative,
-        "parallel_config": SimpleNamespace(data_parallel_size=1),
-        "model_config": SimpleNamespace(served_model_name="demo", is_moe=False),
-        "scheduler_config": SimpleNamespace(),
-    }
-    core = SimpleNamespace(
-        scheduler=SimpleNamespace(), vllm_config=SimpleNamespace(**usual | config)
+    """The build of an engine core with `config` beside the usual."""
+    given = {"method": "eagle3", "num_speculative_tokens": 5} | config.pop("speculative", {})
+    speculative = SimpleNamespace(**given)
+    core = EngineCore(config.pop("drafters", []))
+    usual = vars(core.vllm_config)
+    together = vars(usual["speculative_config"]) | vars(speculative)
+    core.vllm_config = SimpleNamespace(
+        **usual | {"speculative_config": SimpleNamespace(**together)} | config
     )
     return CoreEngine(core).build
 
@@ -42,3 +41,41 @@ def test_a_kv_connector_is_seen_however_it_was_configured() -> None:
 def test_parallel_drafting_is_seen_wherever_vllm_found_it() -> None:
     assert not build().parallel_drafting
     assert build(speculative={"parallel_drafting": True}).drafts_all_or_none
+
+
+NONE = {"drafter": None, "obeys": True, "skippable": False, "captured": None}
+SKIPPABLE = {"drafter": "EagleSpeculator", "obeys": True, "skippable": True, "captured": [5]}
+
+
+@pytest.mark.parametrize(("drafters", "able"), [
+    ([SKIPPABLE], True), ([NONE, SKIPPABLE], True), ([NONE], False),
+    ([SKIPPABLE, {**SKIPPABLE, "skippable": False}], False),
+])  # fmt: skip
+def test_stages_without_a_drafter_keep_nobody_from_leaving_it_out(
+    drafters: list[dict[str, Any]], able: bool
+) -> None:
+    assert build(drafters=drafters).can_skip_drafter is able
+
+
+def test_the_reach_of_full_graphs_goes_by_what_was_captured() -> None:
+    mode = SimpleNamespace(has_full_cudagraphs=lambda: True, separate_routine=lambda: True)
+    compilation = SimpleNamespace(cudagraph_mode=mode, cudagraph_capture_sizes=[6, 12, 24])
+    without = build(compilation_config=compilation)
+    assert [reach.requests for reach in without.graph_reach] == [0, 0, 0, 0, 0, 4]
+    tiers = {"num_speculative_tokens_per_batch_size": [[1, 1, 0], [2, 8, 5]]}
+    with_tiers = build(compilation_config=compilation, speculative=tiers)
+    assert [reach.requests for reach in with_tiers.graph_reach] == [6, 0, 0, 0, 0, 4]
+    assert build(compilation_config=SimpleNamespace(cudagraph_mode=None)).graph_reach == ()
+
+
+def test_how_it_is_known_goes_by_version_device_runner_and_method() -> None:
+    on_a_cpu = {"device_config": SimpleNamespace(device_type="cpu")}
+    tried = build(speculative={"method": "draft_model"}, **on_a_cpu)
+    assert {one.how for one in capabilities(replace(tried, vllm="0.32.0"))} == {"run here"}
+    for other in (
+        replace(tried, vllm="0.33.0"),
+        replace(tried, vllm="0.32.0", device="cuda"),
+        replace(tried, vllm="0.32.0", runner="V2"),
+        replace(tried, vllm="0.32.0", method="eagle3"),
+    ):
+        assert {one.how for one in capabilities(other)} == {"read in source"}

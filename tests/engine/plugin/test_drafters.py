@@ -32,6 +32,8 @@ class SpecDecodeBaseProposer:
 
     def __init__(self) -> None:
         self.forwards = 0
+        self.num_speculative_tokens = 5
+        self._last_draft_probs = None
 
     def propose(self, *, num_speculative_tokens: int, next_token_ids: Tensor) -> Any:
         self.forwards += max(num_speculative_tokens, 1)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,10 +13,13 @@ from typing import Any
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from specdeck.engine.plugin import endpoint as module
 from specdeck.engine.plugin import request_pins
-from specdeck.engine.plugin.endpoint import SpecdeckEndpoint
+from specdeck.engine.plugin.endpoint import MOST_BODY, SpecdeckEndpoint, parse_json, read_json
+from specdeck.engine.plugin.reply import Refusal
 from specdeck.engine.protocol.messages import (
     EXACT_VARIABLE,
     IN_RESPONSES_VARIABLE,
@@ -27,9 +31,25 @@ from specdeck.engine.protocol.messages import (
 
 fastapi = pytest.importorskip("fastapi")
 
-STATE = {
+STATE: dict[str, Any] = {
     "instance": "one",
+    "version": 0,
+    "k": 5,
+    "mode": "speculate",
+    "fallback": "warm",
     "policy": "goodput",
+    "breaker": "closed",
+    "step": 7,
+    "drafts": 2,
+    "drafted_per_position": [2, 1],
+    "accepted_per_position": [1, 0],
+    "running": 1,
+    "waiting": 0,
+    "pinned": 0,
+    "exact_running": 0,
+    "exact_requests": 0,
+    "exact_tokens": 0,
+    "fingerprint": "sd1:p1",
     "capabilities": [
         {"name": name, "available": able, "reason": reason, "remedy": None}
         for name, able, reason in (
@@ -44,7 +64,8 @@ STATE = {
 }
 APPLIED = {"before": {"k": 5}, "applied": {"k": 3}, "version": 1, "step": 7}
 REFUSED = {"error": {"code": "version", "message": "moved", "remedy": None}, "status": 409}
-WHY = "data-parallel ranks with different k could deadlock"
+ONLY_PINS = ["request_k", "policy.fixed"]
+"""What holds where nobody turns k."""
 
 
 @dataclass
@@ -68,6 +89,10 @@ class Cores:
     def engine_core(self) -> Any:
         return SimpleNamespace(call_utility_all_async=self.call)
 
+    @property
+    def input_processor(self) -> Any:
+        return SimpleNamespace(process_inputs=lambda request_id, prompt, params: None)
+
     async def call(self, method: str, command: str, payload: str) -> list[str]:
         self.asked.append(command)
         if command == "change":
@@ -90,14 +115,16 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asking:
     # vLLM's own costs half a minute of imports.
     monkeypatch.setattr(module, "system_fingerprint", lambda config: "vllm-0.32.0-09d54272")
 
-    async def asked(cores: Cores, change: Change | None = None) -> httpx.Response:
+    async def asked(
+        cores: Cores, change: Change | None = None, path: str = "state"
+    ) -> httpx.Response:
         app, endpoint = fastapi.FastAPI(), SpecdeckEndpoint()
         endpoint.attach_router(app)
         await endpoint.init_state(cores, None, SimpleNamespace(port=8000))
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://engine") as client:
             if change is None:
-                return await client.get(f"{PREFIX}/state")
+                return await client.get(f"{PREFIX}/{path}")
             return await client.put(
                 f"{PREFIX}/control", json=change.as_json(), headers={TOKEN_HEADER: "t"}
             )
@@ -123,28 +150,81 @@ async def test_nonsense_is_a_400_and_never_reaches_the_engine(ask: Asking) -> No
     assert cores.changed == []
 
 
-async def test_data_parallel_ranks_are_not_changed_and_the_state_says_why(ask: Asking) -> None:
-    cores = Cores((APPLIED, APPLIED), ranks=2)
+@dataclass
+class Several(Cores):
+    """Data-parallel ranks, each of which can be asked alone."""
+
+    ranks: int = 2
+    reached: int = 2
+    told: list[tuple[int, str]] = field(default_factory=list)
+    joined: dict[str, Any] = field(default_factory=dict)
+    servers: int = 1
+
+    @property
+    def engine_core(self) -> Any:
+        return SimpleNamespace(
+            call_utility_all_async=self.call,
+            _call_utility_async=self.call_one,
+            core_engines=list(range(self.reached)),
+            client_count=self.servers,
+        )
+
+    async def call(self, method: str, command: str, payload: str) -> list[str]:
+        if command in ("join", "board"):
+            self.asked.append(command)
+            return [json.dumps({}), json.dumps(self.joined)]
+        return await super().call(method, command, payload)
+
+    async def call_one(self, method: str, command: str, payload: str, *, engine: int) -> str:
+        self.told.append((engine, command))
+        if command == "steps":
+            return json.dumps({"steps": [[engine + 1, 1.0, 1, 1, 0, 0, 0, 0, None, 1]]})
+        return json.dumps({**APPLIED, "notices": []})
+
+
+async def test_data_parallel_ranks_are_changed_one_after_the_other(ask: Asking) -> None:
+    cores = Several((STATE, STATE))
+    answer = await ask(cores, Change(k=3))
+    assert (answer.status_code, answer.json()["applied"]) == (200, {"k": 3})
+    assert [rank["rank"] for rank in answer.json()["ranks"]] == [0, 1]
+    assert cores.told == [(0, "change"), (1, "change")]
+    assert cores.asked.count("join") == 1
+
+
+async def test_the_state_is_that_of_all_ranks(ask: Asking) -> None:
+    state = (await ask(Several((STATE, STATE)))).json()
+    assert (state["drafts"], state["drafted_per_position"]) == (4, [4, 2])
+    assert [(rank["rank"], rank["drafts"]) for rank in state["ranks"]] == [(0, 2), (1, 2)]
+    assert {one["name"] for one in state["capabilities"] if one["available"]} >= {"live_k"}
+
+
+async def test_the_steps_of_each_rank_are_told_apart(ask: Asking) -> None:
+    for rank, path in ((0, "steps"), (0, "steps?rank=0"), (1, "steps?rank=1")):
+        reply = (await ask(Several((STATE, STATE)), path=path)).json()
+        assert [step["step"] for step in reply["steps"]] == [rank + 1]
+    assert (await ask(Several((STATE, STATE)), path="steps?rank=2")).status_code == 400
+
+
+@pytest.mark.parametrize(("cores", "why"), [
+    (Several((STATE, STATE), reached=1), "this API server reaches 1 of 2 data-parallel ranks"),
+    (Several((STATE, STATE), joined={"error": {"message": "broken"}}), "rank 1 failed: broken"),
+    (Several((STATE, STATE), servers=2), "share nothing to take turns by"),
+    (Cores((STATE, STATE), ranks=2), "the engine client has no _call_utility_async"),
+])  # fmt: skip
+async def test_ranks_that_cannot_be_changed_together_are_not_changed_and_the_state_says_why(
+    ask: Asking, cores: Cores, why: str
+) -> None:
     answer = await ask(cores, Change(k=3))
     assert answer.status_code == 501
     error = answer.json()["error"]
-    assert (error["code"], error["message"]) == ("live_k", WHY)
+    assert error["code"] == "ranks"
+    assert why in error["message"]
     assert "one engine per rank" in error["remedy"]
-    assert {"k": 3} not in cores.changed
+    assert cores.changed == []
     able = {one["name"]: one for one in (await ask(cores)).json()["capabilities"]}
-    assert [name for name, one in able.items() if one["available"]] == ["request_k", "policy.fixed"]
-    assert able["policy.goodput"]["reason"] == able["live_k"]["reason"] == WHY
+    assert [name for name, one in able.items() if one["available"]] == ONLY_PINS
+    assert why in able["policy.goodput"]["reason"]
     assert able["cold"]["reason"] == "it has no drafter"
-
-
-async def test_no_rank_goes_on_with_a_policy_of_its_own(ask: Asking) -> None:
-    cores = Cores((APPLIED, APPLIED), ranks=2)
-    await ask(cores)
-    (ended,) = cores.changed
-    assert (ended["policy"], ended["parameters"]) == ("fixed", {"breaker.automatic": "never"})
-    alone = Cores()
-    await ask(alone)
-    assert alone.changed == []
 
 
 async def test_the_first_error_of_several_engines_is_the_answer(ask: Asking) -> None:
@@ -162,7 +242,7 @@ async def test_an_engine_whose_home_cannot_be_written_is_watched_and_says_what_i
     state = (await ask(cores)).json()
     assert state["system_fingerprint"] == "vllm-0.32.0-09d54272"
     able = {one["name"]: one for one in state["capabilities"]}
-    assert [name for name, one in able.items() if one["available"]] == ["request_k", "policy.fixed"]
+    assert [name for name, one in able.items() if one["available"]] == ONLY_PINS
     assert "cannot keep an admin token" in able["live_k"]["reason"]
     assert "SPECDECK_HOME" in able["live_k"]["remedy"]
     assert cores.asked == ["state", "state"]  # once to take hold, once for the answer
@@ -219,3 +299,82 @@ async def test_an_engine_client_without_the_call_is_left_alone_whatever_its_vers
     assert "vLLM 0.32.0 has no call_utility_all_async" in error["message"]
     assert error["remedy"] == "use vLLM 0.32 or 0.33"
     assert cores.asked == []
+
+
+@dataclass
+class Posted:
+    """A request whose body is sent as it is read; the last chunk never comes if it `stalls`."""
+
+    chunk: bytes
+    chunks: int = 1
+    stalls: bool = False
+    headers: dict[str, str] = field(default_factory=dict)
+    read: int = 0
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        for _ in range(self.chunks):
+            self.read += len(self.chunk)
+            yield self.chunk
+        if self.stalls:
+            await asyncio.Event().wait()
+
+
+async def test_a_body_without_a_length_is_read_up_to_its_bound() -> None:
+    request = Posted(b" " * 1000, chunks=10**6)
+    with pytest.raises(Refusal, match="longer than 64 KB") as refusal:
+        await read_json(request)
+    assert refusal.value.status == 400
+    assert request.read <= MOST_BODY + 1000
+
+
+@pytest.mark.parametrize("length", [str(MOST_BODY + 1), "9" * 4400], ids=["more", "absurd"])
+async def test_a_body_that_says_its_length_is_not_read(length: str) -> None:
+    request = Posted(b"{}", headers={"content-length": length})
+    with pytest.raises(Refusal, match="longer than 64 KB"):
+        await read_json(request)
+    assert request.read == 0
+
+
+async def test_a_body_that_does_not_end_is_not_waited_for() -> None:
+    with pytest.raises(Refusal, match="did not arrive within") as refusal:
+        await read_json(Posted(b"{", stalls=True), patience_s=0.01)
+    assert refusal.value.status == 400
+
+
+async def test_a_client_that_leaves_is_no_failure_of_the_server() -> None:
+    from starlette.requests import ClientDisconnect
+
+    class Leaving(Posted):
+        async def stream(self) -> AsyncIterator[bytes]:
+            yield b"{"
+            raise ClientDisconnect
+
+    with pytest.raises(Refusal):
+        await read_json(Leaving(b""))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"{", b"\xff\xfe", b"[" * 60_000, b'{"k":' * 10_000, b'{"k": %s}' % (b"9" * 4200),
+        b'{"k": %s}' % (b"9" * 5000), b'{"k": NaN}', b'{"lease_s": -Infinity}', b"\x00" * 8,
+    ],
+)  # fmt: skip
+def test_what_is_no_sensible_json_is_refused(body: bytes) -> None:
+    with pytest.raises(Refusal, match="is not JSON") as refusal:
+        parse_json(body)
+    assert refusal.value.status == 400
+
+
+async def test_a_change_is_read_whole() -> None:
+    assert await read_json(Posted(b'{"k": 3}', headers={"content-length": "8"})) == {"k": 3}
+
+
+@given(st.binary())
+def test_no_bytes_do_worse_than_be_refused(body: bytes) -> None:
+    found: Any = None
+    try:
+        found = parse_json(body)
+    except Refusal as refusal:
+        found = refusal.status
+    assert found == 400 or isinstance(found, dict | list | str | int | float | None)

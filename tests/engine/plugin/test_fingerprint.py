@@ -9,7 +9,7 @@ import pytest
 
 from specdeck.engine.fingerprint.name import compute_name
 from specdeck.engine.fingerprint.sources import numeric_variables
-from specdeck.engine.plugin.contract import Build
+from specdeck.engine.plugin.engine import Build
 from specdeck.engine.plugin.fingerprint import config_facts, plain, sources
 
 BUILD = Build("0.32.0", "demo", "draft_model", "V1", 6)

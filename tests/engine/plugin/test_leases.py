@@ -78,8 +78,6 @@ def test_what_cannot_be_taken_back_at_once_is_taken_back_a_little_later(
     cold = Change(mode="target-only", fallback="cold", lease_s=60)
     for change in (cold, replace(cold, judge=True, trial_s=4.0)):
         control.change(change)
-        if change.judge:
-            engine.play(230, by_k={5: 4, 0: 1})
         assert control.state().mode == "target-only"
         engine.broken = True
         with pytest.raises(RuntimeError):

@@ -148,12 +148,12 @@ def test_when_steps_are_seen_no_more_k_is_the_operators_again(
     for step in range(3):
         engine.finish(poor_step(step))
     control.change(Change(mode="target-only", judge=True, lease_s=60))
-    assert engine.k == 3
+    assert engine.k == 0
     control.on_blind()
     state, trial = control.state(), control.tuning().trial
     assert (engine.k, state.policy, state.trial) == (5, "fixed", None)
     assert trial is not None
-    assert trial.state == "abandoned"
+    assert trial.state == "reverted"
     with pytest.raises(Refusal, match="failed at watching"):
         control.change(Change(policy="goodput"))
     control.change(Change(k=2))

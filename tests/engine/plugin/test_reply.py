@@ -16,8 +16,8 @@ from tests.support.engine_core import (
     work,
 )
 
-from specdeck.engine.plugin.contract import Tally
 from specdeck.engine.plugin.control import Control
+from specdeck.engine.plugin.engine import Tally
 from specdeck.engine.plugin.reply import Refusal
 from specdeck.engine.protocol.messages import Change
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -290,7 +291,9 @@ def test_exact_traffic_is_counted_apart() -> None:
     assert len(pins) == 0
 
 
-async def test_where_the_name_is_checked_the_request_is_marked_or_refused() -> None:
+def serving_in(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What checks a model's name, where specdeck looks for it first."""
+
     class Serving:
         models = SimpleNamespace(base_model_paths=[SimpleNamespace(name="tools")])
 
@@ -300,8 +303,38 @@ async def test_where_the_name_is_checked_the_request_is_marked_or_refused() -> N
         def create_error_response(self, message: str) -> str:
             return f"400: {message}"
 
-    request_pins._wrap_check(Serving, NAMES)
-    serving = Serving()
+    place = ModuleType("serving")
+    vars(place)["BaseServing"] = Serving
+    monkeypatch.setattr(request_pins, "_BASES", (("serving", "BaseServing"),))
+    monkeypatch.setattr(request_pins, "_ENTRIES", ())
+    monkeypatch.setattr(request_pins, "import_module", {"serving": place}.__getitem__)
+    monkeypatch.setitem(sys.modules, "serving", place)
+    return Serving()
+
+
+@pytest.mark.parametrize("k", [99, -1, True, "0"])
+async def test_a_beam_search_with_a_k_that_cannot_be_is_refused(
+    k: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM leaves the key out of the requests of its beams: nobody else looks at it."""
+    serving = serving_in(monkeypatch)
+    request_pins.refuse_beams(5)
+    bad = ask("tools", specdeck_k=k)
+    assert await serving._check_model(bad) is None  # `guard` looks at these
+    bad.use_beam_search = True
+    refused = await serving._check_model(bad)
+    assert refused is not None
+    assert refused.startswith("400: specdeck_k requires a whole number from 0 to 5")
+    good = ask("tools", specdeck_k=5)
+    good.use_beam_search = True
+    assert await serving._check_model(good) is None
+
+
+async def test_where_the_name_is_checked_the_request_is_marked_or_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    serving = serving_in(monkeypatch)
+    assert request_pins.mark_exact_requests(NAMES) is None
     good = ask("tools-exact")
     assert await serving._check_model(good) is None
     assert good.vllm_xargs == {"specdeck_k": 0, "specdeck_exact": 1}

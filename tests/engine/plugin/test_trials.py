@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
-from tests.support.engine_core import Clock, FakeCore, work
+from tests.support.engine_core import Clock, FakeCore
 
 from specdeck.engine.plugin.control import Control
 from specdeck.engine.plugin.reply import Refusal
@@ -15,10 +17,10 @@ def test_a_trial_keeps_what_is_better_and_takes_back_what_is_worse(
     control: Control, engine: FakeCore, by_k: dict[int, int], end: str
 ) -> None:
     control.change(Change(k=3, judge=True, trial_s=4.0, lease_s=3600, who="ana"))
-    assert (engine.k, control.state().trial) == (5, "baseline")
-    engine.play(230, by_k=by_k)
     assert (engine.k, control.state().trial) == (3, "changed")
-    engine.play(230, by_k=by_k)
+    engine.play(30, by_k=by_k)
+    assert (engine.k, control.state().trial) == (5, "baseline")
+    engine.play(500, by_k=by_k)
     trial, state = control.tuning().trial, control.state()
     assert trial is not None
     assert (trial.state, state.trial, state.lease) == (end, None, None)
@@ -28,15 +30,51 @@ def test_a_trial_keeps_what_is_better_and_takes_back_what_is_worse(
     assert (trial.before, trial.after, trial.who) == ({"k": 5}, {"k": 3}, "ana")
 
 
-def test_what_was_measured_already_lets_a_trial_begin_at_once(
-    control: Control, engine: FakeCore
-) -> None:
-    engine.play(300, by_k={5: 4})
+def test_a_trial_begins_with_its_change(control: Control, engine: FakeCore) -> None:
     applied = control.change(Change(mode="target-only", judge=True, trial_s=4.0, lease_s=60))
     assert (applied.before, applied.applied) == ({"mode": "speculate"}, {"mode": "target-only"})
-    assert engine.k == 0
-    engine.play(230, by_k={0: 1, 5: 4})
-    assert (engine.k, control.state().mode) == (5, "speculate")
+    assert (engine.k, control.state().mode) == (0, "target-only")
+
+
+@pytest.mark.parametrize(("by_k", "end"), [({5: 2, 3: 4}, 3), ({5: 4, 3: 2}, 5), ({5: 4, 3: 4}, 5)])
+def test_turns_of_a_trial_are_no_changes_of_their_own(
+    control: Control, engine: FakeCore, by_k: dict[int, int], end: int
+) -> None:
+    control.change(Change(k=3, judge=True, trial_s=4.0, lease_s=3600, who="ana"))
+    version, names, seen = control.state().version, set(), []
+    while control.state().trial is not None:
+        engine.play(1, by_k=by_k)
+        seen.append(engine.k)
+        names.add(control.state().fingerprint)
+        if control.state().trial is not None:
+            assert control.state().version == version
+    trial, state = control.tuning().trial, control.state()
+    assert trial is not None
+    assert sum(one != other for one, other in pairwise(seen)) >= 5
+    assert len(names) == 2, "what serves is named as it is"
+    assert (state.k, state.k_set, engine.k) == (end, end, end)
+    assert state.version > version
+    moves = [(move.before, move.after) for move in control.tuning().changes]
+    assert moves == [(5, 3), (3, 3) if end == 3 else (3, 5)]
+    assert state.last_change is not None
+    assert state.last_change.after["k"] == end
+
+
+def test_a_turn_that_fails_ends_the_trial_and_is_made_good(
+    control: Control, engine: FakeCore, clock: Clock
+) -> None:
+    wanted = Change(mode="target-only", fallback="cold", judge=True, trial_s=4.0, lease_s=60)
+    control.change(wanted)
+    engine.broken = True
+    with pytest.raises(RuntimeError):
+        engine.play(200, by_k={5: 4, 0: 1})
+    engine.broken = False
+    trial = control.tuning().trial
+    assert trial is not None
+    assert (trial.state, trial.reason) == ("reverted", "a turn between the settings failed")
+    clock.now += 1
+    state = control.state()
+    assert (state.mode, state.fallback, state.lease) == ("speculate", "warm", None)
 
 
 def test_a_trial_that_nobody_renews_is_taken_back_within_its_lease(
@@ -44,7 +82,6 @@ def test_a_trial_that_nobody_renews_is_taken_back_within_its_lease(
 ) -> None:
     control.change(Change(policy="threshold", parameters={"threshold.max_draft_length": 3},
                              judge=True, trial_s=4.0, lease_s=10))  # fmt: skip
-    engine.play(230, by_k={5: 4, 3: 4, 0: 1})
     assert control.state().policy == "threshold"
     clock.now += 8
     control.change(Change(renew=True, lease_s=10))
@@ -61,7 +98,6 @@ def test_a_trial_that_nobody_renews_is_taken_back_within_its_lease(
 
 def test_an_operators_change_ends_a_trial_and_stands(control: Control, engine: FakeCore) -> None:
     control.change(Change(k=3, judge=True, trial_s=4.0, lease_s=60))
-    engine.play(230, by_k={5: 4, 3: 4})
     applied = control.change(Change(fallback="cold", who="bo"))
     assert "ended: bo changed the engine" in applied.notices[0]
     assert (engine.k, control.state().fallback) == (5, "cold")
@@ -72,7 +108,6 @@ def test_a_change_that_is_refused_leaves_a_trial_under_way(
 ) -> None:
     wider = {"threshold.max_draft_length": 20}
     control.change(Change(parameters=wider, judge=True, trial_s=4.0, lease_s=60))
-    engine.play(230, by_k={5: 4})
     assert control.state().trial == "changed"
     before = control.state().version
     with pytest.raises(Refusal, match="min_draft_length=18") as refusal:
@@ -89,18 +124,9 @@ def test_there_is_one_trial_at_a_time_and_it_can_be_cancelled(control: Control) 
     control.change(Change(cancel=True, who="ana"))
     trial = control.tuning().trial
     assert trial is not None
-    assert (trial.state, trial.reason) == ("abandoned", "cancelled by ana")
+    assert (trial.state, trial.reason) == ("reverted", "cancelled by ana")
     with pytest.raises(Refusal):
         control.change(Change(cancel=True))
-
-
-def test_work_of_an_hour_ago_is_no_baseline(
-    control: Control, engine: FakeCore, clock: Clock
-) -> None:
-    work(engine, clock)
-    clock.now += 3600
-    control.change(Change(k=3, judge=True, trial_s=4.0, lease_s=60))
-    assert (engine.k, control.state().trial) == (5, "baseline")
 
 
 def test_a_trial_of_k_behind_an_open_breaker_says_that_it_has_no_effect(
@@ -113,7 +139,6 @@ def test_a_trial_of_k_behind_an_open_breaker_says_that_it_has_no_effect(
 
 
 def test_a_trial_whose_change_cannot_be_made_is_over(control: Control, engine: FakeCore) -> None:
-    engine.play(300, by_k={5: 4})
     engine.broken = True
     wanted = Change(mode="target-only", fallback="cold", judge=True, trial_s=4.0, lease_s=60)
     with pytest.raises(RuntimeError):
@@ -150,6 +175,6 @@ def test_a_trial_is_renewed_by_its_number_whatever_moved_meanwhile(
     clock.now += 9
     control.change(Change(renew=True, lease_s=10, trial=1))
     clock.now += 9
-    assert control.state().trial == "baseline"
+    assert control.state().trial == "changed"
     control.change(Change(cancel=True, trial=1))
     assert control.state().trial is None

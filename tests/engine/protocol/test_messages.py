@@ -77,12 +77,15 @@ def test_nonsense_is_refused(body: Any) -> None:
     assert len(str(refused.value).encode()) < 300
 
 
+DEEP: Any = []
+"""Lists within each other."""
+for _ in range(100_000):
+    DEEP = [DEEP]
+
+
 @pytest.mark.parametrize("key", [*Change.__dataclass_fields__, "unknown"])
 def test_a_refusal_is_short_however_deep_or_long_the_body_is(key: str) -> None:
-    deep: Any = []
-    for _ in range(100_000):
-        deep = [deep]
-    for value in (deep, {"x" * 10**6: deep}, "x" * 10**6):
+    for value in (DEEP, {"x" * 10**6: DEEP}, "x" * 10**6):
         with pytest.raises(InvalidChange) as refused:
             Change.from_json({key: value})
         assert len(str(refused.value)) < 300

@@ -5,24 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.support.memory_audit import ACTION
 
-from specdeck.engine.store.audit import Action, AuditLog
+from specdeck.engine.store.audit import AuditLog
 from specdeck.engine.store.database import Store
 from specdeck.engine.store.starts import Start, Starts, config_key
-
-ACTION = Action(
-    t=1000.0,
-    who="ana",
-    url="http://gpu-1:8000",
-    engine="demo",
-    before={"k": 5},
-    after={"k": 3},
-    undo="specdeck set http://gpu-1:8000 k=5",
-    instance="one",
-    reason="trying",
-    observed=3.0,
-    origin="undo",
-)
 
 
 @pytest.fixture

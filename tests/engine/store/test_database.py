@@ -7,28 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.support import memory_audit
 
 from specdeck.engine.errors import SpecdeckError, UsageError
-from specdeck.engine.store.audit import Action, AuditLog
+from specdeck.engine.store.audit import AuditLog
 from specdeck.engine.store.checks import Checks, Compared
 from specdeck.engine.store.database import Store, read_migrations
 from specdeck.engine.store.fingerprints import moments
 from specdeck.engine.store.starts import Start, Starts
 
-ACTION = Action(
-    t=1000.0,
-    who="ana",
-    url="http://gpu-1:8000",
-    engine="demo",
-    before={"k": 5},
-    after={"k": 3},
-    undo="specdeck set http://gpu-1:8000 k=5",
-    instance="one",
-    reason="trying",
-    observed=3.0,
-)
-
-
+ACTION = replace(memory_audit.ACTION, origin=None)
+"""As it is read where a file is older than origins."""
 MIGRATIONS = read_migrations()
 SCHEMA_2 = Path(__file__).with_name("schema-2.sql").read_text(encoding="utf-8")
 
@@ -72,6 +61,20 @@ def test_several_at_once_lose_nothing(path: Path) -> None:
         thread.join()
     with Store(path) as store:
         assert len(AuditLog(store).actions(limit=1000)) == 80
+
+
+def test_a_new_file_that_another_process_is_making_is_waited_for(path: Path) -> None:
+    """SQLite does not wait for a writer where it changes how a file is written."""
+    path.parent.mkdir()
+    holder = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    holder.execute("BEGIN IMMEDIATE")
+    with pytest.raises(SpecdeckError, match="held by another process"):
+        Store(path, patience_s=0.05)
+    release = threading.Timer(0.2, holder.execute, ("ROLLBACK",))
+    release.start()
+    Store(path, patience_s=20).close()
+    release.join()
+    holder.close()
 
 
 def test_a_file_that_is_held_is_given_up_after_a_while(path: Path) -> None:

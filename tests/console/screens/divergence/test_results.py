@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.completion_engine import STEP, CompletionEngine, Fault
+from tests.support.pilot import settle, until
 
 from specdeck.console.screens.divergence.results import ResultsScreen
 from specdeck.console.screens.divergence.screen import DivergenceScreen
+from specdeck.engine.divergence import statistics
 from specdeck.engine.divergence.prompts import load_prompts
 from specdeck.engine.divergence.runner import CheckProgress
 from specdeck.engine.operations.check import CheckEvent, CheckOptions
 
 if TYPE_CHECKING:
-    from tests.console.conftest import Until
     from tests.console.screens.divergence.conftest import Deck, Opens
     from textual.pilot import Pilot
 
@@ -31,19 +34,29 @@ def made(deck: Opens, *, pause: float = 0.0, **faults: Any) -> Deck:
     return one
 
 
-Opened = Callable[["Pilot[str]", str], Awaitable[ResultsScreen]]
+@asynccontextmanager
+async def run_check(one: Deck, key: str) -> AsyncIterator[tuple[Pilot[str], ResultsScreen]]:
+    """The console with the results that `key` of the split screen brings."""
+    async with one.app.run_test() as pilot:
+        yield pilot, await show_results(pilot, key)
 
 
-@pytest.fixture
-def results(until: Until) -> Opened:
-    async def press(pilot: Pilot[str], key: str) -> ResultsScreen:
-        await pilot.press("d", key)
-        await until(pilot, lambda: isinstance(pilot.app.screen, ResultsScreen))
-        screen = pilot.app.screen
-        assert isinstance(screen, ResultsScreen)
-        return screen
+async def show_results(pilot: Pilot[str], key: str) -> ResultsScreen:
+    """The results that `key` of the split screen brings."""
+    await pilot.press("d", key)
+    await until(pilot, lambda: isinstance(pilot.app.screen, ResultsScreen))
+    screen = pilot.app.screen
+    assert isinstance(screen, ResultsScreen)
+    return screen
 
-    return press
+
+async def leave(pilot: Pilot[str]) -> str:
+    """Leaves the results; what the split screen says of them."""
+    await pilot.press("escape")
+    below = pilot.app.screen
+    assert isinstance(below, DivergenceScreen)
+    assert below.split.note is not None
+    return below.split.note[1]
 
 
 def figures(screen: ResultsScreen) -> str:
@@ -51,12 +64,22 @@ def figures(screen: ResultsScreen) -> str:
     return "\n".join("".join(cell.text for cell in row.left) for row in rows.rows)
 
 
-async def test_replays_count_what_differs_with_their_floor(
-    deck: Opens, results: Opened, until: Until
+@pytest.mark.parametrize("key", ["r", "enter"])
+async def test_what_a_verdict_needs_is_loaded_beside_the_keys(
+    deck: Opens, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
+    loading: list[threading.Thread] = []
+    monkeypatch.setattr(statistics, "load", lambda: loading.append(threading.current_thread()))
+    async with made(deck).app.run_test() as pilot:
+        await pilot.press("d", key)
+        await until(pilot, lambda: loading)
+        await settle(pilot)
+    assert threading.main_thread() not in loading
+
+
+async def test_replays_count_what_differs_with_their_floor(deck: Opens) -> None:
     one = made(deck, p1=Fault(9, 3.2))
-    async with one.app.run_test() as pilot:
-        screen = await results(pilot, "r")
+    async with run_check(one, "r") as (pilot, screen):
         await until(pilot, lambda: screen.case)
         text = figures(screen)
         assert "6 of 6 differ" in text
@@ -67,12 +90,9 @@ async def test_replays_count_what_differs_with_their_floor(
             assert checks.history() == ()
 
 
-async def test_a_batch_has_verdict_interval_and_history(
-    deck: Opens, results: Opened, until: Until
-) -> None:
+async def test_a_batch_has_verdict_interval_and_history(deck: Opens) -> None:
     one = made(deck, p2=Fault(9, 3.2), p5=Fault(4, STEP))
-    async with one.app.run_test() as pilot:
-        screen = await results(pilot, "b")
+    async with run_check(one, "b") as (pilot, screen):
         await until(pilot, lambda: screen.case)
         text = figures(screen)
         assert "fail: 1 material difference" in text
@@ -85,12 +105,9 @@ async def test_a_batch_has_verdict_interval_and_history(
         assert "16.67%" in "".join(cell.text for cell in rows.rows[1].left)
 
 
-async def test_a_case_opens_side_by_side_with_what_the_check_saw(
-    deck: Opens, results: Opened, until: Until
-) -> None:
+async def test_a_case_opens_side_by_side_with_what_the_check_saw(deck: Opens) -> None:
     one = made(deck, p2=Fault(9, 3.2), p5=Fault(4, STEP))
-    async with one.app.run_test() as pilot:
-        screen = await results(pilot, "b")
+    async with run_check(one, "b") as (pilot, screen):
         await until(pilot, lambda: screen.case)
         await pilot.press("tab", "down", "enter")
         split = pilot.app.screen
@@ -102,13 +119,10 @@ async def test_a_case_opens_side_by_side_with_what_the_check_saw(
         assert "token 4" in split.split.recorded
 
 
-async def test_what_was_stopped_goes_on_where_it_was(
-    deck: Opens, results: Opened, until: Until
-) -> None:
+async def test_what_was_stopped_goes_on_where_it_was(deck: Opens) -> None:
     one = made(deck, pause=0.01)
     one.bench.session.options = CheckOptions(max_tokens=24, prompts=200, streams=1)
-    async with one.app.run_test() as pilot:
-        screen = await results(pilot, "b")
+    async with run_check(one, "b") as (pilot, screen):
         await until(pilot, lambda: screen.progress is not None and screen.progress.done > 5)
         await pilot.press("x")
         await until(pilot, lambda: not screen.running)
@@ -129,45 +143,32 @@ async def test_what_was_stopped_goes_on_where_it_was(
         assert done <= seen[0] < 200
 
 
-async def test_escape_stops_a_check_and_says_what_is_kept(
-    deck: Opens, results: Opened, until: Until
-) -> None:
+async def test_escape_stops_a_check_and_says_what_is_kept(deck: Opens) -> None:
     one = made(deck, pause=0.01)
     one.bench.session.options = CheckOptions(max_tokens=24, prompts=300, streams=1)
-    async with one.app.run_test() as pilot:
-        screen = await results(pilot, "b")
+    async with run_check(one, "b") as (pilot, screen):
         await until(pilot, lambda: screen.progress is not None and screen.progress.done > 2)
-        await pilot.press("escape")
-        below = pilot.app.screen
-        assert isinstance(below, DivergenceScreen)
-        assert below.split.note is not None
-        assert "kept: b goes on" in below.split.note[1]
+        assert "kept: b goes on" in await leave(pilot)
         with one.bench.open_checks() as checks:
             assert checks.history() == ()
 
 
-async def test_an_engine_that_dies_in_the_middle_is_one_line(
-    deck: Opens, results: Opened, until: Until
-) -> None:
+async def test_an_engine_that_dies_in_the_middle_is_one_line(deck: Opens) -> None:
     one = made(deck)
     one.serving.statuses = [401] * 5
-    async with one.app.run_test() as pilot:
-        screen = await results(pilot, "b")
+    async with run_check(one, "b") as (pilot, screen):
         await until(pilot, lambda: screen.problem)
         row: Any = screen.query_one("#problem")
         assert "key" in row.row.left[0].text
         assert not screen.running
 
 
-async def test_the_last_outcome_is_kept_for_the_session(
-    deck: Opens, results: Opened, until: Until
-) -> None:
+async def test_the_last_outcome_is_kept_for_the_session(deck: Opens) -> None:
     one = made(deck, p2=Fault(9, 3.2))
-    async with one.app.run_test() as pilot:
-        screen = await results(pilot, "b")
+    async with run_check(one, "b") as (pilot, screen):
         await until(pilot, lambda: screen.case)
         await pilot.press("escape", "escape")
-        again = await results(pilot, "v")
+        again = await show_results(pilot, "v")
         assert "fail: 1 material" in figures(again)
         await pilot.press("w")
         (bundle,) = one.folder.glob("specdeck-case-*.md")
@@ -180,26 +181,20 @@ def row_of(screen: ResultsScreen) -> Any:
     return found.row
 
 
-async def test_another_screen_takes_the_place_of_both(
-    deck: Opens, results: Opened, until: Until
-) -> None:
+async def test_another_screen_takes_the_place_of_both(deck: Opens) -> None:
     from specdeck.console.screens.fingerprint.screen import FingerprintScreen
 
     one = made(deck)
-    async with one.app.run_test() as pilot:
-        await results(pilot, "v")
+    async with run_check(one, "v") as (pilot, _):
         await pilot.press("f")
         await until(pilot, lambda: isinstance(pilot.app.screen, FingerprintScreen))
         await pilot.press("escape")
         assert not isinstance(pilot.app.screen, DivergenceScreen)
 
 
-async def test_a_replay_that_is_opened_is_the_prompt_itself(
-    deck: Opens, results: Opened, until: Until
-) -> None:
+async def test_a_replay_that_is_opened_is_the_prompt_itself(deck: Opens) -> None:
     one = made(deck, p1=Fault(9, 3.2))
-    async with one.app.run_test() as pilot:
-        screen = await results(pilot, "r")
+    async with run_check(one, "r") as (pilot, screen):
         await until(pilot, lambda: screen.case)
         await pilot.press("tab", "down", "down", "enter")
         split = pilot.app.screen
@@ -208,7 +203,7 @@ async def test_a_replay_that_is_opened_is_the_prompt_itself(
         assert split.session.prompt == SET[0]
 
 
-async def test_a_file_that_is_gone_is_one_line(deck: Opens, until: Until) -> None:
+async def test_a_file_that_is_gone_is_one_line(deck: Opens) -> None:
     one = made(deck)
     path = one.folder / "mine.jsonl"
     path.write_text('{"prompt": "one"}\n{"prompt": "two"}\n')
@@ -225,28 +220,18 @@ async def test_a_file_that_is_gone_is_one_line(deck: Opens, until: Until) -> Non
         assert pilot.app.screen is screen
 
 
-async def test_a_replay_that_is_left_is_forgotten(
-    deck: Opens, results: Opened, until: Until
-) -> None:
+async def test_a_replay_that_is_left_is_forgotten(deck: Opens) -> None:
     one = made(deck)
     one.bench.session.options = CheckOptions(max_tokens=24, replays=500, streams=1)
-    async with one.app.run_test() as pilot:
-        screen = await results(pilot, "r")
+    async with run_check(one, "r") as (pilot, screen):
         await until(pilot, lambda: screen.progress is not None and screen.progress.done > 1)
-        await pilot.press("escape")
-        below = pilot.app.screen
-        assert isinstance(below, DivergenceScreen)
-        assert below.split.note is not None
-        assert "forgotten" in below.split.note[1]
+        assert "forgotten" in await leave(pilot)
 
 
-async def test_a_replay_that_was_stopped_begins_again_and_says_so(
-    deck: Opens, results: Opened, until: Until
-) -> None:
+async def test_a_replay_that_was_stopped_begins_again_and_says_so(deck: Opens) -> None:
     one = made(deck, pause=0.01)
     one.bench.session.options = CheckOptions(max_tokens=24, replays=500, streams=1)
-    async with one.app.run_test() as pilot:
-        screen = await results(pilot, "r")
+    async with run_check(one, "r") as (pilot, screen):
         await until(pilot, lambda: screen.progress is not None and screen.progress.done > 1)
         await pilot.press("x")
         await until(pilot, lambda: not screen.running)
@@ -262,10 +247,9 @@ async def test_a_replay_that_was_stopped_begins_again_and_says_so(
             assert checks.history() == ()
 
 
-async def test_after_a_replay_comes_the_set(deck: Opens, results: Opened, until: Until) -> None:
+async def test_after_a_replay_comes_the_set(deck: Opens) -> None:
     one = made(deck)
-    async with one.app.run_test() as pilot:
-        screen = await results(pilot, "r")
+    async with run_check(one, "r") as (pilot, screen):
         await until(pilot, lambda: screen.case)
         await pilot.press("b")
         await until(pilot, lambda: pilot.app.screen is not screen)

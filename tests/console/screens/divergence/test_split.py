@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 from tests.support.completion_engine import CompletionEngine, Fault
-from tests.support.pilot import settle
+from tests.support.pilot import press, settle, until
 
 from specdeck.console.screens.divergence.dialogs import CheckForm, PromptPicker
 from specdeck.console.screens.divergence.screen import DivergenceScreen
@@ -19,7 +21,6 @@ from specdeck.engine.errors import Unreachable, Unsupported
 from specdeck.engine.operations.check import CheckOptions
 
 if TYPE_CHECKING:
-    from tests.console.conftest import Until
     from tests.console.screens.divergence.conftest import Deck, Opens
     from textual.pilot import Pilot
 
@@ -28,19 +29,31 @@ assert FIRST is not None
 TEXT = FIRST.body["prompt"]
 
 
-Opened = Callable[["Pilot[str]"], Awaitable[DivergenceScreen]]
-
-
-@pytest.fixture
-def opened(until: Until) -> Opened:
-    async def press(pilot: Pilot[str]) -> DivergenceScreen:
+@asynccontextmanager
+async def run_split(
+    one: Deck, size: tuple[int, int] = (80, 24)
+) -> AsyncIterator[tuple[Pilot[str], DivergenceScreen]]:
+    """The console with the split screen, which knows its arms or why there are none."""
+    async with one.app.run_test(size=size) as pilot:
         await pilot.press("d")
-        screen = pilot.app.screen
-        assert isinstance(screen, DivergenceScreen)
+        screen = shown(pilot)
         await until(pilot, lambda: screen.split.arms or screen.split.problem)
-        return screen
+        yield pilot, screen
 
-    return press
+
+async def race(pilot: Pilot[str], *keys: str) -> None:
+    """Presses keys that have the arms asked, and waits for the verdict."""
+    screen = next(one for one in pilot.app.screen_stack if isinstance(one, DivergenceScreen))
+    await pilot.press(*keys)
+    await until(pilot, lambda: screen.split.verdict)
+
+
+async def type_path(pilot: Pilot[str], path: Path | str) -> None:
+    """Gives a path where a prompt can be typed, at once: it is long."""
+    await pilot.press("p", "tab")
+    field: Any = pilot.app.screen.query_one("#typed")
+    field.value = str(path)
+    await pilot.press("enter")
 
 
 def words(screen: DivergenceScreen) -> str:
@@ -48,46 +61,34 @@ def words(screen: DivergenceScreen) -> str:
     return "\n".join("".join(cell.text for cell in row.left) for row in rows.rows)
 
 
-async def test_one_prompt_is_judged_by_the_share_that_the_form_says(
-    deck: Opens, opened: Opened, until: Until
-) -> None:
+async def test_one_prompt_is_judged_by_the_share_that_the_form_says(deck: Opens) -> None:
     one = deck()
     one.bench.session.options = CheckOptions(threshold=0.25)
-    async with one.app.run_test() as pilot:
-        screen = await opened(pilot)
+    async with run_split(one) as (pilot, screen):
         await pilot.press("enter")
         await until(pilot, lambda: screen.check.data)
         assert screen.check.data is not None
         assert screen.check.data["max_mismatch"] == 0.25
 
 
-async def test_the_grade_is_shown_before_anything_is_asked(deck: Opens, opened: Opened) -> None:
+async def test_the_grade_is_shown_before_anything_is_asked(deck: Opens) -> None:
     one = deck()
-    async with one.app.run_test() as pilot:
-        screen = await opened(pilot)
+    async with run_split(one) as (_, screen):
         row: Any = screen.query_one("#identity")
         assert "soft" in "".join(cell.text for cell in row.row.right)
         assert not one.serving.asked
 
 
-async def test_enter_runs_to_the_end_of_equal_answers(
-    deck: Opens, opened: Opened, until: Until
-) -> None:
-    async with deck().app.run_test() as pilot:
-        screen = await opened(pilot)
-        await pilot.press("enter")
-        await until(pilot, lambda: screen.split.verdict)
+async def test_enter_runs_to_the_end_of_equal_answers(deck: Opens) -> None:
+    async with run_split(deck()) as (pilot, screen):
+        await race(pilot, "enter")
         assert "to the end: 128 tokens" in words(screen)
 
 
-async def test_it_stops_at_the_first_token_that_differs(
-    deck: Opens, opened: Opened, until: Until
-) -> None:
+async def test_it_stops_at_the_first_token_that_differs(deck: Opens) -> None:
     serving = CompletionEngine(faults={TEXT: Fault(17, 3.2)})
-    async with deck(serving).app.run_test() as pilot:
-        screen = await opened(pilot)
-        await pilot.press("enter")
-        await until(pilot, lambda: screen.split.verdict)
+    async with run_split(deck(serving)) as (pilot, screen):
+        await race(pilot, "enter")
         says: Any = screen.query_one("#serving-says")
         assert "".join(cell.text for cell in says.cells).count("<") == 18
         bars: Any = screen.query_one("#reference-candidates")
@@ -96,27 +97,24 @@ async def test_it_stops_at_the_first_token_that_differs(
         assert "rank 2): confirmed" in words(screen)
 
 
-async def test_another_engine_is_a_hard_reference(deck: Opens, opened: Opened) -> None:
+async def test_another_engine_is_a_hard_reference(deck: Opens) -> None:
     one = deck(reference=CompletionEngine(url="http://other"))
-    async with one.app.run_test() as pilot:
-        screen = await opened(pilot)
+    async with run_split(one) as (_, screen):
         assert one.asked[0].reference == "http://other"
         row: Any = screen.query_one("#identity")
         assert "hard" in "".join(cell.text for cell in row.row.right)
 
 
-async def test_an_engine_that_cannot_pin_names_the_remedy(deck: Opens, opened: Opened) -> None:
-    async with deck(CompletionEngine(pins=False)).app.run_test() as pilot:
-        screen = await opened(pilot)
+async def test_an_engine_that_cannot_pin_names_the_remedy(deck: Opens) -> None:
+    async with run_split(deck(CompletionEngine(pins=False))) as (_, screen):
         assert "it is too old" in words(screen)
         assert "--reference URL" in words(screen)
 
 
-async def test_a_console_without_a_live_engine_says_so(deck: Opens, opened: Opened) -> None:
+async def test_a_console_without_a_live_engine_says_so(deck: Opens) -> None:
     one = deck()
     object.__setattr__(one.app.context, "check", None)
-    async with one.app.run_test() as pilot:
-        screen = await opened(pilot)
+    async with run_split(one) as (pilot, screen):
         assert "no live engine" in words(screen)
         await pilot.press("enter", "r", "b", "v", "w", "m")
         assert pilot.app.screen is screen
@@ -125,30 +123,22 @@ async def test_a_console_without_a_live_engine_says_so(deck: Opens, opened: Open
 @pytest.mark.parametrize(
     "error", [Unreachable("no answer"), Unsupported("too old", remedy="update it")]
 )
-async def test_an_engine_that_dies_is_one_line(
-    deck: Opens, error: Any, opened: Opened, until: Until
-) -> None:
+async def test_an_engine_that_dies_is_one_line(deck: Opens, error: Any) -> None:
     one = deck()
-    async with one.app.run_test() as pilot:
-        screen = await opened(pilot)
+    async with run_split(one) as (pilot, screen):
         one.failure = error
         await pilot.press("enter")
         await until(pilot, lambda: screen.split.problem)
         assert error.line() in words(screen)
         one.failure = None
-        await pilot.press("enter")
-        await until(pilot, lambda: screen.split.verdict)
+        await race(pilot, "enter")
         assert error.line() not in words(screen)
 
 
-async def test_typing_triggers_no_key_and_is_remembered(
-    deck: Opens, opened: Opened, until: Until
-) -> None:
+async def test_typing_triggers_no_key_and_is_remembered(deck: Opens) -> None:
     one = deck()
-    async with one.app.run_test() as pilot:
-        screen = await opened(pilot)
-        await pilot.press("p", "tab", *"def q", "enter")
-        await until(pilot, lambda: screen.split.verdict)
+    async with run_split(one) as (pilot, screen):
+        await race(pilot, "p", "tab", *"def q", "enter")
         assert one.bench.session.prompt is not None
         assert one.bench.session.prompt.body == {"prompt": "def q"}
         await pilot.press("escape", "d")
@@ -162,87 +152,68 @@ def shown(pilot: Pilot[str]) -> DivergenceScreen:
     return pilot.app.screen
 
 
-async def test_text_can_be_a_message_of_a_chat(deck: Opens, opened: Opened, until: Until) -> None:
+async def test_text_can_be_a_message_of_a_chat(deck: Opens) -> None:
     one = deck()
-    async with one.app.run_test() as pilot:
-        screen = await opened(pilot)
-        await pilot.press("p", "tab", "ctrl+o", *"hi", "enter")
-        await until(pilot, lambda: screen.split.verdict)
+    async with run_split(one) as (pilot, _):
+        await race(pilot, "p", "tab", "ctrl+o", *"hi", "enter")
         assert one.bench.session.prompt is not None
         assert one.bench.session.prompt.chat
 
 
-async def test_a_path_lists_the_prompts_of_the_file(
-    deck: Opens, opened: Opened, until: Until
-) -> None:
+async def test_a_path_lists_the_prompts_of_the_file(deck: Opens) -> None:
     one = deck()
     path = one.folder / "mine.jsonl"
     path.write_text('{"prompt": "one"}\n{"prompt": "two"}\n')
-    async with one.app.run_test() as pilot:
-        screen = await opened(pilot)
-        await pilot.press("p", "tab", *str(path), "enter")
+    async with run_split(one) as (pilot, _):
+        await type_path(pilot, path)
         assert isinstance(pilot.app.screen, PromptPicker)
-        await pilot.press("down", "enter")
-        await until(pilot, lambda: screen.split.verdict)
+        await race(pilot, "down", "enter")
         assert one.bench.session.source == str(path)
         assert one.bench.session.prompt is not None
         assert one.bench.session.prompt.body == {"prompt": "two"}
 
 
-async def test_a_broken_line_of_a_file_is_named(deck: Opens, opened: Opened) -> None:
+async def test_a_broken_line_of_a_file_is_named(deck: Opens) -> None:
     one = deck()
     path = one.folder / "bad.jsonl"
     path.write_text('{"prompt": "one"}\n{"prompt": \n')
-    async with one.app.run_test() as pilot:
-        await opened(pilot)
-        await pilot.press("p", "tab", *str(path), "enter")
+    async with run_split(one) as (pilot, _):
+        await type_path(pilot, path)
         problem: Any = pilot.app.screen.query_one("#pick-problem")
         assert "bad.jsonl:2: no JSON" in problem.row.left[0].text
         await pilot.press("escape")
         assert isinstance(pilot.app.screen, DivergenceScreen)
 
 
-async def test_arrows_go_through_the_set_and_the_sets(
-    deck: Opens, opened: Opened, until: Until
-) -> None:
+async def test_arrows_go_through_the_set_and_the_sets(deck: Opens) -> None:
     one = deck()
-    async with one.app.run_test() as pilot:
-        screen = await opened(pilot)
+    async with run_split(one) as (pilot, screen):
         await pilot.press("right", "right", "left")
         assert screen.session.prompt is not None
         assert screen.session.prompt.number == 2
-        await pilot.press("p", "right", "down", "enter")
-        await until(pilot, lambda: screen.split.verdict)
+        await race(pilot, "p", "right", "down", "enter")
         assert (screen.session.source, screen.session.prompt.number) == ("chat", 2)
 
 
-async def test_the_form_takes_numbers_and_refuses_nonsense(
-    deck: Opens, opened: Opened, until: Until
-) -> None:
+async def test_the_form_takes_numbers_and_refuses_nonsense(deck: Opens) -> None:
     one = deck()
-    async with one.app.run_test() as pilot:
-        screen = await opened(pilot)
+    async with run_split(one) as (pilot, screen):
         await pilot.press("e", "down", *"x", "enter")
         assert isinstance(pilot.app.screen, CheckForm)
         problem: Any = pilot.app.screen.query_one("#form-problem")
         assert "tokens an answer" in problem.row.left[0].text
         await pilot.press("backspace", *"16", "enter")
         assert screen.session.options.max_tokens == 16
-        await pilot.press("enter")
-        await until(pilot, lambda: screen.split.verdict)
+        await race(pilot, "enter")
         assert "to the end: 16 tokens" in words(screen)
 
 
-async def test_a_case_is_written_and_its_place_said(
-    deck: Opens, opened: Opened, until: Until
-) -> None:
+async def test_a_case_is_written_and_its_place_said(deck: Opens) -> None:
     one: Deck = deck(CompletionEngine(faults={TEXT: Fault(17, 3.2)}))
-    async with one.app.run_test() as pilot:
-        screen = await opened(pilot)
+    async with run_split(one) as (pilot, screen):
         await pilot.press("w")
         assert "no case to bundle" in words(screen)
-        await pilot.press("enter")
-        await until(pilot, lambda: screen.split.verdict)
+        await race(pilot, "enter")
         await pilot.press("w", "m")
         (bundle,) = one.folder.glob("specdeck-case-*.md")
         assert "curl -s" in bundle.read_text()
@@ -250,30 +221,24 @@ async def test_a_case_is_written_and_its_place_said(
         assert report.name in words(screen)
 
 
-async def test_escape_leaves_a_race_and_asks_nothing(deck: Opens, opened: Opened) -> None:
-    async with deck().app.run_test() as pilot:
-        await opened(pilot)
+async def test_escape_leaves_a_race_and_asks_nothing(deck: Opens) -> None:
+    async with run_split(deck()) as (pilot, _):
         await pilot.press("enter", "escape")
         assert not isinstance(pilot.app.screen, DivergenceScreen)
 
 
-async def test_help_has_the_keys_of_the_screen(deck: Opens, opened: Opened) -> None:
-    async with deck().app.run_test() as pilot:
-        await opened(pilot)
+async def test_help_has_the_keys_of_the_screen(deck: Opens) -> None:
+    async with run_split(deck()) as (pilot, _):
         await pilot.press("question_mark")
         rows: Any = pilot.app.screen.query_one("#keys")
         text = "".join(cell.text for row in rows.rows for cell in row.left)
         assert "Ask both arms" in text
 
 
-async def test_enter_while_a_race_runs_begins_it_anew_and_x_stops_that_one(
-    deck: Opens, opened: Opened
-) -> None:
+async def test_enter_while_a_race_runs_begins_it_anew_and_x_stops_that_one(deck: Opens) -> None:
     one, gate = held(deck)
-    async with one.app.run_test() as pilot:
-        screen = await opened(pilot)
-        await pilot.press("enter", "enter")
-        await settle(pilot)
+    async with run_split(one) as (pilot, screen):
+        await press(pilot, "enter", "enter")
         assert screen.split.running
         await pilot.press("x")
         assert not screen.split.running
@@ -281,14 +246,10 @@ async def test_enter_while_a_race_runs_begins_it_anew_and_x_stops_that_one(
         gate.set()
 
 
-async def test_a_look_at_the_arms_that_ends_late_does_not_end_the_race(
-    deck: Opens, opened: Opened, until: Until
-) -> None:
+async def test_a_look_at_the_arms_that_ends_late_does_not_end_the_race(deck: Opens) -> None:
     one, gate = held(deck)
-    async with one.app.run_test() as pilot:
-        screen = await opened(pilot)
-        await pilot.press("enter")
-        await settle(pilot)
+    async with run_split(one) as (pilot, screen):
+        await press(pilot, "enter")
         screen.describe()
         await until(pilot, lambda: len(one.asked) >= 3)
         await settle(pilot)
@@ -313,30 +274,22 @@ def held(deck: Opens) -> tuple[Deck, asyncio.Event]:
 @pytest.mark.parametrize(
     "text", ["~nosuchuser/prompts.jsonl", "x" * 5000 + ".txt", "/dev/null", "/"]
 )
-async def test_a_path_that_can_be_none_is_one_line(text: str, deck: Opens, opened: Opened) -> None:
-    async with deck().app.run_test() as pilot:
-        await opened(pilot)
-        await pilot.press("p", "tab")
-        field: Any = pilot.app.screen.query_one("#typed")
-        field.value = text
-        await pilot.press("enter")
+async def test_a_path_that_can_be_none_is_one_line(text: str, deck: Opens) -> None:
+    async with run_split(deck()) as (pilot, _):
+        await type_path(pilot, text)
         problem: Any = pilot.app.screen.query_one("#pick-problem")
         assert len(problem.row.left[0].text) > 5
 
 
-async def test_keys_of_the_screen_can_be_moved_and_its_footer_and_help_say_so(
-    deck: Opens, opened: Opened, until: Until
-) -> None:
+async def test_keys_of_the_screen_can_be_moved_and_its_footer_and_help_say_so(deck: Opens) -> None:
     one = deck(settings=Settings(keymap={"check.run": "f5", "prompt.chat": "f6"}))
-    async with one.app.run_test(size=(120, 40)) as pilot:
-        screen = await opened(pilot)
+    async with run_split(one, size=(120, 40)) as (pilot, screen):
         await pilot.press("enter")
         assert not screen.split.running
         row: Any = screen.query_one("#footer")
         assert "f5 run" in "".join(cell.text for cell in row.row.left)
         assert "f5 asks both arms" in words(screen)
-        await pilot.press("f5")
-        await until(pilot, lambda: screen.split.verdict)
+        await race(pilot, "f5")
         await pilot.press("p", "f6")
         assert isinstance(pilot.app.screen, PromptPicker)
         assert pilot.app.screen.chat
@@ -344,11 +297,20 @@ async def test_keys_of_the_screen_can_be_moved_and_its_footer_and_help_say_so(
         assert "f6 as chat" in "".join(cell.text for cell in hint.row.left)
 
 
-async def test_the_palette_offers_what_the_screen_can_do(deck: Opens, opened: Opened) -> None:
+async def test_the_palette_offers_what_the_screen_can_do(deck: Opens) -> None:
     from specdeck.console.palette import Palette
 
-    async with deck().app.run_test() as pilot:
-        await opened(pilot)
+    async with run_split(deck()) as (pilot, _):
         names = {command.name for command in Palette(pilot.app.screen).commands()}
         assert "Check: Ask both arms and stop at the first difference" in names
         assert not any(name.startswith("Speculation:") for name in names)
+
+
+async def test_the_price_of_pinned_requests_is_said_before_anything_is_asked(deck: Opens) -> None:
+    price = "a pinned request takes others off the full CUDA graphs"
+    async with run_split(deck(CompletionEngine(price=price)), (120, 40)) as (pilot, screen):
+        await settle(pilot)
+        assert price in words(screen)
+    async with run_split(deck(), (120, 40)) as (pilot, screen):
+        await settle(pilot)
+        assert "costs" not in words(screen)

@@ -1,0 +1,330 @@
+"""Whether an answer keeps to the structure that its prompt requires, and where it does not.
+
+A prompt may require a JSON schema, a regular expression, a choice, a grammar or the call of a tool.
+The engine enforces that token by token, drafted ones included; where it does so for some only, the
+answer breaks the rule. One that `--max-tokens` cut short is judged as far as it goes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from specdeck.engine.divergence.answers import Answer, Call
+from specdeck.engine.divergence.effort import (
+    TooMuch,
+    accept_by_pieces,
+    bound_validator,
+    bounded_effort,
+    compile_pattern,
+    without_dialects,
+)
+from specdeck.engine.divergence.prompts import Prompt
+from specdeck.engine.protocol.codec import NotJson, loads
+from specdeck.engine.text import oneline
+
+_LONGEST = 200
+"""Characters of a reason, and of a place."""
+_PIECE = 16
+"""Characters that xgrammar is given at a time; for some grammars each costs more than the last."""
+_CUT = "length"
+"""The engine's reason for an end that the answer has not chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """Where an answer breaks a rule of its prompt."""
+
+    path: str
+    """`$` is the whole answer."""
+    rule: str
+    """`json`, `regex`, `choice`, `grammar`, `tool`, or the keyword of a schema, such as `type`."""
+    why: str
+    """In words; empty where answers are private."""
+    enforced: bool = True
+    """Whether the engine had to enforce the rule; it does not for a call that a model may make."""
+
+    def line(self) -> str:
+        """One line for the operator.
+
+        >>> Violation("limit", "type", "'a' is not of type 'integer'").line()
+        "limit: 'a' is not of type 'integer'"
+        """
+        return f"{self.path}: {self.why or self.rule}"
+
+
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """The answers of both arms to one prompt that requires a structure."""
+
+    serving: Violation | None
+    """None where they keep to it, as far as they go."""
+    reference: Violation | None
+
+    @property
+    def broken(self) -> Violation | None:
+        """What the serving arm's answers break and the reference's do not."""
+        return None if self.reference is not None else self.serving
+
+
+_Judge = Callable[[Answer], Violation | None]
+
+
+def judge_validity(
+    prompt: Prompt, serving: Sequence[Answer], reference: Sequence[Answer]
+) -> Validity | None:
+    """Where the arms' answers break the prompt's rules; None where it has none to judge by."""
+    judge = _find_judge(prompt.body)
+    if judge is None:
+        return None
+    return Validity(_first(map(judge, serving)), _first(map(judge, reference)))
+
+
+def _first(found: Any) -> Violation | None:
+    return next((one for one in found if one is not None), None)
+
+
+def is_constrained(prompt: Prompt) -> bool:
+    """Whether the engine lets the model choose among some tokens only."""
+    body = prompt.body
+    choice = body.get("tool_choice")
+    named = choice == "required" or isinstance(choice, dict)
+    return named or "response_format" in body or "structured_outputs" in body
+
+
+def _find_judge(body: Mapping[str, Any]) -> _Judge | None:
+    choice = body.get("tool_choice")
+    if body.get("tools") and choice != "none":
+        required = choice == "required" or isinstance(choice, dict)
+        tools = _find_tools(body["tools"])
+        return lambda answer: _judge_calls(answer, tools, required=required)
+    asked = _find_rule(body)
+    if asked is None:
+        return None
+    rule, value = asked
+    judge = _RULES.get(rule)
+    return None if judge is None else judge(value)
+
+
+def _find_rule(body: Mapping[str, Any]) -> tuple[str, Any] | None:
+    """The rule's kind and what it says, in vLLM's words for `structured_outputs`."""
+    given = body.get("structured_outputs")
+    if isinstance(given, dict):
+        return next(((k, v) for k, v in given.items() if k in _RULES and v is not None), None)
+    wanted = body.get("response_format")
+    if not isinstance(wanted, dict):
+        return None
+    if wanted.get("type") == "json_object":
+        return "json_object", True
+    schema = wanted.get("json_schema")
+    if wanted.get("type") == "json_schema" and isinstance(schema, dict):
+        return "json", schema.get("schema", {})
+    return None
+
+
+def _judge_json(schema: Any) -> _Judge | None:
+    if isinstance(schema, str):
+        try:
+            schema = loads(schema)
+        except NotJson:
+            return None
+    return lambda answer: check_json(answer.text, schema, cut=answer.finish == _CUT)
+
+
+def _judge_object(value: Any) -> _Judge | None:
+    return _judge_json({"type": "object"}) if value else None
+
+
+def _judge_pattern(value: Any) -> _Judge | None:
+    matches = compile_pattern(value, whole=True)
+    if matches is None:
+        return None
+
+    def judge(answer: Answer) -> Violation | None:
+        try:
+            with bounded_effort():
+                if answer.finish == _CUT or matches(answer.text):
+                    return None
+        except TooMuch:
+            return None
+        return Violation("$", "regex", f"{_quote(answer.text)} does not match {_quote(value)}")
+
+    return judge
+
+
+def _judge_choice(value: Any) -> _Judge | None:
+    if not isinstance(value, list):
+        return None
+
+    def judge(answer: Answer) -> Violation | None:
+        text = answer.text
+        begun = answer.finish == _CUT and any(str(one).startswith(text) for one in value)
+        if begun or text in value:
+            return None
+        return Violation("$", "choice", f"{_quote(text)} is none of the choices")
+
+    return judge
+
+
+def _judge_grammar(value: Any) -> _Judge | None:
+    """With xgrammar, which comes with vLLM; without it a grammar is nobody's to judge."""
+    try:
+        import xgrammar
+    except ImportError:
+        return None
+    try:
+        names = [chr(code) for code in range(128)]
+        compiler = xgrammar.GrammarCompiler(xgrammar.TokenizerInfo(names))
+        compiled = compiler.compile_grammar(str(value))
+    except RuntimeError:
+        return None  # of another dialect
+
+    def judge(answer: Answer) -> Violation | None:
+        matcher = xgrammar.GrammarMatcher(compiled, terminate_without_stop_token=True)
+        try:
+            with bounded_effort():
+                accepted = accept_by_pieces(matcher.accept_string, answer.text, _PIECE)
+        except TooMuch:
+            return None
+        if accepted:
+            if answer.finish == _CUT or matcher.is_terminated():
+                return None
+            return Violation("$", "grammar", f"{_quote(answer.text)} ends too early")
+        return Violation("$", "grammar", f"{_quote(answer.text)} is not of the grammar")
+
+    return judge
+
+
+_RULES: Mapping[str, Callable[[Any], _Judge | None]] = {
+    "json": _judge_json,
+    "json_object": _judge_object,
+    "regex": _judge_pattern,
+    "choice": _judge_choice,
+    "grammar": _judge_grammar,
+}
+
+
+def _find_tools(tools: Sequence[Any]) -> dict[str, Any]:
+    """The schema of each tool's arguments, by its name."""
+    functions = (tool.get("function") for tool in tools if isinstance(tool, dict))
+    return {
+        str(one.get("name")): one.get("parameters", {})
+        for one in functions
+        if isinstance(one, dict)
+    }
+
+
+def _judge_calls(answer: Answer, tools: Mapping[str, Any], *, required: bool) -> Violation | None:
+    cut = answer.finish == _CUT
+    if required and not answer.calls and not cut:
+        return Violation("$", "tool", "no tool is called")
+    for number, call in enumerate(answer.calls):
+        prefix = f"calls[{number}]" if len(answer.calls) > 1 else ""
+        last = cut and number == len(answer.calls) - 1
+        found = _judge_call(call, tools, prefix, cut=last)
+        if found is not None:
+            return replace(found, enforced=required)
+    return None
+
+
+def _judge_call(
+    call: Call, tools: Mapping[str, Any], prefix: str, *, cut: bool
+) -> Violation | None:
+    if call.name not in tools:
+        path = f"{prefix}.name" if prefix else "name"
+        return None if cut else Violation(path, "tool", f"there is no tool {_quote(call.name)}")
+    found = check_json(call.arguments, tools[call.name], cut=cut)
+    if found is None or not prefix:
+        return found
+    path = f"{prefix}.arguments" if found.path == "$" else f"{prefix}.{found.path}"
+    return replace(found, path=path)
+
+
+def check_json(text: str, schema: Any, *, cut: bool = False) -> Violation | None:
+    """Where a JSON text breaks its schema; one that was `cut` short is judged by its form alone.
+
+    >>> check_json('{"limit": "x"}', {"properties": {"limit": {"type": "integer"}}}).line()
+    "limit: 'x' is not of type 'integer'"
+    >>> check_json('{"limit": 5', {}, cut=True), check_json('{"limit": 5', {}).rule
+    (None, 'json')
+    """
+    try:
+        value = loads(text)
+    except NotJson as error:
+        if cut and _is_beginning(text):
+            return None
+        return Violation("$", "json", f"{_quote(text)} is not JSON: {error}")
+    return _check_schema(value, schema)
+
+
+def _is_beginning(text: str) -> bool:
+    """Whether a JSON text may begin so.
+
+    >>> [_is_beginning(text) for text in ('{"a": tr', '["x', "[1.", "[1 2", '{"a" 1', "{}}")]
+    [True, True, True, False, False, False]
+    """
+    try:
+        _DECODER.decode(text)
+    except RecursionError:
+        return True
+    except json.JSONDecodeError as error:
+        before, rest = text[: error.pos].rstrip()[-1:], text[error.pos :]
+    else:
+        return True
+    if not rest.strip() or _HALF_ESCAPE.fullmatch(rest):
+        return True
+    if before.isdecimal():
+        return _HALF_NUMBER.fullmatch(rest) is not None
+    return before in ("", "[", "{", ",", ":") and _HALF_VALUE.fullmatch(rest) is not None
+
+
+_DECODER = json.JSONDecoder(parse_int=str, parse_float=str)
+_HALF_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{0,3})?")
+_HALF_NUMBER = re.compile(r"\.|(\.\d+)?[eE][+-]?")
+_HALF_VALUE = re.compile(r'"(?:[^"\\\x00-\x1f]++|\\.)*+\\?' r"|-|t|tr|tru|f|fa|fal|fals|n|nu|nul")
+
+
+def _check_schema(value: Any, schema: Any) -> Violation | None:
+    from jsonschema import exceptions, validators
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
+
+    if not isinstance(schema, dict):
+        return None
+    kind = validators.validator_for(schema, default=validators.Draft202012Validator)
+    try:
+        kind.check_schema(schema)
+        # Without a registry a reference would be looked for on the network.
+        validator = bound_validator(kind)(without_dialects(schema), registry=Registry())
+        with bounded_effort():
+            found = exceptions.best_match(validator.iter_errors(value))
+    except (exceptions.SchemaError, Unresolvable, RecursionError, TooMuch):
+        return None  # the engine has its own view of such a schema
+    if found is None:
+        return None
+    why = oneline(str(found.message))[:_LONGEST]
+    path = oneline(_format_path(found.absolute_path))[:_LONGEST]
+    return Violation(path, str(found.validator), why)
+
+
+def _format_path(parts: Any) -> str:
+    """As the places of structural differences are named.
+
+    >>> _format_path(["filters", 0, "name"]), _format_path([])
+    ('filters[0].name', '$')
+    """
+    path = ""
+    for part in parts:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        else:
+            path += f".{part}" if path else str(part)
+    return path or "$"
+
+
+def _quote(text: str) -> str:
+    short = oneline(text)
+    return repr(short if len(short) <= 60 else f"{short[:59]}…")

@@ -1,0 +1,249 @@
+"""An engine against a baseline, line by line: as good as before, worse, or not to be told."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from specdeck.engine.divergence.baseline import (
+    Baseline,
+    Block,
+    CheckSummary,
+    StructureCounts,
+)
+from specdeck.engine.divergence.verdict import Word
+from specdeck.engine.fingerprint.compare import compare
+from specdeck.engine.text import format_count, format_percent
+
+CONFIDENCE = 0.95
+"""One-sided."""
+_FEWEST = 3
+"""Blocks whose spread says anything."""
+_MOST_LOG = 700.0
+"""Beyond it a ratio is no number that a computer has."""
+_MODELS = ("model.target.", "model.tokenizer.")
+"""Facts without which answers are another model's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What may be lost, as shares of the baseline's."""
+
+    speed: float = 0.10
+    acceptance: float = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One thing that was compared."""
+
+    name: str
+    word: Word
+    said: str
+    before: float | None = None
+    after: float | None = None
+    ci95: tuple[float, float] | None = None
+    """Of after over before: one-sided bounds of 95 % each."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**asdict(self), "ci95": None if self.ci95 is None else list(self.ci95)}
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """An engine as it stands to a baseline."""
+
+    baseline: Baseline
+    now: Baseline
+    lines: tuple[Line, ...]
+    against: str | None
+    """The engine that was measured in turn with it; None where the baseline's own figures serve."""
+    changed: tuple[str, ...]
+    """Facts of the fingerprint that moved, a line each."""
+
+    @property
+    def word(self) -> Word:
+        """The worst of all lines."""
+        words = {line.word for line in self.lines}
+        return "fail" if "fail" in words else "inconclusive" if "inconclusive" in words else "pass"
+
+    @property
+    def reason(self) -> str:
+        """What is worse, or not to be told."""
+        bad = [line for line in self.lines if line.word == self.word]
+        if self.word == "pass":
+            return "nothing is worse than in the baseline"
+        return "; ".join(f"{line.name}: {line.said}" for line in bad)
+
+    def as_json(self) -> dict[str, Any]:
+        """Every key always there, null when unknown."""
+        return {
+            "verdict": self.word,
+            "reason": self.reason,
+            "engine": self.now.engine,
+            "baseline": {"engine": self.baseline.engine, "t": self.baseline.t},
+            "against": self.against,
+            "t": self.now.t,
+            "workload": asdict(self.now.workload),
+            "lines": [line.as_json() for line in self.lines],
+            "changed": list(self.changed),
+            "check": asdict(self.now.check),
+        }
+
+
+def compare_with_baseline(
+    before: Baseline,
+    now: Baseline,
+    limits: Limits,
+    *,
+    against: str | None = None,
+    paired: Sequence[Block] | None = None,
+) -> Gate:
+    """Every line; `paired` are the blocks of the engine `against`, measured in turn with these."""
+    name, changed = _compare_fingerprints(before, now)
+    lines = (
+        _divergence(before.check, now.check),
+        _structure(before.check.structured, now.check.structured),
+        _acceptance(before.blocks, now.blocks, limits.acceptance),
+        _speed(paired or before.blocks, now.blocks, limits.speed, interleaved=paired is not None),
+        name,
+        _answers(before.answers, now.answers),
+    )
+    return Gate(before, now, lines, against, changed)
+
+
+def _divergence(before: CheckSummary, now: CheckSummary) -> Line:
+    said = f"{now.reason} ({format_percent(before.mismatch_rate)} differed before)"
+    return Line("divergence", now.verdict, said, before.mismatch_rate, now.mismatch_rate)
+
+
+def _structure(before: StructureCounts, now: StructureCounts) -> Line:
+    if not now.prompts:
+        return Line("structure", "pass", "no prompt requires one")
+    said = (
+        f"{now.invalid} invalid where the reference is valid, of"
+        f" {format_count(now.prompts, 'prompt')}; serving {now.serving_invalid},"
+        f" {before.serving_invalid} before"
+    )
+    is_worse = now.invalid or now.serving_invalid > before.serving_invalid
+    word: Word = "fail" if is_worse else "pass"
+    return Line("structure", word, said, before.serving_invalid, now.serving_invalid)
+
+
+def _acceptance(before: Sequence[Block], now: Sequence[Block], limit: float) -> Line:
+    name = "acceptance"
+    if not all(_is_drafted(blocks) for blocks in (before, now)):
+        if any(_is_drafted(blocks) for blocks in (before, now)):
+            was, is_now = ("drafts" if _is_drafted(b) else "no drafts" for b in (before, now))
+            return Line(name, "fail", f"{was} before, {is_now} now")
+        return Line(name, "inconclusive", "neither engine says that it drafted")
+    old, new = _length(before), _length(now)
+    rates = " → ".join(format_percent(_rate(blocks)) for blocks in (before, now))
+    said = f"{old:.2f} → {new:.2f} tokens a round ({rates} of drafts)"
+    ratios = [_length([b]) / _length([a]) for a, b in _pairs(before, now) if a.drafts and b.drafts]
+    return _judge(name, said, ratios, limit, old, new)
+
+
+def _is_drafted(blocks: Sequence[Block]) -> bool:
+    return any(block.drafts for block in blocks)
+
+
+def _length(blocks: Sequence[Block]) -> float:
+    """Tokens that a round commits on average, the bonus token included."""
+    drafts = sum(block.drafts or 0.0 for block in blocks)
+    return 1 + sum(block.accepted or 0.0 for block in blocks) / drafts
+
+
+def _rate(blocks: Sequence[Block]) -> float | None:
+    drafted = sum(block.drafted or 0.0 for block in blocks)
+    return sum(block.accepted or 0.0 for block in blocks) / drafted if drafted else None
+
+
+def _speed(
+    before: Sequence[Block], now: Sequence[Block], limit: float, *, interleaved: bool
+) -> Line:
+    old, new = _tokens_per_second(before), _tokens_per_second(now)
+    how = "measured in turn" if interleaved else "against figures of another time"
+    said = f"{old:.0f} → {new:.0f} tokens/s, {how}"
+    pairs = _pairs(before, now)
+    ratios = [_tokens_per_second([b]) / _tokens_per_second([a]) for a, b in pairs if a.tokens]
+    return _judge("tokens/s", said, ratios, limit, old, new)
+
+
+def _tokens_per_second(blocks: Sequence[Block]) -> float:
+    return sum(block.tokens for block in blocks) / max(sum(b.seconds for b in blocks), 1e-9)
+
+
+def _pairs(before: Sequence[Block], now: Sequence[Block]) -> Iterator[tuple[Block, Block]]:
+    return zip(before, now, strict=False)
+
+
+def _judge(
+    name: str, said: str, ratios: Iterable[float], limit: float, before: float, after: float
+) -> Line:
+    """Fails where the ratio is surely below what may be lost, and passes where surely not."""
+    known = tuple(ratios)
+    if not all(map(math.isfinite, (before, after, *known))):
+        return _line_of_nonsense(name, said, before, after)
+    logs = [math.log(ratio) for ratio in known if ratio > 0]
+    if len(logs) < _FEWEST:
+        return Line(name, "inconclusive", f"{said}: too few blocks to tell", before, after)
+    bounds = mean_bounds(logs)
+    if max(map(abs, bounds)) > _MOST_LOG:
+        return _line_of_nonsense(name, said, before, after)
+    low, high = map(math.exp, bounds)
+    shown = f"{said}: {low:.3f} to {high:.3f} of the baseline (95 %), {1 - limit:g} is required"
+    word: Word = "inconclusive"
+    if low >= 1 - limit:
+        word = "pass"
+    elif high < 1 - limit:
+        word = "fail"
+    return Line(name, word, shown, before, after, (low, high))
+
+
+def _line_of_nonsense(name: str, said: str, before: float, after: float) -> Line:
+    """That of figures that no engine has, such as a thousand tokens in no time."""
+    old, new = (figure if math.isfinite(figure) else None for figure in (before, after))
+    return Line(name, "inconclusive", f"{said}: no figures of an engine", old, new)
+
+
+def mean_bounds(values: Sequence[float]) -> tuple[float, float]:
+    """One-sided bounds of the mean, each with 95 % confidence, by Student's distribution.
+
+    >>> [round(bound, 3) for bound in mean_bounds([1.0, 2.0, 3.0])]
+    [0.314, 3.686]
+    """
+    from scipy.special import stdtrit
+
+    count = len(values)
+    mean = sum(values) / count
+    variance = sum((value - mean) ** 2 for value in values) / (count - 1)
+    reach = float(stdtrit(count - 1, CONFIDENCE)) * math.sqrt(variance / count)
+    return mean - reach, mean + reach
+
+
+def _compare_fingerprints(before: Baseline, now: Baseline) -> tuple[Line, tuple[str, ...]]:
+    old, new = before.read_fingerprint(), now.read_fingerprint()
+    if old is None or new is None:
+        whose = "the baseline" if old is None else "the engine"
+        return Line("fingerprint", "inconclusive", f"{whose} has none"), ()
+    found = compare(old, new)
+    changed = tuple(one.line() for one in found.differences)
+    other = [one.fact for one in found.differences if one.fact.startswith(_MODELS)]
+    if other:
+        return Line("fingerprint", "fail", f"another model: {', '.join(other)}"), changed
+    return Line("fingerprint", "pass", "; ".join(found.lines())), changed
+
+
+def _answers(before: Mapping[str, str], now: Mapping[str, str]) -> Line:
+    """How many answers differ from the baseline: shown, and judged by nothing."""
+    common = before.keys() & now.keys()
+    if not common:
+        return Line("answers", "pass", "no prompt in common with the baseline")
+    others = sum(before[prompt] != now[prompt] for prompt in common)
+    share = others / len(common)
+    said = f"{others} of {len(common)} differ from the baseline, which is no fault by itself"
+    return Line("answers", "pass", said, after=share)

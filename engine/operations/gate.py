@@ -1,0 +1,177 @@
+"""The upgrade gate: an engine measured, and held against a baseline that another left.
+
+    ArmsReady ─▶ (CheckProgress | Found)* ─▶ CheckResult ─▶ BlockDone* ─▶ Measured
+
+A check of the divergence comes first, then the prompts in blocks, for speed and acceptance. Where a
+second engine is given, it is asked the same block before or after, by turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from specdeck.engine.divergence.answers import Answer
+from specdeck.engine.divergence.arms import fetch_counters
+from specdeck.engine.divergence.baseline import (
+    Baseline,
+    Block,
+    CheckSummary,
+    Workload,
+    digest_tokens,
+)
+from specdeck.engine.divergence.privacy import hash_prompt
+from specdeck.engine.divergence.prompts import Prompt, PromptSet, source_name
+from specdeck.engine.divergence.requests import Asker
+from specdeck.engine.errors import Unsupported, UsageError
+from specdeck.engine.fingerprint.query import fetch_finished
+from specdeck.engine.operations.check import ArmPair, CheckEvent, CheckResult, run_check
+from specdeck.engine.protocol.codec import read_record
+from specdeck.engine.store.checks import Checks
+
+if TYPE_CHECKING:
+    from specdeck.engine.client.engine_client import EngineClient
+
+ROUNDS = 2
+"""Times that all prompts are asked for their speed."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockDone:
+    """How many blocks are measured."""
+
+    done: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """An engine's own figures, and those of the engine that was asked in turn with it."""
+
+    baseline: Baseline
+    paired: tuple[Block, ...] | None
+
+
+GateEvent = CheckEvent | BlockDone | Measured
+
+
+async def measure_engine(
+    pair: ArmPair,
+    prompts: PromptSet,
+    store: Checks,
+    *,
+    second: ArmPair | None = None,
+    rounds: int = ROUNDS,
+    clock: Callable[[], float] = time.monotonic,
+) -> AsyncGenerator[GateEvent, None]:
+    """Measures the serving arm of `pair`; `second` is the pair of the engine to take turns with.
+
+    Raises SpecdeckError when an engine stays away or cannot do it.
+    """
+    checked: CheckSummary | None = None
+    async with aclosing(run_check(pair, prompts, store)) as events:
+        async for event in events:
+            if isinstance(event, CheckResult):
+                checked = read_record(CheckSummary, event.outcome.as_json())
+            yield event
+    streams = pair.streams
+    blocks: list[Block] = []
+    paired: list[Block] = []
+    answers: dict[str, str] = {}
+    of = rounds * -(-prompts.count // streams)
+    await _warm_up(pair, second, prompts)
+    for _ in range(rounds):
+        for block in _split(prompts, streams):
+            turns = [(pair, blocks)] if second is None else [(pair, blocks), (second, paired)]
+            for asked, sums in turns if len(blocks) % 2 else reversed(turns):
+                said = await _ask_block(asked, block, clock)
+                sums.append(said[0])
+                if asked is pair:
+                    answers |= said[1]
+            yield BlockDone(len(blocks), of)
+    options = pair.options
+    workload = Workload(
+        source_name(prompts.path), prompts.digest, prompts.count,
+        options.max_tokens, options.ignore_eos, streams, rounds,
+    )  # fmt: skip
+    assert checked is not None  # a check ends so, or raises
+    found = Baseline(
+        pair.wall(), pair.arms[0].url, workload, checked,
+        tuple(blocks), answers, await _fetch_fingerprint(pair.serving),
+    )  # fmt: skip
+    yield Measured(found, None if second is None else tuple(paired))
+
+
+async def _fetch_fingerprint(client: EngineClient) -> dict[str, Any] | None:
+    """None where the engine, or its plugin, has none."""
+    try:
+        return (await fetch_finished(client)).as_json()
+    except Unsupported:
+        return None
+
+
+def refuse_other_work(baseline: Baseline, prompts: PromptSet, pair: ArmPair) -> None:
+    """UsageError where the engine would be asked for other work than the baseline's was."""
+    was, options = baseline.workload, pair.options
+    if (was.digest, was.prompts) != (prompts.digest, prompts.count):
+        raise UsageError(
+            f"the baseline was measured with other prompts ({was.prompts} of {was.source})",
+            remedy="give the same --prompts and --limit, or save another baseline",
+        )
+    asked = (options.max_tokens, options.ignore_eos, pair.streams)
+    if (was.max_tokens, was.ignore_eos, was.streams) != asked:
+        raise UsageError(
+            f"the baseline was measured with {was.max_tokens} tokens and {was.streams} streams",
+            remedy="leave --max-tokens and --streams out, or save another baseline",
+        )
+
+
+def _split(prompts: PromptSet, size: int) -> Iterator[list[Prompt]]:
+    every = iter(prompts)
+    while block := list(islice(every, size)):
+        yield block
+
+
+async def _warm_up(pair: ArmPair, second: ArmPair | None, prompts: PromptSet) -> None:
+    """Has every engine see all prompts: the check has filled the cache of one of them."""
+    for asked in (pair, second):
+        if asked is None:
+            continue
+        asker = asked.askers[0]
+        usual, asker.settings = asker.settings, replace(asker.settings, max_tokens=1)
+        try:
+            for block in _split(prompts, asked.streams):
+                await _answer_all(asker, block)
+        finally:
+            asker.settings = usual
+
+
+async def _ask_block(
+    pair: ArmPair, block: Sequence[Prompt], clock: Callable[[], float]
+) -> tuple[Block, dict[str, str]]:
+    before = await fetch_counters(pair.serving)
+    began = clock()
+    answers = await _answer_all(pair.askers[0], block)
+    seconds = clock() - began
+    after = await fetch_counters(pair.serving)
+    rises = (
+        None if before is None or after is None else _rise(getattr(before, n), getattr(after, n))
+        for n in ("drafts", "drafted", "accepted")
+    )
+    tokens = sum(len(answer.token_ids) for _, answer in answers)
+    digests = {hash_prompt(prompt): digest_tokens(answer.token_ids) for prompt, answer in answers}
+    return Block(tokens, seconds, *rises), digests
+
+
+def _rise(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None or after < before else after - before
+
+
+async def _answer_all(asker: Asker, block: Sequence[Prompt]) -> list[tuple[Prompt, Answer]]:
+    found = await asyncio.gather(*(asker.answer(prompt) for prompt in block))
+    return [(p, said) for p, said in zip(block, found, strict=True) if isinstance(said, Answer)]

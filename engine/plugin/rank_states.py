@@ -1,0 +1,66 @@
+"""What several data-parallel ranks say of themselves, as the word of one engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from specdeck.engine.protocol.messages import RankState
+
+Answer = dict[str, Any]
+"""What one rank says, as JSON."""
+
+_SUMS = ("drafts", "running", "waiting", "pinned", "exact_running", "exact_requests",
+         "exact_tokens")  # fmt: skip
+_SUMS_PER_POSITION = ("drafted_per_position", "accepted_per_position")
+_EXACT = ("requests", "tokens", "running")
+_ALIKE = ("k", "mode", "fallback", "policy", "breaker")
+"""What a path's name depends on, and every change has alike on all ranks."""
+
+_OWN = tuple(field.name for field in fields(RankState) if field.name != "rank")
+
+
+def merge_states(states: Sequence[Answer]) -> Answer:
+    """The state of all ranks: the first one's, counts and requests of all, and each by itself.
+
+    There is no one name for paths that differ: a change may be under way, or a lease end.
+
+    >>> one = {**dict.fromkeys((*_SUMS, *_OWN), 1), "fingerprint": "sd1:p1"}
+    >>> one |= {"drafted_per_position": [3, 2], "accepted_per_position": [2, 1]}
+    >>> found = merge_states([one, {**one, "k": 2}])
+    >>> found["drafts"], found["drafted_per_position"], found["k"], found["fingerprint"]
+    (2, [6, 4], 1, None)
+    >>> [rank["k"] for rank in found["ranks"]]
+    [1, 2]
+    """
+    first = dict(states[0])
+    for name in _SUMS:
+        first[name] = sum(state[name] for state in states)
+    for name in _SUMS_PER_POSITION:
+        first[name] = [sum(at) for at in zip(*(state[name] for state in states), strict=True)]
+    if any(state[name] != first[name] for state in states for name in _ALIKE):
+        first["fingerprint"] = None
+    first["ranks"] = [
+        {"rank": rank, **{name: state[name] for name in _OWN}} for rank, state in enumerate(states)
+    ]
+    return first
+
+
+def merge_tunings(tunings: Sequence[Answer]) -> Answer:
+    """The first rank's, with the exact traffic of all.
+
+    >>> exact = {"models": ["m"], "requests": 1, "tokens": 9, "running": 0}
+    >>> merge_tunings([{"exact": exact}, {"exact": exact}])["exact"]["tokens"]
+    18
+    """
+    first = dict(tunings[0])
+    sums = {name: sum(tuning["exact"][name] for tuning in tunings) for name in _EXACT}
+    return {**first, "exact": {**first["exact"], **sums}}
+
+
+MERGES: Mapping[str, Callable[[Sequence[Answer]], Answer]] = {
+    "state": merge_states,
+    "tuning": merge_tunings,
+}
+"""By the command that was asked; of all others the first rank speaks for those that agree."""

@@ -1,0 +1,69 @@
+"""A check as one night of many."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.engine.divergence.conftest import Bench
+from tests.support.checks import finish_check
+from tests.support.completion_engine import Fault
+
+from specdeck.engine.divergence.canary import LEAST_NIGHTS, Canary
+from specdeck.engine.operations.check import CheckResult
+
+
+async def night(bench: Bench, faults: dict[str, Fault], **options: Any) -> CheckResult:
+    async with bench.lab(bench.engine(faults=faults), max_tokens=4, **options) as lab:
+        return await finish_check(lab, bench.many(12), bench.store)
+
+
+async def test_nights_are_weighed_against_those_before_them(bench: Bench) -> None:
+    tie = bench.fault(2, margin=0.0)
+    usual = {"prompt 3": tie}
+    words = [(await night(bench, usual)).canary.word for _ in range(LEAST_NIGHTS)]
+    assert words == ["too early"] * (LEAST_NIGHTS - 1) + ["as before"]
+    worse = await night(bench, {f"prompt {n}": tie for n in range(1, 9)})
+    assert (worse.canary.word, worse.canary.nights) == ("changed", LEAST_NIGHTS + 1)
+    assert worse.is_sound
+    assert worse.as_json()["canary"]["since"] == LEAST_NIGHTS + 1
+    assert "counts" not in worse.as_json()["canary"]
+    assert (await night(bench, usual)).canary.word == "changed"
+    anew = await night(bench, usual, new_baseline=True)
+    assert (anew.canary.word, anew.canary.nights) == ("too early", 1)
+    assert (await night(bench, usual)).canary.nights == 2
+
+
+async def test_a_night_with_a_proven_defect_is_not_sound(bench: Bench) -> None:
+    found = await night(bench, {"prompt 3": bench.fault(2, margin=3.0, honest=False)})
+    assert found.canary.word == "too early"
+    assert not found.is_sound
+
+
+def test_what_a_canary_keeps_can_be_read_again_however_sure_it_is() -> None:
+    canary = Canary()
+    for _ in range(40):
+        canary = canary.next_night({})
+    for _ in range(40):
+        canary = canary.next_night({f"{n}": 2 for n in range(100)})
+    assert canary.word == "changed"
+    assert Canary.from_json(json.loads(json.dumps(canary.as_json()))) == canary
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"nights": -1}, {"nights": "3"}, {"counts": {"a": [-5, 0]}}, {"counts": {"a": [9, 9]}},
+        {"counts": {"a": 1}}, {"evidence": [1e18] * 4}, {"evidence": [None] * 4}, {"since": "x"},
+    ],
+    ids=str,
+)  # fmt: skip
+async def test_a_damaged_night_is_passed_over(bench: Bench, damage: dict[str, Any]) -> None:
+    await night(bench, {})
+    await night(bench, {})
+    last = bench.store.history("http://engine")[0]
+    assert last.summary is not None
+    damaged = {**last.summary, "canary": {**last.summary["canary"], **damage}}
+    bench.store.finish(last.id, last.finished or 0.0, damaged)
+    assert (await night(bench, {})).canary.nights == 2

@@ -1,0 +1,172 @@
+"""What the verdicts find on engines made of numbers: a few of the runs of `check_power`."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from tests.support.noisy_arms import NoisyEngine, check, gather, watch
+
+from specdeck.engine.divergence.calibration import COARSE, MOST, Calibration
+from specdeck.engine.divergence.canary import LEAST_NIGHTS, Canary
+from specdeck.engine.divergence.compare import Divergence, Recheck
+from specdeck.engine.divergence.floors import group_answers, weigh_excess
+
+RUNS = 20
+
+
+def words(engine: NoisyEngine, prompts: int = 500, runs: int = RUNS) -> Counter[str]:
+    return Counter(check(engine, prompts, seed).word for seed in range(runs))
+
+
+@pytest.mark.parametrize(
+    ("engine", "passes"),
+    [
+        (NoisyEngine(), RUNS),
+        (NoisyEngine(repeat=0.01), RUNS),
+        (NoisyEngine(repeat=0.05), RUNS - 1),
+        (NoisyEngine(shape=0.06), RUNS),
+        (NoisyEngine(repeat=0.05, shape=0.03), RUNS - 2),
+        (NoisyEngine(repeat=0.1), RUNS - 5),
+        (NoisyEngine(shape=0.03, paired=0.0), 0),
+    ],
+    ids=str,
+)
+def test_an_honest_engine_passes_and_never_fails(engine: NoisyEngine, passes: int) -> None:
+    found = words(engine)
+    assert found["fail"] == 0
+    assert found["pass"] >= passes
+
+
+@pytest.mark.parametrize("by_ask", [False, True])
+@pytest.mark.parametrize("repeat", [0.0, 0.05, 0.2])
+def test_a_defect_in_2_of_100_outputs_is_found_at_every_floor(repeat: float, by_ask: bool) -> None:
+    assert words(NoisyEngine(repeat, defect=0.02, by_ask=by_ask), runs=6)["fail"] == 6
+
+
+def test_noise_of_the_reference_is_no_material_difference() -> None:
+    found = [gather(NoisyEngine(repeat=0.2), 500, seed) for seed in range(4)]
+    assert [one.floor_material for one in found] == [0] * 4
+
+
+def test_near_ties_beyond_the_floor_are_found_by_their_rate() -> None:
+    assert words(NoisyEngine(0.05, excess=0.02))["fail"] >= RUNS // 2
+    assert words(NoisyEngine(0.05, excess=0.05))["fail"] == RUNS
+
+
+def test_the_excess_that_is_said_to_be_found_is_found() -> None:
+    for repeat in (0.0, 0.05):
+        excess = gather(NoisyEngine(repeat), 500, 1).excess
+        assert excess is not None
+        shown = excess.detectable(0.015)
+        assert 0.015 < shown < 0.03
+        assert words(NoisyEngine(repeat, excess=shown), runs=25)["fail"] >= 15
+
+
+def test_equal_answers_share_a_letter_and_a_look_is_the_answer_it_would_have_made() -> None:
+    reference, serving = [(1, 2, 3), (1, 2, 3)], [(1, 9, 9), (1, 2, 3)]
+    assert group_answers(reference, serving, [(1, 9), (2, 4), None]) == "aa.ba.bca"
+
+
+def test_what_the_verify_shape_explains_is_no_excess() -> None:
+    plain = weigh_excess({"aa.aa.a": 480, "aa.bb.a": 20})
+    shape = weigh_excess({"aa.aa.a": 480, "aa.bb.b": 20})
+    assert plain is not None
+    assert shape is not None
+    assert (plain.least.value, shape.least.value) == (0.04, 0.0)
+    assert plain.upper > 0.015 > shape.upper
+
+
+def test_the_bound_of_an_engine_that_repeats_itself_is_exact() -> None:
+    found = weigh_excess({"aa.aa.a": 197, "aa.bb.a": 3})
+    assert found is not None
+    assert found.upper == pytest.approx(0.0383, abs=1e-4)  # Clopper and Pearson's for 3 of 200
+    assert not found.has_noise
+
+
+def test_chance_is_reckoned_exactly_by_changing_labels() -> None:
+    # Each prompt has its two like answers in one arm in 2 of 6 ways.
+    found = weigh_excess({"aa.bb.": 3, "aa.aa.": 97})
+    assert found is not None
+    assert found.over_repeat.p == pytest.approx((1 / 3) ** 3)
+
+
+def test_as_many_prompts_as_are_asked_for_settle_it_four_times_in_five() -> None:
+    engine, asked, settled = NoisyEngine(repeat=0.02), 0, 0
+    for seed in range(25):
+        wanted = check(engine, 150, seed).prompts_wanted
+        if wanted is not None and wanted < 3000:
+            asked += 1
+            settled += check(engine, wanted, 1000 + seed).word == "pass"
+    assert asked > 10
+    assert settled >= 0.8 * asked
+
+
+def parted(looks: tuple[float, ...], margin: float) -> Divergence:
+    return Divergence(
+        5, 1, 2, margin_serving=margin, margin_reference=margin,
+        recheck=Recheck(min(looks), 2, max(looks), looks),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("looks", "margin", "kind"),
+    [
+        ((3.0, 2.9, 3.1), 3.0, "material"),
+        ((3.0, 0.05, 3.1), 0.3, "unreproduced"),
+        ((0.0, 0.0, 0.0), 0.3, "near_tie"),
+        ((0.0, 0.0, 0.0), 3.0, "reference_differs"),
+    ],
+)
+def test_material_is_what_shows_in_every_look(
+    looks: tuple[float, ...], margin: float, kind: str
+) -> None:
+    assert parted(looks, margin).kind(0.25) == kind
+
+
+def test_a_fine_head_over_a_coarse_body_has_the_noise_of_the_body() -> None:
+    random = np.random.default_rng(3)
+    ruler = Calibration({"reference": [2000, *[0] * 11]})
+    ruler.note_formats("torch.bfloat16", "bfloat16")
+    ruler.see_noise(random.normal(0.0, 0.07, 20_000).tolist())
+    assert 0.2 < ruler.near_tie() < 0.4
+    ruler.see_noise([9.0] * 2000)
+    assert ruler.near_tie() == MOST * COARSE
+
+
+def test_bodies_of_other_formats_differ_by_what_the_coarser_one_rounds() -> None:
+    ruler = Calibration({"reference": [2000, *[0] * 11]}, {-1000: 5000})
+    ruler.note_formats("bfloat16", "float32")
+    assert ruler.near_tie() == MOST * COARSE
+
+
+def night_rates(rate: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    return np.where(np.arange(500) < 60, rate * 500 / 60, 0.0)
+
+
+def test_the_canary_finds_the_incident_within_five_nights() -> None:
+    found = [
+        watch(night_rates(0.012), night_rates(0.021), nights=30, most=20, seed=seed)
+        for seed in range(15)
+    ]
+    late = [20 if one.since is None else one.since - 30 for one in found]
+    assert 0 < float(np.median(late)) <= 5
+
+
+def test_honest_noisy_nights_raise_no_alarm() -> None:
+    for rate, seed in ((0.012, 0), (0.05, 1), (0.1, 2)):
+        usual = night_rates(rate)
+        canary = watch(usual, usual, nights=200, most=0, seed=seed)
+        assert (canary.word, canary.nights) == ("as before", 200)
+
+
+def test_a_canary_speaks_from_its_first_week_on_and_remembers() -> None:
+    canary, words = Canary(), []
+    for _ in range(LEAST_NIGHTS):
+        canary = Canary.from_json(canary.as_json()).next_night({"a": 2})
+        words.append(canary.word)
+    assert words == ["too early"] * (LEAST_NIGHTS - 1) + ["as before"]
+    changed = canary.next_night({**dict.fromkeys("bcdefgh", 2)})
+    assert changed.word == "changed"
+    assert changed.next_night({"a": 2}).word == "changed"

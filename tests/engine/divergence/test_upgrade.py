@@ -1,0 +1,203 @@
+"""A gate's lines: what is as good as the baseline, worse, or not to be told; and its file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+from tests.support.fingerprints import Fingerprints
+
+from specdeck.engine.divergence.baseline import (
+    Baseline,
+    Block,
+    CheckSummary,
+    StructureCounts,
+    Workload,
+    read_baseline,
+    write_baseline,
+)
+from specdeck.engine.divergence.gate_report import gate_junit, gate_lines, gate_markdown
+from specdeck.engine.divergence.upgrade import Gate, Limits, Line, compare_with_baseline
+from specdeck.engine.errors import EngineError, UsageError
+from specdeck.engine.fingerprint.digest import checksum
+
+LIMITS = Limits()
+SEEN = Fingerprints()
+OTHER = SEEN.seen(model__target__weights={"a": "e" * 64})
+CHECK = CheckSummary("pass", "at most 1.00% differ", 96, 0, 0.0)
+BROKEN = replace(CHECK, structured=StructureCounts(9, 1, 0, 1))
+
+
+def blocks(speed: float = 1.0, *, seed: int = 1, accepted: float = 2.0) -> tuple[Block, ...]:
+    """A dozen of them, whose seconds vary by a few percent."""
+    random = Random(seed)
+    return tuple(
+        Block(1024, random.uniform(0.98, 1.02) / speed, 300.0, 1200.0, 300.0 * accepted)
+        for _ in range(12)
+    )
+
+
+def baseline(**changed: Any) -> Baseline:
+    found = Baseline(
+        t=1000.0,
+        engine="http://engine",
+        workload=Workload("code", "0f3a", 96, 128, False, 8, 1),
+        check=CHECK,
+        blocks=blocks(),
+        answers={"a": "1", "b": "2"},
+        fingerprint=SEEN.seen().as_json(),
+    )
+    return replace(found, **changed)
+
+
+def gate(now: Baseline, before: Baseline | None = None, **changed: Any) -> Gate:
+    return compare_with_baseline(before or baseline(), now, LIMITS, **changed)
+
+
+def line(found: Gate, name: str) -> Line:
+    return next(one for one in found.lines if one.name == name)
+
+
+def test_an_engine_as_good_as_before_passes() -> None:
+    found = gate(baseline(blocks=blocks(seed=2)))
+    assert found.word == "pass"
+    assert [one.word for one in found.lines] == ["pass"] * 6
+    assert found.reason == "nothing is worse than in the baseline"
+
+
+@pytest.mark.parametrize(
+    ("changed", "name"),
+    [
+        ({"blocks": blocks(0.8, seed=2)}, "tokens/s"),
+        ({"blocks": blocks(seed=2, accepted=1.6)}, "acceptance"),
+        ({"check": replace(CHECK, verdict="fail")}, "divergence"),
+        ({"check": BROKEN}, "structure"),
+        ({"fingerprint": OTHER.as_json()}, "fingerprint"),
+    ],
+)  # fmt: skip
+def test_what_is_worse_is_named(changed: dict[str, Any], name: str) -> None:
+    found = gate(baseline(**changed))
+    assert found.word == "fail"
+    assert [one.name for one in found.lines if one.word == "fail"] == [name]
+    assert found.reason.startswith(f"{name}: ")
+
+
+def test_what_cannot_be_told_opens_no_gate() -> None:
+    few = gate(baseline(blocks=blocks()[:2]))
+    assert line(few, "tokens/s").word == "inconclusive"
+    unknown = tuple(replace(one, drafts=None, drafted=None, accepted=None) for one in blocks())
+    silent = gate(baseline(blocks=unknown), baseline(blocks=unknown))
+    assert line(silent, "acceptance").word == "inconclusive"
+    bare = gate(baseline(fingerprint=None))
+    assert line(bare, "fingerprint").word == "inconclusive"
+    assert [one.word for one in (few, silent, bare)] == ["inconclusive"] * 3
+
+
+def test_drafts_that_are_no_more_made_are_a_loss() -> None:
+    idle = tuple(replace(one, drafts=0.0, drafted=0.0, accepted=0.0) for one in blocks())
+    assert line(gate(baseline(blocks=idle)), "acceptance").word == "fail"
+
+
+def test_engines_measured_in_turn_are_held_against_each_other() -> None:
+    slow = gate(baseline(blocks=blocks(0.6)), paired=blocks(0.6, seed=3), against="http://old")
+    assert line(slow, "tokens/s").word == "pass"
+    assert "measured in turn" in line(slow, "tokens/s").said
+    assert "another time" in line(gate(baseline()), "tokens/s").said
+
+
+def test_other_facts_and_other_answers_are_told_and_no_fault() -> None:
+    newer = SEEN.seen(engine__vllm="0.33.0").as_json()
+    found = gate(baseline(fingerprint=newer, answers={"a": "1", "b": "3", "c": "4"}))
+    assert found.word == "pass"
+    assert any("0.33.0" in fact for fact in found.changed)
+    assert line(found, "answers").after == 0.5
+
+
+def test_the_reports_say_the_same() -> None:
+    data = gate(baseline(blocks=blocks(0.8, seed=2))).as_json()
+    assert json.loads(json.dumps(data)) == data
+    suite = ET.fromstring(gate_junit(data))
+    assert (suite.attrib["tests"], suite.attrib["failures"]) == ("6", "1")
+    page = gate_markdown(data)
+    assert page.startswith("# specdeck gate: fail\n")
+    assert "| tokens/s | fail | " in page
+    assert gate_lines(data)[0].startswith("verdict      fail: tokens/s: ")
+
+
+def test_a_baseline_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "base.json"
+    write_baseline(baseline(), path)
+    assert read_baseline(path) == baseline()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "not a baseline"),
+        ("[]", "not a baseline"),
+        ('{"specdeck_baseline": 2}', "schema 2"),
+        ('{"specdeck_baseline": 1}', "edited by hand"),
+    ],
+)
+def test_what_is_no_baseline_is_refused(tmp_path: Path, text: str, why: str) -> None:
+    path = tmp_path / "base.json"
+    with pytest.raises(UsageError, match="no baseline at"):
+        read_baseline(path)
+    path.write_text(text)
+    with pytest.raises(UsageError, match=why):
+        read_baseline(path)
+
+
+def test_an_edited_baseline_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "base.json"
+    write_baseline(baseline(), path)
+    path.write_text(path.read_text().replace("1024", "512", 1))
+    with pytest.raises(UsageError, match="edited by hand"):
+        read_baseline(path)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"t": 1e300}, {"check": {}}, {"check": {**asdict(CHECK), "structured": {"invalid": "0"}}},
+        {"check": {**asdict(CHECK), "mismatch_rate": 2.0}}, {"blocks": (Block(1, -1.0),)},
+        {"blocks": (Block(1, 1.0, drafts=-1.0, accepted=1.0),)},
+        {"workload": Workload("code", "0f3a", 96, 128, False, 10**6, 1)},
+        {"workload": Workload("code", "0f3a", 0, 128, False, 8, 1)},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_baseline_of_nonsense_is_refused_though_its_checksum_is_right(
+    damage: dict[str, Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "base.json"
+    write_baseline(baseline(), path)
+    body = json.loads(path.read_text()) | {
+        name: json.loads(json.dumps(value, default=asdict)) for name, value in damage.items()
+    }
+    path.write_text(json.dumps({**body, "checksum": checksum(body)}))
+    with pytest.raises(UsageError, match="is not a baseline: "):
+        read_baseline(path)
+
+
+@pytest.mark.parametrize("drafts", [(5e-324,) * 4, (1e-296, 1e-296, 1.0)])
+def test_figures_without_an_end_are_no_verdict_and_no_nan(drafts: tuple[float, ...]) -> None:
+    usual = (Block(1024, 1.0, 300.0, 1200.0, 600.0),) * 4
+    absurd = tuple(Block(1024, 1.0, n, n, 1e12) for n in drafts)
+    for before, now in ((usual, absurd), (absurd, usual)):
+        found = gate(baseline(blocks=now), baseline(blocks=before))
+        assert (line(found, "acceptance").word, found.word) == ("inconclusive",) * 2
+        json.dumps(found.as_json(), allow_nan=False)
+
+
+def test_what_would_not_be_read_again_is_not_written(tmp_path: Path) -> None:
+    path = tmp_path / "base.json"
+    absurd = Block(1024, 1.0, 1.0, 2e12, 1.0)
+    with pytest.raises(EngineError, match=r"makes no baseline.*drafted is not between"):
+        write_baseline(baseline(blocks=(absurd,)), path)
+    assert not path.exists()

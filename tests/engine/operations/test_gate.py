@@ -1,0 +1,118 @@
+"""The gate's measurement: a check, then blocks, in turn with a second engine where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+
+import httpx
+import pytest
+from tests.engine.divergence.conftest import Bench, bench
+from tests.support.completion_engine import CompletionEngine
+
+from specdeck.engine.divergence.upgrade import Limits, compare_with_baseline
+from specdeck.engine.errors import UsageError
+from specdeck.engine.operations.check import ArmPair, CheckOptions, CheckResult
+from specdeck.engine.operations.gate import (
+    BlockDone,
+    GateEvent,
+    Measured,
+    measure_engine,
+    refuse_other_work,
+)
+
+__all__ = ["bench"]
+PAGES = [
+    f"vllm:spec_decode_num_drafts_total {10 * n}\n"
+    f"vllm:spec_decode_num_draft_tokens_total {50 * n}\n"
+    f"vllm:spec_decode_num_accepted_tokens_total {20 * n}\n"
+    f"vllm:generation_tokens_total {30 * n}\n"
+    for n in range(1, 400)
+]
+
+
+@dataclass
+class Ordered(CompletionEngine):
+    """Notes whose turn it is."""
+
+    order: list[str] = field(default_factory=list)
+
+    async def __call__(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/v1/completions":
+            self.order.append(self.url)
+        return await super().__call__(request)
+
+
+def seconds() -> Callable[[], float]:
+    """A clock that is a second later at each look."""
+    ticks = count()
+    return lambda: float(next(ticks))
+
+
+async def measure(
+    pair: ArmPair, bench: Bench, prompts: int, second: ArmPair | None = None
+) -> list[GateEvent]:
+    work = measure_engine(
+        pair, bench.many(prompts), bench.store, second=second, rounds=1, clock=seconds()
+    )
+    return [event async for event in work]
+
+
+def measured(events: list[GateEvent]) -> Measured:
+    last = events[-1]
+    assert isinstance(last, Measured)
+    return last
+
+
+async def test_an_engine_is_checked_and_then_measured_in_blocks(bench: Bench) -> None:
+    engine = bench.engine(pages=list(PAGES))
+    async with bench.lab(engine, max_tokens=8) as pair:
+        events = await measure(pair, bench, 10)
+    assert sum(isinstance(event, CheckResult) for event in events) == 1
+    assert [event.done for event in events if isinstance(event, BlockDone)] == [1, 2, 3]
+    found = measured(events).baseline
+    assert [block.tokens for block in found.blocks] == [32, 32, 16]
+    assert [block.seconds for block in found.blocks] == [1.0, 1.0, 1.0]
+    assert {(block.drafts, block.drafted, block.accepted) for block in found.blocks} == {
+        (10.0, 50.0, 20.0)
+    }
+    assert len(found.answers) == 10
+    assert found.check.verdict in ("pass", "inconclusive")
+    assert found.workload.prompts == 10
+    assert measured(events).paired is None
+
+
+async def test_the_same_engine_again_passes(bench: Bench) -> None:
+    found = []
+    for _ in range(2):
+        engine = bench.engine(pages=list(PAGES), tells_names=True)
+        async with bench.lab(engine, max_tokens=8, fresh=True, threshold=0.5) as pair:
+            found.append(measured(await measure(pair, bench, 12)).baseline)
+    gate = compare_with_baseline(found[0], found[1], Limits())
+    assert gate.word == "pass", gate.reason
+    assert gate.changed == ()
+
+
+async def test_a_second_engine_takes_turns(bench: Bench) -> None:
+    order: list[str] = []
+    old = Ordered(url="http://old", order=order)
+    new = Ordered(url="http://new", order=order, pages=list(PAGES))
+    options = CheckOptions(max_tokens=8, streams=4, retry_s=5.0)
+    second = ArmPair(old.connect(), old.connect(), options)
+    async with bench.lab(new, max_tokens=8) as pair, second:
+        both = measured(await measure(pair, bench, 8, second))
+    assert both.paired is not None
+    assert len(both.paired) == len(both.baseline.blocks) == 2
+    assert order[-16:] == ["http://old"] * 4 + ["http://new"] * 8 + ["http://old"] * 4
+
+
+async def test_other_work_is_refused(bench: Bench) -> None:
+    async with bench.lab(bench.engine(pages=list(PAGES)), max_tokens=8) as pair:
+        found = measured(await measure(pair, bench, 4)).baseline
+        refuse_other_work(found, bench.many(4), pair)
+        with pytest.raises(UsageError, match="other prompts"):
+            refuse_other_work(found, bench.many(5), pair)
+    async with bench.lab(bench.engine(), max_tokens=9) as pair:
+        with pytest.raises(UsageError, match="8 tokens and 4 streams"):
+            refuse_other_work(found, bench.many(4), pair)
