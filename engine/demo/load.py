@@ -298,7 +298,9 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("url", help="the engine's address, as http://127.0.0.1:8000")
     parser.add_argument("--profile", choices=sorted(PROFILES), default="predictable")
-    parser.add_argument("--streams", type=int, default=4, help="streams at once (burst: ignored)")
+    parser.add_argument(
+        "--streams", type=int, default=4, help="streams at once (burst, prompts: ignored)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="decides every prompt")
     parser.add_argument("--model", help="default: the first that the engine serves")
     parser.add_argument("--api-key-env", metavar="NAME", help="the variable that holds the key")

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 
-PROFILES = ("predictable", "hard", "mixed", "burst")
+PROFILES = ("predictable", "hard", "mixed", "burst", "prompts")
 """The profiles of `engine.demo.profiles`, in the order in which they are stepped through."""
 
 

@@ -13,9 +13,11 @@ from typing import Any, Literal
 
 from specdeck.engine.demo import corpus
 
-Kind = Literal["predictable", "hard"]
+Kind = Literal["predictable", "hard", "prompts"]
 PROMPT_CHARACTERS = 360
 """About a hundred tokens of the demo's tokenizer."""
+LONG_PROMPT_CHARACTERS = 1600
+"""About 400 tokens, of the 1024 that the demo serves."""
 _TOKENS = 2048
 """Token ids that every model has: the demo's own vocabulary is as small as this."""
 
@@ -62,7 +64,8 @@ PREDICTABLE = Profile("predictable", (Phase("predictable", 60.0),))
 HARD = Profile("hard", (Phase("hard", 60.0),))
 MIXED = Profile("mixed", (Phase("predictable", 30.0), Phase("hard", 30.0)))
 BURST = Profile("burst", tuple(Phase("predictable", 15.0, n) for n in (1, 4, 8, 16)))
-PROFILES = {profile.name: profile for profile in (PREDICTABLE, HARD, MIXED, BURST)}
+PROMPTS = Profile("prompts", (Phase("prompts", 60.0, 12),))
+PROFILES = {profile.name: profile for profile in (PREDICTABLE, HARD, MIXED, BURST, PROMPTS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +124,26 @@ def hard(random: Random) -> Ask:
     return Ask(prompt, max_tokens=64, frequency_penalty=1.0, allowed=tuple(allowed))
 
 
-ASKS: dict[Kind, Callable[[Random], Ask]] = {"predictable": predictable, "hard": hard}
+def prompts(random: Random) -> Ask:
+    """A long piece of boilerplate, to be gone on with by a few tokens.
+
+    As in classification or retrieval: reading costs more than writing, and nearly every
+    step has tokens of a prompt in it. It begins with a number, so that no prompt is in the cache.
+    Tables of numbers are left out: they have too many tokens for the demo's context.
+    """
+    kinds = [kind for kind in corpus.CODE if kind is not corpus.counting]
+    parts = [f"# {random.randrange(10**12)} {random.randrange(10**12)}"]
+    while sum(map(len, parts)) < LONG_PROMPT_CHARACTERS:
+        seed = corpus.FIRST_UNSEEN_SEED + random.randrange(10**6)
+        parts.append(corpus.write_idioms(random.choice(kinds), seed))
+    return Ask(_opening("\n".join(parts), LONG_PROMPT_CHARACTERS), max_tokens=12)
+
+
+ASKS: dict[Kind, Callable[[Random], Ask]] = {
+    "predictable": predictable,
+    "hard": hard,
+    "prompts": prompts,
+}
 
 
 @cache
