@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 PATIENCE_S = 300.0
 """For a command beside a loaded engine: only one that hangs takes so long."""
+INTERRUPTED_S = 60.0
+"""For an interrupted one to end the engine that it was starting."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +39,29 @@ class Command:
     def __call__(
         self, *arguments: str, timeout: float = PATIENCE_S
     ) -> subprocess.CompletedProcess[str]:
-        """Runs it to its end."""
-        return subprocess.run(
+        """Runs it to its end.
+
+        One that takes too long is interrupted, so that it ends what it started.
+        """
+        process = subprocess.Popen(
             self.line(*arguments),
             env=self.environment,
-            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=timeout,
         )
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=INTERRUPTED_S)
+            raise
+        finally:
+            process.kill()
+            process.wait()
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     @contextmanager
     def running(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
