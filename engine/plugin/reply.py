@@ -57,7 +57,7 @@ def describe_tuning(steering: Steering, *, by: str | None, instance: str, t: flo
         version=0,
         t=t,
         policy=steering.knobs.policy,
-        reason=runner.reason if runner else None,
+        reason=runner.reason_in_words if runner else None,
         k=group_schedule(engine.schedule()),
         parameters=steering.catalogue.as_list(steering.configured),
         breaker=BreakerTuning("closed", automatic=False),
@@ -72,7 +72,7 @@ def describe_tuning(steering: Steering, *, by: str | None, instance: str, t: flo
         curve=runner.curve.points(),
         outlook=_outlook(runner, running, drafts),
         acceptance=_acceptance(runner, drafts),
-        changes=tuple(runner.moves),
+        changes=tuple(move.as_change() for move in runner.moves),
     )
 
 

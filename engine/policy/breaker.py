@@ -24,6 +24,7 @@ from specdeck.engine.policy.evidence import (
     judge_window,
 )
 from specdeck.engine.policy.parameters import BreakerParameters
+from specdeck.engine.policy.reason import Reason, Repetition
 from specdeck.engine.policy.step import Elapsed, Step
 from specdeck.engine.protocol.messages import Breaker as State
 from specdeck.engine.protocol.tuning import BreakerTuning
@@ -64,8 +65,8 @@ class Breaker:
         self._held = False
         self.cause: Cause | None = None
         """What opened it last; None before it ever opened."""
-        self.reason: str | None = None
-        """The same in words, with figures."""
+        self.reason: Reason | None = None
+        """The same with figures."""
         self._evidence: WindowEvidence | None = None
         self._run: WindowEvidence | None = None
         """The poor windows in a row, or the probes so far, as one."""
@@ -75,7 +76,7 @@ class Breaker:
         self._calm = True
         self._poor = self._probes = self._opened = self._high = 0
         self._bypassed = self._speculated = self._cycle = self._unjudged = 0
-        self.alarm: str | None = None
+        self.alarm: Repetition | None = None
 
     @property
     def speculates(self) -> bool:
@@ -112,7 +113,7 @@ class Breaker:
         """Has time pass to `t` without a step; a cool-down that is over ends with the next one."""
         self._elapsed.at(t)
 
-    def trip(self, cause: Cause, reason: str, *, hold: bool) -> None:
+    def trip(self, cause: Cause, reason: Reason, *, hold: bool) -> None:
         """Opens it from outside; `hold` keeps it open until it is reset.
 
         A breach of divergence is held: no probe of speed could show that it is over.
@@ -133,7 +134,7 @@ class Breaker:
         return BreakerTuning(
             state=self.state,
             automatic=automatic,
-            reason=self.reason,
+            reason=None if self.reason is None else str(self.reason),
             cause=self.cause,
             evidence=None if evidence is None else str(evidence),
             window_s=None if evidence is None else evidence.seconds,
@@ -145,7 +146,7 @@ class Breaker:
             held=self.held,
             by=by,
             opened=self._opened,
-            alarm=self.alarm,
+            alarm=None if self.alarm is None else str(self.alarm),
         )
 
     def retune(self, parameters: BreakerParameters) -> None:
@@ -251,7 +252,7 @@ class Breaker:
         dear = max(parameters.cooldown_s, lost / parameters.probe_cost)
         return min(2 * self._cooldown, dear, parameters.cooldown_max_s)
 
-    def _open(self, cause: Cause, reason: str) -> None:
+    def _open(self, cause: Cause, reason: Reason) -> None:
         if self.state == "closed":
             self._opened += 1
             again = min(2 * self._cooldown, self.parameters.cooldown_max_s)
@@ -279,9 +280,6 @@ class Breaker:
         high = acceptance > self.parameters.repetition
         self._high = self._high + 1 if high else 0
         if self._high >= self.parameters.repetition_windows:
-            self.alarm = (
-                f"acceptance {acceptance:.0%} for {self._high} windows: "
-                "the output may repeat itself"
-            )
+            self.alarm = Repetition(acceptance, self._high)
         elif not high:
             self.alarm = None

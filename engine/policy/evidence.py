@@ -13,6 +13,14 @@ from typing import Literal, NamedTuple, Self
 
 from specdeck.engine.policy.estimates import Estimates
 from specdeck.engine.policy.parameters import BreakerParameters
+from specdeck.engine.policy.reason import (
+    LowAcceptance,
+    NothingPays,
+    PoorProbe,
+    Reason,
+    Slower,
+    describe_drafts,
+)
 from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.table import BUCKETS
 
@@ -116,7 +124,8 @@ class WindowEvidence:
         >>> print(WindowEvidence(1.0, 50, 50, 250, 10, speculating_s=1.0, target_only_s=0.82))
         50 steps in 1.0 s: 4 % accepted of 250 drafted tokens, -18 % against target-only
         """
-        found = f"{self.steps} steps in {self.seconds:.1f} s: {_describe_drafts(self)}"
+        drafts = describe_drafts(self.drafted, self.accepted)
+        found = f"{self.steps} steps in {self.seconds:.1f} s: {drafts}"
         if self.acceptance is None:
             return found
         if self.gain is None:
@@ -229,8 +238,8 @@ class WindowVerdict(NamedTuple):
     weight: int
     """0 is good, 1 poor, 2 severe."""
     cause: Literal["loss", "acceptance", "policy", "probe"] | None
-    reason: str
-    """In words with figures; empty when it is good."""
+    reason: Reason
+    """Empty when it is good."""
 
 
 def judge_window(
@@ -251,18 +260,16 @@ def judge_window(
     gain, acceptance = evidence.gain, evidence.acceptance
     if gain is not None and gain < -parameters.loss and not bypassed:
         weight = 2 if gain < -_SEVERE * max(parameters.loss, 0.01) else 1
-        slower = f"{-gain * 100:.0f} % slower than target-only, {_describe_drafts(evidence)}"
+        slower = Slower(gain, evidence.drafted, evidence.accepted)
         return WindowVerdict(weight, "loss", slower)
     floor = parameters.acceptance_floor
     pays = gain is not None and gain > parameters.loss
     if floor is not None and acceptance is not None and acceptance < floor and not pays:
         weight = 2 if acceptance < floor / _SEVERE else 1
-        low = f"{_describe_drafts(evidence)}, below the floor of {floor * 100:.0f} %"
+        low = LowAcceptance(evidence.drafted, evidence.accepted, floor)
         return WindowVerdict(weight, "acceptance", low)
     if bypassed:
-        return WindowVerdict(
-            1, "policy", f"the policy found no k that pays: {_describe_drafts(evidence)}"
-        )
+        return WindowVerdict(1, "policy", NothingPays(evidence.drafted, evidence.accepted))
     return WindowVerdict(0, None, "")
 
 
@@ -277,9 +284,7 @@ def judge_run(
     verdict = judge_window(run, parameters, bypassed=bypassed)
     gain, error = run.gain, run.gain_error(spread=spread)
     if bypassed:
-        return WindowVerdict(
-            1, "policy", f"the policy found no k that pays: {_describe_drafts(run)}"
-        )
+        return WindowVerdict(1, "policy", NothingPays(run.drafted, run.accepted))
     if gain is None or error is None:
         return verdict if verdict.cause == "acceptance" else None
     if gain + _CERTAIN * error < 0:
@@ -289,12 +294,8 @@ def judge_run(
     if not low or gain + _DOUBTFUL * error >= parameters.loss:
         return None
     assert floor is not None
-    return WindowVerdict(
-        1,
-        "acceptance",
-        f"{_describe_drafts(run)}, below the floor of {floor * 100:.0f} %: "
-        f"{gain * 100:+.0f} ± {error * 100:.0f} % against target-only",
-    )
+    low_for_sure = LowAcceptance(run.drafted, run.accepted, floor, gain, error)
+    return WindowVerdict(1, "acceptance", low_for_sure)
 
 
 def judge_probes(
@@ -319,15 +320,4 @@ def judge_probes(
             return None
     if good:
         return WindowVerdict(0, None, "")
-    measured = "unknown" if gain is None else f"{gain * 100:+.0f} %"
-    accepted = (evidence.acceptance or 0.0) * 100
-    return WindowVerdict(
-        1, "probe", f"a probe accepted {accepted:.0f} %: {measured} against target-only"
-    )
-
-
-def _describe_drafts(evidence: WindowEvidence) -> str:
-    acceptance = evidence.acceptance
-    if acceptance is None:
-        return "nothing drafted"
-    return f"{acceptance * 100:.0f} % accepted of {evidence.drafted:,} drafted tokens"
+    return WindowVerdict(1, "probe", PoorProbe(evidence.acceptance or 0.0, gain))

@@ -13,8 +13,9 @@ from math import log, sqrt
 
 from specdeck.engine.policy.estimates import Estimates
 from specdeck.engine.policy.parameters import GoodputParameters, ParameterError
+from specdeck.engine.policy.reason import MoreTokens
 from specdeck.engine.policy.step import Step
-from specdeck.engine.policy.table import BUCKETS, Decision, Reason, bucket, everywhere, span
+from specdeck.engine.policy.table import BUCKETS, Decision, bucket, everywhere
 
 _OPTIMISM = 1.5
 """Standard errors by which another k is given the benefit of the doubt when a try is due."""
@@ -49,7 +50,7 @@ class Goodput:
         self._steps = 0
         self._probing = False
         self.decision = everywhere(first)
-        self.reason: Reason | None = None
+        self.reason: MoreTokens | None = None
         """Why k moved last."""
         self.reasons = 0
         """How often k moved."""
@@ -80,8 +81,7 @@ class Goodput:
             table = list(self._chosen)
             if tried is not None:
                 table[here] = tried
-            why = str(self.reason) if self.reason else None
-            self.decision = Decision(tuple(table), probing=self._probing, reason=why)
+            self.decision = Decision(tuple(table), probing=self._probing, reason=self.reason)
         return self.decision
 
     def speculating(self, requests: int) -> int:
@@ -195,13 +195,13 @@ class Goodput:
         survival = known.acceptance.survival[low:high]
         cost = (known.times.seconds(here, high) or 0.0) - (known.times.seconds(here, low) or 0.0)
         self.reasons += 1
-        self.reason = Reason(
+        self.reason = MoreTokens(
             before,
             after,
-            span(here),
+            here,
             (low + 1, high),
             sum(survival) / len(survival),
-            _round_drafts(known.acceptance.drafts(low + 1)),
+            known.acceptance.drafts(low + 1),
             cost,
             rates[after] / rates[before] - 1,
             known.times.steps(here, after) < _TIMED_STEPS,
@@ -215,16 +215,6 @@ def _best(rates: list[float], low: int, high: int) -> int:
     2
     """
     return rates.index(max(rates[low : high + 1]), low)
-
-
-def _round_drafts(drafts: float) -> int:
-    """Two digits: the window has no sharp edge.
-
-    >>> _round_drafts(1964.2), _round_drafts(7.4)
-    (2000, 7)
-    """
-    number = round(drafts)
-    return round(number, 2 - len(str(number))) if number > 99 else number
 
 
 class Prober:

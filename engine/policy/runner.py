@@ -19,13 +19,13 @@ from specdeck.engine.policy.fixed import Fixed
 from specdeck.engine.policy.goodput import Goodput
 from specdeck.engine.policy.ledger import Ledger
 from specdeck.engine.policy.parameters import Catalogue, ThresholdParameters, parameters
+from specdeck.engine.policy.reason import Move, Opened, Reason
 from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.table import Decision, everywhere
 from specdeck.engine.policy.threshold import Threshold
 from specdeck.engine.protocol.messages import Breaker as BreakerState
 from specdeck.engine.protocol.messages import Origin
 from specdeck.engine.protocol.messages import Policy as PolicyName
-from specdeck.engine.protocol.tuning import KChange
 
 _AUDIT_STEPS = 8
 _AUDIT_S = 5.0
@@ -83,7 +83,7 @@ class PolicyRunner:
         """Whether the breaker opens by itself; where not, target-only is not visited either."""
         self.ledger = Ledger()
         self.curve = Curve()
-        self.moves: deque[KChange] = deque(maxlen=_MOVES)
+        self.moves: deque[Move] = deque(maxlen=_MOVES)
         self._skips = zero
         self._wall = wall
         self._catalogue = Catalogue()
@@ -94,7 +94,7 @@ class PolicyRunner:
         self._tried_at = -1
         self.switch(policy)
         self._state: BreakerState = "closed"
-        self._why: str | None = None
+        self._why: Reason | None = None
         self._chosen = self.decision.table
         """The policy's or the operator's, whatever is being tried."""
 
@@ -144,7 +144,7 @@ class PolicyRunner:
         self._why = self.policy.decision.reason
         self._chosen = self.policy.decision.table
 
-    def trip(self, cause: Cause, reason: str, *, hold: bool) -> None:
+    def trip(self, cause: Cause, reason: Reason, *, hold: bool) -> None:
         """Opens the breaker from outside, at once."""
         self.breaker.trip(cause, reason, hold=hold)
         self._settle()
@@ -167,9 +167,21 @@ class PolicyRunner:
         return self.decision is not self.policy.decision
 
     @property
-    def reason(self) -> str | None:
-        """Why k is what it is, in words; None as long as nothing moved."""
+    def reason(self) -> Reason | None:
+        """Why k is what it is; None as long as nothing moved."""
         return self.breaker.reason if self.bypassed else self.policy.decision.reason
+
+    @property
+    def reason_in_words(self) -> str | None:
+        """The same as a line, for whoever reads it."""
+        reason = self.reason
+        return None if reason is None else str(reason)
+
+    @property
+    def alarm_in_words(self) -> str | None:
+        """That the output may repeat itself; None where it does not seem to."""
+        alarm = self.breaker.alarm
+        return None if alarm is None else str(alarm)
 
     def step(self, step: Step, *, steering: bool) -> bool:
         """Learns from a step; whether the k's for the next one, or whose they are, changed.
@@ -225,9 +237,9 @@ class PolicyRunner:
         self.breaker.look(t)
         self.curve.look(t)
 
-    def log_move(self, before: int, after: int, reason: str, who: str, origin: Origin) -> None:
+    def log_move(self, before: int, after: int, reason: Reason, who: str, origin: Origin) -> None:
         """Remembers a move of k."""
-        self.moves.append(KChange(self._wall(), before, after, reason, who, origin))
+        self.moves.append(Move(self._wall(), before, after, reason, who, origin))
 
     def _settle(self) -> None:
         """Has a breaker that was opened or reset by hand take effect at once."""
@@ -284,14 +296,13 @@ class PolicyRunner:
         if state != self._state:
             before, self._state = self._state, state
             chosen = self._chosen[here]
-            words = self.breaker.reason or ""
             if state == "open" and before == "closed":
-                self.log_move(chosen, 0, f"breaker opened: {words}", "breaker", "breaker")
+                self.log_move(chosen, 0, Opened(self.breaker.reason), "breaker", "breaker")
             elif state == "closed":
                 why = "breaker closed: probes gained again"
                 self.log_move(0, chosen, why, "breaker", "breaker")
         present = self.policy.decision
-        if present.probing or present.reason == self._why:
+        if present.probing or present.reason is self._why:
             return
         before_k, self._chosen, self._why = self._chosen[here], present.table, present.reason
         if present.reason is not None and state == "closed":

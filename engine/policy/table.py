@@ -8,6 +8,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass
 
+from specdeck.engine.policy.reason import Reason
+
 BOUNDS = (
     1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048
 )  # fmt: skip
@@ -48,49 +50,6 @@ def span(number: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
-    """Why k moved, in figures; `str()` of it is the line an operator reads."""
-
-    before: int
-    after: int
-    batch: str
-    """Batch sizes for which it moved, such as `5-6`."""
-    positions: tuple[int, int]
-    """First and last position, from 1, that the two k's do not share."""
-    accepted: float
-    """Of the drafts, the share whose token at these positions was accepted, on average."""
-    drafts: int
-    """Drafts that this rests on."""
-    cost_s: float
-    """What a step at the larger k costs more, seconds; negative when it is less."""
-    gain: float
-    """Expected gain in committed tokens per second, as a share."""
-    extrapolated: bool = False
-    """Whether a step at the new k was never timed at this batch size."""
-
-    def __str__(self) -> str:
-        """The reason as a line.
-
-        >>> print(Reason(5, 3, "8", (4, 5), 0.09, 2000, 0.0018, 0.07))
-        k 5 → 3: positions 4 and 5 accepted 9 % in the last 2,000 drafts, a step costs 1.8 ms \
-more; expected +7 %
-        """
-        first, last = self.positions
-        where = (
-            f"position {first}"
-            if first == last
-            else f"positions {first}{' and ' if last == first + 1 else ' to '}{last}"
-        )
-        more = "more" if self.cost_s >= 0 else "less"
-        guess = " (step time not measured yet)" if self.extrapolated else ""
-        return (
-            f"k {self.before} → {self.after}: {where} accepted {self.accepted * 100:.0f} % in the "
-            f"last {self.drafts:,} drafts, a step costs {_milliseconds(abs(self.cost_s))} ms "
-            f"{more}{guess}; expected {self.gain * 100:+.0f} %"
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Decision:
     """The k for the next step, by bucket of batch sizes.
 
@@ -101,28 +60,18 @@ class Decision:
     """k for each of `BUCKETS`."""
     probing: bool = False
     """Whether the table is a short try, not the policy's choice."""
-    reason: str | None = None
-    """Why the choice is what it is, in words; None as long as nothing moved."""
+    reason: Reason | None = None
+    """Why the choice is what it is; None as long as nothing moved."""
 
     def k(self, requests: int) -> int:
         """The k for a batch size."""
         return self.table[bucket(requests)]
 
 
-def everywhere(k: int, *, reason: str | None = None) -> Decision:
+def everywhere(k: int, *, reason: Reason | None = None) -> Decision:
     """`k` at every batch size.
 
     >>> everywhere(3).k(200)
     3
     """
     return Decision((k,) * BUCKETS, reason=reason)
-
-
-def _milliseconds(seconds: float) -> str:
-    """Two digits that matter.
-
-    >>> _milliseconds(0.0018), _milliseconds(0.0123), _milliseconds(0.00004)
-    ('1.8', '12', '0.04')
-    """
-    value = seconds * 1e3
-    return f"{value:.0f}" if value >= 10 else f"{value:.1f}" if value >= 0.1 else f"{value:.2g}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import floor
 
 from specdeck.engine.policy.parameters import ThresholdParameters, whole
+from specdeck.engine.policy.reason import Rounds
 from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.table import Decision, everywhere
 
@@ -65,11 +66,5 @@ class Threshold:
         if k == self._k:
             return
         limit = self.parameters.draft_acceptance_threshold
-        side = "below" if k < self._k else "not below"
-        what = f"{rounds} rounds in a row" if rounds > 1 else "a round"
-        self.decision = everywhere(
-            k,
-            reason=f"k {self._k} → {k}: {what} {side} the threshold of {limit:.0%}, "
-            f"the last accepted {acceptance:.0%}",
-        )
+        self.decision = everywhere(k, reason=Rounds(self._k, k, rounds, limit, acceptance))
         self._k = k

@@ -62,6 +62,6 @@ def test_the_reason_says_why_k_moved() -> None:
     rule = Threshold(ThresholdParameters(), k_max=8)
     for _ in range(3):
         decision = rule.step(round_of(1, 6))
-    assert decision.reason == (
+    assert str(decision.reason) == (
         "k 6 → 4: 3 rounds in a row below the threshold of 60%, the last accepted 17%"
     )
