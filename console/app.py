@@ -193,6 +193,12 @@ class Console(App[str]):
         super()._handle_exception(error)
 
     @property
+    def alt_keys(self) -> frozenset[str]:
+        """Keys with alt that the user's keymap names; without them alt is the escape key."""
+        named = (one.strip() for keys in self.settings.keymap.values() for one in keys.split(","))
+        return frozenset(one for one in named if one.startswith("alt+"))
+
+    @property
     def is_leaving(self) -> bool:
         """Whether it was told to end."""
         return self._leaving

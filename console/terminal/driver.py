@@ -8,7 +8,7 @@ import signal
 import sys
 from threading import Lock
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from textual.drivers.linux_driver import LinuxDriver
 
@@ -25,6 +25,15 @@ _MOST_BYTES = 4096
 
 SHORT = 64
 """Characters of what sets a mode, at most; what is longer draws."""
+
+
+@runtime_checkable
+class HasAltKeys(Protocol):
+    """An app whose keymap may name keys with alt."""
+
+    @property
+    def alt_keys(self) -> frozenset[str]:
+        """Such as `alt+x`."""
 
 
 class SparingDriver(LinuxDriver):
@@ -75,7 +84,7 @@ class SparingDriver(LinuxDriver):
 
     def run_input_thread(self) -> None:
         """As Textual does, and pass over what no keyboard sends."""
-        arriving = TerminalInput()
+        arriving = TerminalInput(self.alt_keys())
         with selectors.SelectSelector() as selector:
             selector.register(self.fileno, selectors.EVENT_READ)
             while not self.exit_event.is_set():
@@ -87,6 +96,12 @@ class SparingDriver(LinuxDriver):
                         self.process_message(message)
                 for message in arriving.tick():
                     self.process_message(message)
+
+    def alt_keys(self) -> frozenset[str]:
+        """The keys with alt that mean something to the app."""
+        if not isinstance(self._app, HasAltKeys):
+            return frozenset()
+        return self._app.alt_keys
 
     def _read(self) -> bytes:
         """Nothing from a terminal that is gone, which the output tells of."""

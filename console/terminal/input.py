@@ -7,44 +7,106 @@ are no defects of the console, and must not end it.
 from __future__ import annotations
 
 from codecs import getincrementaldecoder
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from typing import Final
 
 from textual._xterm_parser import XTermParser
-from textual.events import Resize
+from textual.events import Key, Resize
 from textual.message import Message
 
 MOST_CELLS = 1_000_000
 """Of a terminal that says its own size; a wall of screens has a tenth."""
 
 
+_ESCAPE: Final = "\x1b"
+_BEGINS_SEQUENCE: Final = frozenset("\x1b[]OPX^_\\")
+"""What may follow an escape in a sequence, or ends one of the terminal's own answers."""
+_PASTE: Final = {"\x1b[200~": True, "\x1b[201~": False}
+_LONGEST_KEPT: Final = 32
+
+
 class TerminalInput:
     """Reads bytes as Textual's parser does, which raises on some of them.
 
+    A terminal sends the escape key and a key after it as it sends alt with that key. They differ
+    by the time between them, which a slow machine or line does not keep. So it is two keys,
+    unless it is one of `alt_keys`, such as `alt+x`.
+
     >>> [str(one.key) for one in TerminalInput().feed(b"q\\xe9k")]
     ['q', 'replacement_character', 'k']
+    >>> [str(one.key) for one in TerminalInput().feed(b"\\x1b?")]
+    ['escape', 'question_mark']
     """
 
-    def __init__(self) -> None:
+    def __init__(self, alt_keys: Collection[str] = ()) -> None:
         self._decode = getincrementaldecoder("utf-8")("replace").decode
         self._parser = XTermParser()
+        self._alt_keys = alt_keys
+        self._open = ""
+        """What was read from the last escape on, while it may be a sequence."""
+        self._is_pasting = False
 
     def feed(self, data: bytes) -> Iterator[Message]:
         """What `data` says; what it leaves open waits for the next."""
         for character in self._decode(data):
-            try:
-                yield from filter(_makes_sense, self._parser.feed(character))
-            except (ValueError, OverflowError):
-                self._begin_anew()
+            if self._is_key_after_escape(character):
+                yield from self._end_with_escape()
+            self._follow(character)
+            yield from self._parse(character)
 
     def tick(self) -> Iterator[Message]:
         """What was open for too long, such as the escape key alone; called ten times a second."""
         try:
-            yield from filter(_makes_sense, self._parser.tick())
+            found = [*filter(_makes_sense, self._parser.tick())]
+        except (ValueError, OverflowError):
+            self._begin_anew()
+            return
+        left = self._open[1:]
+        if not found or self._is_pasting:
+            yield from found
+        elif left and all(isinstance(one, Key) for one in found):
+            # A sequence that never came to its end was keys.
+            yield from self._end_with_escape()
+            for character in left:
+                yield from self._parse(character)
+        else:
+            self._open = ""
+            yield from found
+
+    def _parse(self, character: str) -> Iterator[Message]:
+        try:
+            for message in self._parser.feed(character):
+                if character != _ESCAPE:
+                    self._open = ""
+                if _makes_sense(message):
+                    yield message
         except (ValueError, OverflowError):
             self._begin_anew()
 
+    def _is_key_after_escape(self, character: str) -> bool:
+        if self._open != _ESCAPE or self._is_pasting or character in _BEGINS_SEQUENCE:
+            return False
+        return f"alt+{character}" not in self._alt_keys
+
+    def _end_with_escape(self) -> Iterator[Message]:
+        """The escape key, and a parser that knows of no escape."""
+        self._begin_anew()
+        yield Key("escape", _ESCAPE)
+
+    def _follow(self, character: str) -> None:
+        """Keeps what was read since the last escape."""
+        if character == _ESCAPE:
+            self._open = _ESCAPE
+        elif self._open:
+            self._open += character
+            if self._open in _PASTE:
+                self._is_pasting, self._open = _PASTE[self._open], ""
+            elif len(self._open) > _LONGEST_KEPT:
+                self._open = ""
+
     def _begin_anew(self) -> None:
         """Leaves a sequence out: the parser that raised is at its end."""
+        self._open = ""
         was, self._parser = self._parser, XTermParser()
         self._parser.mouse_pixels = was.mouse_pixels
         self._parser.terminal_size = was.terminal_size

@@ -50,3 +50,61 @@ def test_a_size_that_nobody_can_draw_is_left_out() -> None:
     found = arriving.feed(b"\x1b[48;999999;999999;9;9t\x1b[48;30;100;600;1000t\x1b[48;0;0;0;0t")
     sizes = [one.size for one in found if isinstance(one, Resize)]
     assert sizes == [(100, 30)]
+
+
+@pytest.mark.parametrize(
+    ("sent", "keys"),
+    [
+        (b"?", ["question_mark"]),
+        (b"q", ["q"]),
+        (b"f", ["f"]),
+        (b"b", ["b"]),
+        (b"\x1b[A", ["up"]),
+        (b"\x1bOP", ["f1"]),
+        ("é".encode(), ["é"]),
+        (b"\r", ["enter"]),
+    ],
+)
+def test_a_key_right_after_escape_is_a_key_of_its_own(sent: bytes, keys: list[str]) -> None:
+    assert read(b"\x1b" + sent + b"x") == ["escape", *keys, "x"]
+    assert read(b"\x1b", sent, b"x") == ["escape", *keys, "x"]
+
+
+def read_after(delay_s: float, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> list[str]:
+    """The keys in what arrives, with nothing after it for so long."""
+    now = 100.0
+    monkeypatch.setattr("textual._parser.get_time", lambda: now)
+    arriving = TerminalInput()
+    found = [*arriving.feed(sent)]
+    now += delay_s
+    found += arriving.tick()
+    return [message.key for message in found if isinstance(message, Key)]
+
+
+@pytest.mark.parametrize(
+    ("sent", "keys"),
+    [
+        (b"\x1b", ["escape"]),
+        (b"\x1b[", ["escape", "left_square_bracket"]),
+        (b"\x1b]", ["escape", "right_square_bracket"]),
+        (b"\x1b[1", ["escape", "left_square_bracket", "1"]),
+    ],
+)
+def test_a_sequence_that_never_ends_was_keys(
+    sent: bytes, keys: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert read_after(1.0, monkeypatch, sent) == keys
+    assert read_after(0.0, monkeypatch, sent) == []
+
+
+def test_alt_is_read_where_a_keymap_names_it() -> None:
+    arriving = TerminalInput(alt_keys={"alt+x"})
+    found = [*arriving.feed(b"\x1bx\x1by")]
+    found += arriving.feed(b"")
+    assert [one.key for one in found if isinstance(one, Key)][-2:] == ["escape", "y"]
+
+
+def test_a_paste_is_text_and_what_comes_after_it_is_keys() -> None:
+    arriving = TerminalInput()
+    found = [*arriving.feed(b"\x1b[200~a?b"), *arriving.feed(b"\x1b[201~\x1b?")]
+    assert [type(one) for one in found] == [Paste, Key, Key]
