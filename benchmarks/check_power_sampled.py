@@ -20,8 +20,8 @@ from tests.support.sampled_draws import HONEST, Fault, Language, draw_arms, scor
 
 from specdeck.engine.divergence.sampled import (
     ALPHA,
+    PromptTest,
     Sampling,
-    Tested,
     correct_p_values,
     judge_draws,
     p_value,
@@ -70,14 +70,14 @@ def judge_whole(arms: list[tuple[np.ndarray, np.ndarray]], scores: Scores, seed:
     """The verdict's word with the G-test of each prompt and of all."""
     random = np.random.default_rng(seed)
     sums, controls = np.zeros(ROUNDS + 1), np.zeros(ROUNDS + 1)
-    tested: list[Tested] = []
+    tested: list[PromptTest] = []
     for number in range(PROMPTS):
         serving, reference, again = ([tuple(d) for d in arm[0][number]] for arm in arms)
         one = permute(serving, reference, ROUNDS, random)
         other = permute(again, reference, ROUNDS, random)
         sums += one
         controls += other
-        tested.append(Tested(number, "", p_value(one), p_value(other)))
+        tested.append(PromptTest(number, "", p_value(one), p_value(other)))
     return judge_draws(
         correct_p_values(tested, p_value(sums), control=False),
         correct_p_values(tested, p_value(controls), control=True),

@@ -32,7 +32,7 @@ BLOCK_STEPS = 16
 STEP_S = 0.0001
 
 
-class Watched(Engine):
+class WatchedEngine(Engine):
     """Remembers steps, as the engine behind vLLM's scheduler does."""
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -61,9 +61,9 @@ def step(number: int, requests: int, k: int) -> Step:
     )  # fmt: skip
 
 
-def measure_engine() -> tuple[Control, Watched, int]:
+def measure_engine() -> tuple[Control, WatchedEngine, int]:
     """An engine with every bucket and k timed, and the number of its last step."""
-    engine, number = Watched(Scheduler(8)), 0
+    engine, number = WatchedEngine(Scheduler(8)), 0
     control = Control(
         engine, Identity({}), instance="bench", orchestration={},
         clock=lambda: number * STEP_S, wall=time.time,

@@ -174,7 +174,7 @@ class Engine:
         )
 
 
-class Started(Protocol):
+class StartedEngine(Protocol):
     """An engine that was started, as the fleet sees it."""
 
     @property
@@ -195,11 +195,11 @@ class Fleet:
     """The engines that run, by variant: parts share them, and one that died is started again."""
 
     def __init__(
-        self, setup: Setup, *, start: Callable[[Variant, Setup], Started] = Engine
+        self, setup: Setup, *, start: Callable[[Variant, Setup], StartedEngine] = Engine
     ) -> None:
         self._setup = setup
         self._start = start
-        self._engines: dict[str, Started] = {}
+        self._engines: dict[str, StartedEngine] = {}
         self._failures: dict[str, str] = {}
         """Why a variant does not start: it is not tried again."""
 
@@ -213,7 +213,7 @@ class Fleet:
         """An engine for each role, started with the others if there is none; or why not."""
         found: dict[str, Standing] = {}
         while open_roles := [role for role in roles if role not in found]:
-            starting: dict[str, Started] = {}
+            starting: dict[str, StartedEngine] = {}
             for role in open_roles:
                 standing, variant = self._look(role)
                 if standing is not None:
@@ -239,7 +239,7 @@ class Fleet:
         log = str(self._setup.folder / f"{variants[0].name}.log")
         return Standing(role, variants[0].name, log=log, failure="; ".join(reasons)), None
 
-    def _receive(self, name: str, engine: Started, until: float) -> None:
+    def _receive(self, name: str, engine: StartedEngine, until: float) -> None:
         try:
             # The small form is no measurement: it takes what a busy machine takes.
             most = until if self._setup.small else min(until, time.monotonic() + READY_S)

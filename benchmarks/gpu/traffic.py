@@ -32,7 +32,7 @@ Prompts = Sequence[Sequence[int]]
 Done = TypeVar("Done")
 
 
-class Refused(Exception):
+class Refusal(Exception):
     """A request that the engine did not answer as it should."""
 
 
@@ -54,7 +54,7 @@ class Traffic:
     async def complete(
         self, prompt: Sequence[int], tokens: int, *, margins: bool = False, **more: Any
     ) -> Output:
-        """One greedy continuation; raises Refused."""
+        """One greedy continuation; raises Refusal."""
         body = {
             "model": "demo",
             "prompt": list(prompt),
@@ -68,20 +68,20 @@ class Traffic:
         try:
             reply = await self.client.post("/v1/completions", json=body)
         except httpx.HTTPError as error:
-            raise Refused(f"{type(error).__name__}: {error}") from error
+            raise Refusal(f"{type(error).__name__}: {error}") from error
         if not reply.is_success:
-            raise Refused(redact(f"{reply.status_code}: {reply.text[:300]}"))
+            raise Refusal(redact(f"{reply.status_code}: {reply.text[:300]}"))
         choice = reply.json()["choices"][0]
         found = choice["logprobs"]["top_logprobs"] if margins else []
         return Output(tuple(choice["token_ids"]), tuple(map(_margin, found)), choice["text"])
 
     async def batch(self, prompts: Prompts, tokens: int, *, margins: bool = False) -> list[Output]:
-        """All prompts at once; raises Refused."""
+        """All prompts at once; raises Refusal."""
         works = (self.complete(prompt, tokens, margins=margins) for prompt in prompts)
         return list(await asyncio.gather(*works))
 
     async def alone(self, prompts: Prompts, tokens: int) -> list[Output]:
-        """One prompt after the other; raises Refused."""
+        """One prompt after the other; raises Refusal."""
         return [await self.complete(prompt, tokens) for prompt in prompts]
 
     async def put(self, **change: Any) -> dict[str, Any]:
@@ -203,7 +203,7 @@ async def stream_beside(
         while not done.is_set() and len(flight.failed) < MOST_FAILED:
             try:
                 flight.outputs.append((number, await requests[number]()))
-            except Refused as refused:
+            except Refusal as refused:
                 flight.failed.append(str(refused))
 
     async def work_and_end() -> Done:

@@ -62,7 +62,7 @@ from specdeck.engine.operations.check import (
     run_check,
     run_sampled_check,
 )
-from specdeck.engine.protocol.messages import Applied, Change
+from specdeck.engine.protocol.messages import AppliedChange, Change
 from specdeck.engine.store.checks import Checks
 from specdeck.engine.store.database import Store
 from specdeck.engine.text import format_duration, format_table, parse_duration
@@ -304,7 +304,7 @@ async def trip(to: Access, reason: str, retry_s: float) -> Trip:
     """Opens the engine's breaker for `reason`, and says what became of it."""
     reset = format_undo(to.url, {"breaker": "closed"})
 
-    async def request(change: Change) -> Applied:
+    async def request(change: Change) -> AppliedChange:
         narrator, client = Narrator(change, to.url), to.client()
         try:
             async with require_vllm(client):

@@ -207,8 +207,8 @@ class WatchReporter:
             task.cancel()
 
     async def _report(self, reading: Reading) -> None:
-        from specdeck.engine.operations.drift import Named
+        from specdeck.engine.operations.drift import FactsRead
 
         async for event in self._watch.events(reading):
-            if not isinstance(event, Named):
+            if not isinstance(event, FactsRead):
                 self._on_line(f"specdeck: {event.line}")

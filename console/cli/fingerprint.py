@@ -28,10 +28,10 @@ from specdeck.engine.operations.drift import (
     Drift,
     DriftEvent,
     DriftWatcher,
-    Named,
+    FactsRead,
+    FactsUnavailable,
     PinMoved,
     PinUnread,
-    Unanswered,
 )
 from specdeck.engine.operations.fingerprint import (
     Fingerprints,
@@ -280,11 +280,11 @@ async def verify_on(
             if exports.file is not None:
                 gauges.write(exports.file)
         for event in events:
-            if isinstance(event, Named):
+            if isinstance(event, FactsRead):
                 print_verification(event, as_json=as_json, is_dated=every_s is not None)
-            elif isinstance(event, Unanswered) and every_s is None:
+            elif isinstance(event, FactsUnavailable) and every_s is None:
                 raise event.error
-            elif isinstance(event, PinMoved | PinUnread | Unanswered):
+            elif isinstance(event, PinMoved | PinUnread | FactsUnavailable):
                 log(f"specdeck: {event.line}")
         async for failure in post_events(exports.webhook, events):
             log(f"specdeck: {failure.line}")
@@ -295,22 +295,22 @@ async def verify_on(
 
 def is_as_pinned(events: Sequence[DriftEvent]) -> bool:
     """Whether a verification found the engine as its pin says."""
-    named = (event.comparison for event in events if isinstance(event, Named))
+    named = (event.comparison for event in events if isinstance(event, FactsRead))
     return any(comparison is not None and comparison.same for comparison in named)
 
 
 def show_in_gauges(gauges: Gauges, events: Sequence[DriftEvent]) -> None:
     """A verification for Prometheus."""
     for event in events:
-        if isinstance(event, Unanswered):
+        if isinstance(event, FactsUnavailable):
             gauges.show_failure()
-        elif isinstance(event, Named) and event.comparison is not None:
+        elif isinstance(event, FactsRead) and event.comparison is not None:
             gauges.show(event.comparison, event.fingerprint.t)
         elif isinstance(event, Drift) and not event.comparison.same:
             gauges.count_drift()
 
 
-def print_verification(event: Named, *, as_json: bool, is_dated: bool) -> None:
+def print_verification(event: FactsRead, *, as_json: bool, is_dated: bool) -> None:
     """A verification on stdout; a dated one is a line among others."""
     if event.comparison is None:
         return

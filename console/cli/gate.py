@@ -27,7 +27,7 @@ from specdeck.engine.errors import UsageError
 from specdeck.engine.operations.check import ArmPair, CheckedEngine
 from specdeck.engine.operations.gate import (
     BlockDone,
-    Measured,
+    Measurement,
     measure_engine,
     refuse_other_work,
 )
@@ -216,9 +216,9 @@ async def _compare(asked: CheckArguments, options: dict[str, Any], baseline: Bas
 
 async def _measure(
     asked: CheckArguments, options: dict[str, Any], baseline: Baseline | None
-) -> Measured:
+) -> Measurement:
     prompts = load_prompts(asked.source, asked.prompt_limit)
-    measured: Measured | None = None
+    measured: Measurement | None = None
     last = time.monotonic()
     async with open_arms(asked) as pair, _open_second(asked, options) as second:
         if baseline is not None:
@@ -227,7 +227,7 @@ async def _measure(
             events = measure_engine(pair, prompts, Checks(store), second=second)
             async with aclosing(events):
                 async for event in events:
-                    if isinstance(event, Measured):
+                    if isinstance(event, Measurement):
                         measured = event
                     elif not isinstance(event, BlockDone):
                         ticker.show(event)

@@ -38,7 +38,7 @@ from specdeck.engine.operations.trial import (
     TrialUnseen,
     as_trial,
 )
-from specdeck.engine.protocol.messages import Applied, Change
+from specdeck.engine.protocol.messages import AppliedChange, Change
 from specdeck.engine.protocol.tuning import TrialTuning
 from specdeck.engine.text import UNKNOWN
 
@@ -181,7 +181,7 @@ class ChangeOutcome:
     """A change that the engine has made, or has tried."""
 
     change: Change
-    applied: Applied
+    applied: AppliedChange
     """The engine's word."""
     ack_ms: float
     """From the request to the engine's word, milliseconds."""
@@ -298,7 +298,7 @@ class Narrator:
 def outcome_lines(outcome: ChangeOutcome) -> list[str]:
     """The outcome for a person, one thing a line.
 
-    >>> applied = Applied({"k": 5}, {"k": 3}, version=1, step=9)
+    >>> applied = AppliedChange({"k": 5}, {"k": 3}, version=1, step=9)
     >>> lines = outcome_lines(ChangeOutcome(
     ...     Change(k=3), applied, 12.14, "specdeck set URL k=5", 3.0, 340.2))
     >>> print(*lines, sep="\\n")

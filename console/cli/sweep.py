@@ -23,7 +23,7 @@ from specdeck.engine.operations.sweep import SWEEP_S, Sweep, SweepEvent, SweepRe
 from specdeck.engine.protocol.tuning import Interval
 from specdeck.engine.sweep.analysis import Optimum, SweepOutcome, schedule_line
 from specdeck.engine.sweep.plan import Plan
-from specdeck.engine.sweep.runner import SweepProgress, Visited, Visiting, WaitingForTraffic
+from specdeck.engine.sweep.runner import SweepProgress, VisitDone, Visiting, WaitingForTraffic
 from specdeck.engine.text import format_duration
 
 _FIGURES = 42
@@ -170,7 +170,7 @@ class Screen:
     def show(self, event: SweepEvent) -> None:
         """Tells of an event."""
         outcome = self._outcome()
-        if outcome is None or not isinstance(event, WaitingForTraffic | Visiting | Visited):
+        if outcome is None or not isinstance(event, WaitingForTraffic | Visiting | VisitDone):
             return
         if self._terminal:
             lines = curve_lines(outcome, min(_WIDEST, self._columns()))
@@ -179,7 +179,7 @@ class Screen:
             if not self._waiting:
                 log("specdeck: waiting for traffic")
             self._waiting = True
-        elif isinstance(event, Visited) and event.progress.done % len(outcome.plan.ks) == 0:
+        elif isinstance(event, VisitDone) and event.progress.done % len(outcome.plan.ks) == 0:
             best = outcome.analysis.optimum
             so_far = "" if best is None else f", best so far k={best.k}"
             log(f"sweep: {event.progress.done} of {event.progress.of} visits{so_far}")

@@ -72,7 +72,7 @@ def command(
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class WatchedEngine:
     """What the command line asks to watch."""
 
     to: Access
@@ -80,12 +80,12 @@ class Watched:
     api_key_env: str | None = None
 
 
-def resolve(engine: str, given: Expectations, api_key_env: str | None) -> Watched:
+def resolve(engine: str, given: Expectations, api_key_env: str | None) -> WatchedEngine:
     """The engine that was asked for, and what is expected of it; raises SpecdeckError."""
     # `host:port/prefix` is an address, and a file may have the name of an engine.
     if not engine.endswith((".yaml", ".yml")):
         to = access(engine, api_key_env=api_key_env)
-        return Watched(to, given.over(_limits_at_start(to)), api_key_env)
+        return WatchedEngine(to, given.over(_limits_at_start(to)), api_key_env)
     config = load(Path(engine))
     if config.attach is None:
         remedy = "give the engine's URL or its name from `ps`"
@@ -95,7 +95,7 @@ def resolve(engine: str, given: Expectations, api_key_env: str | None) -> Watche
         raise UsageError(f"{engine} names {len(urls)} engines", remedy=f"give one: {urls[0]}")
     variable = api_key_env or config.attach.api_key_env
     to = access(urls[0], api_key_env=variable)
-    return Watched(to, given.over(Expectations.of(config)), variable)
+    return WatchedEngine(to, given.over(Expectations.of(config)), variable)
 
 
 def _limits_at_start(to: Access) -> Expectations:
@@ -111,7 +111,7 @@ def _limits_at_start(to: Access) -> Expectations:
 
 
 async def watch_and_report(
-    watched: Watched, interval: float, count: int | None, write: Callable[[Reading], None]
+    watched: WatchedEngine, interval: float, count: int | None, write: Callable[[Reading], None]
 ) -> int:
     """Writes each reading of an engine, and what follows from it; the exit code."""
     reporting = report_events(

@@ -26,7 +26,7 @@ from specdeck.console.widgets.cells import Tone
 from specdeck.console.widgets.format import KeyLabel
 from specdeck.engine.client.attach import MonitoredEngine
 from specdeck.engine.errors import SpecdeckError, Unsupported
-from specdeck.engine.protocol.messages import Applied, Change, EngineState
+from specdeck.engine.protocol.messages import AppliedChange, Change, EngineState
 
 if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient
@@ -334,7 +334,7 @@ class Controller:
 
     async def _make_change(
         self, index: int, client: EngineClient, change: Change, known: EngineState
-    ) -> AsyncGenerator[tuple[Applied, float], None]:
+    ) -> AsyncGenerator[tuple[AppliedChange, float], None]:
         """The engine's word and the milliseconds that it took; ends with the change's proof."""
         from specdeck.engine.operations.change import (
             TIMEOUT_S,
@@ -378,7 +378,7 @@ class Controller:
 
     async def _try_change(
         self, index: int, client: EngineClient, change: Change, known: EngineState
-    ) -> AsyncGenerator[tuple[Applied, float], None]:
+    ) -> AsyncGenerator[tuple[AppliedChange, float], None]:
         """The same of a judged trial, which is kept alive until it ends or this console does."""
         from specdeck.engine.operations.change import ChangeApplied, NotRecorded
         from specdeck.engine.operations.trial import TrialEnded, TrialRunner, TrialSeen
@@ -401,7 +401,7 @@ class Controller:
                 elif isinstance(event, TrialSeen | TrialEnded):
                     self._take_tuning(index, event.tuning)
 
-    def _answer(self, index: int, want: Change, applied: Applied, ack_ms: float) -> None:
+    def _answer(self, index: int, want: Change, applied: AppliedChange, ack_ms: float) -> None:
         """Take in what the engine did, and ask for what was wished meanwhile."""
         track = self.tracks[index]
         self.tracks[index] = fold_answer(track, want, applied, self.clock(), ack_ms / 1e3)
@@ -460,7 +460,7 @@ class Controller:
     async def _sweep(self, index: int, client: EngineClient, sweeper: _Sweeper) -> None:
         """Run one sweep over every k."""
         from specdeck.engine.operations.sweep import Sweep, SweepRequest
-        from specdeck.engine.sweep.runner import Visited, Visiting, WaitingForTraffic
+        from specdeck.engine.sweep.runner import VisitDone, Visiting, WaitingForTraffic
 
         if sweeper.stopping:
             del self._sweepers[index]
@@ -475,7 +475,7 @@ class Controller:
         try:
             async with aclosing(sweep.events()) as events:
                 async for event in events:
-                    if isinstance(event, WaitingForTraffic | Visiting | Visited):
+                    if isinstance(event, WaitingForTraffic | Visiting | VisitDone):
                         run = SweepRun(sweep.outcome, event.progress)
                         self.put(index, replace(self.tracks[index], sweep=run))
         except SpecdeckError as refusal:

@@ -14,7 +14,7 @@ from specdeck.console.widgets.format import KeyLabel
 from specdeck.engine.errors import Conflict, SpecdeckError
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.protocol.messages import (
-    Applied,
+    AppliedChange,
     Change,
     EngineState,
     Mode,
@@ -190,7 +190,9 @@ def _beyond(state: EngineState, wish: Change) -> Obstacle | None:
     )
 
 
-def fold_answer(track: Track, asked: Change, applied: Applied, t: float, seconds: float) -> Track:
+def fold_answer(
+    track: Track, asked: Change, applied: AppliedChange, t: float, seconds: float
+) -> Track:
     """The track after the engine's word on a wish, `seconds` after it was asked."""
     text = f"{_describe_answer(asked, applied)} · applied in {seconds * 1000:.0f} ms"
     track = track.add_event(t, text, "good", cause=Cause(asked.origin, None, asked.reason or KEY))
@@ -214,7 +216,7 @@ def fold_answer(track: Track, asked: Change, applied: Applied, t: float, seconds
     )
 
 
-def _describe_answer(asked: Change, applied: Applied) -> str:
+def _describe_answer(asked: Change, applied: AppliedChange) -> str:
     if asked.cancel:
         return "the trial is reverted"
     if asked.trial_s is not None:
@@ -224,7 +226,7 @@ def _describe_answer(asked: Change, applied: Applied) -> str:
     return f"undone, {knobs}" if asked.origin == "undo" else knobs
 
 
-def _mark_answer(track: Track, applied: Applied) -> Track:
+def _mark_answer(track: Track, applied: AppliedChange) -> Track:
     mode, k = applied.applied.get("mode"), applied.applied.get("k")
     if "policy" in applied.applied:
         track = track.add_mark(applied.applied["policy"])
@@ -233,14 +235,14 @@ def _mark_answer(track: Track, applied: Applied) -> Track:
     return track if k is None else track.add_mark(f"k{k}")
 
 
-def _patch(reading: Reading | None, applied: Applied) -> Reading | None:
+def _patch(reading: Reading | None, applied: AppliedChange) -> Reading | None:
     """The reading with the engine's newest word in it, until the next one is read."""
     if reading is None or reading.state is None:
         return reading
     return replace(reading, state=_turn(reading.state, applied))
 
 
-def _turn(state: EngineState, applied: Applied) -> EngineState:
+def _turn(state: EngineState, applied: AppliedChange) -> EngineState:
     knobs = with_implied_policy(applied.applied)
     k_set, mode = knobs.get("k", state.k_set), knobs.get("mode", state.mode)
     policy = knobs.get("policy", state.policy)

@@ -6,7 +6,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from specdeck.console.widgets.format import KeyLabel
-from specdeck.engine.protocol.messages import Applied, Change, EngineState, with_implied_policy
+from specdeck.engine.protocol.messages import (
+    AppliedChange,
+    Change,
+    EngineState,
+    with_implied_policy,
+)
 
 if TYPE_CHECKING:
     from specdeck.engine.protocol.tuning import Tuning
@@ -91,7 +96,7 @@ class UndoHistory:
     has_changed: bool = False
     """Whether this console has changed anything."""
 
-    def add(self, asked: Change, applied: Applied, now: InForce) -> UndoHistory:
+    def add(self, asked: Change, applied: AppliedChange, now: InForce) -> UndoHistory:
         """The history after an answer of the engine, with what takes the change back."""
         undos = tuple(replace(undo, warned=()) for undo in self.undos)
         under_way = self.under_way if now.pending is not None else ()
@@ -160,7 +165,7 @@ class UndoHistory:
         return replace(self, undos=(*self.undos, *undone)[-_MOST:], under_way=())
 
 
-def _reverse(applied: Applied, state: EngineState | None) -> Change:
+def _reverse(applied: AppliedChange, state: EngineState | None) -> Change:
     """What takes a change back; a k of one's own has ended the policy of before."""
     from specdeck.engine.operations.change import knobs_to_undo
 

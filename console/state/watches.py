@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from specdeck.engine.fingerprint.fingerprint import Fingerprint
     from specdeck.engine.metrics.reading import Reading
-    from specdeck.engine.operations.drift import Named
+    from specdeck.engine.operations.drift import FactsRead
     from specdeck.engine.operations.fingerprint import Fingerprints, WrittenPin
     from specdeck.engine.operations.watches import EngineWatch, Watches, WatchEvent
 
@@ -97,11 +97,11 @@ class EngineWatches:
 
     def _fold(self, index: int, events: Iterable[WatchEvent]) -> None:
         """What is known of an engine after these events."""
-        from specdeck.engine.operations.drift import Named
+        from specdeck.engine.operations.drift import FactsRead
 
         track, now = self._controller.tracks[index], self._controller.clock()
         for event in events:
-            if isinstance(event, Named):
+            if isinstance(event, FactsRead):
                 track = replace(track, names=_fold_names(event, track.names))
             else:
                 track = track.add_event(now, event.line, _tone(event))
@@ -119,7 +119,7 @@ def _tone(event: WatchEvent) -> Tone:
     return "accent" if isinstance(event, PinMoved) else "warn"
 
 
-def _fold_names(event: Named, old: FingerprintNames | None) -> FingerprintNames:
+def _fold_names(event: FactsRead, old: FingerprintNames | None) -> FingerprintNames:
     """The names after a fetch; a behaviour that was known of the same path stays known."""
     found, comparison = event.fingerprint, event.comparison
     behaviour = found.names["behaviour"]

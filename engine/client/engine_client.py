@@ -38,7 +38,7 @@ from specdeck.engine.protocol.messages import (
     PREFIX,
     PROTOCOL,
     TOKEN_HEADER,
-    Applied,
+    AppliedChange,
     Change,
     EngineState,
 )
@@ -135,7 +135,7 @@ class EngineClient:
         """The facts behind the fingerprint, and the fingerprint."""
         return await self._control("/facts", bound=FACTS)
 
-    async def put(self, change: Change) -> Applied:
+    async def put(self, change: Change) -> AppliedChange:
         """Asks for `change`, unless `guard` keeps it back.
 
         Raises Unauthorized without asking when there is no token.
@@ -152,13 +152,13 @@ class EngineClient:
             # A plugin older than origins refuses the key, and has changed nothing.
             return await self._put(replace(change, origin="operator"), token)
 
-    async def _put(self, change: Change, token: Secret) -> Applied:
+    async def _put(self, change: Change, token: Secret) -> AppliedChange:
         headers = {TOKEN_HEADER: token.reveal()}
         response = await self._send(
             "PUT", f"{PREFIX}/control", bound=CHANGE, json=change.as_json(), headers=headers
         )
         try:
-            return self._parse("control", Applied.from_json, parse_object(self.url, response))
+            return self._parse("control", AppliedChange.from_json, parse_object(self.url, response))
         except NotAnEngine as error:
             raise NotAnEngine(str(error), remedy=_PERHAPS_MADE.format(url=self.url)) from error
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from specdeck.engine.divergence.compare import Divergence, PromptAnswers, StructureChange
 from specdeck.engine.divergence.prompts import Prompt
-from specdeck.engine.divergence.requests import Refused
+from specdeck.engine.divergence.requests import Refusal
 from specdeck.engine.divergence.structured import Violation
 from specdeck.engine.fingerprint.digest import canonical
 from specdeck.engine.store.checks import Compared
@@ -36,13 +36,13 @@ def describe_answers(answers: PromptAnswers, *, private: bool) -> tuple[Compared
     )
 
 
-def describe_refusal(prompt: Prompt, refused: Refused, *, private: bool) -> Compared:
+def describe_refusal(prompt: Prompt, refused: Refusal, *, private: bool) -> Compared:
     """A prompt that was not answered, as the store gets it."""
     reason = refusal_reason(refused, private=private)
     return Compared(prompt.number, "cross", hash_prompt(prompt), refused=reason)
 
 
-def refusal_reason(refused: Refused, *, private: bool) -> str:
+def refusal_reason(refused: Refusal, *, private: bool) -> str:
     """Why an engine did not answer; not when `private`, as its reason may quote the prompt."""
     return REASON_NOT_STORED if private else refused.reason
 

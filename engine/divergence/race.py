@@ -16,7 +16,7 @@ from specdeck.engine.divergence.outcome import Case, Outcome, Totals, build_outc
 from specdeck.engine.divergence.privacy import hash_prompt
 from specdeck.engine.divergence.prompts import Prompt
 from specdeck.engine.divergence.recheck import recheck_divergence
-from specdeck.engine.divergence.requests import Asker, Refused
+from specdeck.engine.divergence.requests import Asker, Refusal
 from specdeck.engine.divergence.runner import judge_answers, least_near_tie
 from specdeck.engine.errors import EngineError, SpecdeckError
 
@@ -235,7 +235,7 @@ async def _judge(
     )
 
 
-def _whole(asker: Asker, answer: Answer | Refused) -> Answer:
-    if isinstance(answer, Refused):
+def _whole(asker: Asker, answer: Answer | Refusal) -> Answer:
+    if isinstance(answer, Refusal):
         raise EngineError(f"{asker.arm.url} refuses the prompt: {answer.reason}")
     return answer

@@ -15,7 +15,7 @@ from specdeck.engine.divergence.answers import Answer, Candidate
 from specdeck.engine.divergence.compare import Divergence, Recheck
 from specdeck.engine.divergence.floors import Flip
 from specdeck.engine.divergence.prompts import Prompt
-from specdeck.engine.divergence.requests import LONGEST_LOOK, Asker, Refused
+from specdeck.engine.divergence.requests import LONGEST_LOOK, Asker, Refusal
 from specdeck.engine.divergence.structured import is_constrained
 
 CANDIDATES = 5
@@ -71,7 +71,7 @@ async def ask_target(
         return None
     said = serving.token_ids[: found.index + 1]
     thoughts = await reference.score_tokens((*serving.prompt_ids, *said), CANDIDATES)
-    if isinstance(thoughts, Refused) or len(thoughts) < len(said):
+    if isinstance(thoughts, Refusal) or len(thoughts) < len(said):
         return None
     return weigh_preference(found, said, thoughts[-len(said) :], constrained=is_constrained(prompt))
 
@@ -164,7 +164,7 @@ async def look_at_answer(
     if len(tokens) > LONGEST_LOOK:
         return None
     thoughts = await reference.score_tokens(tokens)
-    if isinstance(thoughts, Refused) or len(thoughts) < len(answer.token_ids):
+    if isinstance(thoughts, Refusal) or len(thoughts) < len(answer.token_ids):
         return None
     return compare_passes(answer, thoughts[-len(answer.token_ids) :])
 

@@ -194,7 +194,7 @@ def _engine_arguments(pin: int | None, priority: int) -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class Continuations:
     """Continuations of one prompt, as token ids."""
 
     draws: tuple[tuple[int, ...], ...]
@@ -213,13 +213,13 @@ class Thoughts:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Refusal:
     """The engine will not answer this prompt, however often it is asked."""
 
     reason: str
 
 
-class _Refusal(Exception):
+class _RequestAtFault(Exception):
     """The request itself is at fault."""
 
 
@@ -267,7 +267,7 @@ class Asker:
         self._patience_s = waits_s if patience_s is None else patience_s
         self._clock = self._retry.clock
 
-    async def answer(self, prompt: Prompt, *, stream: bool = False) -> Answer | Refused:
+    async def answer(self, prompt: Prompt, *, stream: bool = False) -> Answer | Refusal:
         """The arm's whole answer; streamed, it is put together again from its pieces."""
 
         async def once() -> Answer:
@@ -299,14 +299,14 @@ class Asker:
                     yield each
         except TryAgain as again:
             raise again.error from None
-        except _Refusal as error:
+        except _RequestAtFault as error:
             raise EngineError(
                 f"{self.arm.url} refuses the prompt: {error}", remedy="choose another prompt"
             ) from None
 
     async def continue_tokens(
         self, tokens: tuple[int, ...], count: int, candidates: int
-    ) -> Answer | Refused:
+    ) -> Answer | Refusal:
         """What the arm generates after `tokens`, with its likeliest candidates."""
         wanted = continuing_body(
             tokens, self.settings, model=self.arm.model, pin=self.arm.pin, count=count,
@@ -322,7 +322,7 @@ class Asker:
 
     async def score_tokens(
         self, tokens: tuple[int, ...], candidates: int | None = None
-    ) -> list[dict[str, Any] | None] | Refused:
+    ) -> list[dict[str, Any] | None] | Refusal:
         """What the arm thinks of each of `tokens`, by token id; None for the first.
 
         It lists so many `candidates` besides the token, those of the settings where none are
@@ -338,13 +338,13 @@ class Asker:
                 (choice,) = read_value(_ONE_CHOICE, reply.get("choices"), "choices")
                 return list(read_value(_THOUGHTS, choice.get("prompt_logprobs"), "prompt_logprobs"))
             except WrongType as error:
-                raise _Refusal(f"{self.arm.url} gives no prompt_logprobs") from error
+                raise _RequestAtFault(f"{self.arm.url} gives no prompt_logprobs") from error
 
         return await self._ask(once)
 
     async def weigh_tokens(
         self, tokens: tuple[int, ...], *, last: int, candidates: int
-    ) -> tuple[Thoughts, ...] | Refused:
+    ) -> tuple[Thoughts, ...] | Refusal:
         """What the arm thinks of the `last` ones of `tokens`, by so many `candidates` at each."""
         settings = replace(self.settings, candidates=candidates)
         wanted = scoring_body(tokens, settings, model=self.arm.model, pin=self.arm.pin)
@@ -360,13 +360,13 @@ class Asker:
                 pairs = zip(said, tokens[-last:], strict=True)
                 return tuple(_rank_thoughts(at, token, candidates) for at, token in pairs)
             except ValueError as error:
-                raise _Refusal(f"{self.arm.url} gives no prompt_logprobs") from error
+                raise _RequestAtFault(f"{self.arm.url} gives no prompt_logprobs") from error
 
         return await self._ask(once)
 
     async def continuations(
         self, prompt: Prompt, *, n: int, tokens: int, temperature: float
-    ) -> Drawn | Refused:
+    ) -> Continuations | Refusal:
         """`n` continuations of at most so many `tokens` drawn at `temperature`, as token ids."""
         arm = self.arm
         wanted = sampling_body(
@@ -374,7 +374,7 @@ class Asker:
             priority=self.settings.priority,
         )  # fmt: skip
 
-        async def once() -> Drawn:
+        async def once() -> Continuations:
             reply = await self._complete(request_path(prompt), wanted, n * tokens)
             try:
                 choices = read_value(_CHOICES, reply.get("choices"), "choices")
@@ -392,7 +392,7 @@ class Asker:
             if longest > tokens:
                 raise NotAnEngine(f"{arm.url} draws {longest} tokens where {tokens} are asked for")
             is_possible = asked is not None and len(asked) <= prompt.most_tokens
-            return Drawn(drawn, asked if is_possible else None)
+            return Continuations(drawn, asked if is_possible else None)
 
         return await self._ask(once)
 
@@ -401,7 +401,7 @@ class Asker:
         wanted = {"model": self.arm.model, "prompt": text}
         try:
             reply = await self._retry.answer(lambda: self._post("/tokenize", wanted))
-        except (_Refusal, NotAnEngine):
+        except (_RequestAtFault, NotAnEngine):
             return None
         try:
             found: tuple[int, ...] = read_value(_TOKENS, reply.get("tokens"), "tokens")
@@ -414,16 +414,16 @@ class Asker:
         wanted = {"model": self.arm.model, "tokens": list(tokens)}
         try:
             reply = await self._post("/detokenize", wanted)
-        except (_Refusal, TryAgain, EngineError):
+        except (_RequestAtFault, TryAgain, EngineError):
             return None
         found = reply.get("prompt")
         return found if isinstance(found, str) else None
 
-    async def _ask(self, once: Callable[[], Awaitable[_T]]) -> _T | Refused:
+    async def _ask(self, once: Callable[[], Awaitable[_T]]) -> _T | Refusal:
         try:
             return await self._retry.answer(once)
-        except _Refusal as error:
-            return Refused(str(error))
+        except _RequestAtFault as error:
+            return Refusal(str(error))
 
     async def _complete(self, path: str, wanted: dict[str, Any], tokens: int) -> dict[str, Any]:
         request, bound = self._request(path, wanted, tokens)
@@ -510,7 +510,7 @@ class Asker:
             return
         status = reply.status
         if status in (400, 413, 422):
-            raise _Refusal(_message(reply))
+            raise _RequestAtFault(_message(reply))
         if status not in _AGAIN:
             keyed = "Authorization" in self._http.headers
             raise refusal(self.arm.url, reply, control=False, keyed=keyed)

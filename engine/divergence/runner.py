@@ -24,7 +24,7 @@ from specdeck.engine.divergence.pacing import Pacer
 from specdeck.engine.divergence.privacy import describe_answers, describe_refusal
 from specdeck.engine.divergence.prompts import Prompt, PromptSet
 from specdeck.engine.divergence.recheck import look_at_answer, recheck_divergence
-from specdeck.engine.divergence.requests import PROBE, Asker, Refused
+from specdeck.engine.divergence.requests import PROBE, Asker, Refusal
 from specdeck.engine.divergence.resume import unasked_prompts
 from specdeck.engine.divergence.structured import judge_validity
 from specdeck.engine.errors import EngineError, Unsupported
@@ -158,7 +158,7 @@ def _tokenizers_differ(what: str, askers: tuple[Asker, Asker]) -> EngineError:
 
 
 _T = TypeVar("_T")
-_Result = PromptAnswers | tuple[Prompt, Refused]
+_Result = PromptAnswers | tuple[Prompt, Refusal]
 _Step = Callable[["BlockPrompt"], Awaitable[None]]
 
 
@@ -173,13 +173,13 @@ class BlockPrompt:
     alone: Answer | None = None
     more: int = 0
     """How often each arm is asked again."""
-    more_serving: list[Answer | Refused] = field(default_factory=list)
-    more_reference: list[Answer | Refused] = field(default_factory=list)
-    refused: Refused | None = None
+    more_serving: list[Answer | Refusal] = field(default_factory=list)
+    more_reference: list[Answer | Refusal] = field(default_factory=list)
+    refused: Refusal | None = None
 
-    def hear(self, arm: list[Answer], answer: Answer | Refused) -> None:
+    def hear(self, arm: list[Answer], answer: Answer | Refusal) -> None:
         """Takes in an answer of an `arm`; the prompt counts for nothing where it is refused."""
-        if isinstance(answer, Refused):
+        if isinstance(answer, Refusal):
             self.refused = answer
         else:
             arm.append(answer)
@@ -340,7 +340,7 @@ class CheckRunner:
             one.looks.append(flip)
             self.totals.calibration.see_noise(distances)
 
-    async def _judge(self, one: BlockPrompt) -> PromptAnswers | tuple[Prompt, Refused]:
+    async def _judge(self, one: BlockPrompt) -> PromptAnswers | tuple[Prompt, Refusal]:
         if one.refused is not None:
             return one.prompt, one.refused
         serving, reference = one.more_pairs()
@@ -375,11 +375,11 @@ class CheckRunner:
         async with self._gates[asker.arm.name], turn:
             yield
 
-    async def _one(self, asker: Asker, prompt: Prompt, *, stream: bool) -> Answer | Refused:
+    async def _one(self, asker: Asker, prompt: Prompt, *, stream: bool) -> Answer | Refusal:
         async with self._turn(asker):
             return await asker.answer(prompt, stream=stream)
 
-    def _take(self, result: PromptAnswers | tuple[Prompt, Refused]) -> Iterator[Found]:
+    def _take(self, result: PromptAnswers | tuple[Prompt, Refusal]) -> Iterator[Found]:
         """Counts the answers to one prompt and writes them down, in one transaction."""
         if not isinstance(result, PromptAnswers):
             prompt, refused = result

@@ -21,7 +21,7 @@ from specdeck.engine.divergence.likelihood import Visible
 from specdeck.engine.divergence.pacing import Pacer
 from specdeck.engine.divergence.privacy import hash_prompt, refusal_reason
 from specdeck.engine.divergence.prompts import Prompt, PromptSet
-from specdeck.engine.divergence.requests import Asker, Drawn, Refused
+from specdeck.engine.divergence.requests import Asker, Continuations, Refusal
 from specdeck.engine.divergence.scoring import Scorer, Scores
 from specdeck.engine.divergence.statistics import Rate, holm
 from specdeck.engine.divergence.verdict import IDLE, Verdict
@@ -163,7 +163,7 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
-class Tested:
+class PromptTest:
     """One prompt: how likely draws so different are from one distribution."""
 
     prompt: int
@@ -187,7 +187,7 @@ class Distributions:
 
     verdict: Verdict
     sampling: Sampling
-    tested: tuple[Tested, ...]
+    tested: tuple[PromptTest, ...]
     pooled: float
     """p of all prompts together."""
     control: float
@@ -258,13 +258,13 @@ async def compare_distributions(
     random = np.random.default_rng(sampling.seed)
     rounds = max(1999, int(3 / ALPHA) * (prompts.count + 1))
     sums, controls = np.zeros(rounds + 1), np.zeros(rounds + 1)
-    tested: list[Tested] = []
+    tested: list[PromptTest] = []
     refused, why, shown = 0, "", Coverage(drafted=await fetch_drafted())
     scorer = Scorer(askers[1], sampling.temperature, pace)
     for number, prompt in enumerate(prompts):
         yield DrawProgress(number, prompts.count)
         drawn = await _draw_arms(askers, prompt, sampling, pace)
-        if isinstance(drawn, Refused):
+        if isinstance(drawn, Refusal):
             refused, why = refused + 1, refusal_reason(drawn, private=private)
             continue
         serving, reference, again = (each.draws for each in drawn)
@@ -274,7 +274,7 @@ async def compare_distributions(
         other = await asyncio.to_thread(permute, again, reference, rounds, random)
         sums += one
         controls += other
-        tested.append(Tested(prompt.number, hash_prompt(prompt), p_value(one), p_value(other)))
+        tested.append(PromptTest(prompt.number, hash_prompt(prompt), p_value(one), p_value(other)))
     if refused and not tested:
         raise Unsupported(f"every prompt was refused by an arm: {why}", remedy="give other prompts")
     pooled, control = p_value(sums), p_value(controls)
@@ -298,7 +298,7 @@ async def compare_distributions(
 
 async def _draw_arms(
     askers: tuple[Asker, Asker], prompt: Prompt, sampling: Sampling, pace: Pacer | None
-) -> tuple[Drawn, Drawn, Drawn] | Refused:
+) -> tuple[Continuations, Continuations, Continuations] | Refusal:
     """Those of the serving arm, and of the reference twice."""
     serving, reference = askers
     order = (reference, serving, reference)
@@ -308,14 +308,16 @@ async def _draw_arms(
         )
     else:
         found = [await _draw_gently(asker, prompt, sampling, pace) for asker in order]
-    refused = next((one for one in found if isinstance(one, Refused)), None)
+    refused = next((one for one in found if isinstance(one, Refusal)), None)
     if refused is not None:
         return refused
-    first, ours, second = (one for one in found if not isinstance(one, Refused))
+    first, ours, second = (one for one in found if not isinstance(one, Refusal))
     return ours, first, second
 
 
-async def _draw(asker: Asker, prompt: Prompt, sampling: Sampling, n: int) -> Drawn | Refused:
+async def _draw(
+    asker: Asker, prompt: Prompt, sampling: Sampling, n: int
+) -> Continuations | Refusal:
     return await asker.continuations(
         prompt, n=n, tokens=sampling.tokens, temperature=sampling.temperature
     )
@@ -323,18 +325,18 @@ async def _draw(asker: Asker, prompt: Prompt, sampling: Sampling, n: int) -> Dra
 
 async def _draw_gently(
     asker: Asker, prompt: Prompt, sampling: Sampling, pace: Pacer
-) -> Drawn | Refused:
+) -> Continuations | Refusal:
     """A few at a time, with rests."""
     drawn: list[tuple[int, ...]] = []
     prompt_ids: tuple[int, ...] | None = None
     while len(drawn) < sampling.samples:
         async with pace.turn():
             some = await _draw(asker, prompt, sampling, min(FEW, sampling.samples - len(drawn)))
-        if isinstance(some, Refused):
+        if isinstance(some, Refusal):
             return some
         drawn += some.draws
         prompt_ids = some.prompt_ids
-    return Drawn(tuple(drawn), prompt_ids)
+    return Continuations(tuple(drawn), prompt_ids)
 
 
 def permute(
@@ -383,7 +385,7 @@ def p_value(statistics: np.ndarray) -> float:
 
 
 def correct_p_values(
-    tested: Iterable[Tested], pooled: float, *, control: bool
+    tested: Iterable[PromptTest], pooled: float, *, control: bool
 ) -> tuple[float, ...]:
     """The p-values of the prompts and, last, of all together, after Holm's correction."""
     return holm([*(one.control if control else one.p for one in tested), pooled])

@@ -20,15 +20,21 @@ from specdeck.engine.divergence.likelihood import (
     visible_effects,
 )
 from specdeck.engine.divergence.privacy import refusal_reason
-from specdeck.engine.divergence.requests import LONGEST_LOOK, Asker, Drawn, Refused, Thoughts
+from specdeck.engine.divergence.requests import (
+    LONGEST_LOOK,
+    Asker,
+    Continuations,
+    Refusal,
+    Thoughts,
+)
 
 if TYPE_CHECKING:
     from specdeck.engine.divergence.pacing import Pacer
 
 AT_ONCE = 8
 """Continuations that the reference is given at a time."""
-_UNNAMED = Refused("the engine does not say which tokens the prompt has")
-_TOO_LONG = Refused(f"the prompts have more than {LONGEST_LOOK} tokens with what was drawn")
+_UNNAMED = Refusal("the engine does not say which tokens the prompt has")
+_TOO_LONG = Refusal(f"the prompts have more than {LONGEST_LOOK} tokens with what was drawn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +93,12 @@ class Scorer:
         self._pace = pace
         self._gate = asyncio.Semaphore(1 if pace else AT_ONCE)
         self._sums = (Surprise(), Surprise(), Surprise())
-        self._refused: Refused | None = None
+        self._refused: Refusal | None = None
         self._left_out = False
 
-    async def score(self, serving: Drawn, reference: Drawn, again: Drawn) -> None:
+    async def score(
+        self, serving: Continuations, reference: Continuations, again: Continuations
+    ) -> None:
         """Takes in the draws of a prompt; nothing more once the reference has refused.
 
         Of prompts of more than LONGEST_LOOK tokens, draws included, nothing is asked.
@@ -109,7 +117,7 @@ class Scorer:
         said = await asyncio.gather(*(self._weigh(prompt_ids, draw) for draw in distinct))
         known: dict[tuple[int, ...], tuple[Thoughts, ...]] = {}
         for draw, thoughts in zip(distinct, said, strict=True):
-            if isinstance(thoughts, Refused):
+            if isinstance(thoughts, Refusal):
                 self._refused = thoughts
                 return
             known[draw] = thoughts
@@ -121,7 +129,7 @@ class Scorer:
 
     async def _weigh(
         self, prompt_ids: tuple[int, ...], draw: tuple[int, ...]
-    ) -> tuple[Thoughts, ...] | Refused:
+    ) -> tuple[Thoughts, ...] | Refusal:
         async with self._gate, self._pace.turn() if self._pace else nullcontext():
             return await self._reference.weigh_tokens(
                 (*prompt_ids, *draw), last=len(draw) - 1, candidates=CANDIDATES

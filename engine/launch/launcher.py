@@ -81,7 +81,7 @@ class Launch:
         self._last_elapsed = last_elapsed
         self._version = version
         self._python = python
-        self._started: Started | None = None
+        self._started: StartedEngine | None = None
         self._owner: PortOwner | None = None
         self._ending: StartFailed | None = None
 
@@ -165,7 +165,7 @@ class Launch:
             return False
         return ports.listens(self.record.leader, self._port) is not False
 
-    def _start(self) -> Started:
+    def _start(self) -> StartedEngine:
         build = detect_build()
         environment = command.build_environment(
             self.config, self._environment, token_file=self.token_file, build=build
@@ -252,7 +252,7 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class StartedEngine:
     """An engine whose parent is this process."""
 
     record: Record
@@ -270,7 +270,7 @@ def start(
     registry: Registry,
     locations: Locations,
     clock: Callable[[], float] = time.time,
-) -> Started:
+) -> StartedEngine:
     """Starts an engine in a session of its own, with a token, registered before it runs.
 
     It survives this process: no terminal, no pipe and no parent ties it. Raises
@@ -305,7 +305,7 @@ def start(
             except OSError as error:
                 raise StartFailed(f"the engine cannot be started: {error}") from error
         undo.pop_all()
-    return Started(record, popen)
+    return StartedEngine(record, popen)
 
 
 def _register(command: Command, pid: int, log: Path, now: float, registry: Registry) -> Record:

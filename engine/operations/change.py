@@ -23,7 +23,7 @@ from specdeck.engine.metrics.window import Window, between, has_restarted
 from specdeck.engine.operations.assignments import format_undo
 from specdeck.engine.protocol.messages import (
     STEPS_IN_FLIGHT,
-    Applied,
+    AppliedChange,
     Change,
     EngineState,
     LastChange,
@@ -61,7 +61,7 @@ class ChangeClient(Protocol):
     def url(self) -> str:
         """Where the engine answers, without credentials."""
 
-    async def put(self, change: Change) -> Applied:
+    async def put(self, change: Change) -> AppliedChange:
         """The engine's word on `change`; raises SpecdeckError when it is refused."""
 
 
@@ -87,7 +87,7 @@ class ChangeApplied:
     """The engine's word: the change is made, and in the audit log."""
 
     change: Change
-    applied: Applied
+    applied: AppliedChange
     ack_ms: float
     """From the request to the engine's word, milliseconds."""
     undo: str
@@ -293,7 +293,7 @@ async def make_change(
 
 async def _find_outcome(
     change: Change, known: EngineState, looks: Looks, *, until: float, clock: Callable[[], float]
-) -> Applied | None:
+) -> AppliedChange | None:
     """The engine's word on a change whose reply was lost; None where it tells of none in time.
 
     It was applied if the engine's last change is this one: the same knobs, by the same person,
@@ -306,7 +306,7 @@ async def _find_outcome(
             if (last := look.state.last_change) and _is_made(change, known, look.state, last):
                 before = {name: last.before[name] for name in last.after if name in last.before}
                 state = look.state
-                return Applied(before, dict(last.after), state.version, state.step, (LOST,))
+                return AppliedChange(before, dict(last.after), state.version, state.step, (LOST,))
         elif not isinstance(look, Unreachable):
             return None
         if clock() >= until:
@@ -331,12 +331,12 @@ async def _follow(
     return ChangeNotObserved("unreachable")
 
 
-def is_dormant(known: EngineState, applied: Applied) -> bool:
+def is_dormant(known: EngineState, applied: AppliedChange) -> bool:
     """Whether the change sets a k that waits for the end of target-only."""
     return applied.applied.get("k") is not None and _mode(known, applied) == "target-only"
 
 
-def expected_k(known: EngineState, applied: Applied) -> float | None:
+def expected_k(known: EngineState, applied: AppliedChange) -> float | None:
     """The k that the counters should show; None where a policy or the breaker moves it."""
     if _mode(known, applied) == "target-only":
         return 0.0
@@ -349,7 +349,7 @@ def expected_k(known: EngineState, applied: Applied) -> float | None:
     return float(known.k_set if k is None else k)
 
 
-def _mode(known: EngineState, applied: Applied) -> str:
+def _mode(known: EngineState, applied: AppliedChange) -> str:
     return str(applied.applied.get("mode", known.mode))
 
 
@@ -362,7 +362,7 @@ class Proof:
 
     known: EngineState
     """From before the change."""
-    applied: Applied
+    applied: AppliedChange
     requested_at: float
     """By the clock of the looks' samples, seconds; so are all times."""
     applied_at: float
@@ -446,6 +446,6 @@ class Proof:
         return ChangeNotObserved("no_traffic" if self._idle and not self._windows else "no_draft")
 
 
-def knobs_to_undo(applied: Applied) -> dict[str, Any]:
+def knobs_to_undo(applied: AppliedChange) -> dict[str, Any]:
     """What takes a change back: the engine's own word for it, or the knobs as they were."""
     return applied.before if applied.undo is None else applied.undo

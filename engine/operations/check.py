@@ -47,7 +47,7 @@ from specdeck.engine.divergence.verdict import Verdict
 from specdeck.engine.errors import ConfigError, EngineError, SpecdeckError, Unsupported, UsageError
 from specdeck.engine.operations.assignments import format_undo
 from specdeck.engine.protocol.codec import WrongType
-from specdeck.engine.protocol.messages import Applied, Change
+from specdeck.engine.protocol.messages import AppliedChange, Change
 from specdeck.engine.store.checks import Checks, Pair, Run, unreadable
 
 if TYPE_CHECKING:
@@ -352,7 +352,7 @@ async def repeat_checks(
 
 
 async def open_breaker(
-    request: Callable[[Change], Awaitable[Applied]],
+    request: Callable[[Change], Awaitable[AppliedChange]],
     *,
     url: str,
     who: str,

@@ -85,7 +85,7 @@ class DriftDetector:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class FactsRead:
     """The engine's facts were fetched."""
 
     fingerprint: Fingerprint
@@ -131,7 +131,7 @@ class PinUnread:
 
 
 @dataclass(frozen=True, slots=True)
-class Unanswered:
+class FactsUnavailable:
     """The engine's facts could not be fetched."""
 
     error: SpecdeckError
@@ -142,7 +142,7 @@ class Unanswered:
         return self.error.line()
 
 
-DriftEvent = Named | Drift | PinMoved | PinUnread | Unanswered
+DriftEvent = FactsRead | Drift | PinMoved | PinUnread | FactsUnavailable
 
 
 class DriftWatcher:
@@ -212,7 +212,7 @@ class DriftWatcher:
         try:
             found = await self._fetch(self.pinned)
         except SpecdeckError as error:
-            yield Unanswered(error)
+            yield FactsUnavailable(error)
             return
         for event in self.judge(found, t):
             yield event
@@ -220,10 +220,10 @@ class DriftWatcher:
     def judge(self, found: Fingerprint, t: float) -> Iterator[DriftEvent]:
         """What a fingerprint means at Unix time `t`, whoever fetched it."""
         if self._detector is None or not found.progress.finished:
-            yield Named(found)
+            yield FactsRead(found)
             return
         comparison, drift = self._detector.detect(found, t)
-        yield Named(found, comparison, self._detector.place)
+        yield FactsRead(found, comparison, self._detector.place)
         if drift is not None:
             yield drift
 

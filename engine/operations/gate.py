@@ -1,6 +1,6 @@
 """The upgrade gate: an engine measured, and held against a baseline that another left.
 
-    ArmsReady ─▶ (CheckProgress | Found)* ─▶ CheckResult ─▶ BlockDone* ─▶ Measured
+    ArmsReady ─▶ (CheckProgress | Found)* ─▶ CheckResult ─▶ BlockDone* ─▶ Measurement
 
 A check of the divergence comes first, then the prompts in blocks, for speed and acceptance. Where a
 second engine is given, it is asked the same block before or after, by turns.
@@ -50,14 +50,14 @@ class BlockDone:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Measurement:
     """An engine's own figures, and those of the engine that was asked in turn with it."""
 
     baseline: Baseline
     paired: tuple[Block, ...] | None
 
 
-GateEvent = CheckEvent | BlockDone | Measured
+GateEvent = CheckEvent | BlockDone | Measurement
 
 
 async def measure_engine(
@@ -104,7 +104,7 @@ async def measure_engine(
         pair.wall(), pair.arms[0].url, workload, checked,
         tuple(blocks), answers, await _fetch_fingerprint(pair.serving),
     )  # fmt: skip
-    yield Measured(found, None if second is None else tuple(paired))
+    yield Measurement(found, None if second is None else tuple(paired))
 
 
 async def _fetch_fingerprint(client: EngineClient) -> dict[str, Any] | None:

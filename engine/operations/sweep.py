@@ -1,6 +1,6 @@
 """A sweep over k from an operator's wish to its outcome, in the audit log from before it steers.
 
-    Plan ─▶ WaitingForTraffic* ─▶ (Visiting ─▶ Visited)* ─▶ SweepOutcome
+    Plan ─▶ WaitingForTraffic* ─▶ (Visiting ─▶ VisitDone)* ─▶ SweepOutcome
 
 Whoever asks prints or shows the events. A sweep that is cancelled or closed gives the engine
 back and writes its end into the audit log first; its `outcome` is there then as well.
@@ -22,7 +22,13 @@ from specdeck.engine.operations.assignments import format_undo
 from specdeck.engine.store.audit import Action
 from specdeck.engine.sweep.analysis import SweepOutcome
 from specdeck.engine.sweep.plan import LEASE_S, Plan, every_k, plan, refuse
-from specdeck.engine.sweep.runner import Steered, SweepRunner, Visited, Visiting, WaitingForTraffic
+from specdeck.engine.sweep.runner import (
+    SteeredEngine,
+    SweepRunner,
+    VisitDone,
+    Visiting,
+    WaitingForTraffic,
+)
 
 SWEEP_S = 60.0
 """How long a sweep takes unless told otherwise."""
@@ -43,7 +49,7 @@ class SweepRequest:
     reason: str = "sweep"
 
 
-SweepEvent = Plan | WaitingForTraffic | Visiting | Visited | SweepOutcome
+SweepEvent = Plan | WaitingForTraffic | Visiting | VisitDone | SweepOutcome
 """The plan comes before anything is changed, the outcome once the engine is given back."""
 
 
@@ -52,7 +58,7 @@ class Sweep:
 
     def __init__(
         self,
-        engine: Steered,
+        engine: SteeredEngine,
         request: SweepRequest,
         *,
         url: str,

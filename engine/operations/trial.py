@@ -29,7 +29,7 @@ from specdeck.engine.operations.change import (
     NotRecorded,
     knobs_to_undo,
 )
-from specdeck.engine.protocol.messages import Applied, Change, EngineState, knobs_on_trial
+from specdeck.engine.protocol.messages import AppliedChange, Change, EngineState, knobs_on_trial
 from specdeck.engine.protocol.tuning import TrialTuning, Tuning
 from specdeck.engine.store.audit import Action
 
@@ -168,7 +168,7 @@ class TrialRunner:
         self._retry = Retry(
             self._lease_s, on_notice=on_notice, longest_pause_s=_PAUSE_S, clock=clock, sleep=sleep
         )
-        self._applied: Applied | None = None
+        self._applied: AppliedChange | None = None
         self._entry: int | None = None
         self._first: Tuning | None = None
         """The first that was seen: an older plugin does not name the trial that it begins."""
@@ -286,7 +286,7 @@ class TrialRunner:
         if failure is not None:
             yield failure
 
-    async def _find_begun(self) -> Applied | None:
+    async def _find_begun(self) -> AppliedChange | None:
         """The engine's word on a trial whose reply was lost; None where ours is not under way."""
         with suppress(SpecdeckError):
             tuning = await self._retry.answer(self._client.tuning, errors=SpecdeckError)
@@ -296,7 +296,7 @@ class TrialRunner:
                 return None
             if state.instance == tuning.instance and asked.items() <= trial.after.items():
                 before, number = dict(trial.before), trial.number
-                return Applied(before, {}, tuning.version, state.step, (LOST,), number)
+                return AppliedChange(before, {}, tuning.version, state.step, (LOST,), number)
         return None
 
     def _note_end(self, trial: TrialTuning) -> NotRecorded | None:
@@ -315,7 +315,7 @@ class TrialRunner:
             return NotRecorded(error)
         return None
 
-    def _action(self, applied: Applied, after: dict[str, object], reason: str) -> Action:
+    def _action(self, applied: AppliedChange, after: dict[str, object], reason: str) -> Action:
         return Action(
             t=self._wall(),
             who=self._change.who or "",
@@ -329,7 +329,7 @@ class TrialRunner:
             origin=self._change.origin,
         )
 
-    def _undo(self, applied: Applied) -> str:
+    def _undo(self, applied: AppliedChange) -> str:
         return format_undo(self._client.url, knobs_to_undo(applied))
 
     def _own(self, found: Tuning) -> TrialTuning:

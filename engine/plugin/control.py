@@ -31,7 +31,7 @@ from specdeck.engine.protocol.messages import (
     INTERMEDIATE_K,
     ORCHESTRATION_VARIABLE,
     PROTOCOL,
-    Applied,
+    AppliedChange,
     Capability,
     Change,
     EngineState,
@@ -204,7 +204,7 @@ class Control:
     def _version(self) -> int:
         return self._turns + self._trials.moves
 
-    def change(self, change: Change) -> Applied:
+    def change(self, change: Change) -> AppliedChange:
         """Applies `change` at once; raises Refusal and changes nothing otherwise."""
         self._look()
         self._require_current(change)
@@ -222,7 +222,7 @@ class Control:
             was = self._steering.pick(touched)
             notices = self._trials.begin(change) + self._warn_of_breaker(change)
             found, number = self._steering.pick(touched), self._trials.number
-            return Applied(was, found, self._version, step, notices, number)
+            return AppliedChange(was, found, self._version, step, notices, number)
         who = change.who or "unknown"
         notices = self._trials.cancel(f"{who} changed the engine")
         before = self._steering.knobs
@@ -236,7 +236,7 @@ class Control:
         notices += self._leases.lend(change, before)
         notices += self._turn_breaker(change, was, who)
         found, undo = self._steering.pick(touched), {**was, **undoing} if undoing else None
-        return Applied(was, found, self._version, step, notices, undo=undo)
+        return AppliedChange(was, found, self._version, step, notices, undo=undo)
 
     def join(self) -> None:
         """Ends what this rank would do on its own: it is one of several that stay alike."""
@@ -253,7 +253,7 @@ class Control:
             self.change(replace(change, policy="fixed") if ends else change)
         steering.join(_ALONE)
 
-    def _change_marked(self, change: Change, mark: str | None) -> Applied:
+    def _change_marked(self, change: Change, mark: str | None) -> AppliedChange:
         """`change`, which `take_back` undoes where it bears a mark."""
         if mark is None:
             return self.change(change)
@@ -296,7 +296,7 @@ class Control:
             text = f"specdeck: {whose} is under way, and there is one at a time"
             raise conflict(self._version, text)
 
-    def _hold(self, change: Change, step: int) -> Applied:
+    def _hold(self, change: Change, step: int) -> AppliedChange:
         """Renews or takes back what is leased or on trial."""
         lease, trial = self._leases.running, self._trials.running
         if change.trial is not None and (trial is None or trial.number != change.trial):
@@ -315,7 +315,7 @@ class Control:
         present = self._steering.knobs.as_dict()
         turned = {name: value for name, value in present.items() if before.get(name) != value}
         was = {name: before.get(name) for name in turned}
-        return Applied(was, turned, self._version, step)
+        return AppliedChange(was, turned, self._version, step)
 
     def _turn_breaker(self, change: Change, was: Mapping[str, Any], who: str) -> tuple[str, ...]:
         """Opens or resets the breaker by hand; says so where it is in the way."""

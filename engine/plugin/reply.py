@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from specdeck.engine.policy.table import bucket
 from specdeck.engine.protocol.messages import Capability
-from specdeck.engine.protocol.tuning import BreakerTuning, LedgerTuning, Outlook, Saved, Tuning
+from specdeck.engine.protocol.tuning import BreakerTuning, LedgerTuning, Outlook, SavedTime, Tuning
 
 if TYPE_CHECKING:
     from specdeck.engine.plugin.steering import Steering
@@ -91,7 +91,7 @@ def group_schedule(schedule: Sequence[int]) -> tuple[tuple[int, int, int], ...]:
     return tuple(found)
 
 
-def _saving(runner: PolicyRunner, seconds: float) -> Saved | None:
+def _saving(runner: PolicyRunner, seconds: float) -> SavedTime | None:
     """Engine time saved in the last `seconds`."""
     found = runner.ledger.over(seconds, now=runner.estimates.now)
     return found if found.speculating_s else None

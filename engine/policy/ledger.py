@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from specdeck.engine.protocol.tuning import Saved
+from specdeck.engine.protocol.tuning import SavedTime
 
 _MINUTE = 60.0
 DAY_MINUTES = 24 * 60
@@ -17,9 +17,9 @@ class Ledger:
     >>> ledger.add(1000.0, saved_s=0.25, speculating_s=1.0)
     >>> ledger.add(5000.0, saved_s=-0.05, speculating_s=1.0)
     >>> ledger.over(3600.0, now=5000.0)
-    Saved(saved_s=-0.05, speculating_s=1.0)
+    SavedTime(saved_s=-0.05, speculating_s=1.0)
     >>> ledger.over(86400.0, now=5000.0)
-    Saved(saved_s=0.2, speculating_s=2.0)
+    SavedTime(saved_s=0.2, speculating_s=2.0)
     """
 
     def __init__(self) -> None:
@@ -35,8 +35,8 @@ class Ledger:
         last[1] += saved_s
         last[2] += speculating_s
 
-    def over(self, seconds: float, *, now: float) -> Saved:
+    def over(self, seconds: float, *, now: float) -> SavedTime:
         """The sum over the last `seconds`, in whole minutes."""
         first = (now - seconds) // _MINUTE
         within = [entry for entry in self._minutes if entry[0] > first]
-        return Saved(sum(entry[1] for entry in within), sum(entry[2] for entry in within))
+        return SavedTime(sum(entry[1] for entry in within), sum(entry[2] for entry in within))

@@ -9,7 +9,7 @@ standard library only: this module is imported inside vLLM's processes.
     GET  /v1/specdeck/tuning         protocol.tuning.Tuning
     GET  /v1/specdeck/facts          {"facts": {...}, "names": {"build": "sd1:b…", "path": …},
                                       "partial": [{"fact", "reason"}], "progress": {...}, ...}
-    PUT  /v1/specdeck/control        Change -> Applied; requires the admin token
+    PUT  /v1/specdeck/control        Change -> AppliedChange; requires the admin token
 
 A refusal is `{"error": {"code", "message", "remedy"}}` with status 400 (nonsense),
 401 (admin token), 409 (the version moved), 501 (this engine cannot) or 503 (its engine core
@@ -486,7 +486,7 @@ def with_implied_policy(knobs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class AppliedChange:
     """The engine's word on a change."""
 
     before: Knobs
@@ -509,10 +509,10 @@ class Applied:
         return read_record(cls, data)
 
 
-def knobs_on_trial(change: Change, applied: Applied) -> dict[str, Any]:
+def knobs_on_trial(change: Change, applied: AppliedChange) -> dict[str, Any]:
     """What the judged `change` tries: the engine's word tells no more than what it turns.
 
-    >>> knobs_on_trial(Change(k=3), Applied({"k": 5, "policy": "goodput"}, {}, 1, 7))
+    >>> knobs_on_trial(Change(k=3), AppliedChange({"k": 5, "policy": "goodput"}, {}, 1, 7))
     {'k': 3, 'policy': 'fixed'}
     """
     asked = with_implied_policy(change.knobs())

@@ -197,7 +197,7 @@ class TrialTuning:
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedTime:
     """Engine time that speculation saved over a stretch; below 0 it cost time."""
 
     saved_s: float
@@ -208,7 +208,7 @@ class Saved:
     def gain(self) -> float | None:
         """Speed against target-only, as a share; None when nothing could be compared.
 
-        >>> Saved(5.0, 20.0).gain, Saved(0.0, 0.0).gain
+        >>> SavedTime(5.0, 20.0).gain, SavedTime(0.0, 0.0).gain
         (0.25, None)
         """
         return self.saved_s / self.speculating_s if self.speculating_s else None
@@ -218,8 +218,8 @@ class Saved:
 class LedgerTuning:
     """Saved or lost by speculation; a stretch in which nothing could be compared is None."""
 
-    hour: Saved | None = None
-    day: Saved | None = None
+    hour: SavedTime | None = None
+    day: SavedTime | None = None
 
 
 @dataclass(frozen=True, slots=True)

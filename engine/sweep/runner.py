@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 from specdeck.engine.client.retry import Retry
 from specdeck.engine.errors import Conflict, EngineError, SpecdeckError, Stalled, UsageError
 from specdeck.engine.policy.step import Step
-from specdeck.engine.protocol.messages import STEPS_IN_FLIGHT, Applied, Change, EngineState
+from specdeck.engine.protocol.messages import STEPS_IN_FLIGHT, AppliedChange, Change, EngineState
 from specdeck.engine.sweep.analysis import (
     KnobValues,
     SweepOutcome,
@@ -41,7 +41,7 @@ _TICKS = 20
 _T = TypeVar("_T")
 
 
-class Steered(Protocol):
+class SteeredEngine(Protocol):
     """What a sweep asks of an engine; a client is one."""
 
     async def state(self) -> EngineState:
@@ -53,7 +53,7 @@ class Steered(Protocol):
     async def facts(self) -> dict[str, Any]:
         """The facts behind the fingerprint."""
 
-    async def put(self, change: Change) -> Applied:
+    async def put(self, change: Change) -> AppliedChange:
         """The engine's word on `change`."""
 
 
@@ -85,14 +85,14 @@ class Visiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Visited:
+class VisitDone:
     """A visit was made."""
 
     progress: SweepProgress
     visit: VisitSums
 
 
-SweepStep = WaitingForTraffic | Visiting | Visited
+SweepStep = WaitingForTraffic | Visiting | VisitDone
 
 
 class SweepRunner:
@@ -100,7 +100,7 @@ class SweepRunner:
 
     def __init__(
         self,
-        engine: Steered,
+        engine: SteeredEngine,
         plan: Plan,
         found: EngineState,
         *,
@@ -151,7 +151,7 @@ class SweepRunner:
             for round, k in self.plan.order(self._random):
                 yield Visiting(self._progress(k))
                 self.visited.append(await self._visit(k, round))
-                yield Visited(self._progress(None), self.visited[-1])
+                yield VisitDone(self._progress(None), self.visited[-1])
         finally:
             await self._restore()
 
@@ -206,7 +206,7 @@ class SweepRunner:
     async def _steps(self, since: int) -> tuple[Step, ...]:
         return await self._answer(lambda: self._engine.steps(since))
 
-    async def _put(self, change: Change) -> Applied:
+    async def _put(self, change: Change) -> AppliedChange:
         return await self._answer(lambda: self._engine.put(change))
 
     async def _traffic(self) -> AsyncGenerator[WaitingForTraffic, None]:
@@ -241,7 +241,7 @@ class SweepRunner:
         await self._check(visit)
         return visit
 
-    async def _turn(self, k: int) -> Applied:
+    async def _turn(self, k: int) -> AppliedChange:
         first = not self._ours
         speculate = first and self.found.mode == "target-only"
         change = Change(

@@ -24,7 +24,7 @@ from specdeck.console.widgets.charts import Chart, CurveBars
 from specdeck.console.widgets.text import Rows
 from specdeck.engine.errors import Conflict, UsageError
 from specdeck.engine.launch.progress import StartProgress
-from specdeck.engine.protocol.messages import Applied, Capability, Change, LastChange
+from specdeck.engine.protocol.messages import AppliedChange, Capability, Change, LastChange
 
 if TYPE_CHECKING:
     from tests.console.conftest import Kit, MakeConsole, Until
@@ -216,7 +216,7 @@ async def test_a_policy_that_the_engine_lacks_is_refused_with_the_reason(
 async def test_a_failure_in_our_own_code_leaves_nothing_asked_for_ever(
     kit: type[Kit], console: MakeConsole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def broken(change: Change) -> Applied:
+    async def broken(change: Change) -> AppliedChange:
         raise RuntimeError("a defect")
 
     engine = kit.engine(kit.run(3))

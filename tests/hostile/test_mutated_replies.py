@@ -49,7 +49,7 @@ from specdeck.engine.divergence.prompts import Prompt
 from specdeck.engine.divergence.recheck import ask_target
 from specdeck.engine.divergence.requests import (
     Asker,
-    Refused,
+    Refusal,
     RequestSettings,
     request_body,
     request_path,
@@ -65,7 +65,7 @@ from specdeck.engine.operations.assignments import format_undo
 from specdeck.engine.operations.change import ChangeApplied
 from specdeck.engine.operations.trial import TrialEnded, TrialSeen
 from specdeck.engine.policy.step import Step
-from specdeck.engine.protocol.messages import Applied, Change
+from specdeck.engine.protocol.messages import AppliedChange, Change
 from specdeck.engine.sweep.analysis import VisitSums, analyse
 from specdeck.engine.text import format_value
 from tests.hostile.lies import COMPLETIONS, CONTROL, FACTS, METRICS, MODELS, STATE, STEPS, TUNING
@@ -247,7 +247,7 @@ def test_a_tuning(body: bytes) -> None:
     if found.trial is None:
         return
     narrator = Narrator(Change(k=3, judge=True), URL, on_line=lambda line: None)
-    applied = Applied({"k": 5}, {"k": 3}, version=1, step=1)
+    applied = AppliedChange({"k": 5}, {"k": 3}, version=1, step=1)
     narrator.take(ChangeApplied(narrator.change, applied, 12.0, "specdeck set URL k=5"))
     narrator.take(TrialSeen(found.trial, found))
     narrator.take(TrialEnded(found.trial, found, 3.0, 12.0))
@@ -354,7 +354,7 @@ def say(prompt: Prompt, *, stream: bool = False) -> Any:
 def told(prompt: Prompt, body: bytes, *, stream: bool = False) -> Answer | None:
     """What is made of an answer; None for one that is refused."""
 
-    async def answer() -> Answer | Refused:
+    async def answer() -> Answer | Refusal:
         http = httpx.AsyncClient(base_url=URL, transport=transport({request_path(prompt): body}))
         async with http:
             asker = Asker(http, SERVING, SIX, retry=Retry(0.0))
@@ -459,7 +459,7 @@ def test_weighed_tokens(reply: bytes) -> None:
         async with http:
             asker = Asker(http, SERVING, SIX, retry=Retry(0.0))
             found = await asker.weigh_tokens((1, 7), last=1, candidates=20)
-            if not isinstance(found, Refused):
+            if not isinstance(found, Refusal):
                 measure_surprise(lay_out_places([(1, 7)], {(1, 7): found}), 0.7)
 
     with suppress(SpecdeckError):

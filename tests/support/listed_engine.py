@@ -9,7 +9,7 @@ from typing import Any
 
 from specdeck.engine.errors import EngineError, Unsupported
 from specdeck.engine.metrics.reading import Reading
-from specdeck.engine.protocol.messages import Applied, Change
+from specdeck.engine.protocol.messages import AppliedChange, Change
 from specdeck.engine.protocol.tuning import Tuning
 from tests.support.readings import STATE, URL
 
@@ -24,7 +24,7 @@ class ListedClient:
     def url(self) -> str:
         return self._engine.url
 
-    async def put(self, change: Change) -> Applied:
+    async def put(self, change: Change) -> AppliedChange:
         return await self._engine.change(change)
 
     async def tuning(self) -> Tuning:
@@ -82,7 +82,7 @@ class ListedEngine:
         finally:
             self._read = None
 
-    async def change(self, change: Change) -> Applied:
+    async def change(self, change: Change) -> AppliedChange:
         self.asked.append(change)
         await self.answer.wait()
         if self.refuse_with is not None:
@@ -95,7 +95,7 @@ class ListedEngine:
             self.state, k_set=k_set, mode=mode, policy=policy,
             k=0 if mode == "target-only" else k_set, version=self.state.version + 1,
         )  # fmt: skip
-        return Applied({name: before[name] for name in asked}, asked, self.state.version, 7)
+        return AppliedChange({name: before[name] for name in asked}, asked, self.state.version, 7)
 
     async def close(self) -> None:
         return

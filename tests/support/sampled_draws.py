@@ -95,7 +95,7 @@ class Language:
         return Places(self._tops[at], np.where(rank < CANDIDATES, rank, -1), at)
 
 
-Drawn = tuple[np.ndarray, np.ndarray]
+Continuations = tuple[np.ndarray, np.ndarray]
 """Continuations and their contexts."""
 
 
@@ -107,7 +107,7 @@ def draw_arms(
     fault: Fault = HONEST,
     noise: float = 0.0,
     asked: Sampling,
-) -> list[Drawn]:
+) -> list[Continuations]:
     """The serving arm's draws and the reference's, twice; arms round otherwise by `noise` nats."""
     random = np.random.default_rng(seed)
     ours = language.noise(2 * seed, noise) if noise else None
@@ -118,7 +118,7 @@ def draw_arms(
     ]
 
 
-def score_draws(language: Language, arms: list[Drawn]) -> Scores:
+def score_draws(language: Language, arms: list[Continuations]) -> Scores:
     """What the target thinks of all tokens."""
     serving, reference, again = (
         measure_surprise(language.places(*each), language.temperature) for each in arms

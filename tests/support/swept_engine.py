@@ -11,7 +11,7 @@ from typing import Any
 from specdeck.engine.errors import Conflict, UsageError
 from specdeck.engine.policy.step import Step
 from specdeck.engine.protocol.messages import (
-    Applied,
+    AppliedChange,
     Capability,
     Change,
     EngineState,
@@ -87,7 +87,7 @@ class SweptEngine:
         return Step(number, number / 100, 4, 4 + drafts * k, k, drafts, drafts * k, drafts,
                     seconds=0.01, committed=round(rate / 100))  # fmt: skip
 
-    async def put(self, change: Change) -> Applied:
+    async def put(self, change: Change) -> AppliedChange:
         self._expire()
         if change.expect_version != self.here.version:
             raise Conflict("the engine is at another version")
@@ -98,7 +98,7 @@ class SweptEngine:
             self.ends = self.now + (change.lease_s or 0.0)
             if change.cancel:
                 self._expire()
-            return Applied({}, {}, self.here.version, self.step)
+            return AppliedChange({}, {}, self.here.version, self.step)
         assert change.k is not None
         if change.policy or change.mode:
             self.here = replace(
@@ -107,4 +107,4 @@ class SweptEngine:
             )  # fmt: skip
         self.turned(change.k, change.who or "", change.reason or "")
         self.ends = self.now + (change.lease_s or 0.0)
-        return Applied({}, change.knobs(), self.here.version, self.step)
+        return AppliedChange({}, change.knobs(), self.here.version, self.step)

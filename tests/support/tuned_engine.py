@@ -9,7 +9,7 @@ from dataclasses import replace
 from specdeck.engine.errors import SpecdeckError, Unsupported
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.policy.step import Step
-from specdeck.engine.protocol.messages import Applied, Capability, Change, EngineState, Lease
+from specdeck.engine.protocol.messages import AppliedChange, Capability, Change, EngineState, Lease
 from specdeck.engine.protocol.tuning import (
     BreakerTuning,
     CurvePoint,
@@ -19,7 +19,7 @@ from specdeck.engine.protocol.tuning import (
     LedgerTuning,
     Outlook,
     Parameter,
-    Saved,
+    SavedTime,
     TrialComparison,
     TrialTuning,
     Tuning,
@@ -52,7 +52,7 @@ def tuning(start: float = START) -> Tuning:
             "1.0 s: accepted 12 %, 8.1 % slower than target-only", 1.0, 0.12, -0.081,
             since_s=12.0, next_probe_s=3.4, cooldown_s=4.0, opened=2,
         ),
-        ledger=LedgerTuning(Saved(312.0, 1200.0), Saved(4200.0, 16000.0)),
+        ledger=LedgerTuning(SavedTime(312.0, 1200.0), SavedTime(4200.0, 16000.0)),
         exact=Exact(("nexus-8b-toolcall-exact",), 120, 8100, 2),
         curve=tuple(
             CurvePoint(3, 4, 3.9, k, 400, 0.01, rate, 4000 / rate, rate - 25, rate + 25, 2.0)
@@ -121,7 +121,7 @@ class TunedClient:
     def url(self) -> str:
         return URL
 
-    async def put(self, change: Change) -> Applied:
+    async def put(self, change: Change) -> AppliedChange:
         if self.engine is not None and change.origin != "sweep":
             return await self.engine.change(change)
         self.changed.append(change)
@@ -133,7 +133,7 @@ class TunedClient:
                                        version=state.version + 1))  # fmt: skip
         if change.cancel:
             self.states.append(replace(self.states[0], version=state.version + 1))
-        return Applied({}, {}, self.states[-1].version, self.made)
+        return AppliedChange({}, {}, self.states[-1].version, self.made)
 
 
 class TunedEngine(ListedEngine):
@@ -148,7 +148,7 @@ class TunedEngine(ListedEngine):
         self.trial: int | None = None
         """The number that it gives a trial."""
 
-    async def change(self, change: Change) -> Applied:
+    async def change(self, change: Change) -> AppliedChange:
         own = change.k or change.mode or change.policy
         if own or self.refuse_with is not None:
             applied = await super().change(change)
@@ -156,4 +156,4 @@ class TunedEngine(ListedEngine):
         self.asked.append(change)
         knobs = change.knobs()
         before = {"breaker": "closed", "goodput.margin": 0.03}
-        return Applied({name: before[name] for name in knobs}, knobs, 1, 7)
+        return AppliedChange({name: before[name] for name in knobs}, knobs, 1, 7)

@@ -35,7 +35,7 @@ LISTED = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Picked:
+class PickedPrompt:
     """A prompt and where it is from."""
 
     prompt: Prompt
@@ -44,7 +44,7 @@ class Picked:
     found: PromptSet | None = None
 
 
-class PromptPicker(Modal[Picked | None]):
+class PromptPicker(Modal[PickedPrompt | None]):
     """A field for text or a path above a list to move through; escape leaves all as it is."""
 
     CSS_PATH = "dialogs.tcss"
@@ -143,7 +143,7 @@ class PromptPicker(Modal[Picked | None]):
 
     @on(OptionList.OptionSelected)
     def _take_listed(self, event: OptionList.OptionSelected) -> None:
-        self.dismiss(Picked(self.listed[event.option_index], self.source, self.found))
+        self.dismiss(PickedPrompt(self.listed[event.option_index], self.source, self.found))
 
     @on(Input.Submitted)
     def _take_typed(self, event: Input.Submitted) -> None:
@@ -156,7 +156,7 @@ class PromptPicker(Modal[Picked | None]):
                 self.query_one("#prompts").focus()
             return
         try:
-            self.dismiss(Picked(parse_prompt(text, chat=self.chat)))
+            self.dismiss(PickedPrompt(parse_prompt(text, chat=self.chat)))
         except SpecdeckError as error:
             self._problem(error.line())
 

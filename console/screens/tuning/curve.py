@@ -18,7 +18,7 @@ OLD_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredPoint:
     """What was measured at one k."""
 
     tokens_per_second: float
@@ -38,7 +38,7 @@ class Measured:
 class SweepCurve:
     """What a sweep of this console has found so far."""
 
-    points: Mapping[int, Measured]
+    points: Mapping[int, MeasuredPoint]
     batch: float | None
     """Requests in a step, on average."""
     best: int | None
@@ -87,7 +87,7 @@ def curve(track: Track, swept: SweepCurve | None, key_label: KeyLabel) -> Curve:
     )
 
 
-def _hint(measured: Mapping[int, Measured], key: str) -> Row:
+def _hint(measured: Mapping[int, MeasuredPoint], key: str) -> Row:
     known = f"{key} sweeps k on the live traffic"
     text = known if measured else f"nothing measured yet: {key} sweeps k"
     return Row((Cell(f" {text}", "muted"),))
@@ -97,7 +97,7 @@ def _requests(batch: float | None, source: str) -> str:
     return source if batch is None else f"{batch:.1f} requests · {source}"
 
 
-def _find_measured(track: Track, tuning: Tuning | None) -> tuple[dict[int, Measured], str]:
+def _find_measured(track: Track, tuning: Tuning | None) -> tuple[dict[int, MeasuredPoint], str]:
     """The engine's own curve in the bucket of batch sizes that is in use."""
     if tuning is None or not tuning.curve:
         return {}, ""
@@ -114,12 +114,12 @@ def _find_measured(track: Track, tuning: Tuning | None) -> tuple[dict[int, Measu
     return found, f"{sizes} {noun} · {format_ages(found)}"
 
 
-def format_ages(measured: Mapping[int, Measured]) -> str:
+def format_ages(measured: Mapping[int, MeasuredPoint]) -> str:
     """How old the measurements are.
 
-    >>> format_ages({0: Measured(9.0, 1.0, age_s=2.0)}), format_ages({0: Measured(9.0, 1.0)})
+    >>> format_ages({0: MeasuredPoint(9.0, 1.0, age_s=2.0)}), format_ages({0: MeasuredPoint(9.0, 1.0)})
     ('of the last 30 s', 'as it served lately')
-    >>> format_ages({0: Measured(9.0, 1.0, age_s=41.0), 1: Measured(9.0, 1.0, age_s=745.0)})
+    >>> format_ages({0: MeasuredPoint(9.0, 1.0, age_s=41.0), 1: MeasuredPoint(9.0, 1.0, age_s=745.0)})
     'dimmed: 41 s to 12 min old'
     """
     old = sorted(each.age_s for each in measured.values() if each.age_s is not None and each.old)
@@ -145,8 +145,8 @@ def _distance(point: CurvePoint, running: int) -> float:
     return abs(point.requests - running) if running else point.age_s or 0.0
 
 
-def _as_measured(point: CurvePoint) -> Measured:
-    return Measured(
+def _as_measured(point: CurvePoint) -> MeasuredPoint:
+    return MeasuredPoint(
         point.tokens_per_second, point.ms_per_token,
         point.tokens_per_second_low, point.tokens_per_second_high, point.age_s,
     )  # fmt: skip
@@ -183,7 +183,7 @@ def _format_acceptance(track: Track, k: int) -> str:
 def _row(
     k: int,
     track: Track,
-    measured: Measured | None,
+    measured: MeasuredPoint | None,
     outlook: Outlook | None,
     swept: SweepCurve | None,
 ) -> CurveRow:
@@ -224,7 +224,7 @@ def _is_timed(outlook: Outlook | None) -> bool:
     return outlook is not None and outlook.tokens_per_second is not None
 
 
-def _interval(measured: Measured | None) -> str:
+def _interval(measured: MeasuredPoint | None) -> str:
     """How sure it is, or how old."""
     if measured is not None and measured.old and measured.age_s is not None:
         return f"{format_age(measured.age_s)} old"

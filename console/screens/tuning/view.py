@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from specdeck.console.screens.tuning.curve import Measured, SweepCurve
+from specdeck.console.screens.tuning.curve import MeasuredPoint, SweepCurve
 from specdeck.console.state.engine_state import Event, Track
 from specdeck.console.state.tuning import SweepRun, describe_optimum, describe_trial
 from specdeck.console.state.undo import KEY
@@ -20,7 +20,7 @@ from specdeck.engine.protocol.tuning import (
     KChange,
     LedgerTuning,
     Parameter,
-    Saved,
+    SavedTime,
     Tuning,
 )
 from specdeck.engine.text import format_duration, oneline
@@ -141,10 +141,10 @@ def _ledger(ledger: LedgerTuning) -> tuple[str, Tone]:
     return f"{format_saved(ledger.hour)} this hour · {format_saved(ledger.day)} this day", tone
 
 
-def format_saved(found: Saved | None) -> str:
+def format_saved(found: SavedTime | None) -> str:
     """Engine time saved or lost, and the share of the time that could be compared.
 
-    >>> format_saved(Saved(312.0, 1200.0)), format_saved(Saved(-4.2, 100.0)), format_saved(None)
+    >>> format_saved(SavedTime(312.0, 1200.0)), format_saved(SavedTime(-4.2, 100.0)), format_saved(None)
     ('5 min 12 s saved (+26 %)', '4 s lost (-4 %)', '–')
     """
     if found is None:
@@ -257,7 +257,7 @@ def sweep_curve(run: SweepRun | None, local: LocalTime, key_label: KeyLabel) -> 
     if run.ended is not None and (analysis is None or not analysis.curve):
         return None
     points = {
-        point.k: Measured(
+        point.k: MeasuredPoint(
             point.tokens_per_second.value, point.seconds_per_token.value * 1e3,
             point.tokens_per_second.low, point.tokens_per_second.high,
         )

@@ -8,7 +8,7 @@ from benchmarks.gpu.outputs import Flight, Output, compare, with_margins
 from benchmarks.gpu.report import Report
 from benchmarks.gpu.structured import fits
 from benchmarks.gpu.tiers_cost import read_costs
-from benchmarks.gpu.traffic import MOST_FAILED, Refused, stream_beside
+from benchmarks.gpu.traffic import MOST_FAILED, Refusal, stream_beside
 
 WANTED = [Output((5, 6, 7), (0.5, 0.02, 2.0)), Output((1, 2, 3), (1.0, 1.0, 1.0))]
 ANSWER = {"kind": "class", "public": True, "names": ["beta", "beta", "alpha"], "level": 8}
@@ -72,7 +72,7 @@ async def test_streams_give_up_on_an_engine_that_refuses_everything() -> None:
         asked += 1
         if asked == MOST_FAILED:
             enough.set()
-        raise Refused("503: gone")
+        raise Refusal("503: gone")
 
     async def work() -> None:
         await enough.wait()

@@ -17,12 +17,12 @@ from specdeck.engine.operations.trial import (
     TrialStopped,
     as_trial,
 )
-from specdeck.engine.protocol.messages import Applied, Change
+from specdeck.engine.protocol.messages import AppliedChange, Change
 from specdeck.engine.protocol.tuning import BreakerTuning, Phase, TrialTuning, Tuning
 
 URL = "http://engine"
 UNDO = f"specdeck set {URL} k=5"
-APPLIED = Applied({"k": 5}, {"k": 3}, version=1, step=9, notices=("a notice",))
+APPLIED = AppliedChange({"k": 5}, {"k": 3}, version=1, step=9, notices=("a notice",))
 TRIAL = as_trial(Change(k=3), trial_s=30.0)
 
 

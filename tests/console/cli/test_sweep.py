@@ -21,7 +21,7 @@ from specdeck.console.cli.sweep import Screen, curve_lines, sweep, verdict_lines
 from specdeck.engine.operations.sweep import SweepRequest
 from specdeck.engine.policy.intervals import Mean
 from specdeck.engine.policy.step import Step
-from specdeck.engine.protocol.messages import Applied, Capability, Change, LastChange, Lease
+from specdeck.engine.protocol.messages import AppliedChange, Capability, Change, LastChange, Lease
 from specdeck.engine.protocol.tuning import Interval as Gain
 from specdeck.engine.sweep.analysis import (
     Analysis,
@@ -32,7 +32,7 @@ from specdeck.engine.sweep.analysis import (
     VisitSums,
 )
 from specdeck.engine.sweep.plan import Plan
-from specdeck.engine.sweep.runner import SweepProgress, Visited, Visiting
+from specdeck.engine.sweep.runner import SweepProgress, VisitDone, Visiting
 
 if TYPE_CHECKING:
     from tests.console.conftest import Kit
@@ -155,7 +155,7 @@ class InterruptedEngine:
             for n in range(since + 1, since + 101)
         )
 
-    async def put(self, change: Change) -> Applied:
+    async def put(self, change: Change) -> AppliedChange:
         if change.cancel:
             self.now = replace(self.now, lease=None)
         elif change.k is not None:
@@ -163,7 +163,7 @@ class InterruptedEngine:
             lease = Lease(8.0, self.first.k_set, self.first.mode)
             self.now = replace(self.now, k=change.k, k_set=change.k, lease=lease,
                                version=self.now.version + 1, last_change=last)  # fmt: skip
-        return Applied({}, {}, self.now.version, 0)
+        return AppliedChange({}, {}, self.now.version, 0)
 
     async def close(self) -> None:
         return
@@ -211,7 +211,9 @@ def test_a_log_has_a_line_for_each_round(capsys: pytest.CaptureFixture[str]) -> 
     screen = Screen(found, terminal=False)
     for done in range(6):
         screen.show(Visiting(SweepProgress(done, 6, done % 3, 1.0)))
-        screen.show(Visited(SweepProgress(done + 1, 6, None, 1.0), VisitSums(done % 3, done // 3)))
+        screen.show(
+            VisitDone(SweepProgress(done + 1, 6, None, 1.0), VisitSums(done % 3, done // 3))
+        )
     screen.close()
     assert capsys.readouterr().err.splitlines() == [
         "sweep: 3 of 6 visits, best so far k=3",

@@ -20,7 +20,7 @@ from specdeck.console.state.pending import k_wanted
 from specdeck.engine.errors import NoReply
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.operations.change import LOST_S
-from specdeck.engine.protocol.messages import Applied, Change, EngineState, LastChange
+from specdeck.engine.protocol.messages import AppliedChange, Change, EngineState, LastChange
 from specdeck.engine.protocol.tuning import TrialTuning
 
 
@@ -50,7 +50,7 @@ class Tasks:
         await asyncio.gather(*(task for _, task in self.begun), return_exceptions=True)
 
 
-Steered = Callable[..., Controller]
+SteeredEngine = Callable[..., Controller]
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ async def tasks() -> AsyncIterator[Tasks]:
 
 
 @pytest.fixture
-def steered(tasks: Tasks) -> Steered:
+def steered(tasks: Tasks) -> SteeredEngine:
     """A controller whose clock stands still, already following."""
 
     def make(*engines: ListedEngine, **settings: Any) -> Controller:
@@ -78,7 +78,7 @@ def said(controller: Controller) -> list[str]:
     return [event.text for event in controller.track.events]
 
 
-async def test_listeners_are_told_once_a_reading(tasks: Tasks, steered: Steered) -> None:
+async def test_listeners_are_told_once_a_reading(tasks: Tasks, steered: SteeredEngine) -> None:
     theirs = replace(STATE, k=3, k_set=3, version=2, breaker="open", alarm="too good")
     engine, told = ListedEngine([]), 0
     controller = steered(engine)
@@ -99,7 +99,9 @@ async def test_listeners_are_told_once_a_reading(tasks: Tasks, steered: Steered)
     assert told == 3
 
 
-async def test_one_request_at_a_time_and_the_last_wish_wins(tasks: Tasks, steered: Steered) -> None:
+async def test_one_request_at_a_time_and_the_last_wish_wins(
+    tasks: Tasks, steered: SteeredEngine
+) -> None:
     engine = ListedEngine(readings(3))
     engine.answer.clear()
     controller = steered(engine)
@@ -116,7 +118,7 @@ async def test_one_request_at_a_time_and_the_last_wish_wins(tasks: Tasks, steere
 
 
 async def test_an_engine_that_is_asked_does_not_keep_another_from_being_asked(
-    tasks: Tasks, steered: Steered
+    tasks: Tasks, steered: SteeredEngine
 ) -> None:
     first, second = ListedEngine(readings(3)), ListedEngine(readings(3), name="b", url="http://b")
     first.answer.clear()
@@ -141,7 +143,9 @@ def working(n: int, state: EngineState, drafted: float, step: int) -> Reading:
     return replace(found, sample=sample)
 
 
-async def test_the_audit_log_has_what_was_observed_of_a_key(tasks: Tasks, steered: Steered) -> None:
+async def test_the_audit_log_has_what_was_observed_of_a_key(
+    tasks: Tasks, steered: SteeredEngine
+) -> None:
     engine, audit, now = ListedEngine([working(0, STATE, 0.0, 5)]), MemoryAudit(), 0.5
     controller = steered(engine, audit=audit, steady=lambda: now)
     await tasks.rest()
@@ -160,7 +164,7 @@ async def test_the_audit_log_has_what_was_observed_of_a_key(tasks: Tasks, steere
 
 
 async def test_the_next_change_does_not_wait_for_the_proof_of_the_one_before(
-    tasks: Tasks, steered: Steered
+    tasks: Tasks, steered: SteeredEngine
 ) -> None:
     engine, audit = ListedEngine(readings(3)), MemoryAudit()
     controller = steered(engine, audit=audit)
@@ -178,7 +182,7 @@ def changed(n: int, who: str = "ann") -> Reading:
 
 
 async def test_a_key_whose_reply_is_lost_is_found_in_the_readings_and_in_the_audit_log(
-    tasks: Tasks, steered: Steered
+    tasks: Tasks, steered: SteeredEngine
 ) -> None:
     engine, audit = ListedEngine(readings(3)), MemoryAudit()
     engine.refuse_with = NoReply("closed the connection")
@@ -199,7 +203,7 @@ async def test_a_key_whose_reply_is_lost_is_found_in_the_readings_and_in_the_aud
 
 
 async def test_a_key_that_never_reached_the_engine_does_not_hold_up_the_next_one(
-    tasks: Tasks, steered: Steered
+    tasks: Tasks, steered: SteeredEngine
 ) -> None:
     engine, audit, now = ListedEngine(readings(3)), MemoryAudit(), 0.0
     engine.refuse_with = NoReply("closed the connection")
@@ -232,7 +236,7 @@ class Time:
 
 
 async def on_trial(
-    tasks: Tasks, steered: Steered, trial: TrialTuning, number: int | None = 1
+    tasks: Tasks, steered: SteeredEngine, trial: TrialTuning, number: int | None = 1
 ) -> tuple[Controller, TunedEngine, Time, MemoryAudit]:
     """A trial of k=3 that has begun."""
     client, time, audit = TunedClient(replace(tuning(), trial=trial)), Time(), MemoryAudit()
@@ -246,7 +250,7 @@ async def on_trial(
 
 
 async def test_a_trial_is_renewed_well_within_its_lease_and_its_end_is_told(
-    tasks: Tasks, steered: Steered
+    tasks: Tasks, steered: SteeredEngine
 ) -> None:
     controller, engine, time, audit = await on_trial(tasks, steered, TRIAL)
     begun = [time.now]
@@ -267,7 +271,9 @@ async def test_a_trial_is_renewed_well_within_its_lease_and_its_end_is_told(
     assert [action.reason for action in audit.actions] == ["on trial: trial", "trial kept: None"]
 
 
-async def test_a_trial_that_is_over_is_no_longer_renewed(tasks: Tasks, steered: Steered) -> None:
+async def test_a_trial_that_is_over_is_no_longer_renewed(
+    tasks: Tasks, steered: SteeredEngine
+) -> None:
     over = replace(TRIAL, state="reverted", reason="ann changed k")
     _, engine, time, _ = await on_trial(tasks, steered, over)
     time.turns.release()
@@ -277,7 +283,7 @@ async def test_a_trial_that_is_over_is_no_longer_renewed(tasks: Tasks, steered: 
 
 @pytest.mark.parametrize("number", [1, None])
 async def test_a_trial_that_was_replaced_is_no_longer_renewed(
-    tasks: Tasks, steered: Steered, number: int | None
+    tasks: Tasks, steered: SteeredEngine, number: int | None
 ) -> None:
     controller, engine, time, _ = await on_trial(tasks, steered, TRIAL, number)
     engine.client.told = replace(tuning(), trial=replace(TRIAL, who="bob", number=2))
@@ -289,12 +295,12 @@ async def test_a_trial_that_was_replaced_is_no_longer_renewed(
 
 
 async def test_a_sweep_is_in_the_audit_log_before_its_first_change(
-    tasks: Tasks, steered: Steered
+    tasks: Tasks, steered: SteeredEngine
 ) -> None:
     audit, now, entries = MemoryAudit(), 0.0, list[int]()
 
     class Client(TunedClient):
-        async def put(self, change: Change) -> Applied:
+        async def put(self, change: Change) -> AppliedChange:
             entries.append(len(audit.actions))
             return await super().put(change)
 
@@ -318,7 +324,7 @@ async def test_a_sweep_is_in_the_audit_log_before_its_first_change(
 
 @asynccontextmanager
 async def sweeping(
-    tasks: Tasks, steered: Steered
+    tasks: Tasks, steered: SteeredEngine
 ) -> AsyncIterator[tuple[Controller, asyncio.Event]]:
     """A sweep under way; the event lets a cancelled one come to its end."""
     ended = asyncio.Event()
@@ -341,7 +347,9 @@ async def sweeping(
     yield controller, ended
 
 
-async def test_a_third_press_does_not_end_what_gives_k_back(tasks: Tasks, steered: Steered) -> None:
+async def test_a_third_press_does_not_end_what_gives_k_back(
+    tasks: Tasks, steered: SteeredEngine
+) -> None:
     async with sweeping(tasks, steered) as (controller, ended):
         for _ in range(2):
             controller.toggle_sweep()
@@ -354,7 +362,7 @@ async def test_a_third_press_does_not_end_what_gives_k_back(tasks: Tasks, steere
 
 
 async def test_a_sweep_that_is_stopped_before_it_began_asks_nothing(
-    tasks: Tasks, steered: Steered
+    tasks: Tasks, steered: SteeredEngine
 ) -> None:
     engine = TunedEngine(readings(3, replace(STATE, capabilities=ABLE)), TunedClient(tuning()))
     controller = steered(engine)

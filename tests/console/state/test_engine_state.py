@@ -22,7 +22,7 @@ from specdeck.console.widgets import text as draw
 from specdeck.console.widgets.cells import Cell, Row
 from specdeck.engine.errors import Conflict, Unsupported
 from specdeck.engine.metrics.reading import Reading
-from specdeck.engine.protocol.messages import Applied, Capability, Change, LastChange, Lease
+from specdeck.engine.protocol.messages import AppliedChange, Capability, Change, LastChange, Lease
 
 if TYPE_CHECKING:
     from tests.console.conftest import Kit
@@ -94,14 +94,14 @@ def test_an_answer_that_a_newer_reading_has_overtaken_does_not_bring_its_k_back(
 ) -> None:
     found = add_wish(track(kit.run(3)), Change(k=3))
     found = fold_reading(found, kit.reading(4, replace(kit.state, k=4, k_set=4, version=3)))
-    found = fold_answer(found, Change(k=3), Applied({"k": 5}, {"k": 3}, 2, 9), 0.0, 0.012)
+    found = fold_answer(found, Change(k=3), AppliedChange({"k": 5}, {"k": 3}, 2, 9), 0.0, 0.012)
     assert found.state is not None
     assert (found.state.k, found.version, found.want) == (4, 3, None)
 
 
 def test_a_reading_taken_before_the_answer_does_not_bring_the_old_k_back(kit: type[Kit]) -> None:
     found = add_wish(track(kit.run(3)), Change(k=3))
-    found = fold_answer(found, Change(k=3), Applied({"k": 5}, {"k": 3}, 2, 9), 0.0, 0.012)
+    found = fold_answer(found, Change(k=3), AppliedChange({"k": 5}, {"k": 3}, 2, 9), 0.0, 0.012)
     found = fold_reading(found, kit.reading(4))
     assert found.state is not None
     assert found.state.k == 3
@@ -117,7 +117,7 @@ def test_wishes_add_up_and_the_last_one_wins() -> None:
 
 def test_a_wish_made_while_another_is_asked_stays_pending(kit: type[Kit]) -> None:
     found = add_wish(add_wish(track(kit.run(2)), Change(k=4)), Change(k=3))
-    found = fold_answer(found, Change(k=4), Applied({"k": 5}, {"k": 4}, 2, 9), 0.0, 0.01)
+    found = fold_answer(found, Change(k=4), AppliedChange({"k": 5}, {"k": 4}, 2, 9), 0.0, 0.01)
     assert found.want is not None
     assert found.want == Change(k=3)
     assert as_request(found.want, "ann", found.version).expect_version == 2
@@ -276,7 +276,9 @@ def test_a_breaker_that_was_open_between_two_looks_is_told_all_the_same(kit: typ
 
 def test_undoing_a_reset_has_the_breaker_recover_by_itself_again(kit: type[Kit]) -> None:
     reset = Change(breaker="closed")
-    applied = Applied({"breaker": "open"}, {"breaker": "closed"}, 1, 7, undo={"breaker": "probe"})
+    applied = AppliedChange(
+        {"breaker": "open"}, {"breaker": "closed"}, 1, 7, undo={"breaker": "probe"}
+    )
     found = fold_answer(track([under_goodput(kit, 0, None, 0)]), reset, applied, kit.start, 0.01)
     back = found.undo.latest
     assert back is not None
@@ -287,7 +289,7 @@ def test_undoing_a_reset_has_the_breaker_recover_by_itself_again(kit: type[Kit])
 
 def test_undoing_a_k_gives_a_policy_its_k_back(kit: type[Kit]) -> None:
     found = add_wish(track([under_goodput(kit, 0, None)]), Change(k=2))
-    found = fold_answer(found, Change(k=2), Applied({"k": 5}, {"k": 2}, 3, 9), 0.0, 0.01)
+    found = fold_answer(found, Change(k=2), AppliedChange({"k": 5}, {"k": 2}, 3, 9), 0.0, 0.01)
     assert found.state is not None
     assert (found.state.policy, found.state.k) == ("fixed", 2)
     assert found.undo.latest == Change(k=5, policy="goodput", reason="undo", origin="undo")
@@ -295,9 +297,9 @@ def test_undoing_a_k_gives_a_policy_its_k_back(kit: type[Kit]) -> None:
 
 def test_a_trial_that_took_itself_back_is_not_what_undo_takes_back(kit: type[Kit]) -> None:
     found = track(kit.run(2))
-    found = fold_answer(found, Change(k=4), Applied({"k": 5}, {"k": 4}, 2, 9), 0.0, 0.01)
+    found = fold_answer(found, Change(k=4), AppliedChange({"k": 5}, {"k": 4}, 2, 9), 0.0, 0.01)
     tried = Change(k=3, trial_s=9.0)
-    found = fold_answer(found, tried, Applied({"k": 4}, {"k": 3}, 3, 9), 0.0, 0.01)
+    found = fold_answer(found, tried, AppliedChange({"k": 4}, {"k": 3}, 3, 9), 0.0, 0.01)
     four = replace(kit.state, k=4, k_set=4, version=4)
     found = fold_reading(found, kit.reading(3, four))
     undo = found.undo.prune(found.in_force)
@@ -307,7 +309,7 @@ def test_a_trial_that_took_itself_back_is_not_what_undo_takes_back(kit: type[Kit
 
 def test_undo_leaves_a_policy_that_somebody_has_given_k_to(kit: type[Kit]) -> None:
     found = fold_answer(
-        track(kit.run(2)), Change(k=4), Applied({"k": 5}, {"k": 4}, 2, 9), 0.0, 0.01
+        track(kit.run(2)), Change(k=4), AppliedChange({"k": 5}, {"k": 4}, 2, 9), 0.0, 0.01
     )
     theirs = replace(kit.state, k=4, k_set=4, version=3, policy="goodput")
     found = fold_reading(found, kit.reading(3, theirs))
@@ -358,6 +360,6 @@ def test_the_smallest_row_keeps_the_observed_k(kit: type[Kit]) -> None:
 
 
 def test_a_trial_is_told_by_what_it_tries_also_while_nothing_has_moved_yet(kit: type[Kit]) -> None:
-    began = Applied({"k": 5, "policy": "goodput"}, {"k": 5, "policy": "goodput"}, 2, 9)
+    began = AppliedChange({"k": 5, "policy": "goodput"}, {"k": 5, "policy": "goodput"}, 2, 9)
     found = fold_answer(track(kit.run(2)), Change(k=3, trial_s=60.0), began, 0.0, 0.01)
     assert found.events[-1].text == "on trial: k 5 → 3, policy goodput → fixed · applied in 10 ms"

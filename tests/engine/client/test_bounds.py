@@ -18,7 +18,7 @@ from specdeck.engine.client.bounds import CHANGE, FACTS, LONGEST_TEXT, PAGE, STA
 from specdeck.engine.client.engine_client import EngineClient, open_client
 from specdeck.engine.client.secret import Secret
 from specdeck.engine.errors import BadPage, EngineError, NotAnEngine, Unreachable
-from specdeck.engine.protocol.messages import PREFIX, Applied, Change
+from specdeck.engine.protocol.messages import PREFIX, AppliedChange, Change
 
 FLOOD = b"vllm:a 1\n" * 10_000
 IN_FLIGHT = 8_000_000
@@ -55,7 +55,7 @@ def answering(body: bytes, *headers: tuple[str, str], status: int = 200) -> Engi
     )
 
 
-async def turn(client: EngineClient) -> Applied:
+async def turn(client: EngineClient) -> AppliedChange:
     """Asks for a change."""
     client.token = lambda: Secret("t")
     return await client.put(Change(k=3))

@@ -25,7 +25,7 @@ from specdeck.engine.errors import (
     Unsupported,
     UsageError,
 )
-from specdeck.engine.protocol.messages import Applied, Change, EngineState
+from specdeck.engine.protocol.messages import AppliedChange, Change, EngineState
 
 URL = "http://engine:8000"
 Answer = Callable[[httpx.Request], httpx.Response]
@@ -147,7 +147,7 @@ async def test_a_change_sends_what_was_asked_even_zero(k: int) -> None:
             },
         )
 
-    assert await of(answer).put(Change(k=k, reason="trying")) == Applied(
+    assert await of(answer).put(Change(k=k, reason="trying")) == AppliedChange(
         {"k": 5}, {"k": k}, 1, 9, ("n",)
     )
     assert bodies == [{"k": k, "reason": "trying"}]

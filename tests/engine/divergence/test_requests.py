@@ -22,7 +22,7 @@ from specdeck.engine.divergence.answers import Answer
 from specdeck.engine.divergence.arms import Arm, Facts, describe_soft
 from specdeck.engine.divergence.pacing import Pacer
 from specdeck.engine.divergence.prompts import Prompt
-from specdeck.engine.divergence.requests import Asker, Drawn, Refused, RequestSettings
+from specdeck.engine.divergence.requests import Asker, Continuations, Refusal, RequestSettings
 from specdeck.engine.divergence.runner import CheckProgress
 from specdeck.engine.errors import EngineError, NotAnEngine, Unauthorized, Unreachable
 from specdeck.engine.operations.check import ArmsReady, run_check
@@ -152,14 +152,14 @@ async def test_a_wrong_key_is_not_tried_again() -> None:
 
 
 async def test_a_prompt_that_is_at_fault_is_refused_with_the_engines_words() -> None:
-    assert await Patience(status(400)).asker.answer(PROMPT) == Refused("so")
+    assert await Patience(status(400)).asker.answer(PROMPT) == Refusal("so")
 
 
 @pytest.mark.parametrize("choice", [{}, {"prompt_logprobs": None}])
 async def test_a_server_without_the_targets_thoughts_does_not_end_a_check(choice: Any) -> None:
     silent = Patience(lambda: httpx.Response(200, json={"choices": [choice]}))
     found = await silent.asker.score_tokens((1, 2))
-    assert found == Refused("http://e gives no prompt_logprobs")
+    assert found == Refusal("http://e gives no prompt_logprobs")
     assert silent.waits == []
 
 
@@ -495,7 +495,7 @@ async def test_draws_are_as_many_as_were_asked_for(choices: list[Any]) -> None:
 async def test_a_strange_thought_of_the_target_is_none(thought: object) -> None:
     body = {"choices": [{"prompt_logprobs": [None, thought]}]}
     liar = Patience(lambda: httpx.Response(200, json=body))
-    assert isinstance(await liar.asker.score_tokens((1, 2)), Refused)
+    assert isinstance(await liar.asker.score_tokens((1, 2)), Refusal)
 
 
 async def test_draws_are_no_longer_than_was_asked_for() -> None:
@@ -525,7 +525,7 @@ async def test_more_ids_than_a_prompt_can_have_are_none(
     assert isinstance(said, Answer)
     assert said.prompt_ids == told
     drawn = await engine.asker.continuations(prompt, n=1, tokens=1, temperature=1.0)
-    assert isinstance(drawn, Drawn)
+    assert isinstance(drawn, Continuations)
     assert drawn.prompt_ids == told
 
 

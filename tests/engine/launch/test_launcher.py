@@ -16,7 +16,7 @@ import pytest
 
 from specdeck.engine.errors import StartFailed, UsageError
 from specdeck.engine.launch import process
-from specdeck.engine.launch.launcher import Command, Started, choose_port, start, token_path
+from specdeck.engine.launch.launcher import Command, StartedEngine, choose_port, start, token_path
 from specdeck.engine.launch.ports import find_free
 from specdeck.engine.launch.registry import Registry
 from specdeck.engine.launch.stop import Stopping, stop_engine
@@ -48,15 +48,15 @@ def registry(places: Locations) -> Registry:
     return Registry(places.engines)
 
 
-Begin = Callable[[str], Started]
+Begin = Callable[[str], StartedEngine]
 
 
 @pytest.fixture
 def begin(places: Locations, registry: Registry) -> Iterator[Begin]:
     """Starts a script as if it were an engine; whatever is left is ended after the test."""
-    made: list[Started] = []
+    made: list[StartedEngine] = []
 
-    def started(script: str) -> Started:
+    def started(script: str) -> StartedEngine:
         command = Command(
             argv=[sys.executable, "-c", textwrap.dedent(script)],
             environment=dict(os.environ),
@@ -87,7 +87,7 @@ def exists(path: str) -> bool:
     return Path(path).exists()
 
 
-def said(started: Started, text: str) -> None:
+def said(started: StartedEngine, text: str) -> None:
     """Waits for the stand-in's word in its log, so that the test need not guess."""
     until(lambda: text in Path(started.record.log).read_text())
 

@@ -37,7 +37,7 @@ from specdeck.engine.operations.change import (
     make_change,
     poll,
 )
-from specdeck.engine.protocol.messages import Applied, Change, EngineState
+from specdeck.engine.protocol.messages import AppliedChange, Change, EngineState
 from specdeck.engine.store.audit import Action
 
 URL = "http://engine:8000"
@@ -434,6 +434,6 @@ async def test_a_look_is_the_state_of_one_reading_with_the_page_of_the_next(stat
 async def test_only_a_silence_is_waited_for(
     state: State, error: EngineError, is_passing: bool
 ) -> None:
-    proof = Proof(state(), Applied({}, {"k": 3}, 1, 100), requested_at=0.0, applied_at=0.0)
+    proof = Proof(state(), AppliedChange({}, {"k": 3}, 1, 100), requested_at=0.0, applied_at=0.0)
     assert (proof.miss(error, 4.9) is None) is is_passing
     assert proof.miss(error, 5.0) == ChangeNotObserved("unreachable", error)

@@ -11,7 +11,7 @@ from specdeck.engine.client.retry import Retry
 from specdeck.engine.divergence.runner import CheckProgress
 from specdeck.engine.errors import ConfigError, Conflict, SpecdeckError, Unreachable, UsageError
 from specdeck.engine.operations.check import CheckEvent, NotDone, Trip, open_breaker, repeat_checks
-from specdeck.engine.protocol.messages import Applied, Change
+from specdeck.engine.protocol.messages import AppliedChange, Change
 
 URL = "http://engine"
 DONE = CheckProgress(4, 4, 0, 0, None, None)
@@ -65,11 +65,11 @@ async def test_wrong_usage_ends_the_series() -> None:
         await anext(repeat_checks(checks.check, 60.0, clock=lambda: clock.now, sleep=clock.sleep))
 
 
-async def opened(*answers: Applied | SpecdeckError) -> tuple[Trip, list[Change]]:
+async def opened(*answers: AppliedChange | SpecdeckError) -> tuple[Trip, list[Change]]:
     """What becomes of a trip to which the engine answers so, and what it was asked."""
     clock, left, asked = Clock(), list(answers), list[Change]()
 
-    async def request(change: Change) -> Applied:
+    async def request(change: Change) -> AppliedChange:
         asked.append(change)
         answer = left.pop(0)
         if isinstance(answer, SpecdeckError):
@@ -83,7 +83,7 @@ async def opened(*answers: Applied | SpecdeckError) -> tuple[Trip, list[Change]]
     return trip, asked
 
 
-OPEN = Applied({"breaker": "closed"}, {"breaker": "open"}, 1, 1)
+OPEN = AppliedChange({"breaker": "closed"}, {"breaker": "open"}, 1, 1)
 RESET = f"specdeck set {URL} breaker=closed"
 
 

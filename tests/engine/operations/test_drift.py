@@ -17,10 +17,10 @@ from specdeck.engine.operations.drift import (
     Drift,
     DriftEvent,
     DriftWatcher,
-    Named,
+    FactsRead,
+    FactsUnavailable,
     PinMoved,
     PinUnread,
-    Unanswered,
 )
 
 OWN = "vLLM's own fingerprint did not move"
@@ -61,7 +61,7 @@ async def follow(watcher: DriftWatcher, reading: Reading) -> list[DriftEvent]:
 async def lines(watcher: DriftWatcher, reading: Reading) -> list[str]:
     """What is to be said of a reading."""
     events = await follow(watcher, reading)
-    return [event.line for event in events if not isinstance(event, Named)]
+    return [event.line for event in events if not isinstance(event, FactsRead)]
 
 
 async def test_a_drift_is_reported_once_and_so_is_its_end(engine: NamedEngine, place: Path) -> None:
@@ -69,7 +69,7 @@ async def test_a_drift_is_reported_once_and_so_is_its_end(engine: NamedEngine, p
     assert await lines(watcher, engine.reading(0)) == []
     engine.found = fingerprint(live__k=5)
     named, drifted = await follow(watcher, engine.reading(10))
-    assert isinstance(named, Named)
+    assert isinstance(named, FactsRead)
     assert isinstance(drifted, Drift)
     assert drifted.line == f"drift from prod.json: knob changed: k 6 → 5; {OWN}"
     engine.found = fingerprint(live__k=4)
@@ -121,7 +121,7 @@ async def test_an_engine_that_reads_its_weights_is_no_drift_yet(
     watcher = watch(engine, place)
     engine.found = replace(fingerprint(live__k=1), progress=Progress(finished=False))
     (named,) = await follow(watcher, engine.reading(0))
-    assert isinstance(named, Named)
+    assert isinstance(named, FactsRead)
     assert named.comparison is None
     engine.found = fingerprint()
     assert await lines(watcher, engine.reading(10)) == []
@@ -150,7 +150,7 @@ async def test_another_pin_is_compared_with_at_the_next_reading(
     write_pin(engine.found, place)
     moved, named = await follow(watcher, engine.reading(2 * PIN_APART_S))
     assert moved == PinMoved(place, "replaced")
-    assert isinstance(named, Named)
+    assert isinstance(named, FactsRead)
     assert named.comparison is not None
     assert named.comparison.same
     engine.found = fingerprint(live__k=7)
@@ -169,7 +169,7 @@ async def test_a_first_pin_is_compared_with_and_one_that_went_is_not(
     remove(place)
     gone, named = await follow(watcher, engine.reading(20))
     assert gone == PinMoved(place, "gone")
-    assert named == Named(engine.found)
+    assert named == FactsRead(engine.found)
 
 
 async def test_a_pin_that_cannot_be_read_leaves_the_one_before(
@@ -194,7 +194,7 @@ async def test_a_pin_that_was_never_one_is_compared_with_nothing(
     unread, named = await follow(watcher, engine.reading(0))
     assert isinstance(unread, PinUnread)
     assert not unread.is_compared
-    assert named == Named(engine.found)
+    assert named == FactsRead(engine.found)
     with pytest.raises(UsageError):
         await watch(engine, place, is_pinned=False).open()
 
@@ -215,7 +215,7 @@ async def test_a_pin_that_was_written_here_is_no_news(engine: NamedEngine, place
     await follow(watcher, engine.reading(0))
     write_pin(engine.found, place)
     (named,) = watcher.adopt(engine.found, place, 1.0)
-    assert isinstance(named, Named)
+    assert isinstance(named, FactsRead)
     assert watcher.pinned == engine.found
     assert await follow(watcher, engine.reading(10)) == []
 
@@ -223,12 +223,12 @@ async def test_a_pin_that_was_written_here_is_no_news(engine: NamedEngine, place
 async def test_a_verification_fetches_whatever_was_known(engine: NamedEngine, place: Path) -> None:
     watcher = watch(engine, place)
     await watcher.open()
-    for k, kinds in ((6, [Named]), (6, [Named]), (5, [Named, Drift]), (5, [Named])):
+    for k, kinds in ((6, [FactsRead]), (6, [FactsRead]), (5, [FactsRead, Drift]), (5, [FactsRead])):
         engine.found = fingerprint(live__k=k)
         assert [type(event) async for event in watcher.verify(1.0)] == kinds
     engine.is_away = True
     (unanswered,) = [event async for event in watcher.verify(1.0)]
-    assert isinstance(unanswered, Unanswered)
+    assert isinstance(unanswered, FactsUnavailable)
     assert isinstance(unanswered.error, Unreachable)
     assert engine.fetches == 5
 

@@ -17,7 +17,7 @@ from specdeck.engine.operations.check import ArmPair, CheckOptions, CheckResult
 from specdeck.engine.operations.gate import (
     BlockDone,
     GateEvent,
-    Measured,
+    Measurement,
     measure_engine,
     refuse_other_work,
 )
@@ -59,9 +59,9 @@ async def measure(
     return [event async for event in work]
 
 
-def measured(events: list[GateEvent]) -> Measured:
+def measured(events: list[GateEvent]) -> Measurement:
     last = events[-1]
-    assert isinstance(last, Measured)
+    assert isinstance(last, Measurement)
     return last
 
 

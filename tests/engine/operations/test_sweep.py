@@ -18,7 +18,7 @@ from specdeck.engine.protocol.messages import Capability, EngineState, Lease
 from specdeck.engine.store.audit import Action
 from specdeck.engine.sweep.analysis import SweepOutcome
 from specdeck.engine.sweep.plan import Plan
-from specdeck.engine.sweep.runner import Visited, Visiting, WaitingForTraffic
+from specdeck.engine.sweep.runner import VisitDone, Visiting, WaitingForTraffic
 
 URL = "http://engine"
 Make = Callable[..., tuple[Sweep, SweptEngine, list[Action]]]
@@ -53,7 +53,7 @@ async def test_the_events_tell_every_visit_and_end_with_the_outcome(make: Make) 
     assert isinstance(first, Plan)
     assert isinstance(waiting, WaitingForTraffic)
     assert isinstance(last, SweepOutcome)
-    assert [type(event) for event in between] == [Visiting, Visited] * first.visits
+    assert [type(event) for event in between] == [Visiting, VisitDone] * first.visits
     optimum = last.analysis.optimum
     assert optimum is not None
     assert (optimum.k, last.stopped, last.restored) == (3, None, True)
@@ -81,7 +81,7 @@ async def test_a_sweep_that_is_closed_gives_k_back_and_is_ended_in_the_audit_log
     sweep, engine, entries = make()
     async with aclosing(sweep.events()) as events:
         async for event in events:
-            if isinstance(event, Visited) and event.progress.done == 3:
+            if isinstance(event, VisitDone) and event.progress.done == 3:
                 break
     assert (engine.here.k_set, engine.ends) == (5, None)
     assert entries[-1].reason == "end of sweep: nightly: interrupted"
@@ -95,7 +95,7 @@ async def test_a_sweep_that_is_cancelled_does_the_same(make: Make) -> None:
 
     async def follow() -> None:
         async for event in sweep.events():
-            if isinstance(event, Visited) and event.progress.done == 3:
+            if isinstance(event, VisitDone) and event.progress.done == 3:
                 third.set()
 
     running = asyncio.create_task(follow())

@@ -18,7 +18,7 @@ from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.fingerprint.pins import PinFile, write_pin
 from specdeck.engine.metrics.window import Window
 from specdeck.engine.operations.alerts import Alert, CheckOutcome, Limits
-from specdeck.engine.operations.drift import Drift, DriftWatcher, Named
+from specdeck.engine.operations.drift import Drift, DriftWatcher, FactsRead
 from specdeck.engine.operations.watches import (
     CHECKS_APART_S,
     EngineWatch,
@@ -67,7 +67,7 @@ async def take(watch: EngineWatch, engine: NamedEngine, t: float, **more: Any) -
     reading = engine.reading(t, **more)
     if not watch.take(reading):
         return []
-    return [event async for event in watch.events(reading) if not isinstance(event, Named)]
+    return [event async for event in watch.events(reading) if not isinstance(event, FactsRead)]
 
 
 async def test_a_check_that_ends_while_somebody_watches_raises_and_clears_an_alert(

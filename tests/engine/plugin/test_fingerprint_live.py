@@ -154,12 +154,12 @@ def test_whoever_reads_that_it_is_finished_reads_the_names_that_stay(
     monkeypatch.setattr(fingerprint, "read_beside", lambda request, note: read)
     names: list[tuple[bool, str]] = []
 
-    class Watched(Identity):
+    class WatchedEngine(Identity):
         def note(self, progress: Mapping[str, Any]) -> None:
             super().note(progress)
             names.append((self.as_json()["progress"]["finished"], self.as_json()["fingerprint"]))
 
-    identity = Watched({}, complete=False)
+    identity = WatchedEngine({}, complete=False)
     learn(identity, {}, 0.0)
     assert names == [(True, identity.as_json()["fingerprint"])]
     assert not is_partial(names[0][1])

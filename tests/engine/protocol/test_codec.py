@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from tests.support.engine_state import engine_state
 
 from specdeck.engine.protocol.codec import DEEPEST, MOST_VALUES, NotJson, WrongType, loads
-from specdeck.engine.protocol.messages import Applied, Capability, EngineState, LastChange, Lease
+from specdeck.engine.protocol.messages import (
+    AppliedChange,
+    Capability,
+    EngineState,
+    LastChange,
+    Lease,
+)
 from specdeck.engine.protocol.tuning import BreakerTuning, TrialTuning, Tuning
 
 
@@ -84,7 +90,7 @@ STATE = engine_state(
     last_change=LastChange(1.0, "ann", "why", {"k": 5}, {"k": 3}, "operator"),
     capabilities=(Capability("live_k", True),),
 ).as_json()
-APPLIED = asdict(Applied({"k": 5}, {"k": 3}, 1, 100, ("n",), 1, {"k": 5}))
+APPLIED = asdict(AppliedChange({"k": 5}, {"k": 3}, 1, 100, ("n",), 1, {"k": 5}))
 TRIAL = asdict(TrialTuning("changed", "ann", {"k": 5}, {"k": 3}, 10.0, 1.0, 5.0))
 TUNING = {
     "instance": "one", "version": 1, "t": 1.0, "policy": "fixed", "reason": None,
@@ -117,7 +123,7 @@ STRANGE: list[Any] = [
 
 
 @pytest.mark.parametrize(
-    ("cls", "sound"), [(EngineState, STATE), (Applied, APPLIED), (Tuning, TUNING)]
+    ("cls", "sound"), [(EngineState, STATE), (AppliedChange, APPLIED), (Tuning, TUNING)]
 )
 def test_one_strange_value_is_read_or_an_error_of_ours(cls: Any, sound: dict[str, Any]) -> None:
     assert cls.from_json(json.loads(json.dumps(sound))) is not None

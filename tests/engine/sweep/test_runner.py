@@ -17,7 +17,7 @@ from specdeck.engine.errors import (
     Stalled,
     Unreachable,
 )
-from specdeck.engine.protocol.messages import Applied, Change, EngineState
+from specdeck.engine.protocol.messages import AppliedChange, Change, EngineState
 from specdeck.engine.sweep.plan import plan
 from specdeck.engine.sweep.runner import (
     PATIENCE_S,
@@ -141,7 +141,7 @@ async def test_an_engine_that_has_ever_more_to_say_is_not_listened_to_for_ever(
     sweep, engine = make()
     put = engine.put
 
-    async def talk(change: Change) -> Applied:
+    async def talk(change: Change) -> AppliedChange:
         notices = tuple(f"{engine.now} {number}" for number in range(100))
         return replace(await put(change), notices=notices)
 
