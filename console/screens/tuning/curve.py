@@ -117,9 +117,11 @@ def _find_measured(track: Track, tuning: Tuning | None) -> tuple[dict[int, Measu
 def format_ages(measured: Mapping[int, MeasuredPoint]) -> str:
     """How old the measurements are.
 
-    >>> format_ages({0: MeasuredPoint(9.0, 1.0, age_s=2.0)}), format_ages({0: MeasuredPoint(9.0, 1.0)})
+    >>> recent = MeasuredPoint(9.0, 1.0, age_s=2.0)
+    >>> format_ages({0: recent}), format_ages({0: MeasuredPoint(9.0, 1.0)})
     ('of the last 30 s', 'as it served lately')
-    >>> format_ages({0: MeasuredPoint(9.0, 1.0, age_s=41.0), 1: MeasuredPoint(9.0, 1.0, age_s=745.0)})
+    >>> old = MeasuredPoint(9.0, 1.0, age_s=745.0)
+    >>> format_ages({0: MeasuredPoint(9.0, 1.0, age_s=41.0), 1: old})
     'dimmed: 41 s to 12 min old'
     """
     old = sorted(each.age_s for each in measured.values() if each.age_s is not None and each.old)

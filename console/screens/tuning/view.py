@@ -144,7 +144,8 @@ def _ledger(ledger: LedgerTuning) -> tuple[str, Tone]:
 def format_saved(found: SavedTime | None) -> str:
     """Engine time saved or lost, and the share of the time that could be compared.
 
-    >>> format_saved(SavedTime(312.0, 1200.0)), format_saved(SavedTime(-4.2, 100.0)), format_saved(None)
+    >>> lost = SavedTime(-4.2, 100.0)
+    >>> format_saved(SavedTime(312.0, 1200.0)), format_saved(lost), format_saved(None)
     ('5 min 12 s saved (+26 %)', '4 s lost (-4 %)', '–')
     """
     if found is None:
