@@ -234,12 +234,21 @@ def _control(track: Track, state: EngineState, t: float) -> Track:
     old = track.known
     if old is None or old.instance != state.instance:
         return replace(track, version=state.version, said=Said(t, state.policy_reason))
-    if not _is_swept(state) and not track.is_sweeping:
+    if state.trial is not None or old.trial is not None:
+        track = _mark_trial(track, old, state)
+    elif not _is_swept(state) and not track.is_sweeping:
         track = _mark_turned(track, old, state)
     track = _alarm(_breaker(track, old, state, t), old, state, t)
     if track.version is None or state.version > track.version:
         track = _by_others(replace(track, version=state.version), old, state, t)
     return _reason(track, state, t)
+
+
+def _mark_trial(track: Track, old: EngineState, state: EngineState) -> Track:
+    """Marks where a trial begins and ends; its turns in between are no changes."""
+    if (old.trial is None) == (state.trial is None):
+        return track
+    return track.add_mark("trial" if old.trial is None else "trial end")
 
 
 def _mark_turned(track: Track, old: EngineState, state: EngineState) -> Track:
@@ -321,4 +330,7 @@ def _by_others(track: Track, old: EngineState, state: EngineState, t: float) -> 
         return track
     reason = f" ({change.reason})" if change.reason else ""
     cause = Cause(change.origin, change.who, change.reason, change.t)
-    return track.add_event(t, f"{change.who} changed {knobs}{reason}", "accent", cause=cause)
+    said = f"{change.who} changed {knobs}{reason}"
+    if change.origin == "trial":
+        said = f"{change.who} tries {knobs}" if state.trial else f"trial over: {knobs}{reason}"
+    return track.add_event(t, said, "accent", cause=cause)

@@ -110,12 +110,14 @@ class EngineWatches:
 
 def _tone(event: WatchEvent) -> Tone:
     from specdeck.engine.operations.alerts import Alert
-    from specdeck.engine.operations.drift import Drift, PinMoved
+    from specdeck.engine.operations.drift import Drift, MovedMeanwhile, PinMoved
 
     if isinstance(event, Alert):
         return "bad" if event.is_raised else "good"
     if isinstance(event, Drift):
         return "good" if event.comparison.same else "bad"
+    if isinstance(event, MovedMeanwhile):
+        return "muted"
     return "accent" if isinstance(event, PinMoved) else "warn"
 
 

@@ -106,7 +106,8 @@ class AcceptanceAlarm:
 
     It is raised when the rate of the last 30 seconds is below the floor with 95 %
     confidence, from at least 100 drafts, and cleared when it is one percentage point above
-    with the same confidence. An engine that drafts nothing changes nothing.
+    with the same confidence. An engine that drafts nothing changes nothing, and neither does
+    one while a sweep or a trial moves its k: other k's have other rates.
     """
 
     def __init__(self, floor: float) -> None:
@@ -120,6 +121,9 @@ class AcceptanceAlarm:
         if reading.restarted:
             self._windows.clear()
         window = reading.window
+        if reading.state is not None and reading.state.mover is not None:
+            self._windows.clear()
+            return None
         if window is None or not window.drafts or not window.drafted or window.accepted is None:
             return None
         self._windows.append((reading.t, window.drafts, window.drafted, window.accepted))

@@ -90,7 +90,8 @@ class FactsRead:
 
     fingerprint: Fingerprint
     comparison: Comparison | None = None
-    """With the pin; None without one, and while the engine still reads its weights."""
+    """With the pin; None without one, while the engine still reads its weights, and while a sweep
+    or a trial moves k."""
     pin: Path | None = None
     """Where that pin lies."""
 
@@ -131,6 +132,24 @@ class PinUnread:
 
 
 @dataclass(frozen=True, slots=True)
+class MovedMeanwhile:
+    """A sweep or a trial has moved the path: compared with the pin once it is over."""
+
+    mover: str
+    """Whose it is, as `EngineState.mover` has it."""
+    pin: Path
+
+    @property
+    def line(self) -> str:
+        """For one line.
+
+        >>> MovedMeanwhile("ann's sweep", Path("/pins/demo.json")).line
+        "ann's sweep moves k: compared with demo.json once it is over"
+        """
+        return f"{self.mover} moves k: compared with {self.pin.name} once it is over"
+
+
+@dataclass(frozen=True, slots=True)
 class FactsUnavailable:
     """The engine's facts could not be fetched."""
 
@@ -142,7 +161,7 @@ class FactsUnavailable:
         return self.error.line()
 
 
-DriftEvent = FactsRead | Drift | PinMoved | PinUnread | FactsUnavailable
+DriftEvent = FactsRead | Drift | MovedMeanwhile | PinMoved | PinUnread | FactsUnavailable
 
 
 class DriftWatcher:
@@ -159,6 +178,9 @@ class DriftWatcher:
         """What stood for the path at the last fetch; None when it must be fetched."""
         self._fetched_at = float("-inf")
         self._is_busy = False
+        self._mover: str | None = None
+        """Whose sweep or trial moved k in the last reading."""
+        self._is_mover_told = False
 
     @property
     def pinned(self) -> Fingerprint | None:
@@ -176,7 +198,9 @@ class DriftWatcher:
         """Whether `follow` has anything to do after this reading."""
         if self._is_busy:
             return False
-        return self._has_moved(reading) or (reading.up and self._pins.is_due(reading.t))
+        self._note_mover(reading)
+        moved = self._has_moved(reading) or self._is_mover_news(reading)
+        return moved or (reading.up and self._pins.is_due(reading.t))
 
     async def follow(self, reading: Reading) -> AsyncIterator[DriftEvent]:
         """Look at the pin, and at the facts where they or the pin may have moved.
@@ -189,6 +213,10 @@ class DriftWatcher:
         try:
             for event in await self._reread_pin():
                 yield event
+            self._note_mover(reading)
+            if self._is_mover_news(reading) and self._mover and self._detector:
+                self._is_mover_told = True
+                yield MovedMeanwhile(self._mover, self._detector.place)
             if not self._has_moved(reading):
                 return
             name, self._fetched_at = _path_name(reading), reading.t
@@ -199,7 +227,8 @@ class DriftWatcher:
                 return
             # The path may have moved on since the reading; the next one tells.
             at = name if reading.state is None else found.path
-            self._name = at if found.progress.finished else ""
+            is_final = found.progress.finished and self._mover is None
+            self._name = at if is_final else ""
             for event in self.judge(found, reading.t):
                 yield event
         finally:
@@ -219,7 +248,7 @@ class DriftWatcher:
 
     def judge(self, found: Fingerprint, t: float) -> Iterator[DriftEvent]:
         """What a fingerprint means at Unix time `t`, whoever fetched it."""
-        if self._detector is None or not found.progress.finished:
+        if self._detector is None or not found.progress.finished or self._mover is not None:
             yield FactsRead(found)
             return
         comparison, drift = self._detector.detect(found, t)
@@ -259,6 +288,20 @@ class DriftWatcher:
         self._detector, self._name = DriftDetector(pin.fingerprint, pin.place), None
         return PinMoved(pin.place, "found" if old is None else "replaced")
 
+    def _note_mover(self, reading: Reading) -> None:
+        """Who moves k at this moment; an engine that is away leaves it as it was."""
+        if not reading.up:
+            return
+        mover = None if reading.state is None else reading.state.mover
+        if mover != self._mover:
+            self._mover, self._is_mover_told = mover, False
+
+    def _is_mover_news(self, reading: Reading) -> bool:
+        """Whether it is to be said why a path that is not the pinned one is no drift."""
+        if self._mover is None or self._is_mover_told or self._detector is None:
+            return False
+        return _path_name(reading) != self._detector.pinned.path
+
     def _has_moved(self, reading: Reading) -> bool:
         """Whether the facts have to be fetched after this reading."""
         if reading.restarted:
@@ -268,8 +311,8 @@ class DriftWatcher:
         name = _path_name(reading)
         if name is None or name == self._name:
             return False
-        if self._name is not None and reading.state is not None and reading.state.trial:
-            return False  # the trial moves it to and fro; its end is compared
+        if self._name is not None and self._mover is not None:
+            return False  # a sweep or a trial moves it to and fro; its end is compared
         policy = reading.state.policy if reading.state is not None else "fixed"
         apart = APART_S if policy == "fixed" else POLICY_APART_S
         return self._name is None or reading.t - self._fetched_at >= apart

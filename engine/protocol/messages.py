@@ -253,6 +253,21 @@ class EngineState:
     ranks: tuple[RankState, ...] = ()
     """The data-parallel ranks, in their order; empty where there is one."""
 
+    @property
+    def mover(self) -> str | None:
+        """Whose sweep or trial moves k to and fro, in words; None where what is set stays.
+
+        Both give the engine back: what it is meanwhile is no change of it.
+        """
+        last = self.last_change
+        if self.trial is not None:
+            return (
+                f"{last.who}'s trial" if last is not None and last.origin == "trial" else "a trial"
+            )
+        if self.lease is None or last is None or last.origin != "sweep":
+            return None
+        return f"{last.who}'s sweep"
+
     def can(self, name: str) -> Capability:
         """The capability called `name`; one that the plugin does not name is absent."""
         for capability in self.capabilities:

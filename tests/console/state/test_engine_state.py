@@ -363,3 +363,20 @@ def test_a_trial_is_told_by_what_it_tries_also_while_nothing_has_moved_yet(kit: 
     began = AppliedChange({"k": 5, "policy": "goodput"}, {"k": 5, "policy": "goodput"}, 2, 9)
     found = fold_answer(track(kit.run(2)), Change(k=3, trial_s=60.0), began, 0.0, 0.01)
     assert found.events[-1].text == "on trial: k 5 → 3, policy goodput → fixed · applied in 10 ms"
+
+
+def test_a_trial_says_whose_it_is_and_its_turns_are_neither_events_nor_marks(
+    kit: type[Kit],
+) -> None:
+    five = kit.state
+    tried = LastChange(1.0, "bob", "on trial", {"k": 5}, {"k": 3}, "trial")
+    over = LastChange(9.0, "specdeck", "no faster", {"k": 3}, {"k": 5}, "trial")
+    stints = [
+        replace(five, version=2, k=k, k_set=k, trial=where, last_change=tried)
+        for k, where in ((3, "changed"), (5, "baseline"), (3, "changed"), (5, "baseline"))
+    ]
+    after = replace(five, version=3, last_change=over)
+    states = [five, *stints, after]
+    found = track([kit.reading(t, state) for t, state in enumerate(states)])
+    assert words(found) == ["bob tries k 5 → 3", "trial over: k 3 → 5 (no faster)"]
+    assert [mark.label for mark in found.marks] == ["trial", "trial end"]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
+from tests.support.engine_state import engine_state
 
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.sample import Sample
@@ -16,6 +18,7 @@ from specdeck.engine.operations.alerts import (
     CheckOutcome,
     MismatchAlarm,
 )
+from specdeck.engine.protocol.messages import LastChange, Lease
 
 URL = "http://e:1"
 
@@ -110,3 +113,13 @@ def test_no_mismatch_at_all_may_be_the_maximum() -> None:
     outcomes = [CheckOutcome(0.0, 0, 50), CheckOutcome(1.0, 1, 50), CheckOutcome(2.0, 0, 50)]
     found = [alarm.take(one, URL) for one in outcomes]
     assert [one and one.is_raised for one in found] == [None, True, False]
+
+
+def test_what_a_sweep_makes_of_the_rate_is_no_alert() -> None:
+    swept = LastChange(1.0, "ann", "sweep", {"k": 5}, {"k": 1}, "sweep")
+    moved = replace(engine_state(), lease=Lease(9.0, 5, "speculate"), last_change=swept)
+    alarm = AcceptanceAlarm(0.5)
+    assert alerts(alarm, (replace(reading(t, 0.2), state=moved) for t in range(90))) == []
+    given_back = replace(moved, lease=None)
+    after = alerts(alarm, (replace(reading(t, 0.2), state=given_back) for t in range(90, 150)))
+    assert [alert.is_raised for alert in after] == [True]

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.fingerprints import Fingerprints, NamedEngine
@@ -19,9 +20,11 @@ from specdeck.engine.operations.drift import (
     DriftWatcher,
     FactsRead,
     FactsUnavailable,
+    MovedMeanwhile,
     PinMoved,
     PinUnread,
 )
+from specdeck.engine.protocol.messages import LastChange, Lease
 
 OWN = "vLLM's own fingerprint did not move"
 fingerprint = Fingerprints().seen
@@ -233,14 +236,71 @@ async def test_a_verification_fetches_whatever_was_known(engine: NamedEngine, pl
     assert engine.fetches == 5
 
 
-async def test_a_trial_that_moves_the_path_to_and_fro_is_no_drift(
-    engine: NamedEngine, place: Path
+SWEPT = LastChange(1.0, "ann", "sweep", {"k": 6}, {"k": 3}, "sweep")
+TRIED = replace(SWEPT, origin="trial")
+LEASE = Lease(seconds_left=9.0, k=6, mode="speculate")
+
+
+@pytest.mark.parametrize(
+    ("moving", "whose"),
+    [
+        ({"trial": "changed"}, "a trial"),
+        ({"trial": "baseline", "last_change": TRIED}, "ann's trial"),
+        ({"lease": LEASE, "last_change": SWEPT}, "ann's sweep"),
+    ],
+)
+async def test_moves_that_are_taken_back_are_said_once_and_are_no_drift(
+    engine: NamedEngine, place: Path, moving: dict[str, Any], whose: str
 ) -> None:
     watcher, state = watch(engine, place), engine.state
     await lines(watcher, engine.reading(0))
+    engine.state = replace(state, **moving)
+    told = []
     for t, k in ((10, 3), (20, 6), (90, 3)):
         engine.found = fingerprint(live__k=k)
-        engine.state = replace(state, trial="changed" if k == 3 else "baseline")
-        assert await lines(watcher, engine.reading(t)) == []
+        told += await lines(watcher, engine.reading(t))
+    assert told == [f"{whose} moves k: compared with prod.json once it is over"]
     engine.state = state
     assert "k 6 → 3" in str(await lines(watcher, engine.reading(100)))
+
+
+async def test_a_sweep_that_gives_the_engine_back_raises_nothing(
+    engine: NamedEngine, place: Path
+) -> None:
+    watcher, state = watch(engine, place), engine.state
+    # Its first look falls into the sweep: what it finds is not compared.
+    engine.state, engine.found = (
+        replace(state, lease=LEASE, last_change=SWEPT),
+        fingerprint(live__k=1),
+    )
+    (said, named) = await follow(watcher, engine.reading(0))
+    assert isinstance(said, MovedMeanwhile)
+    assert isinstance(named, FactsRead)
+    assert named.comparison is None
+    for t, k in ((10, 2), (20, 5)):
+        engine.found = fingerprint(live__k=k)
+        assert await lines(watcher, engine.reading(t)) == []
+    engine.state, engine.found = replace(state, last_change=SWEPT), fingerprint()
+    (named,) = await follow(watcher, engine.reading(30))
+    assert isinstance(named, FactsRead)
+    assert named.comparison is not None
+    assert named.comparison.same
+
+
+async def test_a_sweep_hides_no_drift_from_who_asks(engine: NamedEngine, place: Path) -> None:
+    watcher = watch(engine, place)
+    engine.found = fingerprint(live__k=1)
+    engine.state = replace(engine.state, lease=LEASE, last_change=SWEPT)
+    drifted = [event async for event in watcher.verify(1.0)][-1]
+    assert isinstance(drifted, Drift)
+
+
+async def test_a_lease_of_an_operator_is_a_drift(engine: NamedEngine, place: Path) -> None:
+    watcher, state = watch(engine, place), engine.state
+    await lines(watcher, engine.reading(0))
+    lent = replace(SWEPT, origin="operator")
+    engine.state, engine.found = (
+        replace(state, lease=LEASE, last_change=lent),
+        fingerprint(live__k=3),
+    )
+    assert "k 6 → 3" in str(await lines(watcher, engine.reading(10)))
