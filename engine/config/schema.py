@@ -53,6 +53,9 @@ class Orchestration(Block):
     """Windows in a row below the threshold after which the breaker goes to target-only."""
     draft_acceptance_threshold: Share | None = None
     """The acceptance rate, 0 to 1, below which a window counts as low."""
+    soft_cost: float | None = Field(default=None, ge=-0.5, le=10)
+    """What a step at k = 0 takes longer than one of an engine without speculation, as a share:
+    what `specdeck sweep --hard` measured. Savings are told against soft k = 0 without a value."""
     graphs_per_k: bool | None = None
     """Has CUDA graphs captured for every k: live k costs no speed, the start takes longer.
 

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from specdeck.engine.policy.table import bucket
 from specdeck.engine.protocol.messages import Capability
-from specdeck.engine.protocol.tuning import BreakerTuning, LedgerTuning, Outlook, SavedTime, Tuning
+from specdeck.engine.protocol.tuning import (
+    BreakerTuning,
+    HardBaseline,
+    LedgerTuning,
+    Outlook,
+    SavedTime,
+    Tuning,
+)
 
 if TYPE_CHECKING:
     from specdeck.engine.plugin.steering import Steering
@@ -65,10 +72,16 @@ def describe_tuning(steering: Steering, *, by: str | None, instance: str, t: flo
     if runner is None:
         return common
     drafts, (running, _) = engine.tally().drafted_per_position, engine.requests()
+    breaker = runner.breaker.view(automatic=runner.automatic and runner.guarded, by=by)
     return replace(
         common,
-        breaker=runner.breaker.view(automatic=runner.automatic and runner.guarded, by=by),
-        ledger=LedgerTuning(_saving(runner, _HOUR_S), _saving(runner, _DAY_S)),
+        breaker=breaker,
+        ledger=LedgerTuning(
+            _saving(runner, _HOUR_S),
+            _saving(runner, _DAY_S),
+            "soft" if runner.soft_cost is None else "hard",
+        ),
+        baseline=_baseline(runner, running, gain=breaker.gain),
         curve=runner.curve.points(),
         outlook=_outlook(runner, running, drafts),
         acceptance=_acceptance(runner, drafts),
@@ -93,8 +106,21 @@ def group_schedule(schedule: Sequence[int]) -> tuple[tuple[int, int, int], ...]:
 
 def _saving(runner: PolicyRunner, seconds: float) -> SavedTime | None:
     """Engine time saved in the last `seconds`."""
-    found = runner.ledger.over(seconds, now=runner.estimates.now)
-    return found if found.speculating_s else None
+    found = runner.ledger.over(seconds, now=runner.estimates.now, soft_cost=runner.soft_cost)
+    return found if found.speculating_s or found.target_only_s else None
+
+
+def _baseline(runner: PolicyRunner, requests: int, *, gain: float | None) -> HardBaseline:
+    """An engine without speculation; `gain` is the breaker's, against soft k = 0."""
+    cost = runner.soft_cost
+    if cost is None:
+        return HardBaseline()
+    seconds = runner.estimates.times.seconds(bucket(requests), 0)
+    return HardBaseline(
+        cost,
+        (1 + cost) * max(requests, 1) / seconds if seconds else None,
+        None if gain is None else (1 + gain) / (1 + cost) - 1,
+    )
 
 
 def _acceptance(runner: PolicyRunner, drafts: Sequence[int]) -> tuple[float, ...] | None:

@@ -342,11 +342,29 @@ class TrialParameters:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class BaselineParameters:
+    """What savings are told against: soft k = 0 or, once measured, no speculation at all."""
+
+    soft_cost: float | None = number_field(
+        None,
+        -0.5,
+        10,
+        optional=True,
+        doc="What a step at k = 0 takes longer than one of an engine without speculation, as a "
+        "share, as `specdeck sweep --hard` measures it; none is not known.",
+    )
+
+    def __post_init__(self) -> None:
+        _within_ranges(self)
+
+
 BLOCKS: dict[str, type[Any]] = {
     "goodput": GoodputParameters,
     "threshold": ThresholdParameters,
     "breaker": BreakerParameters,
     "trial": TrialParameters,
+    "baseline": BaselineParameters,
 }
 
 _SPELLED = {
@@ -359,6 +377,7 @@ _SPELLED = {
         "breaker": "automatic",
     },
     "trial": {},
+    "baseline": {"soft_cost": "soft_cost"},
 }
 """What the keys of the config's `orchestration` are called in each block."""
 
@@ -371,6 +390,7 @@ class Catalogue:
     threshold: ThresholdParameters = field(default_factory=ThresholdParameters)
     breaker: BreakerParameters = field(default_factory=BreakerParameters)
     trial: TrialParameters = field(default_factory=TrialParameters)
+    baseline: BaselineParameters = field(default_factory=BaselineParameters)
 
     def value(self, name: str) -> Value:
         """What the parameter called `name` is; ParameterError when there is none."""

@@ -89,7 +89,7 @@ class PolicyRunner:
         self._catalogue = Catalogue()
         self._name: PolicyName = "fixed"
         self._zero = everywhere(0)
-        self._spent = self._as_steps = 0.0
+        self._spent = self._as_steps = self._alone = 0.0
         self._trying = everywhere(1)
         self._tried_at = -1
         self.switch(policy)
@@ -155,6 +155,11 @@ class PolicyRunner:
         self.breaker.reset()
         self._settle()
         self._state = self.breaker.state
+
+    @property
+    def soft_cost(self) -> float | None:
+        """What a step at k = 0 takes longer than one without speculation; None is not known."""
+        return self._catalogue.baseline.soft_cost
 
     @property
     def bypassed(self) -> bool:
@@ -227,9 +232,13 @@ class PolicyRunner:
         if known.closed:
             self._enter(here)
         seconds = step.seconds
-        if (step.k or step.verified) and seconds is not None and not step.prefill:
+        if seconds is None or step.prefill:
+            return
+        if step.k or step.verified:
             self._spent += seconds
             self._as_steps += step.committed / step.requests
+        else:
+            self._alone += seconds
 
     def look(self, t: float) -> None:
         """Has time pass to `t`, for whoever wants to know how old things are."""
@@ -284,11 +293,16 @@ class PolicyRunner:
 
     def _enter(self, here: int) -> None:
         """Enters what the block at the batch sizes `here` came to, if it can be compared."""
-        times, spent = self.estimates.times, self._spent
+        times, spent, saved = self.estimates.times, self._spent, 0.0
         if spent and times.steps(here, 0) >= MEASURED_STEPS:
-            worth = self._as_steps * (times.seconds(here, 0) or 0.0)
-            self.ledger.add(self.estimates.now, saved_s=worth - spent, speculating_s=spent)
-        self._spent = self._as_steps = 0.0
+            saved = self._as_steps * (times.seconds(here, 0) or 0.0) - spent
+        else:
+            spent = 0.0
+        if spent or self._alone:
+            self.ledger.add(
+                self.estimates.now, saved_s=saved, speculating_s=spent, target_only_s=self._alone
+            )
+        self._spent = self._as_steps = self._alone = 0.0
 
     def _log_choice(self) -> None:
         """Remembers why k moved, unless it is a try or a probe."""

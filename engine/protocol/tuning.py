@@ -22,6 +22,7 @@ TrialVerdict = Annotated[
 Phase = Literal["baseline", "changed", "kept", "reverted", "abandoned"]
 """baseline: a stint without the change; changed: one with it. The others are ends: reverted took
 the change back, abandoned never made it."""
+Grade = Literal["soft", "hard"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,16 +203,19 @@ class SavedTime:
 
     saved_s: float
     speculating_s: float
-    """Seconds of speculating steps that could be compared with target-only."""
+    """Seconds of speculating steps that could be compared."""
+    target_only_s: float = 0.0
+    """Seconds at soft k = 0 that are compared too: 0 where soft k = 0 is the measure itself."""
 
     @property
     def gain(self) -> float | None:
-        """Speed against target-only, as a share; None when nothing could be compared.
+        """Speed against what it is compared with, as a share; None when nothing could be.
 
-        >>> SavedTime(5.0, 20.0).gain, SavedTime(0.0, 0.0).gain
-        (0.25, None)
+        >>> SavedTime(5.0, 20.0).gain, SavedTime(-2.0, 20.0, 20.0).gain, SavedTime(0.0, 0.0).gain
+        (0.25, -0.05, None)
         """
-        return self.saved_s / self.speculating_s if self.speculating_s else None
+        compared = self.speculating_s + self.target_only_s
+        return self.saved_s / compared if compared else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +224,20 @@ class LedgerTuning:
 
     hour: SavedTime | None = None
     day: SavedTime | None = None
+    against: Annotated[Grade, OneOf(get_args(Grade))] = "soft"
+    """soft: k = 0 in the same engine; hard: an engine without speculation."""
+
+
+@dataclass(frozen=True, slots=True)
+class HardBaseline:
+    """An engine without speculation, as far as `sweep --hard` has measured one."""
+
+    soft_cost: float | None = None
+    """What a step at k = 0 takes longer than one of such an engine, as a share."""
+    tokens_per_second: float | None = None
+    """Expected of it at the present batch size; None before target-only was timed there."""
+    gain: float | None = None
+    """Speed against it in the breaker's last judged window, as a share; below 0 is a loss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +327,7 @@ class Tuning:
     breaker: BreakerTuning
     trial: TrialTuning | None = None
     ledger: LedgerTuning = LedgerTuning()
+    baseline: HardBaseline = HardBaseline()
     exact: Exact = Exact()
     curve: tuple[CurvePoint, ...] = ()
     outlook: tuple[Outlook, ...] = ()

@@ -17,6 +17,7 @@ from specdeck.engine.protocol.full_graphs import describe_reach
 from specdeck.engine.protocol.tuning import (
     BreakerTuning,
     Exact,
+    HardBaseline,
     KChange,
     LedgerTuning,
     Parameter,
@@ -54,6 +55,7 @@ def status(track: Track, key_label: KeyLabel) -> tuple[Row, ...]:
         rows.append(_fact("why", oneline(tuning.reason)))
     if breaker.evidence:
         rows.append(_fact("evidence", oneline(breaker.evidence)))
+    rows.append(_fact("baseline", *describe_baseline(tuning.baseline)))
     if tuning.exact.models or tuning.exact.requests:
         rows.append(_fact("exact", exact_line(tuning.exact)))
     if moved := [_format_moved(one) for one in tuning.parameters if one.value != one.default]:
@@ -138,7 +140,30 @@ def _ledger(ledger: LedgerTuning) -> tuple[str, Tone]:
     if not known:
         return "not known yet: target-only was not measured beside it", "muted"
     tone: Tone = "good" if known[0].saved_s >= 0 else "bad"
-    return f"{format_saved(ledger.hour)} this hour · {format_saved(ledger.day)} this day", tone
+    against = "soft k = 0" if ledger.against == "soft" else "no speculation"
+    told = f"{format_saved(ledger.hour)} this hour · {format_saved(ledger.day)} this day"
+    return f"{told}, against {against}", tone
+
+
+def describe_baseline(found: HardBaseline) -> tuple[str, Tone]:
+    """What savings are told against, and how that was found.
+
+    >>> print(describe_baseline(HardBaseline())[0])
+    soft k = 0; `specdeck sweep --hard` measures no speculation
+    >>> print(describe_baseline(HardBaseline(0.071, 812.4, -0.03))[0])
+    soft k = 0 takes 7.1 % longer than no speculation, of which ~812 tokens/s are expected; \
+-3 % against it lately
+    """
+    if found.soft_cost is None:
+        return "soft k = 0; `specdeck sweep --hard` measures no speculation", "muted"
+    than = "longer" if found.soft_cost > 0 else "shorter"
+    text = f"soft k = 0 takes {abs(found.soft_cost) * 100:.1f} % {than} than no speculation"
+    if found.tokens_per_second is not None:
+        text += f", of which ~{number(found.tokens_per_second)} tokens/s are expected"
+    if found.gain is None:
+        return text, "plain"
+    tone: Tone = "bad" if found.gain < 0 else "plain"
+    return f"{text}; {found.gain * 100:+.0f} % against it lately", tone
 
 
 def format_saved(found: SavedTime | None) -> str:
@@ -151,7 +176,7 @@ def format_saved(found: SavedTime | None) -> str:
     if found is None:
         return "–"
     word = "saved" if found.saved_s >= 0 else "lost"
-    share = f" ({found.saved_s / found.speculating_s:+.0%})" if found.speculating_s else ""
+    share = "" if found.gain is None else f" ({found.gain:+.0%})"
     return f"{format_duration(abs(found.saved_s))} {word}{share.replace('%', ' %')}"
 
 

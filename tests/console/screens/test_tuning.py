@@ -40,7 +40,14 @@ from specdeck.console.widgets.text import Feed
 from specdeck.engine.errors import Conflict, UsageError
 from specdeck.engine.protocol.full_graphs import Reach
 from specdeck.engine.protocol.messages import Capability, Change, EngineState, LastChange
-from specdeck.engine.protocol.tuning import KChange, Parameter, Tuning
+from specdeck.engine.protocol.tuning import (
+    HardBaseline,
+    KChange,
+    LedgerTuning,
+    Parameter,
+    SavedTime,
+    Tuning,
+)
 
 if TYPE_CHECKING:
     from tests.console.conftest import Kit, MakeConsole
@@ -160,6 +167,34 @@ async def test_the_screen_says_why_and_when_the_breaker_is_tried_again(tuned: Ma
     assert "goodput.margin 0.03 (was 0.015)" in status
     assert WHY in moved
     assert "k 3 → 0: loses 8 % against target-only" in moved
+
+
+async def test_savings_are_told_against_what_they_were_measured_against(tuned: MakeTuned) -> None:
+    app, _, _ = tuned()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await opened(pilot)
+        status = " ".join(rows(app, "#status").split())
+    assert "this day, against soft k = 0" in status
+    assert "soft k = 0; `specdeck sweep --hard` measures no speculation" in status
+
+
+async def test_a_loss_against_no_speculation_shows_where_soft_zero_is_slower_still(
+    tuned: MakeTuned,
+) -> None:
+    known = tuning()
+    lost = replace(
+        known,
+        ledger=LedgerTuning(SavedTime(-12.0, 110.0, 10.0), SavedTime(-12.0, 110.0, 10.0), "hard"),
+        baseline=HardBaseline(0.22, 812.4, -0.098),
+    )
+    app, _, _ = tuned(lost)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await opened(pilot)
+        status = " ".join(rows(app, "#status").split())
+    assert "12 s lost (-10 %) this hour" in status
+    assert "this day, against no speculation" in status
+    assert "soft k = 0 takes 22.0 % longer than no speculation" in status
+    assert "~812 tokens/s are expected; -10 % against it lately" in status
 
 
 async def test_a_change_of_this_console_is_told_once(kit: type[Kit], tuned: MakeTuned) -> None:

@@ -20,6 +20,7 @@ from specdeck.engine.plugin.control import Control
 from specdeck.engine.plugin.engine import Tally
 from specdeck.engine.plugin.reply import Refusal
 from specdeck.engine.protocol.messages import Change
+from specdeck.engine.protocol.tuning import HardBaseline
 
 
 def test_the_tuning_survives_the_wire(control: Control, engine: FakeCore) -> None:
@@ -108,3 +109,39 @@ def test_the_outlook_tells_measured_from_guessed(control: Control, engine: FakeC
     assert [each.k for each in outlook if each.extrapolated] == [4, 5]
     assert outlook[3].tokens_per_step > outlook[1].tokens_per_step > 1
     assert all(each.tokens_per_second for each in outlook)
+
+
+def test_without_a_measurement_savings_are_told_against_soft_zero(
+    control: Control, engine: FakeCore, clock: Clock
+) -> None:
+    for k in (0, 3):
+        control.change(Change(k=k))
+        work(engine, clock)
+    found = control.tuning()
+    assert found.ledger.against == "soft"
+    assert found.baseline == HardBaseline()
+
+
+def test_a_measured_cost_of_soft_zero_is_what_savings_are_told_by(
+    control: Control, engine: FakeCore, clock: Clock
+) -> None:
+    engine.busy = (1, 0)
+    for k in (0, 3):
+        control.change(Change(k=k))
+        work(engine, clock)
+    soft = control.tuning()
+    control.change(Change(parameters={"baseline.soft_cost": 0.25}))
+    hard = control.tuning()
+    assert hard.ledger.against == "hard"
+    assert soft.ledger.hour is not None
+    assert hard.ledger.hour is not None
+    assert hard.ledger.hour.saved_s < soft.ledger.hour.saved_s
+    assert hard.ledger.hour.target_only_s > 0
+    assert hard.baseline.soft_cost == 0.25
+    assert soft.outlook[0].tokens_per_second is not None
+    expected = 1.25 * soft.outlook[0].tokens_per_second
+    assert hard.baseline.tokens_per_second == pytest.approx(expected)
+    if soft.breaker.gain is not None:
+        assert hard.baseline.gain == pytest.approx((1 + soft.breaker.gain) / 1.25 - 1)
+    control.change(Change(parameters={"baseline.soft_cost": "none"}))
+    assert control.tuning().ledger.against == "soft"

@@ -7,6 +7,7 @@ import time
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -81,6 +82,17 @@ def test_the_ledger_tells_gain_from_loss(engine: Any) -> None:
         assert balance.gain is not None
         assert balance.gain * sign > 0
         assert abs(balance.gain - expected) < 0.06 * (1 + expected)
+
+
+def test_the_ledger_has_the_seconds_at_soft_zero(engine: Any) -> None:
+    known = Estimates(5)
+    runner = PolicyRunner(Fixed(0, k_max=5), known, breaker=None)
+    engine.drive(runner, "predictable", 8, 20)
+    assert runner.ledger.over(3600, now=known.now).saved_s == 0
+    found = runner.ledger.over(3600, now=known.now, soft_cost=0.25)
+    assert found.speculating_s == 0
+    assert found.target_only_s == pytest.approx(20, rel=0.05)
+    assert found.gain == pytest.approx(-0.2)
 
 
 def test_nothing_that_changes_is_the_same_object(engine: Any) -> None:
