@@ -17,7 +17,7 @@ from textual.widgets.option_list import Option
 
 from specdeck.console import keys
 from specdeck.console.widgets.cells import Cell, Row, heading
-from specdeck.console.widgets.text import Line, Rows
+from specdeck.console.widgets.text import Flow, Line
 from specdeck.engine.text import printable
 
 
@@ -107,7 +107,7 @@ class HelpScreen(Modal[None]):
     def compose(self) -> ComposeResult:
         """A box with the keys."""
         with VerticalScroll(id="help"):
-            yield Rows(id="keys")
+            yield Flow(id="keys")
             yield Line(id="close")
 
     def on_mount(self) -> None:
@@ -120,6 +120,5 @@ class HelpScreen(Modal[None]):
                 group = key.group
             label = keys.format_keys(key, self.keymap)
             rows.append(Row((Cell(f"{label:<12} ", "key"), Cell(key.tooltip))))
-        self.query_one("#keys", Rows).rows = tuple(rows)
-        self.query_one("#keys").styles.height = len(rows)
+        self.query_one("#keys", Flow).rows = tuple(rows)
         self.query_one("#close", Line).row = Row((), (Cell("esc closes", "muted"),))

@@ -13,10 +13,12 @@ import pytest
 from tests.support.memory_audit import MemoryAudit
 from tests.support.pilot import press, run, settle
 from tests.support.pilot import until as wait_until
+from tests.support.screen_text import screen_text
 from textual.command import CommandList
 from textual.widgets._toast import Toast
 from textual.worker import WorkerFailed
 
+from specdeck.console import keys
 from specdeck.console.screens.dialogs import Dialog, HelpScreen
 from specdeck.console.screens.live.screen import LiveScreen
 from specdeck.console.settings import Settings
@@ -592,3 +594,13 @@ async def test_the_palette_opens_on_a_terminal_of_a_few_columns(
         await pilot.press("colon")
         await wait_until(pilot, lambda: app.screen.query(CommandList).first().option_count)
     assert app.crash is None
+
+
+@pytest.mark.parametrize("width", [80, 50])
+async def test_help_tells_every_key_whole(width: int, kit: type[Kit], console: MakeConsole) -> None:
+    app = console(kit.engine(kit.run(3)))
+    async with run(app, size=(width, 90)) as pilot:
+        await press(pilot, "question_mark")
+        told = " ".join(screen_text(app).replace("│", " ").split())
+    for key in keys.of("live", app.context.keys):
+        assert key.tooltip in told

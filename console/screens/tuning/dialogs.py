@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from textual import work
+from textual import on, work
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Input, Label, OptionList
@@ -36,6 +36,16 @@ def format_parameter(parameter: Parameter, width: int, names: int = 0) -> str:
         f"{parameter.name:<{names}}  {format_value(parameter.value):>6} {changed}  {parameter.doc}"
     )
     return shorten(printable(text), width)
+
+
+def explain(parameter: Parameter) -> str:
+    """What a parameter means and what it can be, whole.
+
+    >>> print(explain(Parameter("a.b", 0.03, 0.015, "number", 0.0, 0.5, doc="The least gain.")))
+    The least gain.
+    a number from 0 to 0.5; 0.015 at the start
+    """
+    return "\n".join(filter(None, (printable(parameter.doc or ""), bounds(parameter))))
 
 
 def bounds(parameter: Parameter) -> str:
@@ -127,6 +137,7 @@ class ParametersScreen(Modal[None]):
         with Vertical(id="dialog"):
             yield Label("Parameters", id="question", markup=False)
             yield OptionList(markup=False)
+            yield Label("", id="selected", markup=False)
             yield Label("", id="refusal", markup=False)
             yield Label("enter edits   z undoes   esc closes", id="keys", markup=False)
 
@@ -165,11 +176,19 @@ class ParametersScreen(Modal[None]):
             names = max((len(one.name) for one in found), default=0)
             options.add_options([Option(format_parameter(one, width, names)) for one in found])
             options.highlighted = at if at is not None and at < len(found) else 0
+            self.show_selected()
         said = self.query_one("#refusal", Label)
         if not found:
             said.update(" ".join(cell.text for row in explain_silence(track) for cell in row.left))
         elif track.events != self.before:
             said.update(track.events[-1].text)
+
+    @on(OptionList.OptionHighlighted)
+    def show_selected(self) -> None:
+        """What the parameter under the cursor means: its line in the list may be cut short."""
+        at = self.query_one(OptionList).highlighted
+        told = "" if at is None or at >= len(self.listed) else explain(self.listed[at])
+        self.query_one("#selected", Label).update(told)
 
     def action_undo(self) -> None:
         """Undo the last change."""

@@ -12,6 +12,7 @@ import pytest
 from tests.support.memory_audit import MemoryAudit
 from tests.support.pilot import press, run, settle, until
 from tests.support.readings import START
+from tests.support.screen_text import screen_text
 from tests.support.tuned_engine import (
     ABLE,
     RATES,
@@ -125,6 +126,23 @@ def test_the_dialogs(
         await settle(pilot)
 
     assert snap_compare(app, terminal_size=size, run_before=ask)
+
+
+async def test_the_parameter_under_the_cursor_is_told_whole_at_80_columns(
+    tuned: MakeTuned,
+) -> None:
+    doc = "The least share by which a k has to be better than the one in force. " * 2 + "THE END"
+    long = Parameter("goodput.margin", 0.03, 0.015, "number", 0.0, 0.5, doc=doc)
+    short = Parameter("goodput.other", 1, 1, "whole", 0.0, None, doc="Short.")
+    app, _, _ = tuned(replace(tuning(), parameters=(long, short)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot)
+        await press(pilot, "p")
+        assert "THE END" in screen_text(app)
+        assert "a number from 0 to 0.5" in screen_text(app)
+        await press(pilot, "down")
+        assert "THE END" not in screen_text(app)
+        assert "Short." in screen_text(app)
 
 
 async def test_the_smallest_terminal_shows_the_k_in_force_and_both_fields_of_a_trial(
