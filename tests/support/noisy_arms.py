@@ -108,6 +108,12 @@ def gather(engine: NoisyEngine, prompts: int, seed: int) -> CheckEvidence:
     )
 
 
+def count_patterns(engine: NoisyEngine, prompts: int, seed: int) -> Counter[str]:
+    """How many prompts have which pattern of equal answers."""
+    chosen, _ = ask(engine, prompts, np.random.default_rng(seed))
+    return Counter(_patterns(chosen))
+
+
 def _patterns(chosen: NDArray[np.int8]) -> Iterator[str]:
     first = chosen[[_R1, _R2, _S1, _S2, _LOOKS]]
     noisy = (first != first[0]).any(axis=(0, 2))

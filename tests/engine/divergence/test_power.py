@@ -6,12 +6,13 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from tests.support.noisy_arms import NoisyEngine, check, gather, watch
+from tests.support.noisy_arms import NoisyEngine, check, count_patterns, gather, watch
 
 from specdeck.engine.divergence.calibration import COARSE, MOST, Calibration
 from specdeck.engine.divergence.canary import LEAST_NIGHTS, Canary
 from specdeck.engine.divergence.compare import Divergence, Recheck
 from specdeck.engine.divergence.floors import group_answers, weigh_excess
+from specdeck.engine.divergence.runner import ALONE
 
 RUNS = 20
 
@@ -28,7 +29,8 @@ def words(engine: NoisyEngine, prompts: int = 500, runs: int = RUNS) -> Counter[
         (NoisyEngine(repeat=0.05), RUNS - 1),
         (NoisyEngine(shape=0.06), RUNS),
         (NoisyEngine(repeat=0.05, shape=0.03), RUNS - 2),
-        (NoisyEngine(repeat=0.1), RUNS - 5),
+        (NoisyEngine(repeat=0.1), RUNS - 2),
+        (NoisyEngine(repeat=0.1, shape=0.06), RUNS - 4),
         (NoisyEngine(shape=0.03, paired=0.0), 0),
     ],
     ids=str,
@@ -43,6 +45,22 @@ def test_an_honest_engine_passes_and_never_fails(engine: NoisyEngine, passes: in
 @pytest.mark.parametrize("repeat", [0.0, 0.05, 0.2])
 def test_a_defect_in_2_of_100_outputs_is_found_at_every_floor(repeat: float, by_ask: bool) -> None:
     assert words(NoisyEngine(repeat, defect=0.02, by_ask=by_ask), runs=6)["fail"] == 6
+
+
+@pytest.mark.parametrize("repeat", [0.0, 0.05, 0.1, 0.2])
+def test_an_excess_of_the_threshold_passes_in_1_of_20_checks_at_most(repeat: float) -> None:
+    # Where an arm differs from itself, so much less of what it does otherwise is an excess.
+    engine = NoisyEngine(repeat, shape=0.03, excess=0.015 / (1 - repeat))
+    assert words(engine, runs=40)["pass"] <= 4
+
+
+@pytest.mark.parametrize("repeat", [0.05, 0.1, 0.2])
+def test_noise_costs_at_most_3_answers_for_each_10(repeat: float) -> None:
+    patterns = count_patterns(NoisyEngine(repeat, shape=0.06), 500, 1)
+    answers = sum(
+        count * sum(len(arm) for arm in name.split(".")[:2]) for name, count in patterns.items()
+    )
+    assert 500 * 4 < answers + 500 / ALONE < 1.3 * 500 * 4
 
 
 def test_noise_of_the_reference_is_no_material_difference() -> None:
