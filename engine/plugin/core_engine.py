@@ -20,12 +20,13 @@ from typing import Any
 from specdeck.engine.plugin.contract import BY_KEY, Gap, by_loss
 from specdeck.engine.plugin.engine import Build, StepListener, Tally
 from specdeck.engine.plugin.graph_reach import graph_reach
+from specdeck.engine.plugin.lookup import Lookup
 from specdeck.engine.plugin.recorder import Recorder
 from specdeck.engine.plugin.request_pins import Pins
 from specdeck.engine.plugin.take_hold import find_core_gaps
 from specdeck.engine.plugin.weights import WeightWatch
 from specdeck.engine.policy.step import Step
-from specdeck.engine.policy.table import bucket, everywhere
+from specdeck.engine.policy.table import everywhere
 from specdeck.engine.protocol.full_graphs import Reach
 from specdeck.engine.protocol.messages import TIERS_VARIABLE
 
@@ -46,9 +47,8 @@ class CoreEngine:
         held = getattr(self._scheduler, "dynamic_sd_lookup", None)
         self._weights: WeightWatch | None = None
         """None until somebody watches."""
-        self._buckets: list[int] = []
         self._configured = None if held is None else list(held)
-        self._lookup: list[int] = [] if held is None else held
+        self._lookup = Lookup([] if held is None else held)
         """k by batch size; filled in place, since parts of vLLM may hold it."""
         self._at_most = False
         """Whether every batch size has k_max, for which vLLM requires no list."""
@@ -77,8 +77,9 @@ class CoreEngine:
 
     def set_table(self, table: Sequence[int]) -> None:
         """Writes the k of every batch size from a policy's table."""
-        size = len(self._lookup) or self._core.vllm_config.scheduler_config.max_num_seqs + 1
-        self._lookup[:] = fill_lookup(table, self._places(size))
+        if not len(self._lookup):
+            self._lookup = Lookup([0] * (self._core.vllm_config.scheduler_config.max_num_seqs + 1))
+        self._lookup.write(table)
         self._at_most = table.count(self._build.k_max) == len(table)
         self._place_lookup()
 
@@ -89,25 +90,19 @@ class CoreEngine:
         stays; the batch has not the shape of a full graph then anyhow.
         """
         absent = self._at_most and not self._pins.has_any
-        self._scheduler.dynamic_sd_lookup = None if absent else self._lookup
-
-    def _places(self, entries: int) -> list[int]:
-        """The bucket of each batch size, worked out once: a policy may move k at every step."""
-        if len(self._buckets) != entries:
-            self._buckets = [bucket(size) for size in range(entries)]
-        return self._buckets
+        self._scheduler.dynamic_sd_lookup = None if absent else self._lookup.entries
 
     def restore_schedule(self) -> None:
         """Writes the k by batch size that the engine was started with."""
         if self._configured is not None:
-            self._lookup[:] = self._configured
+            self._lookup.restore(self._configured)
             self._at_most = False
             self._place_lookup()
 
     def schedule(self) -> Sequence[int]:
         """What the scheduler looks k up in, or the list that would say the same."""
         lookup: Sequence[int] | None = getattr(self._scheduler, "dynamic_sd_lookup", None)
-        return lookup or (self._lookup if self._at_most else ())
+        return lookup or (self._lookup.entries if self._at_most else ())
 
     def scheduled_k(self) -> int:
         """The k for the present number of running requests."""
@@ -149,18 +144,6 @@ class CoreEngine:
     def _on_workers(self, command: str, *args: Any) -> list[Any]:
         answers = self._core.model_executor.collective_rpc("specdeck_worker", args=(command, *args))
         return list(answers)
-
-
-def fill_lookup(table: Sequence[int], places: Sequence[int]) -> list[int]:
-    """k by batch size, of which `places` are the buckets.
-
-    >>> fill_lookup([5, 4, 3], [0, 0, 1, 2]), fill_lookup([2, 2, 2], [0, 0, 1, 2])
-    ([5, 5, 4, 3], [2, 2, 2, 2])
-    """
-    first = table[0]
-    if table.count(first) == len(table):
-        return [first] * len(places)
-    return [table[place] for place in places]
 
 
 def _build(config: Any, gaps: tuple[Gap, ...], drafters: list[dict[str, Any]]) -> Build:

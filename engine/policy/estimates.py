@@ -128,6 +128,8 @@ class Acceptance:
         self._memory = memory_steps
         self._block: list[list[float]] = [[0, 0] for _ in range(k_max)]
         self._steps = 0
+        self._factors: dict[int, tuple[float, float, float, float]] = {}
+        """What `_fade` found, by steps: a merge takes in 8 of them, or a few more."""
         self._slow: list[list[float]] = [[0.0, 0.0] for _ in range(k_max)]
         self._fast: list[list[float]] = [[0.0, 0.0] for _ in range(k_max)]
         self._middle: list[list[float]] = [[0.0, 0.0] for _ in range(k_max)]
@@ -155,34 +157,50 @@ class Acceptance:
         steps, self._steps = self._steps, 0
         if not steps:
             return False
-        slow, fast = exp(-steps / self._memory), exp(-steps / _FAST_STEPS)
-        medium = exp(-steps / _MIDDLE_STEPS)
-        neglected = exp(-steps * _NEGLECTED / self._memory)
-        for (chances, accepted), long, middle, short in zip(
+        factors = self._factors.get(steps)
+        if factors is None:
+            factors = self._factors[steps] = self._fade(steps)
+        slow, medium, fast, neglected = factors
+        drafted, short_apart, middle_apart = 0, 0.0, 0.0
+        for counts, long, middle, short in zip(
             self._block, self._slow, self._middle, self._fast, strict=True
         ):
+            chances, accepted = counts
             if not chances:
                 long[0] *= neglected
                 long[1] *= neglected
                 continue
-            long[0] = long[0] * slow + chances
-            long[1] = long[1] * slow + accepted
-            middle[0] = middle[0] * medium + chances
+            known = long[0] = long[0] * slow + chances
+            kept = long[1] = long[1] * slow + accepted
+            drafts = middle[0] = middle[0] * medium + chances
             middle[1] = middle[1] * medium + accepted
-            short[0] = short[0] * fast + chances
+            fresh = short[0] = short[0] * fast + chances
             short[1] = short[1] * fast + accepted
-        drafted = sum([counts[0] > 0 for counts in self._block])
+            drafted += 1
+            if known >= _FEWEST:
+                if fresh >= _FEWEST:
+                    short_apart += _apart(fresh, short[1], known, kept)
+                if drafts >= _FEWEST:
+                    middle_apart += _apart(drafts, middle[1], known, kept)
         limit = _SHIFT + _SHIFT_MORE * (drafted - 1)
-        shifted = (
-            _apart(self._fast[:drafted], self._slow) > limit
-            or _apart(self._middle[:drafted], self._slow) > limit
-        )
+        shifted = short_apart > limit or middle_apart > limit
         if shifted:
             self._start_again()
-        for counts in self._block:
-            counts[0] = counts[1] = 0
+        if drafted:
+            for counts in self._block:
+                counts[0] = counts[1] = 0
         self._estimate()
         return shifted
+
+    def _fade(self, steps: int) -> tuple[float, float, float, float]:
+        """What is left of the three windows after so many steps, the long one first, and of a
+        position that was not drafted in them."""
+        return (
+            exp(-steps / self._memory),
+            exp(-steps / _MIDDLE_STEPS),
+            exp(-steps / _FAST_STEPS),
+            exp(-steps * _NEGLECTED / self._memory),
+        )
 
     def drafts(self, position: int) -> float:
         """The drafts that the estimate up to `position`, from 1, rests on."""
@@ -218,24 +236,21 @@ class Acceptance:
         self.survival, self.expected = survival, expected
 
 
-def _apart(shorter: Sequence[Sequence[float]], longer: Sequence[Sequence[float]]) -> float:
-    """By how many standard errors, squared, two windows disagree over the positions of both.
+def _apart(drafts: float, accepted: float, known: float, kept: float) -> float:
+    """By how many standard errors, squared, a short window disagrees with a long one.
 
-    Many drafts at once come from few requests: their count overstates what they say.
+    Both are of one position: `accepted` of `drafts`, and `kept` of `known`. Many drafts at once
+    come from few requests: their count overstates what they say.
 
-    >>> _apart([(12, 12)], [(400, 200)]) > 16 > _apart([(12, 8)], [(400, 200)])
+    >>> _apart(12, 12, 400, 200) > 16 > _apart(12, 8, 400, 200)
     True
     """
-    total = 0.0
-    for (drafts, accepted), (known, kept) in zip(shorter, longer, strict=False):
-        if drafts >= _FEWEST <= known:
-            p = (kept + 1) / (known + 2)
-            # An exponential window whose weights add up to n spreads like one of 2 n equal ones.
-            chance = p * (1 - p) * (1 / (2 * drafts) + 1 / known)
-            apart = accepted / drafts - p
-            apart = apart * apart / chance
-            total += apart / sqrt(drafts / _ALIKE_DRAFTS) if drafts > _ALIKE_DRAFTS else apart
-    return total
+    p = (kept + 1) / (known + 2)
+    # An exponential window whose weights add up to n spreads like one of 2 n equal ones.
+    chance = p * (1 - p) * (1 / (2 * drafts) + 1 / known)
+    apart = accepted / drafts - p
+    apart = apart * apart / chance
+    return apart / sqrt(drafts / _ALIKE_DRAFTS) if drafts > _ALIKE_DRAFTS else apart
 
 
 _BLOCK_STEPS = 16

@@ -6,9 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from specdeck.engine.plugin.core_engine import CoreEngine
-from specdeck.engine.policy.table import everywhere
+from specdeck.engine.plugin.lookup import Lookup
+from specdeck.engine.policy.table import BUCKETS, bucket, everywhere
 
 SEATS = 8
 
@@ -133,3 +136,40 @@ def test_pins_leave_another_k_alone() -> None:
     scheduler.add_request(pinned("a"))
     scheduler.finish("a")
     assert scheduler.dynamic_sd_lookup == [2] * (SEATS + 1)
+
+
+TABLES = st.lists(st.integers(0, 2), min_size=BUCKETS, max_size=BUCKETS)
+
+
+@given(st.sampled_from([2, 9, 257, 2100]), st.lists(TABLES | st.none(), max_size=6))
+def test_every_batch_size_has_the_k_of_its_bucket_whatever_was_written_before(
+    size: int, tables: list[list[int] | None]
+) -> None:
+    configured = [7] * size
+    entries = list(configured)
+    lookup = Lookup(entries)
+    for table in tables:
+        if table is None:
+            lookup.restore(configured)
+            assert entries == configured
+        else:
+            lookup.write(table)
+            assert entries == [table[bucket(requests)] for requests in range(size)]
+    assert lookup.entries is entries  # vLLM's own list, not another one
+
+
+def test_only_the_buckets_that_moved_are_written() -> None:
+    class Counted(list[int]):
+        writes = 0
+
+        def __setitem__(self, at: Any, value: Any) -> None:
+            self.writes += 1
+            super().__setitem__(at, value)
+
+    entries = Counted([5] * 1025)
+    lookup = Lookup(entries)
+    lookup.write([3, *everywhere(5).table[1:]])
+    entries.writes = 0
+    lookup.write([3, 4, *everywhere(5).table[2:]])
+    assert entries.writes == 1
+    assert (entries[1], entries[2], entries[3]) == (3, 4, 5)
