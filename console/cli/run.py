@@ -7,6 +7,8 @@ import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 from typing import Literal
@@ -53,6 +55,7 @@ from specdeck.engine.launch.registry import Record
 from specdeck.engine.metrics.recording import reading_as_json
 from specdeck.engine.metrics.scrape import readings
 from specdeck.engine.paths import locations
+from specdeck.engine.store.soft_costs import SoftCosts
 from specdeck.engine.store.starts import Start, Starts, config_key
 
 Port = int | Literal["auto"]
@@ -160,7 +163,7 @@ def prepare_launch(path: Path, *, port: Port | None) -> Launch:
 
     Says every notice and warning on stderr; raises ConfigErrors for all that is wrong.
     """
-    config = load_config(path)
+    config = with_known_cost(load_config(path))
     if config.model is None:
         remedy = f"use `specdeck attach {path}`"
         raise ConfigError("this config only attaches", place=Place(path), remedy=remedy)
@@ -172,6 +175,24 @@ def prepare_launch(path: Path, *, port: Port | None) -> Launch:
             log(f"{finding.level}: {finding.line()}")
     raise_errors(config, found)
     return open_launch(config, port=port, last_elapsed=read_last_start(path))
+
+
+def with_known_cost(config: Config) -> Config:
+    """`config` with what soft k = 0 was measured to cost, where it does not say so itself."""
+    if config.speculative is None or config.orchestration.soft_cost is not None:
+        return config
+    found = None
+    with suppress(SpecdeckError), open_user_store() as store:
+        found = SoftCosts(store).last(config_key(config.path), config.arguments_digest)
+    if found is None:
+        return config
+    measured = datetime.fromtimestamp(found.t, UTC)
+    log(
+        f"notice: soft k=0 takes {found.cost * 100:+.1f} % against no speculation, as measured "
+        f"{measured:%Y-%m-%d} ({found.load})"
+    )
+    block = config.orchestration.model_copy(update={"soft_cost": found.cost})
+    return replace(config, orchestration=block)
 
 
 def open_launch(config: Config, *, port: Port | None, last_elapsed: float | None = None) -> Launch:

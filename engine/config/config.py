@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -86,6 +88,16 @@ class Config:
     def speculative(self) -> Mapping[str, Any] | None:
         """vLLM's speculative_config; None without speculation."""
         return self.engine_args.get("speculative_config")
+
+    @property
+    def arguments_digest(self) -> str:
+        """Of the engine's arguments and vLLM's version: a measurement holds where it is the same.
+
+        Host and port are none of it.
+        """
+        told = [dict(self.engine_args), dict(self.environment), self.arguments.vllm]
+        text = json.dumps(told, sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
     def draft(self) -> str | None:

@@ -255,6 +255,31 @@ def watch_stdin(
     threading.Thread(target=read, name="stdin", daemon=True).start()
 
 
+def open_load_client(
+    url: str, *, headers: Mapping[str, str], check_port: PortCheck = no_check
+) -> httpx.AsyncClient:
+    """A client for the streams of a load; `check_port` raises where no request may go out."""
+    limits = httpx.Limits(max_connections=None)
+    return httpx.AsyncClient(
+        base_url=url, headers=headers, timeout=PATIENCE, limits=limits,
+        verify=verification(url), trust_env=False,
+        event_hooks={"request": [hold_to_port(check_port)]},
+    )  # fmt: skip
+
+
+@contextlib.asynccontextmanager
+async def drive(load: Load, client: httpx.AsyncClient) -> AsyncIterator[Load]:
+    """Keeps the streams going while the block runs; what they gave up is cut off at its end."""
+    task = asyncio.create_task(run(load, client))
+    try:
+        yield load
+    finally:
+        task.cancel()
+        (ended,) = await asyncio.gather(task, return_exceptions=True)
+    if ended is not None and not isinstance(ended, asyncio.CancelledError):
+        raise ended  # a defect of the load
+
+
 async def serve(
     load: Load,
     url: str,
@@ -272,12 +297,7 @@ async def serve(
         loop.add_signal_handler(number, stop.set)
     if stdin:
         watch_stdin(loop, lambda text: follow(load, text), stop.set)
-    limits = httpx.Limits(max_connections=None)
-    async with httpx.AsyncClient(
-        base_url=url, headers=headers, timeout=PATIENCE, limits=limits,
-        verify=verification(url), trust_env=False,
-        event_hooks={"request": [hold_to_port(check_port)]},
-    ) as client:  # fmt: skip
+    async with open_load_client(url, headers=headers, check_port=check_port) as client:
         working = [
             asyncio.create_task(run(load, client)),
             asyncio.create_task(report(load, write=print_line)),

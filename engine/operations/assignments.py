@@ -17,7 +17,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "fallback": FALLBACKS,
     "breaker": ("open", "closed", "probe"),
 }
-_BLOCKS = ("goodput", "threshold", "breaker", "trial")
+_BLOCKS = ("goodput", "threshold", "breaker", "trial", "baseline")
 _NUMBER = re.compile(r"-?\d{1,18}(\.\d{1,18})?([eE][-+]?\d{1,2})?")
 _NAME = re.compile(r"[a-z0-9_]{1,40}(\.[a-z0-9_]{1,40}){0,3}")
 _MOST_DIGITS = 9
@@ -121,4 +121,4 @@ def _can_be_set(name: str, value: object) -> bool:
         parse_assignments([f"{name}={argument}"])
     except UsageError:
         return False
-    return argument.isascii() and len(argument) <= 40
+    return argument.isascii() and argument.isprintable() and len(argument) <= 40

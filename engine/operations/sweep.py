@@ -12,7 +12,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -47,6 +47,8 @@ class SweepRequest:
     rounds: int | None = None
     """Visits of each k; None is as many as the time allows."""
     reason: str = "sweep"
+    lease_s: float = LEASE_S
+    """Seconds after which the engine takes its k back when nobody renews it."""
 
 
 SweepEvent = Plan | WaitingForTraffic | Visiting | VisitDone | SweepOutcome
@@ -125,7 +127,7 @@ class Sweep:
         refuse(state, planned)
         return SweepRunner(
             self._engine,
-            planned,
+            replace(planned, lease_s=wanted.lease_s),
             state,
             who=wanted.who,
             reason=wanted.reason,

@@ -160,8 +160,8 @@ class SweepPoint:
         return {
             "k": self.k,
             "visits": self.tokens_per_second.blocks,
-            "tokens_per_second": _interval(self.tokens_per_second, 2),
-            "ms_per_token": _interval(self.seconds_per_token, 3, 1e3),
+            "tokens_per_second": as_interval(self.tokens_per_second, 2),
+            "ms_per_token": as_interval(self.seconds_per_token, 3, 1e3),
         }
 
 
@@ -190,8 +190,8 @@ class Optimum:
             "clear": self.clear,
             "tied": list(self.tied),
             "next": self.next_k,
-            "gain_over_next": _interval(self.over_next, 4),
-            "gain_over_target_only": _interval(self.over_target_only, 4),
+            "gain_over_next": as_interval(self.over_next, 4),
+            "gain_over_target_only": as_interval(self.over_target_only, 4),
         }
 
 
@@ -423,9 +423,10 @@ def _by_k(visits: Iterable[Visit]) -> dict[int, dict[int, Visit]]:
     return found
 
 
-def _interval(
+def as_interval(
     found: Mean | Interval | None, digits: int, scale: float = 1.0
 ) -> dict[str, Any] | None:
+    """A value and its 95 % interval, as `sweep --json` has them."""
     if found is None:
         return None
     value, low, high = (round(n * scale, digits) for n in (found.value, found.low, found.high))

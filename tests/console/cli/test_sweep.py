@@ -17,7 +17,14 @@ from specdeck.console.cli.common import until_signal
 from specdeck.console.cli.engines import Access
 from specdeck.console.cli.main import outcome
 from specdeck.console.cli.signals import INTERRUPTED
-from specdeck.console.cli.sweep import Screen, curve_lines, sweep, verdict_lines
+from specdeck.console.cli.sweep import sweep
+from specdeck.console.cli.sweep_report import (
+    SweepScreen,
+    curve_lines,
+    hard_lines,
+    verdict_lines,
+)
+from specdeck.engine.operations.hard_sweep import HardOutcome
 from specdeck.engine.operations.sweep import SweepRequest
 from specdeck.engine.policy.intervals import Mean
 from specdeck.engine.policy.step import Step
@@ -31,6 +38,7 @@ from specdeck.engine.sweep.analysis import (
     SweepPoint,
     VisitSums,
 )
+from specdeck.engine.sweep.hard import HardComparison
 from specdeck.engine.sweep.plan import Plan
 from specdeck.engine.sweep.runner import SweepProgress, VisitDone, Visiting
 
@@ -53,6 +61,12 @@ if TYPE_CHECKING:
         (["--seconds", "0"], 2, "0"),
         (["--rounds", "1"], 2, "1"),
         ([], 3, "refuses connections"),
+        (["--hard"], 3, "refuses connections"),
+        (["--hard", "--reference", "127.0.0.1:8"], 2, "mutually exclusive"),
+        (["--hard", "--k", "1-3"], 2, "--hard requires k=0 among --k"),
+        (["--hard", "--load", "mixed"], 2, "mixed"),
+        (["--load", "hard"], 2, "--load and --streams are of --hard and --reference"),
+        (["--streams", "4"], 2, "--load and --streams are of --hard and --reference"),
     ],
 )
 def test_nonsense_and_silence_are_one_line(
@@ -126,6 +140,43 @@ def test_an_engine_that_is_not_as_it_was_found_is_named() -> None:
 def test_a_sweep_that_is_not_whole_says_so() -> None:
     cut = replace(found(), plan=Plan((0, 3, 4), 3, 1.5), interrupted=True)
     assert "stopped    interrupted: 3 of 9 visits are made" in verdict_lines(cut)
+
+
+def beside(cost: Gain | None, told: float | None) -> HardOutcome:
+    """The same sweep with an engine without speculation beside it."""
+    over = Gain(0.86, 0.8, 0.92)
+    hard = HardComparison(440.0, 0.009, 6, cost, 3, over, 4.0, 4.0)
+    return HardOutcome(found(), hard, "http://e:2", told)
+
+
+def test_an_engine_without_speculation_is_a_line_of_the_curve() -> None:
+    hard = beside(Gain(0.1, 0.08, 0.12), 0.1).comparison
+    lines = curve_lines(found(), 80, hard)
+    assert lines[-1].startswith(" no     440.0              –       9.0  ━")
+    assert all(len(line) <= 80 for line in lines)
+
+
+def test_what_soft_zero_costs_is_said_with_its_interval_and_who_was_told() -> None:
+    text = "\n".join(hard_lines(beside(Gain(0.1, 0.08, 0.12), 0.1)))
+    assert "soft k=0 takes 10.0 % longer (+8.0 to +12.0) than no speculation" in text
+    assert "best k=3: +86.0 % (+80.0 to +92.0) over it" in text
+    assert "baseline.soft_cost=0.1" in text
+
+
+def test_a_cost_that_is_in_doubt_is_not_told_to_the_engine() -> None:
+    doubtful = beside(Gain(0.1, -0.05, 0.27), None)
+    assert doubtful.comparison.known_cost is None
+    assert "too uncertain" in hard_lines(doubtful)[-1]
+    (line,) = hard_lines(beside(None, None))
+    assert "not known" in line
+
+
+def test_the_json_has_the_engine_without_speculation_beside_the_sweep() -> None:
+    data = beside(Gain(0.1, 0.08, 0.12), 0.1).as_json()
+    assert data["optimum"]["k"] == 3
+    assert data["hard"]["soft_cost"] == {"value": 0.1, "ci95": [0.08, 0.12]}
+    assert data["hard"]["engine"] == "http://e:2"
+    assert data["hard"]["told"] == 0.1
 
 
 class InterruptedEngine:
@@ -208,7 +259,7 @@ async def test_a_sweep_shows_harmlessly_what_an_engine_says_of_itself(
 
 
 def test_a_log_has_a_line_for_each_round(capsys: pytest.CaptureFixture[str]) -> None:
-    screen = Screen(found, terminal=False)
+    screen = SweepScreen(found, terminal=False)
     for done in range(6):
         screen.show(Visiting(SweepProgress(done, 6, done % 3, 1.0)))
         screen.show(
@@ -224,7 +275,7 @@ def test_a_log_has_a_line_for_each_round(capsys: pytest.CaptureFixture[str]) -> 
 def test_a_terminal_shows_the_curve_and_is_left_clean(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    screen = Screen(found, terminal=True, columns=lambda: 60)
+    screen = SweepScreen(found, terminal=True, columns=lambda: 60)
     screen.show(Visiting(SweepProgress(1, 6, 3, 9.0)))
     screen.show(Visiting(SweepProgress(2, 6, 0, 8.0)))
     screen.close()
