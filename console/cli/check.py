@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
 import tempfile
 import time
@@ -34,9 +35,10 @@ from specdeck.console.cli.operator import find_operator
 from specdeck.console.cli.output import draw_over, emit, log, print_lines
 from specdeck.console.cli.run import start_reference_engine
 from specdeck.console.cli.set import Narrator, request_change
+from specdeck.console.widgets.format import shorten
 from specdeck.engine.client.retry import Retry, WaitingForEngine
 from specdeck.engine.client.token import TOKEN_REMEDY
-from specdeck.engine.divergence import report
+from specdeck.engine.divergence import report, statistics
 from specdeck.engine.divergence.bundle import case_page, choose_case
 from specdeck.engine.divergence.history import PAST_CHECKS_HEAD, past_check_cells, past_checks
 from specdeck.engine.divergence.privacy import hash_prompt
@@ -162,6 +164,7 @@ class CheckSeries:
     async def _follow(self, state: ResumeState) -> AsyncGenerator[CheckEvent, None]:
         """Ends with the result once what was held for the check is let go."""
         result: CheckResult | None = None
+        await asyncio.to_thread(statistics.load)  # or the first interval would hold requests up
         async with open_arms(self._asked) as pair:
             with open_check_store() as (store, stored), closing(Ticker()) as ticker:
                 async with aclosing(run_check(pair, self.prompts, Checks(store))) as events:
@@ -421,8 +424,8 @@ class Ticker:
 
     def show(self, event: CheckEvent) -> None:
         """Prints progress, unless it printed some a moment ago."""
-        if not isinstance(event, CheckProgress):
-            return
+        if not isinstance(event, CheckProgress) or event.figures is None:
+            return  # the rest of its block comes in the same moment
         now, every = time.monotonic(), _TERMINAL_S if self._terminal else _LOG_S
         if self._last is not None and now - self._last < every and event.done < event.of:
             return
@@ -436,7 +439,8 @@ class Ticker:
         if not self._terminal:
             log(text)
             return
-        draw_over(text)
+        width = shutil.get_terminal_size().columns  # a second line would not be drawn over
+        draw_over(shorten(text, width - 1))
         self._open = True
 
     def close(self) -> None:
@@ -447,17 +451,29 @@ class Ticker:
 
 
 def progress_line(at: CheckProgress) -> str:
-    """One line of progress.
+    """One line of progress, what matters most first.
 
     >>> progress_line(CheckProgress(50, 200, 1, 0, 2.5, 60.0))
-    'check: 50 of 200 prompts, 1 differs, 2.5 prompts/s, 1 min left'
+    'check: 50 of 200 prompts, 1 differs, 1 min left, 2.5 prompts/s'
+    >>> from specdeck.engine.divergence.running import RunningFigures
+    >>> from specdeck.engine.divergence.statistics import Rate
+    >>> none, seen = Rate(0, 0), Rate(0, 64)
+    >>> found = RunningFigures(Rate(2, 64), seen, none, none, {"near_tie": 2})
+    >>> progress_line(CheckProgress(64, 200, 2, 0, None, None, found))
+    'check: 64 of 200 prompts, 2 differ: 3.12% (95% 0.38% to 10.84%), near tie 2, \
+repeat 0.00% of 64 · batch – · shape –'
     """
     differ = "differs" if at.mismatches == 1 else "differ"
     parts = [f"check: {at.done} of {at.of} prompts", f"{at.mismatches} {differ}"]
+    figures = at.figures if at.figures is not None and at.figures.differ.of else None
+    if figures is not None:
+        parts[-1] += f": {figures.rate_line()}"
     if at.refused:
         parts.append(f"{at.refused} refused")
-    if at.per_second is not None:
-        parts.append(f"{at.per_second:.1f} prompts/s")
     if at.seconds_left is not None:
         parts.append(f"{format_duration(at.seconds_left)} left")
+    if figures is not None:
+        parts += [figures.classes_line(), figures.floors_line()]
+    if at.per_second is not None:
+        parts.append(f"{at.per_second:.1f} prompts/s")
     return ", ".join(parts)

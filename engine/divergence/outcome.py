@@ -25,7 +25,7 @@ from specdeck.engine.divergence.structured import Validity, Violation
 from specdeck.engine.divergence.verdict import CheckEvidence, Verdict, judge
 from specdeck.engine.fingerprint.name import is_partial, own_part
 from specdeck.engine.protocol.codec import Within, WrongType, read_record
-from specdeck.engine.store.checks import Pair
+from specdeck.engine.store.checks import Checks, Pair, unreadable
 from specdeck.engine.text import format_count
 
 _MOST_NAMES = 20
@@ -453,15 +453,10 @@ def build_outcome(
     """Weighs everything; `cases` are those of a comparison, by prompt."""
     totals.calibration.note_formats(*(_declared_format(arm) for arm in arms))
     near_tie = totals.calibration.near_tie()
-    classes = Classes.of(_weigh_both(cases, near_tie), near_tie)
+    classes = _classify(cases, near_tie)
     # Only tokens that differ are noise; streaming has its notices.
     floor = Classes.of(
         (case for case in cases("reference") if not case.divergence.stream_only), near_tie
-    )
-    classes.add_streamed(
-        replace(case, streamed_by="serving")
-        for case in cases("serving")
-        if case.divergence.streamed_alone or case.divergence.breaks_rule
     )
     evidence = CheckEvidence(
         mismatches=totals.cross,
@@ -480,6 +475,36 @@ def build_outcome(
         judge(evidence, threshold), threshold, totals, classes, arms, floor, excess, refused, calls,
         tuple(_notices(arms, totals, classes)),
     )  # fmt: skip
+
+
+def count_classes(
+    totals: Totals, arms: tuple[Arm, Arm], cases: Callable[[Pair], Iterable[Case]]
+) -> dict[Class, int]:
+    """How many cases of each class there are so far; `totals` stay as they are."""
+    ruler = replace(totals.calibration)
+    ruler.note_formats(*(_declared_format(arm) for arm in arms))
+    return _classify(cases, ruler.near_tie()).counts
+
+
+def read_cases(store: Checks, run: int, compared: Pair) -> Iterator[Case]:
+    """The cases of a run in the store; raises UsageError for one that it cannot read."""
+    for row in store.divergences(run, compared):
+        try:
+            found = Divergence.from_json(row.detail or {})
+        except WrongType as error:
+            raise unreadable(error, remedy="--fresh starts over") from error
+        yield Case(row.prompt, row.prompt_hash, found)
+
+
+def _classify(cases: Callable[[Pair], Iterable[Case]], near_tie: float) -> Classes:
+    """The cases of both pairs of answers, and those of the serving arm alone."""
+    classes = Classes.of(_weigh_both(cases, near_tie), near_tie)
+    classes.add_streamed(
+        replace(case, streamed_by="serving")
+        for case in cases("serving")
+        if case.divergence.streamed_alone or case.divergence.breaks_rule
+    )
+    return classes
 
 
 def _weigh_both(cases: Callable[[Pair], Iterable[Case]], near_tie: float) -> Iterator[Case]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import TypeVar
 
@@ -19,13 +20,14 @@ from specdeck.engine.divergence.compare import (
     find_stream_divergences,
 )
 from specdeck.engine.divergence.floors import Flip, group_answers, is_noisy, more_asks
-from specdeck.engine.divergence.outcome import Totals
+from specdeck.engine.divergence.outcome import Totals, read_cases
 from specdeck.engine.divergence.pacing import Pacer
 from specdeck.engine.divergence.privacy import describe_answers, describe_refusal
 from specdeck.engine.divergence.prompts import Prompt, PromptSet
 from specdeck.engine.divergence.recheck import look_at_answer, recheck_divergence
 from specdeck.engine.divergence.requests import PROBE, Asker, Refusal
 from specdeck.engine.divergence.resume import unasked_prompts
+from specdeck.engine.divergence.running import RunningFigures, sum_up
 from specdeck.engine.divergence.structured import judge_validity
 from specdeck.engine.errors import EngineError, Unsupported
 from specdeck.engine.protocol.codec import WrongType
@@ -56,6 +58,8 @@ class CheckProgress:
     per_second: float | None
     """Prompts, in this attempt; None before the first."""
     seconds_left: float | None
+    figures: RunningFigures | None = None
+    """What was found so far; None in the middle of a block, whose answers come all at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +262,7 @@ class CheckRunner:
         """Asks everything that was not asked before, and tells of it as it comes."""
         await self._same_tokenizer()
         began, before = self._clock(), self.totals.seconds
-        yield self._progress(began)
+        yield self._progress(began, self._sum_up())
         todo = unasked_prompts(self.prompts, self._store, self.run)
         while block := list(islice(todo, BLOCK * self._streams)):
             for result in await self._answer_block(block):
@@ -266,6 +270,7 @@ class CheckRunner:
                 for found in self._take(result):
                     yield found
                 yield self._progress(began)
+            yield self._progress(began, self._sum_up())
 
     async def _answer_block(self, block: list[Prompt]) -> list[_Result]:
         """The answers to some prompts; no request of one arm shares a batch with the other's.
@@ -403,14 +408,19 @@ class CheckRunner:
         if ours is not None and theirs is not None and ours != theirs:
             raise _tokenizers_differ("a probe text", (self.serving, self.reference))
 
-    def _progress(self, began: float) -> CheckProgress:
+    def _sum_up(self) -> RunningFigures:
+        arms = self.serving.arm, self.reference.arm
+        return sum_up(self.totals, arms, partial(read_cases, self._store, self.run.id))
+
+    def _progress(self, began: float, figures: RunningFigures | None = None) -> CheckProgress:
         done = self.totals.prompts + self.totals.refused
         seconds, fresh = self._clock() - began, done - self.resumed
         rate = fresh / seconds if fresh and seconds > 0 else None
         left = (self.prompts.count - done) / rate if rate else None
         return CheckProgress(
-            done, self.prompts.count, self.totals.mismatches, self.totals.refused, rate, left
-        )
+            done, self.prompts.count, self.totals.mismatches, self.totals.refused, rate, left,
+            figures,
+        )  # fmt: skip
 
 
 def _read_totals(run: Run) -> Totals:

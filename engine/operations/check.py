@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import asdict, dataclass, field, replace
 from types import TracebackType
@@ -21,7 +21,6 @@ from specdeck.engine.client.retry import RETRY_S, Retry, WaitingForEngine
 from specdeck.engine.client.secret import Secret
 from specdeck.engine.divergence.arms import Arm, describe_hard, describe_soft, fetch_counters
 from specdeck.engine.divergence.canary import Canary
-from specdeck.engine.divergence.compare import Divergence
 from specdeck.engine.divergence.history import (
     History,
     PastCheck,
@@ -31,7 +30,7 @@ from specdeck.engine.divergence.history import (
     compare_with_history,
     record_sampled,
 )
-from specdeck.engine.divergence.outcome import Case, Outcome, build_outcome
+from specdeck.engine.divergence.outcome import Outcome, build_outcome, read_cases
 from specdeck.engine.divergence.pacing import Pacer
 from specdeck.engine.divergence.prompts import PromptSet
 from specdeck.engine.divergence.requests import Asker, RequestSettings, http_client
@@ -48,7 +47,7 @@ from specdeck.engine.errors import ConfigError, EngineError, SpecdeckError, Unsu
 from specdeck.engine.operations.assignments import format_undo
 from specdeck.engine.protocol.codec import WrongType
 from specdeck.engine.protocol.messages import AppliedChange, Change
-from specdeck.engine.store.checks import Checks, Pair, Run, unreadable
+from specdeck.engine.store.checks import Checks, Run
 
 if TYPE_CHECKING:
     import httpx
@@ -406,7 +405,7 @@ def next_night(pair: ArmPair, runner: CheckRunner, store: Checks) -> Canary:
     like = () if pair.options.new_baseline else comparable_runs(runs)
     differing: Counter[str] = Counter()
     for compared in ("cross", "streamed"):
-        for case in _cases(store, runner.run.id, compared):
+        for case in read_cases(store, runner.run.id, compared):
             differing[case.prompt_hash] += not case.divergence.stream_only
     return _latest_canary(like).next_night(+differing)
 
@@ -438,7 +437,7 @@ def finish_run(
     outcome = build_outcome(
         totals,
         pair.arms,
-        cases=lambda compared: _cases(store, run, compared),
+        cases=lambda compared: read_cases(store, run, compared),
         refused=store.refusals(run),
         threshold=pair.options.threshold,
         calls=pair.options.calls,
@@ -446,12 +445,3 @@ def finish_run(
     kept = {} if canary is None else {"canary": canary.as_json()}
     store.finish(run, pair.wall(), {**outcome.as_json(), **kept})
     return outcome
-
-
-def _cases(store: Checks, run: int, compared: Pair) -> Iterator[Case]:
-    for row in store.divergences(run, compared):
-        try:
-            found = Divergence.from_json(row.detail or {})
-        except WrongType as error:
-            raise unreadable(error, remedy="--fresh starts over") from error
-        yield Case(row.prompt, row.prompt_hash, found)

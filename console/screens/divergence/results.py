@@ -33,6 +33,7 @@ from specdeck.engine.errors import SpecdeckError, UsageError
 from specdeck.engine.operations.check import CheckEvent, CheckResult, run_check
 
 if TYPE_CHECKING:
+    from specdeck.engine.divergence.running import RunningFigures
     from specdeck.engine.store.checks import Run
 
 PANES: Final = ("summary", "cases", "earlier")
@@ -82,6 +83,8 @@ class ResultsScreen(DetailScreen):
         self.replay = replay
         self.pane = "summary"
         self.progress: CheckProgress | None = None
+        self.figures: RunningFigures | None = None
+        """What the run under way has found so far."""
         self.running = self.stopped = False
         self.problem: str | None = None
         self.note: str | None = None
@@ -163,8 +166,10 @@ class ResultsScreen(DetailScreen):
             counts = {"summary": None, "cases": cases, "earlier": len(self.runs)}
             self.query_one("#panes", Line).row = view.panes(self.pane, counts)
             if self.case is None:
-                self.query_one("#figures", Flow).rows = view.empty(
-                    self.key_label, running=self.running
+                self.query_one("#figures", Flow).rows = (
+                    tuple(view.so_far(self.figures, running=self.running))
+                    if self.figures is not None and self.figures.differ.of
+                    else view.empty(self.key_label, running=self.running)
                 )
 
     def _fill(self, results: CheckResults) -> None:
@@ -209,6 +214,7 @@ class ResultsScreen(DetailScreen):
         """Run it to its end, or until it is stopped; what was done is kept."""
         assert self.wanted is not None
         self.case, self.progress, self.problem, self.note = None, None, None, None
+        self.figures = None
         self.running, self.stopped = True, False
         self.trip += 1
         trip = self.trip
@@ -236,6 +242,7 @@ class ResultsScreen(DetailScreen):
         self.told_at = self.context.clock()
         if isinstance(event, CheckProgress):
             self.progress = event
+            self.figures = event.figures or self.figures
             self.show()
 
     def _finish(self, result: CheckResult) -> None:

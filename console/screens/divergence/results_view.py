@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from specdeck.console.widgets.format import KeyLabel, LocalTime
     from specdeck.engine.divergence.history import PastCheck
     from specdeck.engine.divergence.runner import CheckProgress
+    from specdeck.engine.divergence.running import RunningFigures
     from specdeck.engine.store.checks import Run
 
 Data = Mapping[str, Any]
@@ -242,10 +243,21 @@ def _run(line: PastCheck, local: LocalTime, marked: bool, comparable: bool) -> R
     ))  # fmt: skip
 
 
+def so_far(found: RunningFigures, *, running: bool) -> Iterator[Row]:
+    """The figures of a run that has not come to its end."""
+    count, of = found.differ.count, found.differ.of
+    tone: Tone = "warn" if count else "plain"
+    yield _line("so far", f"{count} of {of} differ, {found.rate_line()}", tone)
+    yield _line("floors", found.floors_line())
+    yield _line("classes", found.classes_line())
+    if running:
+        yield _line("verdict", "comes at the end: an interval that is watched is no 95%", "muted")
+
+
 def empty(key_label: KeyLabel, *, running: bool) -> tuple[Row, ...]:
     """A summary of nothing."""
     idle = f"nothing is measured yet: {key_label('results.again')} starts a check"
-    text = "figures come at the end" if running else idle
+    text = "figures come with the first prompts" if running else idle
     return (Row((Cell(f" {text}", "muted"),)),)
 
 

@@ -18,6 +18,7 @@ from specdeck.engine.divergence.arms import Arm, Facts
 from specdeck.engine.divergence.outcome import Outcome
 from specdeck.engine.divergence.resume import ResumeState
 from specdeck.engine.divergence.runner import CheckProgress
+from specdeck.engine.divergence.running import RunningFigures
 from specdeck.engine.errors import Unreachable
 from specdeck.engine.operations.check import ArmsReady, CheckEvent, begin_run, finish_run, run_check
 from specdeck.engine.store.checks import Checks
@@ -96,6 +97,24 @@ async def test_a_restarted_engine_is_known_again_once_it_has_read_its_weights(be
     lab = bench.lab(Restarted())
     async with lab:
         assert lab.arms[0].facts.fingerprint == "sd1:p1"
+
+
+async def test_the_figures_on_the_way_are_those_of_the_end(bench: Bench) -> None:
+    faults = {"prompt 3": bench.fault(9, 3.2), "prompt 7": bench.fault(4, bench.step)}
+    engine, prompts = bench.engine(faults=faults), bench.many(12)
+    found: list[RunningFigures] = []
+
+    def keep(event: CheckEvent) -> None:
+        if isinstance(event, CheckProgress) and event.figures is not None:
+            found.append(event.figures)
+
+    outcome = await checked(bench, bench.lab(engine, streams=1), prompts, keep)
+    assert [one.differ.of for one in found] == [0, 4, 8, 12]
+    assert [one.differ.count for one in found] == [0, 1, 2, 2]
+    assert found[1].classes["material"] == 1
+    assert found[-1].classes == outcome.classes.counts
+    assert found[-1].differ == outcome.totals.cross
+    assert (found[-1].repeat, found[-1].shape) == (outcome.totals.floor, outcome.totals.shape_floor)
 
 
 async def test_a_run_that_was_cancelled_can_be_resumed_or_begun_anew(bench: Bench) -> None:

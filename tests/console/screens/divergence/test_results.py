@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -103,6 +104,22 @@ async def test_a_batch_has_verdict_interval_and_history(deck: Opens) -> None:
         await pilot.press("tab", "tab")
         rows: Any = screen.query_one("#runs")
         assert "16.67%" in "".join(cell.text for cell in rows.rows[1].left)
+
+
+async def test_a_check_under_way_shows_rate_floors_and_classes(deck: Opens) -> None:
+    one = made(deck, pause=0.01, p1=Fault(9, 3.2), p2=Fault(4, STEP))
+    one.bench.session.options = CheckOptions(max_tokens=24, prompts=300, streams=1)
+    async with run_check(one, "b") as (pilot, screen):
+        await until(pilot, lambda: screen.figures is not None and screen.figures.differ.of)
+        text = figures(screen)
+        assert re.search(r"so far +2 of \d+ differ, [\d.]+% \(95% [\d.]+% to [\d.]+%\)", text)
+        assert re.search(r"repeat 0.00% of \d+ · batch – · shape 0.00%", text)
+        assert "near tie 1 · material 1" in text
+        assert "verdict      comes at the end" in text
+        await pilot.press("x")
+        await until(pilot, lambda: not screen.running)
+        assert "differ, " in figures(screen)
+        assert "comes at the end" not in figures(screen)
 
 
 async def test_a_case_opens_side_by_side_with_what_the_check_saw(deck: Opens) -> None:
