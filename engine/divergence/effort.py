@@ -12,14 +12,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from typing import Any
 
+from specdeck.engine.divergence.expansion import measure_expansion
+
 STEPS = 50_000
 """Keywords of a schema that one answer is held against; thousands are many."""
+SCHEMA_STEPS = 200_000
+"""The same of what a schema itself is held against: 30 for each schema within it."""
 SECONDS = 1.0
 """For all expressions together that one answer is held against."""
+_MOST_ITEMS = 10_000
+"""Of an expression written out; each takes 260 bytes once it is compiled."""
+_REMEMBERED = 64
+"""Compiled expressions."""
 _STEP = 200
 """Characters of an error, or of an item that is compared with others, that count as a step."""
 
@@ -60,9 +68,9 @@ _left: ContextVar[_Effort] = ContextVar("specdeck_effort")
 
 
 @contextmanager
-def bounded_effort() -> Iterator[None]:
+def bounded_effort(steps: int = STEPS) -> Iterator[None]:
     """Has what is judged within raise TooMuch once it has taken too much of steps or seconds."""
-    before = _left.set(_Effort())
+    before = _left.set(_Effort(steps))
     try:
         yield
     finally:
@@ -84,12 +92,14 @@ def accept_by_pieces(accept: Callable[[str], bool], text: str, size: int) -> boo
 def compile_pattern(text: object, *, whole: bool = False) -> Search | None:
     """Whether a text has a match, or is one as a `whole`, within a bounded effort.
 
-    None for what is no expression, and without the package `regex`, which comes with vLLM:
-    Python's own cannot be stopped.
+    None for what is no expression, for one that is too long written out, and without the
+    package `regex`, which comes with vLLM: Python's own cannot be stopped.
     """
+    if isinstance(text, str) and measure_expansion(text, most=_MOST_ITEMS) > _MOST_ITEMS:
+        return None
     try:
         regex: Any = import_module("regex")
-        found = regex.compile(text)
+        found = regex.compile(text, cache_pattern=False)
     except (ImportError, TypeError, ValueError, RecursionError):
         return None
     except regex.error:
@@ -122,6 +132,32 @@ def bound_validator(kind: Any) -> Any:
     return validators.extend(kind, {**counted, **{n: r for n, r in own.items() if n in counted}})
 
 
+def is_schema(kind: Any, value: Any) -> bool:
+    """Whether `value` is a schema of the class `kind` of jsonschema.
+
+    Its own `check_schema` compares what has to differ by pairs, and has no end in sight.
+    """
+    judge = bound_validator(kind)(without_dialects(kind.META_SCHEMA), registry=_read_dialects())
+    with bounded_effort(SCHEMA_STEPS):
+        return all(False for _ in judge.iter_errors(value))
+
+
+@cache
+def _read_dialects() -> Any:
+    """What schemas themselves are held against, by its address."""
+    from referencing import Registry
+    from referencing.jsonschema import specification_with
+
+    known: Any = import_module("jsonschema_specifications").REGISTRY
+    contents = {address: known[address].contents for address in known}
+    resources = (
+        (address, specification_with(one["$schema"]).create_resource(without_dialects(one)))
+        for address, one in contents.items()
+    )
+    # Crawled, or jsonschema's own would be found by their anchors.
+    return Registry().with_resources(resources).crawl()
+
+
 def without_dialects(schema: Any) -> Any:
     """`schema` without what names its dialect: jsonschema would judge it, and what refers to it,
     by that one's own class.
@@ -148,12 +184,17 @@ def _count(rule: Keyword) -> Keyword:
     return check
 
 
-@cache
 def _find_search(text: str) -> Search:
-    found = compile_pattern(text)
+    with _left.get().spend_time():
+        found = _compile_once(text)
     if found is None:
         raise TooMuch  # nobody's to judge either
     return found
+
+
+@lru_cache(_REMEMBERED)
+def _compile_once(text: str) -> Search | None:
+    return compile_pattern(text)
 
 
 def _error(message: str) -> Any:

@@ -20,6 +20,7 @@ from specdeck.engine.divergence.effort import (
     bound_validator,
     bounded_effort,
     compile_pattern,
+    is_schema,
     without_dialects,
 )
 from specdeck.engine.divergence.prompts import Prompt
@@ -287,6 +288,10 @@ _HALF_NUMBER = re.compile(r"\.|(\.\d+)?[eE][+-]?")
 _HALF_VALUE = re.compile(r'"(?:[^"\\\x00-\x1f]++|\\.)*+\\?' r"|-|t|tr|tru|f|fa|fal|fals|n|nu|nul")
 
 
+_NO_SCHEMA = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What jsonschema raises where a reference leads to what is no schema, or a dialect is no text."""
+
+
 def _check_schema(value: Any, schema: Any) -> Violation | None:
     from jsonschema import exceptions, validators
     from referencing import Registry
@@ -294,14 +299,15 @@ def _check_schema(value: Any, schema: Any) -> Violation | None:
 
     if not isinstance(schema, dict):
         return None
-    kind = validators.validator_for(schema, default=validators.Draft202012Validator)
     try:
-        kind.check_schema(schema)
+        kind = validators.validator_for(schema, default=validators.Draft202012Validator)
+        if not is_schema(kind, schema):
+            return None
         # Without a registry a reference would be looked for on the network.
         validator = bound_validator(kind)(without_dialects(schema), registry=Registry())
         with bounded_effort():
             found = exceptions.best_match(validator.iter_errors(value))
-    except (exceptions.SchemaError, Unresolvable, RecursionError, TooMuch):
+    except (exceptions.UnknownType, Unresolvable, TooMuch, *_NO_SCHEMA):
         return None  # the engine has its own view of such a schema
     if found is None:
         return None

@@ -266,6 +266,53 @@ def test_an_expression_that_backtracks_is_given_up(rule: str) -> None:
     assert found.serving is None
 
 
+DRAFT_4 = "http://json-schema.org/draft-04/schema#"
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$schema": []},
+        {"$schema": 5},
+        {"$schema": "http://[bad"},
+        {"title": "x", "$ref": "#/title"},
+        {"title": "x", "$ref": "#/title/x"},
+        {"minLength": 3, "$ref": "#/minLength"},
+        {"default": None, "$ref": "#/default"},
+        {"enum": [1], "$ref": "#/enum"},
+        {"allOf": [{}], "$ref": "#/allOf/x"},
+        {"a": {"type": "strin"}, "$ref": "#/a"},
+        {"a": {"multipleOf": 0}, "$ref": "#/a"},
+        {"a": {"pattern": 5}, "$ref": "#/a"},
+        {"$schema": DRAFT_4, "$ref": "#/properties", "properties": {"$ref": "#/properties/a"}},
+    ],
+)
+def test_what_is_no_schema_is_nobodys_to_judge(schema: Any) -> None:
+    for said in ("{}", "5", '"a"'):
+        assert check_json(said, schema) is None
+
+
+def test_a_schema_that_takes_for_ever_to_be_read_is_given_up() -> None:
+    wide = {"properties": {f"p{n}": {"type": "string"} for n in range(8_000)}, "required": ["b"]}
+    assert check_json("{}", wide) is None
+    apart = [{"a": n} for n in range(100_000)]  # compared by pairs, they take days
+    assert check_json("{}", {"$schema": DRAFT_4, "enum": apart}) is None
+    for schema in ({"enum": apart[:500]}, {"$schema": DRAFT_4, "enum": apart[:500]}):
+        assert check_json("{}", schema) is not None
+
+
+@pytest.mark.parametrize(
+    "expression", ["(?:a{1000}){1000}", "a{20000}", "(?x)(a{1000}) {20}", "(a{1000})(?#b){20}"]
+)
+def test_an_expression_that_is_huge_once_it_is_written_out_is_not_compiled(expression: str) -> None:
+    pytest.importorskip("regex")
+    for rule in ({"regex": expression}, {"json": {"pattern": expression}}):
+        found = judge_validity(prompt(structured_outputs=rule), [answer('"b"')], [])
+        assert found is None or found.serving is None
+    for fit in (r"[a-f0-9]{64}", r"(\(\d{3}\)|\d{3}-)\d{3}-\d{4}", r"\(?x{1,100000}"):
+        assert violation(prompt(structured_outputs={"regex": fit}), answer("b")) is not None
+
+
 SUMS = 'root ::= e\ne ::= e "+" e | "1"'
 """xgrammar takes longer for each character than for the last."""
 
