@@ -87,8 +87,11 @@ class CoreEngine:
         """Gives the scheduler the list, or none where it is to do as it does by itself.
 
         A pinned request verifies no rows of vLLM's making, so while there is one the list
-        stays; the batch has not the shape of a full graph then anyhow.
+        stays; the batch has not the shape of a full graph then anyhow. An engine whose k nobody
+        can tell has no list, and an empty one would end it at its next step.
         """
+        if not self._lookup:
+            return
         absent = self._at_most and not self._pins.has_any
         self._scheduler.dynamic_sd_lookup = None if absent else self._lookup.entries
 

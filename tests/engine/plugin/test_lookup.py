@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specdeck.engine.plugin.capabilities import capabilities
 from specdeck.engine.plugin.core_engine import CoreEngine
 from specdeck.engine.plugin.lookup import Lookup
 from specdeck.engine.policy.table import BUCKETS, bucket, everywhere
@@ -27,7 +28,9 @@ class Scheduler:
         self.finished_req_ids: set[str] = set()
 
     def schedule(self) -> Any:
-        """Nothing to run; what ended is told."""
+        """Looks k up as vLLM does, for whatever has come; what ended is told."""
+        if self.dynamic_sd_lookup is not None and self.requests:
+            _ = self.dynamic_sd_lookup[len(self.requests)]
         finished, self.finished_req_ids = self.finished_req_ids, set()
         return SimpleNamespace(scheduled_new_reqs=[], finished_req_ids=finished)
 
@@ -51,13 +54,18 @@ class Scheduler:
         self.schedule()
 
 
-def held(scheduler: Scheduler, tiers: list[list[int]] | None = None) -> CoreEngine:
-    """The engine core around `scheduler`, as the plugin holds it."""
+def held(
+    scheduler: Scheduler,
+    tiers: list[list[int]] | None = None,
+    *,
+    method: str | None = "draft_model",
+) -> CoreEngine:
+    """The engine core around `scheduler`, as the plugin holds it; no `method` drafts nothing."""
     spec = SimpleNamespace(
-        method="draft_model", num_speculative_tokens=5, num_speculative_tokens_per_batch_size=tiers
+        method=method, num_speculative_tokens=5, num_speculative_tokens_per_batch_size=tiers
     )
     config = SimpleNamespace(
-        speculative_config=spec,
+        speculative_config=spec if method else None,
         model_config=SimpleNamespace(served_model_name="demo", is_moe=False),
         parallel_config=SimpleNamespace(data_parallel_size=1),
         scheduler_config=SimpleNamespace(max_num_seqs=SEATS),
@@ -127,6 +135,22 @@ def test_a_pinned_request_is_given_no_rows_of_vllms_making() -> None:
     assert scheduler.dynamic_sd_lookup is not None
     scheduler.finish("b")
     assert scheduler.dynamic_sd_lookup is None
+
+
+@pytest.mark.parametrize("method", [None, "medusa", "custom_class"])
+@pytest.mark.parametrize("lookup", [None, [0, 0, 1, 2, 3, 4, 5, 5, 5]], ids=["none", "tiers"])
+def test_a_pinned_request_does_not_end_an_engine_whose_k_nobody_tells(
+    method: str | None, lookup: list[int] | None
+) -> None:
+    # Any client can send one: an empty list ended the engine core, and with it every request.
+    scheduler = Scheduler(None if lookup is None else list(lookup))
+    engine = held(scheduler, method=method)
+    assert not capabilities(engine.build)[0].available
+    scheduler.add_request(pinned("a"))
+    scheduler.schedule()
+    assert scheduler.dynamic_sd_lookup == lookup
+    scheduler.finish("a")
+    assert scheduler.dynamic_sd_lookup == lookup
 
 
 def test_pins_leave_another_k_alone() -> None:
