@@ -50,11 +50,16 @@ class Webhook:
 
         Its `kind`, such as `drift` or `alert`, is what a failure is named after.
         """
+        import httpx
+
         try:
             reason = await self._post(body)
-        except (OSError, ValueError) as error:
-            # A host that no name encodes to, or certificates or a proxy of the environment.
+        except (OSError, ValueError, ImportError, httpx.InvalidURL) as error:
+            # A host that no name encodes to, or certificates or a proxy of the environment: one
+            # that speaks SOCKS takes a package that httpx does not bring.
             reason = f"cannot be asked ({type(error).__name__})"
+        except ExceptionGroup as errors:  # of the attempts to connect, to a port that none is
+            reason = f"cannot be asked ({type(errors.exceptions[0]).__name__})"
         return (
             None if reason is None else f"the webhook of this {body.get('kind', 'event')} {reason}"
         )
@@ -112,7 +117,7 @@ def configured_webhook(
     secret = Secret(found, source=f"the webhook in {where}")
     try:
         parts = urlsplit(found)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         good = False
     if not good:

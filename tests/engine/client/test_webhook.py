@@ -1,6 +1,7 @@
 """The webhook: tried a little, never named, from the environment first."""
 
 import json
+import sys
 from typing import Any
 
 import httpx
@@ -114,6 +115,31 @@ async def test_a_host_that_nothing_encodes_is_a_reason() -> None:
     reason = await Webhook(Secret("http://xn--/secret")).post({"kind": "drift"})
     assert reason is not None
     assert reason.startswith("the webhook of this drift cannot be asked (")
+
+
+@pytest.mark.parametrize(
+    ("proxy", "error"),
+    [
+        ("socks5://127.0.0.1:9", "ImportError"),
+        ("http://a:b:c", "InvalidURL"),
+        ("http://127.0.0.1:99999", "OverflowError"),
+        ("ftp://127.0.0.1", "ValueError"),
+    ],
+)
+async def test_a_proxy_that_cannot_be_used_is_a_reason(
+    proxy: str, error: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "socksio", None)
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    reason = await Webhook(Secret(SECRET)).post({"kind": "alert"})
+    assert reason == f"the webhook of this alert cannot be asked ({error})"
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "99999999", "-1", "x"])
+def test_a_port_that_is_none_is_wrong_usage(port: str) -> None:
+    with pytest.raises(UsageError, match="is not a URL") as caught:
+        configured_webhook({"SPECDECK_WEBHOOK": f"https://hooks.example:{port}/secret"})
+    assert "secret" not in caught.value.line()
 
 
 async def test_certificates_that_cannot_be_read_are_a_reason(
