@@ -94,7 +94,7 @@ async def check(
     folder: Path,
     reference: RunningEngine | None = None,
 ) -> dict[str, Any]:
-    """The JSON of one check, with the seconds that it took."""
+    """The JSON of one check, with the seconds that it took and how its answers were alike."""
     control, other = served.client(), None if reference is None else reference.client()
     wanted = CheckOptions(max_tokens=line.tokens, streams=line.streams, fresh=True)
     second = None if other is None else CheckedEngine(other)
@@ -103,12 +103,13 @@ async def check(
         await control.put(Change(k=line.k))
         with Store(folder / "store.sqlite") as store:
             async with ArmPair(CheckedEngine(control), second, wanted) as pair:
-                data = (await finish_check(pair, found, Checks(store))).as_json()
+                result = await finish_check(pair, found, Checks(store))
     finally:
         await control.close()
         if other is not None:
             await other.close()
-    return {**data, "took": time.monotonic() - began}
+    patterns = dict(result.outcome.totals.patterns)
+    return {**result.as_json(), "took": time.monotonic() - began, "patterns": patterns}
 
 
 def defect_share(wide: dict[str, Any]) -> float:

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
+from random import Random
 from typing import TypeVar
 
 from specdeck.engine.divergence.answers import Answer
@@ -252,6 +253,7 @@ class CheckRunner:
         self._clock = clock
         self._asked = self.resumed
         self._more = self.totals.more_asks
+        self._random = Random(run.id)
         self._rechecks = 0
         self._confirmed = 0
         # Two arms of one engine take turns; two engines are busy on their own.
@@ -280,16 +282,21 @@ class CheckRunner:
         """
         asked = [BlockPrompt(prompt) for prompt in block]
         self._asked += len(block)
+        theirs, theirs_again = (self._ask_reference, self._look), self._ask_reference_again
+        ours = self._ask_serving, self._ask_serving_again
         if self._same_engine:
-            await self._each(asked, self._ask_reference)
-            await self._each(asked, self._ask_serving)
-            await self._each(asked, self._ask_reference_again, self._ask_reference_more)
-            await self._each(asked, self._ask_serving_more)
+            await self._take_turns(asked, *theirs, *ours, theirs_again, self._look_more)
         else:
-            reference = self._each(asked, self._ask_reference, self._ask_reference_again)
-            await _all([reference, self._each(asked, self._ask_serving)])
-            more = self._each(asked, self._ask_reference_more)
-            await _all([more, self._each(asked, self._ask_serving_more)])
+            reference = self._take_turns(asked, *theirs, theirs_again)
+            await _all([reference, self._take_turns(asked, *ours)])
+            await self._take_turns(asked, self._look_more)
+        for more in range(1, 1 + max((one.more for one in asked), default=0)):
+            again = [one for one in asked if one.more >= more]
+            if self._same_engine:
+                await self._take_turns(again, self._ask_reference_more, self._ask_serving_more)
+            else:
+                reference = self._take_turns(again, self._ask_reference_more)
+                await _all([reference, self._take_turns(again, self._ask_serving_more)])
         if self._streams > 1:
             for one in asked:
                 if one.prompt.number % ALONE == 0 and one.refused is None:
@@ -297,31 +304,35 @@ class CheckRunner:
                     one.alone = answer if isinstance(answer, Answer) else None
         return await _all([self._judge(one) for one in asked])
 
-    async def _each(self, asked: Sequence[BlockPrompt], *steps: _Step) -> None:
-        """Takes every prompt through the steps, as many at once as there are streams."""
+    async def _take_turns(self, asked: Sequence[BlockPrompt], *turns: _Step) -> None:
+        """Takes every prompt through one turn after the other, as many at once as streams.
 
-        async def follow(one: BlockPrompt) -> None:
-            for step in steps:
-                if one.refused is None:
-                    await step(one)
+        Each turn goes through them in an order of its own. What an answer owes to the others in
+        its batch would else be the same in all answers of an arm, and another in the other arm.
+        """
 
-        await _all([follow(one) for one in asked])
+        async def follow(one: BlockPrompt, turn: _Step) -> None:
+            if one.refused is None:
+                await turn(one)
+
+        for turn in turns:
+            order = self._random.sample(asked, len(asked))
+            await _all([follow(one, turn) for one in order])
 
     async def _ask_reference(self, one: BlockPrompt) -> None:
         one.hear(one.reference, await self._one(self.reference, one.prompt, stream=False))
-        if one.refused is None:
-            await self._look(one)
 
     async def _ask_reference_again(self, one: BlockPrompt) -> None:
         one.hear(one.reference, await self._one(self.reference, one.prompt, stream=True))
 
     async def _ask_serving(self, one: BlockPrompt) -> None:
-        asked = [self._one(self.serving, one.prompt, stream=stream) for stream in (False, True)]
-        for answer in await _all(asked):
-            one.hear(one.serving, answer)
+        one.hear(one.serving, await self._one(self.serving, one.prompt, stream=False))
 
-    async def _ask_reference_more(self, one: BlockPrompt) -> None:
-        """More often where anything differs so far; how often is known before the first request."""
+    async def _ask_serving_again(self, one: BlockPrompt) -> None:
+        one.hear(one.serving, await self._one(self.serving, one.prompt, stream=True))
+
+    async def _look_more(self, one: BlockPrompt) -> None:
+        """More often where anything differs so far; how often it is asked is known before that."""
         if not is_noisy(one.pattern):
             return
         if is_noisy(group_answers(*one.tokens)):
@@ -329,12 +340,12 @@ class CheckRunner:
             self._more += 2 * one.more
         for _ in range(LOOKS - 1):
             await self._look(one)
-        for _ in range(one.more):
-            one.more_reference.append(await self._one(self.reference, one.prompt, stream=False))
+
+    async def _ask_reference_more(self, one: BlockPrompt) -> None:
+        one.more_reference.append(await self._one(self.reference, one.prompt, stream=False))
 
     async def _ask_serving_more(self, one: BlockPrompt) -> None:
-        for _ in range(one.more):
-            one.more_serving.append(await self._one(self.serving, one.prompt, stream=False))
+        one.more_serving.append(await self._one(self.serving, one.prompt, stream=False))
 
     async def _look(self, one: BlockPrompt) -> None:
         """Has the target think its first answer over."""

@@ -125,12 +125,22 @@ def plugin(folder: Path) -> Path:
 
 
 def config(
-    folder: Path, *, dtype: str = "bfloat16", speculative: bool = True, models: Path = MODELS
+    folder: Path,
+    *,
+    dtype: str = "bfloat16",
+    head: str | None = None,
+    speculative: bool = True,
+    models: Path = MODELS,
 ) -> Path:
-    """Writes the config of a pair at its own depth, the shipped one usually; its path."""
+    """Writes the config of a pair at its own depth, the shipped one usually; its path.
+
+    `head` is the number format of the logits' projection, that of the body usually.
+    """
     text = CONFIG.format(target=models / "target", dtype=dtype)
+    if head is not None:
+        text += f"hf_overrides:\n  head_dtype: {head}\n"
     if speculative:
         text += SPECULATIVE.format(draft=models / "draft")
-    path = folder / f"{dtype}.yaml"
+    path = folder / f"{dtype}{'' if head is None else f'-{head}'}.yaml"
     path.write_text(text)
     return path

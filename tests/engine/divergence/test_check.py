@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import json
 import tracemalloc
 from collections import Counter
 from dataclasses import replace
 from typing import Any
+from zlib import crc32
 
+import httpx
 import pytest
 from tests.engine.divergence.conftest import Bench
 from tests.support.checks import finish_check
@@ -172,6 +176,39 @@ async def test_the_arms_share_no_batch_and_take_turns(bench: Bench) -> None:
     await checked(bench, bench.lab(engine, streams=2, max_tokens=4), bench.many(8))
     pins = ["vllm_xargs" in body for body in engine.answers_asked()]
     assert pins == [True] * 8 + [False] * 16 + [True] * 8
+
+
+async def test_what_answers_owe_to_their_batch_is_no_excess(bench: Bench) -> None:
+    class Batched(CompletionEngine):
+        """At a close call the others in the batch decide, whichever the arm."""
+
+        async def _wait(self) -> None:
+            for _ in range(20):  # whoever is about to ask is there by then
+                await asyncio.sleep(0)
+
+        async def __call__(self, request: httpx.Request) -> httpx.Response:
+            body = json.loads(request.content or b"{}")
+            text = body.get("prompt")
+            if not isinstance(text, str):
+                return await super().__call__(request)
+            together.append(text)
+            await self._wait()
+            batch = crc32(f"{text} {sorted(together)}".encode())
+            await self._wait()
+            together.remove(text)
+            tied = text in close and batch % 2
+            self.unrepeatable = {text: bench.fault(3, margin=0.0)} if tied else {}
+            self.counts = dict.fromkeys((f"{text} True", f"{text} False"), 1)
+            return self._answer(body)
+
+    together: list[str] = []
+    close = {f"prompt {n}" for n in range(1, 193, 3)}
+    lab = bench.lab(Batched(), max_tokens=4, streams=8)
+    outcome = await checked(bench, lab, bench.many(192))
+    assert min(outcome.totals.floor.count, outcome.totals.serving_floor.count) > 15
+    assert outcome.excess is not None
+    assert outcome.excess.over_repeat.p > 0.001
+    assert abs(outcome.excess.over_repeat.value) < 0.1
 
 
 async def test_near_ties_alone_fail_only_above_the_threshold(bench: Bench) -> None:
