@@ -15,21 +15,22 @@ from specdeck.console.yaml_file import refuse_unknown
 from specdeck.engine import errors
 
 Group = Literal["Speculation", "Tuning", "Check", "Results", "Prompt", "Fingerprint", "Screens",
-                "Back", "Parameters", "Help", "Dialog", "View", "Engines",
-                "Console"]  # fmt: skip
+                "Back", "Parameters", "Events", "Event list", "Help", "Dialog",
+                "View", "Engines", "Console"]  # fmt: skip
 
 Place = Literal["start", "live", "tuning", "check", "results", "prompt", "fingerprint",
-                "parameters", "help", "dialog"]  # fmt: skip
+                "parameters", "events", "help", "dialog"]  # fmt: skip
 """A screen with keys of its own."""
 
 GROUPS: Final[Mapping[Place, tuple[Group, ...]]] = {
-    "live": ("Speculation", "Screens", "View", "Engines", "Console"),
-    "tuning": ("Tuning", "Speculation", "Screens", "Back", "Engines", "Console"),
+    "live": ("Speculation", "Screens", "Events", "View", "Engines", "Console"),
+    "tuning": ("Tuning", "Speculation", "Screens", "Events", "Back", "Engines", "Console"),
     "check": ("Check", "Screens", "Back", "Console"),
     "results": ("Results", "Screens", "Back", "Console"),
     "fingerprint": ("Fingerprint", "Screens", "Back", "Console"),
     "prompt": ("Prompt",),
     "parameters": ("Parameters", "Dialog"),
+    "events": ("Event list",),
     "help": ("Help", "Dialog"),
     "dialog": ("Dialog",),
     "start": ("Console",),
@@ -146,6 +147,13 @@ KEYS: tuple[Key, ...] = (
         searched=False),
     Key("parameters.close", ("p", "q"), "dismiss", "close", "Close the list, as with esc.",
         "Parameters", searched=False),
+    Key("events.open", ("e",), "events", "events",
+        "Everything that happened, to scroll through and to search.", "Events"),
+    Key("events.search", ("slash",), "search", "search", "Search the events.", "Event list",
+        shown="/", searched=False),
+    Key("events.close", ("escape",), "leave", "close",
+        "Show every event again, and after that close the list.", "Event list", shown="esc",
+        searched=False),
     Key("help.close", ("q", "question_mark", "space", "enter", "f1"), "dismiss", "close",
         "Close the help, as with esc.", "Help", shown="q ? space enter f1", searched=False),
     Key("dialog.close", ("escape",), "dismiss", "close",

@@ -169,6 +169,12 @@ class SteeringScreen(EngineScreen):
         await self.controller.refresh_tuning(self.controller.selected)
         await self.app.push_screen_wait(ParametersScreen(self.controller))
 
+    def action_events(self) -> None:
+        """Everything that happened to the engine."""
+        from specdeck.console.screens.events.screen import EventsScreen
+
+        self.app.push_screen(EventsScreen(self.controller, self.context))
+
     @work(group="arm", exclusive=True)
     async def action_arm(self) -> None:
         """Allow changes, after a question where specdeck did not start the engine."""

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 POINTS: Final = 1200
 """Samples kept for the charts; wider terminals do not exist."""
-EVENTS: Final = 200
+EVENTS: Final = 1000
+"""Events kept for the list: those of a night, at a change a minute."""
 REASONS_APART_S: Final = 5.0
 """A policy may move k in every step; its reasons are told no faster than they are read."""
 

@@ -104,6 +104,7 @@ def screens() -> dict[keys.Place, type[Screen[Any]]]:
     from specdeck.console.screens.divergence.dialogs import PromptPicker
     from specdeck.console.screens.divergence.results import ResultsScreen
     from specdeck.console.screens.divergence.screen import DivergenceScreen
+    from specdeck.console.screens.events.screen import EventsScreen
     from specdeck.console.screens.fingerprint.screen import FingerprintScreen
     from specdeck.console.screens.live.screen import LiveScreen
     from specdeck.console.screens.startup.screen import StartupScreen
@@ -114,7 +115,7 @@ def screens() -> dict[keys.Place, type[Screen[Any]]]:
         "start": StartupScreen, "live": LiveScreen, "tuning": TuningScreen,
         "check": DivergenceScreen, "results": ResultsScreen, "prompt": PromptPicker,
         "fingerprint": FingerprintScreen, "parameters": ParametersScreen, "help": HelpScreen,
-        "dialog": TrialDialog,
+        "dialog": TrialDialog, "events": EventsScreen,
     }  # fmt: skip
 
 

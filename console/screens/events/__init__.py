@@ -1,0 +1,1 @@
+"""Everything that happened to an engine, to scroll through and to search."""

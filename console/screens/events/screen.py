@@ -1,0 +1,133 @@
+"""The list of events: every one that is kept, the newest first, searched as one types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from rich.text import Text
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.widgets import Input, Label, OptionList
+from textual.widgets.option_list import Option
+
+from specdeck.console import keys
+from specdeck.console.context import ConsoleContext
+from specdeck.console.screens.dialogs import Modal
+from specdeck.console.state.controller import Controller
+from specdeck.console.state.engine_state import EVENTS, Event
+from specdeck.console.widgets.format import LocalTime, at
+from specdeck.engine.text import printable
+
+
+def find_events(events: tuple[Event, ...], wanted: str) -> tuple[Event, ...]:
+    """Those that have every word of `wanted`, in whatever order and case; the newest first.
+
+    >>> told = (Event(0.0, "k 5 → 3"), Event(1.0, "the engine was restarted"))
+    >>> [one.text for one in find_events(told, "Engine was")], len(find_events(told, ""))
+    (['the engine was restarted'], 2)
+    """
+    words = wanted.casefold().split()
+    return tuple(
+        one for one in reversed(events) if all(word in one.text.casefold() for word in words)
+    )
+
+
+def event_line(event: Event, local: LocalTime) -> str:
+    """One event as text.
+
+    >>> import time
+    >>> event_line(Event(0.0, "k 5 → 3"), time.gmtime)
+    '00:00:00  k 5 → 3'
+    """
+    return f"{at(event.t, local)}  {printable(event.text)}"
+
+
+class EventsScreen(Modal[None]):
+    """Lists the events of the selected engine; `/` searches them."""
+
+    CSS_PATH = "screen.tcss"
+    PLACE: ClassVar[keys.Place] = "events"
+    BINDINGS = [*keys.bindings(PLACE)]
+
+    def __init__(self, controller: Controller, context: ConsoleContext) -> None:
+        super().__init__()
+        self.controller = controller
+        self.context = context
+        self.listed: tuple[Event, ...] = ()
+        self._drawn: tuple[Event, ...] | None = None
+        self._unsubscribe: Callable[[], None] = lambda: None
+
+    def compose(self) -> ComposeResult:
+        """How many there are, the list, what is searched, keys."""
+        with Vertical(id="dialog"):
+            yield Label("", id="question", markup=False)
+            yield OptionList(markup=False, compact=True)
+            yield Input(id="wanted", placeholder="words to search", compact=True)
+            yield Label("/ searches   ↑↓ pgup pgdn home end   esc closes", id="keys", markup=False)
+
+    def on_mount(self) -> None:
+        """Fill the list, and go on with what comes."""
+        self._unsubscribe = self.controller.subscribe(self._follow)
+        self.query_one(OptionList).focus()
+        self.show()
+
+    def on_unmount(self) -> None:
+        """Follow no more."""
+        self._unsubscribe()
+
+    def _follow(self) -> None:
+        if self in self.app.screen_stack:  # its widgets go before it is unmounted
+            self.show()
+
+    def show(self) -> None:
+        """The events that are searched for; the cursor stays on the one that it is on."""
+        track = self.controller.track
+        wanted = self.query_one("#wanted", Input).value
+        found = find_events(track.events, wanted)
+        kept = f" of the last {EVENTS}" if len(track.events) >= EVENTS else ""
+        named = f'"{wanted.strip()}": {len(found)} of ' if wanted.strip() else ""
+        heading = f"events of {track.name}  {named}{len(track.events)}{kept}"
+        self.query_one("#question", Label).update(printable(heading))
+        if found == self._drawn:
+            return
+        options = self.query_one(OptionList)
+        chosen = self._chosen()
+        self.listed = self._drawn = found
+        options.clear_options()
+        options.add_options(Option(self._draw(one)) for one in found)
+        if found:
+            options.highlighted = next((n for n, one in enumerate(found) if one is chosen), 0)
+
+    def _chosen(self) -> Event | None:
+        """The event under the cursor, unless that is the newest: there it follows what comes."""
+        at = self.query_one(OptionList).highlighted
+        return self.listed[at] if at and at < len(self.listed) else None
+
+    def _draw(self, event: Event) -> Text:
+        tone = self.app.get_component_styles(f"tone--{event.tone}").partial_rich_style
+        muted = self.app.get_component_styles("tone--muted").partial_rich_style
+        when, _, said = event_line(event, self.context.local).partition("  ")
+        return Text.assemble((f"{when}  ", muted), (said, tone))
+
+    @on(Input.Changed)
+    def _search(self) -> None:
+        self.show()
+
+    @on(Input.Submitted)
+    def _go_to_list(self) -> None:
+        self.query_one(OptionList).focus()
+
+    def action_search(self) -> None:
+        """Type what is searched."""
+        self.query_one("#wanted", Input).focus()
+
+    def action_leave(self) -> None:
+        """Every event again, and after that close."""
+        field = self.query_one("#wanted", Input)
+        if field.value or field.has_focus:
+            field.value = ""
+            self.query_one(OptionList).focus()
+            return
+        self.dismiss()

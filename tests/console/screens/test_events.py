@@ -1,0 +1,67 @@
+"""The list of events: all of them, by their words, while others come."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.support.pilot import press, run, settle
+from tests.support.screen_text import screen_text
+from textual.widgets import OptionList
+
+from specdeck.console.screens.events.screen import EventsScreen
+
+if TYPE_CHECKING:
+    from tests.console.conftest import Kit, MakeConsole
+    from textual.app import App
+
+
+def listed(app: App[Any]) -> list[str]:
+    screen = app.screen
+    assert isinstance(screen, EventsScreen)
+    return [event.text for event in screen.listed]
+
+
+async def test_five_hundred_events_are_kept_and_the_first_one_is_reached(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    app = console(kit.engine(kit.run(3)))
+    async with run(app, size=(80, 24)) as pilot:
+        for number in range(500):
+            app.controller.tell(f"event number {number}")
+        await press(pilot, "e")
+        assert len(listed(app)) == 500
+        assert "event number 499" in screen_text(app)
+        assert "event number 0" not in screen_text(app)
+        await press(pilot, "end")
+        assert "event number 0" in screen_text(app)
+        await press(pilot, "escape")
+        assert not isinstance(app.screen, EventsScreen)
+
+
+async def test_events_are_searched_by_their_words(kit: type[Kit], console: MakeConsole) -> None:
+    app = console(kit.engine(kit.run(3)))
+    async with run(app, size=(80, 24)) as pilot:
+        for text in ("ann changed k 5 → 3", "the engine was restarted", "bob changed k 3 → 4"):
+            app.controller.tell(text)
+        await press(pilot, "e", "slash", *"k bob")
+        assert listed(app) == ["bob changed k 3 → 4"]
+        assert '"k bob": 1 of 3' in screen_text(app)
+        await press(pilot, "escape")
+        assert len(listed(app)) == 3
+        await press(pilot, "escape")
+        assert not isinstance(app.screen, EventsScreen)
+
+
+async def test_the_cursor_stays_on_its_event_while_others_come(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    app = console(kit.engine(kit.run(3)))
+    async with run(app, size=(80, 24)) as pilot:
+        for number in range(5):
+            app.controller.tell(f"event {number}")
+        await press(pilot, "e", "down", "down")
+        app.controller.tell("another one")
+        await settle(pilot)
+        at = app.screen.query_one(OptionList).highlighted
+        assert at is not None
+        assert listed(app)[at] == "event 2"
