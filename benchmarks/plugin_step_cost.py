@@ -26,6 +26,7 @@ from specdeck.engine.plugin.engine import Build, StepListener, Tally
 from specdeck.engine.plugin.fingerprint import Identity
 from specdeck.engine.plugin.lookup import Lookup
 from specdeck.engine.plugin.recorder import Recorder
+from specdeck.engine.plugin.request_counts import RequestCounts
 from specdeck.engine.plugin.request_pins import Pins
 from specdeck.engine.policy.parameters import Catalogue
 from specdeck.engine.policy.runner import PolicyRunner
@@ -52,6 +53,9 @@ class Scheduler:
 
     def update_draft_token_ids(self, drafts: Any) -> None:
         """Where pins cut drafts."""
+
+    def _free_request(self, request: Any) -> None:
+        """Where a request ends; none does here."""
 
     def schedule(self) -> Any:
         k = self.dynamic_sd_lookup[len(self.running)]
@@ -134,6 +138,9 @@ class Engine:
     def weights(self) -> None:
         return None
 
+    def cohorts(self) -> dict[str, Any]:
+        return {}
+
     def tally(self) -> Tally:
         return Tally(0, 0, (0,) * K_MAX, (0,) * K_MAX)
 
@@ -193,6 +200,7 @@ def make_runner(policy: Policy) -> PolicyRunner:
 def hook_up(engine: Engine, scheduler: Scheduler, policy: Policy) -> None:
     """Puts everything of the plugin's on a scheduler."""
     assert Pins(scheduler, K_MAX).available
+    assert RequestCounts(scheduler, K_MAX).available
     control = Control(
         engine, Identity({}), instance="bench", orchestration={},
         clock=time.monotonic, wall=time.time,

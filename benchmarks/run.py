@@ -30,6 +30,7 @@ BENCHMARKS = {
     "policy_overhead": "A policy with nothing to change, and stock vLLM",
     "plugin_step_cost": "What a step costs the plugin",
     "plugin_pins": "What pinned requests that wait cost",
+    "plugin_cohorts": "What telling requests apart by kind costs",
     "plugin_looks": "What a look at the engine costs it",
     "policy_simulation": "Policies and breaker on recorded steps",
     "auto_soak": "Greedy outputs under auto with flips, trips and trials",

@@ -44,6 +44,7 @@ from specdeck.engine.protocol.messages import (
 )
 
 if TYPE_CHECKING:
+    from specdeck.engine.protocol.cohorts import Cohorts
     from specdeck.engine.protocol.tuning import Tuning
 
 _T = TypeVar("_T")
@@ -130,6 +131,13 @@ class EngineClient:
         from specdeck.engine.protocol.tuning import Tuning
 
         return self._parse("tuning", Tuning.from_json, await self._control("/tuning", bound=TUNING))
+
+    async def cohorts(self) -> Cohorts:
+        """Finished requests by kind of request; raises Unsupported for an older plugin, and for an
+        engine whose vLLM does not let requests be told apart."""
+        from specdeck.engine.protocol.cohorts import Cohorts
+
+        return self._parse("cohorts", Cohorts.from_json, await self._control("/cohorts"))
 
     async def facts(self) -> dict[str, Any]:
         """The facts behind the fingerprint, and the fingerprint."""

@@ -58,6 +58,7 @@ def capabilities(build: Build) -> tuple[Capability, ...]:
         replace(between, name="policy.threshold"),
         replace(between, name="policy.goodput"),
         *_full_graphs(build),
+        *_cohorts(build),
     )
     return tuple(replace(one, how=how) for one in found)
 
@@ -228,6 +229,12 @@ def _full_graphs(build: Build) -> tuple[Capability, ...]:
     if not any(reach.requests for reach in build.graph_reach):
         return ()
     return (Capability("full_graphs", True, describe_all(build.graph_reach)),)
+
+
+def _cohorts(build: Build) -> tuple[Capability, ...]:
+    """Whether drafts are told apart by kind of request; an engine that does has nothing to say."""
+    lost = by_loss(build.gaps).get("cohorts")
+    return (Capability("cohorts", False, describe_gaps(lost, build.vllm), REMEDY),) if lost else ()
 
 
 def _like(live_k: Capability, name: str) -> Capability:

@@ -14,13 +14,13 @@ from typing import Literal
 
 Loss = Literal[
     "live_k", "cold", "request_k", "savings", "graph_reach",
-    "exact_models", "fingerprint", "responses", "counters", "start",
+    "exact_models", "fingerprint", "responses", "counters", "cohorts", "start",
 ]  # fmt: skip
 """What is lost without a row: a capability, or something that one of them says.
 
 `savings` is whether a smaller k drafts less, `graph_reach` how many requests full CUDA graphs
 serve. The rest are the config's exact names, the facts and the path's name, that name in
-responses, drafts by position, and starting an engine.
+responses, drafts by position, drafts by kind of request, and starting an engine.
 """
 
 Process = Literal["api", "core", "worker", "launch"]
@@ -90,6 +90,7 @@ _PLUGINS = "vllm.plugins"
 
 _NO_STEPS = "no step is seen, so that no change is proven and no policy learns"
 _NO_PINS = "no request has a k of its own"
+_NO_COHORTS = "drafts are not told apart by the kind of request"
 
 SCHEDULER = (
     Row(_SCHEDULER, "Scheduler", "core", ("plugin.core_engine", "plugin.register"),
@@ -103,8 +104,8 @@ SCHEDULER = (
         passes=(("SchedulerOutput", "num_spec_tokens_to_schedule"),)),
     Row(_SCHEDULER, "Scheduler.update_from_output", "core", ("plugin.recorder",),
         "live_k", _NO_STEPS, parameters=("scheduler_output",)),
-    Row(_SCHEDULER, "Scheduler.make_spec_decoding_stats", "core", ("plugin.recorder",),
-        "live_k", "drafts are not counted",
+    Row(_SCHEDULER, "Scheduler.make_spec_decoding_stats", "core",
+        ("plugin.recorder", "plugin.request_counts"), "live_k", "drafts are not counted",
         parameters=("num_draft_tokens", "num_accepted_tokens", "num_invalid_spec_tokens",
                     "request_id")),
     Row(_SCHEDULER, "Scheduler.make_stats", "core", ("plugin.recorder",),
@@ -117,10 +118,13 @@ SCHEDULER = (
         parameters=("reset_running_requests",)),
     Row(_SCHEDULER, "Scheduler", "core", ("plugin.request_pins",), "request_k", _NO_PINS,
         members=("schedule", "requests", "running", "finished_req_ids")),
-    Row(_SCHEDULER, "Scheduler.add_request", "core", ("plugin.request_pins",),
-        "request_k", _NO_PINS, parameters=("request",)),
+    Row(_SCHEDULER, "Scheduler.add_request", "core",
+        ("plugin.request_pins", "plugin.request_counts"), "request_k", _NO_PINS,
+        parameters=("request",)),
     Row(_SCHEDULER, "Scheduler.update_draft_token_ids", "core", ("plugin.request_pins",),
         "request_k", _NO_PINS, reads=("spec_token_ids",), meaning=True),
+    Row(_SCHEDULER, "Scheduler._free_request", "core", ("plugin.request_counts",), "cohorts",
+        _NO_COHORTS, parameters=("request",)),
     Row(_ASYNC, "AsyncScheduler", "core", ("plugin.request_pins",), "request_k",
         f"{_NO_PINS} under asynchronous scheduling",
         members=("_spec_token_placeholders",)),
@@ -137,6 +141,21 @@ SCHEDULER = (
     Row("vllm.v1.request", "Request", "core", ("plugin.request_pins",), "request_k", _NO_PINS,
         members=("request_id", "sampling_params", "spec_token_ids", "num_output_tokens",
                  "is_finished")),
+    Row("vllm.v1.request", "Request", "core", ("plugin.request_counts",), "cohorts", _NO_COHORTS,
+        members=("request_id", "sampling_params", "lora_request", "num_prompt_tokens",
+                 "num_output_tokens", "num_preemptions", "prefill_stats",
+                 "get_finished_reason")),
+    Row("vllm.v1.metrics.stats", "PrefillStats", "core", ("plugin.request_counts",), "cohorts",
+        _NO_COHORTS, members=("num_prompt_tokens", "num_cached_tokens")),
+    Row("vllm.v1.engine", "FinishReason", "core", ("plugin.request_counts",), "cohorts",
+        _NO_COHORTS),
+    Row("vllm.sampling_params", "SamplingParams", "core", ("plugin.request_counts",), "cohorts",
+        _NO_COHORTS, members=("temperature", "structured_outputs", "extra_args")),
+    Row("vllm.sampling_params", "StructuredOutputsParams", "core", ("plugin.request_counts",),
+        "cohorts", _NO_COHORTS,
+        members=("json", "json_object", "regex", "choice", "grammar", "structural_tag")),
+    Row("vllm.lora.request", "LoRARequest", "core", ("plugin.request_counts",), "cohorts",
+        _NO_COHORTS, members=("lora_name",)),
     Row("vllm.v1.spec_decode.metrics", "SpecDecodingStats", "core",
         ("plugin.recorder", "plugin.stats"),
         "counters", "drafts are counted one by one, and have no figure by position",

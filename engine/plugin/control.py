@@ -156,6 +156,8 @@ class Control:
             return self.tuning().as_json()
         if command == "steps":
             return {"steps": self._engine.steps(payload, PAGE)}
+        if command == "cohorts":
+            return {**self._engine.cohorts(), "instance": self._instance, "t": self._wall()}
         if command == "facts":
             return {**self.facts(), "instance": self._instance}
         if command == "board":

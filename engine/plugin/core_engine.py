@@ -17,18 +17,21 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specdeck.engine.plugin.contract import BY_KEY, Gap, by_loss
+from specdeck.engine.plugin.contract import BY_KEY, Gap, by_loss, describe_gaps
 from specdeck.engine.plugin.engine import Build, StepListener, Tally
 from specdeck.engine.plugin.graph_reach import graph_reach
 from specdeck.engine.plugin.lookup import Lookup
 from specdeck.engine.plugin.recorder import Recorder
+from specdeck.engine.plugin.reply import inability
+from specdeck.engine.plugin.request_counts import RequestCounts
 from specdeck.engine.plugin.request_pins import Pins
 from specdeck.engine.plugin.take_hold import find_core_gaps
 from specdeck.engine.plugin.weights import WeightWatch
 from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.table import everywhere
 from specdeck.engine.protocol.full_graphs import Reach
-from specdeck.engine.protocol.messages import TIERS_VARIABLE
+from specdeck.engine.protocol.messages import TIERS_VARIABLE, Capability
+from specdeck.engine.protocol.vllm_versions import REMEDY
 
 
 class CoreEngine:
@@ -41,6 +44,8 @@ class CoreEngine:
         drafters = [] if "live_k" in by_loss(gaps) else self._on_workers("install")
         k_max = getattr(self._scheduler, "num_spec_tokens", 0)
         self._pins = Pins(self._scheduler, k_max, on_presence=self._place_lookup)
+        # Below the recorder's, which takes its own away again.
+        self._counts = RequestCounts(self._scheduler, k_max)
         self._build = _build(core.vllm_config, gaps, drafters)
         self._recorder: Recorder | None = None
         """None where nobody watches, or this vLLM's scheduler has not what specdeck needs."""
@@ -139,6 +144,29 @@ class CoreEngine:
             return Tally(0, 0, none, none, *counts)
         drafted, accepted = tuple(recorder.drafted), tuple(recorder.accepted)
         return Tally(recorder.scheduled, recorder.drafts, drafted, accepted, *counts)
+
+    def cohorts(self) -> dict[str, Any]:
+        """Finished requests by cohort, in few words, and vLLM's own sums at this moment."""
+        counts, tally = self._counts, self.tally()
+        if not counts.available or counts.failed:
+            raise inability(self._no_cohorts())
+        return {
+            "k_max": counts.k_max,
+            "cells": counts.cells.cells(),
+            "folded": counts.cells.folded(),
+            "unfinished": counts.unfinished(),
+            "drafts": tally.drafts,
+            "drafted_per_position": tally.drafted_per_position,
+            "accepted_per_position": tally.accepted_per_position,
+        }
+
+    def _no_cohorts(self) -> Capability:
+        name, counts = "cohorts", self._counts
+        if counts.failed:
+            why = "specdeck failed at telling requests apart; the engine's log says why"
+            return Capability(name, False, why, "restart the engine")
+        lost = describe_gaps(counts.gaps, self._build.vllm) if counts.gaps else "no scheduler"
+        return Capability(name, False, lost, REMEDY)
 
     def steps(self, since: int, most: int) -> list[Step]:
         """The first `most` of the remembered steps after number `since`, oldest first."""

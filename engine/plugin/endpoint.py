@@ -8,13 +8,14 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
 from specdeck.engine.plugin import request_pins, responses
 from specdeck.engine.plugin.admin_token import ensure_token_file, is_accepted
 from specdeck.engine.plugin.capabilities import APART, lose, of_apart, of_no_token, withhold
+from specdeck.engine.plugin.cohorts import read_cohorts
 from specdeck.engine.plugin.contract import Gap, by_loss, describe_gaps
 from specdeck.engine.plugin.fingerprint import Reader, system_fingerprint
 from specdeck.engine.plugin.looks import SharedLook, StepReader
@@ -22,6 +23,7 @@ from specdeck.engine.plugin.rank_states import MERGES
 from specdeck.engine.plugin.ranks import Ranks, Turns, find_obstacle
 from specdeck.engine.plugin.reply import Refusal, inability, nonsense
 from specdeck.engine.plugin.take_hold import find_client_gaps
+from specdeck.engine.protocol.cohorts import merge_cohorts
 from specdeck.engine.protocol.messages import (
     PREFIX,
     TOKEN_HEADER,
@@ -44,6 +46,12 @@ _ANSWERING_S = 0.5
 
 TUNING_GAP_S = 0.2
 """Between two looks at everything that was measured, which is some milliseconds of work."""
+
+COHORTS_GAP_S = 0.2
+"""Between two looks at all cohorts, which are as much."""
+
+_PAGE_PATIENCE_S = 1.0
+"""How long a metrics page waits for the cohorts; after that it has those of the last time."""
 
 _FIRST_PATIENCE_S = 60.0
 """At the first contact every worker is asked as well."""
@@ -84,6 +92,9 @@ class SpecdeckEndpoint:
             "facts": SharedLook(partial(self._take_look, "facts")),
         }
         """What any client may ask for as often as it likes."""
+        self._cohorts = SharedLook(self._look_at_cohorts, gap_s=COHORTS_GAP_S)
+        """Finished requests by cohort, of each rank."""
+        self._model = ""
         self._steps = [StepReader(self._fetch_steps)]
         """The steps of each rank, which are asked for as often."""
 
@@ -101,8 +112,10 @@ class SpecdeckEndpoint:
         router.add_api_route("/steps", self._show_steps, methods=["GET"])
         router.add_api_route("/facts", self._facts, methods=["GET"])
         router.add_api_route("/tuning", self._tuning, methods=["GET"])
+        router.add_api_route("/cohorts", self._show_cohorts, methods=["GET"])
         router.add_api_route("/control", control, methods=["PUT"])
         app.include_router(router)
+        app.add_middleware(BeforePage, prepare=self._publish_cohorts)
 
     async def init_state(self, engine_client: Any, state: Any, args: Any) -> None:
         """Takes hold of the engine before the first request can be scheduled."""
@@ -153,6 +166,7 @@ class SpecdeckEndpoint:
 
     async def _take_hold(self, engine_client: Any, args: Any) -> None:
         config = engine_client.vllm_config
+        self._model = str(config.model_config.served_model_name)
         self._system_fingerprint = system_fingerprint(config)
         k_max = getattr(config.speculative_config, "num_speculative_tokens", 0) or 0
         request_pins.guard(engine_client, k_max, _count_exact(config))
@@ -242,6 +256,34 @@ class SpecdeckEndpoint:
         except Refusal as refusal:
             return _reply(refusal.as_json(), refusal.status)
         return _reply_text(reader.mirror.body(since))
+
+    async def _show_cohorts(self) -> Any:
+        try:
+            found = merge_cohorts((await self._wait(self._cohorts))["ranks"])
+        except Refusal as refusal:
+            return _reply(refusal.as_json(), refusal.status)
+        return _reply(found.as_json(), 200)
+
+    async def _look_at_cohorts(self) -> dict[str, Any] | Refusal:
+        try:
+            answers = await self._ask("cohorts", None)
+            _raise_error(_first_error_or_answer(answers))
+        except Refusal as refusal:
+            return refusal
+        return {"ranks": [read_cohorts(answer) for answer in answers]}
+
+    async def _publish_cohorts(self) -> None:
+        """Brings what a metrics page says of cohorts up to this moment, where that can be."""
+        if self._unsteerable is not None or not self._model:
+            return
+        try:
+            async with asyncio.timeout(_PAGE_PATIENCE_S):
+                ranks = (await self._wait(self._cohorts))["ranks"]
+        except (Refusal, TimeoutError):
+            return
+        from specdeck.engine.plugin import stats
+
+        stats.publish_cohorts(self._model, ranks)
 
     async def _show(self, command: str, **known_here: Any) -> Any:
         """What the engine core says of itself, with what this process knows beside it."""
@@ -338,6 +380,22 @@ class SpecdeckEndpoint:
         return [json.loads(answer) for answer in answers]
 
 
+class BeforePage:
+    """Middleware that has something done before a metrics page is made; all else passes by it."""
+
+    def __init__(self, app: Any, prepare: Callable[[], Awaitable[None]]) -> None:
+        self._app = app
+        self._prepare = prepare
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and scope["path"].rstrip("/").endswith("/metrics"):
+            try:
+                await self._prepare()
+            except Exception:  # a page without it is better than none
+                logger.exception("specdeck could not tell the cohorts on the metrics page")
+        await self._app(scope, receive, send)
+
+
 def find_unsteerable(engine_client: Any) -> Capability | None:
     """Why the engine cores behind this client cannot be asked for anything; None where they can."""
     version = _vllm_version() or None
@@ -367,11 +425,16 @@ def _first_error_or_answer(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return next((answer for answer in answers if "error" in answer), answers[0])
 
 
-def _read_steps(answer: Mapping[str, Any]) -> list[Any]:
-    """The steps that an engine core tells; raises Refusal where it tells an error."""
+def _raise_error(answer: Mapping[str, Any]) -> None:
+    """Raises Refusal where an engine core tells an error."""
     if "error" in answer:
         error = answer["error"]
         raise Refusal(answer["status"], error["code"], error["message"], error.get("remedy"))
+
+
+def _read_steps(answer: Mapping[str, Any]) -> list[Any]:
+    """The steps that an engine core tells; raises Refusal where it tells an error."""
+    _raise_error(answer)
     steps: list[Any] = answer["steps"]
     return steps
 

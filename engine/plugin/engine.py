@@ -132,5 +132,9 @@ class Engine(Protocol):
     def tally(self) -> Tally:
         """Counts since the plugin took hold."""
 
+    def cohorts(self) -> dict[str, Any]:
+        """Finished requests by cohort as `plugin.cohorts.read_cohorts` takes them, but for instance
+        and time; raises Refusal where this vLLM does not let requests be told apart."""
+
     def steps(self, since: int, most: int) -> list[Step]:
         """The first `most` of the remembered steps after number `since`, oldest first."""

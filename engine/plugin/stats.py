@@ -3,19 +3,23 @@
 vLLM counts accepted tokens per position but not how many drafts *had* that position, so
 with k moving the page alone understates deep positions. The figure exists inside vLLM
 (SpecDecodingStats.num_draft_tokens_per_pos); this publishes it. Requests under exact names
-are pinned in the same process, and counted there.
+are pinned in the same process, and counted there. What finished requests drafted by cohort is
+the engine core's to tell, and published when a page is asked for.
 
 Imported by vLLM's API server process only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from prometheus_client import Counter
+from prometheus_client import Counter, Gauge
 from vllm.v1.metrics.loggers import StatLoggerBase
+
+from specdeck.engine.protocol.cohorts import CohortCounts, Cohorts
 
 
 class DraftedPerPosition(StatLoggerBase):  # type: ignore[misc]  # vLLM is untyped here
@@ -68,3 +72,47 @@ def exact_requests(model: str) -> Callable[[], None]:
     )
     count: Callable[[], None] = counter.labels(model).inc
     return count
+
+
+_COHORT_LABELS = ("model_name", "engine", "by", "cohort")
+_COHORT_FIGURES: dict[str, tuple[str, Callable[[CohortCounts], int]]] = {
+    "specdeck:cohort_requests": ("Finished requests.", lambda counts: counts.requests),
+    "specdeck:cohort_drafts": ("Drafts of finished requests.", lambda counts: counts.drafts),
+    "specdeck:cohort_draft_tokens": (
+        "Tokens drafted for finished requests.", lambda counts: counts.drafted,
+    ),
+    "specdeck:cohort_accepted_tokens": (
+        "Drafted tokens of finished requests that were accepted.", lambda counts: counts.accepted,
+    ),
+}  # fmt: skip
+
+
+@cache
+def _cohort_gauge(name: str) -> tuple[Any, set[tuple[str, ...]]]:
+    """A gauge, and the labels that it has.
+
+    Not a counter: each of several API servers tells the whole, of which the largest is the latest.
+    """
+    help_ = _COHORT_FIGURES[name][0]
+    return Gauge(name, help_, _COHORT_LABELS, multiprocess_mode="max"), set()
+
+
+def publish_cohorts(model: str, ranks: Sequence[Cohorts]) -> None:
+    """Shows finished requests by each dimension of their cohorts, of each data-parallel rank.
+
+    A request is counted once in each dimension (`by`), under its word there (`cohort`).
+    """
+    found = {
+        (model, str(rank), *pair): counts
+        for rank, each in enumerate(ranks)
+        for pair, counts in each.by_word().items()
+    }
+    removable = "PROMETHEUS_MULTIPROC_DIR" not in os.environ
+    for name, (_, count) in _COHORT_FIGURES.items():
+        gauge, shown = _cohort_gauge(name)
+        for labels in shown - found.keys() if removable else ():
+            gauge.remove(*labels)  # an adapter that lost its word
+            shown.discard(labels)
+        for labels, counts in found.items():
+            gauge.labels(*labels).set(count(counts))
+            shown.add(labels)

@@ -7,6 +7,7 @@ standard library only: this module is imported inside vLLM's processes.
     GET  /v1/specdeck/steps?since=N  {"steps": [policy.step.Step, ...]}; of another data-parallel
                                       rank than the first with &rank=R
     GET  /v1/specdeck/tuning         protocol.tuning.Tuning
+    GET  /v1/specdeck/cohorts        protocol.cohorts.Cohorts
     GET  /v1/specdeck/facts          {"facts": {...}, "names": {"build": "sd1:b…", "path": …},
                                       "partial": [{"fact", "reason"}], "progress": {...}, ...}
     PUT  /v1/specdeck/control        Change -> AppliedChange; requires the admin token

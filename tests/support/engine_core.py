@@ -87,6 +87,19 @@ class FakeCore:
         """As in the contract."""
         return self.counts
 
+    def cohorts(self) -> dict[str, Any]:
+        """As in the contract: nobody has finished."""
+        none = [0] * (4 + 2 * (self.build.k_max + 1))
+        return {
+            "k_max": self.build.k_max,
+            "cells": [],
+            "folded": [],
+            "unfinished": none,
+            "drafts": self.counts.drafts,
+            "drafted_per_position": self.counts.drafted_per_position,
+            "accepted_per_position": self.counts.accepted_per_position,
+        }
+
     def steps(self, since: int, most: int) -> list[Step]:
         """As in the contract."""
         return []

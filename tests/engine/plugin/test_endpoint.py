@@ -20,6 +20,7 @@ from specdeck.engine.plugin import endpoint as module
 from specdeck.engine.plugin import request_pins
 from specdeck.engine.plugin.endpoint import MOST_BODY, SpecdeckEndpoint, parse_json, read_json
 from specdeck.engine.plugin.reply import Refusal
+from specdeck.engine.protocol.cohorts import Cohorts
 from specdeck.engine.protocol.messages import (
     EXACT_VARIABLE,
     IN_RESPONSES_VARIABLE,
@@ -64,6 +65,14 @@ STATE: dict[str, Any] = {
 }
 APPLIED = {"before": {"k": 5}, "applied": {"k": 3}, "version": 1, "step": 7}
 REFUSED = {"error": {"code": "version", "message": "moved", "remedy": None}, "status": 409}
+COHORTS = {
+    "instance": "one", "t": 1.0, "k_max": 2, "folded": [],
+    "unfinished": [1, 0, 0, 0, *[0, 0, 3, 1, 1, 1]],
+    "cells": [["16-63", "0%", "4-15", "none", "none", "greedy", "no", "stop",
+               *[2, 40, 16, 0, *[0, 1, 4, 2, 2, 1]]]],
+    "drafts": 8, "drafted_per_position": [8, 7], "accepted_per_position": [5, 2],
+}  # fmt: skip
+"""As an engine core tells them: words, figures, then drafts by length and by accepted tokens."""
 ONLY_PINS = ["request_k", "policy.fixed"]
 """What holds where nobody turns k."""
 
@@ -95,6 +104,8 @@ class Cores:
 
     async def call(self, method: str, command: str, payload: str) -> list[str]:
         self.asked.append(command)
+        if command == "cohorts":
+            return [json.dumps(COHORTS)] * len(self.to_changes)
         if command == "change":
             self.changed.append(json.loads(payload)["change"])
             return [json.dumps(answer) for answer in self.to_changes]
@@ -139,6 +150,60 @@ async def test_one_engine_is_changed_as_it_is_asked(ask: Asking) -> None:
     assert cores.changed == [{"k": 3}]
     state = (await ask(cores)).json()
     assert state["capabilities"] == STATE["capabilities"]
+
+
+async def test_cohorts_are_told_in_words_and_add_up_to_vllms_counters(ask: Asking) -> None:
+    answer = await ask(Cores(), path="cohorts")
+    assert answer.status_code == 200
+    found = Cohorts.from_json(answer.json())
+    (cell,) = found.cells
+    assert cell.cohort.prompt == "16-63"
+    assert cell.counts.drafted_per_position == (5, 4)
+    together = [found.finished(), found.unfinished]
+    assert sum(each.drafts for each in together) == found.drafts
+    for name in ("drafted_per_position", "accepted_per_position"):
+        parts = zip(*(getattr(each, name) for each in together), strict=True)
+        assert tuple(map(sum, parts)) == getattr(found, name)
+
+
+async def test_the_cohorts_of_all_ranks_are_one_answer(ask: Asking) -> None:
+    one = Cohorts.from_json((await ask(Cores(), path="cohorts")).json())
+    both = Cohorts.from_json((await ask(Several((STATE, STATE)), path="cohorts")).json())
+    assert [cell.counts.requests for cell in both.cells] == [4]
+    assert (both.drafts, both.unfinished.drafts) == (2 * one.drafts, 2 * one.unfinished.drafts)
+
+
+async def test_an_engine_that_cannot_tell_cohorts_says_why(ask: Asking) -> None:
+    class Older(Cores):
+        async def call(self, method: str, command: str, payload: str) -> list[str]:
+            if command == "cohorts":
+                error = {"code": "cohorts", "message": "vLLM has no _free_request", "remedy": "r"}
+                return [json.dumps({"error": error, "status": 501})]
+            return await super().call(method, command, payload)
+
+    answer = await ask(Older(), path="cohorts")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (501, "cohorts")
+
+
+async def test_a_metrics_page_is_made_after_what_it_is_to_say_and_whatever_becomes_of_that() -> (
+    None
+):
+    calls: list[str] = []
+
+    async def page(scope: Any, receive: Any, send: Any) -> None:
+        calls.append(scope.get("path", "life"))
+
+    async def prepare() -> None:
+        calls.append("prepared")
+        raise RuntimeError("ours")
+
+    served = module.BeforePage(page, prepare)
+    for path in ("/metrics", "/root/metrics/", "/v1/completions", "/metricsx"):
+        await served({"type": "http", "path": path}, None, None)
+    await served({"type": "lifespan"}, None, None)
+    assert calls == [
+        "prepared", "/metrics", "prepared", "/root/metrics/", "/v1/completions", "/metricsx", "life"
+    ]  # fmt: skip
 
 
 async def test_nonsense_is_a_400_and_never_reaches_the_engine(ask: Asking) -> None:

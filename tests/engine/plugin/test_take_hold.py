@@ -52,6 +52,7 @@ def without(path: str) -> EngineCore:
         ("scheduler.dynamic_sd_lookup", "live_k", "live_k", "Scheduler.dynamic_sd_lookup"),
         ("scheduler.schedule", "live_k", "live_k", "Scheduler.schedule"),
         ("scheduler.get_request_counts", "live_k", "live_k", "Scheduler.get_request_counts"),
+        ("scheduler._free_request", "cohorts", "cohorts", "Scheduler._free_request"),
         ("scheduler.running", "live_k", "live_k", "Scheduler.running"),
         ("model_executor.collective_rpc", "live_k", "live_k", "Executor.collective_rpc"),
         ("scheduler", "live_k", "live_k", "EngineCore.scheduler"),
@@ -80,6 +81,14 @@ def test_what_is_missing_is_a_capability_with_its_name(
     assert can[capability]["remedy"]
     assert can["live_k"]["available"] == (loss != "live_k")
     assert can["policy.fixed"]["available"]
+
+
+def test_cohorts_are_told_of_a_core_that_has_what_they_take_and_refused_of_another() -> None:
+    found = json.loads(answer_call(EngineCore(), "cohorts", "null"))
+    assert (found["cells"], found["k_max"], found["drafts"]) == ([], 5, 0)
+    refused = json.loads(answer_call(without("scheduler._free_request"), "cohorts", "null"))
+    assert (refused["status"], refused["error"]["code"]) == (501, "cohorts")
+    assert "has no Scheduler._free_request" in refused["error"]["message"]
 
 
 def test_what_specdeck_can_do_without_takes_nothing_away() -> None:
