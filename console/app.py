@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from specdeck.console.state.check import CheckContext
     from specdeck.engine.client.attach import MonitoredEngine
     from specdeck.engine.launch.progress import StartProgress
-    from specdeck.engine.operations.change import Audit
+    from specdeck.engine.operations.record import Audit
     from specdeck.engine.operations.watches import Watches
 
 
@@ -171,7 +171,11 @@ class Console(App[str]):
             check=check,
             watches=None if watches is None else _watch(self.controller, watches),
         )
-        found = theme.load(theme.SHIPPED, *themes)
+        self._take_themes(themes)
+
+    def _take_themes(self, folders: Sequence[Path]) -> None:
+        """Know the shipped themes and those in `folders`."""
+        found = theme.load(theme.SHIPPED, *folders)
         self.theme_names = tuple(one.name for one in found.themes)
         self.broken_themes = found.broken
         for one in found.themes:

@@ -374,9 +374,7 @@ async def print_samples(
         async for reading in readings(client, every=interval):
             ended = launch.exit_error()
             if ended is not None:
-                # What still answers at the URL is another engine.
-                if not reading.up:
-                    emit(reading_as_json(reading))
+                emit(reading_as_json(reading.as_down(ended)))
                 raise ended
             if first and isinstance(error := find_lasting_error(reading), Unauthorized):
                 raise Unauthorized(str(error), remedy=f"set {OWN_KEY} to the engine's key")

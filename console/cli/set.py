@@ -25,10 +25,10 @@ from specdeck.engine.operations.change import (
     ChangeEvent,
     ChangeNotObserved,
     ChangeObserved,
-    NotRecorded,
     make_change,
     poll,
 )
+from specdeck.engine.operations.record import NotRecorded
 from specdeck.engine.operations.trial import (
     TrialEnded,
     TrialEvent,

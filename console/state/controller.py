@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient
     from specdeck.engine.metrics.reading import Reading
     from specdeck.engine.metrics.sample import Sample
-    from specdeck.engine.operations.change import Audit, ReadingFeed
+    from specdeck.engine.operations.change import ReadingFeed
+    from specdeck.engine.operations.record import Audit
     from specdeck.engine.operations.sweep import Sweep
     from specdeck.engine.protocol.tuning import Tuning
     from specdeck.engine.store.audit import Action
@@ -342,10 +343,10 @@ class Controller:
             ChangeNotObserved,
             ChangeObserved,
             ChangeRequested,
-            NotRecorded,
             ReadingFeed,
             make_change,
         )
+        from specdeck.engine.operations.record import NotRecorded
 
         # A proof takes three readings, however far they are apart.
         patience_s = max(TIMEOUT_S, 5 * self._interval)
@@ -380,7 +381,8 @@ class Controller:
         self, index: int, client: EngineClient, change: Change, known: EngineState
     ) -> AsyncGenerator[tuple[AppliedChange, float], None]:
         """The same of a judged trial, which is kept alive until it ends or this console does."""
-        from specdeck.engine.operations.change import ChangeApplied, NotRecorded
+        from specdeck.engine.operations.change import ChangeApplied
+        from specdeck.engine.operations.record import NotRecorded
         from specdeck.engine.operations.trial import TrialEnded, TrialRunner, TrialSeen
 
         async def read_sample() -> Sample | None:

@@ -167,7 +167,7 @@ class UndoHistory:
 
 def _reverse(applied: AppliedChange, state: EngineState | None) -> Change:
     """What takes a change back; a k of one's own has ended the policy of before."""
-    from specdeck.engine.operations.change import knobs_to_undo
+    from specdeck.engine.operations.record import knobs_to_undo
 
     before = knobs_to_undo(applied)
     policy = before.get("policy")

@@ -121,8 +121,7 @@ class AttachedEngine:
             async for reading in stream:
                 gone = self._exit_error()
                 if gone is not None:
-                    # What still answers at the URL is another engine.
-                    yield Reading(reading.t, self.url, error=gone, control_error=gone)
+                    yield reading.as_down(gone)
                     continue
                 found = await self._look_at_gpus()
                 yield reading if found is None else replace(reading, gpus=found)

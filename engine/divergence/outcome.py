@@ -366,9 +366,23 @@ class Outcome:
 
     def as_json(self) -> dict[str, Any]:
         """Every key always there, null when unknown."""
+        return {
+            **self._rates_as_json(),
+            **self._kinds_as_json(),
+            **self._arms_as_json(),
+            "cases": [case.as_json(self.classes.near_tie) for case in self.classes.listed],
+            "cases_left_out": sum(self.classes.counts.values()) - len(self.classes.listed),
+            "refused": {
+                "prompts": self.totals.refused,
+                "first": [{"prompt": n, "reason": why} for n, why in self.refused],
+            },
+            "seconds": self.totals.seconds,
+            "notices": list(self.notices),
+        }
+
+    def _rates_as_json(self) -> dict[str, Any]:
+        """The verdict, and the rates and floors that it rests on."""
         totals, rate = self.totals, self.totals.cross
-        serving, reference = self.arms
-        ruler = totals.calibration
         return {
             "verdict": self.verdict.word,
             "reason": self.verdict.reason,
@@ -381,21 +395,29 @@ class Outcome:
             "max_mismatch": self.threshold,
             "prompts_wanted": self.verdict.prompts_wanted,
             "excess": None if self.excess is None else self.excess.as_json(self.threshold),
-            "noise_floor": {
-                "pairs": totals.floor.of,
-                **totals.floor.as_json(),
-                "mismatches": totals.floor.count,
-                **{
-                    name: {"pairs": floor.of, "mismatches": floor.count, **floor.as_json()}
-                    for name, floor in (
-                        ("repeat", totals.floor),
-                        ("batch", totals.batch_floor),
-                        ("shape", totals.shape_floor),
-                    )
-                },
-                "material": self.floor_classes.counts["material"],
-                "serving": {"pairs": totals.serving_floor.of, **totals.serving_floor.as_json()},
+            "noise_floor": self._noise_as_json(),
+        }
+
+    def _noise_as_json(self) -> dict[str, Any]:
+        """How often each arm differs from itself."""
+        totals = self.totals
+        floors = {"repeat": totals.floor, "batch": totals.batch_floor, "shape": totals.shape_floor}
+        return {
+            "pairs": totals.floor.of,
+            **totals.floor.as_json(),
+            "mismatches": totals.floor.count,
+            **{
+                name: {"pairs": floor.of, "mismatches": floor.count, **floor.as_json()}
+                for name, floor in floors.items()
             },
+            "material": self.floor_classes.counts["material"],
+            "serving": {"pairs": totals.serving_floor.of, **totals.serving_floor.as_json()},
+        }
+
+    def _kinds_as_json(self) -> dict[str, Any]:
+        """The kinds of differences, and what their margins are measured by."""
+        totals, ruler = self.totals, self.totals.calibration
+        return {
             "classes": dict(self.classes.counts),
             "tool_arguments": {
                 "prompts": totals.tools.of,
@@ -414,13 +436,19 @@ class Outcome:
                 "noise": ruler.measured_noise(),
             },
             "per_1000_tokens": _per_1000_tokens(totals),
+            "first_divergence": _places(self.classes.indexes),
+        }
+
+    def _arms_as_json(self) -> dict[str, Any]:
+        """How much was asked of whom, and what that makes of a session's calls."""
+        totals, rate = self.totals, self.totals.cross
+        serving, reference = self.arms
+        return {
             "asks": {
-                "answers": totals.serving.requests + totals.reference.requests
-                + totals.alone_pairs,
+                "answers": totals.serving.requests + totals.reference.requests + totals.alone_pairs,
                 "more": totals.more_asks,
                 "looks": totals.looks,
             },
-            "first_divergence": _places(self.classes.indexes),
             "per_session": {
                 "calls": self.calls,
                 "p_any": None if rate.rate is None else p_any(rate.rate, self.calls),
@@ -430,15 +458,7 @@ class Outcome:
                 "serving": _arm(serving, totals.serving),
                 "reference": _arm(reference, totals.reference),
             },
-            "cases": [case.as_json(self.classes.near_tie) for case in self.classes.listed],
-            "cases_left_out": sum(self.classes.counts.values()) - len(self.classes.listed),
-            "refused": {
-                "prompts": totals.refused,
-                "first": [{"prompt": n, "reason": why} for n, why in self.refused],
-            },
-            "seconds": totals.seconds,
-            "notices": list(self.notices),
-        }  # fmt: skip
+        }
 
 
 def build_outcome(

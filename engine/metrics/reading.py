@@ -52,3 +52,7 @@ class Reading:
     def up(self) -> bool:
         """Whether the engine answered."""
         return self.sample is not None
+
+    def as_down(self, ended: EngineError) -> Reading:
+        """The same look at an engine that has ended: what still answers at its URL is another."""
+        return Reading(self.t, self.url, error=ended, control_error=ended)

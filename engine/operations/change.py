@@ -11,16 +11,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from specdeck.engine.errors import NoReply, SpecdeckError, Stalled, Unreachable
 from specdeck.engine.metrics.page import read_page
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.metrics.window import Window, between, has_restarted
-from specdeck.engine.operations.assignments import format_undo
+from specdeck.engine.operations.record import Audit, ChangeRecord, NotRecorded
 from specdeck.engine.protocol.messages import (
     STEPS_IN_FLIGHT,
     AppliedChange,
@@ -28,7 +28,6 @@ from specdeck.engine.protocol.messages import (
     EngineState,
     LastChange,
 )
-from specdeck.engine.store.audit import Action
 
 if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient
@@ -65,16 +64,6 @@ class ChangeClient(Protocol):
         """The engine's word on `change`; raises SpecdeckError when it is refused."""
 
 
-class Audit(Protocol):
-    """Remembers every change; both methods raise SpecdeckError where they cannot."""
-
-    def add(self, action: Action) -> int:
-        """Writes a change down; the number of its entry, for `set_observed`."""
-
-    def set_observed(self, entry: int, draft_tokens_per_draft: float) -> None:
-        """Adds what the counters showed after the change."""
-
-
 @dataclass(frozen=True, slots=True)
 class ChangeRequested:
     """The change is on its way to the engine."""
@@ -94,13 +83,6 @@ class ChangeApplied:
     """The command that takes it back."""
     is_dormant: bool = False
     """Whether its k takes effect only when speculation is back on."""
-
-
-@dataclass(frozen=True, slots=True)
-class NotRecorded:
-    """The engine did what was asked, and the audit log could not be written."""
-
-    error: SpecdeckError
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,44 +233,37 @@ async def make_change(
     """
     yield ChangeRequested(change)
     requested_at = clock()
-    try:
-        applied = await client.put(change)
-    except (NoReply, Stalled):
-        found = await _find_outcome(change, known, looks, until=clock() + LOST_S, clock=clock)
-        if found is None:
-            raise
-        applied = found
+    applied = await _ask(client, change, known, looks, clock)
     applied_at = clock()
-    undo = format_undo(client.url, knobs_to_undo(applied))
-    action = Action(
-        t=wall(),
-        who=change.who or "",
-        url=client.url,
-        engine=name,
-        before=applied.before,
-        after=applied.applied,
-        undo=undo,
-        instance=known.instance,
-        reason=change.reason,
-        origin=change.origin,
-    )
-    try:
-        entry: int | None = audit.add(action)
-        failure = None
-    except SpecdeckError as error:
-        entry, failure = None, NotRecorded(error)
-    yield ChangeApplied(
-        change, applied, (applied_at - requested_at) * 1e3, undo, is_dormant(known, applied)
-    )
+    record = ChangeRecord(audit, change, client.url, name, wall)
+    failure = record.add(applied, instance=known.instance)
+    ack_ms = (applied_at - requested_at) * 1e3
+    yield ChangeApplied(change, applied, ack_ms, record.undo(applied), is_dormant(known, applied))
     if failure is not None:
         yield failure
     proof = Proof(known, applied, requested_at=requested_at, applied_at=applied_at,
                   timeout_s=timeout_s, idle_s=idle_s)  # fmt: skip
     end = await _follow(proof, looks, clock)
-    if entry is not None and isinstance(end, ChangeObserved):
-        with suppress(SpecdeckError):  # what fails now failed at the change, or will be seen there
-            audit.set_observed(entry, end.k)
+    if isinstance(end, ChangeObserved):
+        record.add_observed(end.k)  # what fails now failed at the change, or will be seen there
     yield end
+
+
+async def _ask(
+    client: ChangeClient,
+    change: Change,
+    known: EngineState,
+    looks: Looks,
+    clock: Callable[[], float],
+) -> AppliedChange:
+    """The engine's word on `change`, also where its reply was lost."""
+    try:
+        return await client.put(change)
+    except (NoReply, Stalled):
+        found = await _find_outcome(change, known, looks, until=clock() + LOST_S, clock=clock)
+        if found is None:
+            raise
+        return found
 
 
 async def _find_outcome(
@@ -444,8 +419,3 @@ class Proof:
         if self._observed is not None and self._seen_at is not None:
             return ChangeObserved(self._observed, (self._seen_at - self.requested_at) * 1e3)
         return ChangeNotObserved("no_traffic" if self._idle and not self._windows else "no_draft")
-
-
-def knobs_to_undo(applied: AppliedChange) -> dict[str, Any]:
-    """What takes a change back: the engine's own word for it, or the knobs as they were."""
-    return applied.before if applied.undo is None else applied.undo

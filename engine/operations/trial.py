@@ -21,17 +21,10 @@ from specdeck.engine.metrics.page import read_page
 from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.metrics.window import Window, between
 from specdeck.engine.operations.assignments import format_undo
-from specdeck.engine.operations.change import (
-    LOST,
-    Audit,
-    ChangeApplied,
-    ChangeClient,
-    NotRecorded,
-    knobs_to_undo,
-)
+from specdeck.engine.operations.change import LOST, ChangeApplied, ChangeClient
+from specdeck.engine.operations.record import Audit, ChangeRecord, NotRecorded
 from specdeck.engine.protocol.messages import AppliedChange, Change, EngineState, knobs_on_trial
 from specdeck.engine.protocol.tuning import TrialTuning, Tuning
-from specdeck.engine.store.audit import Action
 
 LEASE_S = 10.0
 """A trial that nobody attends any more is taken back after so long."""
@@ -157,19 +150,18 @@ class TrialRunner:
         that are at hand anyway, by the same `clock`; without it the engine is asked for its
         page. `on_notice` hears of an engine that does not answer for a while.
         """
-        self._client, self._name = client, name
+        self._client = client
         self._change = change
-        self._audit = audit
+        self._record = ChangeRecord(audit, change, client.url, name, wall)
         self._instance = instance
         self._every = every
         self._read_sample = read_sample or self._read_page
-        self._clock, self._wall, self._sleep = clock, wall, sleep
+        self._clock, self._sleep = clock, sleep
         self._lease_s = change.lease_s or LEASE_S
         self._retry = Retry(
             self._lease_s, on_notice=on_notice, longest_pause_s=_PAUSE_S, clock=clock, sleep=sleep
         )
         self._applied: AppliedChange | None = None
-        self._entry: int | None = None
         self._first: Tuning | None = None
         """The first that was seen: an older plugin does not name the trial that it begins."""
         self._renewed_at = self._requested_at = clock()
@@ -275,14 +267,13 @@ class TrialRunner:
             applied = found
         self._applied = applied
         ack_ms = (self._clock() - self._requested_at) * 1e3
-        tried = knobs_on_trial(change, applied)
-        reason = f"on trial: {change.reason}" if change.reason else "on trial"
-        failure = None
-        try:
-            self._entry = self._audit.add(self._action(applied, tried, reason))
-        except SpecdeckError as error:
-            failure = NotRecorded(error)
-        yield ChangeApplied(change, applied, ack_ms, self._undo(applied))
+        failure = self._record.add(
+            applied,
+            instance=self._start,
+            after=knobs_on_trial(change, applied),
+            reason=f"on trial: {change.reason}" if change.reason else "on trial",
+        )
+        yield ChangeApplied(change, applied, ack_ms, self._record.undo(applied))
         if failure is not None:
             yield failure
 
@@ -303,34 +294,22 @@ class TrialRunner:
         """Writes down how the trial has ended, beside how it began."""
         if self._applied is None:
             return None
-        kept = trial.state == "kept"
-        after = dict(trial.after if kept else trial.before)
-        action = self._action(self._applied, after, f"trial {trial.state}: {trial.reason}")
-        try:
-            if self._entry is not None and self._observed is not None:
-                self._audit.set_observed(self._entry, self._observed)
-            seen = self._observed if kept else None
-            self._audit.add(replace(action, observed=seen, origin="trial"))
-        except SpecdeckError as error:
-            return NotRecorded(error)
-        return None
-
-    def _action(self, applied: AppliedChange, after: dict[str, object], reason: str) -> Action:
-        return Action(
-            t=self._wall(),
-            who=self._change.who or "",
-            url=self._client.url,
-            engine=self._name,
-            before=applied.before,
-            after=after,
-            undo=self._undo(applied),
-            instance=self._first.instance if self._first is not None else self._instance,
-            reason=reason,
-            origin=self._change.origin,
+        kept, failure = trial.state == "kept", None
+        if self._observed is not None:
+            failure = self._record.add_observed(self._observed)
+        return failure or self._record.add(
+            self._applied,
+            instance=self._start,
+            after=trial.after if kept else trial.before,
+            reason=f"trial {trial.state}: {trial.reason}",
+            origin="trial",
+            observed=self._observed if kept else None,
         )
 
-    def _undo(self, applied: AppliedChange) -> str:
-        return format_undo(self._client.url, knobs_to_undo(applied))
+    @property
+    def _start(self) -> str | None:
+        """Which start of the engine it is, where that is known."""
+        return self._first.instance if self._first is not None else self._instance
 
     def _own(self, found: Tuning) -> TrialTuning:
         """The trial that was begun; raises EngineError where another one is in its place."""

@@ -16,14 +16,18 @@ class MemoryAudit:
     full: bool = False
 
     def add(self, action: Action) -> int:
-        if self.full:
-            raise SpecdeckError("the disk is full")
+        self._require_room()
         self.actions.append(action)
         return len(self.actions)
 
     def set_observed(self, entry: int, draft_tokens_per_draft: float) -> None:
+        self._require_room()
         entries = self.actions
         entries[entry - 1] = replace(entries[entry - 1], observed=draft_tokens_per_draft)
+
+    def _require_room(self) -> None:
+        if self.full:
+            raise SpecdeckError("the disk is full")
 
 
 ACTION = Action(

@@ -62,7 +62,7 @@ async def test_samples_end_with_their_engine_though_another_answers(
     with pytest.raises(StartFailed, match="the engine ended"):
         await print_samples(launch_of(url, tmp_path, lambda: next(ends)), 0.01)
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line["up"] for line in lines] == [True, True]
+    assert [line["up"] for line in lines] == [True, True, False]
 
 
 async def test_an_api_key_that_is_missing_or_wrong_is_told(

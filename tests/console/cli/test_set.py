@@ -6,11 +6,8 @@ import pytest
 
 from specdeck.console.cli.set import ChangeOutcome, Narrator
 from specdeck.engine.errors import SpecdeckError
-from specdeck.engine.operations.change import (
-    ChangeApplied,
-    ChangeNotObserved,
-    NotRecorded,
-)
+from specdeck.engine.operations.change import ChangeApplied, ChangeNotObserved
+from specdeck.engine.operations.record import NotRecorded
 from specdeck.engine.operations.trial import (
     TrialEnded,
     TrialSeen,

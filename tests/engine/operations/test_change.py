@@ -31,12 +31,12 @@ from specdeck.engine.operations.change import (
     ChangeObserved,
     ChangeRequested,
     Look,
-    NotRecorded,
     Proof,
     ReadingFeed,
     make_change,
     poll,
 )
+from specdeck.engine.operations.record import NotRecorded
 from specdeck.engine.protocol.messages import AppliedChange, Change, EngineState
 from specdeck.engine.store.audit import Action
 

@@ -18,7 +18,8 @@ from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.client.secret import Secret
 from specdeck.engine.errors import EngineError, NoReply, Unreachable
 from specdeck.engine.metrics.sample import Sample
-from specdeck.engine.operations.change import LOST, ChangeApplied, NotRecorded
+from specdeck.engine.operations.change import LOST, ChangeApplied
+from specdeck.engine.operations.record import NotRecorded
 from specdeck.engine.operations.trial import (
     TrialEnded,
     TrialEvent,

@@ -1,0 +1,100 @@
+"""What was done to an engine, in the audit log: a change, a trial, and what came of either.
+
+The engine has done it by then. A log that cannot be written is told, and takes nothing back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from specdeck.engine.errors import SpecdeckError
+from specdeck.engine.operations.assignments import format_undo
+from specdeck.engine.protocol.messages import AppliedChange, Change, Origin
+from specdeck.engine.store.audit import Action
+
+
+class Audit(Protocol):
+    """Remembers every change; both methods raise SpecdeckError where they cannot."""
+
+    def add(self, action: Action) -> int:
+        """Writes a change down; the number of its entry, for `set_observed`."""
+
+    def set_observed(self, entry: int, draft_tokens_per_draft: float) -> None:
+        """Adds what the counters showed after the change."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotRecorded:
+    """The engine did what was asked, and the audit log could not be written."""
+
+    error: SpecdeckError
+
+
+@dataclass(slots=True)
+class ChangeRecord:
+    """The entries of one change of one engine."""
+
+    audit: Audit
+    change: Change
+    url: str
+    engine: str
+    """What people call it."""
+    wall: Callable[[], float]
+    """Unix time, seconds."""
+    _entry: int | None = None
+    """The first entry, that of the change itself; None where it could not be written."""
+
+    def add(
+        self,
+        applied: AppliedChange,
+        *,
+        instance: str | None,
+        after: Mapping[str, Any] | None = None,
+        reason: str | None = None,
+        origin: Origin | None = None,
+        observed: float | None = None,
+    ) -> NotRecorded | None:
+        """Writes down what the engine made of the change; whether, and why, that failed.
+
+        `instance` is the start of the engine. What is not given is as the change has it.
+        """
+        action = Action(
+            t=self.wall(),
+            who=self.change.who or "",
+            url=self.url,
+            engine=self.engine,
+            before=applied.before,
+            after=applied.applied if after is None else dict(after),
+            undo=self.undo(applied),
+            instance=instance,
+            reason=self.change.reason if reason is None else reason,
+            origin=self.change.origin if origin is None else origin,
+            observed=observed,
+        )
+        try:
+            entry = self.audit.add(action)
+        except SpecdeckError as error:
+            return NotRecorded(error)
+        self._entry = entry if self._entry is None else self._entry
+        return None
+
+    def add_observed(self, k: float) -> NotRecorded | None:
+        """Adds to the first entry what the counters showed; whether, and why, that failed."""
+        if self._entry is None:
+            return None
+        try:
+            self.audit.set_observed(self._entry, k)
+        except SpecdeckError as error:
+            return NotRecorded(error)
+        return None
+
+    def undo(self, applied: AppliedChange) -> str:
+        """The command that takes the change back."""
+        return format_undo(self.url, knobs_to_undo(applied))
+
+
+def knobs_to_undo(applied: AppliedChange) -> dict[str, Any]:
+    """What takes a change back: the engine's own word for it, or the knobs as they were."""
+    return applied.before if applied.undo is None else applied.undo
