@@ -12,7 +12,7 @@ import click
 from specdeck.console.cli.common import Finite, metrics_address_option
 from specdeck.console.cli.engines import Access, access, key_option, token_option
 from specdeck.engine.divergence import report
-from specdeck.engine.divergence.prompts import PromptSet
+from specdeck.engine.divergence.prompts import MOST, PromptSet
 from specdeck.engine.divergence.sampled import Sampling
 from specdeck.engine.errors import UsageError
 from specdeck.engine.operations.check import CheckOptions
@@ -45,7 +45,8 @@ class Share(click.ParamType[float]):
 
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
-_COUNT = click.IntRange(min=1)
+COUNT = click.IntRange(1, MOST)
+"""Of prompts, tokens or calls."""
 _OPTIONS = (
     # Arms.
     click.option("--reference", metavar="URL", help="Another engine to compare with; default: "
@@ -56,15 +57,15 @@ _OPTIONS = (
     # Prompts.
     click.option("--prompts", "source", default="code", metavar="FILE", show_default=True,
                  help="JSONL, or text with a prompt a line, or a set: code, chat, tools."),
-    click.option("--limit", type=_COUNT, metavar="N",
+    click.option("--limit", type=COUNT, metavar="N",
                  help=f"Prompts; {_PROMPTS}, or {_PROMPTS_SAMPLED} with --sampled."),
-    click.option("--max-tokens", type=_COUNT, metavar="N",
+    click.option("--max-tokens", type=COUNT, metavar="N",
                  help=f"Of an answer; {_TOKENS}, or {_TOKENS_SAMPLED} with --sampled."),
     click.option("--ignore-eos", is_flag=True, help="Ignore end-of-sequence tokens."),
     # Verdict.
     click.option("--max-mismatch", type=Share(), default="1.5%", show_default=True,
                  help="The highest acceptable rate of differing outputs."),
-    click.option("--calls", type=_COUNT, default=5, show_default=True,
+    click.option("--calls", type=COUNT, default=5, show_default=True,
                  help="Calls per session, for the risk that one of them differs."),
     # Running.
     click.option("--streams", type=click.IntRange(1, 512), default=8, show_default=True,
@@ -89,7 +90,7 @@ _OPTIONS = (
     click.option("--bundle", metavar="FILE", type=_FILE,
                  help="A page that reproduces the most serious case, or --case."),
     click.option("--history", is_flag=True, help="Show earlier checks instead of running one."),
-    click.option("--case", type=_COUNT, metavar="N", help="The prompt to bundle."),
+    click.option("--case", type=COUNT, metavar="N", help="The prompt to bundle."),
     # Canary.
     click.option("--every", metavar="T", help="Repeat the check, such as every 24h."),
     click.option("--canary", is_flag=True, help="Judge this check as one night of many: exit "

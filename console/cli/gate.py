@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from specdeck.console.cli.check import CODES, Ticker, log_waiting, open_arms, open_check_store
-from specdeck.console.cli.check_arguments import CheckArguments, Share
+from specdeck.console.cli.check_arguments import COUNT, CheckArguments, Share
 from specdeck.console.cli.common import Finite, until_signal, write_or_log
 from specdeck.console.cli.engines import access, key_option
 from specdeck.console.cli.output import emit, log, print_lines
@@ -38,7 +38,6 @@ _PROMPTS, _TOKENS, _STREAMS = 100, 128, 8
 _LOG_S = 10.0
 """Between two lines of progress."""
 _FILE = click.Path(path_type=Path, dir_okay=False)
-_COUNT = click.IntRange(min=1)
 
 
 @click.command("gate")
@@ -71,13 +70,13 @@ _COUNT = click.IntRange(min=1)
 )
 @click.option(
     "--limit",
-    type=_COUNT,
+    type=COUNT,
     metavar="N",
     help=f"Prompts; default: the baseline's, or {_PROMPTS} with --save.",
 )
 @click.option(
     "--max-tokens",
-    type=_COUNT,
+    type=COUNT,
     metavar="N",
     help=f"Of an answer; default: the baseline's, or {_TOKENS} with --save.",
 )

@@ -22,6 +22,8 @@ _CHAT = frozenset(
 )
 _TEMPLATE, _MARKS = 4096, 16
 """Tokens that a template adds to a text, and that may stand around given ones."""
+MOST = 1_000_000
+"""Of what a check counts: prompts, and tokens of an answer."""
 _LONGEST = 8_000_000
 """Characters of one line."""
 
@@ -213,8 +215,9 @@ def _check(where: str, body: dict[str, Any]) -> None:
         remedy = "a prompt is text or token ids, messages is a list of objects"
         raise ConfigError(f"{where}: the prompt is empty or of another type", remedy=remedy)
     tokens = body.get("max_tokens", 1)
-    if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 1:
-        raise ConfigError(f"{where}: max_tokens is no number of tokens", remedy="give 1 or more")
+    if not isinstance(tokens, int) or isinstance(tokens, bool) or not 1 <= tokens <= MOST:
+        remedy = f"give 1 to {MOST}"
+        raise ConfigError(f"{where}: max_tokens is no number of tokens", remedy=remedy)
 
 
 def _sound(body: dict[str, Any]) -> bool:

@@ -31,6 +31,8 @@ _LONGEST = 200
 """Characters of a reason, and of a place."""
 _PIECE = 16
 """Characters that xgrammar is given at a time; for some grammars each costs more than the last."""
+_LONGEST_GRAMMAR = 50_000
+"""Characters; to compile one takes xgrammar seconds from there on, and the square of them."""
 _CUT = "length"
 """The engine's reason for an end that the answer has not chosen."""
 
@@ -97,10 +99,10 @@ def is_constrained(prompt: Prompt) -> bool:
 
 
 def _find_judge(body: Mapping[str, Any]) -> _Judge | None:
-    choice = body.get("tool_choice")
-    if body.get("tools") and choice != "none":
+    choice, listed = body.get("tool_choice"), body.get("tools")
+    if isinstance(listed, list) and listed and choice != "none":
         required = choice == "required" or isinstance(choice, dict)
-        tools = _find_tools(body["tools"])
+        tools = _find_tools(listed)
         return lambda answer: _judge_calls(answer, tools, required=required)
     asked = _find_rule(body)
     if asked is None:
@@ -171,7 +173,12 @@ def _judge_choice(value: Any) -> _Judge | None:
 
 
 def _judge_grammar(value: Any) -> _Judge | None:
-    """With xgrammar, which comes with vLLM; without it a grammar is nobody's to judge."""
+    """With xgrammar, which comes with vLLM; without it a grammar is nobody's to judge.
+
+    Nor is one that takes it minutes and gigabytes.
+    """
+    if len(str(value)) > _LONGEST_GRAMMAR:
+        return None
     try:
         import xgrammar
     except ImportError:

@@ -40,6 +40,7 @@ from specdeck.engine.store import fingerprints
 from specdeck.engine.store.audit import Action, AuditLog
 from specdeck.engine.store.checks import Checks
 from specdeck.engine.store.database import Store
+from tests.hostile.busy_engine import BusyEngine
 from tests.hostile.commands import home_in, run
 from tests.hostile.judge import TOKEN
 from tests.hostile.mutations import (
@@ -55,6 +56,7 @@ from tests.hostile.mutations import (
 from tests.support.checks import finish_check
 from tests.support.completion_engine import CompletionEngine, Fault
 from tests.support.fingerprints import Fingerprints
+from tests.support.lying_engine import LyingEngine
 from tests.support.readings import down, readings
 
 NOBODY = "http://127.0.0.1:9"
@@ -252,6 +254,34 @@ def test_prompts(home: Path, body: bytes, is_text: bool) -> None:
     with suppress(SpecdeckError):
         for prompt in load_prompts(file):
             json.dumps(request_body(prompt, RequestSettings(), model="m")).encode()
+
+
+ANSWERED = [
+    {"prompt": "a", "structured_outputs": {"json": {"$ref": "#/$defs/a", "$defs": {"a": {}}}}},
+    {
+        "messages": [{"role": "user", "content": "b"}],
+        "tools": [
+            {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+        ],
+        "tool_choice": "required",
+        "max_tokens": 4,
+    },
+    {"prompt": [1, 2], "structured_outputs": {"regex": "a{3}"}},
+]
+
+
+@pytest.fixture(scope="module")
+def answering() -> Iterator[str]:
+    """The URL of an engine that answers whatever it is asked."""
+    with LyingEngine({}, honest=BusyEngine().answer) as engine:
+        yield engine.url
+
+
+@given(mutated_values(ANSWERED).map(as_lines))
+def test_prompts_that_are_answered(home: Path, answering: str, body: bytes) -> None:
+    Path("answered.jsonl").write_bytes(body)
+    words = ["check", answering, "--prompts", "answered.jsonl", "--max-tokens", "4", "--fresh"]
+    run([*words, "--limit", "3", "--patience", "0"])
 
 
 def check_in(store: Store) -> None:

@@ -85,6 +85,12 @@ def test_a_moment_beyond_any_store_is_not_there(digits: str, capsys: Captured) -
     assert len(said) < 200
 
 
+@pytest.mark.parametrize("option", ["--limit", "--max-tokens", "--calls"])
+def test_a_count_beyond_any_is_wrong_usage(option: str, capsys: Captured) -> None:
+    said = assert_said(["check", AWAY, option, "9" * 400, "--patience", "0"], (2,), capsys)
+    assert "is not in the range 1<=x<=1000000" in said
+
+
 @pytest.mark.parametrize(
     "url", ["http://١.com:1", "http://１２７.0.0.1:1", "http://xn--:1", f"http://{'ä' * 300}:1"]
 )

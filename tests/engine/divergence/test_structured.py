@@ -326,6 +326,19 @@ def test_a_grammar_that_branches_is_given_up() -> None:
     assert "ends too early" in found.why
 
 
+def test_a_grammar_that_takes_for_ever_to_be_compiled_is_nobodys_to_judge() -> None:
+    pytest.importorskip("xgrammar")
+    words = " | ".join(f'"a{n}"' for n in range(10_000))
+    asked = prompt(structured_outputs={"grammar": f"root ::= {words}"})
+    assert judge_validity(asked, [answer("b")], []) is None
+
+
+@pytest.mark.parametrize("tools", [5, True, 0.5, {"f": 1}, "f"])
+def test_tools_that_are_no_list_are_no_rule(tools: Any) -> None:
+    asked = prompt(tools=tools, tool_choice="required")
+    assert judge_validity(asked, [answer("a")], []) is None
+
+
 def test_a_grammar_is_held_against_the_pieces_as_against_the_whole() -> None:
     pytest.importorskip("xgrammar")
     asked = prompt(structured_outputs={"grammar": 'root ::= [a-z]+ "é" "."'})

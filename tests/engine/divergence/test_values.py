@@ -278,6 +278,7 @@ def test_plain_text_is_a_prompt_a_line(tmp_path: Path) -> None:
         ('{"messages": "hi"}\n', "b.jsonl:1: the prompt is empty or of another type"),
         ('{"prompt": "a", "temperature": 1}\n', "b.jsonl:1: temperature is no part"),
         ('{"prompt": "a", "max_tokens": 0}\n', "b.jsonl:1: max_tokens"),
+        ('{"prompt": "a", "max_tokens": 1' + "0" * 400 + "}", "b.jsonl:1: max_tokens"),
         ('{"prompt": "a"}\n{"prompt": "\\ud800"}\n', "b.jsonl:2: no JSON: surrogates"),
         ('{"prompt": "a", "max_tokens": NaN}\n', "b.jsonl:1: no JSON: NaN is no number"),
         ('{"prompt": ' + "[" * 100_000, "b.jsonl:1: no JSON: it is nested too deep"),
