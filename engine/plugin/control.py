@@ -20,6 +20,7 @@ from specdeck import __version__
 from specdeck.engine.plugin.core_engine import CoreEngine
 from specdeck.engine.plugin.engine import Engine
 from specdeck.engine.plugin.fingerprint import Board, Identity, identify
+from specdeck.engine.plugin.guards import QUIET_S
 from specdeck.engine.plugin.leases import LeaseRecord, Leases
 from specdeck.engine.plugin.looks import PAGE
 from specdeck.engine.plugin.reply import Refusal, conflict, describe_tuning
@@ -51,6 +52,8 @@ _ALONE = Capability(
 
 _CONTROL = "_specdeck_control"
 """The attribute of an engine core that holds its `Control`, or why there is none."""
+_LOGGED = "_specdeck_logged"
+"""That which says when a failure was logged last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,7 +430,8 @@ def answer_call(core: Any, command: str, payload: str) -> str:
     """The engine core's utility method `specdeck`: JSON in, JSON out, on its main thread.
 
     A refusal is a value, and so is a failure: an exception here would keep the engine from
-    starting, and later fail nothing but log a traceback for each look at it.
+    starting, and later fail nothing but log a traceback for each look at it. Anybody may look, so
+    that one failure a minute is logged.
     """
     try:
         control = getattr(core, _CONTROL, None)
@@ -437,9 +441,19 @@ def answer_call(core: Any, command: str, payload: str) -> str:
             raise RuntimeError(control)
         return json.dumps(control.answer(command, json.loads(payload)))
     except Exception as error:
-        logger.exception("specdeck failed at %s; the engine continues", command)
+        if _is_due(core):
+            logger.exception("specdeck failed at %s; the engine continues", command)
         message = f"specdeck failed in the engine: {type(error).__name__}: {error}"
         return json.dumps({"error": {"code": "failed", "message": message}, "status": 500})
+
+
+def _is_due(core: Any) -> bool:
+    """Whether a failure is to be logged: none was of late."""
+    now, last = time.monotonic(), getattr(core, _LOGGED, None)
+    if last is not None and now - last < QUIET_S:
+        return False
+    setattr(core, _LOGGED, now)
+    return True
 
 
 def _take_hold(core: Any) -> Control:

@@ -10,7 +10,7 @@ from typing import Any
 logger = logging.getLogger("vllm.specdeck")
 
 _PAUSE_S = 1.0
-_QUIET_S = 60.0
+QUIET_S = 60.0
 """Between two failures that are logged."""
 
 
@@ -86,7 +86,7 @@ class RetryAfterError:
         """Begins the pause after a failure; whether the log has not had one of late."""
         now = self._clock()
         self._again = now + _PAUSE_S
-        if self._logged is not None and now - self._logged < _QUIET_S:
+        if self._logged is not None and now - self._logged < QUIET_S:
             return False
         self._logged = now
         return True
