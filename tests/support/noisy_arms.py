@@ -165,13 +165,24 @@ def _material(
 
 
 def watch(
-    usual: NDArray[np.float64], later: NDArray[np.float64], *, nights: int, most: int, seed: int
+    usual: NDArray[np.float64],
+    later: NDArray[np.float64],
+    *,
+    nights: int,
+    most: int,
+    seed: int,
+    varies: float = 0.0,
 ) -> Canary:
-    """The canary after `nights` with the `usual` rates of the prompts, and up to `most` others."""
+    """The canary after `nights` with the `usual` rates of the prompts, and up to `most` others.
+
+    The odds of a night are those of all prompts times one number, whose logarithm `varies`.
+    """
     random, canary = np.random.default_rng(seed), Canary()
     names = [str(n) for n in range(len(usual))]
     for night in range(nights + most):
-        differ = random.binomial(2, usual if night < nights else later)
+        busy = np.exp(random.normal(-(varies**2) / 2, varies))
+        rates = usual if night < nights else later
+        differ = random.binomial(2, busy * rates / (1 - rates + busy * rates))
         tonight: Mapping[str, int] = {names[n]: int(differ[n]) for n in np.flatnonzero(differ)}
         canary = canary.next_night(tonight)
         if canary.since is not None:

@@ -159,15 +159,14 @@ def test_bodies_of_other_formats_differ_by_what_the_coarser_one_rounds() -> None
     assert ruler.near_tie() == MOST * COARSE
 
 
-def night_rates(rate: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    return np.where(np.arange(500) < 60, rate * 500 / 60, 0.0)
+def night_rates(rate: float, prompts: int = 60) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    return np.where(np.arange(500) < prompts, rate * 500 / prompts, 0.0)
 
 
-def test_the_canary_finds_the_incident_within_five_nights() -> None:
-    found = [
-        watch(night_rates(0.012), night_rates(0.021), nights=30, most=20, seed=seed)
-        for seed in range(15)
-    ]
+@pytest.mark.parametrize("prompts", [40, 500])
+def test_the_canary_finds_the_incident_within_five_nights(prompts: int) -> None:
+    usual, later = night_rates(0.012, prompts), night_rates(0.021, prompts)
+    found = [watch(usual, later, nights=30, most=20, seed=seed) for seed in range(15)]
     late = [20 if one.since is None else one.since - 30 for one in found]
     assert 0 < float(np.median(late)) <= 5
 
@@ -179,12 +178,62 @@ def test_honest_noisy_nights_raise_no_alarm() -> None:
         assert (canary.word, canary.nights) == ("as before", 200)
 
 
-def test_a_canary_speaks_from_its_first_week_on_and_remembers() -> None:
+def test_busy_nights_raise_alarms_no_more_often_than_one_night_in_700() -> None:
+    usual = night_rates(0.05)
+    found = [watch(usual, usual, nights=200, most=0, seed=seed, varies=0.3) for seed in range(10)]
+    alarms = sum(one.since is not None for one in found)
+    assert sum(one.nights for one in found) >= 700 * alarms
+
+
+def test_a_change_is_found_where_nights_vary_too() -> None:
+    found = [
+        watch(night_rates(0.012), night_rates(0.036), nights=30, most=20, seed=seed, varies=0.2)
+        for seed in range(5)
+    ]
+    late = [20 if one.since is None else one.since - 30 for one in found]
+    assert 0 < float(np.median(late)) <= 6
+
+
+def test_prompts_that_never_differed_are_found_though_the_total_hardly_grows() -> None:
+    usual = night_rates(0.012, 40)
+    fresh = usual.copy()
+    fresh[-4:] = 0.95
+    found = watch(usual, fresh, nights=30, most=20, seed=1)
+    assert found.since is not None
+    assert 30 < found.since <= 40
+
+
+def test_five_times_as_many_differences_are_found_at_once() -> None:
+    found = watch(night_rates(0.012), night_rates(0.06), nights=14, most=6, seed=1)
+    assert found.since in (15, 16)
+
+
+def test_a_canary_speaks_from_its_second_week_on_and_remembers() -> None:
     canary, words = Canary(), []
     for _ in range(LEAST_NIGHTS):
         canary = Canary.from_json(canary.as_json()).next_night({"a": 2})
         words.append(canary.word)
     assert words == ["too early"] * (LEAST_NIGHTS - 1) + ["as before"]
-    changed = canary.next_night({**dict.fromkeys("bcdefgh", 2)})
-    assert changed.word == "changed"
-    assert changed.next_night({"a": 2}).word == "changed"
+    for _ in range(3):
+        canary = canary.next_night(dict.fromkeys("bcdefgh", 2))
+    assert canary.word == "changed"
+    assert canary.next_night({"a": 2}).word == "changed"
+
+
+def test_the_nights_of_an_older_canary_count_and_the_ranks_begin_anew() -> None:
+    canary = Canary()
+    for _ in range(LEAST_NIGHTS):
+        canary = canary.next_night({"a": 2})
+    older = {
+        name: value
+        for name, value in canary.as_json().items()
+        if name not in ("nightly", "starts", "gross")
+    }
+    found = Canary.from_json(older).next_night({"a": 2})
+    assert (found.word, found.nights, found.nightly) == ("as before", LEAST_NIGHTS + 1, (2,))
+
+
+def test_what_a_canary_keeps_does_not_grow_without_end() -> None:
+    canary = Canary(nightly=(1,) * 2000, nights=2000, starts=(0.5,) * 60)
+    found = canary.next_night({"a": 1})
+    assert (len(found.nightly), len(found.starts)) == (2000, 60)
