@@ -1,13 +1,16 @@
 """Policies and breaker driven by steps of an engine, a million of them in seconds.
 
-    python -m benchmarks.policy_simulation [--steps FILE]... [--synthetic] [--seed N] [--count N]
+    python -m benchmarks.policy_simulation [--steps FILE]... [--synthetic] [--gpu]
+                                           [--seeds N] [--seconds S] [--count N]
 
 FILE is what `benchmarks.policy_record` writes: steps of a real engine with every k from 0 to
 k_max visited at each batch size that is to count; by default those that lie in
 `benchmarks/data`. Stretches of them are played: their durations and acceptance are the
 engine's, the order of the stretches is chance. With `--synthetic` the steps are made by a
-cost and acceptance model, whose figures say how the policies behave and nothing about any
-engine.
+cost and acceptance model, with `--gpu` by the constants of `benchmarks.policy_gpu`: those
+figures say how the policies behave and nothing about any engine.
+
+What goodput loses is told against a paired oracle, see `benchmarks.policy_regret`.
 """
 
 from __future__ import annotations
@@ -15,29 +18,25 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import time
+import os
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from random import Random
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from benchmarks.policy_gpu import GpuEngine
+from benchmarks.policy_gpu import loads as gpu_loads
+from benchmarks.policy_regret import HEAD, Load, Oracle, World, drive, measure, runner
+from benchmarks.policy_regret import Cell as Row
 from benchmarks.policy_synthetic import make_pools
 from tests.support.recorded_steps import Cell, Engine, Pools, rate, read_pools
 
-from specdeck.engine.policy.breaker import Breaker
-from specdeck.engine.policy.estimates import Estimates
-from specdeck.engine.policy.fixed import Fixed
-from specdeck.engine.policy.goodput import Goodput
-from specdeck.engine.policy.parameters import (
-    BreakerParameters,
-    GoodputParameters,
-    ThresholdParameters,
-)
+from specdeck.engine.policy.parameters import BreakerParameters
 from specdeck.engine.policy.runner import PolicyRunner
 from specdeck.engine.policy.step import Step
-from specdeck.engine.policy.table import bucket
-from specdeck.engine.policy.threshold import Threshold
 
 RECORDED = sorted((Path(__file__).parent / "data").glob("steps*.jsonl.gz"))
 STRETCH = 8
@@ -62,89 +61,83 @@ def records(paths: Iterable[Path]) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def runner(kind: str, k_max: int, *, breaker: BreakerParameters | None = None) -> PolicyRunner:
-    """A policy by name: `goodput`, `threshold`, or `k=N`."""
-    known = Estimates(k_max)
-    guard = Breaker(breaker, known) if breaker else None
-    if kind == "goodput":
-        policy: Goodput | Threshold | Fixed = Goodput(GoodputParameters(), known, k=k_max)
-    elif kind == "threshold":
-        policy = Threshold(ThresholdParameters(), k_max=k_max)
-    else:
-        policy = Fixed(int(kind.removeprefix("k=")), k_max=k_max)
-    return PolicyRunner(policy, known, breaker=guard)
+class RecordedWorld:
+    """Plays recorded steps; equal seeds begin every stretch at the same place."""
 
-
-class Run(NamedTuple):
-    """What a run came to."""
-
-    tokens: int
-    seconds: float
-    steps: int
-    oracle: float
-    """The tokens that the best k for each segment would have given in the same time."""
-    cpu: float
+    def __init__(self, pools: Pools) -> None:
+        self._pools = pools
+        self.k_max = depth_of(pools) - 1
+        self._engine = Engine(pools, Random(0))
 
     @property
-    def regret(self) -> float:
-        return 1 - self.tokens / self.oracle
+    def t(self) -> float:
+        return self._engine.t
+
+    def begin(self, segment: Segment, seed: str) -> None:
+        """Goes on with `segment`."""
+        self._segment = segment
+        self._engine.reseed(Random(seed))
+
+    def requests(self) -> int:
+        """How many requests the next step has."""
+        return self._segment.requests
+
+    def step(self, requests: int, k: int) -> Step:
+        """The step at `k`."""
+        return self._engine.step(self._segment.text, requests, k)
 
 
-def run(
-    pools: Pools,
-    auto: PolicyRunner,
-    load: Iterable[Segment],
-    random: Random,
-    watch: Callable[[Step, PolicyRunner], None] | None = None,
-    most: int | None = None,
-) -> Run:
-    """Drives `auto` through `load`, at most `most` steps."""
-    engine, depth = Engine(pools, random), depth_of(pools)
-    tokens = steps = 0
-    oracle, start = 0.0, time.process_time()
-    for text, requests, seconds in load:
-        if steps == most:
-            break
-        began, end, here = engine.t, engine.t + seconds, bucket(requests)
-        while engine.t < end and (most is None or steps < most):
-            seen = engine.step(text, requests, auto.decision.table[here])
-            auto.choose(seen)
-            tokens += seen.committed
-            steps += 1
-            if watch:
-                watch(seen, auto)
-        oracle += (engine.t - began) * max(rate(pools, text, requests, k) for k in range(depth))
-    return Run(tokens, engine.t, steps, oracle, time.process_time() - start)
+class RecordedOracle(Oracle):
+    """The best k of a segment by the whole recording."""
+
+    def __init__(self, pools: Pools) -> None:
+        super().__init__(lambda: RecordedWorld(pools))
+        self._pools = pools
+
+    def best(self, segment: Segment) -> int:
+        """The k of most tokens per second on average."""
+        rates = [
+            rate(self._pools, segment.text, segment.requests, k)
+            for k in range(depth_of(self._pools))
+        ]
+        return rates.index(max(rates))
 
 
-def cells(pools: Pools, seed: int) -> Iterator[tuple[str, list[Segment]]]:
+def cells(pools: Pools, seconds: float = 120) -> Iterator[Load]:
     """Loads of one text and batch size, and loads that change."""
     texts = list(dict.fromkeys(text for text, _ in pools))
     sizes = sizes_of(pools)
     for text in texts:
         for requests in sizes:
-            yield f"{text} {requests}", [Segment(text, requests, 120)]
-    for requests in sizes:
-        both = [Segment(texts[0], requests, 30), Segment(texts[-1], requests, 30)]
-        yield f"mixed {requests}", both * 3
-    yield "burst", [Segment(texts[0], requests, 15) for requests in sizes] * 3
+            yield Load(f"{text} {requests}", [Segment(text, requests, seconds)])
+    for every in (30, 10, 3, 1):
+        for requests in sizes:
+            both = [Segment(text, requests, every) for text in (texts[0], texts[-1])]
+            name = f"mixed {requests}, each {every} s"
+            yield Load(name, both * max(1, int(seconds / every / 2)), shifting=every == 1)
+    yield Load("burst", [Segment(texts[0], requests, 15) for requests in sizes] * 3)
 
 
-def table(pools: Pools, seed: int) -> None:
-    depth = depth_of(pools)
-    kinds = [*(f"k={k}" for k in range(depth)), "threshold", "goodput"]
-    print("committed tokens per second, over those of the best fixed k for the whole load")
-    head = "".join(f"{kind:>10s}" for kind in kinds)
-    print(f"{'load':16s}{head}    regret  with breaker")
-    for name, load in cells(pools, seed):
-        runs = {kind: run(pools, runner(kind, depth - 1), load, Random(seed)) for kind in kinds}
-        speeds = {kind: ran.tokens / ran.seconds for kind, ran in runs.items()}
-        best = max(speeds[f"k={k}"] for k in range(depth))
-        row = "".join(f"{speeds[kind] / best:10.3f}" for kind in kinds)
-        guarded = runner("goodput", depth - 1, breaker=BreakerParameters())
-        regrets = (runs["goodput"].regret, run(pools, guarded, load, Random(seed)).regret)
-        print(f"{name:16s}{row}  {regrets[0]:8.1%}  {regrets[1]:12.1%}")
-    print("regret: goodput against an oracle that knows the best k of every segment\n")
+def recorded_row(pools: Pools, seeds: int, breaker: BreakerParameters | None, load: Load) -> Row:
+    """A load on recorded steps."""
+    oracle = RecordedOracle(pools)
+    return measure(lambda: RecordedWorld(pools), oracle, load, range(1, seeds + 1), breaker=breaker)
+
+
+def gpu_row(seeds: int, breaker: BreakerParameters | None, load: Load) -> Row:
+    """A load on the synthetic GPU."""
+    return measure(GpuEngine, Oracle(GpuEngine), load, range(1, seeds + 1), breaker=breaker)
+
+
+def table(row: Callable[[Load], Row], loads: Iterable[Load], pool: ProcessPoolExecutor) -> None:
+    """What goodput loses in every cell."""
+    print(HEAD)
+    rows = []
+    for found in pool.map(row, loads):
+        print(found, flush=True)
+        rows.append(found)
+    met = sum(found.met for found in rows)
+    print(f"{met} of {len(rows)} cells meet every target\n", flush=True)
 
 
 def collapse(pools: Pools, seed: int) -> None:
@@ -166,7 +159,8 @@ def collapse(pools: Pools, seed: int) -> None:
                     seen_before.append((seen.t, auto.breaker.state))
 
             load = [Segment(text, requests, 60) for text in (first, "rejected", first)]
-            run(pools, runner(kind, k_max, breaker=parameters), load, Random(seed), watch)
+            guarded = runner(kind, k_max, breaker=parameters)
+            drive(RecordedWorld(pools), guarded, load, seed, watch)
             opened = next((t - 60 for t, state in events if t > 60 and state == "open"), None)
             closed = next((t - 120 for t, state in events if t > 120 and state == "closed"), None)
             print(
@@ -188,7 +182,7 @@ def edge(pools: Pools, seed: int) -> None:
             if mixed is None:
                 continue
             auto = runner(f"k={k_max}", k_max, breaker=parameters)
-            ran = run(mixed, auto, [Segment("edge", requests, 3600)], Random(seed))
+            ran = drive(RecordedWorld(mixed), auto, [Segment("edge", requests, 3600)], seed)
             opened = auto.breaker.view().opened
             print(f"  {requests:3d} streams, {gain:+.0%}: {opened} in {ran.steps:,} steps")
     print()
@@ -233,16 +227,18 @@ def depth_of(pools: Pools) -> int:
     return len(next(iter(pools.values())).seconds)
 
 
-def million(pools: Pools, seed: int, count: int) -> None:
+def million(make: Callable[[], World], loads: Iterable[Load], seed: int, count: int) -> None:
     """The cost of goodput and breaker together, simulation included."""
-    k_max = depth_of(pools) - 1
-    load = [segment for _, load in cells(pools, seed) for segment in load] * 1000
-    ran = run(
-        pools, runner("goodput", k_max, breaker=BreakerParameters()), load, Random(seed), most=count
-    )
+    load = [segment for load in loads for segment in load.segments] * 1000
+    least = float("inf")
+    for _ in range(5):
+        world = make()
+        auto = runner("goodput", world.k_max, breaker=BreakerParameters())
+        ran = drive(world, auto, load, seed, most=count)
+        least = min(least, ran.cpu)
     print(
-        f"{ran.steps:,} steps of goodput and breaker in {ran.cpu:.1f} s of CPU: "
-        f"{ran.cpu / ran.steps * 1e6:.1f} µs a step, drawing it included; regret {ran.regret:.1%}"
+        f"{ran.steps:,} steps of goodput and breaker in {least:.1f} s of CPU: "
+        f"{least / ran.steps * 1e6:.1f} µs a step, the least of five runs, drawing it included"
     )
 
 
@@ -251,22 +247,37 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--steps", action="append", type=Path, metavar="FILE")
     parser.add_argument("--synthetic", action="store_true")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--gpu", action="store_true", help="only the synthetic GPU")
+    parser.add_argument("--seeds", type=int, default=30)
+    parser.add_argument("--seconds", type=float, default=120, help="of a steady cell")
     parser.add_argument("--count", type=int, default=1_000_000)
     arguments = parser.parse_args()
-    if arguments.synthetic:
-        pools = make_pools(Random(arguments.seed), (1, 4, 8, 16))
-        print("SYNTHETIC steps: no engine was measured")
-    else:
-        pools = easiest_first(read_pools(records(arguments.steps or RECORDED)))
-        count = sum(len(cell.noise) for cell in pools.values())
-        print(f"{count:,} recorded steps of a real engine")
-    if not pools:
-        parser.exit(1, "no batch size was recorded at every k\n")
-    table(pools, arguments.seed)
-    collapse(pools, arguments.seed)
-    edge(pools, arguments.seed)
-    million(pools, arguments.seed, arguments.count)
+    breaker = BreakerParameters()
+    seeds, seconds = arguments.seeds, arguments.seconds
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        if not arguments.synthetic:
+            print("SYNTHETIC GPU: no engine was measured; goodput with the breaker")
+            table(partial(gpu_row, seeds, breaker), gpu_loads(seconds), pool)
+        if arguments.gpu:
+            return
+        if arguments.synthetic:
+            pools = make_pools(Random(1), (1, 4, 8, 16))
+            print("SYNTHETIC steps: no engine was measured")
+        else:
+            pools = easiest_first(read_pools(records(arguments.steps or RECORDED)))
+            count = sum(len(cell.noise) for cell in pools.values())
+            print(f"{count:,} recorded steps of a real engine")
+        if not pools:
+            parser.exit(1, "no batch size was recorded at every k\n")
+        loads = list(cells(pools, seconds))
+        print("goodput with the breaker")
+        table(partial(recorded_row, pools, seeds, breaker), loads, pool)
+        print("goodput alone")
+        table(partial(recorded_row, pools, seeds, None), loads, pool)
+    collapse(pools, 1)
+    edge(pools, 1)
+    if arguments.count:
+        million(lambda: RecordedWorld(pools), loads, 1, arguments.count)
 
 
 if __name__ == "__main__":

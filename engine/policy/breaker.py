@@ -5,10 +5,11 @@
       └────────── M good windows ────────────────────┼────────────────────────────┤
                                                      └── a poor one: cool-down x2 ┘
 
-A window is poor when speculation was slower than measured target-only, when acceptance
-was below the floor without being measured to pay, or when the policy itself found no k
-that pays. What closes the breaker is a gain, what opens it a loss: between the two it
-stays as it is, so an engine at the edge does not flap.
+A window is poor when speculation was slower than measured target-only, when too little of a
+draft was accepted without being measured to pay, or when the policy itself found no k
+that pays. Opened by the policy's own finding it leaves trying to the policy, which knows what
+that costs, and closes when it finds a k. What closes the breaker is a gain, what opens it a loss:
+between the two it stays as it is, so an engine at the edge does not flap.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from specdeck.engine.policy.evidence import (
     judge_window,
 )
 from specdeck.engine.policy.parameters import BreakerParameters
-from specdeck.engine.policy.reason import Reason, Repetition
+from specdeck.engine.policy.reason import Reason, Repetition, Unjudged
 from specdeck.engine.policy.step import Elapsed, Step
 from specdeck.engine.protocol.messages import Breaker as State
 from specdeck.engine.protocol.tuning import BreakerTuning
@@ -41,6 +42,10 @@ _CHEAP = 0.5
 """The most steps that speculate while it is half-open without a sign that it pays, as a share."""
 _OVERDUE = 3.0
 """Cycles without a look, as of steps that all carry prompts, after which fewer steps try."""
+_UNJUDGED_S = 2.0
+"""Longest cool-downs for which it is half-open without a step that could be compared."""
+_UNMEASURED = 2.0
+"""Times the windows that open it without a comparison, after which one is overdue."""
 _MOST_PROBES = 60
 """Verdicts put off in half-open until there must be one."""
 _BYPASSED = 0.8
@@ -74,6 +79,7 @@ class Breaker:
         self._tries = parameters.share
         """Of the steps while it is half-open, those that speculate."""
         self._calm = True
+        self._compared_at = 0.0
         self._poor = self._probes = self._opened = self._high = 0
         self._bypassed = self._speculated = self._cycle = self._unjudged = 0
         self.alarm: Repetition | None = None
@@ -90,6 +96,11 @@ class Breaker:
         """Whether it is open until it is reset."""
         return self._held and self.state == "open"
 
+    @property
+    def defers(self) -> bool:
+        """Whether it is open because the policy found no k that pays: then that goes on trying."""
+        return self.state == "open" and self.cause == "policy" and not self._held
+
     def step(self, step: Step, *, bypassed: bool, automatic: bool = True) -> None:
         """Takes in a step; `bypassed` says that the policy's own choice for it was k = 0.
 
@@ -97,7 +108,10 @@ class Breaker:
         """
         now = self._elapsed.at(step.t)
         if self.state == "open":
-            if not self._held and now - self._since >= self._cooldown:
+            if self.defers:
+                if not bypassed:
+                    self._turn("closed")
+            elif not self._held and now - self._since >= self._cooldown:
                 self._turn("half-open")
             return
         if self.state == "half-open":
@@ -130,7 +144,7 @@ class Breaker:
     def view(self, *, automatic: bool = True, by: str | None = None) -> BreakerTuning:
         """What there is to show; `by` opened or reset it by hand last."""
         since, evidence = self._elapsed.seconds - self._since, self._evidence
-        waits = self.state == "open" and not self._held
+        waits = self.state == "open" and not (self._held or self.defers)
         return BreakerTuning(
             state=self.state,
             automatic=automatic,
@@ -170,6 +184,8 @@ class Breaker:
                 self._begin_window()
             return
         self._evidence = evidence
+        if evidence.compared:
+            self._compared_at = self._elapsed.seconds
         self._watch_repetition(evidence)
         verdict = judge_window(evidence, self.parameters, bypassed=bypassed)
         # A poor window may hold two kinds of text, which deviate more than either does.
@@ -188,7 +204,11 @@ class Breaker:
         run = self._run = evidence if self._run is None else self._run + evidence
         if self._poor < self.parameters.windows * (1 if self._calm else 2):
             return
-        found = judge_run(run, self.parameters, spread=self._spread, bypassed=bypassed)
+        unmeasured = self._elapsed.seconds - max(self._compared_at, self._since)
+        overdue = unmeasured >= _UNMEASURED * self.parameters.windows * self.parameters.window_s
+        found = judge_run(
+            run, self.parameters, spread=self._spread, bypassed=bypassed, overdue=overdue
+        )
         if found is not None:
             self._evidence = run
             self._open(found.cause or "loss", found.reason)
@@ -206,7 +226,9 @@ class Breaker:
             self._run, self._probes = None, 0
             self._tries = min(self._tries, _CHEAP)
             self._begin_window()
-        if not (step.verified and step.settled and not step.prefill):
+        if not (self._run and self._run.compared) and self._tried_in_vain():
+            return
+        if not (step.verified and step.settled):
             return
         self._meter.add(step)
         self._speculated += 1
@@ -230,6 +252,17 @@ class Breaker:
             self.reason = verdict.reason
         elif self._probes >= self.parameters.good_probes:
             self._turn("closed")
+
+    def _tried_in_vain(self) -> bool:
+        """Opens it again when nothing could be compared for long."""
+        passed = self._elapsed.seconds - self._since
+        if passed < _UNJUDGED_S * self.parameters.cooldown_max_s:
+            return False
+        reason = Unjudged(passed, speculated=self._run is not None)
+        self._cooldown = min(2 * self._cooldown, self.parameters.cooldown_max_s)
+        self._turn("open")
+        self.reason = reason
+        return True
 
     def _share(self, run: WindowEvidence) -> float:
         """Of the steps of a half-open breaker, those that speculate.

@@ -12,15 +12,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import exp, log, sqrt
+from operator import mul
 from typing import NamedTuple
 
 from specdeck.engine.policy.table import BOUNDS, first
 
+KNEES = (64, 128, 192, 256, 384, 512)
+"""Tokens of a step beyond which one more may cost more than below."""
+
 _SWEEPS = 40
 _PRIOR_STEPS = 2.0
-_PRIOR = (None, 0.05, 0.15, 0.1)
+_PRIOR = (None, 0.05, 0.15, 0.1, 0.05)
 """Shares of a mean step, for the mean batch and the largest k, that hold until steps were seen
 at more than one batch size or k; weighted like `_PRIOR_STEPS` steps."""
+
+
+_BOUND = 6 + KNEES.index(256)
+_MOST_BOUND, _BOUND_TOKENS = 0.6, 2000.0
+"""The prior of what tokens beyond 256 cost: the more a step has of them, the more of its time is
+arithmetic, to a most; where no step has so many, there is no such part."""
 
 
 class CostCell(NamedTuple):
@@ -31,29 +41,50 @@ class CostCell(NamedTuple):
     seconds: float
     steps: float
     """The weight: how many steps the average is of."""
+    prompt: float = 0.0
+    """Prompt tokens that the steps carried, on average."""
 
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """seconds = base + per_request * batch + per_k * k + per_token * batch * k.
+    """seconds = base + per_request * batch + (per_k + per_token * batch) * k + what tokens add.
 
     A forward pass has a price of its own, each request in it adds to it, each drafted
-    position is another pass of the drafter, each drafted token is verified: none of
-    them is negative, so an estimate never falls with k or with the batch.
+    position is another pass of the drafter, each drafted token is verified. Prompt tokens
+    are rows of the same pass as the drafts, and a pass that is bound by memory does so many
+    rows for nothing: beyond each of `KNEES` a token may cost more than below it. None of the
+    parts is negative, so an estimate never falls with k, the batch or the prompt.
 
     >>> model = CostModel(0.010, 0.0001, 0.001, 0.00005)
     >>> round(model.seconds(8, 4), 5)
     0.0164
+    >>> model = CostModel(0.012, 0.0, 0.001, 0.0, beyond=(0, 0, 0, 0.00005, 0, 0))
+    >>> [round(model.seconds(64, k, prompt), 4) for k, prompt in ((0, 0), (3, 0), (3, 100))]
+    [0.012, 0.015, 0.02]
     """
 
     base: float
     per_request: float
     per_k: float
     per_token: float
+    per_prompt: float = 0.0
+    """Of each prompt token."""
+    laden: float = 0.0
+    """Of any prompt: such a step is run from no full graph."""
+    beyond: tuple[float, ...] = (0.0,) * len(KNEES)
+    """Of each token of the step beyond each of `KNEES`."""
 
-    def seconds(self, batch: float, k: int) -> float:
-        """The expected duration of a step, seconds."""
-        return self.base + self.per_request * batch + (self.per_k + self.per_token * batch) * k
+    def seconds(self, batch: float, k: int, prompt: float = 0.0) -> float:
+        """The expected duration of a step that carries so many prompt tokens, seconds."""
+        found = self.base + self.per_request * batch + (self.per_k + self.per_token * batch) * k
+        tokens = batch * (1 + k) + prompt
+        if prompt:
+            found += self.laden + self.per_prompt * prompt
+        for knee, slope in zip(KNEES, self.beyond, strict=True):
+            if tokens <= knee:
+                break
+            found += slope * (tokens - knee)
+        return found
 
 
 def fit(cells: Iterable[CostCell]) -> CostModel | None:
@@ -71,33 +102,58 @@ def fit(cells: Iterable[CostCell]) -> CostModel | None:
     weight = sum(cell.steps for cell in known)
     mean = sum(cell.seconds * cell.steps for cell in known) / weight
     batch = sum(cell.batch * cell.steps for cell in known) / weight
+    tokens = sum((cell.batch * (1 + cell.k) + cell.prompt) * cell.steps for cell in known) / weight
     deepest = max(1, *(cell.k for cell in known))
-    moments, target = _normal_equations(known, mean, batch, deepest)
-    a, b, c, d = _non_negative(moments, target, [1.0, 0.0, 0.0, 0.0])
-    return CostModel(a * mean, b * mean / batch, c * mean / deepest, d * mean / batch / deepest)
+    scale = (1.0, batch, deepest, batch * deepest, tokens, 1.0) + (tokens,) * len(KNEES)
+    used, moments, target = _normal_equations(known, mean, scale, tokens)
+    shares = [1.0] + [0.0] * (len(used) - 1)
+    shares = _non_negative(moments, target, shares)
+    found = [0.0] * len(scale)
+    for at, share in zip(used, shares, strict=True):
+        found[at] = share * mean / scale[at]
+    return CostModel(found[0], found[1], found[2], found[3], found[4], found[5], tuple(found[6:]))
+
+
+def _parts(cell: CostCell) -> list[float]:
+    """What each coefficient of the model is multiplied by."""
+    batch, k, prompt = cell.batch, cell.k, cell.prompt
+    tokens = batch * (1 + k) + prompt
+    return [1.0, batch, k, batch * k, prompt, 1.0 if prompt else 0.0] + [
+        max(0.0, tokens - knee) for knee in KNEES
+    ]
 
 
 def _normal_equations(
-    cells: list[CostCell], mean: float, batch: float, deepest: int
-) -> tuple[list[list[float]], list[float]]:
-    """The weighted least squares of the scaled cells, the prior among them."""
-    moments = [[0.0] * 4 for _ in range(4)]
-    target = [0.0] * 4
-    for cell in cells:
-        x, z = cell.batch / batch, cell.k / deepest
+    cells: list[CostCell], mean: float, scale: tuple[float, ...], tokens: float
+) -> tuple[list[int], list[list[float]], list[float]]:
+    """The weighted least squares of the scaled cells, the prior among them.
+
+    Of the parts, only those that some cell has: a knee that no step passed is not there.
+    """
+    rows = [[part / by for part, by in zip(_parts(cell), scale, strict=True)] for cell in cells]
+    used = [at for at in range(len(scale)) if at < 4 or any(row[at] for row in rows)]
+    moments = [[0.0] * len(used) for _ in used]
+    target = [0.0] * len(used)
+    for cell, every in zip(cells, rows, strict=True):
+        row = [every[at] for at in used]
         y = cell.seconds / mean
-        row, weight = (1.0, x, z, x * z), cell.steps / (y * y)
+        weight = cell.steps / (y * y)
         for i, left in enumerate(row):
-            scaled = weight * left
-            target[i] += scaled * y
-            line = moments[i]
-            for j, right in enumerate(row):
-                line[j] += scaled * right
-    for i, share in enumerate(_PRIOR):
+            if left:
+                scaled = weight * left
+                target[i] += scaled * y
+                line = moments[i]
+                for j, right in enumerate(row):
+                    line[j] += scaled * right
+    for i, at in enumerate(used):
+        share = _PRIOR[at] if at < len(_PRIOR) else 0.0
+        if at == _BOUND:
+            share = min(_MOST_BOUND, tokens / _BOUND_TOKENS)
         if share is not None:
-            moments[i][i] += _PRIOR_STEPS
-            target[i] += _PRIOR_STEPS * share
-    return moments, target
+            weight = _PRIOR_STEPS if at < 4 or at == _BOUND else _PRIOR_STEPS / 10
+            moments[i][i] += weight
+            target[i] += weight * share
+    return used, moments, target
 
 
 def _non_negative(
@@ -107,8 +163,7 @@ def _non_negative(
     found = list(start)
     for _ in range(_SWEEPS):
         for i, line in enumerate(moments):
-            a, b, c, d = line
-            rest = target[i] - a * found[0] - b * found[1] - c * found[2] - d * found[3]
+            rest = target[i] - sum(map(mul, line, found))
             found[i] = max(0.0, found[i] + rest / line[i])
     return found
 
@@ -122,20 +177,39 @@ _REFIT_BLOCKS = 64
 _GUESS_ERROR = 0.10
 """Relative error of a step time that was never measured."""
 _GUESS_ERROR2 = _GUESS_ERROR**2
+_FAR_ERROR2 = 0.25**2
+"""The same where fewer than three k's were measured at the same batch sizes."""
 _LEAST_ERROR2 = 0.002**2
-_SURE2 = 0.02**2
+_SURE2 = 0.01**2
 """Squared relative error from which what was measured needs no model beside it."""
+_MOST_LOGS = 2000
+"""Results of the model that are kept."""
 _MODEL_STEPS = 2.0
 """The weight of the model as it stands, beside the steps that may shift it."""
 
 
+_SIBLING2 = 0.05**2
+"""Squared relative error of one k's time, told by steps of the same k and batch size that carry
+prompts for those that carry none, or the other way round."""
+_NEIGHBOUR2 = 0.04**2
+"""The same, told by the next smaller or larger batch sizes."""
+
+Prompts = Sequence[tuple[float, int]]
+"""Kinds of steps: the share of the steps, and the prompt tokens that each of them carries."""
+
+NO_PROMPTS: Prompts = ((1.0, 0),)
+
+
 class _Times:
-    """The steps of one batch size and one k."""
+    """The steps of one bucket, one k, and either with prompts or without."""
 
-    __slots__ = ("log", "size", "steps", "t")
+    __slots__ = ("off", "prompt", "size", "steps", "t")
 
-    def __init__(self, log_ratio: float, t: float) -> None:
-        self.log, self.steps, self.t, self.size = log_ratio, 0.0, t, 0.0
+    def __init__(self, t: float) -> None:
+        self.t, self.steps = t, 0.0
+        self.off = 0.0
+        """How far they are off the model at `size` and `prompt`: a logarithm."""
+        self.size = self.prompt = 0.0
 
 
 class StepTimes:
@@ -150,65 +224,115 @@ class StepTimes:
     """
 
     def __init__(self) -> None:
-        self._cells: dict[int, dict[int, _Times]] = {}
-        """By bucket and k."""
+        self._cells: dict[int, dict[tuple[int, bool], _Times]] = {}
+        """By bucket; by k and whether the steps carried prompts."""
         self._level: float | None = None
         self._noise = 0.1
         """Mean deviation of a block's logarithm from what was expected of it."""
         self._model: CostModel | None = None
+        self._model_level = 0.0
+        """The level when the model was found."""
+        self._logs: dict[tuple[int, int, int], float] = {}
+        """What the model has for a batch size, a k and a prompt: a logarithm, less the level."""
         self._blocks_to_refit = 0
-        self._deepest = 0
+        self._blocks = 0
+        self._offs: dict[int, float] = {}
+        """How far a bucket is off the model, all of its steps together."""
         self._found: tuple[list[float], list[float]] = ([], [])
         """By k: seconds, and their squared relative standard errors."""
         self._looked_at = (-1, -1)
-        self._model_logs: dict[int, list[float]] = {}
         self.version = 0
         """Counts the blocks taken in."""
 
-    def add(self, bucket: int, size: float, k: int, seconds: Sequence[float], t: float) -> None:
+    def add(
+        self,
+        bucket: int,
+        size: float,
+        k: int,
+        seconds: Sequence[float],
+        t: float,
+        *,
+        sizes: Sequence[int] = (),
+        prompts: Sequence[int] = (),
+    ) -> None:
         """Takes in the durations of successive steps of one bucket and one k.
 
-        `size` is the batch size, `t` the time of the last one. Their median counts, so one
-        step that was held up does not.
+        `size` is the mean batch size, `t` the time of the last one; `sizes` has the batch size
+        of each where they differ, `prompts` the prompt tokens of each where all carry some.
+        Their median counts, so one step that was held up does not.
         """
         steps = len(seconds)
-        here = log(max(_median(seconds), 1e-9))
-        cell = self._cell(bucket, k)
+        prompt = sum(prompts) / steps if prompts else 0.0
+        if sizes or prompts:
+            each = [
+                log(max(spent, 1e-9)) - self._relative(here, k, carried)
+                for spent, here, carried in zip(
+                    seconds, sizes or [round(size)] * steps, prompts or [0] * steps, strict=True
+                )
+            ]
+            off = _median(each)
+        else:
+            off = log(max(_median(seconds), 1e-9)) - self._relative(round(size), k, 0)
         if self._level is None:
-            self._level = here
+            self._level = off
+        cells = self._cells.setdefault(bucket, {})
+        cell = cells.get((k, bool(prompts)))
         if cell is None:
-            cell = _Times(here - self._level, t)
-            self._cells.setdefault(bucket, {})[k] = cell
-            self._deepest = max(self._deepest, k)
+            cell = cells[k, bool(prompts)] = _Times(t)
+            cell.off = off - self._level
             self._blocks_to_refit = 0
         known = cell.steps = cell.steps * 0.5 ** (max(0.0, t - cell.t) / _HALF_LIFE_S)
-        surprise = here - cell.log - self._level
+        surprise = off - cell.off - self._level
         limit = _CLIP * self._noise
         surprise = max(-limit, min(limit, surprise))
         self._noise = max(0.002, self._noise + 0.03 * (abs(surprise) - self._noise))
         cell.steps = min(_FULL, known + steps)
-        cell.log += surprise * steps / cell.steps
-        cell.size += (size - cell.size) * steps / cell.steps if known else size
+        share = steps / cell.steps if known else 1.0
+        cell.off += surprise * steps / cell.steps
+        cell.size += (size - cell.size) * share
+        cell.prompt += (prompt - cell.prompt) * share
         cell.t = t
         self._level += surprise * (1 - (1 - _LEVEL_GAIN) ** steps) * known / (known + 20)
+        self._offs.pop(bucket, None)
         self.version += 1
+        self._blocks += 1
         self._blocks_to_refit -= 1
+        if self._blocks_to_refit <= 0:
+            self._refit()
 
     def steps(self, bucket: int, k: int) -> float:
-        """The steps that the time of a cell rests on; 0 when it was never seen."""
-        cell = self._cell(bucket, k)
-        return cell.steps if cell else 0.0
+        """The steps that the time of a cell rests on; 0 when it was never seen.
+
+        Those of its neighbours count for half: a batch that varies is seldom all in one.
+        """
+        return (
+            self._steps(bucket, k) + (self._steps(bucket - 1, k) + self._steps(bucket + 1, k)) / 2
+        )
+
+    def _steps(self, bucket: int, k: int) -> float:
+        cells = self._cells.get(bucket)
+        if not cells:
+            return 0.0
+        own, laden = cells.get((k, False)), cells.get((k, True))
+        return (own.steps if own else 0.0) + (laden.steps if laden else 0.0)
 
     def last(self, bucket: int, k: int) -> float | None:
-        """When the cell was last measured."""
-        cell = self._cell(bucket, k)
-        return cell.t if cell else None
+        """When the cell was last measured, or one beside it."""
+        found = [
+            cell.t
+            for near in (bucket - 1, bucket, bucket + 1)
+            if (cells := self._cells.get(near))
+            for cell in (cells.get((k, False)), cells.get((k, True)))
+            if cell
+        ]
+        return max(found) if found else None
 
     def seconds(self, bucket: int, k: int) -> float | None:
-        """What a step takes: measured, derived from what was, or both; None before any step.
+        """What a step takes without prompts: measured, derived from what was, or both.
 
-        Each has the weight of its precision, so a single noisy block does not outweigh what
-        all other k's say, and what was measured for long is what it was measured to be.
+        None before any step. Each has the weight of its precision, so a single noisy block
+        does not outweigh what all other k's say, and what was measured for long is what it
+        was measured to be.
         """
         if self._level is None:
             return None
@@ -230,66 +354,110 @@ class StepTimes:
             return [_GUESS_ERROR] * (deepest + 1)
         return list(map(sqrt, self._look(bucket, deepest)[1]))
 
-    def _cell(self, bucket: int, k: int) -> _Times | None:
-        cells = self._cells.get(bucket)
-        return cells.get(k) if cells else None
-
     def model(self) -> CostModel | None:
-        """The plane through the cells; None before any step."""
-        if self._blocks_to_refit <= 0 and self._cells and self._level is not None:
-            self._blocks_to_refit = _REFIT_BLOCKS
-            self._model_logs.clear()
-            level = self._level
-            self._model = fit(
-                CostCell(cell.size, k, exp(cell.log + level), cell.steps + 1)
-                for cells in self._cells.values()
-                for k, cell in cells.items()
-            )
+        """The surface through the cells; None before any step."""
         return self._model
 
+    def expect(self, bucket: int, size: float, k: int, prompts: Prompts) -> tuple[float, float]:
+        """Mean seconds of a step of so many requests, some with prompts, and the squared error.
+
+        The error is relative. Only after the first step.
+        """
+        level, batch = self._level or 0.0, round(size)
+        whole = doubt = 0.0
+        for share, prompt in prompts:
+            off, error2 = self._off(bucket, k, laden=prompt > 0)
+            spent = share * exp(level + off + self._relative(batch, k, prompt))
+            whole += spent
+            doubt += spent * error2
+        return whole, doubt / whole
+
     def _look(self, bucket: int, k: int) -> tuple[list[float], list[float]]:
-        """Seconds and squared errors by k, at least up to `k`."""
+        """Seconds and squared errors by k without prompts, at least up to `k`."""
         if self._looked_at != (bucket, self.version) or k >= len(self._found[0]):
-            self._deepest = max(self._deepest, k)
-            self._found = self._derive(bucket)
+            size = self._size(bucket)
+            both = [self.expect(bucket, size, each, NO_PROMPTS) for each in range(k + 1)]
+            self._found = [spent for spent, _ in both], [error2 for _, error2 in both]
             self._looked_at = (bucket, self.version)
         return self._found
 
-    def _derive(self, bucket: int) -> tuple[list[float], list[float]]:
-        """By the model, by how far the bucket is off it, and by what was measured."""
-        level, cells, logs = self._level or 0.0, self._cells.get(bucket, {}), self._logs(bucket)
+    def _size(self, bucket: int) -> float:
+        """The mean batch size that was seen of a bucket; its middle when none was."""
+        cells = self._cells.get(bucket)
+        if not cells:
+            return MIDDLE[bucket]
         steps = sum([cell.steps for cell in cells.values()])
-        off = sum([cell.steps * (cell.log - logs[k]) for k, cell in cells.items()])
-        block2 = (1.25 * self._noise) ** 2
-        seconds, errors2 = [], []
-        for k, guess in enumerate(logs):
-            cell = cells.get(k)
-            if cell is None:
-                found = guess + (off + level * steps) / (steps + _MODEL_STEPS)
-                error2 = _GUESS_ERROR2
-            else:
-                own = cell.steps
-                found, error2 = cell.log + level, block2 / (own / 8 + 0.2) + _LEAST_ERROR2
-                if error2 > _SURE2:
-                    others, their_off = steps - own, off - own * (cell.log - guess)
-                    derived = guess + (their_off + level * others) / (others + _MODEL_STEPS)
-                    share = error2 / (error2 + _GUESS_ERROR2)
-                    found += share * (derived - found)
-                    error2 *= 1 - share
-            seconds.append(exp(found))
-            errors2.append(error2)
-        return seconds, errors2
+        return sum([cell.size * cell.steps for cell in cells.values()]) / steps
 
-    def _logs(self, bucket: int) -> list[float]:
-        """The logarithm of what the model has for every k at the middle of a bucket."""
-        model = self.model()
-        assert model is not None
-        logs = self._model_logs.get(bucket)
-        if logs is None or len(logs) <= self._deepest:
-            size = _MIDDLE[bucket]
-            logs = [log(max(model.seconds(size, k), 1e-9)) for k in range(self._deepest + 1)]
-            self._model_logs[bucket] = logs
-        return logs
+    def _off(self, bucket: int, k: int, *, laden: bool) -> tuple[float, float]:
+        """How far steps of one k are off the model, with the squared error of it.
+
+        Each of what was measured has the weight of its precision: the same steps, those with or
+        without prompts, those of the batch sizes beside, and how far the bucket is off as such.
+        """
+        block2 = (1.25 * self._noise) ** 2
+        cells = self._cells
+        here = cells.get(bucket)
+        weight = 1 / (_GUESS_ERROR2 if here and len(here) > 2 else _FAR_ERROR2)
+        total = self._bucket_off(bucket) * weight
+        if here:
+            if cell := here.get((k, laden)):
+                error2 = block2 / (cell.steps / 8 + 0.2) + _LEAST_ERROR2
+                if error2 <= _SURE2:
+                    return cell.off, error2
+                weight += 1 / error2
+                total += cell.off / error2
+            if cell := here.get((k, not laden)):
+                error2 = block2 / (cell.steps / 8 + 0.2) + _SIBLING2
+                weight += 1 / error2
+                total += cell.off / error2
+        for near in (bucket - 1, bucket + 1):
+            if (there := cells.get(near)) and (cell := there.get((k, laden))):
+                error2 = block2 / (cell.steps / 8 + 0.2) + _NEIGHBOUR2
+                weight += 1 / error2
+                total += cell.off / error2
+        return total / weight, 1 / weight
+
+    def _bucket_off(self, bucket: int) -> float:
+        """How far all steps of a bucket are off the model; 0 when there were none."""
+        found = self._offs.get(bucket)
+        if found is None:
+            cells = self._cells.get(bucket, {}).values()
+            steps = sum([cell.steps for cell in cells]) + _MODEL_STEPS
+            found = self._offs[bucket] = sum([cell.steps * cell.off for cell in cells]) / steps
+        return found
+
+    def _relative(self, batch: int, k: int, prompt: int) -> float:
+        """The logarithm of what the model has, less the level that it was found at."""
+        model = self._model
+        if model is None:
+            return 0.0
+        at = (batch, k, prompt)
+        found = self._logs.get(at)
+        if found is None:
+            if len(self._logs) > _MOST_LOGS:
+                self._logs.clear()
+            spent = model.seconds(batch, k, prompt)
+            found = self._logs[at] = log(max(spent, 1e-9)) - self._model_level
+        return found
+
+    def _refit(self) -> None:
+        """Finds the model anew; what was measured stays what it was measured to be."""
+        assert self._level is not None
+        self._blocks_to_refit = min(_REFIT_BLOCKS, 1 + self._blocks // 4)
+        cells = [(k, cell) for cells in self._cells.values() for (k, _), cell in cells.items()]
+        logs = [
+            cell.off + self._relative(round(cell.size), k, round(cell.prompt)) for k, cell in cells
+        ]
+        self._model = fit(
+            CostCell(cell.size, k, exp(known + self._level), cell.steps + 1, cell.prompt)
+            for (k, cell), known in zip(cells, logs, strict=True)
+        )
+        self._model_level = self._level
+        self._logs.clear()
+        self._offs.clear()
+        for (k, cell), known in zip(cells, logs, strict=True):
+            cell.off = known - self._relative(round(cell.size), k, round(cell.prompt))
 
 
 def _median(values: Sequence[float]) -> float:
@@ -310,4 +478,4 @@ def _middle(bucket: int) -> float:
     return (first(bucket) + BOUNDS[bucket]) / 2
 
 
-_MIDDLE = tuple(map(_middle, range(len(BOUNDS))))
+MIDDLE = tuple(map(_middle, range(len(BOUNDS))))

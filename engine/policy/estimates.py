@@ -15,8 +15,9 @@ from itertools import groupby
 from math import exp, sqrt
 from operator import attrgetter
 
-from specdeck.engine.policy.cost import StepTimes
+from specdeck.engine.policy.cost import MIDDLE, NO_PROMPTS, StepTimes
 from specdeck.engine.policy.intervals import ratio
+from specdeck.engine.policy.prompts import PromptMix
 from specdeck.engine.policy.step import Elapsed, Step
 from specdeck.engine.policy.table import BOUNDS, bucket, first
 from specdeck.engine.protocol.tuning import CurvePoint
@@ -41,22 +42,29 @@ class Estimates:
         self.shifted = False
         """Whether the text turned out to have changed in that block."""
         self.bucket = 0
-        """Of the last step's batch size."""
+        """Of the batch sizes of late: one that is left for a step or two counts no more."""
+        self.size = 1.0
+        """The mean batch size of the last block."""
+        self.prompts = PromptMix()
         self._elapsed = Elapsed()
         self._k = -1
         self._block: list[Step] = []
-        """Steps of one bucket and one k that are still to be taken in."""
+        """Steps of nearly one batch size and one k that are still to be taken in."""
         self._unmerged: list[Step] = []
         """Those whose acceptance is still to be taken in: it belongs to no k in particular."""
         self._t = 0.0
+        self._costs: tuple[list[float], list[float]] = ([], [])
+        self._costs_of: tuple[int, int, int] | None = None
 
     def add(self, step: Step) -> None:
         """Learns from a step."""
         here, k = bucket(step.requests), step.k
         self.closed = self.shifted = False
-        if here != self.bucket or k != self._k:
+        if k != self._k or not -1 <= here - self.bucket <= 1:
             self._close()
-            self.bucket, self._k = here, k
+            self._k = k
+            if not -1 <= here - self.bucket <= 1:
+                self.bucket, self.size = here, step.requests
         self._block.append(step)
         self._t = step.t
         if len(self._block) >= BLOCK_STEPS:
@@ -66,25 +74,70 @@ class Estimates:
         """Has time pass to `t` without a step."""
         self._t, self.now = t, self._elapsed.at(t)
 
+    def costs(self, here: int) -> tuple[list[float], list[float]] | None:
+        """By k to k_max: seconds of a step at the batch sizes of `here`, and relative errors.
+
+        The prompts that steps carry of late are in it, as far as they would come at each k.
+        None before any step. Not to be changed.
+        """
+        times = self.times
+        if not times.version:
+            return None
+        at = (here, times.version, self.prompts.version)
+        if at != self._costs_of:
+            size = self.size if here == self.bucket else MIDDLE[here]
+            expected, kinds = self.acceptance.expected, self.prompts.kinds
+            found = [times.expect(here, size, k, kinds(expected[k])) for k in range(self.k_max + 1)]
+            self._costs = [spent for spent, _ in found], [sqrt(error2) for _, error2 in found]
+            self._costs_of = at
+        return self._costs
+
+    def prompt_cost(self, here: int) -> float:
+        """What a prompt token adds to a target-only step, seconds; 0 without prompts."""
+        laden = self.prompts.kinds(1.0)[-1][1]
+        if not laden or not self.times.version:
+            return 0.0
+        size = self.size if here == self.bucket else MIDDLE[here]
+        more, _ = self.times.expect(here, size, 0, ((1.0, laden),))
+        less, _ = self.times.expect(here, size, 0, NO_PROMPTS)
+        return max(0.0, more - less) / laden
+
     def _close(self) -> None:
         if not self._block:
             return
         block, self._block = self._block, []
         self.now = self._elapsed.at(self._t)
-        timed = [
-            (step.seconds, step.requests)
-            for step in block
-            if step.settled and not step.prefill and step.seconds is not None
-        ]
+        self.size = size = sum([step.requests for step in block]) / len(block)
+        if (
+            not first(self.bucket) - 0.5 - size / 20
+            <= size
+            <= BOUNDS[self.bucket] + 0.5 + size / 20
+        ):
+            self.bucket = bucket(round(size))
+        timed = [step for step in block if step.settled and step.seconds is not None]
         if timed:
-            seconds, sizes = zip(*timed, strict=True)
-            self.times.add(self.bucket, sum(sizes) / len(sizes), self._k, seconds, self.now)
+            self._time([step for step in timed if not step.prefill])
+            self._time([step for step in timed if step.prefill])
+        self.prompts.add(block)
         self._unmerged += block
         if len(self._unmerged) >= BLOCK_STEPS:
             self._count(self._unmerged)
             self._unmerged = []
             self.shifted = self.acceptance.merge()
         self.closed = True
+
+    def _time(self, steps: list[Step]) -> None:
+        """Takes in what settled steps took, all of them with prompts or all without."""
+        if not steps:
+            return
+        seconds = [step.seconds or 0.0 for step in steps]
+        sizes = [step.requests for step in steps]
+        prompts = [step.prefill for step in steps] if steps[0].prefill else []
+        size = sizes[0]
+        if sizes.count(size) == len(sizes):
+            sizes = []
+        mean = sum(sizes) / len(sizes) if sizes else size
+        self.times.add(self.bucket, mean, self._k, seconds, self.now, sizes=sizes, prompts=prompts)
 
     def _count(self, unmerged: Sequence[Step]) -> None:
         """Has the drafts of steps counted, those of one length together."""

@@ -1,8 +1,9 @@
 """What speculation is worth, measured, and whether a window of it was poor, how poor, and why.
 
-The tokens of a step at batch size b would have cost target-only tokens / b steps at k = 0,
-whose duration at that batch size is measured and follows the machine. Nothing is claimed
-for a batch size at which target-only was never measured.
+The tokens of a step would have cost target-only as many steps at k = 0 as each request got
+tokens, whose duration at that batch size, with the prompts that steps carry of late, is
+measured and follows the machine. Nothing is claimed for a batch size at which target-only was
+never measured.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from specdeck.engine.policy.reason import (
     describe_drafts,
 )
 from specdeck.engine.policy.step import Step
-from specdeck.engine.policy.table import BUCKETS
 
 MEASURED_STEPS = 6.0
 """Steps at k = 0 from which target-only counts as measured."""
@@ -84,6 +84,11 @@ class WindowEvidence:
         return self.accepted / self.drafted if self.drafted else None
 
     @property
+    def per_draft(self) -> float | None:
+        """Accepted tokens of a draft; None when none was verified."""
+        return self.accepted / self.drafts if self.drafts else None
+
+    @property
     def gain(self) -> float | None:
         """Speed against target-only, as a share; negative is a loss, None is unknown.
 
@@ -143,13 +148,13 @@ class Meter:
 
     def __init__(self, estimates: Estimates) -> None:
         self._estimates = estimates
-        self._times = estimates.times
-        self._target_only: list[float | None] = [None] * BUCKETS
+        self._times, self._prompts = estimates.times, estimates.prompts
+        self._alone = self._alone_error = self._of_prompt = 0.0
+        self._alone_of: tuple[int, int, int] | None = None
         self.clear()
 
     def clear(self) -> None:
         """Begins a window."""
-        self._version = -1
         self.seconds = 0.0
         self._steps = self._drafts = self._drafted = self._accepted = 0
         self._speculating = self._worth = 0.0
@@ -169,18 +174,16 @@ class Meter:
             return
         self.seconds += seconds
         self._steps += 1
-        if step.prefill or not (step.k or step.verified):
+        if not (step.k or step.verified):
             return
         steps, spent, gained = self._block
-        if not steps and self._version != self._times.version:
-            self._version = self._times.version
-            self._target_only = [None] * BUCKETS
-        here = self._estimates.bucket
-        alone = self._target_only[here]
-        if alone is None:
-            alone = self._target_only[here] = self._time_target_only(here)
+        if not steps:
+            self._look(self._estimates.bucket)
+        alone = self._alone
         if alone:
-            worth = alone * step.committed / step.requests
+            worth = alone * step.as_steps
+            if self._of_prompt:
+                worth += self._of_prompt * (step.prefill - self._prompts.mean)
             self._speculating += seconds
             self._worth += worth
             self._compared += 1
@@ -214,12 +217,22 @@ class Meter:
             self._blocks,
         )
 
-    def _time_target_only(self, here: int) -> float:
+    def _look(self, here: int) -> None:
         """Seconds of a target-only step; 0 when it was not measured."""
-        if self._times.steps(here, 0) < MEASURED_STEPS:
-            return 0.0
-        self._doubt = max(self._doubt, self._times.error(here, 0))
-        return self._times.seconds(here, 0) or 0.0
+        at = (here, self._times.version, self._prompts.version)
+        if at == self._alone_of:
+            self._doubt = max(self._doubt, self._alone_error)
+            return
+        self._alone_of = at
+        self._alone_error = 0.0
+        costs = self._estimates.costs(here)
+        if costs is None or self._times.steps(here, 0) < MEASURED_STEPS:
+            self._alone = 0.0
+            return
+        self._alone = costs[0][0]
+        self._alone_error = costs[1][0]
+        self._doubt = max(self._doubt, self._alone_error)
+        self._of_prompt = self._estimates.prompt_cost(here)
 
 
 _SEVERE = 2.0
@@ -247,8 +260,10 @@ def judge_window(
 ) -> WindowVerdict:
     """The verdict on a window of the closed breaker.
 
-    Acceptance below the floor is forgiven when speculation is measured to pay by more than
-    `loss`: where a step costs little more with drafts than without, few need to be right.
+    Acceptance is counted by draft: of the tokens that are drafted, fewer are accepted the
+    deeper k is, whether it pays or not. Below the floor it is forgiven when speculation is
+    measured to pay by more than `loss`: where a step costs little more with drafts than
+    without, few need to be right.
 
     >>> poor = WindowEvidence(1.0, 50, 50, 250, 10, speculating_s=1.0, target_only_s=0.82)
     >>> print(judge_window(poor, BreakerParameters(), bypassed=False).reason)
@@ -257,16 +272,16 @@ def judge_window(
     >>> judge_window(cheap, BreakerParameters(acceptance_floor=0.6), bypassed=False).weight
     0
     """
-    gain, acceptance = evidence.gain, evidence.acceptance
+    gain, accepted = evidence.gain, evidence.per_draft
     if gain is not None and gain < -parameters.loss and not bypassed:
         weight = 2 if gain < -_SEVERE * max(parameters.loss, 0.01) else 1
         slower = Slower(gain, evidence.drafted, evidence.accepted)
         return WindowVerdict(weight, "loss", slower)
     floor = parameters.acceptance_floor
     pays = gain is not None and gain > parameters.loss
-    if floor is not None and acceptance is not None and acceptance < floor and not pays:
-        weight = 2 if acceptance < floor / _SEVERE else 1
-        low = LowAcceptance(evidence.drafted, evidence.accepted, floor)
+    if floor is not None and accepted is not None and accepted < floor and not pays:
+        weight = 2 if accepted < floor / _SEVERE else 1
+        low = LowAcceptance(evidence.drafts, evidence.accepted, floor)
         return WindowVerdict(weight, "acceptance", low)
     if bypassed:
         return WindowVerdict(1, "policy", NothingPays(evidence.drafted, evidence.accepted))
@@ -274,27 +289,33 @@ def judge_window(
 
 
 def judge_run(
-    run: WindowEvidence, parameters: BreakerParameters, *, spread: float, bypassed: bool
+    run: WindowEvidence,
+    parameters: BreakerParameters,
+    *,
+    spread: float,
+    bypassed: bool,
+    overdue: bool,
 ) -> WindowVerdict | None:
     """Why poor windows in a row, as one, open the breaker; None when they may be noise.
 
     `spread` is the relative deviation of single steps as known from before: few steps of a
-    rare kind of text look more alike than they are.
+    rare kind of text look more alike than they are. Where nothing can be compared, acceptance
+    decides only once it is `overdue` that something could.
     """
     verdict = judge_window(run, parameters, bypassed=bypassed)
     gain, error = run.gain, run.gain_error(spread=spread)
     if bypassed:
         return WindowVerdict(1, "policy", NothingPays(run.drafted, run.accepted))
     if gain is None or error is None:
-        return verdict if verdict.cause == "acceptance" else None
+        return verdict if verdict.cause == "acceptance" and overdue else None
     if gain + _CERTAIN * error < 0:
         return verdict if verdict.cause else None
-    floor, acceptance = parameters.acceptance_floor, run.acceptance
-    low = floor is not None and acceptance is not None and acceptance < floor
+    floor, accepted = parameters.acceptance_floor, run.per_draft
+    low = floor is not None and accepted is not None and accepted < floor
     if not low or gain + _DOUBTFUL * error >= parameters.loss:
         return None
     assert floor is not None
-    low_for_sure = LowAcceptance(run.drafted, run.accepted, floor, gain, error)
+    low_for_sure = LowAcceptance(run.drafts, run.accepted, floor, gain, error)
     return WindowVerdict(1, "acceptance", low_for_sure)
 
 
@@ -313,7 +334,7 @@ def judge_probes(
     if gain is None or error is None:
         if not last:
             return None
-        good = (evidence.acceptance or 0.0) >= (parameters.acceptance_floor or 0.0)
+        good = (evidence.per_draft or 0.0) >= (parameters.acceptance_floor or 0.0)
     else:
         good = gain >= parameters.gain and gain - _LIKELY * error > 0
         if not good and not last and gain + error >= parameters.gain:

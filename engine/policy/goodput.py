@@ -10,6 +10,7 @@ few steps at a time, paid from a budget of lost output.
 from __future__ import annotations
 
 from math import log, sqrt
+from operator import truediv
 
 from specdeck.engine.policy.estimates import Estimates
 from specdeck.engine.policy.parameters import GoodputParameters, ParameterError
@@ -49,6 +50,7 @@ class Goodput:
         self._prober = Prober(parameters.explore, parameters.probe_steps)
         self._steps = 0
         self._probing = False
+        self._here = 0
         self.decision = everywhere(first)
         self.reason: MoreTokens | None = None
         """Why k moved last."""
@@ -76,13 +78,19 @@ class Goodput:
             return self.decision
         moved = self._choose(here, rates)
         tried = self._try(here, rates) if steering else None
-        if moved or tried is not None or self._probing:
-            self._probing = tried is not None
-            table = list(self._chosen)
-            if tried is not None:
-                table[here] = tried
-            self.decision = Decision(tuple(table), probing=self._probing, reason=self.reason)
+        if moved or tried is not None or self._probing or here != self._here:
+            self._probing, self._here = tried is not None, here
+            self._decide(self._chosen[here] if tried is None else tried)
         return self.decision
+
+    def _decide(self, k: int) -> None:
+        """`k` at the present batch sizes and those beside, so that a few more or less end no try.
+
+        A k that changed from step to step would never show what it costs.
+        """
+        table, here = list(self._chosen), self._here
+        table[max(0, here - 1) : here + 2] = [k] * len(table[max(0, here - 1) : here + 2])
+        self.decision = Decision(tuple(table), probing=self._probing, reason=self.reason)
 
     def speculating(self, requests: int) -> int:
         """The best k above 0: what to try where target-only is in force."""
@@ -104,13 +112,15 @@ class Goodput:
     def _rates(self, here: int) -> list[float] | None:
         """Expected tokens of a request per second, by k."""
         known = self._estimates
-        seconds = known.times.row(here, known.k_max)
-        if seconds is None:
+        costs = known.costs(here)
+        if costs is None:
             return None
-        return [
-            tokens / spent
-            for tokens, spent in zip(known.acceptance.expected, seconds, strict=False)
-        ]
+        return list(map(truediv, known.acceptance.expected, costs[0]))
+
+    def _errors(self, here: int) -> list[float]:
+        costs = self._estimates.costs(here)
+        assert costs is not None
+        return costs[1]
 
     def _error(self, errors: list[float], k: int, other: int) -> float:
         """Relative standard error of the ratio of two k's, given those of their times."""
@@ -129,7 +139,7 @@ class Goodput:
         if best == present:
             return False
         gain = log(rates[best] / rates[present])
-        errors = self._estimates.times.errors(here, self._high)
+        errors = self._errors(here)
         doubt = parameters.confidence * self._error(errors, best, present)
         waited = now - self._changed[here] >= parameters.dwell_s
         if not (fresh or waited) or gain < parameters.margin + doubt * (not fresh):
@@ -139,12 +149,16 @@ class Goodput:
         self._chosen[here] = best
         for other, visited in enumerate(self._visited):
             if not visited:
-                self._chosen[other] = best
+                found = self._rates(other)
+                assert found is not None
+                self._chosen[other] = _best(found, self._low, self._high)
         return True
 
     def _try(self, here: int, rates: list[float]) -> int | None:
         """The k to try next, or None."""
         present = self._chosen[here]
+        if self._estimates.times.steps(here, present) < _TIMED_STEPS / 2:
+            return None  # what is not known is the present k
         if not self._prober.affords(1 - max(rates) / rates[present]):
             return None  # nor could any other k be paid
         wanted = self._due(here, rates)
@@ -176,7 +190,7 @@ class Goodput:
     def _promising(self, here: int, rates: list[float]) -> int | None:
         """The other k that could be best, given what is not known of it."""
         present = self._chosen[here]
-        errors = self._estimates.times.errors(here, self._high)
+        errors = self._errors(here)
         found, most = None, self.parameters.margin
         for k in range(self._low, self._high + 1):
             if k == present or (k < present and self._probing):
@@ -265,7 +279,7 @@ class Prober:
         if self._bucket is None:
             return False
         self._left -= steps
-        if self._left <= 0 or self._bucket != bucket:
+        if self._left <= 0 or not -1 <= bucket - self._bucket <= 1:
             self._bucket = None
         return self._bucket is not None
 

@@ -239,11 +239,11 @@ class BreakerParameters:
         3, 1, 1000, doc="Poor windows in a row that open it (fallback_after_low_acceptance)."
     )
     acceptance_floor: float | None = number_field(
-        0.2,
+        0.1,
         0,
         1,
         optional=True,
-        doc="A window whose accepted / drafted is below it is poor, unless speculation is measured "
+        doc="A window with fewer accepted tokens per draft is poor, unless speculation is measured "
         "to pay all the same (draft_acceptance_threshold); none leaves acceptance out.",
     )
     loss: float = number_field(

@@ -104,24 +104,26 @@ class Slower:
 class LowAcceptance:
     """Too little was accepted, and it was not measured to pay all the same."""
 
-    drafted: int
+    drafts: int
     accepted: int
+    """Of all tokens of these drafts."""
     floor: float
+    """Accepted tokens of a draft."""
     gain: float | None = None
-    """Speed against target-only, as a share; None where that says nothing yet."""
+    """Speed against target-only, as a share; None where it could not be measured."""
     error: float = 0.0
     """Standard error of `gain`."""
 
     def __str__(self) -> str:
         """The reason as a line.
 
-        >>> print(LowAcceptance(250, 10, 0.2, -0.004, 0.03))
-        4 % accepted of 250 drafted tokens, below the floor of 20 %: -0 ± 3 % against target-only
+        >>> print(LowAcceptance(250, 10, 0.1, -0.004, 0.03))
+        0.04 tokens accepted of a draft, below the floor of 0.1: -0 ± 3 % against target-only
         """
-        drafts = describe_drafts(self.drafted, self.accepted)
-        low = f"{drafts}, below the floor of {self.floor * 100:.0f} %"
+        share = self.accepted / max(1, self.drafts)
+        low = f"{share:.2f} tokens accepted of a draft, below the floor of {self.floor:g}"
         if self.gain is None:
-            return low
+            return f"{low}, and target-only could not be measured"
         return f"{low}: {self.gain * 100:+.0f} ± {self.error * 100:.0f} % against target-only"
 
 
@@ -161,6 +163,29 @@ class PoorProbe:
 
 
 @dataclass(frozen=True, slots=True)
+class Unjudged:
+    """A half-open breaker found nothing that it could compare."""
+
+    seconds: float
+    """How long it tried."""
+    speculated: bool
+    """Whether there were steps that verified drafts."""
+
+    def __str__(self) -> str:
+        """The reason as a line.
+
+        >>> print(Unjudged(16.2, True))
+        16 s of probes could not be judged: no target-only step was timed at this batch size
+        """
+        why = (
+            "no target-only step was timed at this batch size"
+            if self.speculated
+            else "no step that verified drafts was timed"
+        )
+        return f"{self.seconds:.0f} s of probes could not be judged: {why}"
+
+
+@dataclass(frozen=True, slots=True)
 class Opened:
     """The breaker opened by itself."""
 
@@ -192,7 +217,9 @@ class Repetition:
         )
 
 
-Reason = MoreTokens | Rounds | Slower | LowAcceptance | NothingPays | PoorProbe | Opened | str
+Reason = (
+    MoreTokens | Rounds | Slower | LowAcceptance | NothingPays | PoorProbe | Unjudged | Opened | str
+)
 """A text is what somebody gave as the reason."""
 
 

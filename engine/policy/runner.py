@@ -89,7 +89,7 @@ class PolicyRunner:
         self._catalogue = Catalogue()
         self._name: PolicyName = "fixed"
         self._zero = everywhere(0)
-        self._spent = self._as_steps = self._alone = 0.0
+        self._spent = self._as_steps = self._alone = self._prompts = 0.0
         self._trying = everywhere(1)
         self._tried_at = -1
         self.switch(policy)
@@ -209,7 +209,9 @@ class PolicyRunner:
         breaker = self.breaker
         self.watch(step)
         guarded = self.guarded
-        steering = not guarded or (breaker.state == "closed" and not self._audit_left)
+        steering = (
+            not guarded or breaker.defers or (breaker.state == "closed" and not self._audit_left)
+        )
         chosen = self.policy.step(step, steering=steering)
         if not guarded:
             self.decision = chosen
@@ -218,7 +220,7 @@ class PolicyRunner:
         breaker.step(step, bypassed=bypassed, automatic=self.automatic)
         if breaker.state != "closed":
             self._audit_left = 0
-            self.decision = self._bypass(step)
+            self.decision = chosen if breaker.defers else self._bypass(step)
         else:
             audited = self.automatic and not self.policy.visits_zero and self._audit()
             self.decision = self._zero if audited else chosen
@@ -232,11 +234,13 @@ class PolicyRunner:
         if known.closed:
             self._enter(here)
         seconds = step.seconds
-        if seconds is None or step.prefill:
+        if seconds is None:
             return
         if step.k or step.verified:
             self._spent += seconds
-            self._as_steps += step.committed / step.requests
+            self._as_steps += step.as_steps
+            if known.prompts.mean:
+                self._prompts += step.prefill - known.prompts.mean
         else:
             self._alone += seconds
 
@@ -285,24 +289,28 @@ class PolicyRunner:
     def _audit_wait(self, here: int) -> float:
         """Seconds between audits: more where they cost more, as speculation is far ahead."""
         known, k = self.estimates, self.policy.decision.table[here]
-        alone, present = known.times.seconds(here, 0), known.times.seconds(here, k)
-        if not (alone and present):
+        costs = known.costs(here)
+        if costs is None:
             return _AUDIT_S
+        alone, present = costs[0][0], costs[0][k]
         loss = 1 - present / known.acceptance.expected[k] / alone
         return max(_AUDIT_S, _AUDIT_STEPS * alone * loss / _AUDIT_SHARE)
 
     def _enter(self, here: int) -> None:
         """Enters what the block at the batch sizes `here` came to, if it can be compared."""
-        times, spent, saved = self.estimates.times, self._spent, 0.0
-        if spent and times.steps(here, 0) >= MEASURED_STEPS:
-            saved = self._as_steps * (times.seconds(here, 0) or 0.0) - spent
+        known, spent, saved = self.estimates, self._spent, 0.0
+        costs = known.costs(here) if spent else None
+        if costs and known.times.steps(here, 0) >= MEASURED_STEPS:
+            saved = self._as_steps * costs[0][0] - spent
+            if self._prompts:
+                saved += self._prompts * known.prompt_cost(here)
         else:
             spent = 0.0
         if spent or self._alone:
             self.ledger.add(
-                self.estimates.now, saved_s=saved, speculating_s=spent, target_only_s=self._alone
+                known.now, saved_s=saved, speculating_s=spent, target_only_s=self._alone
             )
-        self._spent = self._as_steps = self._alone = 0.0
+        self._spent = self._as_steps = self._alone = self._prompts = 0.0
 
     def _log_choice(self) -> None:
         """Remembers why k moved, unless it is a try or a probe."""
@@ -313,7 +321,7 @@ class PolicyRunner:
             if state == "open" and before == "closed":
                 self.log_move(chosen, 0, Opened(self.breaker.reason), "breaker", "breaker")
             elif state == "closed":
-                why = "breaker closed: probes gained again"
+                why = "breaker closed: speculation gains again"
                 self.log_move(0, chosen, why, "breaker", "breaker")
         present = self.policy.decision
         if present.probing or present.reason is self._why:

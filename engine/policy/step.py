@@ -46,6 +46,18 @@ class Step(NamedTuple):
     settled: bool = False
     """Whether k has been the same for so long that `seconds` is what this k costs."""
 
+    @property
+    def as_steps(self) -> float:
+        """How many steps target-only would have taken for its tokens.
+
+        >>> Step(1, 0.0, 2, 8, 3, 2, 6, 3, 0.01, 5).as_steps
+        2.5
+        """
+        if not self.prefill:
+            return self.committed / self.requests
+        alone = self.committed - self.accepted  # a request whose prompt is computed has no draft
+        return self.committed / alone if alone > 0 else 1.0
+
     def as_json(self) -> dict[str, Any]:
         """The step for the wire; what follows from the order of steps is left to the reader."""
         found = self._asdict()

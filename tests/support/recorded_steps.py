@@ -63,6 +63,10 @@ class Engine:
         self._left = self._noise = self._draft = 0
         self.t = 0.0
 
+    def reseed(self, random: Random) -> None:
+        """Begins another stretch, and draws the next ones from `random`."""
+        self._random, self._left = random.random, 0
+
     def step(self, text: str, requests: int, k: int) -> Step:
         """One step at `k`; the one in which k changes costs half of each."""
         cell = self._pools[text, requests]
@@ -81,8 +85,8 @@ class Engine:
         self.t = t = self.t + seconds
         drafted = requests if verified else 0
         return Step(
-            0, t, requests, requests, k, drafted, drafted * verified, total, seconds,
-            requests + total, accepted, 0, verified, settled,
+            0, t, requests, requests + drafted * verified, k, drafted, drafted * verified, total,
+            seconds, requests + total, accepted, 0, verified, settled,
         )  # fmt: skip
 
 

@@ -90,7 +90,7 @@ def test_parameters_are_taken_whole_or_not_at_all(control: Control) -> None:
     assert control.tuning().parameters == before
     assert control.state().version == 0
     applied = control.change(Change(parameters={"breaker.acceptance_floor": "none"}))
-    assert applied.before == {"breaker.acceptance_floor": 0.2}
+    assert applied.before == {"breaker.acceptance_floor": 0.1}
     assert applied.applied == {"breaker.acceptance_floor": None}
 
 

@@ -13,6 +13,7 @@ from specdeck.engine.policy.estimates import Estimates
 from specdeck.engine.policy.fixed import Fixed
 from specdeck.engine.policy.goodput import Goodput
 from specdeck.engine.policy.parameters import BreakerParameters, GoodputParameters
+from specdeck.engine.policy.reason import PoorProbe, Unjudged
 from specdeck.engine.policy.runner import PolicyRunner
 from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.table import bucket
@@ -166,17 +167,75 @@ def test_a_new_batch_size_has_target_only_measured_first(
     assert runner.estimates.times.steps(bucket(40), 0) > 20
 
 
-def test_prompts_in_every_step_leave_no_probe_on(
+def test_probes_are_judged_by_steps_that_carry_prompts(
     engine: Any, hopeful: tuple[PolicyRunner, Breaker]
 ) -> None:
     runner, breaker = hopeful
-    tried: list[bool] = []
+    states: list[str] = []
     for _ in range(300):
         seen = engine.step("hard", 4, runner.decision.k(4))
         runner.choose(seen._replace(prefill=7))
-        tried.append(seen.k > 0)
-    assert breaker.state == "half-open"  # there was nothing to judge
-    assert sum(tried[-160:]) <= breaker.parameters.share * 160
+        states.append(breaker.state)
+    assert "open" in states
+    assert isinstance(breaker.reason, PoorProbe)
+
+
+def test_a_half_open_breaker_that_can_judge_nothing_opens_again_and_says_why(
+    engine: Any, hopeful: tuple[PolicyRunner, Breaker]
+) -> None:
+    runner, breaker = hopeful
+    breaker.trip("hand", "ana: load test", hold=False)
+    began, longest = engine.t, breaker.parameters.cooldown_max_s
+    while not isinstance(breaker.reason, Unjudged) and engine.t < began + 4 * longest:
+        seen = engine.step("predictable", 4, runner.decision.k(4))
+        runner.choose(seen._replace(settled=False))
+    assert breaker.state == "open"
+    assert "no step that verified drafts was timed" in str(breaker.reason)
+
+
+def test_deep_drafts_of_which_few_tokens_are_accepted_are_left_alone(engine: Any) -> None:
+    # Of five tokens drafted 0.19 are accepted: as many tokens a draft as k = 1 needs to pay.
+    known = Estimates(5)
+    breaker = Breaker(BreakerParameters(), known)
+    for _ in range(1500):
+        seen = engine.step("half", 4, 5)
+        known.add(seen)
+        breaker.step(seen, bypassed=False)
+    view = breaker.view()
+    assert view.acceptance is not None
+    assert view.acceptance < 0.2
+    assert view.opened == 0
+
+
+def test_without_a_comparison_acceptance_waits_until_one_is_overdue(engine: Any) -> None:
+    known = Estimates(5)
+    breaker = Breaker(BreakerParameters(), known)
+    began, opened = engine.t, None
+    while opened is None and engine.t < began + 30:
+        seen = engine.step("hard", 4, 5)
+        known.add(seen)
+        breaker.step(seen, bypassed=False)
+        if breaker.state == "open":
+            opened = engine.t - began
+    assert opened is not None
+    assert opened > 2 * breaker.parameters.windows * breaker.parameters.window_s
+
+
+def test_opened_by_the_policy_it_leaves_trying_to_the_policy(engine: Any) -> None:
+    runner, breaker = guarded(None)
+    engine.drive(runner, "hard", 8, 15)
+    assert (breaker.state, breaker.cause) == ("open", "policy")
+    assert breaker.view().next_probe_s is None
+    tried: list[int] = []
+    states: set[str] = set()
+
+    def watch(seen: Step) -> None:
+        tried.append(seen.k)
+        states.add(breaker.state)
+
+    engine.drive(runner, "hard", 8, 60, watch)
+    assert states == {"open"}
+    assert 0 < sum(k > 0 for k in tried) < 0.05 * len(tried)
 
 
 def test_a_probe_goes_on_with_the_k_of_its_batch_size(

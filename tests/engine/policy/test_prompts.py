@@ -1,0 +1,58 @@
+"""How many prompt tokens steps carry, and whether they follow the tokens handed out."""
+
+from __future__ import annotations
+
+from random import Random
+
+from specdeck.engine.policy.prompts import PromptMix
+from specdeck.engine.policy.step import Step
+
+
+def steps(count: int, k: int, rate: float, random: Random) -> list[Step]:
+    """Steps of 64 requests at k, in each of which `rate` prompts come on average."""
+    tokens, made = 64 * (1 + k // 2), []
+    for _ in range(count):
+        prompts = sum(random.random() < rate / 8 for _ in range(8))
+        made.append(
+            Step(
+                0, 0.0, 64, 64 * (1 + k) + 400 * prompts, k, 64, 64 * k, tokens - 64, 0.02, tokens,
+                prefill=400 * prompts, verified=k, settled=True,
+            )
+        )  # fmt: skip
+    return made
+
+
+def visit_both(mix: PromptMix, follows: bool) -> None:
+    random = Random(5)
+    for _ in range(12):
+        for k, count in ((4, 160), (0, 8)):
+            rate = 1.5 if k or not follows else 0.5
+            for _ in range(count // 8):
+                mix.add(steps(8, k, rate, random))
+
+
+def test_prompts_that_follow_the_tokens_are_told_from_those_that_do_not() -> None:
+    closed, steady = PromptMix(), PromptMix()
+    visit_both(closed, follows=True)
+    visit_both(steady, follows=False)
+    assert closed.follows > 0.8
+    assert steady.follows < 0.2
+
+
+def test_where_they_follow_fewer_steps_carry_one_at_a_smaller_k() -> None:
+    mix = PromptMix()
+    visit_both(mix, follows=True)
+    alone, deep = (
+        sum(share * prompt for share, prompt in mix.kinds(tokens)) for tokens in (1.0, 3.0)
+    )
+    assert alone < 0.6 * deep
+
+
+def test_prompts_that_ceased_are_forgotten() -> None:
+    mix, random = PromptMix(), Random(5)
+    mix.add(steps(64, 4, 1.5, random))
+    assert mix.mean > 100
+    for _ in range(100):
+        mix.add(steps(8, 4, 0.0, random))
+    assert mix.kinds(2.0) == ((1.0, 0),)
+    assert mix.mean == 0
