@@ -2,8 +2,8 @@
 
     python -m benchmarks.console_wire [--seconds 40] [--size 120x40]
 
-Starts the console twice in a pseudo-terminal on a made-up engine at one sample per
-second, with and without the driver that leaves out unchanged cells.
+Starts the console in a pseudo-terminal on a made-up engine at one sample per second: with and
+without the driver that leaves out unchanged cells, and with what poor terminals ask for.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ from specdeck.engine.protocol.messages import Capability
 
 SETTLED_S = 5.0
 """Painting the first screen is not part of the rate."""
+
+POOR = ("slow", "ascii", "no-color")
+"""What a console is asked for on a poor terminal, each with the sparing driver."""
 
 _K = 5
 _STATE = engine_state(
@@ -80,10 +83,12 @@ def child(driver: str) -> None:
     from textual.drivers.linux_driver import LinuxDriver
 
     from specdeck.console.app import Console
+    from specdeck.console.settings import Settings
     from specdeck.console.terminal.driver import SparingDriver
 
-    chosen = SparingDriver if driver == "sparing" else LinuxDriver
-    Console([Steady()], driver_class=chosen).run()
+    chosen = LinuxDriver if driver == "plain" else SparingDriver
+    settings = Settings(theme="dark", ascii=driver == "ascii", slow=driver == "slow")
+    Console([Steady()], settings=settings, driver_class=chosen).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,8 @@ def measure(driver: str, seconds: float, size: str) -> Cost:
     """Run a console for that long and count what it writes."""
     began = time.monotonic()
     command = [sys.executable, "-m", "benchmarks.console_wire", "--child", driver]
-    terminal = PseudoTerminal(command, os.environ, size)
+    environment = dict(os.environ) | ({"NO_COLOR": "1"} if driver == "no-color" else {})
+    terminal = PseudoTerminal(command, environment, size)
     process = psutil.Process(terminal.process.pid)
     chunks: list[tuple[float, int]] = []
     first, busy, seen = 0.0, 0.0, b""
@@ -147,7 +153,8 @@ def main() -> None:
         return
     sparing = measure("sparing", options.seconds, options.size)
     plain = measure("plain", options.seconds, options.size)
-    for name, cost in (("sparing", sparing), ("textual", plain)):
+    poor = [(name, measure(name, options.seconds, options.size)) for name in POOR]
+    for name, cost in (("sparing", sparing), ("textual", plain), *poor):
         print(json.dumps({"driver": name, "size": options.size, **round_figures(cost)}))
     ratio = sparing.bytes_per_second / max(1.0, plain.bytes_per_second)
     print(json.dumps({"bytes_ratio": round(ratio, 3)}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 import time
 from collections.abc import (
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 from textual import work
 from textual.app import App
 from textual.binding import Binding
+from textual.color import Color
 from textual.command import Provider
 from textual.css.query import NoMatches
 from textual.driver import Driver
@@ -135,8 +137,10 @@ class Console(App[str]):
         engines with. `opening` is asked after the first paint; a SpecdeckError that it raises
         closes the console and is its `failure`.
         """
-        super().__init__(driver_class=driver_class)
+        # Before Textual's own set-up, which asks for it.
         self.settings = settings or Settings()
+        super().__init__(driver_class=driver_class)
+        self._line_filters = self._choose_filters()
         self.owned = owned
         self.progress = progress
         self.failure: SpecdeckError | None = None
@@ -170,7 +174,10 @@ class Console(App[str]):
             folders=folders or _folders,
             check=check,
             watches=None if watches is None else _watch(self.controller, watches),
+            slow=self.settings.slow,
         )
+        self._selected = 0
+        """The engine that the theme was chosen for."""
         self._take_themes(themes)
 
     def _take_themes(self, folders: Sequence[Path]) -> None:
@@ -225,8 +232,25 @@ class Console(App[str]):
         return SparingDriver
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """Textual's own, and the one that no text of others gets past."""
-        return [*super().get_line_filters(), self.FOREIGN_TEXT]
+        """Textual's own, the one that no text of others gets past, and a poor terminal's."""
+        return [*super().get_line_filters(), *self._line_filters]
+
+    def _choose_filters(self) -> list[LineFilter]:
+        found: list[LineFilter] = [self.FOREIGN_TEXT]
+        if self.settings.ascii or self.no_color:
+            from specdeck.console.terminal.plain import AsciiText, WithoutColour
+
+            if self.settings.ascii:
+                found.append(AsciiText())
+            if self.no_color:
+                found.append(WithoutColour(self._plain_backgrounds))
+        return found
+
+    def _plain_backgrounds(self) -> frozenset[str]:
+        """The backgrounds that mean nothing; without colour they are the terminal's own."""
+        one = self.current_theme
+        named = (one.background, one.surface, one.panel)
+        return frozenset(Color.parse(name).monochrome.hex6.lower() for name in named if name)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Our own variables for themes that do not name them."""
@@ -242,14 +266,32 @@ class Console(App[str]):
 
     def on_load(self) -> None:
         """Take the theme before there is anything to paint a second time."""
-        known = self.settings.theme in self.available_themes
-        self.theme = self.settings.theme if known else "dark"
+        self.theme = self._wanted_theme if self._wanted_theme in self.available_themes else "dark"
+        if self.settings.slow:
+            self.animation_level = "none"
+
+    @property
+    def _wanted_theme(self) -> str:
+        """The theme of the selected engine, else the one of the settings."""
+        one = self.controller.track
+        own = theme.find_theme(self.settings.engine_themes, one.name, one.url)
+        if own is None and self.settings.theme == theme.AUTO:
+            return theme.choose_theme(os.environ, self.console.color_system)
+        return own or self.settings.theme
+
+    def _follow_selection(self) -> None:
+        """Another engine may have another theme: production looks like production."""
+        if self._selected != self.controller.selected:
+            self._selected = self.controller.selected
+            self.use_theme(self._wanted_theme)
 
     def on_mount(self) -> None:
         """Take the user's keys, and say what in their files could not be used."""
         self.set_keymap(self.settings.keymap)
-        if self.settings.theme != self.theme:
-            self.use_theme(self.settings.theme)
+        if self._wanted_theme != self.theme:
+            self.use_theme(self._wanted_theme)
+        if self.settings.engine_themes:
+            self.controller.subscribe(self._follow_selection)
         for line in self.broken_themes:
             self.notify(f"left out: {line}", severity="warning", markup=False)
 

@@ -38,6 +38,8 @@ class ConsoleContext:
     """Lends both arms of an engine; None where there is no live engine to ask."""
     watches: EngineWatches | None = None
     """Fingerprints, drift and alerts of the engines; None where there is nothing to ask."""
+    slow: bool = False
+    """Whether little is drawn, for a poor line."""
 
     def key_label(self, name: str) -> str:
         """The key of an action, for a hint."""

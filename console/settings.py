@@ -1,7 +1,11 @@
 """The user's settings: a YAML file in the configuration folder; it may be missing.
 
 interval: 1.0            # seconds between two looks at an engine
-theme: dark              # a shipped theme or one of your own in themes/ beside this file
+theme: auto              # by the terminal; or a shipped one, or one of themes/ beside this file
+engine_themes:           # the theme of engines by name or URL, the first pattern that fits
+  "prod-*": production
+ascii: false             # draw ASCII alone, as --ascii does
+slow: false              # draw every five seconds, as --slow does
 keymap:
   mode.toggle: f2        # id: keys, as `?` shows them
 retention_days: 90       # how long changes and checks are remembered; 0 is for ever
@@ -10,7 +14,7 @@ retention_days: 90       # how long changes and checks are remembered; 0 is for 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +36,18 @@ class Settings:
 
     interval: float = 1.0
     """Seconds between two looks at an engine; at least 0.1."""
-    theme: str = "dark"
+    theme: str = "auto"
+    """A theme's name; `auto` goes by the terminal."""
     keymap: dict[str, str] = field(default_factory=dict)
     """Keys that are moved; see `keys.read_keymap`."""
     retention_days: int = DAYS
     """Days for which the store remembers changes and checks; 0 is for ever."""
+    engine_themes: dict[str, str] = field(default_factory=dict)
+    """Themes by patterns of engines' names or URLs; see `theme.find_theme`."""
+    ascii: bool = False
+    """Whether ASCII alone is drawn."""
+    slow: bool = False
+    """Whether little is drawn, for a poor line."""
 
 
 def read(path: Path) -> Settings:
@@ -63,12 +74,24 @@ def read(path: Path) -> Settings:
 
 def _check(data: dict[str, Any], place_of: Callable[[str], Place]) -> Settings:
     for name in data:
-        refuse_unknown(str(name), ("interval", "theme", "keymap", "retention_days"), place_of)
-    interval, theme = data.get("interval", 1.0), data.get("theme", "dark")
+        refuse_unknown(str(name), [one.name for one in fields(Settings)], place_of)
+    interval, theme = data.get("interval", 1.0), data.get("theme", "auto")
     if isinstance(interval, bool) or not isinstance(interval, int | float) or interval < 0.1:
         raise ConfigError("interval is seconds, at least 0.1", place=place_of("interval"))
     if not isinstance(theme, str):
         raise ConfigError("theme requires a theme's name", place=place_of("theme"))
+    for name in ("ascii", "slow"):
+        if not isinstance(data.get(name, False), bool):
+            raise ConfigError(f"{name} is true or false", place=place_of(name))
+    patterns = data.get("engine_themes") or {}
+    if not isinstance(patterns, dict) or not all(
+        isinstance(one, str) for pair in patterns.items() for one in pair
+    ):
+        raise ConfigError(
+            "engine_themes requires patterns of engines' names with a theme each, such as"
+            ' "prod-*": production',
+            place=place_of("engine_themes"),
+        )
     keymap = read_keymap(data.get("keymap") or {}, place_of)
     days = data.get("retention_days", DAYS)
     if isinstance(days, bool) or not isinstance(days, int) or not 0 <= days <= MOST_DAYS:
@@ -76,7 +99,10 @@ def _check(data: dict[str, Any], place_of: Callable[[str], Place]) -> Settings:
             "retention_days is a whole number of days, 0 for ever",
             place=place_of("retention_days"),
         )
-    return Settings(float(interval), theme, keymap, days)
+    return Settings(
+        float(interval), theme, keymap, days, patterns,
+        ascii=data.get("ascii", False), slow=data.get("slow", False),
+    )  # fmt: skip
 
 
 def _line(text: str, name: str) -> int:

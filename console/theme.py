@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -90,3 +92,41 @@ def load(*folders: Path) -> Themes:
             else:
                 found[theme.name] = theme
     return Themes(tuple(found.values()), tuple(broken))
+
+
+AUTO = "auto"
+"""The theme that goes by the terminal."""
+
+
+def choose_theme(environ: Mapping[str, str], colours: str | None) -> str:
+    """The shipped theme for a terminal with `colours`, as Rich names what it can show.
+
+    Some terminals tell their background in COLORFGBG, as numbers of the 16 colours.
+
+    >>> choose_theme({}, "truecolor"), choose_theme({"COLORFGBG": "0;15"}, "256")
+    ('dark', 'light')
+    >>> choose_theme({"COLORFGBG": "15;default;0"}, "truecolor"), choose_theme({}, "standard")
+    ('dark', 'terminal')
+    """
+    if colours not in ("256", "truecolor"):
+        return "terminal"
+    behind = environ.get("COLORFGBG", "").rpartition(";")[2]
+    return "light" if behind in ("7", "15") else "dark"
+
+
+def find_theme(patterns: Mapping[str, str], name: str, url: str) -> str | None:
+    """The theme of an engine: the first whose pattern fits its name or URL.
+
+    >>> find_theme({"prod-*": "production"}, "prod-eu", "http://10.0.0.1:8000")
+    'production'
+    >>> find_theme({"*://prod*": "production"}, "eu", "http://prod.example:8000")
+    'production'
+    >>> find_theme({"prod-*": "production"}, "staging", "http://10.0.0.2:8000") is None
+    True
+    """
+    fits = (
+        theme
+        for pattern, theme in patterns.items()
+        if fnmatchcase(name, pattern) or fnmatchcase(url, pattern)
+    )
+    return next(fits, None)

@@ -15,6 +15,7 @@ from specdeck.console.cli.common import (
     read_settings,
     require_terminal,
     run_console,
+    terminal_options,
     theme_folders,
 )
 from specdeck.console.cli.engines import Access, access, is_config, key_option, token_option
@@ -50,6 +51,7 @@ class AttachOptions:
 @click.option("--interval", type=Finite(min=0.1), metavar="S", help="Seconds between samples.")
 @pin_option
 @webhook_option
+@terminal_options
 @key_option
 @token_option
 def command(pin: Path | None, webhook_env: str | None, **options: Any) -> int:

@@ -11,9 +11,10 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from specdeck.console.settings import Settings
     from specdeck.engine.client.attach import MonitoredEngine
     from specdeck.engine.store.database import Store
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 metrics_address_option = click.option(
     "--metrics-address",
@@ -143,7 +146,35 @@ def read_settings() -> Settings:
     """The user's settings; raises ConfigError for a file that cannot be used."""
     from specdeck.console.settings import read
 
-    return read(locations(os.environ).config / "settings.yaml")
+    found = read(locations(os.environ).config / "settings.yaml")
+    context = click.get_current_context(silent=True)
+    asked = () if context is None else context.meta.get(_TERMINAL, ())
+    return replace(found, ascii=found.ascii or "ascii" in asked, slow=found.slow or "slow" in asked)
+
+
+_TERMINAL = "specdeck.terminal"
+"""The settings that options of the command have switched on."""
+
+
+def _switch_on(context: click.Context, option: click.Parameter, given: bool) -> None:
+    if given and option.name is not None:
+        context.meta.setdefault(_TERMINAL, set()).add(option.name)
+
+
+def terminal_options(command: _Command) -> _Command:
+    """The options of a command that opens the console on a poor terminal; settings have them too.
+
+    They are for `read_settings`, and no arguments of the command.
+    """
+    ascii_option = click.option(
+        "--ascii", is_flag=True, expose_value=False, callback=_switch_on,
+        help="Draw ASCII alone.",
+    )  # fmt: skip
+    slow_option = click.option(
+        "--slow", is_flag=True, expose_value=False, callback=_switch_on,
+        help="Draw every five seconds, for a poor line.",
+    )  # fmt: skip
+    return ascii_option(slow_option(command))
 
 
 def theme_folders() -> tuple[Path, ...]:

@@ -13,6 +13,7 @@ from specdeck.console.cli.common import (
     read_settings,
     require_terminal,
     run_console,
+    terminal_options,
     theme_folders,
 )
 from specdeck.console.cli.operator import find_operator
@@ -31,6 +32,7 @@ from specdeck.engine.metrics.recording import Recording, ReplayedEngine, read_li
     show_default=True,
     help="Playback speed, as a multiple of the recorded one.",
 )
+@terminal_options
 def command(file: Path, as_json: bool, speed: float) -> int:
     """Show a recording in the console: what `specdeck watch URL --json > FILE` has written.
 

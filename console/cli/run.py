@@ -23,6 +23,7 @@ from specdeck.console.cli.common import (
     read_settings,
     require_terminal,
     run_console,
+    terminal_options,
     theme_folders,
     until_signal,
 )
@@ -91,6 +92,7 @@ def parse_port(value: str) -> Port:
 @click.option(
     "--port", "wanted", type=parse_port, metavar="P", help="The port, or auto for a free one."
 )
+@terminal_options
 def run(config: Path, headless: bool, detach: bool, wanted: Port | None) -> int:
     """Start an engine from a config, then the console on it.
 
@@ -127,6 +129,7 @@ def run(config: Path, headless: bool, detach: bool, wanted: Port | None) -> int:
     show_default=True,
     help="What to ask for.",
 )
+@terminal_options
 def demo(headless: bool, seconds: float | None, wanted: Port, profile: str) -> int:
     """Start the shipped model pair, put load on it, and open the console.
 

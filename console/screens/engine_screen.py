@@ -15,6 +15,9 @@ from specdeck.console.state.engine_state import Track
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.protocol.messages import Change
 
+SLOW_S = 5.0
+"""Between two paintings of figures on a poor line."""
+
 
 class EngineScreen(Screen[None]):
     """Shows the engine that is selected, and is painted once for each of its readings."""
@@ -27,6 +30,8 @@ class EngineScreen(Screen[None]):
         self.controller = controller
         self.context = context
         self._unsubscribe: Callable[[], None] = lambda: None
+        self._drawn_news: object = None
+        self._drawn_at = float("-inf")
 
     def on_mount(self) -> None:
         """Follow the controller."""
@@ -45,8 +50,17 @@ class EngineScreen(Screen[None]):
         self.show()
 
     def _follow(self) -> None:
-        if self.is_visible:
+        if self.is_visible and (not self.context.slow or self._is_worth_it()):
             self.show()
+
+    def _is_worth_it(self) -> bool:
+        """Whether a poor line is to carry it: something happened, or the figures are old."""
+        track, now = self.track, self.controller.steady()
+        news = (track.url, track.up, track.want, track.proofs_awaited, track.events[-1:])
+        if news == self._drawn_news and now - self._drawn_at < SLOW_S:
+            return False
+        self._drawn_news, self._drawn_at = news, now
+        return True
 
     @property
     def is_visible(self) -> bool:
