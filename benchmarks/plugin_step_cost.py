@@ -129,6 +129,8 @@ class Engine:
 
     def skip_drafter(self, on: bool) -> None: ...
 
+    def rest_fruitless(self, rounds: int | None) -> None: ...
+
     def resync(self) -> int:
         return 0
 

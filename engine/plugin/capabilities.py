@@ -52,6 +52,7 @@ def capabilities(build: Build) -> tuple[Capability, ...]:
         target_only,
         _cold(build, live_k),
         _request_k(build),
+        _request_rest(build),
         _like(target_only, "breaker"),
         _like(live_k, "trial"),
         Capability("policy.fixed", True),
@@ -219,6 +220,20 @@ def _request_k(build: Build) -> Capability:
     if lost := by_loss(build.gaps).get("request_k"):
         return Capability("request_k", False, describe_gaps(lost, build.vllm), REMEDY)
     return Capability("request_k", True, _OFF_GRAPHS if build.full_graphs else None)
+
+
+def _request_rest(build: Build) -> Capability:
+    """Whether requests that accept nothing are left without drafts under `goodput`."""
+    name, pins = "request_rest", _request_k(build)
+    if not pins.available:
+        return replace(pins, name=name)
+    if build.full_graphs:
+        return Capability(
+            name, False, "a request without drafts takes every request beside it off the full CUDA "
+            "graphs, which costs more than its drafts do",
+            "pin such requests yourself where it pays, by specdeck_k",
+        )  # fmt: skip
+    return Capability(name, True)
 
 
 def _full_graphs(build: Build) -> tuple[Capability, ...]:

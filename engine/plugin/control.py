@@ -423,6 +423,7 @@ class Control:
             version=self._version,
             trial=self._trials.last.as_reply() if self._trials.last else None,
             exact=exact,
+            resting=tally.resting,
         )
 
 

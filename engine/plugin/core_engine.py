@@ -14,12 +14,14 @@ nothing changed schedules as one without it.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from specdeck.engine.plugin.contract import BY_KEY, Gap, by_loss, describe_gaps
 from specdeck.engine.plugin.engine import Build, StepListener, Tally
 from specdeck.engine.plugin.graph_reach import graph_reach
+from specdeck.engine.plugin.guards import DisableOnError
 from specdeck.engine.plugin.lookup import Lookup
 from specdeck.engine.plugin.recorder import Recorder
 from specdeck.engine.plugin.reply import inability
@@ -27,11 +29,15 @@ from specdeck.engine.plugin.request_counts import RequestCounts
 from specdeck.engine.plugin.request_pins import Pins
 from specdeck.engine.plugin.take_hold import find_core_gaps
 from specdeck.engine.plugin.weights import WeightWatch
+from specdeck.engine.policy.fruitless import EVERY, Fruitless
 from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.table import everywhere
 from specdeck.engine.protocol.full_graphs import Reach
 from specdeck.engine.protocol.messages import TIERS_VARIABLE, Capability
 from specdeck.engine.protocol.vllm_versions import REMEDY
+
+_LOOKS_TO_FORGET = 16
+"""Looks at drafts after which requests that have ended are let go of."""
 
 
 class CoreEngine:
@@ -47,6 +53,10 @@ class CoreEngine:
         # Below the recorder's, which takes its own away again.
         self._counts = RequestCounts(self._scheduler, k_max)
         self._build = _build(core.vllm_config, gaps, drafters)
+        self._fruitless: Fruitless | None = None
+        """None where every request drafts."""
+        self._looks = 0
+        self._rest_guard = DisableOnError("resting requests", on_failure=self._end_rests)
         self._recorder: Recorder | None = None
         """None where nobody watches, or this vLLM's scheduler has not what specdeck needs."""
         held = getattr(self._scheduler, "dynamic_sd_lookup", None)
@@ -70,6 +80,7 @@ class CoreEngine:
             batches = getattr(self._core.vllm_config, "max_concurrent_batches", 1)
             settle = max(2 if self._build.asynchronous else 1, batches)
             self._recorder = Recorder(self._scheduler, self._build.k_max, listener, settle=settle)
+            self._listen_for_drafts()
         self._weights = WeightWatch(self._core, listener.on_new_weights)
 
     def weights(self) -> Mapping[str, Any] | None:
@@ -107,6 +118,38 @@ class CoreEngine:
             self._at_most = False
             self._place_lookup()
 
+    def rest_fruitless(self, rounds: int | None) -> None:
+        """Looks at some of the steps; a request that rests is cut as a pinned one is."""
+        looks = None if rounds is None else max(1, rounds // EVERY)
+        if looks == (self._fruitless.looks if self._fruitless else None):
+            return
+        self._fruitless = None if looks is None else Fruitless(looks)
+        self._pins.rest(())
+        self._listen_for_drafts()
+
+    def _listen_for_drafts(self) -> None:
+        if self._recorder is not None:
+            look = partial(self._rest_guard, self._look_at_drafts)
+            self._recorder.on_drafts = look if self._fruitless else None
+
+    def _end_rests(self) -> None:
+        """Every request drafts again where looking at them has failed."""
+        self._fruitless = None
+        self._pins.rest(())
+
+    def _look_at_drafts(self, drafted: Collection[str], several: Collection[str]) -> None:
+        found = self._fruitless
+        if found is None:
+            return
+        moved = found.look(drafted, several)
+        self._looks += 1
+        if not self._looks % _LOOKS_TO_FORGET:
+            before = len(found.resting)
+            found.keep(self._scheduler.requests)
+            moved = moved or len(found.resting) != before
+        if moved:
+            self._pins.rest(found.resting)
+
     def schedule(self) -> Sequence[int]:
         """What the scheduler looks k up in, or the list that would say the same."""
         lookup: Sequence[int] | None = getattr(self._scheduler, "dynamic_sd_lookup", None)
@@ -139,7 +182,8 @@ class CoreEngine:
     def tally(self) -> Tally:
         """Counts since the plugin took hold."""
         recorder, none, pins = self._recorder, (0,) * self._build.k_max, self._pins
-        counts = (len(pins), pins.exact_requests, pins.exact_tokens, pins.exact_running)
+        exact = (pins.exact_requests, pins.exact_tokens, pins.exact_running)
+        counts = (len(pins), *exact, pins.resting)
         if recorder is None:
             return Tally(0, 0, none, none, *counts)
         drafted, accepted = tuple(recorder.drafted), tuple(recorder.accepted)

@@ -74,6 +74,8 @@ class Tally:
     """Tokens generated for them."""
     exact_running: int = 0
     """Unfinished ones of them, at this moment."""
+    resting: int = 0
+    """Requests that draft nothing for a while, as they accepted nothing."""
 
 
 class StepListener(Protocol):
@@ -110,6 +112,12 @@ class Engine(Protocol):
 
     def restore_schedule(self) -> None:
         """Puts the configured k by batch size back."""
+
+    def rest_fruitless(self, rounds: int | None) -> None:
+        """Has requests draft nothing for a while after so many rounds without an accepted token.
+
+        None has every request draft.
+        """
 
     def schedule(self) -> Sequence[int]:
         """k by number of requests as the scheduler has it; empty where it has none."""

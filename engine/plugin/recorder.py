@@ -6,7 +6,7 @@ import functools
 import inspect
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import islice
 from operator import add, attrgetter
 from time import monotonic
@@ -15,6 +15,7 @@ from typing import Any
 from specdeck.engine.plugin.engine import StepListener
 from specdeck.engine.plugin.guards import DisableOnError, RetryAfterError
 from specdeck.engine.plugin.looks import REMEMBERED_STEPS
+from specdeck.engine.policy.fruitless import EVERY
 from specdeck.engine.policy.step import Step
 
 _SUMS = {
@@ -51,6 +52,8 @@ class Recorder:
         self.drafts = 0
         self.drafted = [0] * k_max
         self.accepted = [0] * k_max
+        self.on_drafts: Callable[[Collection[str], Collection[str]], None] | None = None
+        """Told every `EVERY` steps whose drafts were verified, and who got more than one token."""
         self._outstanding: dict[int, int] = {}
         self._k_max = k_max
         self._ended: float | None = None
@@ -159,6 +162,14 @@ class Recorder:
             *self._order.follow(number, k),
         )
         self.ring.append(step)
+        if self.on_drafts is not None and not number % EVERY:
+            several = {
+                one.request_id
+                for each in outputs.values()
+                for one in each.outputs
+                if len(one.new_token_ids) > 1
+            }
+            self.on_drafts(output.scheduled_spec_decode_tokens, several)
         self._after_step(step)
 
     def _take_sums(self, stats: Any) -> tuple[int, ...]:

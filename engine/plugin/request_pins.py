@@ -103,6 +103,8 @@ class Pins:
         self._on_presence = on_presence
         self._k_max = k_max
         self._pinned: dict[str, int] = {}
+        self._resting: Collection[str] = frozenset()
+        """Requests that are to have no drafts for a while, without having asked."""
         self._exact: dict[str, Any] = {}
         """vLLM's own request objects, until they are finished and counted."""
         self._begun: dict[str, Any] = {}
@@ -129,8 +131,20 @@ class Pins:
 
     @property
     def has_any(self) -> bool:
-        """Whether a request is pinned, as far as the steps so far have told."""
-        return bool(self._pinned)
+        """Whether a request is pinned or rests, as far as the steps so far have told."""
+        return bool(self._pinned or self._resting)
+
+    @property
+    def resting(self) -> int:
+        """Requests that have no drafts for a while."""
+        return len(self._resting)
+
+    def rest(self, resting: Collection[str]) -> None:
+        """Has these requests, and no others, draft nothing until told otherwise."""
+        had = self.has_any
+        self._resting = frozenset(resting)
+        if self.has_any != had:
+            self._on_presence()
 
     @property
     def exact_running(self) -> int:
@@ -169,8 +183,8 @@ class Pins:
         held = self._scheduler.requests.get(request_id)
         if held is None:
             return
-        self._pinned[request_id] = k
-        if len(self._pinned) == 1:
+        had, self._pinned[request_id] = self.has_any, k
+        if not had:
             self._on_presence()
         if exact and self._exact.get(request_id) is not held:
             self._count(request_id)
@@ -178,11 +192,11 @@ class Pins:
             self.exact_requests += 1
 
     def _trim(self, *_: Any) -> None:
-        pinned = self._pinned
-        if not pinned:
+        pinned, resting = self._pinned, self._resting
+        if not (pinned or resting):
             return
         for request in self._scheduler.running:
-            k = pinned.get(request.request_id)
+            k = 0 if request.request_id in resting else pinned.get(request.request_id)
             if k is not None and len(request.spec_token_ids) > k:
                 # A new list: the asynchronous scheduler shares one among its requests.
                 request.spec_token_ids = request.spec_token_ids[:k]
@@ -207,7 +221,7 @@ class Pins:
             if request_id in self._pinned and not self._lives(request_id):
                 del self._pinned[request_id]
                 self._count(request_id)
-                if not self._pinned:
+                if not self.has_any:
                     self._on_presence()
 
     def _lives(self, request_id: str) -> bool:

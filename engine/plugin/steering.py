@@ -29,7 +29,7 @@ from specdeck.engine.protocol.messages import (
     with_implied_policy,
 )
 
-_WATCHED = ("trial", "policy.threshold", "policy.goodput")
+_WATCHED = ("trial", "policy.threshold", "policy.goodput", "request_rest")
 """What goes by an engine's own steps: it can only be done while they are seen, and not where
 several ranks, with steps of their own each, are to stay alike."""
 
@@ -300,6 +300,8 @@ class Steering:
         self.catalogue = self.configured.with_values(knobs.parameters)
         if self.runner is not None:
             self.runner.follow(knobs.policy, k=knobs.k, catalogue=self.catalogue)
+        rests = knobs.policy == "goodput" and self.can("request_rest").available
+        self.engine.rest_fruitless(self.catalogue.goodput.rest_rounds if rests else None)
 
     def _tell(self) -> None:
         """Tells the scheduler the operator's k, the policy's, or what the breaker leaves."""

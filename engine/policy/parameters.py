@@ -212,6 +212,14 @@ class GoodputParameters:
         100_000,
         doc="Steps after which an observed acceptance has lost most of it.",
     )
+    rest_rounds: int | None = whole_field(
+        None,
+        4,
+        100_000,
+        optional=True,
+        doc="Rounds in a row without an accepted token after which a request drafts nothing for a "
+        "while, where the capability request_rest is there; none has every request draft.",
+    )
 
     def __post_init__(self) -> None:
         _within_ranges(self)

@@ -336,6 +336,8 @@ class Tuning:
     """Expected share of drafts accepted up to each position, lately; None before any draft."""
     changes: tuple[KChange, ...] = ()
     """The last 50, oldest first."""
+    resting: int = 0
+    """Requests that draft nothing for a while, as they accepted nothing."""
     exact_reason: str | None = None
     """Why requests under exact names are not kept target-only; None when they are."""
 

@@ -33,6 +33,7 @@ class FakeCore:
     new_weights: Mapping[str, Any] | None = None
     broken: bool = False
     """Whether the drafter cannot be told to leave a step out."""
+    rest_rounds: int | None = None
     skips: list[bool] = field(default_factory=list)
     """What the drafter was asked for, in vain too."""
     _order: StepOrder = field(default_factory=StepOrder)
@@ -54,6 +55,10 @@ class FakeCore:
     def restore_schedule(self) -> None:
         """As in the contract."""
         self.calls.append(("schedule", None))
+
+    def rest_fruitless(self, rounds: int | None) -> None:
+        """As in the contract."""
+        self.rest_rounds = rounds
 
     def schedule(self) -> Sequence[int]:
         """As in the contract."""

@@ -56,6 +56,9 @@ def status(track: Track, key_label: KeyLabel) -> tuple[Row, ...]:
     if breaker.evidence:
         rows.append(_fact("evidence", oneline(breaker.evidence)))
     rows.append(_fact("baseline", *describe_baseline(tuning.baseline)))
+    if tuning.resting:
+        noun = "request drafts" if tuning.resting == 1 else "requests draft"
+        rows.append(_fact("resting", f"{tuning.resting} {noun} nothing: they accepted nothing"))
     if tuning.exact.models or tuning.exact.requests:
         rows.append(_fact("exact", exact_line(tuning.exact)))
     if moved := [_format_moved(one) for one in tuning.parameters if one.value != one.default]:

@@ -149,6 +149,29 @@ def test_a_pin_says_that_it_takes_others_off_the_full_graphs() -> None:
     assert "off the full CUDA graphs" in str(can.reason)
 
 
+def test_requests_rest_only_where_a_ragged_batch_costs_the_others_nothing() -> None:
+    assert make_control(FakeCore(BUILD), Clock()).state().can("request_rest").available
+    build = replace(BUILD, full_graphs=True)
+    can = make_control(FakeCore(build), Clock()).state().can("request_rest")
+    assert not can.available
+    assert "off the full CUDA graphs" in str(can.reason)
+
+
+def test_requests_rest_under_goodput_alone() -> None:
+    engine = FakeCore(BUILD)
+    control = make_control(engine, Clock())
+    control.change(Change(policy="goodput"))
+    assert engine.rest_rounds is None  # until somebody asks for it
+    control.change(Change(parameters={"goodput.rest_rounds": 16}))
+    assert engine.rest_rounds == 16
+    control.change(Change(k=3))
+    assert engine.rest_rounds is None
+    graphs = FakeCore(replace(BUILD, full_graphs=True))
+    control = make_control(graphs, Clock())
+    control.change(Change(policy="goodput", parameters={"goodput.rest_rounds": 16}))
+    assert graphs.rest_rounds is None
+
+
 def test_the_price_of_soft_is_said_where_a_drafter_runs_on() -> None:
     able = {one.name: one for one in capabilities(BUILD)}
     assert able["target_only"].available

@@ -30,7 +30,8 @@ class Scheduler:
             self.make_spec_decoding_stats(
                 None, num_draft_tokens=drafted, num_accepted_tokens=accepted
             )
-        made = SimpleNamespace(new_token_ids=[1] * (1 + sum(a for _, a in self.accepted)))
+        tokens = [1] * (1 + sum(a for _, a in self.accepted))
+        made = SimpleNamespace(request_id=0, new_token_ids=tokens)
         return {0: SimpleNamespace(outputs=[made])}
 
     def make_spec_decoding_stats(
@@ -237,3 +238,14 @@ def test_steps_that_another_hand_steered_leave_no_k_behind() -> None:
     order.follow(9, 3)
     assert order.follow(11, 3) == (3, True)
     assert order.follow(500, 3) == (0, False)
+
+
+def test_every_fourth_step_tells_whose_drafts_were_accepted(scheduler: Scheduler) -> None:
+    recorder = Recorder(scheduler, 3, Listener())
+    heard: list[tuple[set[Any], set[Any]]] = []
+    recorder.on_drafts = lambda drafted, several: heard.append((set(drafted), set(several)))
+    for accepted in (2, 2, 2, 2, 0, 0, 0, 0):
+        scheduler.accepted = [(3, accepted)]
+        output = scheduler.schedule(1, 4, 3, verifying=3)
+        scheduler.update_from_output(output, None)
+    assert heard == [({0}, {0}), ({0}, set())]

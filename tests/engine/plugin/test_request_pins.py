@@ -103,6 +103,34 @@ def test_a_pinned_request_is_drafted_no_more_than_it_asks() -> None:
     assert len(pins) == 6
 
 
+def test_a_request_that_rests_drafts_nothing_until_it_is_told_otherwise() -> None:
+    scheduler = Scheduler()
+    told: list[bool] = []
+    pins = Pins(scheduler, 5, on_presence=lambda: told.append(pins.has_any))
+    for name in ("rests", "free"):
+        scheduler.add_request(request(name))
+    scheduler.add_request(request("pinned", specdeck_k=2))
+    scheduler.schedule()
+    pins.rest({"rests"})
+    scheduler.update_draft_token_ids([7] * 5)
+    lengths = {name: len(one.spec_token_ids) for name, one in scheduler.requests.items()}
+    assert lengths == {"rests": 0, "free": 5, "pinned": 2}
+    assert (len(pins), pins.resting) == (1, 1)
+    pins.rest(())
+    scheduler.update_draft_token_ids([7] * 5)
+    assert len(scheduler.requests["rests"].spec_token_ids) == 5
+    assert told == [True]  # the pinned one is there all the time
+
+
+def test_resting_alone_keeps_the_list_of_k_in_place() -> None:
+    told: list[bool] = []
+    pins = Pins(Scheduler(), 5, on_presence=lambda: told.append(pins.has_any))
+    pins.rest({"rests"})
+    pins.rest({"rests", "another"})
+    pins.rest(())
+    assert told == [True, False]
+
+
 def test_the_asynchronous_schedulers_shared_list_is_left_alone() -> None:
     scheduler = AsyncScheduler()
     Pins(scheduler, 5)
