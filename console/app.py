@@ -350,6 +350,22 @@ class Console(App[str]):
         else:
             self.notify(f"saved {path}", markup=False)
 
+    @work(exclusive=True, group="copy")
+    async def action_copy(self) -> None:
+        """Ask what to copy of the screen, and have the terminal keep it (OSC 52)."""
+        from specdeck.console.screens.copy import CopyDialog, HasCopies
+        from specdeck.console.state.copies import list_figures
+
+        screen = self.screen
+        if isinstance(screen, CopyDialog):
+            return
+        track = self.controller.track
+        copies = screen.list_copies() if isinstance(screen, HasCopies) else [*list_figures(track)]
+        chosen = await self.push_screen_wait(CopyDialog(copies))
+        if chosen is not None:
+            self.copy_to_clipboard(chosen.text)
+            self.notify(f"copied: {chosen.label}", markup=False, timeout=3)
+
     def action_redraw(self) -> None:
         """Draw everything anew, after something else wrote to the terminal."""
         # The driver takes this signal for a resize and forgets what it believes is shown.

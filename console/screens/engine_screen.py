@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from textual import work
 from textual.screen import Screen
@@ -14,6 +15,9 @@ from specdeck.console.state.controller import Controller
 from specdeck.console.state.engine_state import Track
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.protocol.messages import Change
+
+if TYPE_CHECKING:
+    from specdeck.console.state.copies import Copyable
 
 SLOW_S = 5.0
 """Between two paintings of figures on a poor line."""
@@ -81,6 +85,13 @@ class EngineScreen(Screen[None]):
     def show(self) -> None:
         """Bring what is known onto the screen."""
 
+    def list_copies(self) -> Sequence[Copyable]:
+        """What can be copied: the latest event, the engine's figures and names."""
+        from specdeck.console.state.copies import Copyable, list_figures
+
+        latest = [Copyable("latest event", one.text) for one in self.track.events[-1:]]
+        return [*latest, *list_figures(self.track)]
+
     @property
     def track(self) -> Track:
         """What is known of the engine."""
@@ -116,6 +127,14 @@ class DetailScreen(ClosedOnce[None], EngineScreen):
 
 class SteeringScreen(EngineScreen):
     """Has the keys that steer."""
+
+    def list_copies(self) -> Sequence[Copyable]:
+        """As of any screen, and each action as a command."""
+        from specdeck.console.screens.tuning.dialogs import suggest_change
+        from specdeck.console.state.copies import list_commands
+
+        trial = suggest_change(self.track)
+        return [*super().list_copies(), *list_commands(self.track, trial=trial)]
 
     def action_change_k(self, by: int) -> None:
         """k up or down."""

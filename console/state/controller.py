@@ -18,8 +18,9 @@ from specdeck.console.state.pending import (
     fold_answer,
     fold_error,
     k_wanted,
-    mode_wanted,
-    policy_wanted,
+    next_breaker,
+    next_mode,
+    next_policy,
 )
 from specdeck.console.state.tuning import SweepRun, describe_end, describe_trial
 from specdeck.console.widgets.cells import Tone
@@ -256,19 +257,15 @@ class Controller:
 
     def toggle_mode(self) -> None:
         """From speculation to target-only, or back."""
-        alone = mode_wanted(self.track) == "target-only"
-        self.wish(Change(mode="speculate" if alone else "target-only"))
+        self.wish(next_mode(self.track))
 
     def toggle_policy(self) -> None:
         """Have the goodput policy choose k, or keep k where the operator has put it."""
-        fixed = policy_wanted(self.track) in (None, "fixed")
-        self.wish(Change(policy="goodput" if fixed else "fixed"))
+        self.wish(next_policy(self.track))
 
     def toggle_breaker(self) -> None:
         """Open the breaker by hand, or reset it."""
-        state = self.track.known
-        closed = state is None or state.breaker == "closed"
-        self.wish(Change(breaker="open" if closed else "closed", reason="from the console"))
+        self.wish(next_breaker(self.track))
 
     def next_load(self) -> None:
         """The next load profile, where specdeck makes the load."""

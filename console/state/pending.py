@@ -53,6 +53,24 @@ def policy_wanted(track: Track) -> Policy | None:
     return None if track.known is None else track.known.policy
 
 
+def next_mode(track: Track) -> Change:
+    """From speculation to target-only, or back."""
+    alone = mode_wanted(track) == "target-only"
+    return Change(mode="speculate" if alone else "target-only")
+
+
+def next_policy(track: Track) -> Change:
+    """Have the goodput policy choose k, or keep k where the operator has put it."""
+    fixed = policy_wanted(track) in (None, "fixed")
+    return Change(policy="goodput" if fixed else "fixed")
+
+
+def next_breaker(track: Track) -> Change:
+    """Open the breaker by hand, or reset it."""
+    closed = track.known is None or track.known.breaker == "closed"
+    return Change(breaker="open" if closed else "closed", reason="from the console")
+
+
 def add_wish(track: Track, wish: Change) -> Track:
     """The track with one more wish: shown at once, whatever the engine will say."""
     return replace(track, want=wish if track.want is None else _add(track.want, wish))

@@ -134,11 +134,27 @@ def _curl(
     arm: Data, prompt: Prompt, settings: RequestSettings, *, keyed: bool, stream: bool = False
 ) -> str:
     pin = 0 if arm["grade"] == "soft" else None
-    body = request_body(prompt, settings, model=arm["model"], pin=pin, stream=stream)
-    lines = [f"curl -s{'N' * stream} {shlex.quote(arm['url'] + request_path(prompt))}"]
+    asked = format_curl(
+        arm["url"], prompt, settings, model=arm["model"], pin=pin, keyed=keyed, stream=stream
+    )
+    return f"```sh\n{asked}\n```"
+
+
+def format_curl(
+    url: str,
+    prompt: Prompt,
+    settings: RequestSettings,
+    *,
+    model: str,
+    pin: int | None,
+    keyed: bool,
+    stream: bool = False,
+) -> str:
+    """The request of one arm as a command for a shell; the API key is the shell's `$API_KEY`."""
+    body = request_body(prompt, settings, model=model, pin=pin, stream=stream)
+    lines = [f"curl -s{'N' * stream} {shlex.quote(url + request_path(prompt))}"]
     lines.append("-H 'Content-Type: application/json'")
     if keyed:
         lines.append('-H "Authorization: Bearer $API_KEY"')
     lines.append(f"-d {shlex.quote(json.dumps(body))}")
-    joined = " \\\n  ".join(lines)
-    return f"```sh\n{joined}\n```"
+    return " \\\n  ".join(lines)

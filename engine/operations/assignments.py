@@ -113,6 +113,29 @@ def format_undo(url: str, knobs: Mapping[str, object]) -> str:
     return shlex.join(["specdeck", "set", url, *words]) if names else ""
 
 
+def format_set(url: str, change: Change) -> str:
+    """The `specdeck set` that asks the engine at `url` for the same; empty where none does.
+
+    >>> format_set("http://gpu-1:8000", Change(k=3, mode="speculate"))
+    'specdeck set http://gpu-1:8000 k=3 mode=speculate'
+    >>> format_set("http://gpu-1:8000", Change(k=3, trial_s=40.0, reason="night shift"))
+    "specdeck set http://gpu-1:8000 k=3 --trial 40 --reason 'night shift'"
+    >>> format_set("http://gpu-1:8000", Change(cancel=True))
+    ''
+    """
+    command = format_undo(url, change.knobs())
+    if not command or change.cancel or change.renew:
+        return ""
+    words = []
+    if change.trial_s is not None:
+        words += ["--trial", f"{change.trial_s:g}"]
+    elif change.lease_s is not None:
+        words += ["--lease", f"{change.lease_s:g}"]
+    if change.reason:
+        words += ["--reason", change.reason]
+    return " ".join([command, *([shlex.join(words)] if words else [])])
+
+
 def _can_be_set(name: str, value: object) -> bool:
     if not isinstance(value, int | float | str | None) or not _NAME.fullmatch(name):
         return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +22,13 @@ from specdeck.console.screens.divergence import view as split_view
 from specdeck.console.screens.engine_screen import DetailScreen
 from specdeck.console.state.check import CheckContext, CheckResults, SplitCheck
 from specdeck.console.state.controller import Controller
+from specdeck.console.state.copies import Copyable, list_check_copies
 from specdeck.console.widgets.charts import ProgressBar
 from specdeck.console.widgets.text import Flow, Line, Rows
 from specdeck.engine.divergence import statistics
 from specdeck.engine.divergence.bundle import case_page, choose_case
 from specdeck.engine.divergence.prompts import Prompt, PromptSet
-from specdeck.engine.divergence.report import check_markdown
+from specdeck.engine.divergence.report import case_line, check_markdown
 from specdeck.engine.divergence.runner import CheckProgress
 from specdeck.engine.errors import SpecdeckError, UsageError
 from specdeck.engine.operations.check import CheckEvent, CheckResult, run_check
@@ -194,6 +195,23 @@ class ResultsScreen(DetailScreen):
         rows = (view.earlier_heading(), *view.earlier(self.runs, local, self.key_label, self.now))
         self.query_one("#runs", Rows).rows = rows
         self.query_one("#runs").styles.height = len(rows)
+
+    def list_copies(self) -> Sequence[Copyable]:
+        """The case under the cursor with its requests as curl, the figures, the command."""
+        case, results = self.chosen_case(), self.results()
+        prompt = None
+        if case is not None and results is not None:
+            prompt = results.prompts.find(case["prompt"])
+        context = self.split_check.context
+        rows = self.query_one("#figures", Flow).rows
+        told = "\n".join("".join(cell.text for cell in row.left).strip() for row in rows)
+        return [
+            *([] if case is None else [Copyable("case", case_line(case))]),
+            Copyable("figures", told),
+            *list_check_copies(
+                self.split_check, self.controller.engine.url, prompt, keyed=context.keyed
+            ),
+        ]
 
     def say(self, text: str, *, bad: bool = False) -> None:
         """One line under the panes' names."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from textual import work
@@ -23,6 +24,7 @@ from specdeck.console.screens.divergence.results import (
 from specdeck.console.screens.engine_screen import DetailScreen
 from specdeck.console.state.check import CheckResults, Split, SplitCheck
 from specdeck.console.state.controller import Controller
+from specdeck.console.state.copies import Copyable, list_check_copies
 from specdeck.console.widgets.charts import Candidates
 from specdeck.console.widgets.text import Flow, Line, Passage
 from specdeck.engine.divergence.prompts import (
@@ -106,6 +108,12 @@ class DivergenceScreen(DetailScreen):
             elsewhere = self.context.check is not None
             findings = view.findings(split, self.key_label, elsewhere=elsewhere)
             self.query_one("#findings", Flow).rows = tuple(findings)
+
+    def list_copies(self) -> Sequence[Copyable]:
+        """Both requests of the prompt as curl, the check as a command, and the prompt."""
+        keyed = self.context.check is not None and self.context.check.keyed
+        url, prompt = self.controller.engine.url, self.session.prompt
+        return [*list_check_copies(self.check, url, prompt, keyed=keyed), *super().list_copies()]
 
     def say(self, text: str, *, bad: bool = False) -> None:
         """One line below the arms."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from rich.text import Text
@@ -16,6 +16,7 @@ from specdeck.console import keys
 from specdeck.console.context import ConsoleContext
 from specdeck.console.screens.dialogs import Modal
 from specdeck.console.state.controller import Controller
+from specdeck.console.state.copies import Copyable
 from specdeck.console.state.engine_state import EVENTS, Event
 from specdeck.console.widgets.format import LocalTime, at
 from specdeck.engine.text import printable
@@ -65,7 +66,11 @@ class EventsScreen(Modal[None]):
             yield Label("", id="question", markup=False)
             yield OptionList(markup=False, compact=True)
             yield Input(id="wanted", placeholder="words to search", compact=True)
-            yield Label("/ searches   ↑↓ pgup pgdn home end   esc closes", id="keys", markup=False)
+            yield Label(
+                "/ searches   ↑↓ pgup pgdn home end   C copies   esc closes",
+                id="keys",
+                markup=False,
+            )
 
     def on_mount(self) -> None:
         """Fill the list, and go on with what comes."""
@@ -118,6 +123,14 @@ class EventsScreen(Modal[None]):
     @on(Input.Submitted)
     def _go_to_list(self) -> None:
         self.query_one(OptionList).focus()
+
+    def list_copies(self) -> Sequence[Copyable]:
+        """The event under the cursor, and all that are listed."""
+        at = self.query_one(OptionList).highlighted
+        if at is None or at >= len(self.listed):
+            return ()
+        lines = [event_line(one, self.context.local) for one in self.listed]
+        return Copyable("event", lines[at]), Copyable("all listed", "\n".join(reversed(lines)))
 
     def action_search(self) -> None:
         """Type what is searched."""

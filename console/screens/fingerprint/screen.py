@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -20,6 +21,7 @@ from specdeck.console.screens.fingerprint.dialogs import AgainstScreen, Side, ov
 from specdeck.console.screens.fingerprint.facts import FactsList
 from specdeck.console.screens.fingerprint.view import Against
 from specdeck.console.state.controller import Controller
+from specdeck.console.state.copies import Copyable
 from specdeck.console.widgets.cells import Cell, Row
 from specdeck.console.widgets.text import Line, Notice, Rows, wrap_rows
 from specdeck.engine.errors import SpecdeckError
@@ -83,6 +85,17 @@ class FingerprintScreen(DetailScreen):
     def on_resize(self) -> None:
         """Another number of facts fits, once the list has its height."""
         self.call_after_refresh(self.paint)
+
+    def list_copies(self) -> Sequence[Copyable]:
+        """The fact under the cursor, the engine's names, and the commands of this screen."""
+        url = self.engine.url
+        chosen = [] if self.facts.at is None else [Copyable("fact", self.facts.at.text)]
+        commands = (("show", "show"), ("pin", "pin"), ("verify", "verify"))
+        return [
+            *chosen,
+            *super().list_copies(),
+            *(Copyable(name, f"specdeck fingerprint {word} {url}") for name, word in commands),
+        ]
 
     @property
     def fingerprints(self) -> Fingerprints | None:

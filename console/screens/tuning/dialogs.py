@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -15,8 +15,10 @@ from specdeck.console import keys
 from specdeck.console.screens.dialogs import Modal
 from specdeck.console.screens.tuning.view import explain_silence, format_value
 from specdeck.console.state.controller import Controller
+from specdeck.console.state.copies import Copyable
 from specdeck.console.state.engine_state import Track
 from specdeck.console.widgets.format import shorten
+from specdeck.engine.operations.assignments import format_set
 from specdeck.engine.protocol.messages import MODES, POLICIES, Change, Value
 from specdeck.engine.protocol.tuning import Parameter
 from specdeck.engine.text import printable
@@ -190,6 +192,20 @@ class ParametersScreen(Modal[None]):
         told = "" if at is None or at >= len(self.listed) else explain(self.listed[at])
         self.query_one("#selected", Label).update(told)
 
+    def list_copies(self) -> Sequence[Copyable]:
+        """The parameter under the cursor: its value, its words, the command that sets it."""
+        at = self.query_one(OptionList).highlighted
+        if at is None or at >= len(self.listed):
+            return ()
+        one = self.listed[at]
+        value = "none" if one.value is None else one.value
+        command = format_set(self.controller.engine.url, Change(parameters={one.name: value}))
+        return (
+            Copyable("command", command),
+            Copyable(one.name, format_value(one.value)),
+            Copyable("line", f"{one.name} {format_value(one.value)}: {explain(one)}"),
+        )
+
     def action_undo(self) -> None:
         """Undo the last change."""
         self.controller.undo()
@@ -301,6 +317,13 @@ def suggest_trial(track: Track) -> str:
     if state.find_refusal(near) is not None:
         near = 0 if state.k else state.k_max
     return str(near)
+
+
+def suggest_change(track: Track) -> Change | None:
+    """The trial that the dialog suggests; None of an engine that says nothing."""
+    if track.known is None:
+        return None
+    return Change(k=int(suggest_trial(track)), trial_s=_seconds(track))
 
 
 def _seconds(track: Track) -> float:

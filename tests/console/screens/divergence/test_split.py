@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import shlex
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -83,6 +85,25 @@ async def test_enter_runs_to_the_end_of_equal_answers(deck: Opens) -> None:
     async with run_split(deck()) as (pilot, screen):
         await race(pilot, "enter")
         assert "to the end: 128 tokens" in words(screen)
+
+
+async def test_a_prompt_is_copied_as_curl_that_asks_the_same(deck: Opens) -> None:
+    one = deck()
+    async with run_split(one) as (pilot, screen):
+        copies = {copy.label: copy.text for copy in screen.list_copies()}
+        await press(pilot, "C", "enter")
+        assert pilot.app.clipboard == copies["curl, serving"]
+        await race(pilot, "enter")
+    words = shlex.split(copies["curl, serving"].replace("\\\n", " "))
+    body = json.loads(words[words.index("-d") + 1])
+    assert body["prompt"] == TEXT
+    asked = [wanted for wanted in one.serving.asked if "vllm_xargs" not in wanted]
+    assert {key: value for key, value in body.items() if key != "stream"}.items() <= asked[
+        0
+    ].items()
+    pinned = shlex.split(copies["curl, reference"].replace("\\\n", " "))
+    assert json.loads(pinned[pinned.index("-d") + 1])["vllm_xargs"] == {"specdeck_k": 0}
+    assert copies["check"].startswith("specdeck check http")
 
 
 async def test_it_stops_at_the_first_token_that_differs(deck: Opens) -> None:

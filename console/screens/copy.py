@@ -1,0 +1,69 @@
+"""Copies what is on the screen to the clipboard of the terminal, through SSH as well (OSC 52)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Protocol, runtime_checkable
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.widgets import Label, OptionList
+from textual.widgets.option_list import Option
+
+from specdeck.console import keys
+from specdeck.console.screens.dialogs import Modal
+from specdeck.console.state.copies import Copyable
+from specdeck.console.widgets.format import shorten
+from specdeck.engine.text import oneline, printable
+
+
+@runtime_checkable
+class HasCopies(Protocol):
+    """A screen of which something can be copied."""
+
+    def list_copies(self) -> Sequence[Copyable]:
+        """What can be copied, the selected thing first."""
+
+
+class CopyDialog(Modal[Copyable | None]):
+    """Returns what is to be copied; None for nothing."""
+
+    CSS_PATH = "copy.tcss"
+    PLACE: ClassVar[keys.Place] = "dialog"
+    BINDINGS = [*keys.bindings("dialog")]
+
+    def __init__(self, copies: Sequence[Copyable]) -> None:
+        super().__init__()
+        self.copies = copies
+
+    def compose(self) -> ComposeResult:
+        """What there is, and the keys."""
+        with Vertical(id="dialog"):
+            yield Label("Copy to the clipboard", id="question", markup=False)
+            yield OptionList(markup=False, compact=True)
+            yield Label("enter copies   esc closes", id="keys", markup=False)
+
+    def on_mount(self) -> None:
+        """List it."""
+        self.list_options()
+        self.query_one(OptionList).focus()
+
+    def on_resize(self) -> None:
+        """Lines are cut to the width."""
+        self.list_options()
+
+    def list_options(self) -> None:
+        """A line for each."""
+        options = self.query_one(OptionList)
+        width, at = max(20, options.size.width - 2), options.highlighted
+        longest = max((len(one.label) for one in self.copies), default=0)
+        options.clear_options()
+        options.add_options(
+            Option(shorten(f"{one.label:<{longest}}  {printable(oneline(one.text))}", width))
+            for one in self.copies
+        )
+        options.highlighted = at or 0
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Take it."""
+        self.dismiss(self.copies[event.option_index])

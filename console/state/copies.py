@@ -1,0 +1,113 @@
+"""What can be copied of an engine: figures, names, and each action as the command that does it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from specdeck.console.state.engine_state import Track
+from specdeck.console.state.pending import (
+    k_wanted,
+    next_breaker,
+    next_mode,
+    next_policy,
+)
+from specdeck.engine.operations.assignments import format_set
+from specdeck.engine.protocol.messages import Change
+
+if TYPE_CHECKING:
+    from specdeck.console.state.check import SplitCheck
+    from specdeck.engine.divergence.prompts import Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Copyable:
+    """Something that can be copied."""
+
+    label: str
+    """What it is, in a few words."""
+    text: str
+    """What the clipboard gets; foreign text included as it is, so that it is never drawn raw."""
+
+
+def list_figures(track: Track) -> Iterator[Copyable]:
+    """The engine's address, its names and its figures, in full."""
+    yield Copyable("engine", track.url)
+    state = track.known
+    names = (
+        ("path", None if state is None else state.fingerprint),
+        ("build", None if track.names is None else track.names.build),
+        ("vLLM's fingerprint", None if state is None else state.system_fingerprint),
+        ("model", None if state is None else state.model),
+        ("instance", None if state is None else state.instance),
+    )
+    yield from (Copyable(label, text) for label, text in names if text)
+    window = None if track.figures is None else track.figures.window
+    if window is not None:
+        figures = (
+            ("tokens/s", window.tokens_per_second),
+            ("acceptance", window.acceptance_rate),
+            ("accepted length", window.mean_acceptance_length),
+            ("output from drafts", window.output_from_drafts),
+        )
+        yield from (
+            Copyable(label, f"{value:.6g}") for label, value in figures if value is not None
+        )
+
+
+def list_commands(track: Track, *, trial: Change | None = None) -> Iterator[Copyable]:
+    """Each action on the engine as the command that would do it now.
+
+    `trial` is the one that the dialog would suggest.
+    """
+    k = k_wanted(track)
+    if k is not None and track.known is not None:
+        for by, name in ((1, "k more"), (-1, "k less")):
+            if 0 <= k + by <= track.known.k_max:
+                yield from _command(track, name, Change(k=k + by))
+        yield from _command(track, "this k", Change(k=k))
+    yield from _command(track, "target-only", next_mode(track))
+    yield from _command(track, "auto", next_policy(track))
+    yield from _command(track, "breaker", next_breaker(track))
+    if trial is not None:
+        yield from _command(track, "trial", trial)
+    if track.undo.latest is not None:
+        yield from _command(track, "undo", track.undo.latest)
+    for one in track.tuning.parameters if track.tuning is not None else ():
+        if one.value != one.default:
+            value = "none" if one.value is None else one.value
+            yield from _command(track, one.name, Change(parameters={one.name: value}))
+    for name, words in (("sweep", "sweep {}"), ("watch", "watch {}"), ("check", "check {}"),
+                        ("fingerprint", "fingerprint show {}"),
+                        ("console", "attach {} --control")):  # fmt: skip
+        yield Copyable(name, f"specdeck {words.format(track.url)}")
+
+
+def list_check_copies(
+    check: SplitCheck, url: str, prompt: Prompt | None, *, keyed: bool
+) -> Iterator[Copyable]:
+    """Both requests of a prompt as curl, the check as a command, and the prompt itself.
+
+    The arms' requests are known once the engines have said who they are.
+    """
+    from specdeck.engine.divergence.bundle import format_curl
+    from specdeck.engine.operations.check_command import format_check
+
+    session = check.session
+    options = replace(session.options, reference=check.reference)
+    if prompt is not None:
+        for arm in check.split.arms or ():
+            asked = format_curl(
+                arm.url, prompt, options.settings, model=arm.model, pin=arm.pin, keyed=keyed
+            )
+            yield Copyable(f"curl, {arm.name}", asked)
+    yield Copyable("check", format_check(url, options, session.source))
+    if prompt is not None:
+        yield Copyable("prompt", json.dumps(prompt.body, ensure_ascii=False))
+
+
+def _command(track: Track, label: str, change: Change) -> Iterator[Copyable]:
+    if text := format_set(track.url, change):
+        yield Copyable(label, text)

@@ -1,0 +1,134 @@
+"""What is copied, and that it does what it says."""
+
+from __future__ import annotations
+
+import base64
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.pilot import press, run
+from tests.support.screen_text import screen_text
+from textual.widgets import OptionList
+
+from specdeck.console.screens.copy import CopyDialog
+from specdeck.console.state.copies import list_commands, list_figures
+from specdeck.console.state.engine_state import Track, fold_reading
+from specdeck.console.terminal.cell_diff import CellDiff
+from specdeck.engine.operations.assignments import format_set, parse_assignments
+from specdeck.engine.operations.check import CheckOptions
+from specdeck.engine.operations.check_command import format_check
+from specdeck.engine.protocol.messages import Change
+
+if TYPE_CHECKING:
+    from tests.console.conftest import Kit, MakeConsole
+    from textual.app import App
+    from textual.pilot import Pilot
+
+URL = "http://gpu-1:8000"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        Change(k=0),
+        Change(k=3, mode="speculate", fallback="cold"),
+        Change(mode="target-only"),
+        Change(policy="goodput", parameters={"goodput.margin": 0.02, "breaker.windows": 4}),
+        Change(breaker="closed"),
+        Change(breaker="open", probe=True),
+        Change(parameters={"goodput.max_draft_length": "none", "breaker.automatic": True}),
+    ],
+)
+def test_a_change_as_a_command_asks_for_the_same(change: Change) -> None:
+    words = shlex.split(format_set(URL, change))
+    assert words[:3] == ["specdeck", "set", URL]
+    assert parse_assignments(words[3:]) == change
+
+
+def test_a_reason_of_others_stays_one_word_of_the_shell() -> None:
+    reason = "x; rm -rf ~ $(id) 'quoted'"
+    words = shlex.split(format_set(URL, Change(k=3, trial_s=40.0, reason=reason)))
+    assert words[3:] == ["k=3", "--trial", "40", "--reason", reason]
+
+
+def test_a_check_as_a_command_has_every_option_that_differs() -> None:
+    from specdeck.console.cli.check import command
+    from specdeck.console.cli.check_arguments import CheckArguments
+
+    asked = CheckOptions(
+        reference="http://gpu-2:8000", prompts=50, max_tokens=64, threshold=0.02, streams=2,
+        private=True, model="big", calls=7,
+    )  # fmt: skip
+    words = shlex.split(format_check(URL, asked, "chat"))
+    context = command.make_context("check", words[2:])
+    found = CheckArguments(**context.params)
+    assert found.engine == URL
+    assert (found.source, found.prompt_limit) == ("chat", 50)
+    assert found.reference == asked.reference
+    for name in ("max_tokens", "threshold", "streams", "private", "model", "calls"):
+        assert getattr(found.options(), name) == getattr(asked, name), name
+
+
+def test_every_action_on_an_engine_is_a_command(kit: type[Kit]) -> None:
+    track = Track("demo", URL)
+    for reading in kit.run(3):
+        track = fold_reading(track, reading)
+    told = {one.label: one.text for one in list_commands(track, trial=Change(k=4, trial_s=40.0))}
+    assert told["k less"] == f"specdeck set {URL} k=4"
+    assert told["target-only"] == f"specdeck set {URL} mode=target-only"
+    assert told["auto"] == f"specdeck set {URL} policy=goodput"
+    assert told["breaker"].startswith(f"specdeck set {URL} breaker=open")
+    assert told["trial"] == f"specdeck set {URL} k=4 --trial 40"
+    assert told["sweep"] == f"specdeck sweep {URL}"
+    assert "k more" not in told  # k_max is in force
+    figures = {one.label: one.text for one in list_figures(track)}
+    assert figures["engine"] == URL
+    assert float(figures["acceptance"]) > 0
+
+
+def copied(app: App[Any]) -> str:
+    return app.clipboard
+
+
+async def choose(pilot: Pilot[str], label: str) -> None:
+    """Copies what the dialog calls so."""
+    screen = pilot.app.screen
+    assert isinstance(screen, CopyDialog)
+    at = next(n for n, one in enumerate(screen.copies) if one.label == label)
+    screen.query_one(OptionList).highlighted = at
+    await press(pilot, "enter")
+
+
+async def test_the_live_screen_copies_a_name_and_a_command(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    app = console(kit.engine(kit.run(3)))
+    async with run(app, size=(80, 24)) as pilot:
+        await press(pilot, "C")
+        assert "specdeck set" in screen_text(app)
+        await choose(pilot, "path")
+        assert copied(app) == kit.state.fingerprint
+        await press(pilot, "C")
+        await choose(pilot, "k less")
+        assert copied(app) == f"specdeck set {app.controller.engine.url} k=4"
+        await press(pilot, "C", "escape")
+        assert not isinstance(app.screen, CopyDialog)
+
+
+async def test_the_selected_event_is_the_first_thing_to_copy(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    app = console(kit.engine(kit.run(3)))
+    async with run(app, size=(80, 24)) as pilot:
+        for number in range(3):
+            app.controller.tell(f"event {number}")
+        await press(pilot, "e", "down", "C", "enter")
+        assert copied(app).endswith("  event 1")
+
+
+def test_what_the_clipboard_gets_passes_the_driver_whole() -> None:
+    diff = CellDiff(80, 24)
+    text = base64.b64encode(("specdeck set http://x k=3\n" * 50).encode()).decode()
+    assert diff.feed(f"\x1b]52;c;{text}\a") == f"\x1b]52;c;{text}\a"
+    assert diff.feed("\x1b[1;1Hk") != ""
