@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 
 from specdeck.engine.client.bounds import AnswerBound, Bound, excess_error, read_body
+from specdeck.engine.client.cookies import NoCookies
 from specdeck.engine.client.secret import Secret, hide_echoes, is_echoed
 from specdeck.engine.client.token import TOKEN_REMEDY
 from specdeck.engine.errors import (
@@ -81,6 +82,7 @@ def open_http(
             keepalive_expiry=IDLE_S,
         ),
         transport=transport,
+        cookies=NoCookies(),
         verify=verification(url),
         trust_env=False,  # an engine is asked directly: no proxy has its tokens
         event_hooks={"request": [hold_to_port(check_port)]},

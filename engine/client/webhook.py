@@ -67,9 +67,13 @@ class Webhook:
     async def _post(self, body: Mapping[str, Any]) -> str | None:
         import httpx
 
+        from specdeck.engine.client.cookies import NoCookies
+
         reason: str | None = None
         content, headers = json.dumps(dict(body)), {"Content-Type": "application/json"}
-        async with httpx.AsyncClient(transport=self._transport, timeout=self._try_s) as http:
+        async with httpx.AsyncClient(
+            transport=self._transport, timeout=self._try_s, cookies=NoCookies()
+        ) as http:
             for pause in (0.0, *PAUSES_S):
                 if pause:
                     await self._sleep(pause)

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from specdeck.engine.client.bounds import REPLY, answer_bound, refuse_compressed
+from specdeck.engine.client.cookies import NoCookies
 from specdeck.engine.client.http import (
     Deadline,
     PortCheck,
@@ -262,7 +263,7 @@ def open_load_client(
     limits = httpx.Limits(max_connections=None)
     return httpx.AsyncClient(
         base_url=url, headers=headers, timeout=PATIENCE, limits=limits,
-        verify=verification(url), trust_env=False,
+        verify=verification(url), trust_env=False, cookies=NoCookies(),
         event_hooks={"request": [hold_to_port(check_port)]},
     )  # fmt: skip
 
