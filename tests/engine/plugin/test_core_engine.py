@@ -7,11 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.support.vllm_parts import EngineCore
+from tests.support.vllm_parts import EngineCore, Scheduler
 
 from specdeck.engine.plugin.capabilities import capabilities
+from specdeck.engine.plugin.control import Control
 from specdeck.engine.plugin.core_engine import CoreEngine
 from specdeck.engine.plugin.engine import Build
+from specdeck.engine.plugin.fingerprint import Identity
 
 pytest.importorskip("vllm")
 
@@ -79,3 +81,44 @@ def test_how_it_is_known_goes_by_version_device_runner_and_method() -> None:
         replace(tried, vllm="0.32.0", method="eagle3"),
     ):
         assert {one.how for one in capabilities(other)} == {"read in source"}
+
+
+class SpeechlessScheduler(Scheduler):
+    """Of an engine without speculation: a token for each request in each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_spec_tokens = 0
+        self.running = [1, 2]
+
+    def schedule(self) -> Any:
+        return SimpleNamespace(
+            num_scheduled_tokens={"a": 1, "b": 1}, total_num_scheduled_tokens=2,
+            num_spec_tokens_to_schedule=0, scheduled_spec_decode_tokens={},
+            scheduled_new_reqs=[], finished_req_ids=set(),
+        )  # fmt: skip
+
+    def update_from_output(self, scheduler_output: Any, runner_output: Any) -> Any:
+        tokens = [SimpleNamespace(request_id=name, new_token_ids=[7]) for name in ("a", "b")]
+        return {0: SimpleNamespace(outputs=tokens)}
+
+
+def test_an_engine_without_speculation_tells_its_steps() -> None:
+    """`sweep --hard` measures such an engine by them."""
+    core = EngineCore([NONE])
+    core.scheduler = SpeechlessScheduler()
+    core.vllm_config.speculative_config = None
+    engine = CoreEngine(core)
+    control = Control(
+        engine, Identity({}), instance="plain", orchestration={}, clock=lambda: 0.0,
+        wall=lambda: 0.0,
+    )  # fmt: skip
+    for _ in range(3):
+        core.scheduler.update_from_output(core.scheduler.schedule(), None)
+    steps = control.answer("steps", 0)["steps"]
+    assert [(step.step, step.k, step.requests, step.committed) for step in steps] == [
+        (1, 0, 2, 2), (2, 0, 2, 2), (3, 0, 2, 2),
+    ]  # fmt: skip
+    assert all(step.seconds is not None for step in steps[1:])
+    state = control.state()
+    assert (state.k_max, state.method, state.mode) == (0, None, "target-only")
