@@ -17,6 +17,7 @@ _LEFT: Final[Mapping[Place, tuple[str, ...]]] = {
     "live": (
         _K, "mode.toggle", "policy.auto", "change.undo", "control.arm", "load.next",
         "screen.divergence", "screen.fingerprint", "screen.tuning", "engine.next", "view.freeze",
+        "events.open",
     ),
     "tuning": (
         _K, "sweep.toggle", "trial.begin", "breaker.toggle", "parameters.edit", "policy.auto",

@@ -41,6 +41,8 @@ from specdeck.engine.errors import SpecdeckError
 
 REDRAW_S = 0.1
 """Between two pictures of a stream: a link is slow, and so are eyes."""
+SLOW_REDRAW_S = 2.0
+"""The same on a poor line."""
 
 
 class DivergenceScreen(DetailScreen):
@@ -79,7 +81,8 @@ class DivergenceScreen(DetailScreen):
 
     def on_mount(self) -> None:
         """Find out what can be compared with what."""
-        self._redraw = self.set_interval(REDRAW_S, self.show, pause=True)
+        apart_s = SLOW_REDRAW_S if self.context.slow else REDRAW_S
+        self._redraw = self.set_interval(apart_s, self.show, pause=True)
         self._load(self.session.source)
         self.show()
         self.describe()
