@@ -79,7 +79,7 @@ _OPTIONS = (
     # Temperature > 0.
     click.option("--sampled", is_flag=True, help="Compare distributions at "
                  "--temperature; a run that is cut short starts over."),
-    click.option("--samples", type=click.IntRange(8, 4096), default=64, show_default=True,
+    click.option("--samples", type=click.IntRange(8, 4096), default=96, show_default=True,
                  help="Continuations of each prompt and arm, with --sampled."),
     click.option("--temperature", type=Finite(0, 5, min_open=True), default=1.0,
                  show_default=True, help="With --sampled."),
@@ -138,7 +138,7 @@ class CheckArguments:
     fresh: bool = False
     patience: float = 120.0
     sampled: bool = False
-    samples: int = 64
+    samples: int = 96
     temperature: float = 1.0
     as_json: bool = False
     reports: tuple[Path, ...] = ()

@@ -3,12 +3,14 @@
 The reference is given every continuation again and says, at each place, its likeliest
 candidates with their log-probabilities. So what a draw scores there on average, and how much
 that varies, is known for each prefix, and only the surprise counts: the score of the token less
-its expectation. Three scores see what speculation can get wrong:
+its expectation. Four scores see what speculation can get wrong:
 
 * *likelihood*: the log-probability, among the candidates. A temperature moves it.
 * *first choice*: whether it is the likeliest candidate. Drafts accepted unchecked move it.
 * *rare*: whether it is a token that the reference draws less than once in a hundred times.
   Drafts that come from a flat distribution and are accepted unchecked are such tokens.
+* *flatter*: how much likelier than the reference a distribution of the same order is to draw it
+  that is flatter, as smaller models' are. Their drafts, accepted unchecked, move it.
 
 The serving arm's scores are compared with those of the reference's own draws, so that what
 rounding does to both, or a sampler that both use, is no difference.
@@ -36,7 +38,13 @@ POWER = 0.8
 """The chance with which an effect is found that a report calls visible."""
 LARGEST_VOCABULARY = 300_000
 """Tokens among which the probability may lie that no candidate has."""
-SCORES = ("likelihood", "first_choice", "rare")
+SCORES = ("likelihood", "first_choice", "rare", "flatter")
+_NORMAL = ("likelihood", "first_choice", "flatter")
+"""Those that are sums of so many that they are normal."""
+_FLATTER = 0.7
+"""The power that a distribution is taken to, to be a flatter one."""
+_LEAST_SHARE = 1e-4
+"""Of a token, in that: its score is bounded, so that a single one never proves much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +78,9 @@ class Surprise:
     rare: int = 0
     rare_expected: float = 0.0
     """Where the temperature is not 1, an upper bound."""
+    flatter: float = 0.0
+    flatter_variance: float = 0.0
+    flatter_spread: float = 0.0
     gain: float = 0.0
     """What likelihoods would be beyond their expectation if each token were the likeliest."""
 
@@ -99,6 +110,9 @@ def measure_surprise(places: Places, temperature: float) -> Surprise:
     common = np.where(weights / whole[:, None] >= RARE, weights, 0.0)
     is_common = listed & (common[np.arange(len(mean)), places.own] > 0)
     first = np.where(listed, (places.own == 0) - share[:, 0], 0.0)
+    ratio = np.maximum(share, _LEAST_SHARE) ** (_FLATTER - 1)
+    ratio /= (share * ratio).sum(axis=1)[:, None]
+    flatter = np.where(listed, ratio[np.arange(len(mean)), places.own] - 1, 0.0)
     surprise = drawn - mean
     return Surprise(
         tokens=len(mean),
@@ -110,6 +124,9 @@ def measure_surprise(places: Places, temperature: float) -> Surprise:
         first_choice_spread=_spread(first, places.prefix),
         rare=int((~is_common).sum()),
         rare_expected=float((1 - common.sum(axis=1) / whole).sum()),
+        flatter=float(flatter.sum()),
+        flatter_variance=float((share * (ratio - 1) ** 2).sum(axis=1)[listed].sum()),
+        flatter_spread=_spread(flatter, places.prefix),
         gain=float((finite[:, 0] - mean).sum()),
     )
 
@@ -170,19 +187,26 @@ _WORDS = {
     "likelihood": ("its tokens are too unlikely", "its tokens are too likely"),
     "first_choice": ("too few are the likeliest token", "too many are the likeliest token"),
     "rare": ("too few are rare tokens", "too many are rare tokens"),
+    "flatter": ("too few are unlikely tokens", "too many are unlikely tokens"),
 }
 
 
 def contrast(ours: Surprise, theirs: Surprise) -> Contrast:
     """Compares the scores of two arms; 1.0 where there is nothing to compare.
 
-    Likelihood and first choice are two-sided; of rare tokens only too many are a difference,
-    and their number is binomial, given how many both arms drew and were to draw.
+    Likelihood and first choice are two-sided; of rare tokens, and of those of a flatter
+    distribution, only too many are a difference. The number of rare ones is binomial, given how
+    many both arms drew and were to draw.
     """
-    z = {name: _difference(ours, theirs, name) for name in SCORES[:2]}
+    z = {name: _difference(ours, theirs, name) for name in _NORMAL}
+    return _as_contrast(z, _rare_p(ours, theirs))
+
+
+def _as_contrast(z: dict[str, float], rare: float) -> Contrast:
     p = {name: math.erfc(abs(each) / math.sqrt(2)) for name, each in z.items()}
-    p["rare"] = _rare_p(ours, theirs)
-    z["rare"] = -NormalDist().inv_cdf(min(max(p["rare"], 1e-16), 1 - 1e-16))
+    p["flatter"] = math.erfc(z["flatter"] / math.sqrt(2)) / 2
+    p["rare"] = rare
+    z["rare"] = -NormalDist().inv_cdf(min(max(rare, 1e-16), 1 - 1e-16))
     return Contrast(p, z)
 
 
@@ -190,11 +214,8 @@ def fit(ours: Surprise) -> Contrast:
     """How unlikely the scores are by the reference's probabilities alone."""
     from scipy.special import gammainc
 
-    z = {name: _own_z(ours, name) for name in SCORES[:2]}
-    p = {name: math.erfc(abs(each) / math.sqrt(2)) for name, each in z.items()}
-    p["rare"] = float(gammainc(ours.rare, ours.rare_expected)) if ours.rare else 1.0
-    z["rare"] = -NormalDist().inv_cdf(min(max(p["rare"], 1e-16), 1 - 1e-16))
-    return Contrast(p, z)
+    z = {name: _own_z(ours, name) for name in _NORMAL}
+    return _as_contrast(z, float(gammainc(ours.rare, ours.rare_expected)) if ours.rare else 1.0)
 
 
 def _own_z(ours: Surprise, name: str) -> float:

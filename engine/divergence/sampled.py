@@ -153,7 +153,7 @@ def samples_wanted(prompts: int) -> int:
 class Sampling:
     """How much is drawn."""
 
-    samples: int = 64
+    samples: int = 96
     """Continuations of each prompt, of each arm."""
     tokens: int = 16
     """The first comes from no draft; those after it do."""

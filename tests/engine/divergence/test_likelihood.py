@@ -39,7 +39,7 @@ def lowest(language: Language, runs: int, fault: Fault = HONEST, noise: float = 
 def test_honest_arms_are_not_accused(language: Language) -> None:
     found = lowest(language, 40)
     assert min(found) > HALF
-    assert sum(found) / len(found) > 0.4  # after Holm's correction of three
+    assert sum(found) / len(found) > 0.4  # after Holm's correction of four
 
 
 def test_arms_that_round_otherwise_are_not_accused(language: Language) -> None:
@@ -57,6 +57,12 @@ def test_arms_that_round_otherwise_are_not_accused(language: Language) -> None:
 )
 def test_a_fault_is_found(language: Language, fault: Fault) -> None:
     assert max(lowest(language, 8, fault)) < HALF
+
+
+def test_a_smaller_models_drafts_accepted_unchecked_are_found(language: Language) -> None:
+    # One token in twenty.
+    found = [p < HALF for p in lowest(language, 20, Fault(unchecked=0.05))]
+    assert sum(found) >= 17
 
 
 @pytest.mark.parametrize("temperature", [0.7, 1.5])
@@ -108,6 +114,14 @@ def test_a_token_that_is_no_candidate_is_rare_and_nothing_else() -> None:
     assert found.rare == 1
     assert found.rare_expected == pytest.approx(0.0)
     assert found.first_choice == pytest.approx(0.25)
+
+
+def test_a_token_of_a_flatter_distribution_is_held_against_it_too() -> None:
+    flat = np.array([0.75, 0.25]) ** 0.7
+    ratio = flat / flat.sum() / [0.75, 0.25] - 1
+    found = measure_surprise(places([0, 1, 1]), 1.0)
+    assert found.flatter == pytest.approx(ratio @ [1, 2])
+    assert found.flatter_variance == pytest.approx(3 * ratio**2 @ [0.75, 0.25])
 
 
 def test_draws_after_one_prefix_are_no_independent_witnesses() -> None:
