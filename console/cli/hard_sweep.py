@@ -11,7 +11,7 @@ from pathlib import Path
 
 from specdeck.console.cli.audit import UserAudit
 from specdeck.console.cli.common import open_user_store
-from specdeck.console.cli.engines import Access, access, require_vllm
+from specdeck.console.cli.engines import Access, require_vllm
 from specdeck.console.cli.output import emit, log, print_lines
 from specdeck.console.cli.run import start_reference_engine
 from specdeck.console.cli.sweep_report import (
@@ -24,7 +24,7 @@ from specdeck.console.cli.sweep_report import (
 from specdeck.engine.config.loader import load as load_config
 from specdeck.engine.demo.load import Load, drive, open_load_client
 from specdeck.engine.demo.profiles import PROFILES
-from specdeck.engine.errors import SpecdeckError, UsageError
+from specdeck.engine.errors import ConfigError, SpecdeckError, UsageError
 from specdeck.engine.operations.hard_sweep import (
     HARD_LEASE_S,
     HardOutcome,
@@ -69,7 +69,7 @@ class OwnLoad:
 
 
 async def sweep_hard(
-    ours: Access, reference: str | None, wanted: SweepRequest, own: OwnLoad, *, as_json: bool
+    ours: Access, reference: Access | None, wanted: SweepRequest, own: OwnLoad, *, as_json: bool
 ) -> int:
     """Runs the sweep beside an engine without speculation, which it starts unless one is named.
 
@@ -85,10 +85,7 @@ async def sweep_hard(
         if 0 not in every_k(state):
             raise UsageError(f"k=0 cannot be visited: {state.can('target_only').reason}")
         refuse_busy(ours.url, state)  # before half a minute is spent on a start
-        if reference is None:
-            theirs = await stack.enter_async_context(start_reference_engine(ours))
-        else:
-            theirs = access(reference)
+        theirs = await stack.enter_async_context(_open_reference(ours, reference))
         plain = theirs.client()
         stack.push_async_callback(plain.close)
 
@@ -124,6 +121,23 @@ async def sweep_hard(
     if outcome is not None and outcome.sweep.error is not None:
         raise outcome.sweep.error
     return 0
+
+
+@asynccontextmanager
+async def _open_reference(ours: Access, reference: Access | None) -> AsyncIterator[Access]:
+    """The engine without speculation: the one that was named, or one that ends with the block."""
+    if reference is not None:
+        yield reference
+        return
+    started = start_reference_engine(ours)
+    try:
+        theirs = await started.__aenter__()
+    except ConfigError:
+        log("specdeck: nothing was changed; --reference URL compares with an engine elsewhere")
+        raise
+    async with AsyncExitStack() as stack:
+        stack.push_async_exit(started)
+        yield theirs
 
 
 async def _follow(work: HardSweep, own: OwnLoad) -> None:

@@ -54,6 +54,12 @@ from specdeck.engine.text import format_duration
     help="As --hard, with an engine without speculation that runs already.",
 )
 @click.option(
+    "--reference-api-key-env",
+    "reference_key",
+    metavar="NAME",
+    help="The variable that holds the API key of --reference.",
+)
+@click.option(
     "--load",
     "profile",
     type=click.Choice(STEADY),
@@ -76,6 +82,7 @@ def command(
     rounds: int | None,
     hard: bool,
     reference: str | None,
+    reference_key: str | None,
     profile: str | None,
     streams: int | None,
     reason: str | None,
@@ -103,7 +110,8 @@ def command(
     if not beside:
         return asyncio.run(until_signal(sweep(to, wanted, as_json=as_json)))
     own = OwnLoad(profile or STEADY[0], streams or STREAMS)
-    return asyncio.run(until_signal(sweep_hard(to, reference, wanted, own, as_json=as_json)))
+    other = None if reference is None else access(reference, api_key_env=reference_key)
+    return asyncio.run(until_signal(sweep_hard(to, other, wanted, own, as_json=as_json)))
 
 
 def refuse_options(
