@@ -42,7 +42,9 @@ PROMPTS = {8: 400, 1: 200}
 """By streams: one alone takes four times as long."""
 WIDE = 0.02
 """The noise that the one for a floor is told from, in the logit."""
-_PILOT = 100
+PILOT = "pilot"
+"""The check that it is told from: of the repeat kind; of all kinds two draws differ as much."""
+_PILOT_PROMPTS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +64,6 @@ class Row:
         what = "2% replaced" if self.defect else "honest"
         streams = "1 stream" if self.streams == 1 else f"{self.streams} streams"
         return f"{self.kind} {self.floor:.0%}, {streams}{head}: {what}"
-
-    @property
-    def pilot(self) -> str:
-        """What the check that its noise is told from is called."""
-        return f"pilot {self.kind}" + ("" if self.head is None else f", {self.head} head")
 
 
 def every_row() -> Iterator[Row]:
@@ -94,7 +91,7 @@ def find_size(wide: float, rate: float, floor: float) -> float:
     >>> round(find_size(0.05, 0.19, 0.1), 3)
     0.025
     """
-    rate = min(max(rate, 1 / _PILOT), 0.95)
+    rate = min(max(rate, 1 / _PILOT_PROMPTS), 0.95)
     return wide * log(1 - floor) / log(1 - rate)
 
 
@@ -119,9 +116,9 @@ class Bench:
 
     def measure(self, row: Row) -> dict[str, Any]:
         """The figures of one row, written down."""
-        if row.pilot not in self.done:
-            self._add(row.pilot, self._check(Plan(row.kind, WIDE), _PILOT, 8))
-        size = find_size(WIDE, self.done[row.pilot]["mismatch_rate"], row.floor)
+        if PILOT not in self.done:
+            self._add(PILOT, self._check(Plan("repeat", WIDE), _PILOT_PROMPTS, 8))
+        size = find_size(WIDE, self.done[PILOT]["mismatch_rate"], row.floor)
         plan = Plan(row.kind, size, SHARE if row.defect else 0.0)
         self._add(row.name, self._check(plan, PROMPTS[row.streams], row.streams))
         return self.done[row.name]
@@ -147,7 +144,7 @@ class Bench:
 
 
 def read_state(path: Path) -> dict[str, dict[str, Any]]:
-    """The rows and pilots that are done."""
+    """The rows that are done, and the pilot."""
     found: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
     return found
 

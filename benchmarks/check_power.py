@@ -110,6 +110,9 @@ def every_row() -> Iterator[tuple[str, Row]]:
         engine = NoisyEngine(floor, excess=0.015 / (1 - floor))
         yield f"an excess of the threshold, 1.5%, repeat {floor:.0%}", partial(judge, engine)
     for floor in FLOORS:
+        engine = NoisyEngine(floor, 0.03, varied=True)
+        yield f"honest, repeat {floor:.0%}, shape 3% by chance in each look", partial(judge, engine)
+    for floor in FLOORS:
         for by_ask, word in ((False, "always"), (True, "now and then")):
             engine = NoisyEngine(floor, defect=0.02, by_ask=by_ask)
             yield f"2% replaced {word}, repeat {floor:.0%}", partial(judge, engine, share=2)

@@ -36,7 +36,8 @@ SIGNIFICANT = 0.01
 _FEWEST = 5
 """Prompts that differ where nothing is noisy: chance puts like answers in one arm 1 in 3 times."""
 _SHAPE_SHOWS = 0.1
-"""The other shape is a floor of its own where chance makes as much less often than this."""
+"""The other shape is a floor of its own where chance makes as much less often than this, and looks
+have shapes of their own where they vary as much."""
 _DRAWS = 10_000
 _SEED = 20
 _UNIT = 144
@@ -138,6 +139,10 @@ class Excess:
     has_noise: bool
     """Whether an arm differed from itself anywhere."""
 
+    over_look: Estimate | None = None
+    """Over what the first look at an answer differs from it by, where looks vary themselves: none
+    of the shapes that the reference was looked at in is then the floor of the others."""
+
     @property
     def least(self) -> Estimate:
         """Over the higher of the floors."""
@@ -150,12 +155,13 @@ class Excess:
 
     @property
     def p(self) -> float:
-        """The chance of as much where there is no more than noise: of either floor, if two."""
+        """The chance of as much where there is no more than noise: of any floor, if several."""
         return min(1.0, len(self._estimates) * max(one.p for one in self._estimates))
 
     @property
     def _estimates(self) -> tuple[Estimate, ...]:
-        return tuple(one for one in (self.over_repeat, self.over_shape) if one is not None)
+        every = self.over_repeat, self.over_shape, self.over_look
+        return tuple(one for one in every if one is not None)
 
     def detectable(self, threshold: float) -> float:
         """The excess that as many prompts would have made a fail, with a chance of 80 %."""
@@ -169,7 +175,7 @@ class Excess:
 
     def as_json(self, threshold: float) -> dict[str, Any]:
         """Plain values, for a report."""
-        shape = self.over_shape
+        shape, look = self.over_shape, self.over_look
         return {
             **self.least.as_json(),
             "upper95": self.upper,
@@ -177,6 +183,7 @@ class Excess:
             "detectable80": self.detectable(threshold),
             "over_repeat": self.over_repeat.as_json(),
             "over_shape": None if shape is None else shape.as_json(),
+            "over_look": None if look is None else look.as_json(),
         }
 
 
@@ -192,10 +199,45 @@ def weigh_excess(patterns: Mapping[str, int]) -> Excess | None:
     first = _estimate(over, counts, _chance(patterns, total))
     noisy = any(len(set(arm)) > 1 for ours, theirs, fed in split for arm in (ours + fed, theirs))
     shape = [_excess(ours, fed) if fed else 0.0 for ours, _, fed in split]
-    if _estimate(shape, counts, None).p > _SHAPE_SHOWS:
-        return Excess(prompts, first, None, noisy)
-    left = [whole - part for whole, part in zip(over, shape, strict=True)]
-    return Excess(prompts, first, _estimate(left, counts, None), noisy)
+    beyond = alike = None
+    if _estimate(shape, counts, None).p <= _SHAPE_SHOWS:
+        left = [whole - part for whole, part in zip(over, shape, strict=True)]
+        beyond = _estimate(left, counts, None)
+    if _looks_vary(split, counts):
+        alike = _estimate([_beyond_first_look(*one) for one in split], counts, None)
+    return Excess(prompts, first, beyond, noisy, alike)
+
+
+def _looks_vary(split: Sequence[Sequence[str]], counts: Sequence[int]) -> bool:
+    """Whether looks at one answer differ more than answers that are asked again.
+
+    Those are compared that came after the prompt was known for a noisy one, so that neither
+    were chosen for their differences.
+    """
+    found = [
+        (vary - (_unlike(ours[2:]) or 0.0) / 2 - (_unlike(theirs[2:]) or 0.0) / 2, count)
+        for (ours, theirs, fed), count in zip(split, counts, strict=True)
+        if len(ours) == 4 and (vary := _unlike(fed[1:])) is not None
+    ]
+    if not found:
+        return False
+    values, times = zip(*found, strict=True)
+    return _estimate(values, times, None).p <= _SHAPE_SHOWS
+
+
+def _beyond_first_look(ours: str, theirs: str, fed: str) -> float:
+    """How much more often the first two of serving leave the reference than its first look does.
+
+    Looks of several shapes leave it as often as verification, and each other as well, which is
+    no repetition: what they have in common would be too low a floor. None of these three is
+    there because another differed.
+
+    >>> _beyond_first_look("aa", "bb", "abab"), _beyond_first_look("aa", "ab", "baaa")
+    (1.0, -0.5)
+    """
+    first = ours[0]
+    mine = sum(one != first for one in theirs[:2]) / len(theirs[:2])
+    return mine - (fed[0] != first) if fed else mine
 
 
 def prompts_wanted(found: Excess, threshold: float) -> int | None:

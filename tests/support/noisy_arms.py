@@ -55,6 +55,8 @@ class NoisyEngine:
     """Verification takes the other side of a close call, in each ask."""
     paired: float = 1.0
     """How far one pass over an answer does as verification does: 1 is always, 0 is by chance."""
+    varied: bool = False
+    """Whether each pass over an answer is of another shape, and takes a side of its own."""
     excess: float = 0.0
     """Serving alone takes the other side of a close call, in each ask."""
     defect: float = 0.0
@@ -78,7 +80,11 @@ def ask(
     flipped, like = random.random(prompts) < engine.shape, random.random(prompts)
     chosen[serving, :, SHAPE] = flipped
     alone = engine.shape * (1 - engine.paired) / 2 / (1 - engine.shape)
-    chosen[looks, :, SHAPE] = np.where(flipped, like < (1 + engine.paired) / 2, like < alone)
+    if engine.varied:
+        tied = flipped | (like < engine.shape / (1 - engine.shape))
+        chosen[looks, :, SHAPE] = tied & (random.random((LOOKS, prompts)) < 0.5)
+    else:
+        chosen[looks, :, SHAPE] = np.where(flipped, like < (1 + engine.paired) / 2, like < alone)
     chosen[serving, :, EXCESS] = random.random(prompts) < engine.excess
     wrong = random.random((4, prompts) if engine.by_ask else prompts) < engine.defect
     chosen[serving, :, DEFECT] = wrong

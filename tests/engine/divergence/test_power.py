@@ -32,6 +32,9 @@ def words(engine: NoisyEngine, prompts: int = 500, runs: int = RUNS) -> Counter[
         (NoisyEngine(repeat=0.1), RUNS - 2),
         (NoisyEngine(repeat=0.1, shape=0.06), RUNS - 4),
         (NoisyEngine(shape=0.03, paired=0.0), 0),
+        (NoisyEngine(shape=0.03, varied=True), 0),
+        (NoisyEngine(shape=0.06, varied=True), 0),
+        (NoisyEngine(repeat=0.05, shape=0.06, varied=True), 0),
     ],
     ids=str,
 )
@@ -39,6 +42,18 @@ def test_an_honest_engine_passes_and_never_fails(engine: NoisyEngine, passes: in
     found = words(engine)
     assert found["fail"] == 0
     assert found["pass"] >= passes
+
+
+def test_looks_of_several_shapes_are_as_high_a_floor_as_looks_of_one() -> None:
+    engine = NoisyEngine(shape=0.06, varied=True)
+    found = [weigh_excess(count_patterns(engine, 500, seed)) for seed in range(RUNS)]
+    beyond = [one.over_look.value for one in found if one is not None and one.over_look]
+    assert len(beyond) == RUNS
+    assert abs(float(np.mean(beyond))) < 3 * 0.015 / RUNS**0.5  # three standard errors
+
+
+def test_an_excess_is_found_beyond_looks_of_several_shapes() -> None:
+    assert words(NoisyEngine(shape=0.03, excess=0.06, varied=True), runs=6)["fail"] == 6
 
 
 @pytest.mark.parametrize("by_ask", [False, True])
