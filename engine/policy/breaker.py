@@ -101,20 +101,28 @@ class Breaker:
         """Whether it is open because the policy found no k that pays: then that goes on trying."""
         return self.state == "open" and self.cause == "policy" and not self._held
 
-    def step(self, step: Step, *, bypassed: bool, automatic: bool = True) -> None:
+    def step(
+        self, step: Step, *, bypassed: bool, automatic: bool = True, moved: bool = False
+    ) -> None:
         """Takes in a step; `bypassed` says that the policy's own choice for it was k = 0.
 
-        Unless it is `automatic` windows are measured and never open it.
+        `moved` says that a policy that knows what k costs has chosen another since the breaker
+        opened: what was measured to lose is not its choice any more. Unless it is `automatic` windows are measured and never open it.
         """
         now = self._elapsed.at(step.t)
         if self.state == "open":
             if self.defers:
                 if not bypassed:
                     self._turn("closed")
+            elif moved and not self._held and self.cause in ("loss", "acceptance"):
+                self._turn("closed")
             elif not self._held and now - self._since >= self._cooldown:
                 self._turn("half-open")
             return
         if self.state == "half-open":
+            if moved and self.cause in ("loss", "acceptance"):
+                self._turn("closed")
+                return
             self._probe(step)
             return
         self._meter.add(step)
@@ -226,7 +234,7 @@ class Breaker:
             self._run, self._probes = None, 0
             self._tries = min(self._tries, _CHEAP)
             self._begin_window()
-        if not (self._run and self._run.compared) and self._tried_in_vain():
+        if self._tried_in_vain():
             return
         if not (step.verified and step.settled):
             return
@@ -239,6 +247,8 @@ class Breaker:
         run = self._run = evidence if self._run is None else self._run + evidence
         self._probes += 1
         self._evidence = run
+        if evidence.compared:
+            self._compared_at = self._elapsed.seconds
         last = self._probes >= _MOST_PROBES
         self._unjudged = 0
         # At a batch size where target-only was never measured, it has to be first.
@@ -255,7 +265,7 @@ class Breaker:
 
     def _tried_in_vain(self) -> bool:
         """Opens it again when nothing could be compared for long."""
-        passed = self._elapsed.seconds - self._since
+        passed = self._elapsed.seconds - max(self._since, self._compared_at)
         if passed < _UNJUDGED_S * self.parameters.cooldown_max_s:
             return False
         reason = Unjudged(passed, speculated=self._run is not None)

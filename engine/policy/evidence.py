@@ -239,8 +239,8 @@ _SEVERE = 2.0
 """A loss of so many times the limit counts as two windows."""
 _CERTAIN = 3.0
 """Standard errors below zero at which a loss opens the breaker."""
-_DOUBTFUL = 1.0
-"""Standard errors for which low acceptance is forgiven: it may pay all the same."""
+_DOUBTFUL = 2.0
+"""The same where little of a draft is accepted: it may pay all the same."""
 _LIKELY = 3.0
 """Standard errors above zero at which a gain closes it."""
 
@@ -312,7 +312,7 @@ def judge_run(
         return verdict if verdict.cause else None
     floor, accepted = parameters.acceptance_floor, run.per_draft
     low = floor is not None and accepted is not None and accepted < floor
-    if not low or gain + _DOUBTFUL * error >= parameters.loss:
+    if not low or gain + _DOUBTFUL * error >= 0:
         return None
     assert floor is not None
     low_for_sure = LowAcceptance(run.drafts, run.accepted, floor, gain, error)

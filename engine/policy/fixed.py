@@ -28,6 +28,6 @@ class Fixed:
         """The k to try where target-only is in force; 0 when the operator's k is."""
         return self.decision.table[0]
 
-    def bypasses(self, here: int) -> bool:
-        """Never: k = 0 is the operator's wish, not a finding."""
-        return False
+    def choice(self, here: int) -> int:
+        """Its k at the batch sizes of the bucket `here`, whatever is being tried."""
+        return self.decision.table[here]

@@ -22,6 +22,11 @@ _OPTIMISM = 1.5
 """Standard errors by which another k is given the benefit of the doubt when a try is due."""
 _BASELINE_SHARE = 0.3
 """Of what exploring may cost, the part that measuring target-only takes while it is far behind."""
+_BLIND = 10
+"""How often more a draft is tried where target-only is the choice, which says nothing of the text,
+as long as that is cheap."""
+_BLIND_SHARE = 0.6
+"""Of what exploring may cost, the part that this takes."""
 _TIMED_STEPS = 8
 _SETTLED_STEPS = 24.0
 """Steps at a batch size before target-only is measured there."""
@@ -105,9 +110,9 @@ class Goodput:
         """The choice for a batch size, whatever is being tried."""
         return self._chosen[bucket(requests)]
 
-    def bypasses(self, here: int) -> bool:
-        """Whether k = 0 is its choice for the bucket `here`."""
-        return not self._chosen[here]
+    def choice(self, here: int) -> int:
+        """Its k at the batch sizes of the bucket `here`, whatever is being tried."""
+        return self._chosen[here]
 
     def _rates(self, here: int) -> list[float] | None:
         """Expected tokens of a request per second, by k."""
@@ -180,11 +185,12 @@ class Goodput:
         last = times.last(here, other)
         if last is None:  # a batch size that is only passed through is not worth it
             return other if times.steps(here, present) >= _SETTLED_STEPS else None
-        wait = self.parameters.baseline_s / (1 if present else 2)
+        wait = self.parameters.baseline_s / (1 if present else _BLIND)
         if explore := self.parameters.explore:
             spent = self.parameters.probe_steps * (times.seconds(here, other) or 0.0)
             lost = spent * max(0.0, 1 - rates[other] / rates[present])
-            wait = max(wait, lost / (_BASELINE_SHARE * explore))
+            share = _BASELINE_SHARE if present else _BLIND_SHARE
+            wait = max(wait, lost / (share * explore))
         return other if now - last >= wait else None
 
     def _promising(self, here: int, rates: list[float]) -> int | None:

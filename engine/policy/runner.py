@@ -50,8 +50,8 @@ class Policy(Protocol):
     def speculating(self, requests: int) -> int:
         """The k to try where target-only is in force."""
 
-    def bypasses(self, here: int) -> bool:
-        """Whether it found that no k pays at the batch sizes of the bucket `here`."""
+    def choice(self, here: int) -> int:
+        """Its k at the batch sizes of the bucket `here`, whatever is being tried."""
 
 
 class PolicyRunner:
@@ -92,6 +92,8 @@ class PolicyRunner:
         self._spent = self._as_steps = self._alone = self._prompts = 0.0
         self._trying = everywhere(1)
         self._tried_at = -1
+        self._lost = 0
+        """The policy's choice when the breaker opened."""
         self.switch(policy)
         self._state: BreakerState = "closed"
         self._why: Reason | None = None
@@ -216,8 +218,12 @@ class PolicyRunner:
         if not guarded:
             self.decision = chosen
             return chosen
-        bypassed = self.policy.bypasses(self.estimates.bucket)
-        breaker.step(step, bypassed=bypassed, automatic=self.automatic)
+        here = self.policy.choice(self.estimates.bucket)
+        bypassed = self.policy.visits_zero and not here
+        if breaker.state == "closed":
+            self._lost = here
+        moved = self.policy.visits_zero and here != self._lost
+        breaker.step(step, bypassed=bypassed, automatic=self.automatic, moved=moved)
         if breaker.state != "closed":
             self._audit_left = 0
             self.decision = chosen if breaker.defers else self._bypass(step)

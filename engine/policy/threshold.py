@@ -58,9 +58,9 @@ class Threshold:
         """The k to try where target-only is in force."""
         return self._k
 
-    def bypasses(self, here: int) -> bool:
-        """Never: the rule knows no cost."""
-        return False
+    def choice(self, here: int) -> int:
+        """Its k at the batch sizes of the bucket `here`, whatever is being tried."""
+        return self._k
 
     def _turn(self, k: int, acceptance: float, rounds: int) -> None:
         if k == self._k:
