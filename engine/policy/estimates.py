@@ -53,6 +53,8 @@ class Estimates:
         self._unmerged: list[Step] = []
         """Those whose acceptance is still to be taken in: it belongs to no k in particular."""
         self._t = 0.0
+        self._ahead = self._chance = 0.0
+        """Accepted tokens since the last block beyond the expected, and the variance of that."""
         self._costs: tuple[list[float], list[float]] = ([], [])
         self._costs_of: tuple[int, int, int] | None = None
 
@@ -67,8 +69,17 @@ class Estimates:
                 self.bucket, self.size = here, step.requests
         self._block.append(step)
         self._t = step.t
-        if len(self._block) >= BLOCK_STEPS:
+        if len(self._block) >= BLOCK_STEPS or (step.drafts and self._surprises(step)):
             self._close()
+
+    def _surprises(self, step: Step) -> bool:
+        """Whether so much more or less is accepted since the last block that the text has changed.
+
+        Many drafts at once show that in a few steps: there is no need to wait for a block.
+        """
+        self._ahead += step.accepted - step.drafts * self.acceptance.accepted(step.verified)
+        self._chance += step.drafts * self.acceptance.variance(step.verified)
+        return self._ahead * self._ahead > _SURPRISE2 * self._chance + _SURPRISE_TOKENS2
 
     def look(self, t: float) -> None:
         """Has time pass to `t` without a step."""
@@ -120,10 +131,15 @@ class Estimates:
             self._time([step for step in timed if step.prefill])
         self.prompts.add(block)
         self._unmerged += block
-        if len(self._unmerged) >= BLOCK_STEPS:
+        surprise = self._ahead * self._ahead > _SURPRISE2 * self._chance + _SURPRISE_TOKENS2
+        if surprise or len(self._unmerged) >= BLOCK_STEPS:
+            if surprise:
+                fresh = max(1, _FRESH_DRAFTS // max(1, block[-1].drafts))
+                self._unmerged = self._unmerged[-fresh:]
             self._count(self._unmerged)
             self._unmerged = []
-            self.shifted = self.acceptance.merge()
+            self._ahead = self._chance = 0.0
+            self.shifted = self.acceptance.merge(anew=surprise)
         self.closed = True
 
     def _time(self, steps: list[Step]) -> None:
@@ -150,6 +166,12 @@ class Estimates:
                 self.acceptance.add(chances, deepest, map(sum, columns), steps=len(steps))
 
 
+_SURPRISE2 = 16.0
+"""Squared standard errors by which the accepted tokens of a few steps tell of another text."""
+_SURPRISE_TOKENS2 = 64.0
+"""What is added to their variance: one odd step of one request is none."""
+_FRESH_DRAFTS = 24
+"""The last drafts of those, which are taken to be of the new text."""
 _FAST_STEPS = 12
 _MIDDLE_STEPS = 48
 """A change that few drafts at a time cannot show, since one stream makes one in a step."""
@@ -190,6 +212,7 @@ class Acceptance:
         """Expected share of requests whose draft is accepted up to each position."""
         self.expected: list[float] = []
         """Expected committed tokens of a request in one step, for k = 0…k_max."""
+        self._variances: list[float] = []
         self._estimate()
 
     def add(self, chances: int, verified: int, accepted: Iterable[int], *, steps: int = 1) -> None:
@@ -205,8 +228,19 @@ class Acceptance:
                 before = here
             counts[1] += before
 
-    def merge(self) -> bool:
-        """Takes the counted steps into the windows; whether the text has changed."""
+    def accepted(self, k: int) -> float:
+        """The expected accepted tokens of a draft of k tokens."""
+        return self.expected[min(k, self._k_max)] - 1
+
+    def variance(self, k: int) -> float:
+        """Of the accepted tokens of a draft of k tokens."""
+        return self._variances[min(k, self._k_max)]
+
+    def merge(self, *, anew: bool = False) -> bool:
+        """Takes the counted steps into the windows; whether the text has changed.
+
+        `anew` says that it has: only the counted steps are of the present one.
+        """
         steps, self._steps = self._steps, 0
         if not steps:
             return False
@@ -236,7 +270,10 @@ class Acceptance:
                 if drafts >= _FEWEST:
                     middle_apart += _apart(drafts, middle[1], known, kept)
         limit = _SHIFT + _SHIFT_MORE * (drafted - 1)
-        shifted = short_apart > limit or middle_apart > limit
+        shifted = anew or short_apart > limit or middle_apart > limit
+        if anew:
+            for counts, short in zip(self._block, self._fast, strict=True):
+                short[:] = counts
         if shifted:
             self._start_again()
         if drafted:
@@ -280,13 +317,16 @@ class Acceptance:
         """A position never seen is taken to be accepted like the one before it."""
         share, reached, tokens = _PRIOR, 1.0, 1.0
         survival, expected = [], [1.0]
-        for chances, accepted in self._slow:
+        squares, variances = 0.0, [0.0]
+        for position, (chances, accepted) in enumerate(self._slow):
             share = (accepted + _PRIOR_DRAFTS * share) / (chances + _PRIOR_DRAFTS)
             reached *= share
             tokens += reached
+            squares += (2 * position + 1) * reached
             survival.append(reached)
             expected.append(tokens)
-        self.survival, self.expected = survival, expected
+            variances.append(squares - (tokens - 1) ** 2)
+        self.survival, self.expected, self._variances = survival, expected, variances
 
 
 def _apart(drafts: float, accepted: float, known: float, kept: float) -> float:

@@ -147,7 +147,7 @@ class Goodput:
         errors = self._errors(here)
         doubt = parameters.confidence * self._error(errors, best, present)
         waited = now - self._changed[here] >= parameters.dwell_s
-        if not (fresh or waited) or gain < parameters.margin + doubt * (not fresh):
+        if not (fresh or waited or self._estimates.shifted) or gain < parameters.margin + doubt * (not fresh):
             return False
         self._explain(here, present, best, rates)
         self._changed[here] = now
@@ -205,7 +205,7 @@ class Goodput:
             doubt = self._error(errors, k, present) if k > present else errors[k]
             if doubt > self.parameters.margin / 2:
                 hope = log(rates[k] / rates[present]) + _OPTIMISM * doubt
-                if hope > most:
+                if hope > most and self._prober.affords(1 - rates[k] / rates[present]):
                     found, most = k, hope
         return found
 
