@@ -107,7 +107,8 @@ class Breaker:
         """Takes in a step; `bypassed` says that the policy's own choice for it was k = 0.
 
         `moved` says that a policy that knows what k costs has chosen another since the breaker
-        opened: what was measured to lose is not its choice any more. Unless it is `automatic` windows are measured and never open it.
+        opened: what was measured to lose is not its choice any more. Unless it is `automatic`
+        windows are measured and never open it.
         """
         now = self._elapsed.at(step.t)
         if self.state == "open":

@@ -53,8 +53,9 @@ class Estimates:
         self._unmerged: list[Step] = []
         """Those whose acceptance is still to be taken in: it belongs to no k in particular."""
         self._t = 0.0
-        self._ahead = self._chance = 0.0
-        """Accepted tokens since the last block beyond the expected, and the variance of that."""
+        self._ahead = self._chance = self._odd = 0.0
+        """Accepted tokens since the last block beyond the expected, the variance of
+        that, and what is added to it."""
         self._costs: tuple[list[float], list[float]] = ([], [])
         self._costs_of: tuple[int, int, int] | None = None
 
@@ -79,7 +80,8 @@ class Estimates:
         """
         self._ahead += step.accepted - step.drafts * self.acceptance.accepted(step.verified)
         self._chance += step.drafts * self.acceptance.variance(step.verified)
-        return self._ahead * self._ahead > _SURPRISE2 * self._chance + _SURPRISE_TOKENS2
+        self._odd = _ODD2 * step.verified * step.verified
+        return self._ahead * self._ahead > _SURPRISE2 * self._chance + self._odd
 
     def look(self, t: float) -> None:
         """Has time pass to `t` without a step."""
@@ -131,7 +133,7 @@ class Estimates:
             self._time([step for step in timed if step.prefill])
         self.prompts.add(block)
         self._unmerged += block
-        surprise = self._ahead * self._ahead > _SURPRISE2 * self._chance + _SURPRISE_TOKENS2
+        surprise = self._ahead * self._ahead > _SURPRISE2 * self._chance + self._odd
         if surprise or len(self._unmerged) >= BLOCK_STEPS:
             if surprise:
                 fresh = max(1, _FRESH_DRAFTS // max(1, block[-1].drafts))
@@ -168,8 +170,8 @@ class Estimates:
 
 _SURPRISE2 = 16.0
 """Squared standard errors by which the accepted tokens of a few steps tell of another text."""
-_SURPRISE_TOKENS2 = 64.0
-"""What is added to their variance: one odd step of one request is none."""
+_ODD2 = 4.0
+"""What is added to that, in squared drafts: one odd draft or two tell nothing."""
 _FRESH_DRAFTS = 24
 """The last drafts of those, which are taken to be of the new text."""
 _FAST_STEPS = 12

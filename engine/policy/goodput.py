@@ -9,7 +9,7 @@ few steps at a time, paid from a budget of lost output.
 
 from __future__ import annotations
 
-from math import log, sqrt
+from math import exp, log, sqrt
 from operator import truediv
 
 from specdeck.engine.policy.estimates import Estimates
@@ -27,6 +27,15 @@ _BLIND = 10
 as long as that is cheap."""
 _BLIND_SHARE = 0.6
 """Of what exploring may cost, the part that this takes."""
+_OFTEN = 0.5
+"""Recent changes of text from which tries beside target-only are paid from no budget."""
+_RESTLESS, _SCOUT = 1.5, 0.9
+"""Recent changes from which k = 1 is chosen in place of target-only, and the rate, as a share of
+target-only's, that it must have for that."""
+_SHIFTS_S = 10.0
+_SHIFTING, _MOST_BLIND = 10.0, 0.1
+"""By how much more each change of text in the last ten seconds or so allows, and the largest share
+of the output: where text changes often, it pays to see the next change soon."""
 _TIMED_STEPS = 8
 _SETTLED_STEPS = 24.0
 """Steps at a batch size before target-only is measured there."""
@@ -56,6 +65,7 @@ class Goodput:
         self._steps = 0
         self._probing = False
         self._here = 0
+        self._shifts = self._shifted_at = 0.0
         self.decision = everywhere(first)
         self.reason: MoreTokens | None = None
         """Why k moved last."""
@@ -78,6 +88,8 @@ class Goodput:
             self._prober.stop()
         elif trying:
             return self.decision
+        if self._estimates.shifted:
+            self._shifts, self._shifted_at = self._recent_shifts() + 1, self._estimates.now
         rates = self._rates(here)
         if rates is None:
             return self.decision
@@ -139,6 +151,8 @@ class Goodput:
         now, parameters = self._estimates.now, self.parameters
         present = self._chosen[here]
         best = _best(rates, self._low, self._high)
+        if not best and rates[1] > _SCOUT * rates[0] and self._recent_shifts() > _RESTLESS:
+            best = 1  # target-only would not see the next change of text
         fresh = not self._visited[here]
         self._visited[here] = True
         if best == present:
@@ -147,7 +161,9 @@ class Goodput:
         errors = self._errors(here)
         doubt = parameters.confidence * self._error(errors, best, present)
         waited = now - self._changed[here] >= parameters.dwell_s
-        if not (fresh or waited or self._estimates.shifted) or gain < parameters.margin + doubt * (not fresh):
+        if not (fresh or waited or self._estimates.shifted) or gain < parameters.margin + doubt * (
+            not fresh
+        ):
             return False
         self._explain(here, present, best, rates)
         self._changed[here] = now
@@ -164,9 +180,12 @@ class Goodput:
         present = self._chosen[here]
         if self._estimates.times.steps(here, present) < _TIMED_STEPS / 2:
             return None  # what is not known is the present k
+        wanted = self._due(here, rates)
+        if wanted is not None and not present and self._recent_shifts() > _OFTEN:
+            self._prober.begin(here)  # what it may cost is in when it is due
+            return wanted
         if not self._prober.affords(1 - max(rates) / rates[present]):
             return None  # nor could any other k be paid
-        wanted = self._due(here, rates)
         if wanted is None:
             wanted = self._promising(here, rates)
         if wanted is None:
@@ -185,13 +204,18 @@ class Goodput:
         last = times.last(here, other)
         if last is None:  # a batch size that is only passed through is not worth it
             return other if times.steps(here, present) >= _SETTLED_STEPS else None
-        wait = self.parameters.baseline_s / (1 if present else _BLIND)
+        shifts = 0.0 if present else self._recent_shifts()
+        wait = self.parameters.baseline_s / (1 if present else _BLIND * (1 + shifts))
         if explore := self.parameters.explore:
             spent = self.parameters.probe_steps * (times.seconds(here, other) or 0.0)
             lost = spent * max(0.0, 1 - rates[other] / rates[present])
-            share = _BASELINE_SHARE if present else _BLIND_SHARE
-            wait = max(wait, lost / (share * explore))
+            share = _BASELINE_SHARE if present else _BLIND_SHARE * (1 + _SHIFTING * shifts)
+            wait = max(wait, lost / min(share * explore, _MOST_BLIND))
         return other if now - last >= wait else None
+
+    def _recent_shifts(self) -> float:
+        """How often the text changed of late."""
+        return self._shifts * exp((self._shifted_at - self._estimates.now) / _SHIFTS_S)
 
     def _promising(self, here: int, rates: list[float]) -> int | None:
         """The other k that could be best, given what is not known of it."""
@@ -270,8 +294,12 @@ class Prober:
         if self._bucket is not None or not self._share or not self.affords(loss):
             return False
         self._budget -= self._cost(loss)
-        self._bucket, self._left = bucket, self._steps
+        self.begin(bucket)
         return True
+
+    def begin(self, bucket: int) -> None:
+        """Begins a try, whatever it costs."""
+        self._bucket, self._left = bucket, self._steps
 
     def affords(self, loss: float) -> bool:
         """Whether a try that loses `loss` of a step's output in each step can be paid."""
