@@ -141,13 +141,18 @@ class Canary:
         """One line for the operator.
 
         >>> Canary(30, {"a": (0, 30)}, differing=2, expected=2.0).line()
-        'as before: 2 pairs of answers differ, 2.0 usually in 30 nights'
+        'as before: 2 pairs of answers differ, usually 2.0 a night over 30 nights'
+        >>> Canary(3).line().rpartition("; ")[2]
+        'judged from night 14'
         """
         differ = "differs" if self.differing == 1 else "differ"
         pairs, nights = format_count(self.differing, "pair"), format_count(self.nights, "night")
-        said = f"{self.word}: {pairs} of answers {differ}, {self.expected:.1f} usually in {nights}"
+        usual = f"usually {self.expected:.1f} a night over {nights}"
+        said = f"{self.word}: {pairs} of answers {differ}, {usual}"
         if self.since is not None:
             said += f"; more often since night {self.since} or shortly before"
+        elif self.word == "too early":
+            said += f"; judged from night {LEAST_NIGHTS}"
         return said
 
     def as_json(self, *, counts: bool = True) -> dict[str, Any]:

@@ -115,6 +115,8 @@ def report_form(path: Path) -> str:
 def _lines(data: Data) -> Iterator[tuple[str, str]]:
     floor, near = data["noise_floor"], data["near_tie"]
     yield "verdict", f"{data['verdict']}: {data['reason']}"
+    if data.get("canary"):  # beside the verdict, as it has the last word
+        yield "canary", Canary.from_json(data["canary"]).line()
     yield (
         "mismatches",
         f"{_rate(data['mismatches'], data['prompts'], data)}, "
@@ -162,8 +164,6 @@ def _lines(data: Data) -> Iterator[tuple[str, str]]:
         yield "refused", f"{data['refused']['prompts']} prompts{why}"
     if data.get("history"):
         yield "history", History(**data["history"]).line(data["mismatch_rate"])
-    if data.get("canary"):
-        yield "canary", Canary.from_json(data["canary"]).line()
     for notice in data["notices"]:
         yield "note", notice
 
