@@ -38,6 +38,7 @@ class Scheduler:
 
     def __init__(self) -> None:
         self.requests: dict[str, Any] = {}
+        self.running: list[Any] = []
 
     def add_request(self, request: Any) -> None:
         self.requests[request.request_id] = request
@@ -85,6 +86,7 @@ def make_request(number: int, *, alone: bool) -> Any:
         num_prompt_tokens=prompt,
         num_output_tokens=output,
         num_preemptions=0,
+        arrival_time=0.0,
         prefill_stats=SimpleNamespace(num_prompt_tokens=prompt, num_cached_tokens=cached),
         get_finished_reason=lambda: _REASON,
     )

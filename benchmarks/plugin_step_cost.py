@@ -140,6 +140,9 @@ class Engine:
     def weights(self) -> None:
         return None
 
+    def active_requests(self) -> dict[str, Any]:
+        return {}
+
     def cohorts(self) -> dict[str, Any]:
         return {}
 

@@ -87,6 +87,10 @@ def _find_screen(name: str) -> type[DetailScreen]:
         from specdeck.console.screens.fingerprint.screen import FingerprintScreen
 
         return FingerprintScreen
+    if name == "requests":
+        from specdeck.console.screens.requests.screen import RequestsScreen
+
+        return RequestsScreen
     from specdeck.console.screens.tuning.screen import TuningScreen
 
     return TuningScreen

@@ -31,6 +31,7 @@ _LEFT: Final[Mapping[Place, tuple[str, ...]]] = {
         "results.open", "results.pane", "results.stop", "results.again", "results.bundle",
         "results.report",
     ),
+    "requests": ("requests.order", "requests.search", "engine.next"),
     "fingerprint": (
         "fingerprint.against", "fingerprint.pin", "fingerprint.probe", "fingerprint.changes",
         "fingerprint.unfold", "fingerprint.search", "fingerprint.save",

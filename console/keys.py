@@ -15,16 +15,26 @@ from specdeck.console.yaml_file import refuse_unknown
 from specdeck.engine import errors
 
 Group = Literal["Speculation", "Tuning", "Check", "Results", "Prompt", "Fingerprint", "Screens",
-                "Back", "Parameters", "Events", "Event list", "Help", "Dialog",
-                "View", "Engines", "Console"]  # fmt: skip
+                "Back", "Parameters", "Events", "Event list", "Requests", "Request list",
+                "Help", "Dialog", "View", "Engines", "Console"]  # fmt: skip
 
 Place = Literal["start", "live", "tuning", "check", "results", "prompt", "fingerprint",
-                "parameters", "events", "help", "dialog"]  # fmt: skip
+                "parameters", "events", "requests", "help", "dialog"]  # fmt: skip
 """A screen with keys of its own."""
 
 GROUPS: Final[Mapping[Place, tuple[Group, ...]]] = {
-    "live": ("Speculation", "Screens", "Events", "View", "Engines", "Console"),
-    "tuning": ("Tuning", "Speculation", "Screens", "Events", "Back", "Engines", "Console"),
+    "live": ("Speculation", "Screens", "Requests", "Events", "View", "Engines", "Console"),
+    "tuning": (
+        "Tuning",
+        "Speculation",
+        "Screens",
+        "Requests",
+        "Events",
+        "Back",
+        "Engines",
+        "Console",
+    ),
+    "requests": ("Request list", "Screens", "Back", "Engines", "Console"),
     "check": ("Check", "Screens", "Back", "Console"),
     "results": ("Results", "Screens", "Back", "Console"),
     "fingerprint": ("Fingerprint", "Screens", "Back", "Console"),
@@ -149,6 +159,16 @@ KEYS: tuple[Key, ...] = (
         "Copy the selected parameter, or the command that sets it.", "Parameters", searched=False),
     Key("parameters.close", ("p", "q"), "dismiss", "close", "Close the list, as with esc.",
         "Parameters", searched=False),
+    # Apart from other screens: the check screen repeats a prompt with this key.
+    Key("screen.requests", ("r",), "app.open_screen('requests')", "requests",
+        "What runs right now, and what has finished: age, tokens, k, acceptance, kind.",
+        "Requests"),
+    Key("requests.order", ("o",), "order", "sort",
+        "Sort by age, prompt, output or acceptance.", "Request list"),
+    Key("requests.search", ("slash",), "search", "search",
+        "Search kinds, states, adapters and k.", "Request list", shown="/"),
+    Key("requests.scroll", ("up", "down", "pageup", "pagedown", "home", "end"), "scroll('{key}')",
+        "scroll", "Scroll through the requests.", "Request list", searched=False),
     Key("events.open", ("e",), "events", "events",
         "Everything that happened, to scroll through and to search.", "Events"),
     Key("events.search", ("slash",), "search", "search", "Search the events.", "Event list",

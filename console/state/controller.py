@@ -246,6 +246,23 @@ class Controller:
             track = track.add_event(self.clock(), f"trial {text}", tone)
         self.put(index, track)
 
+    def list_requests(self, index: int) -> None:
+        """Ask one engine for what runs."""
+        if self._client(index) is not None:
+            self.spawn(self.refresh_requests(index), "requests")
+
+    async def refresh_requests(self, index: int) -> None:
+        """The same, to be waited for."""
+        client = self._client(index)
+        if client is None:
+            return
+        try:
+            found = await client.requests()
+        except SpecdeckError as error:
+            self.put(index, replace(self.tracks[index], requests=None, unlisted=error))
+            return
+        self.put(index, replace(self.tracks[index], requests=found, unlisted=None))
+
     def _client(self, index: int) -> EngineClient | None:
         """Asks an engine for more than readings; None where nothing can be asked."""
         engine = self.engines[index]

@@ -19,6 +19,7 @@ from specdeck.engine.protocol.messages import (
 from specdeck.engine.text import format_changes, format_duration, oneline
 
 if TYPE_CHECKING:
+    from specdeck.engine.protocol.requests import Requests
     from specdeck.engine.protocol.tuning import Tuning
 
 POINTS: Final = 1200
@@ -118,6 +119,10 @@ class Track:
     """The plugin's last word on policy, breaker and trial; asked for while somebody looks."""
     untuned: SpecdeckError | None = None
     """Why the last question for it had no answer."""
+    requests: Requests | None = None
+    """What ran when it was last asked for; asked for while somebody looks."""
+    unlisted: SpecdeckError | None = None
+    """Why the last question for them had no answer."""
     sweep: SweepRun | None = None
     """This console's latest sweep of it."""
     since: float | None = None

@@ -45,6 +45,7 @@ from specdeck.engine.protocol.messages import (
 
 if TYPE_CHECKING:
     from specdeck.engine.protocol.cohorts import Cohorts
+    from specdeck.engine.protocol.requests import Requests
     from specdeck.engine.protocol.tuning import Tuning
 
 _T = TypeVar("_T")
@@ -138,6 +139,12 @@ class EngineClient:
         from specdeck.engine.protocol.cohorts import Cohorts
 
         return self._parse("cohorts", Cohorts.from_json, await self._control("/cohorts"))
+
+    async def requests(self) -> Requests:
+        """What runs right now, and what has finished; raises Unsupported as `cohorts` does."""
+        from specdeck.engine.protocol.requests import Requests
+
+        return self._parse("requests", Requests.from_json, await self._control("/requests"))
 
     async def facts(self) -> dict[str, Any]:
         """The facts behind the fingerprint, and the fingerprint."""

@@ -153,6 +153,10 @@ class CohortCells:
             self._merge_adapter(dropped)
         return word
 
+    def find_adapter(self, name: str) -> str:
+        """The word of an adapter, without seeing it."""
+        return self._adapters.find(name)
+
     def add(
         self, key: Key, tally: list[int] | None, prompt: int, output: int, preemptions: int
     ) -> None:
@@ -237,6 +241,10 @@ class Adapters:
         word = self._give_word(name)
         # Names that differ only in what was made safe share a word.
         return word, None if dropped in self._words.values() else dropped
+
+    def find(self, name: str) -> str:
+        """The word of `name` at this moment."""
+        return self._words.get(name, OTHER)
 
     def _give_word(self, name: str) -> str:
         word = self._words[name] = safe_word(name)

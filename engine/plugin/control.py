@@ -159,6 +159,9 @@ class Control:
             return self.tuning().as_json()
         if command == "steps":
             return {"steps": self._engine.steps(payload, PAGE)}
+        if command == "requests":
+            found = self._engine.active_requests()
+            return {**found, "instance": self._instance, "t": self._wall()}
         if command == "cohorts":
             return {**self._engine.cohorts(), "instance": self._instance, "t": self._wall()}
         if command == "facts":

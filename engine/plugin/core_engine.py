@@ -204,6 +204,20 @@ class CoreEngine:
             "accepted_per_position": tally.accepted_per_position,
         }
 
+    def active_requests(self) -> dict[str, Any]:
+        """Requests under way and those that ended last, as `protocol.requests` has them."""
+        counts = self._counts
+        if not counts.available or counts.failed:
+            raise inability(self._no_cohorts())
+        running, waiting = self.requests()
+        return {
+            "k": self.scheduled_k(),
+            "running": running,
+            "waiting": waiting,
+            "active": counts.active(),
+            "finished": counts.finished(),
+        }
+
     def _no_cohorts(self) -> Capability:
         name, counts = "cohorts", self._counts
         if counts.failed:

@@ -47,6 +47,9 @@ _ANSWERING_S = 0.5
 TUNING_GAP_S = 0.2
 """Between two looks at everything that was measured, which is some milliseconds of work."""
 
+REQUESTS_GAP_S = 0.5
+"""Between two looks at what runs, which take some microseconds of each request."""
+
 COHORTS_GAP_S = 0.2
 """Between two looks at all cohorts, which are as much."""
 
@@ -90,6 +93,7 @@ class SpecdeckEndpoint:
             "state": SharedLook(partial(self._take_look, "state")),
             "tuning": SharedLook(partial(self._take_look, "tuning"), gap_s=TUNING_GAP_S),
             "facts": SharedLook(partial(self._take_look, "facts")),
+            "requests": SharedLook(partial(self._take_look, "requests"), gap_s=REQUESTS_GAP_S),
         }
         """What any client may ask for as often as it likes."""
         self._cohorts = SharedLook(self._look_at_cohorts, gap_s=COHORTS_GAP_S)
@@ -112,6 +116,7 @@ class SpecdeckEndpoint:
         router.add_api_route("/steps", self._show_steps, methods=["GET"])
         router.add_api_route("/facts", self._facts, methods=["GET"])
         router.add_api_route("/tuning", self._tuning, methods=["GET"])
+        router.add_api_route("/requests", self._requests, methods=["GET"])
         router.add_api_route("/cohorts", self._show_cohorts, methods=["GET"])
         router.add_api_route("/control", control, methods=["PUT"])
         app.include_router(router)
@@ -256,6 +261,9 @@ class SpecdeckEndpoint:
         except Refusal as refusal:
             return _reply(refusal.as_json(), refusal.status)
         return _reply_text(reader.mirror.body(since))
+
+    async def _requests(self) -> Any:
+        return await self._show("requests")
 
     async def _show_cohorts(self) -> Any:
         try:

@@ -140,6 +140,10 @@ class Engine(Protocol):
     def tally(self) -> Tally:
         """Counts since the plugin took hold."""
 
+    def active_requests(self) -> dict[str, Any]:
+        """Requests under way and finished ones as `protocol.requests` has them, but for instance
+        and time; raises Refusal as `cohorts` does."""
+
     def cohorts(self) -> dict[str, Any]:
         """Finished requests by cohort as `plugin.cohorts.read_cohorts` takes them, but for instance
         and time; raises Refusal where this vLLM does not let requests be told apart."""

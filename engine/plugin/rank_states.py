@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from specdeck.engine.protocol.messages import RankState
+from specdeck.engine.protocol.requests import Requests, merge_requests
 
 Answer = dict[str, Any]
 """What one rank says, as JSON."""
@@ -59,8 +60,14 @@ def merge_tunings(tunings: Sequence[Answer]) -> Answer:
     return {**first, "exact": {**first["exact"], **sums}}
 
 
+def merge_all_requests(answers: Sequence[Answer]) -> Answer:
+    """Those of all ranks, each with its rank."""
+    return merge_requests([Requests.from_json(answer) for answer in answers]).as_json()
+
+
 MERGES: Mapping[str, Callable[[Sequence[Answer]], Answer]] = {
     "state": merge_states,
     "tuning": merge_tunings,
+    "requests": merge_all_requests,
 }
 """By the command that was asked; of all others the first rank speaks for those that agree."""

@@ -8,6 +8,7 @@ standard library only: this module is imported inside vLLM's processes.
                                       rank than the first with &rank=R
     GET  /v1/specdeck/tuning         protocol.tuning.Tuning
     GET  /v1/specdeck/cohorts        protocol.cohorts.Cohorts
+    GET  /v1/specdeck/requests       protocol.requests.Requests
     GET  /v1/specdeck/facts          {"facts": {...}, "names": {"build": "sd1:b…", "path": …},
                                       "partial": [{"fact", "reason"}], "progress": {...}, ...}
     PUT  /v1/specdeck/control        Change -> AppliedChange; requires the admin token

@@ -92,6 +92,11 @@ class FakeCore:
         """As in the contract."""
         return self.counts
 
+    def active_requests(self) -> dict[str, Any]:
+        """As in the contract: nobody asks for anything."""
+        running, waiting = self.busy
+        return {"k": self.k, "running": running, "waiting": waiting, "active": [], "finished": []}
+
     def cohorts(self) -> dict[str, Any]:
         """As in the contract: nobody has finished."""
         none = [0] * (4 + 2 * (self.build.k_max + 1))

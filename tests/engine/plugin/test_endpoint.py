@@ -29,6 +29,7 @@ from specdeck.engine.protocol.messages import (
     TOKEN_HEADER,
     Change,
 )
+from specdeck.engine.protocol.requests import Requests
 
 fastapi = pytest.importorskip("fastapi")
 
@@ -73,6 +74,13 @@ COHORTS = {
     "drafts": 8, "drafted_per_position": [8, 7], "accepted_per_position": [5, 2],
 }  # fmt: skip
 """As an engine core tells them: words, figures, then drafts by length and by accepted tokens."""
+LINE = {
+    "number": 1, "state": "running", "age_s": 1.0, "prompt_tokens": 9, "output_tokens": 4,
+    "k": None, "drafts": 1, "drafted": 5, "accepted": 3, "preemptions": 0, "cached": "0%",
+    "adapter": "none", "structured": "none", "temperature": "greedy", "ended": None,
+}  # fmt: skip
+REQUESTS = {"instance": "one", "t": 1.0, "k": 5, "running": 1, "waiting": 2, "active": [LINE],
+            "finished": [{**LINE, "state": "stop", "ended": 1.0}]}  # fmt: skip
 ONLY_PINS = ["request_k", "policy.fixed"]
 """What holds where nobody turns k."""
 
@@ -104,6 +112,8 @@ class Cores:
 
     async def call(self, method: str, command: str, payload: str) -> list[str]:
         self.asked.append(command)
+        if command == "requests":
+            return [json.dumps(REQUESTS)] * len(self.to_changes)
         if command == "cohorts":
             return [json.dumps(COHORTS)] * len(self.to_changes)
         if command == "change":
@@ -171,6 +181,14 @@ async def test_the_cohorts_of_all_ranks_are_one_answer(ask: Asking) -> None:
     both = Cohorts.from_json((await ask(Several((STATE, STATE)), path="cohorts")).json())
     assert [cell.counts.requests for cell in both.cells] == [4]
     assert (both.drafts, both.unfinished.drafts) == (2 * one.drafts, 2 * one.unfinished.drafts)
+
+
+async def test_requests_are_told_and_those_of_ranks_with_their_rank(ask: Asking) -> None:
+    one = Requests.from_json((await ask(Cores(), path="requests")).json())
+    assert (one.running, one.waiting, one.active[0].acceptance) == (1, 2, 0.6)
+    both = Requests.from_json((await ask(Several((STATE, STATE)), path="requests")).json())
+    assert (both.running, both.waiting) == (2, 4)
+    assert [line.rank for line in both.active] == [line.rank for line in both.finished] == [0, 1]
 
 
 async def test_an_engine_that_cannot_tell_cohorts_says_why(ask: Asking) -> None:

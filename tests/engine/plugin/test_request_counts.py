@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from time import time
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from specdeck.engine.plugin.cohorts import read_cohorts
 from specdeck.engine.plugin.request_counts import RequestCounts
 from specdeck.engine.protocol.cohorts import Cohort, Cohorts
+from specdeck.engine.protocol.requests import MOST_FINISHED, MOST_WAITING, RequestLine
 
 K = 3
 
@@ -20,6 +23,7 @@ class Scheduler:
 
     def __init__(self) -> None:
         self.requests: dict[str, Any] = {}
+        self.running: list[Any] = []
         self.drafts = 0
         self.drafted = [0] * K
         self.accepted = [0] * K
@@ -84,6 +88,7 @@ def request(name: str, **told: Any) -> Any:
         "num_prompt_tokens": 20,
         "num_output_tokens": 5,
         "num_preemptions": 0,
+        "arrival_time": 1.0,
         "prefill_stats": SimpleNamespace(num_prompt_tokens=20, num_cached_tokens=16),
         "get_finished_reason": lambda: reason,
     }
@@ -153,7 +158,7 @@ def test_sums_are_vllms_own_at_every_moment(scheduler: Scheduler, counts: Reques
     assert told(counts).unfinished.drafts == 0
     assert told(counts).finished().drafts == scheduler.drafts
     assert not counts._tallies
-    assert not counts._prefills
+    assert not counts._held
 
 
 def test_one_that_was_aborted_before_it_ran_counts_as_a_request(
@@ -216,6 +221,8 @@ def test_a_failure_of_ours_ends_the_counting_and_not_the_engine(
 
 def test_a_vllm_without_the_names_is_left_alone_and_says_which() -> None:
     class Bare:
+        requests: ClassVar[dict[str, Any]] = {}
+        running: ClassVar[list[Any]] = []
         add_request = Scheduler.add_request
         make_spec_decoding_stats = Scheduler.make_spec_decoding_stats
 
@@ -224,3 +231,71 @@ def test_a_vllm_without_the_names_is_left_alone_and_says_which() -> None:
     assert not counts.available
     assert [gap.missing for gap in counts.gaps] == [("Scheduler._free_request",)]
     assert vars(bare) == {}
+
+
+def status(name: str) -> Any:
+    return SimpleNamespace(name=name)
+
+
+def test_what_runs_is_told_with_its_own_drafts_and_k_and_without_its_name(
+    scheduler: Scheduler, counts: RequestCounts
+) -> None:
+    running = request("cmpl-secret", extra_args={"specdeck_k": 2}, arrival_time=time() - 5.0,
+                      status=status("RUNNING"), is_finished=lambda: False)  # fmt: skip
+    waiting = request("chat-secret", adapter="sql", arrival_time=time(), status=status("WAITING"),
+                      is_finished=lambda: False)  # fmt: skip
+    for one in (running, waiting):
+        one.get_finished_reason = lambda: None
+        scheduler.add_request(one)
+    scheduler.running = [running]
+    scheduler.draft("cmpl-secret", 2, 1)
+    first, second = counts.active()
+    assert (first["number"], first["state"], first["k"]) == (1, "running", 2)
+    assert (first["drafts"], first["drafted"], first["accepted"]) == (1, 2, 1)
+    assert 5.0 <= first["age_s"] < 60.0
+    assert (second["number"], second["state"], second["k"]) == (2, "waiting", None)
+    assert "secret" not in json.dumps(counts.active())
+    found = RequestLine(**first)
+    assert (found.acceptance, found.cached) == (0.5, "75-100%")
+
+
+def test_looking_at_an_adapter_is_not_seeing_it_again(
+    scheduler: Scheduler, counts: RequestCounts
+) -> None:
+    one = request("r", adapter="sql", arrival_time=time(), status=status("RUNNING"),
+                  is_finished=lambda: False)  # fmt: skip
+    one.get_finished_reason = lambda: None
+    scheduler.add_request(one)
+    scheduler.running = [one]
+    for _ in range(3):
+        assert counts.active()[0]["adapter"] == "other"  # none has finished
+    assert counts.cells.name_adapter("sql") == "sql"
+    assert counts.active()[0]["adapter"] == "sql"
+
+
+def test_those_that_wait_are_told_as_far_as_there_is_room(
+    scheduler: Scheduler, counts: RequestCounts
+) -> None:
+    for number in range(3_000):
+        one = request(f"r{number}", arrival_time=time(), status=status("WAITING"),
+                      is_finished=lambda: False)  # fmt: skip
+        one.get_finished_reason = lambda: None
+        scheduler.add_request(one)
+    assert [line["number"] for line in counts.active()] == list(range(1, MOST_WAITING + 1))
+
+
+def test_the_newest_finished_ones_are_kept_with_why_they_ended(
+    scheduler: Scheduler, counts: RequestCounts
+) -> None:
+    for number in range(MOST_FINISHED + 10):
+        one = request(f"r{number}", reason="LENGTH", arrival_time=time() - 2.0)
+        scheduler.add_request(one)
+        scheduler.draft(f"r{number}", 3, 1)
+        finish(scheduler, one)
+    lines = counts.finished()
+    assert [line["number"] for line in lines[:2]] == [MOST_FINISHED + 10, MOST_FINISHED + 9]
+    assert len(lines) == MOST_FINISHED
+    assert {line["state"] for line in lines} == {"length"}
+    assert {(line["drafted"], line["accepted"]) for line in lines} == {(3, 1)}
+    assert all(2.0 <= line["age_s"] < 60.0 for line in lines)
+    assert all(line["ended"] for line in lines)

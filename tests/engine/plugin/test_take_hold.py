@@ -86,9 +86,12 @@ def test_what_is_missing_is_a_capability_with_its_name(
 def test_cohorts_are_told_of_a_core_that_has_what_they_take_and_refused_of_another() -> None:
     found = json.loads(answer_call(EngineCore(), "cohorts", "null"))
     assert (found["cells"], found["k_max"], found["drafts"]) == ([], 5, 0)
-    refused = json.loads(answer_call(without("scheduler._free_request"), "cohorts", "null"))
-    assert (refused["status"], refused["error"]["code"]) == (501, "cohorts")
-    assert "has no Scheduler._free_request" in refused["error"]["message"]
+    listed = json.loads(answer_call(EngineCore(), "requests", "null"))
+    assert (listed["active"], listed["finished"], listed["k"]) == ([], [], 5)
+    for command in ("cohorts", "requests"):
+        refused = json.loads(answer_call(without("scheduler._free_request"), command, "null"))
+        assert (refused["status"], refused["error"]["code"]) == (501, "cohorts")
+        assert "has no Scheduler._free_request" in refused["error"]["message"]
 
 
 def test_what_specdeck_can_do_without_takes_nothing_away() -> None:

@@ -1,0 +1,1 @@
+"""What runs in an engine right now, and what has finished."""
