@@ -38,7 +38,7 @@ SHARE = 0.02
 """Of prompts, where an engine is defective."""
 TOKENS = 8
 K = 3
-PROMPTS = {8: 400, 1: 200}
+PROMPTS = {8: 500, 1: 250}
 """By streams: one alone takes four times as long."""
 WIDE = 0.02
 """The noise that the one for a floor is told from, in the logit."""
@@ -178,6 +178,18 @@ def start_noisy_engine(folder: Path, head: str | None) -> Iterator[tuple[Running
         yield served, noise
 
 
+def describe_pilot(found: dict[str, Any]) -> str:
+    """What the check found that the sizes are told from."""
+    floors = ", ".join(f"{rate:.0%}" for rate in found["floors"])
+    return (
+        f"Answers of {TOKENS} tokens to random ones, k = {K}. Sizes are told from {WIDE} in every"
+        f" logit: {found['mismatches']} of {found['prompts']} answers differ, floors (repeat,"
+        f" batch, shape) {floors}, excess {found['excess']:.2%} (p = {found['p']:.2g}),"
+        f" {found['classes']['material']} material, near ties up to"
+        f" {found['near_tie']['threshold']:.3f}, {found['seconds']} s, {found['at']} UTC."
+    )
+
+
 def format_rows(done: dict[str, dict[str, Any]]) -> str:
     """The table of what is done."""
     head = ["noise, streams: engine", "prompts", "in the logit", "differ",
@@ -225,7 +237,10 @@ def main() -> None:
                     bench.measure(row)
                     if time.monotonic() > ends:
                         break
-    print(format_rows(read_state(options.state)))
+    done = read_state(options.state)
+    if PILOT in done:
+        print(describe_pilot(done[PILOT]), end="\n\n")
+    print(format_rows(done))
 
 
 if __name__ == "__main__":
