@@ -149,11 +149,11 @@ class TunedEngine(ListedEngine):
         """The number that it gives a trial."""
 
     async def change(self, change: Change) -> AppliedChange:
-        own = change.k or change.mode or change.policy
+        own = change.k is not None or change.mode or change.policy
         if own or self.refuse_with is not None:
             applied = await super().change(change)
             return replace(applied, trial=self.trial if change.judge else None)
         self.asked.append(change)
         knobs = change.knobs()
         before = {"breaker": "closed", "goodput.margin": 0.03}
-        return AppliedChange({name: before[name] for name in knobs}, knobs, 1, 7)
+        return AppliedChange({name: before.get(name) for name in knobs}, knobs, 1, 7)
