@@ -212,6 +212,18 @@ class _Times:
         self.size = self.prompt = 0.0
 
 
+class _Near(NamedTuple):
+    """What was measured in and beside a bucket of batch sizes."""
+
+    here: dict[tuple[int, bool], _Times]
+    beside: list[dict[tuple[int, bool], _Times]]
+    block2: float
+    """Squared error of one block."""
+    weight: float
+    total: float
+    """Of how far the bucket is off the model as such, and that times its weight."""
+
+
 class StepTimes:
     """Durations by bucket of batch sizes and k, seconds.
 
@@ -241,6 +253,9 @@ class StepTimes:
         self._found: tuple[list[float], list[float]] = ([], [])
         """By k: seconds, and their squared relative standard errors."""
         self._looked_at = (-1, -1)
+        self._near = _Near({}, [], 0.0, 0.0, 0.0)
+        self._near_of = (-1, -1)
+        """The bucket that `_near` is of, and the `version`."""
         self.version = 0
         """Counts the blocks taken in."""
 
@@ -364,9 +379,13 @@ class StepTimes:
         The error is relative. Only after the first step.
         """
         level, batch = self._level or 0.0, round(size)
-        whole = doubt = 0.0
+        whole = doubt = off = error2 = 0.0
+        told: bool | None = None
         for share, prompt in prompts:
-            off, error2 = self._off(bucket, k, laden=prompt > 0)
+            laden = prompt > 0
+            if laden != told:
+                off, error2 = self._off(bucket, k, laden=laden)
+                told = laden
             spent = share * exp(level + off + self._relative(batch, k, prompt))
             whole += spent
             doubt += spent * error2
@@ -395,11 +414,10 @@ class StepTimes:
         Each of what was measured has the weight of its precision: the same steps, those with or
         without prompts, those of the batch sizes beside, and how far the bucket is off as such.
         """
-        block2 = (1.25 * self._noise) ** 2
-        cells = self._cells
-        here = cells.get(bucket)
-        weight = 1 / (_GUESS_ERROR2 if here and len(here) > 2 else _FAR_ERROR2)
-        total = self._bucket_off(bucket) * weight
+        if self._near_of != (bucket, self.version):
+            self._near = self._gather(bucket)
+            self._near_of = (bucket, self.version)
+        here, beside, block2, weight, total = self._near
         if here:
             if cell := here.get((k, laden)):
                 error2 = block2 / (cell.steps / 8 + 0.2) + _LEAST_ERROR2
@@ -411,12 +429,21 @@ class StepTimes:
                 error2 = block2 / (cell.steps / 8 + 0.2) + _SIBLING2
                 weight += 1 / error2
                 total += cell.off / error2
-        for near in (bucket - 1, bucket + 1):
-            if (there := cells.get(near)) and (cell := there.get((k, laden))):
+        for there in beside:
+            if cell := there.get((k, laden)):
                 error2 = block2 / (cell.steps / 8 + 0.2) + _NEIGHBOUR2
                 weight += 1 / error2
                 total += cell.off / error2
         return total / weight, 1 / weight
+
+    def _gather(self, bucket: int) -> _Near:
+        """What `_off` is found from at every k."""
+        cells = self._cells
+        here = cells.get(bucket) or {}
+        weight = 1 / (_GUESS_ERROR2 if len(here) > 2 else _FAR_ERROR2)
+        beside = [there for near in (bucket - 1, bucket + 1) if (there := cells.get(near))]
+        block2 = (1.25 * self._noise) ** 2
+        return _Near(here, beside, block2, weight, self._bucket_off(bucket) * weight)
 
     def _bucket_off(self, bucket: int) -> float:
         """How far all steps of a bucket are off the model; 0 when there were none."""

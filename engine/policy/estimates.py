@@ -56,8 +56,14 @@ class Estimates:
         self._ahead = self._chance = self._odd = 0.0
         """Accepted tokens since the last block beyond the expected, the variance of
         that, and what is added to it."""
-        self._costs: tuple[list[float], list[float]] = ([], [])
+        self._costs: list[tuple[float, float] | None] = []
+        """By k, as far as somebody asked: a policy without a choice asks for one or two."""
+        self._row: tuple[list[float], list[float]] | None = None
+        self._prompt_cost: float | None = None
         self._costs_of: tuple[int, int, int] | None = None
+        """The bucket and the versions that these are of."""
+        self._basis: tuple[float, list[float]] = (1.0, [])
+        """The batch size, and the expected tokens by k, that they are found with."""
 
     def add(self, step: Step) -> None:
         """Learns from a step."""
@@ -93,22 +99,52 @@ class Estimates:
         The prompts that steps carry of late are in it, as far as they would come at each k.
         None before any step. Not to be changed.
         """
-        times = self.times
-        if not times.version:
+        if not self.times.version:
             return None
-        at = (here, times.version, self.prompts.version)
-        if at != self._costs_of:
-            size = self.size if here == self.bucket else MIDDLE[here]
-            expected, kinds = self.acceptance.expected, self.prompts.kinds
-            found = [times.expect(here, size, k, kinds(expected[k])) for k in range(self.k_max + 1)]
-            self._costs = [spent for spent, _ in found], [sqrt(error2) for _, error2 in found]
-            self._costs_of = at
-        return self._costs
+        self._look_at(here)
+        if self._row is None:
+            found = [self._cost(here, k) for k in range(self.k_max + 1)]
+            self._row = [spent for spent, _ in found], [error for _, error in found]
+        return self._row
+
+    def cost(self, here: int, k: int) -> tuple[float, float] | None:
+        """Seconds of a step at one k and their relative error, as `costs` has them."""
+        if not self.times.version:
+            return None
+        self._look_at(here)
+        return self._cost(here, k)
 
     def prompt_cost(self, here: int) -> float:
         """What a prompt token adds to a target-only step, seconds; 0 without prompts."""
+        if not self.times.version:
+            return 0.0
+        self._look_at(here)
+        if self._prompt_cost is None:
+            self._prompt_cost = self._find_prompt_cost(here)
+        return self._prompt_cost
+
+    def _look_at(self, here: int) -> None:
+        """Forgets what was found of other batch sizes, and before the last block."""
+        at = (here, self.times.version, self.prompts.version)
+        if at != self._costs_of:
+            self._costs_of = at
+            size = self.size if here == self.bucket else MIDDLE[here]
+            self._basis = (size, self.acceptance.expected)
+            self._costs = [None] * (self.k_max + 1)
+            self._row = self._prompt_cost = None
+
+    def _cost(self, here: int, k: int) -> tuple[float, float]:
+        found = self._costs[k]
+        if found is None:
+            size, expected = self._basis
+            kinds = self.prompts.kinds(expected[k])
+            spent, error2 = self.times.expect(here, size, k, kinds)
+            found = self._costs[k] = spent, sqrt(error2)
+        return found
+
+    def _find_prompt_cost(self, here: int) -> float:
         laden = self.prompts.kinds(1.0)[-1][1]
-        if not laden or not self.times.version:
+        if not laden:
             return 0.0
         size = self.size if here == self.bucket else MIDDLE[here]
         more, _ = self.times.expect(here, size, 0, ((1.0, laden),))

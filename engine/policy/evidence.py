@@ -225,12 +225,11 @@ class Meter:
             return
         self._alone_of = at
         self._alone_error = 0.0
-        costs = self._estimates.costs(here)
-        if costs is None or self._times.steps(here, 0) < MEASURED_STEPS:
+        cost = self._estimates.cost(here, 0)
+        if cost is None or self._times.steps(here, 0) < MEASURED_STEPS:
             self._alone = 0.0
             return
-        self._alone = costs[0][0]
-        self._alone_error = costs[1][0]
+        self._alone, self._alone_error = cost
         self._doubt = max(self._doubt, self._alone_error)
         self._of_prompt = self._estimates.prompt_cost(here)
 

@@ -98,6 +98,8 @@ class PromptMix:
         self._turned = 0
         """Settled steps since k turned."""
         self._seen = self._weight = 0.0
+        self._shape: tuple[float, float, float, float] | None = None
+        """What `kinds` is found from at any number of tokens; None until somebody asks."""
         self.version = 0
         """Counts what may have changed `kinds`; it stands still while there are no prompts."""
 
@@ -114,6 +116,7 @@ class PromptMix:
         if not prompt and not self._share:
             return
         self.version += 1
+        self._shape = None
         keep = exp(-count / _MEMORY_STEPS)
         steps_before, self._steps = self._steps * keep, self._steps * keep + count
         old = steps_before / self._steps
@@ -158,17 +161,25 @@ class PromptMix:
         """The kinds of steps there are where a step hands out so many tokens to a request."""
         if not self._share:
             return NO_PROMPTS
-        ratio: float = (tokens / self.tokens) ** self.follows
-        events = -log1p(-min(self._share, _MOST)) * ratio
+        if self._shape is None:
+            self._shape = self._find_shape()
+        follows, chance, mean, deviation = self._shape
+        ratio: float = (tokens / self.tokens) ** follows
+        events = chance * ratio
         share = 1 - exp(-events) if self._share < _MOST or ratio < 1 else self._share
         prompt = self.mean * ratio / share
-        mean = self.mean / self._share
-        spread = sqrt(max(0.0, self._squares / self._share - mean * mean)) * prompt / mean
+        spread = deviation * prompt / mean
         if spread < 0.1 * prompt:
             laden: Prompts = ((share, _round(prompt)),)
         else:
             laden = ((share / 2, _round(prompt - spread)), (share / 2, _round(prompt + spread)))
         return laden if share > 0.999 else ((1 - share, 0), *laden)
+
+    def _find_shape(self) -> tuple[float, float, float, float]:
+        """`follows`, how many prompts come to a step, and the mean and deviation of one."""
+        mean = self.mean / self._share
+        deviation = sqrt(max(0.0, self._squares / self._share - mean * mean))
+        return self.follows, -log1p(-min(self._share, _MOST)), mean, deviation
 
 
 def _tokens(steps: Sequence[Step]) -> float:

@@ -295,19 +295,18 @@ class PolicyRunner:
     def _audit_wait(self, here: int) -> float:
         """Seconds between audits: more where they cost more, as speculation is far ahead."""
         known, k = self.estimates, self.policy.decision.table[here]
-        costs = known.costs(here)
-        if costs is None:
+        alone, present = known.cost(here, 0), known.cost(here, k)
+        if alone is None or present is None:
             return _AUDIT_S
-        alone, present = costs[0][0], costs[0][k]
-        loss = 1 - present / known.acceptance.expected[k] / alone
-        return max(_AUDIT_S, _AUDIT_STEPS * alone * loss / _AUDIT_SHARE)
+        loss = 1 - present[0] / known.acceptance.expected[k] / alone[0]
+        return max(_AUDIT_S, _AUDIT_STEPS * alone[0] * loss / _AUDIT_SHARE)
 
     def _enter(self, here: int) -> None:
         """Enters what the block at the batch sizes `here` came to, if it can be compared."""
         known, spent, saved = self.estimates, self._spent, 0.0
-        costs = known.costs(here) if spent else None
-        if costs and known.times.steps(here, 0) >= MEASURED_STEPS:
-            saved = self._as_steps * costs[0][0] - spent
+        cost = known.cost(here, 0) if spent else None
+        if cost and known.times.steps(here, 0) >= MEASURED_STEPS:
+            saved = self._as_steps * cost[0] - spent
             if self._prompts:
                 saved += self._prompts * known.prompt_cost(here)
         else:

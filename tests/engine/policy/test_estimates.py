@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specdeck.engine.policy import estimates
-from specdeck.engine.policy.estimates import Acceptance, Curve, tokens_by_k
+from specdeck.engine.policy.cost import Prompts
+from specdeck.engine.policy.estimates import Acceptance, Curve, Estimates, tokens_by_k
 from specdeck.engine.policy.intervals import Mean, ratio
 from specdeck.engine.policy.step import Step
 
@@ -152,3 +153,31 @@ def test_looking_again_costs_what_was_measured_since(monkeypatch: pytest.MonkeyP
     for each in (curve, unseen):
         each.look(10_000.0)
     assert curve.points() == unseen.points() == ()
+
+
+def test_only_the_costs_that_somebody_asks_for_are_derived(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = Estimates(8)
+    for number in range(40):
+        prompt = 200 * (number % 3 == 0)
+        known.add(
+            Step(number, 0.01 * number, 4, 16 + prompt, 3, 4, 12, 6, 0.02, 10, (4, 2) + (0,) * 6,
+                 prompt, 3, settled=True)
+        )  # fmt: skip
+    asked: list[int] = []
+    expect = known.times.expect
+
+    def count(bucket: int, size: float, k: int, prompts: Prompts) -> tuple[float, float]:
+        asked.append(k)
+        return expect(bucket, size, k, prompts)
+
+    monkeypatch.setattr(known.times, "expect", count)
+    here = known.bucket
+    alone = known.cost(here, 0)
+    assert known.cost(here, 0) == alone
+    assert asked == [0]
+    costs = known.costs(here)
+    assert costs is not None
+    assert asked == list(range(9))
+    assert alone == (costs[0][0], costs[1][0])
+    assert known.cost(here, 5) == (costs[0][5], costs[1][5])
+    assert asked == list(range(9))
