@@ -26,6 +26,9 @@ POINTS: Final = 1200
 """Samples kept for the charts; wider terminals do not exist."""
 EVENTS: Final = 1000
 """Events kept for the list: those of a night, at a change a minute."""
+LONGEST_EVENT: Final = 700
+"""Characters of one: an engine's reason has 500. All are laid out anew when another one comes,
+which takes minutes where each is as long as a state may be."""
 REASONS_APART_S: Final = 5.0
 """A policy may move k in every step; its reasons are told no faster than they are read."""
 
@@ -164,7 +167,10 @@ class Track:
         self, t: float, text: str, tone: Tone = "plain", *, cause: Cause | None = None
     ) -> Track:
         """The same with one more event."""
-        event = Event(t, oneline(text), tone, cause)
+        line = oneline(text)
+        if len(line) > LONGEST_EVENT:
+            line = f"{line[: LONGEST_EVENT - 1]}…"
+        event = Event(t, line, tone, cause)
         return replace(self, events=(*self.events, event)[-EVENTS:])
 
     def add_mark(self, label: str) -> Track:

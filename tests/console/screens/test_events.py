@@ -9,6 +9,7 @@ from tests.support.screen_text import screen_text
 from textual.widgets import OptionList
 
 from specdeck.console.screens.events.screen import EventsScreen
+from specdeck.console.state.engine_state import LONGEST_EVENT
 
 if TYPE_CHECKING:
     from tests.console.conftest import Kit, MakeConsole
@@ -65,3 +66,17 @@ async def test_the_cursor_stays_on_its_event_while_others_come(
         at = app.screen.query_one(OptionList).highlighted
         assert at is not None
         assert listed(app)[at] == "event 2"
+
+
+async def test_an_event_ends_where_nobody_reads_on(kit: type[Kit], console: MakeConsole) -> None:
+    """Each is laid out anew whenever another one comes: a foreign one has 250,000 characters."""
+    app = console(kit.engine(kit.run(3)))
+    async with run(app, size=(80, 24)) as pilot:
+        for number in range(3):
+            app.controller.tell(f"{number} " + "k 5 → 3 " * 5_000)
+        app.controller.tell("a reason of " + "x" * 500)
+        await press(pilot, "e")
+        cut = [text for text in listed(app) if text.endswith("…")]
+        assert [text[:9] for text in cut] == ["2 k 5 → 3", "1 k 5 → 3", "0 k 5 → 3"]
+        assert {len(text) for text in cut} == {LONGEST_EVENT}
+        assert "a reason of " + "x" * 500 in listed(app)
