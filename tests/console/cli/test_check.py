@@ -22,6 +22,7 @@ from tests.support.http_engine import HttpEngine, serve_engine
 from specdeck.console.cli.check import CheckSeries, read_again
 from specdeck.console.cli.check_arguments import CheckArguments
 from specdeck.console.cli.main import outcome
+from specdeck.engine.divergence.canary import LEAST_NIGHTS
 from specdeck.engine.errors import UsageError
 from specdeck.engine.operations.check import CheckEvent
 from specdeck.engine.protocol.messages import PREFIX, TOKEN_HEADER, Capability
@@ -219,7 +220,7 @@ def test_a_night_is_good_unless_something_changed_or_is_proven(
     assert outcome([*words, "--canary"]) == 0
     assert "too early" in capsys.readouterr().out
     assert outcome([*words, "--canary", "--strict"]) == 1
-    for _ in range(5):
+    for _ in range(LEAST_NIGHTS - 3):
         assert outcome([*words, "--canary", "--json"]) == 0
     capsys.readouterr()
     assert outcome([*words, "--canary", "--strict", "--json"]) == 0
