@@ -16,6 +16,7 @@ from specdeck.console.state.pending import (
 )
 from specdeck.engine.operations.assignments import format_set
 from specdeck.engine.protocol.messages import Change
+from specdeck.engine.text import oneline, printable
 
 if TYPE_CHECKING:
     from specdeck.console.state.check import SplitCheck
@@ -29,7 +30,8 @@ class Copyable:
     label: str
     """What it is, in a few words."""
     text: str
-    """What the clipboard gets; foreign text included as it is, so that it is never drawn raw."""
+    """What the clipboard gets. It may be pasted into a shell: foreign text in it has no line end
+    that would send it off, and nothing that a terminal obeys."""
 
 
 def list_figures(track: Track) -> Iterator[Copyable]:
@@ -43,7 +45,7 @@ def list_figures(track: Track) -> Iterator[Copyable]:
         ("model", None if state is None else state.model),
         ("instance", None if state is None else state.instance),
     )
-    yield from (Copyable(label, text) for label, text in names if text)
+    yield from (Copyable(label, oneline(text)) for label, text in names if text)
     window = None if track.figures is None else track.figures.window
     if window is not None:
         figures = (
@@ -110,4 +112,4 @@ def list_check_copies(
 
 def _command(track: Track, label: str, change: Change) -> Iterator[Copyable]:
     if text := format_set(track.url, change):
-        yield Copyable(label, text)
+        yield Copyable(label, printable(text))

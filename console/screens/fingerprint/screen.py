@@ -28,6 +28,7 @@ from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.fingerprint.compare import Comparison, compare
 from specdeck.engine.fingerprint.fingerprint import Fingerprint
 from specdeck.engine.operations.fingerprint import Fingerprints
+from specdeck.engine.text import oneline
 
 POLL_S = 1.0
 """Between two fetches from an engine that reads its weights."""
@@ -89,7 +90,7 @@ class FingerprintScreen(DetailScreen):
     def list_copies(self) -> Sequence[Copyable]:
         """The fact under the cursor, the engine's names, and the commands of this screen."""
         url = self.engine.url
-        chosen = [] if self.facts.at is None else [Copyable("fact", self.facts.at.text)]
+        chosen = [] if self.facts.at is None else [Copyable("fact", oneline(self.facts.at.text))]
         commands = (("show", "show"), ("pin", "pin"), ("verify", "verify"))
         return [
             *chosen,

@@ -21,7 +21,7 @@ from specdeck.console.widgets.format import shorten
 from specdeck.engine.operations.assignments import format_set
 from specdeck.engine.protocol.messages import MODES, POLICIES, Change, Value
 from specdeck.engine.protocol.tuning import Parameter
-from specdeck.engine.text import printable
+from specdeck.engine.text import oneline, printable
 
 _TRUTH = {"yes": True, "true": True, "on": True, "no": False, "false": False, "off": False}
 
@@ -201,9 +201,9 @@ class ParametersScreen(Modal[None]):
         value = "none" if one.value is None else one.value
         command = format_set(self.controller.engine.url, Change(parameters={one.name: value}))
         return (
-            Copyable("command", command),
-            Copyable(one.name, format_value(one.value)),
-            Copyable("line", f"{one.name} {format_value(one.value)}: {explain(one)}"),
+            Copyable("command", printable(command)),
+            Copyable(oneline(one.name), oneline(format_value(one.value))),
+            Copyable("line", oneline(f"{one.name} {format_value(one.value)}: {explain(one)}")),
         )
 
     def action_undo(self) -> None:

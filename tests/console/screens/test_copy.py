@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -85,6 +86,18 @@ def test_every_action_on_an_engine_is_a_command(kit: type[Kit]) -> None:
     figures = {one.label: one.text for one in list_figures(track)}
     assert figures["engine"] == URL
     assert float(figures["acceptance"]) > 0
+
+
+def test_nothing_of_an_engine_is_sent_off_or_obeyed_where_it_is_pasted(kit: type[Kit]) -> None:
+    planted = "demo\nid\r\x1b[201~\x9b31m\u202e"
+    able = replace(kit.state, model=planted, fingerprint=planted, system_fingerprint=planted,
+                   instance=planted)  # fmt: skip
+    track = fold_reading(Track("demo", URL), replace(kit.run(3)[-1], state=able))
+    trial = Change(k=4, trial_s=40.0, reason=planted)
+    told = [*list_figures(track), *list_commands(track, trial=trial)]
+    assert {"path", "model", "instance", "trial"} <= {one.label for one in told}
+    for one in told:
+        assert one.text.isprintable(), one
 
 
 def copied(app: App[Any]) -> str:
