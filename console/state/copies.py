@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from specdeck.console.state.engine_state import Track
 from specdeck.console.state.pending import (
@@ -108,6 +108,13 @@ def list_check_copies(
     yield Copyable("check", format_check(url, options, session.source))
     if prompt is not None:
         yield Copyable("prompt", json.dumps(prompt.body, ensure_ascii=False))
+
+
+def copy_case(case: Mapping[str, Any]) -> Copyable:
+    """One case of a check on one line: in it may be keys that a model chose."""
+    from specdeck.engine.divergence.report import case_line
+
+    return Copyable("case", printable(case_line(case)))
 
 
 def _command(track: Track, label: str, change: Change) -> Iterator[Copyable]:

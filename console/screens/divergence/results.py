@@ -22,13 +22,13 @@ from specdeck.console.screens.divergence import view as split_view
 from specdeck.console.screens.engine_screen import DetailScreen
 from specdeck.console.state.check import CheckContext, CheckResults, SplitCheck
 from specdeck.console.state.controller import Controller
-from specdeck.console.state.copies import Copyable, list_check_copies
+from specdeck.console.state.copies import Copyable, copy_case, list_check_copies
 from specdeck.console.widgets.charts import ProgressBar
 from specdeck.console.widgets.text import Flow, Line, Rows
 from specdeck.engine.divergence import statistics
 from specdeck.engine.divergence.bundle import case_page, choose_case
 from specdeck.engine.divergence.prompts import Prompt, PromptSet
-from specdeck.engine.divergence.report import case_line, check_markdown
+from specdeck.engine.divergence.report import check_markdown
 from specdeck.engine.divergence.runner import CheckProgress
 from specdeck.engine.errors import SpecdeckError, UsageError
 from specdeck.engine.operations.check import CheckEvent, CheckResult, run_check
@@ -206,7 +206,7 @@ class ResultsScreen(DetailScreen):
         rows = self.query_one("#figures", Flow).rows
         told = "\n".join("".join(cell.text for cell in row.left).strip() for row in rows)
         return [
-            *([] if case is None else [Copyable("case", case_line(case))]),
+            *([] if case is None else [copy_case(case)]),
             Copyable("figures", told),
             *list_check_copies(
                 self.split_check, self.controller.engine.url, prompt, keyed=context.keyed

@@ -13,7 +13,7 @@ from tests.support.screen_text import screen_text
 from textual.widgets import OptionList
 
 from specdeck.console.screens.copy import CopyDialog
-from specdeck.console.state.copies import list_commands, list_figures
+from specdeck.console.state.copies import copy_case, list_commands, list_figures
 from specdeck.console.state.engine_state import Track, fold_reading
 from specdeck.console.terminal.cell_diff import CellDiff
 from specdeck.engine.operations.assignments import format_set, parse_assignments
@@ -98,6 +98,12 @@ def test_nothing_of_an_engine_is_sent_off_or_obeyed_where_it_is_pasted(kit: type
     assert {"path", "model", "instance", "trial"} <= {one.label for one in told}
     for one in told:
         assert one.text.isprintable(), one
+
+
+def test_a_key_that_a_model_chose_sends_nothing_off_where_its_case_is_pasted() -> None:
+    moved = {"path": "a\nid\n\x1b[201~", "kind": "value", "reference": 1, "serving": 2}
+    case = {"prompt": 1, "index": 2, "streamed_by": "serving", "structure": [moved]}
+    assert copy_case(case).text.isprintable()
 
 
 def copied(app: App[Any]) -> str:
