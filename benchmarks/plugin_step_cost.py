@@ -1,6 +1,6 @@
 """What the plugin takes of every step of an engine: microseconds, median and 99th percentile.
 
-    python -m benchmarks.plugin_step_cost [--steps 8000] [--requests 8]
+    python -m benchmarks.plugin_step_cost [--steps 2000] [--requests 8]
 
 The plugin's real hooks on a scheduler that does nothing else, in turns with the same scheduler
 without them, so that the difference is theirs. Schedulers with some of the hooks tell the parts:
@@ -176,19 +176,21 @@ class UnmovedEngine(Engine):
     def set_table(self, table: Sequence[int]) -> None: ...
 
 
-PARTS = ("recorder", "policy, breaker", "curve", "pins, leases, trials", "writing k")
+PARTS = ("recorder", "policy, breaker", "curve", "pins, leases, trials", "writing k", "cohorts")
 
 
 def ladder(requests: int, policy: Policy) -> list[Scheduler]:
     """A plain scheduler, and one more for each of `PARTS`: the last one has all of them."""
     rungs = [Scheduler(requests) for _ in range(1 + len(PARTS))]
-    _, recorded, choosing, measuring, held, whole = rungs
+    _, recorded, choosing, measuring, held, writing, whole = rungs
     Engine(recorded).watch(Listener())
     runner = make_runner(policy)
     runner.curve = SimpleNamespace(add=lambda bucket, step: None)  # type: ignore[assignment]
     Engine(choosing).watch(Listener(runner))
     Engine(measuring).watch(Listener(make_runner(policy)))
     hook_up(UnmovedEngine(held), held, policy)
+    hook_up(Engine(writing), writing, policy)
+    assert RequestCounts(whole, K_MAX).available
     hook_up(Engine(whole), whole, policy)
     return rungs
 
@@ -205,7 +207,6 @@ def make_runner(policy: Policy) -> PolicyRunner:
 def hook_up(engine: Engine, scheduler: Scheduler, policy: Policy) -> None:
     """Puts everything of the plugin's on a scheduler."""
     assert Pins(scheduler, K_MAX).available
-    assert RequestCounts(scheduler, K_MAX).available
     control = Control(
         engine, Identity({}), instance="bench", orchestration={},
         clock=time.monotonic, wall=time.time,
@@ -254,7 +255,7 @@ def cost(requests: int, policy: Policy, steps: int) -> Cost:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--steps", type=int, default=8_000)
+    parser.add_argument("--steps", type=int, default=2_000)
     parser.add_argument("--requests", type=int, nargs="*", default=[1, 8, 32, 256])
     options = parser.parse_args()
     rows = []
