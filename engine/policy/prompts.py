@@ -68,7 +68,7 @@ class _Stretch:
 
     @property
     def tokens(self) -> float:
-        """Committed tokens of a request in a step."""
+        """Committed tokens of a request in a step; 0 where only prompts were computed."""
         return self.committed / max(1, self.committed - self.accepted)
 
 
@@ -123,8 +123,8 @@ class PromptMix:
         self._share = old * self._share + sum([load > 0 for load in loads]) / self._steps
         self.mean = old * self.mean + prompt / self._steps
         self._squares = old * self._squares + sum([load * load for load in loads]) / self._steps
-        tokens = _tokens(steps)
-        self.tokens = old * self.tokens + (1 - old) * tokens
+        if tokens := _tokens(steps):  # parts of a long prompt hand out none, and tell nothing
+            self.tokens = old * self.tokens + (1 - old) * tokens
         if not prompt and self._share < _FEWEST:
             self._share = self.mean = self._squares = 0.0
         for step in steps:
@@ -146,7 +146,13 @@ class PromptMix:
 
     def _compare(self, present: _Stretch) -> None:
         before = self._known
-        if before is not None and before.prompt and present.ended - before.ended < _RECENT_S:
+        if (
+            before is not None
+            and before.prompt
+            and before.committed
+            and present.committed
+            and present.ended - before.ended < _RECENT_S
+        ):
             differs = before.mean * (present.tokens / before.tokens - 1)
             variance = before.variance * (1 / present.steps + 1 / before.steps)
             if variance > 0:
@@ -183,7 +189,10 @@ class PromptMix:
 
 
 def _tokens(steps: Sequence[Step]) -> float:
-    """Committed tokens of a request in a step: those that would have been without drafts are 1."""
+    """Committed tokens of a request in a step: those that would have been without drafts are 1.
+
+    0 where no request was handed any.
+    """
     committed = sum([step.committed for step in steps])
     return committed / max(1, committed - sum([step.accepted for step in steps]))
 

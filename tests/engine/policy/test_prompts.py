@@ -56,3 +56,31 @@ def test_prompts_that_ceased_are_forgotten() -> None:
         mix.add(steps(8, 4, 0.0, random))
     assert mix.kinds(2.0) == ((1.0, 0),)
     assert mix.mean == 0
+
+
+def parts_of_a_prompt(count: int, k: int = 3) -> list[Step]:
+    """Steps that compute one long prompt, 2,048 tokens of it each, and answer nothing."""
+    return [
+        Step(0, 0.0, 1, 2049, k, 0, 0, 0, 0.05, 0, (0,) * 3, 2048, verified=k, settled=True)
+    ] * count
+
+
+def test_a_prompt_of_many_steps_says_nothing_of_tokens() -> None:
+    mix, random = PromptMix(), Random(5)
+    mix.add(parts_of_a_prompt(8))
+    assert mix.tokens == 1.0
+    assert mix.kinds(2.0)[-1][1] > 2000
+    mix.add(steps(8, 4, 1.5, random))
+    before = mix.tokens
+    mix.add(parts_of_a_prompt(2000))
+    assert mix.tokens == before
+
+
+def test_a_stretch_that_answered_nothing_is_compared_with_none() -> None:
+    mix, random = PromptMix(), Random(5)
+    follows = mix.follows
+    for k in (4, 0, 4, 0):
+        mix.add(parts_of_a_prompt(64, k))
+    mix.add(steps(64, 4, 1.5, random))
+    mix.add(steps(1, 0, 1.5, random))
+    assert mix.follows == follows

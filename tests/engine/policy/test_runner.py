@@ -15,7 +15,7 @@ from specdeck.engine.policy.breaker import Breaker
 from specdeck.engine.policy.estimates import Estimates
 from specdeck.engine.policy.fixed import Fixed
 from specdeck.engine.policy.goodput import Goodput
-from specdeck.engine.policy.parameters import BreakerParameters, GoodputParameters
+from specdeck.engine.policy.parameters import BreakerParameters, Catalogue, GoodputParameters
 from specdeck.engine.policy.runner import PolicyRunner
 from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.table import BUCKETS
@@ -155,3 +155,15 @@ def test_a_step_costs_less_than_thirty_microseconds(engine: Any) -> None:
         fresh.choose(step)
         costs.append(time.perf_counter() - start)
     assert statistics.median(costs) < 30e-6
+
+
+@pytest.mark.parametrize("name", ["fixed", "threshold", "goodput"])
+def test_a_fresh_engine_survives_a_prompt_that_takes_many_steps(name: Any) -> None:
+    catalogue = Catalogue()
+    runner = PolicyRunner.watching(catalogue, k=3, k_max=3, zero=True, wall=lambda: 0.0)
+    runner.follow(name, k=3, catalogue=catalogue)
+    for number in range(1, 600):
+        part = Step(number, number * 0.05, 1, 2049, 3, 0, 0, 0, 0.05, 0, (0,) * 3, 2048, 3, True)
+        runner.step(part, steering=True)
+    assert runner.estimates.times.version > 0
+    assert runner.estimates.prompt_cost(0) >= 0.0
