@@ -59,7 +59,7 @@ class RequestCounts:
         token."""
         self._numbers = count(1)
         self._finished: deque[tuple[Any, ...]] = deque(maxlen=MOST_FINISHED)
-        """The newest last, in as few words as it takes."""
+        """The newest last, in as few words as it takes: nothing of a client's."""
         self._scheduler = scheduler
         self._guard = DisableOnError("telling requests apart", on_failure=self._forget)
         self._told_strange = False
@@ -155,7 +155,9 @@ class RequestCounts:
         )  # fmt: skip
         self._finished.append((
             number, time(), request.arrival_time, request.num_prompt_tokens,
-            request.num_output_tokens, request.num_preemptions, request.sampling_params, key, tally,
+            request.num_output_tokens, request.num_preemptions,
+            # Not what it asked with, which may be as long as its client likes.
+            _own_k(request.sampling_params, self.k_max), key, tally,
         ))  # fmt: skip
 
     def _try_to_classify(self, request: Any, prefill: Any, *, sees: bool = False) -> Key:
@@ -215,7 +217,8 @@ class RequestCounts:
             "ended": None,
             **self._figures(
                 request.num_prompt_tokens, request.num_output_tokens, request.num_preemptions,
-                request.sampling_params, key, self._tallies.get(request.request_id),
+                _own_k(request.sampling_params, self.k_max), key,
+                self._tallies.get(request.request_id),
             ),
         }  # fmt: skip
 
@@ -227,15 +230,15 @@ class RequestCounts:
                 "state": key[_FINISH],
                 "age_s": max(0.0, ended - arrived),
                 "ended": ended,
-                **self._figures(prompt, output, preemptions, params, key, tally),
+                **self._figures(prompt, output, preemptions, k, key, tally),
             }
-            for number, ended, arrived, prompt, output, preemptions, params, key, tally in reversed(
+            for number, ended, arrived, prompt, output, preemptions, k, key, tally in reversed(
                 self._finished
             )
         ]
 
     def _figures(
-        self, prompt: int, output: int, preemptions: int, params: Any, key: Key,
+        self, prompt: int, output: int, preemptions: int, k: int | None, key: Key,
         tally: list[int] | None,
     ) -> dict[str, Any]:  # fmt: skip
         found = read_tally(tally or [0] * self.cells.size, self.k_max)
@@ -244,7 +247,7 @@ class RequestCounts:
             "prompt_tokens": prompt,
             "output_tokens": output,
             "preemptions": preemptions,
-            "k": _own_k(params, self.k_max),
+            "k": k,
             "drafts": found.drafts,
             "drafted": sum(found.drafted),
             "accepted": sum(found.accepted),

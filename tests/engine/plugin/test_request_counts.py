@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
+import weakref
 from time import time
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -116,6 +118,26 @@ def told(counts: RequestCounts) -> Cohorts:
 def finish(scheduler: Scheduler, one: Any) -> None:
     """As vLLM ends a request; it lets go of what was cached at the first token."""
     assert scheduler._free_request(one, delay_free_blocks=False) == "freed"
+
+
+class Sent(SimpleNamespace):
+    """What a client asked with; it can be referred to weakly."""
+
+
+def test_nothing_of_what_a_client_sent_is_held_once_a_request_has_ended(
+    scheduler: Scheduler, counts: RequestCounts
+) -> None:
+    one = request("r", structure="json", extra_args={"specdeck_k": 2, "x": "y" * 1000})
+    one.sampling_params = Sent(**vars(one.sampling_params))
+    scheduler.add_request(one)
+    scheduler.draft("r", 2, 1)
+    sent = weakref.ref(one.sampling_params)
+    finish(scheduler, one)
+    del one
+    gc.collect()
+    assert sent() is None
+    (line,) = counts.finished()
+    assert (line["k"], line["structured"]) == (2, "json")
 
 
 def test_a_finished_request_is_told_by_its_kind(
