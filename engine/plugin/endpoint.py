@@ -267,10 +267,12 @@ class SpecdeckEndpoint:
 
     async def _show_cohorts(self) -> Any:
         try:
-            found = merge_cohorts((await self._wait(self._cohorts))["ranks"])
+            found = await self._wait(self._cohorts)
         except Refusal as refusal:
             return _reply(refusal.as_json(), refusal.status)
-        return _reply(found.as_json(), 200)
+        if "text" not in found:  # once a look: it takes some milliseconds of everybody's server
+            found["text"] = json.dumps(merge_cohorts(found["ranks"]).as_json())
+        return _reply_text(found["text"])
 
     async def _look_at_cohorts(self) -> dict[str, Any] | Refusal:
         try:
@@ -286,12 +288,15 @@ class SpecdeckEndpoint:
             return
         try:
             async with asyncio.timeout(_PAGE_PATIENCE_S):
-                ranks = (await self._wait(self._cohorts))["ranks"]
+                found = await self._wait(self._cohorts)
         except (Refusal, TimeoutError):
+            return
+        if found.get("published"):
             return
         from specdeck.engine.plugin import stats
 
-        stats.publish_cohorts(self._model, ranks)
+        found["published"] = True
+        stats.publish_cohorts(self._model, found["ranks"])
 
     async def _show(self, command: str, **known_here: Any) -> Any:
         """What the engine core says of itself, with what this process knows beside it."""

@@ -8,7 +8,7 @@ an operator chooses, are made safe by the plugin. The standard library only.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from operator import add
 from typing import Any, Self
 
@@ -116,6 +116,10 @@ def sum_counts(counts: Iterable[CohortCounts], k_max: int) -> CohortCounts:
     return _read_figures(total, k_max)
 
 
+def _list_fields(record: Any) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in record.__slots__}
+
+
 @dataclass(frozen=True, slots=True)
 class CohortCell:
     """A cohort, and what its requests did since the cell was made."""
@@ -178,7 +182,18 @@ class Cohorts:
 
     def as_json(self) -> dict[str, Any]:
         """Plain dicts and lists, for the wire."""
-        return asdict(self)
+        # By hand: `asdict` copies every figure, which takes a server ten times as long.
+        return {
+            **_list_fields(self),
+            "cells": [
+                {"cohort": _list_fields(cell.cohort), "counts": _list_fields(cell.counts)}
+                for cell in self.cells
+            ],
+            "folded": [
+                {**_list_fields(each), "counts": _list_fields(each.counts)} for each in self.folded
+            ],
+            "unfinished": _list_fields(self.unfinished),
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:

@@ -183,6 +183,35 @@ async def test_the_cohorts_of_all_ranks_are_one_answer(ask: Asking) -> None:
     assert (both.drafts, both.unfinished.drafts) == (2 * one.drafts, 2 * one.unfinished.drafts)
 
 
+async def test_cohorts_are_put_into_words_once_a_look_however_many_ask(
+    ask: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put: list[Cohorts] = []
+    as_json = Cohorts.as_json
+
+    def counted(told: Cohorts) -> dict[str, Any]:
+        put.append(told)
+        return as_json(told)
+
+    monkeypatch.setattr(Cohorts, "as_json", counted)
+    published: list[Any] = []
+    stats = SimpleNamespace(publish_cohorts=lambda model, ranks: published.append(ranks))
+    monkeypatch.setitem(sys.modules, "specdeck.engine.plugin.stats", stats)
+    monkeypatch.setattr("specdeck.engine.plugin.stats", stats, raising=False)
+    cores = Cores()
+    app, endpoint = fastapi.FastAPI(), SpecdeckEndpoint()
+    endpoint.attach_router(app)
+    await endpoint.init_state(cores, None, SimpleNamespace(port=8000))
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://engine") as client:
+        paths = [f"{PREFIX}/cohorts"] * 30 + ["/metrics"] * 30
+        answers = await asyncio.gather(*(client.get(path) for path in paths))
+    assert len({one.text for one in answers[:30]}) == len(put)
+    looks = cores.asked.count("cohorts")
+    assert len(put) <= looks < 10
+    assert 1 <= len(published) <= looks
+
+
 async def test_requests_are_told_and_those_of_ranks_with_their_rank(ask: Asking) -> None:
     one = Requests.from_json((await ask(Cores(), path="requests")).json())
     assert (one.running, one.waiting, one.active[0].acceptance) == (1, 2, 0.6)
