@@ -51,7 +51,7 @@ second one more. With those of the reference alone, 1 in 16, it is 1.29 of the f
 def more_asks(spent: int, prompts: int) -> int:
     """How often each arm is asked again where answers differ, after `spent` more in `prompts`.
 
-    >>> more_asks(0, 1), more_asks(105, 100), more_asks(110, 100)
+    >>> more_asks(0, 1), more_asks(105, 100), more_asks(111, 100)
     (2, 1, 0)
     """
     least, most = (share * prompts for share in MORE_ASKS)

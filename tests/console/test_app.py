@@ -415,10 +415,12 @@ async def test_themes_switch_live(kit: type[Kit], console: MakeConsole) -> None:
     app = console(kit.engine(kit.run(2)))
     async with run(app) as pilot:
         seen = [app.theme]
-        for _ in range(3):
+        while seen.count("dark") < 2:
             await press(pilot, "ctrl+t")
             seen.append(app.theme)
-    assert seen == ["dark", "high-contrast", "light", "dark"]
+    shipped = {path.stem for path in (Path(__file__).parents[2] / "themes").glob("*.yaml")}
+    assert seen[0] == seen[-1] == "dark"
+    assert (set(seen), len(seen)) == (shipped, len(shipped) + 1)
 
 
 async def test_a_broken_theme_is_one_notice(

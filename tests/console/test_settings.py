@@ -110,6 +110,7 @@ def screens() -> dict[keys.Place, type[Screen[Any]]]:
     from specdeck.console.screens.events.screen import EventsScreen
     from specdeck.console.screens.fingerprint.screen import FingerprintScreen
     from specdeck.console.screens.live.screen import LiveScreen
+    from specdeck.console.screens.requests.screen import RequestsScreen
     from specdeck.console.screens.startup.screen import StartupScreen
     from specdeck.console.screens.tuning.dialogs import ParametersScreen, TrialDialog
     from specdeck.console.screens.tuning.screen import TuningScreen
@@ -118,7 +119,7 @@ def screens() -> dict[keys.Place, type[Screen[Any]]]:
         "start": StartupScreen, "live": LiveScreen, "tuning": TuningScreen,
         "check": DivergenceScreen, "results": ResultsScreen, "prompt": PromptPicker,
         "fingerprint": FingerprintScreen, "parameters": ParametersScreen, "help": HelpScreen,
-        "dialog": TrialDialog, "events": EventsScreen,
+        "dialog": TrialDialog, "events": EventsScreen, "requests": RequestsScreen,
     }  # fmt: skip
 
 
