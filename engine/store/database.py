@@ -120,7 +120,10 @@ class Store:
 
     def _migrate(self, migrations: Mapping[int, str]) -> None:
         newest = max(migrations)
-        if (version := self._version()) < newest:
+        version = self._version()
+        if version < 0:
+            raise self._unusable(ValueError(f"its schema is {version}"))
+        if version < newest:
             with self._translate_errors():
                 self._switch_to_wal()
             with self.transaction() as db:

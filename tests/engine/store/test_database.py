@@ -101,6 +101,15 @@ def test_a_newer_file_is_left_alone(path: Path) -> None:
     assert path.read_bytes() == before
 
 
+def test_a_file_with_a_schema_that_never_was_is_named(path: Path) -> None:
+    Store(path).close()
+    broken = sqlite3.connect(path)
+    broken.execute("PRAGMA user_version = -1")
+    broken.close()
+    with pytest.raises(UsageError, match="cannot be used: its schema is -1"):
+        Store(path)
+
+
 def test_a_file_that_is_no_database_is_named(path: Path) -> None:
     path.parent.mkdir()
     path.write_text("not a database, and long enough to be looked at as one\n" * 50)
