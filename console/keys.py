@@ -251,8 +251,10 @@ def read_keymap(data: object, place_of: Callable[[str], errors.Place]) -> dict[s
             place=place_of("keymap"),
         )
     keymap = {str(name): value for name, value in data.items()}
-    for name in keymap:
+    for name, moved in keymap.items():
         refuse_unknown(name, ids(), place_of)
+        if not all(one.strip() for one in moved.split(",")):
+            raise errors.ConfigError(f"{name} requires a key", place=place_of(name))
     return keymap
 
 

@@ -28,6 +28,8 @@ DAYS = 90
 MOST_DAYS = 36_500
 _LARGEST = 1_000_000
 """Bytes of the settings' file."""
+_LONGEST_S = 86_400
+"""Of an interval, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,11 @@ def _check(data: dict[str, Any], place_of: Callable[[str], Place]) -> Settings:
     for name in data:
         refuse_unknown(str(name), [one.name for one in fields(Settings)], place_of)
     interval, theme = data.get("interval", 1.0), data.get("theme", "auto")
-    if isinstance(interval, bool) or not isinstance(interval, int | float) or interval < 0.1:
+    if (
+        isinstance(interval, bool)
+        or not isinstance(interval, int | float)
+        or not 0.1 <= interval <= _LONGEST_S  # neither is NaN
+    ):
         raise ConfigError("interval is seconds, at least 0.1", place=place_of("interval"))
     if not isinstance(theme, str):
         raise ConfigError("theme requires a theme's name", place=place_of("theme"))
