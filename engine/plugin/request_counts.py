@@ -46,6 +46,10 @@ _STRANGE: Key = (OTHER,) * len(DIMENSIONS)
 """A request that cannot be told: it is counted all the same."""
 
 
+def _raise(error: Exception) -> None:
+    raise error
+
+
 class RequestCounts:
     """The requests of one scheduler."""
 
@@ -117,14 +121,17 @@ class RequestCounts:
             request_id: str,
         ) -> Any:
             if num_draft_tokens and not guard.failed:
-                tally = tallies.get(request_id)
-                if tally is None:
-                    tally = tallies[request_id] = [0] * size
-                drafted = num_draft_tokens
-                if num_invalid_spec_tokens:
-                    drafted -= num_invalid_spec_tokens.get(request_id, 0)
-                tally[drafted] += 1
-                tally[accepted_from + num_accepted_tokens] += 1
+                try:
+                    tally = tallies.get(request_id)
+                    if tally is None:
+                        tally = tallies[request_id] = [0] * size
+                    drafted = num_draft_tokens
+                    if num_invalid_spec_tokens:
+                        drafted -= num_invalid_spec_tokens.get(request_id, 0)
+                    tally[drafted] += 1
+                    tally[accepted_from + num_accepted_tokens] += 1
+                except (IndexError, TypeError, AttributeError) as error:  # a guard costs a call
+                    guard(_raise, error)
             return make(
                 spec_decoding_stats,
                 num_draft_tokens=num_draft_tokens,

@@ -241,6 +241,17 @@ def test_a_failure_of_ours_ends_the_counting_and_not_the_engine(
     assert not counts._tallies
 
 
+def test_a_draft_beyond_any_k_ends_the_counting_and_not_the_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(logging.getLogger("vllm.specdeck"), "disabled", True)
+    scheduler = Scheduler()
+    counts = RequestCounts(scheduler, 1)
+    scheduler.add_request(request("r"))
+    assert scheduler.draft("r", K, K) == "stats"
+    assert counts.failed
+
+
 def test_a_vllm_without_the_names_is_left_alone_and_says_which() -> None:
     class Bare:
         requests: ClassVar[dict[str, Any]] = {}
