@@ -31,7 +31,7 @@ from tests.support.tuned_engine import tuning
 
 STEERING = ("\x1b]52", "\x1b]0;", "\x1b[31m", "\x9b", "\x9d", "\x85", "\u202e")
 """What begins the planted sequences; the console itself writes none of them."""
-HELP = "Show every key."
+HELP = "Draft one more token per round."
 PATIENCE_S = 60.0
 """On a busy machine; a quiet one needs a second."""
 KEYS = ("u", "f", "d", "-", "t", "p", "\x1b", "l")
