@@ -41,18 +41,20 @@ async def complete(
 
 
 async def abort(driver: Driver, prompt: Sequence[int]) -> None:
-    """Begins a long answer and leaves."""
+    """Begins a long answer and leaves it after a few steps: the first one has no drafts."""
     body = {"model": "demo", "prompt": list(prompt), "max_tokens": 900, "stream": True,
             "ignore_eos": True}  # fmt: skip
     async with driver.client.stream("POST", "/v1/completions", json=body) as reply:
+        pieces = 0
         async for line in reply.aiter_lines():
-            if line.startswith("data:"):
+            pieces += line.startswith("data:")
+            if pieces == 4:
                 return
 
 
 async def mixed_traffic(driver: Driver, prompts: Prompts) -> None:
     """Every kind of request at once, while k moves and all that runs is preempted."""
-    long = [*prompts[0]] * 12
+    long = [*prompts[0]] * 20  # 340 tokens
     await complete(driver, long, 4)  # so that the next one finds it in the prefix cache
     work = asyncio.gather(
         complete(driver, long, 24),
