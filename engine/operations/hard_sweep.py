@@ -162,7 +162,7 @@ class HardSweep:
                         yield HardVisitDone(self._progress(planned), self._visits[-1])
                         continue
                     async for event in swept:
-                        yield self._counted(event, planned)
+                        yield self._add_visits(event, planned)
                         if isinstance(event, VisitDone | SweepOutcome):
                             break
                     if self._sweep.outcome is not None and self._sweep.outcome.error is not None:
@@ -231,7 +231,7 @@ class HardSweep:
         done, of = soft + len(self._visits), plan.visits + plan.rounds
         return SweepProgress(done, of, None, seconds_left(plan, of - done))
 
-    def _counted(self, event: SweepEvent, plan: Plan) -> SweepEvent:
+    def _add_visits(self, event: SweepEvent, plan: Plan) -> SweepEvent:
         """An event of the sweep, with the visits of the other engine in its progress."""
         if not isinstance(event, WaitingForTraffic | Visiting | VisitDone):
             return event

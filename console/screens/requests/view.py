@@ -50,10 +50,10 @@ def find_requests(lines: Iterable[RequestLine], wanted: str) -> list[RequestLine
     [1, 1, 0, 1]
     """
     words = wanted.casefold().split()
-    return [line for line in lines if all(word in _said(line) for word in words)]
+    return [line for line in lines if all(word in _searchable_text(line) for word in words)]
 
 
-def _said(line: RequestLine) -> str:
+def _searchable_text(line: RequestLine) -> str:
     own = "" if line.k is None else f" pinned k{line.k}"
     return f"{line.number} {line.state} {describe_kind(line)}{own} rank{line.rank}".casefold()
 
