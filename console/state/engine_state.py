@@ -10,6 +10,7 @@ from specdeck.console.state.undo import InForce, UndoHistory
 from specdeck.console.widgets.cells import Tone
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.metrics.reading import Reading
+from specdeck.engine.metrics.window import Window, between
 from specdeck.engine.protocol.messages import (
     Change,
     EngineState,
@@ -19,6 +20,7 @@ from specdeck.engine.protocol.messages import (
 from specdeck.engine.text import format_changes, format_duration, oneline
 
 if TYPE_CHECKING:
+    from specdeck.engine.metrics.sample import Sample
     from specdeck.engine.protocol.requests import Requests
     from specdeck.engine.protocol.tuning import Tuning
 
@@ -29,6 +31,8 @@ EVENTS: Final = 1000
 LONGEST_EVENT: Final = 700
 """Characters of one: an engine's reason has 500. All are laid out anew when another one comes,
 which takes minutes where each is as long as a state may be."""
+MINUTE_S: Final = 60.0
+"""What is too rare for the seconds between two readings is told of so many."""
 REASONS_APART_S: Final = 5.0
 """A policy may move k in every step; its reasons are told no faster than they are read."""
 
@@ -133,6 +137,8 @@ class Track:
     points: tuple[ChartPoint, ...] = ()
     total: int = 0
     """Readings so far; `points` are the last of them."""
+    samples: tuple[Sample, ...] = ()
+    """Those of the last minute, in this life of the engine."""
     marks: tuple[Mark, ...] = ()
     events: tuple[Event, ...] = ()
     want: Change | None = None
@@ -152,6 +158,11 @@ class Track:
     def state(self) -> EngineState | None:
         """The plugin's latest word; None without one or while the engine is down."""
         return None if self.reading is None else self.reading.state
+
+    @property
+    def last_minute(self) -> Window | None:
+        """The work of the last minute, or of what of it the engine has lived and was looked at."""
+        return between(self.samples[0], self.samples[-1]) if len(self.samples) > 1 else None
 
     @property
     def is_sweeping(self) -> bool:
@@ -196,11 +207,21 @@ def fold_reading(track: Track, reading: Reading) -> Track:
         since=reading.t if changed else track.since,
         points=(*track.points, point)[-POINTS:],
         total=track.total + 1,
+        samples=_last_minute(track, reading),
     )
     track = _presence(before, track, reading)
     if reading.state is None:
         return _silence(track, reading)
     return replace(_control(track, reading.state, reading.t), known=reading.state)
+
+
+def _last_minute(track: Track, reading: Reading) -> tuple[Sample, ...]:
+    """The samples with the reading's own; of its own life alone after a restart."""
+    sample = reading.sample
+    if sample is None:
+        return track.samples
+    kept = () if reading.restarted else track.samples
+    return (*(one for one in kept if sample.at - one.at <= MINUTE_S), sample)
 
 
 def _newest(track: Track, reading: Reading) -> Reading:

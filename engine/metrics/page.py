@@ -23,6 +23,8 @@ COUNTERS: Final[dict[str, tuple[str, ...]]] = {
     "generated": ("vllm:generation_tokens_total",),
     "prompt": ("vllm:prompt_tokens_total",),
     "preemptions": ("vllm:num_preemptions_total",),
+    "prefix_queries": ("vllm:prefix_cache_queries_total",),
+    "prefix_hits": ("vllm:prefix_cache_hits_total",),
 }
 """Counters that only rise while the engine lives; summed over data-parallel engines."""
 
@@ -174,7 +176,7 @@ _NEXT_ROW: Final = re.compile(f"\n((?:{_WANTED}).*)")
 MOST_LINES: Final = 200_000
 """A data-parallel rank has 380 lines, and a page of six megabytes room for 170 ranks."""
 MOST_ROWS: Final = 20_000
-"""Lines that are parsed: each rank has 58 of them, and 2 more for each position of a draft."""
+"""Lines that are parsed: each rank has 60 of them, and 2 more for each position of a draft."""
 MOST_CHARACTERS: Final = 4_000_000
 """Of those lines together: a long name of a model makes them 200 long."""
 _LONGEST_LINE: Final = 2_000

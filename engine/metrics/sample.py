@@ -40,6 +40,10 @@ class Sample:
     generated: float | None = None
     prompt: float | None = None
     preemptions: float | None = None
+    prefix_queries: float | None = None
+    """Prompt tokens that were looked up in the prefix cache."""
+    prefix_hits: float | None = None
+    """Those that it had."""
 
     running: float | None = None
     waiting: float | None = None

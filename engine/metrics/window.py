@@ -33,6 +33,8 @@ class Window:
     ttft: Histogram | None = None
     """Observations made in this window only."""
     itl: Histogram | None = None
+    prefix_queries: float | None = None
+    prefix_hits: float | None = None
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -43,6 +45,11 @@ class Window:
     def preemptions_per_second(self) -> float | None:
         """Requests pushed out of the KV cache, per second."""
         return None if self.preemptions is None else self.preemptions / self.seconds
+
+    @property
+    def prefix_hit_rate(self) -> float | None:
+        """Share of the prompt tokens looked up that the prefix cache had; None when none were."""
+        return _share(self.prefix_hits, self.prefix_queries)
 
     @property
     def acceptance_rate(self) -> float | None:

@@ -47,7 +47,10 @@ def window(n: int, k: int = 5) -> Window:
 def reading(n: int, state: EngineState | None = STATE, **changes: Any) -> Reading:
     """The engine's `n`-th answer, one second after the one before."""
     t = START + n
-    sample = Sample(t, float(n), "demo-target", running=4.0, waiting=0.0, kv_cache_usage=0.12)
+    sample = Sample(
+        t, float(n), "demo-target", preemptions=0.0, prefix_queries=400.0 * n, prefix_hits=244.0 * n,
+        running=4.0, waiting=0.0, kv_cache_usage=0.12,
+    )  # fmt: skip
     k = 5 if state is None else state.k
     found = Reading(t, URL, sample, window(n, k) if n else None, state)
     return replace(found, **changes)

@@ -358,12 +358,13 @@ def traffic(track: Track) -> tuple[Row, ...]:
     window, figures = window_of(track), track.figures
     sample = None if figures is None else figures.sample
     running, waiting = (None, None) if sample is None else (sample.running, sample.waiting)
+    usage, minute = None if sample is None else sample.kv_cache_usage, track.last_minute
     return (
         fact("running · waiting", *_pair(count(running), count(waiting), queue_tone(waiting))),
-        fact("KV cache", kv_cache(None if sample is None else sample.kv_cache_usage)),
+        fact("KV · prefix", *join_cells((kv_cache(usage), prefix_hits(minute)))),
         fact("TTFT p50·p95", *_latency(None if window is None else window.ttft)),
         fact("ITL p50·p95", *_latency(None if window is None else window.itl)),
-        fact("preemptions", preemptions(window)),
+        fact("preemptions", preemptions(minute)),
     )
 
 
@@ -384,10 +385,26 @@ def kv_cache(usage: float | None) -> Cell:
     return _cell(percent(usage), tone)
 
 
-def preemptions(window: Window | None) -> Cell:
-    """Requests pushed out of the KV cache."""
-    rate = None if window is None else window.preemptions_per_second
-    return BLANK if rate is None else Cell(f"{rate:.1f} /s", "bad" if rate > 0 else "strong")
+def prefix_hits(minute: Window | None) -> Cell:
+    """Share of the prompt tokens that the prefix cache had, over a minute.
+
+    >>> prefix_hits(Window(60.0, prefix_queries=400.0, prefix_hits=300.0)).text, prefix_hits(None)
+    ('75 %', Cell(text='–', tone='muted', action=None))
+    """
+    return _cell(percent(None if minute is None else minute.prefix_hit_rate), "strong")
+
+
+def preemptions(minute: Window | None) -> Cell:
+    """Requests pushed out of the KV cache in a minute, each to be computed anew.
+
+    >>> preemptions(Window(60.0, preemptions=2.0))
+    Cell(text='2 in 1 min', tone='bad', action=None)
+    """
+    if minute is None or minute.preemptions is None:
+        return BLANK
+    return Cell(
+        f"{count(minute.preemptions)} in 1 min", "bad" if minute.preemptions > 0 else "strong"
+    )
 
 
 def _pair(first: str, second: str, tone: Tone) -> tuple[Cell, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal, get_args
 
 from specdeck.console.state.engine_state import Track
@@ -106,9 +106,22 @@ def rows(
         none = "none matches" if wanted.strip() else "nothing runs"
         listed.append(Row((Cell(f"       {none}", "muted"),)))
     if finished:
-        listed.append(heading("finished, the newest first"))
+        listed.append(_finished_heading(requests.finished, width))
         listed += [_row(line, requests, width) for line in finished]
     return tuple(listed)
+
+
+def _finished_heading(finished: Sequence[RequestLine], width: int) -> Row:
+    """With both averages of acceptance: vLLM's counters give long answers more weight than a mean
+    over requests does, and the two may tell different stories."""
+    rates = [line.acceptance for line in finished if line.acceptance is not None]
+    if not rates:
+        return heading("finished, the newest first")
+    by_token = sum(line.accepted for line in finished) / sum(line.drafted for line in finished)
+    by_request = sum(rates) / len(rates)
+    accepted = f"by token {percent(by_token)} · by request {percent(by_request)}"
+    text = "finished" if width < _NARROW else "finished, the newest first"
+    return heading(text, Cell(accepted, "strong"))
 
 
 def _explain(track: Track) -> tuple[Row, ...]:

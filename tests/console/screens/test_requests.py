@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.pilot import press, run, settle
-from tests.support.requests_engine import ACTIVE, TOLD, RequestsClient
+from tests.support.requests_engine import ACTIVE, FINISHED, TOLD, RequestsClient
 from textual.widgets import Input
 
 from specdeck.console.screens.requests.screen import RequestsScreen
@@ -79,6 +79,20 @@ async def test_it_lists_what_runs_and_below_it_what_has_finished(listing: MakeRe
         assert last.split()[:2] == ["40", "stop"]
         title = app.screen.query_one("#requests-heading", Line).row
         assert "3 running, 9 waiting  by age" in "".join(cell.text for cell in title.left)
+
+
+async def test_acceptance_of_the_finished_is_told_by_token_and_by_request(
+    listing: MakeRequests,
+) -> None:
+    # 10 of 100 tokens of a long answer, and all 4 of a short one's.
+    long = replace(FINISHED[0], drafted=100, accepted=10)
+    short = replace(FINISHED[1], drafted=4, accepted=4)
+    app, _ = listing(replace(TOLD, finished=(long, short)))
+    async with run(app, size=(80, 24)) as pilot:
+        await open_screen(pilot)
+        rows = app.screen.query_one("#requests", Rows).rows
+        told = [text for row in rows if "by token" in (text := "".join(c.text for c in row.right))]
+        assert told == [" by token 13 % · by request 55 %"]
 
 
 async def test_it_is_sorted_by_each_figure_in_turn(listing: MakeRequests) -> None:

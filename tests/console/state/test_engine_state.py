@@ -63,6 +63,22 @@ def test_an_engine_that_goes_away_and_comes_back_says_how_long(kit: type[Kit]) -
     assert found.up is True
 
 
+def test_the_last_minute_is_of_sixty_seconds_and_of_one_life(kit: type[Kit]) -> None:
+    found = track(kit.run(100))
+    assert found.last_minute is not None
+    assert found.last_minute.seconds == 60.0
+    assert found.last_minute.prefix_hit_rate == pytest.approx(0.61)
+    row = live_view.traffic(found)[1]
+    assert [cell.text for cell in row.right if cell.text.strip()] == ["12 %", " · ", "61 %"]
+    reborn = replace(kit.state, instance="b")
+    found = fold_reading(found, kit.reading(100, reborn, window=None, restarted=True))
+    assert found.last_minute is None
+    found = fold_reading(found, kit.down(101))
+    found = fold_reading(found, kit.reading(104, reborn, window=None))
+    assert found.last_minute is not None
+    assert found.last_minute.seconds == 4.0
+
+
 def test_what_is_unknown_is_a_dash_and_never_zero(kit: type[Kit]) -> None:
     found = track([kit.reading(0)])
     assert live_view.tokens(found).text == "–"

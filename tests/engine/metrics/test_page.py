@@ -46,6 +46,7 @@ def test_a_page_under_load_gives_every_figure(page: Pages) -> None:
     assert sample.k_max == 5
     assert sample.drafted_per_position is None
     assert (sample.generated, sample.prompt, sample.preemptions) == (753.0, 560.0, 0.0)
+    assert (sample.prefix_queries, sample.prefix_hits) == (560.0, 0.0)
     assert (sample.running, sample.waiting) == (1.0, 0.0)
     assert sample.kv_cache_usage == 0.0009770395701026446
     assert sample.ttft is not None

@@ -38,6 +38,8 @@ def samples(draw: st.DrawFn) -> Sample:
         generated=draw(maybe),
         prompt=draw(maybe),
         preemptions=draw(maybe),
+        prefix_queries=draw(maybe),
+        prefix_hits=draw(maybe),
         ttft=draw(st.none() | histograms()),
         itl=draw(st.none() | histograms()),
     )
