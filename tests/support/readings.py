@@ -48,8 +48,8 @@ def reading(n: int, state: EngineState | None = STATE, **changes: Any) -> Readin
     """The engine's `n`-th answer, one second after the one before."""
     t = START + n
     sample = Sample(
-        t, float(n), "demo-target", preemptions=0.0, prefix_queries=400.0 * n, prefix_hits=244.0 * n,
-        running=4.0, waiting=0.0, kv_cache_usage=0.12,
+        t, float(n), "demo-target", preemptions=0.0, prefix_queries=400.0 * n,
+        prefix_hits=244.0 * n, running=4.0, waiting=0.0, kv_cache_usage=0.12,
     )  # fmt: skip
     k = 5 if state is None else state.k
     found = Reading(t, URL, sample, window(n, k) if n else None, state)
