@@ -117,9 +117,7 @@ def test_a_page_cut_between_two_lines_tells_nothing_wrong(
 ) -> None:
     text = two_engines(page(name)) if doubled else page(name)
     # Families that are not read only make the test long.
-    text = re.sub(
-        r"(?m)^(# \w+ )?(vllm:(request|e2e|external|mm)|python|http)_.*\n", "", text
-    )
+    text = re.sub(r"(?m)^(# \w+ )?(vllm:(request|e2e|external|mm)|python|http)_.*\n", "", text)
     # Without the `_created` ones, which nothing guarantees, those that are read follow each other.
     bare = re.sub(r"(?m)^(# \w+ )?vllm:\S*_created[{ ].*\n", "", text)
     for whole in (text, bare):
