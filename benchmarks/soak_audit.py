@@ -27,6 +27,8 @@ WRITTEN_S = 30.0
 for in the engine's state, for fifteen seconds after the client has given up."""
 _CLOCKS_S = 1.0
 """By how much an entry may seem to come before the reply."""
+_ASKED_S = 30.0
+"""By how much the entry of a change may, whose outcome its console did not live to hear."""
 _BY_ITSELF = ("sweep", "trial", "policy", "breaker", "lease")
 """Origins of changes without an entry each: a sweep and a trial have theirs, and the engine's own
 moves are in its state."""
@@ -117,10 +119,11 @@ def compare_with_log(
             missing.append(change)
         else:
             left.remove(entry)
-    return missing, left
+    return missing, [entry for entry in left if entry.outcome == "applied"]
 
 
 def _is_of(entry: Action, change: MadeChange) -> bool:
-    if entry.who != change.who or not -_CLOCKS_S < entry.t - change.t < WRITTEN_S:
+    early_s = _CLOCKS_S if entry.outcome == "applied" else _ASKED_S
+    if entry.who != change.who or not -early_s < entry.t - change.t < WRITTEN_S:
         return False
     return all(change.knobs.get(name) == value for name, value in entry.after.items())

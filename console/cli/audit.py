@@ -19,13 +19,23 @@ HEAD = ("TIME (UTC)", "WHO", "CHANGE", "OBSERVED", "REASON", "UNDO")
 class UserAudit:
     """Writes into the user's audit log; the store is open only while something is written.
 
-    Both methods raise SpecdeckError when it cannot be used.
+    Every method raises SpecdeckError when it cannot be used.
     """
 
     def add(self, action: Action) -> int:
         """Writes a change; the number of its entry, for `set_observed`."""
         with open_user_store() as store:
             return AuditLog(store).add(action)
+
+    def replace(self, entry: int, action: Action) -> None:
+        """Writes what has come of a change in the place of what was asked for."""
+        with open_user_store() as store:
+            AuditLog(store).replace(entry, action)
+
+    def remove(self, entry: int) -> None:
+        """Takes out a change that was asked for and has not been made."""
+        with open_user_store() as store:
+            AuditLog(store).remove(entry)
 
     def set_observed(self, entry: int, draft_tokens_per_draft: float) -> None:
         """Adds to an entry what the counters showed after the change."""
@@ -56,12 +66,17 @@ def as_data(action: Action) -> dict[str, Any]:
     return {**found, "observed_k": found.pop("observed")}
 
 
+def _describe_change(action: Action) -> str:
+    changes = format_changes(action.before, action.after) or UNKNOWN
+    return changes if action.outcome == "applied" else f"{changes} (outcome unknown)"
+
+
 def format_cells(action: Action) -> tuple[str, ...]:
     """A change for reading, as HEAD names it."""
     return (
         f"{datetime.fromtimestamp(action.t, UTC):%Y-%m-%d %H:%M:%S}",
         action.who or UNKNOWN,
-        format_changes(action.before, action.after) or UNKNOWN,
+        _describe_change(action),
         UNKNOWN if action.observed is None else f"{action.observed:.2f}",
         action.reason or UNKNOWN,
         action.undo or UNKNOWN,

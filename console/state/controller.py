@@ -83,6 +83,12 @@ class _NoAudit:
     def add(self, action: Action) -> int:
         return 0
 
+    def replace(self, entry: int, action: Action) -> None:
+        return
+
+    def remove(self, entry: int) -> None:
+        return
+
     def set_observed(self, entry: int, draft_tokens_per_draft: float) -> None:
         return
 

@@ -15,13 +15,14 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from specdeck.engine.errors import NoReply, SpecdeckError, Stalled, Unreachable
+from specdeck.engine.errors import SpecdeckError, Unreachable
 from specdeck.engine.metrics.page import read_page
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.metrics.window import Window, between, has_restarted
-from specdeck.engine.operations.record import Audit, ChangeRecord, NotRecorded
+from specdeck.engine.operations.record import UNHEARD, Audit, ChangeRecord, NotRecorded
 from specdeck.engine.protocol.messages import (
+    KNOBS,
     STEPS_IN_FLIGHT,
     AppliedChange,
     Change,
@@ -231,11 +232,17 @@ async def make_change(
     nothing raises. Whoever stops in between leaves the change applied and in the audit
     log, without an observed value.
     """
-    yield ChangeRequested(change)
-    requested_at = clock()
-    applied = await _ask(client, change, known, looks, clock)
-    applied_at = clock()
     record = ChangeRecord(audit, change, client.url, name, wall)
+    yield ChangeRequested(change)
+    record.ask({knob: getattr(known, knob) for knob in change.knobs() if knob in KNOBS},
+               instance=known.instance)  # fmt: skip
+    requested_at = clock()
+    try:
+        applied = await _ask(client, change, known, looks, clock)
+    except SpecdeckError as error:
+        record.fail(error)
+        raise
+    applied_at = clock()
     failure = record.add(applied, instance=known.instance)
     ack_ms = (applied_at - requested_at) * 1e3
     yield ChangeApplied(change, applied, ack_ms, record.undo(applied), is_dormant(known, applied))
@@ -259,7 +266,7 @@ async def _ask(
     """The engine's word on `change`, also where its reply was lost."""
     try:
         return await client.put(change)
-    except (NoReply, Stalled):
+    except UNHEARD:
         found = await _find_outcome(change, known, looks, until=clock() + LOST_S, clock=clock)
         if found is None:
             raise
@@ -282,7 +289,7 @@ async def _find_outcome(
                 before = {name: last.before[name] for name in last.after if name in last.before}
                 state = look.state
                 return AppliedChange(before, dict(last.after), state.version, state.step, (LOST,))
-        elif not isinstance(look, Unreachable):
+        elif not isinstance(look, (Unreachable, *UNHEARD)):
             return None
         if clock() >= until:
             return None

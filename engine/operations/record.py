@@ -1,25 +1,37 @@
 """What was done to an engine, in the audit log: a change, a trial, and what came of either.
 
-The engine has done it by then. A log that cannot be written is told, and takes nothing back.
+A change is written down before it is asked for, with an unknown outcome, and again with the
+engine's word: whoever is killed in between leaves an entry. A log that cannot be written is told
+once the engine has made the change, and takes nothing back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from specdeck.engine.errors import SpecdeckError
+from specdeck.engine.errors import BadPage, NoReply, NotAnEngine, SpecdeckError, Stalled
 from specdeck.engine.operations.assignments import format_undo
 from specdeck.engine.protocol.messages import AppliedChange, Change, Origin
 from specdeck.engine.store.audit import Action
 
+UNHEARD = (NoReply, Stalled, BadPage, NotAnEngine)
+"""The request went out, and what came back says nothing: it may have been done."""
+
 
 class Audit(Protocol):
-    """Remembers every change; both methods raise SpecdeckError where they cannot."""
+    """Remembers every change; every method raises SpecdeckError where it cannot."""
 
     def add(self, action: Action) -> int:
         """Writes a change down; the number of its entry, for `set_observed`."""
+
+    def replace(self, entry: int, action: Action) -> None:
+        """Writes what has come of a change in the place of what was asked for."""
+
+    def remove(self, entry: int) -> None:
+        """Takes out a change that was asked for and has not been made."""
 
     def set_observed(self, entry: int, draft_tokens_per_draft: float) -> None:
         """Adds what the counters showed after the change."""
@@ -45,6 +57,29 @@ class ChangeRecord:
     """Unix time, seconds."""
     _entry: int | None = None
     """The first entry, that of the change itself; None where it could not be written."""
+    _asked: int | None = None
+    """The entry of what was asked for, until it is known what came of it."""
+
+    def ask(self, before: Mapping[str, Any], *, instance: str | None) -> None:
+        """Writes down what will be asked for of an engine that has the knobs `before`.
+
+        A log that cannot be written is told by `add`, which tries again.
+        """
+        action = Action(
+            t=self.wall(), who=self.change.who or "", url=self.url, engine=self.engine,
+            before=dict(before), after=self.change.knobs(),
+            undo=format_undo(self.url, dict(before)), instance=instance,
+            reason=self.change.reason, origin=self.change.origin, outcome="unknown",
+        )  # fmt: skip
+        with suppress(SpecdeckError):
+            self._asked = self.audit.add(action)
+
+    def fail(self, error: SpecdeckError) -> None:
+        """Takes back what `ask` wrote, where the engine has not made the change by this error."""
+        entry, self._asked = self._asked, None
+        if entry is not None and not isinstance(error, UNHEARD):
+            with suppress(SpecdeckError):
+                self.audit.remove(entry)
 
     def add(
         self,
@@ -73,8 +108,12 @@ class ChangeRecord:
             origin=self.change.origin if origin is None else origin,
             observed=observed,
         )
+        asked, self._asked = self._asked, None
         try:
-            entry = self.audit.add(action)
+            if asked is None:
+                entry = self.audit.add(action)
+            else:
+                self.audit.replace(entry := asked, action)
         except SpecdeckError as error:
             return NotRecorded(error)
         self._entry = entry if self._entry is None else self._entry

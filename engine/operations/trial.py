@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from specdeck.engine.client.retry import Retry, WaitingForEngine
-from specdeck.engine.errors import Conflict, EngineError, NoReply, SpecdeckError, Stalled
+from specdeck.engine.errors import Conflict, EngineError, SpecdeckError
 from specdeck.engine.metrics.page import read_page
 from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.metrics.window import Window, between
 from specdeck.engine.operations.assignments import format_undo
 from specdeck.engine.operations.change import LOST, ChangeApplied, ChangeClient
-from specdeck.engine.operations.record import Audit, ChangeRecord, NotRecorded
+from specdeck.engine.operations.record import UNHEARD, Audit, ChangeRecord, NotRecorded
 from specdeck.engine.protocol.messages import AppliedChange, Change, EngineState, knobs_on_trial
 from specdeck.engine.protocol.tuning import TrialTuning, Tuning
 
@@ -257,14 +257,13 @@ class TrialRunner:
         return None if self._applied is None else self._applied.trial
 
     async def _begin(self) -> AsyncGenerator[TrialEvent, None]:
+        self._record.ask({}, instance=self._start)
         change, self._requested_at = self._change, self._clock()
         try:
-            applied = await self._client.put(change)
-        except (NoReply, Stalled):
-            found = await self._find_begun()
-            if found is None:
-                raise
-            applied = found
+            applied = await self._ask()
+        except SpecdeckError as error:
+            self._record.fail(error)
+            raise
         self._applied = applied
         ack_ms = (self._clock() - self._requested_at) * 1e3
         failure = self._record.add(
@@ -276,6 +275,16 @@ class TrialRunner:
         yield ChangeApplied(change, applied, ack_ms, self._record.undo(applied))
         if failure is not None:
             yield failure
+
+    async def _ask(self) -> AppliedChange:
+        """The engine's word on the change, also where its reply was lost."""
+        try:
+            return await self._client.put(self._change)
+        except UNHEARD:
+            found = await self._find_begun()
+            if found is None:
+                raise
+            return found
 
     async def _find_begun(self) -> AppliedChange | None:
         """The engine's word on a trial whose reply was lost; None where ours is not under way."""

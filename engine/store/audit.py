@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from specdeck.engine.protocol.codec import UnixTime, read_object, read_value
 
 if TYPE_CHECKING:
     from specdeck.engine.store.database import Store
+
+
+Outcome = Literal["applied", "unknown"]
+"""What came of a change: the engine's word, or that nobody heard it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,8 @@ class Action:
     """Draft tokens per draft after the change; None when it was not observed."""
     origin: str | None = None
     """Where it came from, as `protocol.Origin` has it; None of an entry that does not tell."""
+    outcome: Outcome = "applied"
+    """`unknown` where it was asked for, and whoever asked has not learnt what came of it."""
 
 
 _COLUMNS = tuple(field.name for field in fields(Action))
@@ -47,14 +53,27 @@ class AuditLog:
 
     def add(self, action: Action) -> int:
         """Writes a change; the number of its entry, for `set_observed`."""
-        knobs = {"before": json.dumps(action.before), "after": json.dumps(action.after)}
         with self._store.transaction() as db:
             written = db.execute(
                 f"INSERT INTO actions ({', '.join(_COLUMNS)})"
                 f" VALUES ({', '.join(f':{column}' for column in _COLUMNS)})",
-                {**asdict(action), **knobs},
+                _as_row(action),
             )
         return int(written.lastrowid or 0)
+
+    def replace(self, entry: int, action: Action) -> None:
+        """Writes what has come of a change in the place of what was asked for."""
+        with self._store.transaction() as db:
+            db.execute(
+                f"UPDATE actions SET {', '.join(f'{column} = :{column}' for column in _COLUMNS)}"
+                " WHERE id = :id",
+                {**_as_row(action), "id": entry},
+            )
+
+    def remove(self, entry: int) -> None:
+        """Takes out a change that was asked for and has not been made."""
+        with self._store.transaction() as db:
+            db.execute("DELETE FROM actions WHERE id = ?", (entry,))
 
     def set_observed(self, entry: int, draft_tokens_per_draft: float) -> None:
         """Adds to an entry what the counters showed after the change."""
@@ -72,6 +91,11 @@ class AuditLog:
                 (url, limit),
             ).fetchall()
             return tuple(_action(row) for row in rows)
+
+
+def _as_row(action: Action) -> dict[str, Any]:
+    knobs = {"before": json.dumps(action.before), "after": json.dumps(action.after)}
+    return {**asdict(action), **knobs}
 
 
 def _action(row: tuple[Any, ...]) -> Action:

@@ -20,6 +20,14 @@ class MemoryAudit:
         self.actions.append(action)
         return len(self.actions)
 
+    def replace(self, entry: int, action: Action) -> None:
+        self._require_room()
+        self.actions[entry - 1] = action
+
+    def remove(self, entry: int) -> None:
+        self._require_room()
+        del self.actions[entry - 1]
+
     def set_observed(self, entry: int, draft_tokens_per_draft: float) -> None:
         self._require_room()
         entries = self.actions

@@ -75,6 +75,8 @@ class SteppingEngine:
         self.loses: str | None = None
         """Of a change: its `reply`, or the `request`; or the `core` makes it later."""
         self.last: dict[str, Any] | None = None
+        self.asked: list[Action] = []
+        """The audit log's newest entry when the engine was asked."""
         self.silent_for = 0
         self.is_deaf = False
         """Whether it acknowledges a k and goes on as it was."""
@@ -115,6 +117,7 @@ class SteppingEngine:
         self._waiting_draft = min(self.k, next(self._lengths, self.k))
 
     def _change(self, asked: dict[str, Any]) -> httpx.Response:
+        self.asked = self.log.actions[-1:]
         if self.loses == "request":
             raise httpx.ReadTimeout("")
         before = {"k": self.k_set, "mode": self.mode}
@@ -137,6 +140,8 @@ class SteppingEngine:
             return httpx.Response(503, json={"error": stalled})
         if self.loses == "reply":
             raise httpx.RemoteProtocolError("Server disconnected without sending a response.")
+        if self.loses == "half of the reply":
+            raise httpx.RemoteProtocolError("peer closed connection (incomplete chunked read)")
         return httpx.Response(200, json=reply)
 
     def clock(self) -> float:
@@ -196,7 +201,7 @@ async def test_a_change_is_in_the_audit_log_once_applied_and_has_its_observed_va
     ]
 
 
-@pytest.mark.parametrize("loses", ["reply", "core"])
+@pytest.mark.parametrize("loses", ["reply", "half of the reply", "core"])
 async def test_a_change_whose_reply_is_lost_is_found_in_the_state_and_in_the_audit_log(
     state: State, loses: str
 ) -> None:
@@ -213,7 +218,7 @@ async def test_a_change_whose_reply_is_lost_is_found_in_the_state_and_in_the_aud
 
 
 @pytest.mark.parametrize("meanwhile", [None, "bob"])
-async def test_a_change_whose_request_is_lost_is_not_made(
+async def test_a_change_whose_outcome_nobody_hears_is_in_the_audit_log_as_unknown(
     state: State, meanwhile: str | None
 ) -> None:
     engine = SteppingEngine(state())
@@ -224,7 +229,19 @@ async def test_a_change_whose_request_is_lost_is_not_made(
         engine.last = {"t": 1000.0, "who": meanwhile, "reason": None, **changed}
     with pytest.raises(NoReply, match="gave no answer"):
         await engine.events(Change(k=3, who="ana"))
-    assert engine.log.actions == []
+    (entry,) = engine.log.actions
+    assert (entry.before, entry.after, entry.outcome) == ({"k": 5}, {"k": 3}, "unknown")
+
+
+async def test_a_change_is_in_the_audit_log_before_the_engine_is_asked(state: State) -> None:
+    engine = SteppingEngine(state())
+    await engine.events(Change(k=3, who="ana", reason="try"))
+    (asked,) = engine.asked
+    assert (asked.who, asked.after, asked.reason, asked.outcome) == (
+        "ana", {"k": 3}, "try", "unknown",
+    )  # fmt: skip
+    assert asked.undo == f"specdeck set {URL} k=5"
+    assert [one.outcome for one in engine.log.actions] == ["applied"]
 
 
 async def test_a_change_that_is_no_longer_watched_stays_in_the_audit_log(state: State) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.support.memory_audit import MemoryAudit
 
+from specdeck.engine.errors import Conflict, NoReply
 from specdeck.engine.operations.record import ChangeRecord, NotRecorded
 from specdeck.engine.protocol.messages import AppliedChange, Change
 
@@ -33,6 +34,17 @@ def test_what_is_observed_goes_to_the_entry_of_the_change_and_not_of_its_end() -
     assert [entry.observed for entry in log.actions] == [3.0, None]
     assert [entry.reason for entry in log.actions] == ["trying", "trial reverted"]
     assert [entry.after for entry in log.actions] == [{"k": 3}, {"k": 5}]
+
+
+def test_a_refused_change_leaves_the_log_and_one_of_unknown_outcome_does_not() -> None:
+    log = MemoryAudit()
+    refused, unheard = of(log), of(log)
+    refused.ask({"k": 5}, instance="one")
+    refused.fail(Conflict("changed by bob"))
+    assert log.actions == []
+    unheard.ask({"k": 5}, instance="one")
+    unheard.fail(NoReply("closed the connection"))
+    assert [entry.outcome for entry in log.actions] == ["unknown"]
 
 
 def test_a_log_that_cannot_be_written_is_told_and_nothing_is_observed_in_it() -> None:

@@ -208,11 +208,12 @@ async def test_a_trial_whose_reply_is_lost_is_attended_and_in_the_audit_log() ->
     ]  # fmt: skip
 
 
-async def test_a_trial_whose_request_is_lost_is_not_begun() -> None:
+async def test_a_trial_whose_outcome_nobody_hears_is_in_the_audit_log_as_unknown() -> None:
     engine = JudgingEngine(["changed"], loses="request")
     with pytest.raises(NoReply):
         await engine.attended()
-    assert lines(engine) == []
+    (entry,) = engine.log.actions
+    assert (entry.after, entry.outcome) == ({"k": 3}, "unknown")
 
 
 @pytest.mark.parametrize("end", ["reverted", "abandoned"])

@@ -46,6 +46,16 @@ def test_what_is_observed_of_a_change_later_is_added_to_it_alone(store: Store) -
     assert [action.observed for action in log.actions()] == [None, 2.5]
 
 
+def test_what_has_come_of_a_change_takes_the_place_of_what_was_asked_for(store: Store) -> None:
+    log = AuditLog(store)
+    asked = replace(ACTION, observed=None, outcome="unknown")
+    first, second = log.add(asked), log.add(replace(asked, t=2000.0))
+    log.replace(first, ACTION)
+    assert log.actions() == (replace(asked, t=2000.0), ACTION)
+    log.remove(second)
+    assert log.actions() == (ACTION,)
+
+
 def test_the_last_start_of_a_config_is_remembered(store: Store, tmp_path: Path) -> None:
     starts = Starts(store)
     key = config_key(tmp_path / "demo.yaml")
