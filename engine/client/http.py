@@ -274,7 +274,7 @@ def refusal(url: str, reply: Reply, *, control: bool, keyed: bool) -> SpecdeckEr
         kind = Stalled if body["code"] == "stalled" else _BY_STATUS[status]
         return kind(clean_line(body["message"]), remedy=clean_line(body.get("remedy")) or None)
     if status in (502, 503, 504):
-        return Unreachable(f"{url} answers {status}", remedy="see its log")
+        return NoReply(f"{url} answers {status}", remedy="see its log")
     if status == 404:
         return NotAnEngine(f"{url} has no vLLM at this path", remedy="check the URL")
     if status < 400 or status in (400, 405, 406, 410):

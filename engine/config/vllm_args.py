@@ -130,7 +130,7 @@ def dump_installed() -> str:
     """
     quiet = {"VLLM_PLUGINS": "", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
     answer = subprocess.run(
-        [sys.executable, "-m", "specdeck.engine.config.dump_vllm_args"],
+        [sys.executable, "-P", "-m", "specdeck.engine.config.dump_vllm_args"],
         env={**os.environ, **quiet},
         capture_output=True,
         text=True,

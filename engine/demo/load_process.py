@@ -25,7 +25,7 @@ class LoadProcess:
         module: str = "specdeck.engine.demo.load",
     ) -> None:
         """`module` is run as the child; one of its own takes words before the URL in `start`."""
-        self._program = [python, "-m", module]
+        self._program = [python, "-P", "-m", module]
         self._url = url
         self._key = ["--api-key-env", api_key_env] if api_key_env else []
         self._environment = dict(environment)

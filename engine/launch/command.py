@@ -185,6 +185,8 @@ def build_environment(
         "DO_NOT_TRACK": "1",
         **config.environment,
         **base,
+        # What lies in the folder where an operator stands is no part of the engine.
+        "PYTHONSAFEPATH": "1",
         TOKEN_FILE_VARIABLE: str(token_file),
     }
     if (build or detect_build()).kind == "cpu":

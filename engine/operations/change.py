@@ -15,12 +15,12 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from specdeck.engine.errors import SpecdeckError, Unreachable
+from specdeck.engine.errors import SpecdeckError, Unauthorized, Unreachable, Unsupported
 from specdeck.engine.metrics.page import read_page
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.metrics.window import Window, between, has_restarted
-from specdeck.engine.operations.record import UNHEARD, Audit, ChangeRecord, NotRecorded
+from specdeck.engine.operations.record import Audit, ChangeRecord, NotRecorded, is_refusal
 from specdeck.engine.protocol.messages import (
     KNOBS,
     STEPS_IN_FLIGHT,
@@ -266,7 +266,9 @@ async def _ask(
     """The engine's word on `change`, also where its reply was lost."""
     try:
         return await client.put(change)
-    except UNHEARD:
+    except SpecdeckError as error:
+        if is_refusal(error):
+            raise
         found = await _find_outcome(change, known, looks, until=clock() + LOST_S, clock=clock)
         if found is None:
             raise
@@ -289,7 +291,7 @@ async def _find_outcome(
                 before = {name: last.before[name] for name in last.after if name in last.before}
                 state = look.state
                 return AppliedChange(before, dict(last.after), state.version, state.step, (LOST,))
-        elif not isinstance(look, (Unreachable, *UNHEARD)):
+        elif isinstance(look, Unauthorized | Unsupported):
             return None
         if clock() >= until:
             return None

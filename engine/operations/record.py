@@ -12,13 +12,32 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from specdeck.engine.errors import BadPage, NoReply, NotAnEngine, SpecdeckError, Stalled
+from specdeck.engine.errors import (
+    Conflict,
+    NoReply,
+    SpecdeckError,
+    Stalled,
+    Unauthorized,
+    Unreachable,
+    Unsupported,
+    UsageError,
+)
 from specdeck.engine.operations.assignments import format_undo
 from specdeck.engine.protocol.messages import AppliedChange, Change, Origin
 from specdeck.engine.store.audit import Action
 
-UNHEARD = (NoReply, Stalled, BadPage, NotAnEngine)
-"""The request went out, and what came back says nothing: it may have been done."""
+
+def is_refusal(error: SpecdeckError) -> bool:
+    """Whether the engine has not done what was asked for; else it may have.
+
+    >>> is_refusal(Conflict("changed by bob")), is_refusal(Unreachable("refuses connections"))
+    (True, True)
+    >>> is_refusal(NoReply("closed the connection")), is_refusal(SpecdeckError("answers 500"))
+    (False, False)
+    """
+    if isinstance(error, NoReply | Stalled):
+        return False
+    return isinstance(error, Conflict | Unsupported | Unauthorized | UsageError | Unreachable)
 
 
 class Audit(Protocol):
@@ -77,7 +96,7 @@ class ChangeRecord:
     def fail(self, error: SpecdeckError) -> None:
         """Takes back what `ask` wrote, where the engine has not made the change by this error."""
         entry, self._asked = self._asked, None
-        if entry is not None and not isinstance(error, UNHEARD):
+        if entry is not None and is_refusal(error):
             with suppress(SpecdeckError):
                 self.audit.remove(entry)
 

@@ -22,7 +22,7 @@ from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.metrics.window import Window, between
 from specdeck.engine.operations.assignments import format_undo
 from specdeck.engine.operations.change import LOST, ChangeApplied, ChangeClient
-from specdeck.engine.operations.record import UNHEARD, Audit, ChangeRecord, NotRecorded
+from specdeck.engine.operations.record import Audit, ChangeRecord, NotRecorded, is_refusal
 from specdeck.engine.protocol.messages import AppliedChange, Change, EngineState, knobs_on_trial
 from specdeck.engine.protocol.tuning import TrialTuning, Tuning
 
@@ -280,7 +280,9 @@ class TrialRunner:
         """The engine's word on the change, also where its reply was lost."""
         try:
             return await self._client.put(self._change)
-        except UNHEARD:
+        except SpecdeckError as error:
+            if is_refusal(error):
+                raise
             found = await self._find_begun()
             if found is None:
                 raise

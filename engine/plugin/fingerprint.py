@@ -392,7 +392,7 @@ def learn(identity: Identity, request: Mapping[str, Any], held_ms: float) -> Non
 def read_beside(request: Mapping[str, Any], on_progress: OnProgress) -> dict[str, Any]:
     """The result of the reading process; raises EOFError when it ends without one."""
     with subprocess.Popen(
-        [sys.executable, "-m", _READER],
+        [sys.executable, "-P", "-m", _READER],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

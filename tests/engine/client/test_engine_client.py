@@ -217,7 +217,7 @@ async def test_a_silence_is_named(error: Exception, kind: type[EngineError], wor
         (always(403, {}), Unauthorized, "requires an API key"),
         (always(404, {"detail": "Not Found"}), NotAnEngine, "no vLLM at this path"),
         (always(302), NotAnEngine, "answers 302"),
-        (always(503), Unreachable, "answers 503"),
+        (always(503), NoReply, "answers 503"),
         (always(500), EngineError, "answers 500"),
     ],
 )

@@ -5,6 +5,7 @@ import dataclasses
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -105,6 +106,22 @@ def test_what_keeps_them_from_being_read_is_not_hidden_by_an_older_place(
     unread = find_table("0.33.0", tmp_path / "cache").unread
     assert unread is not None
     assert unread.reason == "ModuleNotFoundError: No module named 'nowhere_to_be_found'"
+
+
+def test_the_reader_imports_nothing_from_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit('imported')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", "")
+    read = subprocess.run
+
+    def ask_for_help(argv: list[str], **options: Any) -> Any:
+        assert argv[-1] == "specdeck.engine.config.dump_vllm_args"
+        return read([*argv[:-1], "json.tool", "--help"], **options)
+
+    monkeypatch.setattr(subprocess, "run", ask_for_help)
+    assert "json.tool" in dump_installed()
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -190,6 +193,16 @@ def made(folder: Path, text: str, base: dict[str, str], build: Build = CPU) -> d
         build=build,
         installed=lambda: ["other"],
     )
+
+
+def test_no_module_of_the_folder_where_an_operator_stands_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit('imported')")
+    environment = made(tmp_path, "model: a/b\n", {"PATH": os.environ["PATH"]})
+    ran = subprocess.run(
+        [sys.executable, "-m", "json.tool", "--help"],
+        cwd=tmp_path, env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stderr) == (0, "")
 
 
 def test_the_callers_environment_reaches_the_engine_and_wins(tmp_path: Path) -> None:

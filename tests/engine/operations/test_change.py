@@ -140,6 +140,10 @@ class SteppingEngine:
             return httpx.Response(503, json={"error": stalled})
         if self.loses == "reply":
             raise httpx.RemoteProtocolError("Server disconnected without sending a response.")
+        if self.loses == "gateway":
+            return httpx.Response(502, text="Bad Gateway")
+        if self.loses == "page":
+            return httpx.Response(200, text="<html>")
         if self.loses == "half of the reply":
             raise httpx.RemoteProtocolError("peer closed connection (incomplete chunked read)")
         return httpx.Response(200, json=reply)
@@ -201,7 +205,7 @@ async def test_a_change_is_in_the_audit_log_once_applied_and_has_its_observed_va
     ]
 
 
-@pytest.mark.parametrize("loses", ["reply", "half of the reply", "core"])
+@pytest.mark.parametrize("loses", ["reply", "half of the reply", "gateway", "page", "core"])
 async def test_a_change_whose_reply_is_lost_is_found_in_the_state_and_in_the_audit_log(
     state: State, loses: str
 ) -> None:

@@ -126,7 +126,13 @@ async def test_a_pinned_request_says_so_and_its_neighbour_does_not() -> None:
         assert await asyncio.create_task(anext(stream)) == said
 
 
-def test_the_reading_process_answers_and_says_how_far_it_is(tmp_path: Path) -> None:
+def test_the_reading_process_answers_and_says_how_far_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "json.py").write_text("raise SystemExit('imported from the working folder')")
+    monkeypatch.chdir(folder)
     (tmp_path / "model.safetensors").write_bytes(b"w" * 10)
     (tmp_path / "config.json").write_text("{}")
     said: list[Any] = []
