@@ -1,0 +1,218 @@
+"""The file of one black box: its tables, its lock, and how a foreign one is opened.
+
+SQLite in WAL mode. `PRAGMA user_version` is the number of its schema; a newer one is refused.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from specdeck.engine.errors import ConfigError, Place, UsageError
+from specdeck.engine.paths import private
+
+SCHEMA: Final = 1
+_MAGIC: Final = 0x53704431
+"""SQLite's `application_id` of a black box."""
+
+TABLES: Final = {
+    "facts": "CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    "blocks": "CREATE TABLE blocks (first_n INTEGER PRIMARY KEY, last_n INTEGER NOT NULL,"
+    " base INTEGER NOT NULL, first REAL NOT NULL, last REAL NOT NULL, breaks INTEGER NOT NULL,"
+    " data BLOB NOT NULL)",
+    "block_times": "CREATE INDEX block_times ON blocks (first, last, last_n, breaks)",
+    "rows": "CREATE TABLE rows (n INTEGER PRIMARY KEY, t REAL NOT NULL, template TEXT,"
+    " numbers BLOB NOT NULL)",
+    "minutes": "CREATE TABLE minutes (minute INTEGER PRIMARY KEY, count INTEGER NOT NULL,"
+    " seconds REAL NOT NULL, generated REAL NOT NULL, low_tokens REAL, high_tokens REAL,"
+    " drafted REAL NOT NULL, accepted REAL NOT NULL, low_acceptance REAL, high_acceptance REAL)",
+    "events": "CREATE TABLE events (n INTEGER PRIMARY KEY, t REAL NOT NULL, kind TEXT NOT NULL,"
+    " text TEXT NOT NULL, tone TEXT NOT NULL, label TEXT, origin TEXT, who TEXT, reason TEXT)",
+    "event_times": "CREATE INDEX event_times ON events (t, n)",
+    "cohorts": "CREATE TABLE cohorts (n INTEGER PRIMARY KEY, t REAL NOT NULL,"
+    " whole INTEGER NOT NULL, data BLOB NOT NULL)",
+    "cohort_times": "CREATE INDEX cohort_times ON cohorts (t, n)",
+    "documents": "CREATE TABLE documents (n INTEGER PRIMARY KEY, t REAL NOT NULL,"
+    " kind TEXT NOT NULL, data BLOB NOT NULL)",
+    "document_times": "CREATE INDEX document_times ON documents (kind, t, n)",
+}
+"""What makes each table and index of the file, and what a foreign file is held against."""
+
+PATIENCE_S: Final = 2.0
+LARGEST_VALUE: Final = 4_000_000
+"""Bytes of one value that is read."""
+_STEPS: Final = 10_000
+QUERY_S: Final = 5.0
+"""The longest that one question to a foreign file may take."""
+
+REMEDY: Final = "move it out of the way"
+
+
+def open_for_writing(path: Path) -> sqlite3.Connection:
+    """The file at `path`, made where there is none; its folder has to exist.
+
+    Raises ConfigError where it cannot be written or was not written by a black box, UsageError
+    for one of a newer specdeck.
+    """
+    with translate_errors(path):
+        # Not opened where it exists: closing it again would drop this process's locks on it.
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        about = path.lstat()
+        if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid():
+            raise ConfigError("not a file of this user", place=Place(path), remedy=REMEDY)
+        db = sqlite3.connect(
+            path, timeout=PATIENCE_S, isolation_level=None, check_same_thread=False
+        )
+    try:
+        with translate_errors(path):
+            _harden(db)
+            if about.st_size == 0:
+                db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            db.execute("PRAGMA journal_mode = WAL")
+            # A commit is safe from a kill without waiting for the disk.
+            db.execute("PRAGMA synchronous = NORMAL")
+            with transaction(db):
+                if not _names(db):
+                    for statement in TABLES.values():
+                        db.execute(statement)
+                    db.execute(f"PRAGMA application_id = {_MAGIC}")
+                    db.execute(f"PRAGMA user_version = {SCHEMA}")
+            _check_schema(db, path)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def open_for_reading(path: Path) -> sqlite3.Connection:
+    """The file at `path`, whoever wrote it; nothing is written to it.
+
+    A file that lost its end opens as far as it goes. Raises ConfigError for what is no file of a
+    black box, UsageError for one of a newer specdeck.
+    """
+    with translate_errors(path):
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ConfigError("not a regular file", place=Place(path))
+    failure: Exception | None = None
+    # As it is; one that lies in a folder that cannot be written to, without what may not have
+    # been taken over from its log; one that lost its end.
+    for options, pragma in (
+        ("mode=ro", None),
+        ("immutable=1", None),
+        ("immutable=1", "writable_schema"),
+    ):
+        try:
+            return _open(path, options, pragma)
+        except sqlite3.Error as error:
+            failure = failure or error
+    with translate_errors(path):
+        raise failure or sqlite3.DatabaseError("cannot be opened")
+
+
+def _open(path: Path, options: str, pragma: str | None) -> sqlite3.Connection:
+    db = sqlite3.connect(
+        f"{path.absolute().as_uri()}?{options}",
+        uri=True, timeout=PATIENCE_S, isolation_level=None, check_same_thread=False,
+    )  # fmt: skip
+    try:
+        _harden(db)
+        if pragma is not None:
+            db.execute(f"PRAGMA {pragma} = ON")
+        db.execute("PRAGMA query_only = ON")
+        _check_schema(db, path)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+@contextmanager
+def limit_time(db: sqlite3.Connection, seconds: float = QUERY_S) -> Iterator[None]:
+    """Ends what is asked of `db` within it after so many seconds, as an OperationalError."""
+    ends = time.monotonic() + seconds
+    db.set_progress_handler(lambda: time.monotonic() > ends, _STEPS)
+    try:
+        yield
+    finally:
+        db.set_progress_handler(None, 0)
+
+
+def _harden(db: sqlite3.Connection) -> None:
+    db.execute("PRAGMA trusted_schema = OFF")
+    db.execute("PRAGMA cell_size_check = ON")
+    db.execute("PRAGMA mmap_size = 0")
+    db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_VALUE)
+
+
+def _names(db: sqlite3.Connection) -> dict[str, str | None]:
+    rows = db.execute("SELECT name, sql FROM sqlite_master LIMIT 100").fetchall()
+    return {str(name): sql for name, sql in rows if not str(name).startswith("sqlite_autoindex")}
+
+
+def _check_schema(db: sqlite3.Connection, path: Path) -> None:
+    """Raises unless the file has the tables of a black box, made by these very statements."""
+    (magic,) = db.execute("PRAGMA application_id").fetchone()
+    if magic != _MAGIC:
+        raise ConfigError("not a black box of specdeck", place=Place(path))
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version > SCHEMA:
+        raise UsageError(
+            f"{path} was written by a newer specdeck (schema {version}, this one {SCHEMA})",
+            remedy="update specdeck",
+        )
+    if version != SCHEMA or _names(db) != TABLES:
+        raise ConfigError("not the tables of a black box", place=Place(path))
+
+
+@contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """Several statements that hold together or not at all."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        with suppress(sqlite3.Error):
+            db.execute("ROLLBACK")
+        raise
+
+
+@contextmanager
+def translate_errors(path: Path) -> Iterator[None]:
+    """What SQLite and the system raise within it as a ConfigError: one line."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        remedy = REMEDY if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) else None
+        raise ConfigError(str(error), place=Place(path), remedy=remedy) from error
+    except OSError as error:
+        raise ConfigError((error.strerror or str(error)).lower(), place=Place(path)) from error
+
+
+def take_lock(path: Path) -> int | None:
+    """The lock of the writer of the file at `path`, as a descriptor; None while another has it.
+
+    The system releases it when the process ends. Raises ConfigError where there can be none.
+    """
+    lock = path.with_name(f"{path.name}.lock")
+    with translate_errors(lock):
+        private(path.parent)
+        flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+        file = os.open(lock, flags, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(file)
+            return None
+        except OSError:
+            pass  # a file system without locks: better a second writer than none
+    return file

@@ -1,0 +1,124 @@
+"""The black boxes of one user: which there are, by the engine's name or URL, and which are old."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from specdeck.engine.blackbox.file import take_lock
+from specdeck.engine.blackbox.history import History
+from specdeck.engine.errors import SpecdeckError, UsageError
+
+_SUFFIX: Final = ".db"
+_MOST: Final = 1_000
+"""Files of a folder that are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoxFile:
+    """One black box in the folder."""
+
+    path: Path
+    url: str
+    name: str
+    changed: float
+    """Unix time at which it was written last."""
+    size: int
+    """Bytes, its log among them."""
+
+
+def box_path(folder: Path, url: str) -> Path:
+    """Where the black box of the engine at `url` lies.
+
+    >>> box_path(Path("boxes"), "http://gpu1:8000/a").name
+    'gpu1-8000-a-6ef1d53c.db'
+    """
+    parts = urlsplit(url)
+    readable = re.sub(r"[^A-Za-z0-9.]+", "-", f"{parts.netloc}{parts.path}").strip("-.")[:60]
+    name = hashlib.sha256(url.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return folder / f"{readable or 'engine'}-{name}{_SUFFIX}"
+
+
+def list_boxes(folder: Path) -> tuple[BoxFile, ...]:
+    """The black boxes in `folder`, the one written last first; what is none is left out."""
+    found = []
+    for path, changed, size in _files(folder):
+        with suppress(SpecdeckError):
+            history = History(path)
+            found.append(BoxFile(path, history.url, history.name, changed, size))
+            history.close()
+    return tuple(sorted(found, key=lambda one: -one.changed))
+
+
+def open_history(folder: Path, wanted: str) -> History:
+    """The black box that `wanted` names: a file, an engine's URL, or what people call the engine.
+
+    Of several engines of one name it is the one recorded last. Raises UsageError where there is
+    none, and what History raises.
+    """
+    if wanted.endswith(_SUFFIX) or Path(wanted).is_file():
+        return History(Path(wanted))
+    path = box_path(folder, wanted.rstrip("/"))
+    if path.is_file():
+        return History(path)
+    boxes = list_boxes(folder)
+    for box in boxes:
+        if wanted in (box.name, box.url, urlsplit(box.url).netloc):
+            return History(box.path)
+    known = ", ".join(dict.fromkeys(box.name for box in boxes[:10]))
+    raise UsageError(
+        f"nothing is recorded of {wanted}",
+        remedy=f"recorded are {known}" if known else "record with `specdeck record URL`",
+    )
+
+
+def remove_abandoned(folder: Path, before: float) -> int:
+    """Removes the black boxes that nobody has written since `before`, Unix seconds; how many.
+
+    One that a process has open for writing stays.
+    """
+    number = 0
+    for path, changed, _ in _files(folder):
+        if changed >= before:
+            continue
+        lock = None
+        with suppress(SpecdeckError, OSError):
+            lock = take_lock(path)
+            if lock is not None:
+                for name in (
+                    path.name,
+                    f"{path.name}-wal",
+                    f"{path.name}-shm",
+                    f"{path.name}.lock",
+                ):
+                    path.with_name(name).unlink(missing_ok=True)
+                number += 1
+        if lock is not None:
+            os.close(lock)
+    return number
+
+
+def _files(folder: Path) -> Iterator[tuple[Path, float, int]]:
+    """Regular files of this user's with the name of a black box; when written, and their bytes."""
+    try:
+        paths = sorted(folder.glob(f"*{_SUFFIX}"))[:_MOST]
+    except OSError:
+        return
+    for path in paths:
+        with suppress(OSError):
+            about = path.lstat()
+            if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid():
+                continue
+            changed, size = about.st_mtime, about.st_size
+            with suppress(OSError):
+                log = path.with_name(f"{path.name}-wal").lstat()
+                changed, size = max(changed, log.st_mtime), size + log.st_size
+            yield path, changed, size
