@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, Final
@@ -33,13 +33,18 @@ _LONGEST_MESSAGE: Final = 2_000
 _LARGEST_WHOLE: Final = 2**53
 _LATEST: Final = 1e11
 
-_NUMBERS: Final = ("process_start", "drafts", "drafted", "accepted", "generated", "prompt",
-                   "preemptions", "running", "waiting", "kv_cache_usage")  # fmt: skip
-_TUPLES: Final = ("accepted_per_position", "drafted_per_position")
-_HISTOGRAMS: Final = ("ttft", "itl")
-assert {field.name for field in fields(Sample)} == {
-    "t", "at", "model", "engines", *_NUMBERS, *_TUPLES, *_HISTOGRAMS
-}  # fmt: skip
+
+def _shape_kind(hint: str) -> type:
+    """What tells the shape of a series of a sample."""
+    return str if hint.startswith("Histogram") else int if hint.startswith("tuple") else bool
+
+
+_SERIES: Final = {
+    field.name: _shape_kind(str(field.type))
+    for field in fields(Sample)
+    if field.name not in ("t", "at", "model", "engines")
+}
+"""The series of a sample: a histogram, numbers by position or one number."""
 
 _ERRORS: Final = {
     one.__name__: one
@@ -194,28 +199,30 @@ def find_places(template: str) -> Places:
         return Places(False, False, restarted, *names)
     at: dict[str, int] = {"at": 2}
     index = 3
-    for name in (*_NUMBERS, *_TUPLES, *_HISTOGRAMS):
-        size = _size(name, _object(shape).get(name))
-        if size is not None:
-            at[name] = index
-            index += size
+    for name, series in _list_series(_object(shape)):
+        at[name] = index
+        index += _size(series)
     return Places(
         joined, True, restarted, *names,
         at["at"], at.get("generated"), at.get("drafted"), at.get("accepted"),
     )  # fmt: skip
 
 
-def _size(name: str, shape: Any) -> int | None:
-    """How many numbers a series has in a row; None where it was not there."""
-    if shape is None:
-        return None
-    if name in _NUMBERS:
+def _list_series(shape: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The series of a sample in the order of their numbers, each with its own shape: true for one
+    number, how many there are by position, or the bounds of a histogram."""
+    return ((name, one) for name, one in shape.items() if name not in ("engines", "model"))
+
+
+def _size(series: Any) -> int:
+    """How many numbers a series has in a row."""
+    if series is True:
         return 1
-    if name in _TUPLES:
-        if type(shape) is not int or not 0 <= shape <= K_MOST:
-            raise Damaged(f"{name} has no such number of positions")
-        return shape
-    return len(_read_bounds(shape))
+    if isinstance(series, str):
+        return len(_read_bounds(series))
+    if type(series) is not int or not 0 <= series <= K_MOST:
+        raise Damaged("a series of no known shape")
+    return series
 
 
 def _shape_of(sample: Sample, numbers: list[float]) -> dict[str, Any]:
@@ -224,21 +231,17 @@ def _shape_of(sample: Sample, numbers: list[float]) -> dict[str, Any]:
     shape: dict[str, Any] = {"engines": sample.engines}
     if sample.model is not None:
         shape["model"] = mend_text(sample.model)
-    for name in _NUMBERS:
+    for name in _SERIES:
         value = getattr(sample, name)
-        if value is not None:
-            shape[name] = 0
-            numbers.append(float(value))
-    for name in _TUPLES:
-        value = getattr(sample, name)
-        if value is not None:
-            shape[name] = len(value)
-            numbers.extend(map(float, value))
-    for name in _HISTOGRAMS:
-        value = getattr(sample, name)
-        if value is not None:
+        if isinstance(value, Histogram):
             shape[name] = _write_bounds(value.bounds)
             numbers.extend(map(float, value.counts))
+        elif isinstance(value, tuple):
+            shape[name] = len(value)
+            numbers.extend(map(float, value))
+        elif value is not None:
+            shape[name] = True
+            numbers.append(float(value))
     return shape
 
 
@@ -250,15 +253,17 @@ def _sample(shape: Any, numbers: Iterator[float]) -> Sample | None:
     if type(engines) is not int or not (model is None or isinstance(model, str)):
         raise Damaged("a sample of no engine")
     found: dict[str, Any] = {"t": next(numbers), "at": next(numbers)}
-    for name in _NUMBERS:
-        if shape.get(name) is not None:
-            found[name] = next(numbers)
-    for name in (*_TUPLES, *_HISTOGRAMS):
-        size = _size(name, shape.get(name))
-        if size is not None:
-            values = tuple(next(numbers) for _ in range(size))
-            is_tuple = name in _TUPLES
-            found[name] = values if is_tuple else Histogram(_read_bounds(shape[name]), values)
+    for name, series in _list_series(shape):
+        values = tuple(next(numbers) for _ in range(_size(series)))
+        if name not in _SERIES:
+            continue  # of a newer specdeck
+        if type(series) is not _SERIES[name]:
+            raise Damaged(f"{name} of another shape")
+        if series is True:
+            (found[name],) = values
+        else:
+            is_histogram = isinstance(series, str)
+            found[name] = Histogram(_read_bounds(series), values) if is_histogram else values
     return Sample(model=model, engines=engines, **found)
 
 
