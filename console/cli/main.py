@@ -45,6 +45,7 @@ COMMANDS = {
     "watch": "Samples of an engine, one line each.",
     "set": "Change k, mode or policy of a running engine.",
     "sweep": "Measure every k on live traffic and report the fastest.",
+    "why": "Rank the causes of low acceptance or speed, and say what is ruled out.",
     "check": "Compare an engine's speculative path with its target, token by token.",
     "gate": "Compare an engine with a saved baseline before an upgrade goes live.",
     "fingerprint": "Name the serving path, pin it, and report what changed.",

@@ -1,0 +1,174 @@
+"""`specdeck why`: what makes an engine accept less or work slower, and what does not."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import textwrap
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from specdeck.console.cli.common import until_signal
+from specdeck.console.cli.engines import Access, access, key_option, require_vllm
+from specdeck.console.cli.output import draw_over, emit, log, print_lines
+from specdeck.engine.errors import UsageError
+from specdeck.engine.text import parse_duration
+from specdeck.engine.why.baseline_file import load_baseline, save_baseline
+from specdeck.engine.why.causes import command_of
+from specdeck.engine.why.evidence import Baseline, Evidence
+from specdeck.engine.why.gather import LOOK_S, Progress, gather
+from specdeck.engine.why.ranking import Diagnosis, diagnose
+from specdeck.engine.why.words import (
+    describe_baseline,
+    describe_cause,
+    describe_look,
+    describe_ruled_out,
+    describe_untold,
+)
+
+_WIDTH = 80
+_LONGEST_S = 86_400.0
+
+
+@click.command("why")
+@click.argument("engine", metavar="URL")
+@click.option(
+    "--for",
+    "look",
+    metavar="T",
+    help=f"How long to watch, such as 60s or 5m; default: {LOOK_S:.0f}s.",
+)
+@click.option(
+    "--against",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="F",
+    help="Compare with a baseline that --save wrote.",
+)
+@click.option(
+    "--save",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="F",
+    help="Save what is seen as a baseline, for --against.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object; progress on stderr.")
+@key_option
+def command(
+    engine: str,
+    look: str | None,
+    against: Path | None,
+    save: Path | None,
+    as_json: bool,
+    api_key_env: str | None,
+) -> int:
+    """Rank the causes of low or falling acceptance and speed, with an interval each.
+
+    Watches an engine for a while and compares its requests with each other, with the engine's
+    life before, and with a baseline. Says what it ruled out, and what it cannot tell and why.
+    Exits with 1 when it found a cause, and with 0 when it found none.
+    """
+    wanted = Wanted(read_look(look), None if against is None else load_baseline(against), save)
+    to = access(engine, api_key_env=api_key_env)
+    return asyncio.run(until_signal(explain(to, wanted, as_json=as_json)))
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the command line asks for."""
+
+    seconds: float
+    baseline: Baseline | None = None
+    save: Path | None = None
+
+
+def read_look(text: str | None) -> float:
+    """Seconds to watch; raises UsageError for what is no duration.
+
+    >>> read_look(None), read_look("5m"), read_look("0s")
+    (30.0, 300.0, 0.0)
+    """
+    if text is None:
+        return LOOK_S
+    if text in ("0", "0s"):
+        return 0.0
+    try:
+        seconds = parse_duration(text)
+    except UsageError:
+        raise UsageError(f"--for {text} is no time", remedy="give one such as 60s") from None
+    if seconds > _LONGEST_S:
+        raise UsageError(f"--for {text} is more than a day", remedy="give one such as 60s")
+    return seconds
+
+
+async def explain(to: Access, wanted: Wanted, *, as_json: bool) -> int:
+    """Watches the engine and prints why; the exit code."""
+    client = to.client()
+    evidence: Evidence | None = None
+    drawn = False
+    try:
+        async with (
+            require_vllm(client),
+            aclosing(gather(client, seconds=wanted.seconds, baseline=wanted.baseline)) as found,
+        ):
+            async for event in found:
+                if isinstance(event, Evidence):
+                    evidence = event
+                elif sys.stderr.isatty():
+                    draw_over(describe_progress(event))
+                    drawn = True
+    finally:
+        if drawn:
+            log("specdeck: watched", over=True)
+        await client.close()
+    assert evidence is not None  # gather ends with it, or with an error
+    if wanted.save is not None:
+        save_baseline(wanted.save, evidence)
+        log(f"specdeck: saved {evidence.span.total.requests} requests in {wanted.save}")
+    diagnosis = await asyncio.to_thread(diagnose, evidence)
+    if as_json:
+        emit(diagnosis.as_json())
+    else:
+        print_lines(*diagnosis_lines(diagnosis))
+    return 1 if diagnosis.causes else 0
+
+
+def describe_progress(progress: Progress) -> str:
+    """How far a look is.
+
+    >>> describe_progress(Progress(12.3, 30.0, 84))
+    'specdeck: watching 12 of 30 s, 84 requests finished'
+    """
+    seconds = f"{progress.seconds:.0f} of {progress.of:.0f} s"
+    return f"specdeck: watching {seconds}, {progress.requests} requests finished"
+
+
+def diagnosis_lines(diagnosis: Diagnosis) -> list[str]:
+    """The answer for a person, in lines of 80 columns; a command is never broken."""
+    lines = _wrap(describe_look(diagnosis.looked), "")
+    if (baseline := describe_baseline(diagnosis)) is not None:
+        lines += _wrap(baseline, "")
+    for number, cause in enumerate(diagnosis.causes, start=1):
+        title, *rest = describe_cause(cause)
+        lines += ["", *_wrap(f"{number}. {title}", "   ")]
+        for line in rest:
+            lines += _wrap(f"   {line}", "   ")
+        lines.append(f"   $ {command_of(cause, diagnosis.url)}")
+    if not diagnosis.causes:
+        lines += ["", "no cause found"]
+    if diagnosis.ruled_out:
+        lines += ["", "ruled out"]
+        for out in diagnosis.ruled_out:
+            lines += _wrap(f"   {describe_ruled_out(out)}", "     ")
+    if diagnosis.untold:
+        lines += ["", "cannot be told"]
+        for untold in diagnosis.untold:
+            lines += _wrap(f"   {describe_untold(untold)}", "     ")
+    for what, reason in diagnosis.missing:
+        lines += _wrap(f"   {what}: {reason}", "     ")
+    return lines
+
+
+def _wrap(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, subsequent_indent=indent) or [""]

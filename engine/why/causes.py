@@ -1,0 +1,154 @@
+"""Causes of low or falling acceptance and speed: a record each, and what is known of every kind.
+
+A cause is told by its name, which is data: nothing reads the sentences that are made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from specdeck.engine.why.figures import Estimate
+
+Name = Literal[
+    "prompt_length", "cold_cache", "structured_output", "adapter", "temperature", "cohort_drift",
+    "every_cohort_fell", "draft_of_another_target", "traffic_mix", "k_beyond_what_pays",
+    "step_time_latched", "prefill_share", "prefix_cache", "preemption", "beyond_graphs",
+]  # fmt: skip
+NAMES: tuple[Name, ...] = get_args(Name)
+
+Movement = Literal["always", "more", "fell", "unknown"]
+"""Against the baseline: the cohort was as poor before; it is as it was, and more of the traffic is
+of it; its own acceptance fell; there is no baseline that tells."""
+
+Reason = Literal[
+    "few_requests", "no_drafts", "no_contrast", "no_baseline", "no_steps", "few_steps", "not_timed",
+    "no_graphs", "no_plugin", "wide", "policy_moves_k", "no_pieces", "no_facts", "absent",
+]  # fmt: skip
+
+ISSUES: Mapping[Name, str] = {
+    "prompt_length": "vllm#47930",
+    "cohort_drift": "vllm#41838",
+    "draft_of_another_target": "vllm#46725",
+    "every_cohort_fell": "vllm#46725",
+    "k_beyond_what_pays": "vllm#49163",
+    "prefix_cache": "vllm#54360",
+    "beyond_graphs": "vllm#49548",
+}
+"""Where vLLM's own users met it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The requests that a cause is about: one dimension of the cohorts, and words of it."""
+
+    by: str
+    words: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """For a script."""
+        return {"by": self.by, "words": list(self.words)}
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """What is seen, beside what it is compared with."""
+
+    of: Literal[
+        "acceptance", "step_ms", "time_share", "cached_share", "per_request", "tokens_per_second",
+        "same_vocabulary", "requests",
+    ]  # fmt: skip
+    value: float
+    against: float | None
+    """What it would be without the cause; None where nothing tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Something that makes an engine accept less, or work slower, beyond chance."""
+
+    name: Name
+    figure: Figure
+    effect: Estimate
+    """How far the figure is off, in its own unit."""
+    cost: Estimate | None
+    """The share of the speed that it takes: 0.2 is a fifth of the tokens a second. None where
+    that is not known."""
+    group: Group | None = None
+    movement: Movement = "unknown"
+    since: float | None = None
+    """Unix time at which it began; None where that is not seen."""
+    certain: bool = False
+    """Whether a fact says so and not a figure."""
+    suggested: int | None = None
+    """The k, or the number of seats, that its command tries."""
+    share: float | None = None
+    """Of what all causes cost together; filled in by `ranking`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuledOut:
+    """Something that was looked at and costs next to nothing."""
+
+    name: Name
+    cost: Estimate | None
+    """None where there is none of it at all."""
+    group: Group | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Untold:
+    """Something that what is known does not decide."""
+
+    name: Name
+    reason: Reason
+    cost: Estimate | None = None
+    """As far as it is known."""
+
+
+Finding = Cause | RuledOut | Untold
+
+MATERIAL = 0.02
+"""Of the speed: a cause that takes less is none."""
+RULED_OUT = 0.05
+"""Of the speed: what takes less, with 95 % confidence, is ruled out."""
+
+
+def dismiss(name: Name, cost: Estimate | None, group: Group | None = None) -> RuledOut | Untold:
+    """What is to be said of something that no test found: ruled out as far as the interval goes.
+
+    >>> dismiss("adapter", Estimate(0.0, -0.01, 0.02))
+    RuledOut(name='adapter', cost=Estimate(value=0.0, low=-0.01, high=0.02), group=None)
+    >>> dismiss("adapter", Estimate(0.1, -0.1, 0.3)).reason
+    'wide'
+    """
+    if cost is not None and cost.high > RULED_OUT:
+        return Untold(name, "wide", cost)
+    return RuledOut(name, cost, group)
+
+
+_RESTING = "specdeck set {url} policy=goodput goodput.rest_rounds=16 --trial 40"
+_RESYNC = "specdeck set {url} mode=target-only fallback=cold && specdeck set {url} mode=speculate"
+_COMMANDS: Mapping[Name, str] = {
+    "prompt_length": _RESTING,
+    "structured_output": _RESTING,
+    "adapter": _RESTING,
+    "temperature": _RESTING,
+    "cold_cache": _RESYNC,
+    "cohort_drift": _RESYNC,
+    "every_cohort_fell": "specdeck fingerprint diff {url}",
+    "draft_of_another_target": "specdeck set {url} mode=target-only",
+    "traffic_mix": "specdeck sweep {url}",
+    "k_beyond_what_pays": "specdeck set {url} k={suggested} --trial 40",
+    "step_time_latched": "specdeck stop {url} && specdeck run CONFIG",
+    "prefill_share": "specdeck set {url} policy=goodput --trial 40",
+    "prefix_cache": "vllm serve … --gpu-memory-utilization 0.95",
+    "preemption": "vllm serve … --max-num-seqs {suggested}",
+    "beyond_graphs": "specdeck set {url} k={suggested} --trial 40",
+}
+
+
+def command_of(cause: Cause, url: str) -> str:
+    """The command to try, for a shell."""
+    return _COMMANDS[cause.name].format(url=url, suggested=cause.suggested)

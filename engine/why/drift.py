@@ -1,0 +1,196 @@
+"""Whether one cohort decays while the others stay: by pieces of the span, against them.
+
+Each piece compares the cohort with all other requests of the same time, so that what moves both (a
+busy machine, a new kind of text) is no drift. A line that falls through the pieces, beyond chance,
+is a slow drift; a step down is the cohort's own cause. All lines together raise `FALSE_ALARMS` at
+most where nothing drifts. A cohort that is a cause already, by the comparison with all others, is
+asked once more whether it decays; there a line needs no more than `_SUSPECT_Z`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+from statistics import NormalDist
+from typing import Final
+
+from specdeck.engine.protocol.cohorts import sum_counts
+from specdeck.engine.why.causes import Cause, Figure, Finding, RuledOut, Untold
+from specdeck.engine.why.cohort_gaps import Split, cost_of, list_splits
+from specdeck.engine.why.evidence import CohortSpan, Evidence
+from specdeck.engine.why.figures import FALSE_ALARMS, Estimate, Trials, common_depth
+
+_NAME: Final = "cohort_drift"
+LEAST_PIECES = 5
+_LEAST_TRIALS = 4.0
+"""Of either side in a piece."""
+_LEAST_FALL = 0.1
+"""In acceptance, from the first piece to the last."""
+_NO_WORSE = 4.0
+"""Of squared standard errors: a line is a drift where it leaves no more than the best step does,
+and so much, for a step has one more number to choose."""
+_SUSPECT_Z = 2.6
+"""Passed by one line in two hundred where nothing drifts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A cohort against the others in one piece of the span."""
+
+    t: float
+    gap: float
+    """Acceptance of the others above that of the cohort."""
+    variance: float
+    weight: float
+    worse: float
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """A line through the pieces."""
+
+    split: Split
+    pieces: tuple[Piece, ...]
+    slope: float
+    """Of the gap, a second."""
+    error: float
+    middle: float
+    mean: float
+
+    @property
+    def z(self) -> float:
+        """Standard errors that the slope is away from none."""
+        return self.slope / self.error if self.error else 0.0
+
+    @property
+    def fall(self) -> float:
+        """From the first piece to the last."""
+        return self.slope * (self.pieces[-1].t - self.pieces[0].t)
+
+    def is_line(self) -> bool:
+        """Whether it falls all the time, and not in one step."""
+        return self._left_by_line() <= self._left_by_step() + _NO_WORSE
+
+    def _left_by_line(self) -> float:
+        return sum(
+            one.weight * (one.gap - self.mean - self.slope * (one.t - self.middle)) ** 2
+            for one in self.pieces
+        )
+
+    def _left_by_step(self) -> float:
+        """What the best step of two levels leaves."""
+        best = float("inf")
+        for at in range(1, len(self.pieces)):
+            left = 0.0
+            for part in (self.pieces[:at], self.pieces[at:]):
+                whole = sum(one.weight for one in part)
+                level = sum(one.weight * one.gap for one in part) / whole
+                left += sum(one.weight * (one.gap - level) ** 2 for one in part)
+            best = min(best, left)
+        return best
+
+
+def find_drift(evidence: Evidence, suspects: Sequence[Split] = ()) -> list[Finding]:
+    """The cohort that decays most surely, or that none does; `suspects` are causes already."""
+    if len(evidence.series) < LEAST_PIECES:
+        return [Untold(_NAME, "no_pieces")]
+    splits = list_splits(evidence.span.drafting())
+    trends = [t for split in splits if (t := fit_trend(evidence, split)) is not None]
+    if not trends:
+        return [Untold(_NAME, "few_requests" if splits else "no_contrast")]
+    limit = NormalDist().inv_cdf(1 - FALSE_ALARMS / len(splits))
+    falling = [
+        trend
+        for trend in trends
+        if trend.z > (_SUSPECT_Z if trend.split in suspects else limit)
+        and trend.fall >= _LEAST_FALL
+        and trend.is_line()
+    ]
+    if falling:
+        worst = max(falling, key=lambda trend: trend.z)
+        return [_make_cause(worst, evidence)]
+    worst = max(trends, key=lambda trend: trend.fall)
+    reach = worst.error * (worst.pieces[-1].t - worst.pieces[0].t) * 1.96
+    cost = cost_of(
+        evidence.span.drafting(),
+        Estimate(worst.fall / 2, (worst.fall - reach) / 2, (worst.fall + reach) / 2),
+        _depth_share(evidence.span, worst.split),
+    )
+    return [RuledOut(_NAME, cost, worst.split.group)]
+
+
+def _depth_share(span: CohortSpan, split: Split) -> float:
+    """Drafted tokens of the cohort in a draft of anybody."""
+    inside = sum_counts(
+        (counts for cohort, counts in span.cells.items() if split.has(cohort)), span.k_max
+    )
+    return inside.drafted / max(1, span.total.drafts)
+
+
+def _make_cause(trend: Trend, evidence: Evidence) -> Cause:
+    last, first = trend.pieces[-1], trend.pieces[0]
+    seconds = last.t - first.t
+    fall = Estimate(trend.fall, *((trend.slope + side * 1.96 * trend.error) * seconds
+                                  for side in (-1, 1)))  # fmt: skip
+    now = max(0.0, min(1.0, last.worse))
+    cost = cost_of(evidence.span.drafting(), fall, _depth_share(evidence.span, trend.split))
+    figure = Figure("acceptance", now, min(1.0, now + trend.fall))
+    return Cause(_NAME, figure, fall, cost, trend.split.group, "fell", since=first.t)
+
+
+def fit_trend(evidence: Evidence, split: Split) -> Trend | None:
+    """The line of a cohort's gap; None where too few pieces have both sides."""
+    pieces = [
+        piece
+        for span in evidence.series
+        if (piece := _compare(span.drafting(), split, evidence)) is not None
+    ]
+    if len(pieces) < LEAST_PIECES:
+        return None
+    whole = sum(one.weight for one in pieces)
+    middle = sum(one.weight * one.t for one in pieces) / whole
+    mean = sum(one.weight * one.gap for one in pieces) / whole
+    across = sum(one.weight * (one.t - middle) ** 2 for one in pieces)
+    if across <= 0:
+        return None
+    slope = sum(one.weight * (one.t - middle) * (one.gap - mean) for one in pieces) / across
+    left = sum(
+        one.weight * (one.gap - mean - slope * (one.t - middle)) ** 2 for one in pieces
+    ) / max(1, len(pieces) - 2)
+    # Where pieces lie further off the line than their requests explain, that counts.
+    return Trend(split, tuple(pieces), slope, sqrt(max(1.0, left) / across), middle, mean)
+
+
+def _compare(span: CohortSpan, split: Split, evidence: Evidence) -> Piece | None:
+    sides = [
+        sum_counts((c for h, c in span.cells.items() if split.has(h) == inside), span.k_max)
+        for inside in (False, True)
+    ]
+    depth = common_depth(sides)
+    better, worse = (evidence.spread.trials(side, depth) for side in sides)
+    if not depth or min(better.of, worse.of) < _LEAST_TRIALS:
+        return None
+    variance = _variance(better) + _variance(worse)
+    return Piece(
+        (span.start + span.end) / 2, better.rate - worse.rate, variance, 1 / variance, worse.rate
+    )
+
+
+def _variance(trials: Trials) -> float:
+    """Of the rate, with one success and one failure added, so that none is certain."""
+    rate = (trials.met + 1) / (trials.of + 2)
+    return rate * (1 - rate) / trials.of
+
+
+def merge_drift(causes: Sequence[Cause]) -> list[Cause]:
+    """A cohort that decays is told once: as a drift."""
+    drift = next((one for one in causes if one.name == "cohort_drift"), None)
+    if drift is None or drift.group is None:
+        return list(causes)
+    return [
+        one
+        for one in causes
+        if one is drift or one.group is None or one.name == "prefix_cache"
+        or one.group.by != drift.group.by
+    ]  # fmt: skip

@@ -1,0 +1,236 @@
+"""What is known of an engine when it is asked why: counts by cohort, steps, settings, and before.
+
+Plain values: whoever judges them needs no engine. `gather` asks one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import sub
+from typing import Any
+
+from specdeck.engine.policy.step import Step
+from specdeck.engine.protocol.cohorts import (
+    Cohort,
+    CohortCounts,
+    Cohorts,
+    no_counts,
+    sum_counts,
+)
+from specdeck.engine.protocol.messages import EngineState
+from specdeck.engine.protocol.requests import RequestLine
+from specdeck.engine.protocol.tuning import Tuning
+from specdeck.engine.why.figures import Spread
+from specdeck.engine.why.step_profile import StepProfile
+
+
+@dataclass(frozen=True, slots=True)
+class CohortSpan:
+    """What requests that finished between two moments did, by cohort."""
+
+    start: float
+    """Unix time, seconds."""
+    end: float
+    k_max: int
+    cells: Mapping[Cohort, CohortCounts]
+    """Only those in which a request finished."""
+
+    @property
+    def total(self) -> CohortCounts:
+        """All of them together."""
+        return sum_counts(self.cells.values(), self.k_max)
+
+    def drafting(self) -> CohortSpan:
+        """The same without requests that drafted nothing."""
+        kept = {cohort: counts for cohort, counts in self.cells.items() if counts.drafts}
+        return CohortSpan(self.start, self.end, self.k_max, kept)
+
+
+def span_between(older: Cohorts, newer: Cohorts) -> CohortSpan | None:
+    """What finished between two replies; None across a restart.
+
+    A cell that was folded meanwhile says nothing: its counts went over to words of single
+    dimensions.
+    """
+    if older.instance != newer.instance or older.k_max != newer.k_max or newer.t <= older.t:
+        return None
+    before = {cell.cohort: cell.counts for cell in older.cells}
+    cells: dict[Cohort, CohortCounts] = {}
+    for cell in newer.cells:
+        counts = subtract(cell.counts, before.get(cell.cohort, no_counts(newer.k_max)))
+        if counts.requests:
+            cells[cell.cohort] = counts
+    return CohortSpan(older.t, newer.t, newer.k_max, cells)
+
+
+def span_since_start(cohorts: Cohorts, started: float) -> CohortSpan:
+    """What finished since the plugin took hold, at Unix time `started`, and was not folded."""
+    cells = {cell.cohort: cell.counts for cell in cohorts.cells if cell.counts.requests}
+    return CohortSpan(min(started, cohorts.t), cohorts.t, cohorts.k_max, cells)
+
+
+def subtract(newer: CohortCounts, older: CohortCounts) -> CohortCounts:
+    """What was counted in between; `newer` itself where it began anew."""
+    if newer.requests < older.requests or newer.drafts < older.drafts:
+        return newer
+    return CohortCounts(
+        newer.requests - older.requests,
+        max(0, newer.prompt_tokens - older.prompt_tokens),
+        max(0, newer.output_tokens - older.output_tokens),
+        max(0, newer.preemptions - older.preemptions),
+        newer.drafts - older.drafts,
+        _rises(newer.drafted_per_position, older.drafted_per_position),
+        _rises(newer.accepted_per_position, older.accepted_per_position),
+    )
+
+
+def _rises(newer: Sequence[int], older: Sequence[int]) -> tuple[int, ...]:
+    return tuple(max(0, rise) for rise in map(sub, newer, older))
+
+
+def join_spans(spans: Sequence[CohortSpan]) -> CohortSpan:
+    """Several spans of one engine as one; raises ValueError of none."""
+    if not spans:
+        raise ValueError("no span to join")
+    cells: dict[Cohort, list[CohortCounts]] = {}
+    for span in spans:
+        for cohort, counts in span.cells.items():
+            cells.setdefault(cohort, []).append(counts)
+    k_max = spans[0].k_max
+    joined = {cohort: sum_counts(each, k_max) for cohort, each in cells.items()}
+    return CohortSpan(spans[0].start, spans[-1].end, k_max, joined)
+
+
+@dataclass(frozen=True, slots=True)
+class DraftFacts:
+    """What tells which draft serves which target: digests, never contents."""
+
+    target: str | None = None
+    """Of the target's weights."""
+    draft: str | None = None
+    tokenizer: str | None = None
+    """Of the target's vocabulary."""
+    draft_tokenizer: str | None = None
+    """Of the draft's own, where it has one."""
+
+
+NO_FACTS = DraftFacts()
+UNKNOWN_SPREAD = Spread()
+NO_STEPS = StepProfile()
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """How the engine was when it was well, or an hour ago."""
+
+    source: str
+    """`file`, `history` or `life`: a saved file, the black box, the engine's life before the
+    look."""
+    span: CohortSpan
+    spread: Spread = UNKNOWN_SPREAD
+    steps: StepProfile = NO_STEPS
+    facts: DraftFacts = NO_FACTS
+    url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that is known; what is not known is None or empty."""
+
+    url: str
+    t: float
+    """Unix time of the last look, seconds."""
+    span: CohortSpan
+    """What is judged."""
+    series: tuple[CohortSpan, ...] = ()
+    """The same by pieces, oldest first: what moved, moved in one of them."""
+    spread: Spread = UNKNOWN_SPREAD
+    steps: tuple[Step, ...] = ()
+    """Of the scheduler, oldest first, up to `t`."""
+    preemptions: int | None = None
+    """In `span`, by vLLM's counter; None where it was not read at both ends."""
+    preempted_context: float | None = None
+    """Tokens that a preempted request had, on average; None where none was seen."""
+    state: EngineState | None = None
+    tuning: Tuning | None = None
+    facts: DraftFacts = NO_FACTS
+    baseline: Baseline | None = None
+    since_start: bool = False
+    """Whether `span` is the engine's whole life, as the look itself saw too few requests."""
+    missing: tuple[tuple[str, str], ...] = field(default=())
+    """What could not be read, and why: `steps`, `tuning`, `facts`, …"""
+
+
+def read_spread(lines: Iterable[RequestLine]) -> Spread:
+    """How much requests of one kind differ in acceptance, as drafted tokens of one trial.
+
+    The variance of sums over requests within kinds, over that of independent tokens; with a margin
+    for how few requests it is learnt from. A long request weighs as much as it has tokens.
+    """
+    kinds: dict[tuple[object, ...], list[RequestLine]] = {}
+    for line in lines:
+        if line.drafted > 0 and line.ended is not None:
+            kind = (
+                line.prompt_tokens.bit_length() // 2, line.cached, line.adapter, line.structured,
+                line.temperature, line.k,
+            )  # fmt: skip
+            kinds.setdefault(kind, []).append(line)
+    seen = expected = squares = free = 0.0
+    freedom = tokens = requests = 0
+    for alike in kinds.values():
+        drafted = sum(line.drafted for line in alike)
+        rate = sum(line.accepted for line in alike) / drafted
+        if len(alike) < 2 or not 0 < rate < 1:
+            continue
+        seen += sum((line.accepted - rate * line.drafted) ** 2 for line in alike)
+        expected += drafted * rate * (1 - rate)
+        square = sum(line.drafted**2 for line in alike)
+        squares += square
+        # The rate leans to the longest requests, which lie the nearer to it for that.
+        cube = sum(line.drafted**3 for line in alike)
+        free += square - 2 * cube / drafted + square**2 / drafted**2
+        freedom += len(alike) - 1
+        tokens, requests = tokens + drafted, requests + len(alike)
+    if freedom < _LEAST_FREEDOM or free <= 0:
+        return Spread()
+    factor = seen / expected * squares / free * (1 + _MARGIN * (2 / freedom) ** 0.5)
+    # No request counts as less than one trial, be all of its tokens alike.
+    return Spread(min(max(1.0, factor), squares / tokens), requests)
+
+
+_LEAST_FREEDOM = 12
+_MARGIN = 1.5
+"""Standard errors that a spread is taken to be above what was seen."""
+
+
+def read_draft_facts(reply: Mapping[str, Any] | None) -> DraftFacts:
+    """What `GET facts` says of target and draft; nothing where it does not say."""
+    facts = reply.get("facts") if isinstance(reply, Mapping) else None
+    models = facts.get("model") if isinstance(facts, Mapping) else None
+    if not isinstance(models, Mapping):
+        return DraftFacts()
+
+    def weights(role: str) -> str | None:
+        model = models.get(role)
+        return _digest(model.get("weights")) if isinstance(model, Mapping) else None
+
+    return DraftFacts(
+        weights("target"), weights("draft"), _vocabulary(models.get("tokenizer")),
+        _vocabulary(models.get("draft_tokenizer")),
+    )  # fmt: skip
+
+
+def _vocabulary(found: object) -> str | None:
+    if not isinstance(found, Mapping):
+        return None
+    # A chat template or a special token says nothing of which token has which id.
+    kept = {name: found[name] for name in ("vocab", "merges", "model") if found.get(name)}
+    return _digest(kept or found)
+
+
+def _digest(found: object) -> str | None:
+    """One line of digests; None where one of them could not be read."""
+    if not isinstance(found, Mapping) or not found or not all(found.values()):
+        return None
+    return " ".join(f"{value}"[:16] for _, value in sorted(found.items()))[:200]

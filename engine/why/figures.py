@@ -1,0 +1,153 @@
+"""Rates of requests that resemble themselves, their exact limits, and differences of such rates.
+
+Tokens of one request are no independent trials: a request that is easy to draft stays so. So a
+cohort's drafted tokens count as fewer *trials*, as many as its requests' spread allows. Where the
+spread is not known two requests are one trial, which hardly any spread falls below.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from specdeck.engine.protocol.cohorts import CohortCounts
+
+CONFIDENCE = 0.95
+"""Of every interval that is shown."""
+FALSE_ALARMS = 0.001
+"""The most that each family of tests raises where nothing is wrong, all of its comparisons
+together."""
+LEAST_REQUESTS = 8
+"""On either side of a comparison."""
+_COMMON = 0.2
+"""Share of the drafts that a position must have to be compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A value and what it lies between with 95 % confidence."""
+
+    value: float
+    low: float
+    high: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Value and interval, for a script."""
+        return {"value": round(self.value, 5), "ci95": [round(self.low, 5), round(self.high, 5)]}
+
+    def over(self, change: float) -> Self:
+        """The same, so many times as large; `change` is not below 0."""
+        return type(self)(self.value * change, self.low * change, self.high * change)
+
+
+@dataclass(frozen=True, slots=True)
+class Trials:
+    """So many of so many, which need not be whole numbers."""
+
+    met: float
+    of: float
+
+    @property
+    def rate(self) -> float:
+        """The share; 0 of nothing."""
+        return self.met / self.of if self.of else 0.0
+
+    def limits(self, confidence: float) -> tuple[float, float]:
+        """Clopper and Pearson's; everything is possible of nothing.
+
+        >>> [round(end, 4) for end in Trials(0, 200).limits(0.9)]
+        [0.0, 0.0149]
+        """
+        if self.of <= 0:
+            return 0.0, 1.0
+        from scipy.special import betaincinv  # on nobody's way to a first paint
+
+        tail, missed = (1 - confidence) / 2, self.of - self.met
+        low = float(betaincinv(self.met, missed + 1, tail)) if self.met > 0 else 0.0
+        high = float(betaincinv(self.met + 1, missed, 1 - tail)) if missed > 0 else 1.0
+        return low, high
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two sides of a comparison in one stratum."""
+
+    better: Trials
+    worse: Trials
+
+
+def difference(pairs: Sequence[Pair], confidence: float) -> Estimate:
+    """How much `better` is above `worse`, strata weighted by the trials of `worse`.
+
+    The interval puts the exact limits of each rate together (MOVER: Zou and Donner, 2008; of one
+    stratum it is Newcombe's, 1998).
+
+    >>> found = difference([Pair(Trials(60, 100), Trials(30, 100))], 0.95)
+    >>> round(found.value, 2), 0.15 < found.low < 0.18, 0.42 < found.high < 0.44
+    (0.3, True, True)
+    """
+    whole = sum(pair.worse.of for pair in pairs)
+    value = below = above = 0.0
+    for pair in pairs:
+        weight = pair.worse.of / whole
+        better, worse = pair.better.limits(confidence), pair.worse.limits(confidence)
+        value += weight * (pair.better.rate - pair.worse.rate)
+        below += weight**2 * (
+            (pair.better.rate - better[0]) ** 2 + (worse[1] - pair.worse.rate) ** 2
+        )
+        above += weight**2 * (
+            (better[1] - pair.better.rate) ** 2 + (pair.worse.rate - worse[0]) ** 2
+        )
+    return Estimate(value, value - math.sqrt(below), value + math.sqrt(above))
+
+
+def common_depth(sides: Iterable[CohortCounts]) -> int:
+    """How many positions enough drafts of every side have; 0 where a side drafted nothing.
+
+    So a side that drafts less is not taken for a better one: deep positions are accepted less.
+    """
+    depths = []
+    for counts in sides:
+        least = max(1.0, _COMMON * counts.drafts)
+        depths.append(sum(drafted >= least for drafted in counts.drafted_per_position))
+    return min(depths, default=0)
+
+
+def acceptance_at(counts: CohortCounts, depth: int) -> float | None:
+    """Acceptance over the first `depth` positions, each of the same weight; None of no drafts.
+
+    >>> counts = CohortCounts(1, 9, 9, 0, 4, (4, 2), (3, 1))
+    >>> acceptance_at(counts, 1), acceptance_at(counts, 2), acceptance_at(counts, 0)
+    (0.75, 0.625, None)
+    """
+    had = counts.drafted_per_position[:depth]
+    if not depth or not all(had):
+        return None
+    taken = counts.accepted_per_position[:depth]
+    return sum(each / of for each, of in zip(taken, had, strict=True)) / depth
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How many drafted tokens count as one trial; None where only requests count."""
+
+    tokens: float | None = None
+    requests: int = 0
+    """That it was learnt from."""
+
+    def trials(self, counts: CohortCounts, depth: int) -> Trials:
+        """Acceptance over `depth` positions, as trials: at least half as many as requests.
+
+        >>> counts = CohortCounts(2, 9, 9, 0, 50, (50, 50), (40, 20))
+        >>> Spread().trials(counts, 2), Spread(10.0).trials(counts, 2)
+        (Trials(met=0.6, of=1.0), Trials(met=6.0, of=10.0))
+        """
+        rate, drafted = acceptance_at(counts, depth), sum(counts.drafted_per_position[:depth])
+        if rate is None:
+            return Trials(0.0, 0.0)
+        # Half: requests of very different lengths are worth fewer of one length.
+        least = min(counts.requests / 2, drafted)
+        of = least if self.tokens is None else max(least, drafted / self.tokens)
+        return Trials(rate * of, float(of))

@@ -1,0 +1,193 @@
+"""All tests together: causes by how much of the loss they explain, what is ruled out, what not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from specdeck.engine.why.causes import (
+    ISSUES,
+    Cause,
+    Finding,
+    RuledOut,
+    Untold,
+    command_of,
+)
+from specdeck.engine.why.cohort_gaps import Split, compare_cohorts
+from specdeck.engine.why.draft_fit import judge_draft, judge_k
+from specdeck.engine.why.drift import find_drift, merge_drift
+from specdeck.engine.why.engine_load import compare_load
+from specdeck.engine.why.evidence import Evidence
+from specdeck.engine.why.mix import Moved, judge_mix, split_move
+from specdeck.engine.why.step_shift import compare_steps
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What the judgement rests on."""
+
+    start: float
+    """Unix time, seconds."""
+    end: float
+    requests: int
+    drafts: int
+    steps: int
+    acceptance: float | None
+    tokens_per_step: float | None
+    """Committed tokens of a draft, the bonus token included."""
+    seconds_per_step: float | None
+    baseline: str | None
+    """Where the comparison comes from: `file`, `history` or `life`."""
+    baseline_start: float | None
+    baseline_end: float | None
+    since_start: bool
+    """Whether it is the engine's whole life, as the look itself saw too few requests."""
+    tokens_per_trial: float | None
+    """Drafted tokens that count as one trial; None where each request is one."""
+
+    def as_json(self) -> dict[str, Any]:
+        """For a script."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The answer to why."""
+
+    url: str
+    looked: Looked
+    causes: tuple[Cause, ...]
+    """The one that explains most first."""
+    ruled_out: tuple[RuledOut, ...]
+    untold: tuple[Untold, ...]
+    moved: Moved | None
+    """What acceptance did since the baseline; None without one."""
+    missing: tuple[tuple[str, str], ...] = ()
+    """What could not be read, and why."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The document of `specdeck why --json`."""
+        return {
+            "engine": self.url,
+            "looked": self.looked.as_json(),
+            "moved": None if self.moved is None else self.moved.as_json(),
+            "causes": [_cause_as_json(cause, self.url) for cause in self.causes],
+            "ruled_out": [
+                {
+                    "cause": one.name,
+                    "cost": None if one.cost is None else one.cost.as_json(),
+                    "cohort": None if one.group is None else one.group.as_json(),
+                }
+                for one in self.ruled_out
+            ],
+            "untold": [
+                {
+                    "cause": one.name,
+                    "reason": one.reason,
+                    "cost": None if one.cost is None else one.cost.as_json(),
+                }
+                for one in self.untold
+            ],
+            "missing": dict(self.missing),
+        }
+
+
+def _cause_as_json(cause: Cause, url: str) -> dict[str, Any]:
+    figure = cause.figure
+    return {
+        "cause": cause.name,
+        "cohort": None if cause.group is None else cause.group.as_json(),
+        "figure": {
+            "of": figure.of,
+            "value": round(figure.value, 5),
+            "against": None if figure.against is None else round(figure.against, 5),
+        },
+        "effect": cause.effect.as_json(),
+        "cost": None if cause.cost is None else cause.cost.as_json(),
+        "share": None if cause.share is None else round(cause.share, 4),
+        "movement": cause.movement,
+        "since": cause.since,
+        "certain": cause.certain,
+        "issue": ISSUES.get(cause.name),
+        "command": command_of(cause, url),
+    }
+
+
+def diagnose(evidence: Evidence) -> Diagnosis:
+    """Every test, and the causes ranked by what they explain of the loss."""
+    compared = compare_cohorts(evidence)
+    found: list[Finding] = [*compared, *find_drift(evidence, _list_groups(compared))]
+    causes = merge_drift([one for one in found if isinstance(one, Cause)])
+    of_cohorts = _list_groups(causes)
+    config = [*judge_draft(evidence, of_cohorts), judge_k(evidence)]
+    if any(isinstance(one, Cause) and one.name == "draft_of_another_target" for one in config):
+        config = [one for one in config if not _is_k(one)]  # no k pays there
+    load = [*compare_steps(evidence), *compare_load(evidence)]
+    named = any(cause.movement == "more" for cause in causes)
+    rest: list[Finding] = [*config, *load, judge_mix(evidence, is_named=named)]
+    causes += [one for one in rest if isinstance(one, Cause)]
+    others = [one for one in (*found, *rest) if not isinstance(one, Cause)]
+    told = {cause.name for cause in causes}
+    baseline = evidence.baseline
+    return Diagnosis(
+        evidence.url,
+        _describe_look(evidence),
+        rank(causes),
+        tuple(one for one in others if isinstance(one, RuledOut) and one.name not in told),
+        tuple(one for one in others if isinstance(one, Untold) and one.name not in told),
+        None if baseline is None else split_move(baseline.span, evidence.span),
+        evidence.missing,
+    )  # fmt: skip
+
+
+def _list_groups(findings: Sequence[Finding]) -> list[Split]:
+    return [
+        Split(one.name, one.group)
+        for one in findings
+        if isinstance(one, Cause) and one.group is not None
+    ]
+
+
+def _is_k(finding: Finding) -> bool:
+    return isinstance(finding, Cause) and finding.name == "k_beyond_what_pays"
+
+
+def rank(causes: Sequence[Cause]) -> tuple[Cause, ...]:
+    """The cause that explains most of the loss first; then the one that is surer.
+
+    What a fact proves stands above what a figure shows, and what has no price below.
+    """
+    whole = sum(max(0.0, cause.cost.value) for cause in causes if cause.cost is not None)
+    shared = [
+        replace(cause, share=max(0.0, cause.cost.value) / whole)
+        if whole and cause.cost is not None
+        else cause
+        for cause in causes
+    ]
+    return tuple(sorted(shared, key=_order))
+
+
+def _order(cause: Cause) -> tuple[bool, bool, float, float]:
+    # A draft that nobody accepts explains whatever else is seen, and has often no price.
+    whole = cause.certain or cause.name == "draft_of_another_target"
+    cost = cause.cost
+    if cost is None:
+        return (not whole, True, 0.0, -cause.effect.low)
+    return (not whole, False, -round(cost.value, 3), -cost.low)
+
+
+def _describe_look(evidence: Evidence) -> Looked:
+    span, baseline = evidence.span, evidence.baseline
+    total = span.total
+    timed = [step.seconds for step in evidence.steps if step.seconds]
+    return Looked(
+        span.start, span.end, total.requests, total.drafts, len(evidence.steps), total.acceptance,
+        1 + total.accepted / total.drafts if total.drafts else None,
+        sum(timed) / len(timed) if timed else None,
+        None if baseline is None else baseline.source,
+        None if baseline is None else baseline.span.start,
+        None if baseline is None else baseline.span.end,
+        evidence.since_start,
+        evidence.spread.tokens,
+    )  # fmt: skip

@@ -1,0 +1,241 @@
+"""Whether steps became slower: since a moment within those remembered, or against the baseline.
+
+*Latched* means that even the quickest steps are slower than before, until now: a busy neighbour
+makes some steps slow, and not the quickest ones. The change point is the largest of a cumulative
+sum over blocks of steps, held against Kolmogorov's distribution with the variance that neighbours
+in time share; `FALSE_ALARMS` is the chance that it is passed where nothing changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, sqrt
+from statistics import fmean, median, quantiles
+
+from specdeck.engine.why.causes import RULED_OUT, Cause, Figure, Finding, RuledOut, Untold
+from specdeck.engine.why.evidence import Evidence
+from specdeck.engine.why.figures import FALSE_ALARMS, Estimate
+from specdeck.engine.why.step_profile import (
+    Kind,
+    StepProfile,
+    TimedStep,
+    group_decodes,
+    timed_steps,
+)
+
+LEAST_SHIFT = 0.1
+"""Of a step's time."""
+_BLOCK = 16
+"""Steps whose median is one point of the sum."""
+_LEAST_BLOCKS = 12
+_EDGE = 3
+"""Blocks on either side of a change point at least."""
+_TERMS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePoint:
+    """Where a series changed its level most."""
+
+    index: int
+    """The first value of the new level."""
+    p: float
+    """The chance of as large a change where there is none."""
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+
+    @property
+    def separated(self) -> bool:
+        """Whether four fifths after lie above four fifths before."""
+        return quantiles(self.after, n=5)[0] > quantiles(self.before, n=5)[3]
+
+
+def find_change(values: Sequence[float], *, edge: int = _EDGE) -> ChangePoint | None:
+    """The change point of a series; None of too few values, or of equal ones.
+
+    >>> found = find_change([1.0, 1.1, 0.9, 1.0, 1.1, 0.9] * 3 + [2.0, 2.1, 1.9, 2.0] * 3)
+    >>> found.index, found.p < 0.001, found.separated
+    (18, True, True)
+    """
+    count = len(values)
+    if count < 2 * edge + 2:
+        return None
+    mean, running, best, at = fmean(values), 0.0, -1.0, edge
+    for index, value in enumerate(values[:-edge], start=1):
+        running += value - mean
+        if index >= edge and abs(running) > best:
+            best, at = abs(running), index
+    before, after = tuple(values[:at]), tuple(values[at:])
+    spread = _long_run_deviation(before, after)
+    if spread <= 0:
+        return None if best <= 0 else ChangePoint(at, 0.0, before, after)
+    return ChangePoint(at, _kolmogorov(best / (spread * sqrt(count))), before, after)
+
+
+def _long_run_deviation(*parts: Sequence[float]) -> float:
+    """The deviation of sums of neighbours: what is alike from one to the next adds up."""
+    left = [value - fmean(part) for part in parts for value in part]
+    count = len(left)
+    variance = sum(value * value for value in left) / count
+    lags = max(1, round(4 * (count / 100) ** (2 / 9)) + 1)
+    total = variance
+    for lag in range(1, lags + 1):
+        alike = sum(a * b for a, b in zip(left, left[lag:], strict=False)) / count
+        total += 2 * (1 - lag / (lags + 1)) * alike
+    # The mean of each side was taken from the values themselves.
+    return sqrt(max(total, variance / 2) * count / max(1, count - len(parts)))
+
+
+def _kolmogorov(x: float) -> float:
+    """The chance that a Brownian bridge goes as far as `x`."""
+    if x < 0.2:
+        return 1.0
+    total = sum((1.0 if n % 2 else -1.0) * exp(-2 * n * n * x * x) for n in range(1, _TERMS))
+    return min(1.0, max(0.0, 2 * total))
+
+
+def compare_steps(evidence: Evidence) -> list[Finding]:
+    """Whether steps are slower than they were."""
+    if not evidence.steps:
+        return [Untold("step_time_latched", "no_steps")]
+    timed = timed_steps(evidence.steps)
+    latched = find_latch(timed, evidence)
+    if isinstance(latched, Cause):
+        return [latched]
+    baseline = evidence.baseline
+    if baseline is None or not baseline.steps.times:
+        return [latched]
+    against = compare_profiles(baseline.steps, timed)
+    if isinstance(against, Untold) and isinstance(latched, RuledOut):
+        return [latched]
+    return [against]
+
+
+def find_latch(timed: Sequence[TimedStep], evidence: Evidence) -> Finding:
+    """Whether every step became slower within those remembered, and stayed so."""
+    usual = {kind: median(seconds) for kind, seconds in group_decodes(timed).items()}
+    decodes = [step for step in timed if not step.prefill and step.kind in usual]
+    blocks = [
+        decodes[first : first + _BLOCK] for first in range(0, len(decodes) - _BLOCK + 1, _BLOCK)
+    ]
+    if len(blocks) < _LEAST_BLOCKS:
+        return Untold("step_time_latched", "few_steps")
+    centred = _centre(decodes)
+    values = [
+        median(centred[first : first + _BLOCK]) for first in range(0, len(blocks) * _BLOCK, _BLOCK)
+    ]
+    found = find_change(values)
+    if found is None:
+        return RuledOut("step_time_latched", Estimate(0.0, 0.0, 0.0))
+    shift = _shift(found)
+    now = fmean(step.seconds for step in decodes[found.index * _BLOCK :])
+    cost = _cost(shift, now)
+    if (
+        found.p <= FALSE_ALARMS
+        and shift.value >= LEAST_SHIFT * (now - shift.value)
+        and (found.separated)
+    ):
+        since = evidence.t - (timed[-1].t - blocks[found.index][0].t)
+        figure = Figure("step_ms", now * 1e3, (now - shift.value) * 1e3)
+        return Cause("step_time_latched", figure, shift.over(1e3), cost, since=since)
+    # A wave of the machine: what it comes to over the whole is next to nothing.
+    return _dismiss(found, cost)
+
+
+def _cost(shift: Estimate, seconds: float) -> Estimate:
+    """The share of the speed that steps of so many `seconds` lose by a shift."""
+    ends = (shift.value, shift.low, shift.high)
+    return Estimate(*(max(-1.0, min(0.99, end / seconds)) for end in ends))
+
+
+def _dismiss(found: ChangePoint, cost: Estimate) -> Finding:
+    if found.p <= FALSE_ALARMS and cost.low > RULED_OUT:
+        return Untold("step_time_latched", "wide", cost)
+    return RuledOut("step_time_latched", cost)
+
+
+def _centre(steps: Sequence[TimedStep]) -> list[float]:
+    """Seconds of each step above those of its kind, as the kinds are apart where they meet.
+
+    Kinds that were seen at other times only would carry a change away with them; so levels are
+    fitted to neighbours: a step is compared with the last one of another kind.
+    """
+    levels = _fit_levels(steps)
+    return [step.seconds - levels[step.kind] for step in steps]
+
+
+def _fit_levels(steps: Sequence[TimedStep]) -> Mapping[Kind, float]:
+    """What a step of each kind takes above one of the most frequent kind, plus its level.
+
+    By differences of steps next to each other, which a change of all of them leaves alone.
+    """
+    kinds: dict[Kind, int] = {}
+    for step in steps:
+        kinds[step.kind] = kinds.get(step.kind, 0) + 1
+    jumps: dict[tuple[Kind, Kind], list[float]] = {}
+    last: dict[Kind, tuple[int, float]] = {}
+    for index, step in enumerate(steps):
+        for other, (seen, seconds) in last.items():
+            if other != step.kind and index - seen <= _NEAR:
+                jumps.setdefault((other, step.kind), []).append(step.seconds - seconds)
+        last[step.kind] = (index, step.seconds)
+    main = max(kinds, key=lambda kind: kinds[kind])
+    level = median(step.seconds for step in steps if step.kind == main)
+    levels = {main: level}
+    while len(levels) < len(kinds):
+        reached = [
+            (len(seconds), old, new, median(seconds))
+            for (old, new), seconds in jumps.items()
+            if (old in levels) != (new in levels)
+        ]
+        if not reached:  # never beside another: its own level has to do
+            kind = next(kind for kind in kinds if kind not in levels)
+            levels[kind] = median(step.seconds for step in steps if step.kind == kind)
+            continue
+        _, old, new, jump = max(reached)
+        if old in levels:
+            levels[new] = levels[old] + jump
+        else:
+            levels[old] = levels[new] - jump
+    return levels
+
+
+_NEAR = 64
+"""Steps that are neighbours."""
+
+
+def _shift(found: ChangePoint) -> Estimate:
+    """How far the level after lies above that before."""
+    value = fmean(found.after) - fmean(found.before)
+    error = sqrt(sum(_long_run_deviation(part) ** 2 / len(part)
+                     for part in (found.before, found.after)))  # fmt: skip
+    return Estimate(value, value - 2 * error, value + 2 * error)
+
+
+def compare_profiles(then: StepProfile, timed: Iterable[TimedStep]) -> Finding:
+    """Whether steps take longer than in the baseline, of each kind that both have."""
+    now = {kind: seconds for kind, seconds in group_decodes(timed).items() if kind in then.times}
+    if not now:
+        return Untold("step_time_latched", "few_steps")
+    weight = {kind: min(len(seconds), then.times[kind].steps) for kind, seconds in now.items()}
+    whole = sum(weight.values())
+
+    def mean(value: Mapping[Kind, float]) -> float:
+        return sum(weight[kind] * value[kind] for kind in now) / whole
+
+    fifths = {kind: quantiles(seconds, n=5) for kind, seconds in now.items()}
+    before = {kind: then.times[kind] for kind in now}
+    middle = mean({kind: median(seconds) for kind, seconds in now.items()})
+    earlier = mean({kind: time.middle for kind, time in before.items()})
+    # From the quickest now to the slowest then: what lies between is no chance of a few steps.
+    low = mean({kind: fifths[kind][0] - before[kind].high for kind in now})
+    high = mean({kind: fifths[kind][3] - before[kind].low for kind in now})
+    shift = Estimate(middle - earlier, low, high)
+    cost = _cost(shift, middle)
+    if low > 0 and shift.value >= LEAST_SHIFT * earlier:
+        figure = Figure("step_ms", middle * 1e3, earlier * 1e3)
+        return Cause("step_time_latched", figure, shift.over(1e3), cost)
+    if shift.value < LEAST_SHIFT * earlier:
+        return RuledOut("step_time_latched", Estimate(cost.value, min(0.0, low), cost.value))
+    return Untold("step_time_latched", "wide", cost)

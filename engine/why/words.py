@@ -1,0 +1,219 @@
+"""Causes, what is ruled out and what is not known, in words of a line; for a person to read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from specdeck.engine.text import format_duration, oneline
+from specdeck.engine.why.causes import (
+    ISSUES,
+    Cause,
+    Figure,
+    Group,
+    Movement,
+    Name,
+    Reason,
+    RuledOut,
+    Untold,
+)
+from specdeck.engine.why.figures import Estimate
+from specdeck.engine.why.ranking import Diagnosis, Looked
+
+LocalTime = Callable[[float], time.struct_time]
+
+TITLES: Final[Mapping[Name, str]] = {
+    "prompt_length": "prompt length",
+    "cold_cache": "prompts from the prefix cache that the draft has not seen",
+    "structured_output": "structured output",
+    "adapter": "LoRA adapter",
+    "temperature": "sampled requests",
+    "cohort_drift": "slow drift in one cohort",
+    "every_cohort_fell": "every cohort fell alike",
+    "draft_of_another_target": "the draft of another target",
+    "traffic_mix": "another mix of traffic",
+    "k_beyond_what_pays": "k beyond what pays",
+    "step_time_latched": "every step became slower and stays so",
+    "prefill_share": "prompts take the steps' time",
+    "prefix_cache": "prompts are no longer in the prefix cache",
+    "preemption": "requests are preempted",
+    "beyond_graphs": "batches beyond the CUDA graphs",
+}
+_REASONS: Final[Mapping[Reason, str]] = {
+    "few_requests": "too few requests finished",
+    "no_drafts": "nothing was drafted",
+    "no_contrast": "all requests are alike in it",
+    "no_baseline": "needs a baseline: --against FILE",
+    "no_steps": "the engine tells no steps",
+    "few_steps": "too few steps without prompts",
+    "not_timed": "no other k was timed: run specdeck sweep",
+    "no_graphs": "the engine tells no graphs",
+    "no_plugin": "needs specdeck's plugin in the engine",
+    "wide": "the interval is too wide",
+    "policy_moves_k": "the policy chooses k",
+    "no_pieces": "needs a longer look: --for 60s",
+    "no_facts": "the engine tells no facts",
+    "absent": "there is none of it",
+}
+_NOUNS: Final[Mapping[str, str]] = {
+    "prompt": "prompts of {} tokens",
+    "cached": "{} of the prompt cached",
+    "structured": "structured output {}",
+    "adapter": "adapter {}",
+    "temperature": "{} requests",
+}
+_MOVEMENTS: Final[Mapping[Movement, str]] = {
+    "always": "it was so in the baseline",
+    "more": "it was so in the baseline, and there is more of it now",
+    "fell": "it was better in the baseline",
+    "unknown": "",
+}
+
+
+def describe_group(group: Group) -> str:
+    """The requests that a cause is about.
+
+    >>> describe_group(Group("prompt", ("256-1023", "1024-4095")))
+    'prompts of 256-4095 tokens'
+    >>> describe_group(Group("structured", ("json", "regex")))
+    'structured output json, regex'
+    """
+    if group.by == "prompt":
+        first, last = group.words[0], group.words[-1]
+        low = first.partition("-")[0].rstrip("+")
+        high = last.rpartition("-")[2]
+        words = last if first == last else f"{low}+" if high.endswith("+") else f"{low}-{high}"
+    else:
+        words = ", ".join(group.words)
+    return oneline(_NOUNS.get(group.by, "{}").format(words))
+
+
+def percent(share: float) -> str:
+    """A share, whole.
+
+    >>> percent(0.123), percent(-0.001)
+    ('12 %', '0 %')
+    """
+    return f"{round(share * 100) or 0} %"
+
+
+def interval(estimate: Estimate) -> str:
+    """What a share lies between.
+
+    >>> interval(Estimate(0.12, 0.049, 0.2))
+    '5 to 20 %'
+    """
+    return f"{round(estimate.low * 100) or 0} to {round(estimate.high * 100) or 0} %"
+
+
+def describe_cost(cost: Estimate | None) -> str:
+    """What a cause takes of the speed.
+
+    >>> describe_cost(Estimate(0.12, 0.05, 0.2)), describe_cost(None)
+    ('12 % of the speed (5 to 20 %)', 'what it costs is not known')
+    """
+    if cost is None:
+        return "what it costs is not known"
+    return f"{percent(cost.value)} of the speed ({interval(cost)})"
+
+
+def describe_figure(cause: Cause) -> str:
+    """What is seen, beside what it would be."""
+    figure, effect = cause.figure, cause.effect
+    if figure.of == "acceptance":
+        text = f"accepted {percent(figure.value)}"
+        if figure.against is None:
+            return f"{text} ({interval(effect)})"
+        against = f"{text}, and {percent(figure.against)} without it"
+        return f"{against} ({interval(effect)} apart)"
+    if figure.of == "step_ms":
+        before = "–" if figure.against is None else f"{figure.against:.1f} ms"
+        ends = f"{effect.low:+.1f} to {effect.high:+.1f}"
+        return f"a step takes {figure.value:.1f} ms, before {before} ({ends} ms)"
+    if figure.of == "same_vocabulary":
+        return "the draft's vocabulary is not the target's"
+    return _describe_other(figure, effect)
+
+
+def _describe_other(figure: Figure, effect: Estimate) -> str:
+    if figure.of == "per_request":
+        return f"{figure.value:.2f} times a request ({effect.low:.2f} to {effect.high:.2f})"
+    if figure.of == "cached_share":
+        before = "–" if figure.against is None else percent(figure.against)
+        return f"{percent(figure.value)} of requests have half their prompt cached, before {before}"
+    if figure.of == "tokens_per_second":
+        return f"{percent(effect.value)} more tokens/s without it ({interval(effect)})"
+    before = "" if figure.against is None else f", before {percent(figure.against)}"
+    return f"{percent(figure.value)} of the time{before} ({interval(effect)})"
+
+
+def describe_cause(cause: Cause, local: LocalTime = time.localtime) -> list[str]:
+    """A cause in lines: what and whom, the figure, what it costs; without its command."""
+    title = TITLES[cause.name]
+    if cause.group is not None and cause.name != "prefix_cache":
+        title += f": {describe_group(cause.group)}"
+    if (issue := ISSUES.get(cause.name)) is not None:
+        title += f" ({issue})"
+    since = "" if cause.since is None else f", since {clock(cause.since, local)}"
+    lines = [title, f"{describe_figure(cause)}{since}"]
+    cost = describe_cost(cause.cost)
+    if cause.share is not None:
+        cost += f", {percent(cause.share)} of what is found"
+    lines.append(cost)
+    if moved := _MOVEMENTS[cause.movement]:
+        lines.append(moved)
+    return lines
+
+
+def describe_ruled_out(one: RuledOut) -> str:
+    """What is ruled out, and what it costs at most."""
+    title = TITLES[one.name]
+    if one.cost is None:
+        return f"{title}: there is none"
+    return f"{title}: at most {percent(max(0.0, one.cost.high))} of the speed"
+
+
+def describe_untold(one: Untold) -> str:
+    """What is not known, and why."""
+    text = f"{TITLES[one.name]}: {_REASONS[one.reason]}"
+    if one.reason == "wide" and one.cost is not None:
+        text += f" ({interval(one.cost)} of the speed)"
+    return text
+
+
+def clock(t: float, local: LocalTime) -> str:
+    """Unix time as the clock of the day.
+
+    >>> clock(3600.0, time.gmtime)
+    '01:00:00'
+    """
+    return time.strftime("%H:%M:%S", local(t))
+
+
+def describe_look(looked: Looked) -> str:
+    """What the judgement rests on."""
+    seconds = format_duration(looked.end - looked.start)
+    over = f"the {seconds} since its start" if looked.since_start else f"{seconds}"
+    accepted = "–" if looked.acceptance is None else percent(looked.acceptance)
+    step = "–" if looked.seconds_per_step is None else f"{looked.seconds_per_step * 1e3:.1f} ms"
+    return f"{looked.requests} requests in {over}, accepted {accepted}, a step {step}"
+
+
+def describe_baseline(diagnosis: Diagnosis, local: LocalTime = time.localtime) -> str | None:
+    """What it is compared with, and what acceptance did since; None without a baseline."""
+    looked, moved = diagnosis.looked, diagnosis.moved
+    if looked.baseline is None or looked.baseline_end is None:
+        return None
+    source = {"life": "its life before", "file": "the saved baseline"}.get(
+        looked.baseline, "the black box"
+    )
+    text = f"against {source}, until {clock(looked.baseline_end, local)}"
+    if moved is None:
+        return text
+    parts = f"{_points(moved.mix)} by the mix of requests, {_points(moved.cohorts)} by cohorts"
+    return f"{text}: accepted {percent(moved.before)} → {percent(moved.after)} ({parts})"
+
+
+def _points(share: float) -> str:
+    return f"{share * 100:+.0f}"

@@ -1,0 +1,68 @@
+"""Limits and differences of rates, against what they are meant to hold."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specdeck.engine.protocol.cohorts import CohortCounts
+from specdeck.engine.why.figures import (
+    Pair,
+    Spread,
+    Trials,
+    common_depth,
+    difference,
+)
+from specdeck.engine.why.step_shift import find_change
+
+counts = st.integers(1, 400)
+
+
+@given(counts, st.floats(0, 1), counts, st.floats(0, 1))
+def test_a_difference_lies_in_its_interval_and_between_minus_one_and_one(
+    n: int, p: float, m: int, q: float
+) -> None:
+    found = difference([Pair(Trials(n * p, n), Trials(m * q, m))], 0.95)
+    assert found.low <= found.value <= found.high
+    assert found.low >= -1.0000001
+    assert found.high <= 1.0000001
+
+
+@given(counts, st.floats(0.05, 0.95))
+def test_equal_sides_are_never_apart(n: int, p: float) -> None:
+    found = difference([Pair(Trials(n * p, n), Trials(n * p, n))] * 3, 0.999)
+    assert found.low < 0 < found.high
+
+
+def test_an_interval_holds_the_truth_as_often_as_it_says() -> None:
+    random, held = Random(7), 0
+    for _ in range(400):
+        better = Trials(sum(random.random() < 0.6 for _ in range(60)), 60)
+        worse = Trials(sum(random.random() < 0.4 for _ in range(40)), 40)
+        found = difference([Pair(better, worse)], 0.95)
+        held += found.low <= 0.2 <= found.high
+    assert held >= 375
+
+
+def test_a_side_that_drafts_less_is_compared_where_both_draft() -> None:
+    deep = CohortCounts(9, 1, 1, 0, 100, (100, 100, 100), (80, 50, 20))
+    short = CohortCounts(9, 1, 1, 0, 100, (100, 0, 0), (80, 0, 0))
+    depth = common_depth([deep, short])
+    assert depth == 1
+    pair = Pair(Spread(1.0).trials(short, depth), Spread(1.0).trials(deep, depth))
+    assert difference([pair], 0.95).value == pytest.approx(0.0)
+
+
+def test_a_change_point_is_raised_no_more_often_than_it_says() -> None:
+    raised = 0
+    for seed in range(600):
+        random, level, values = Random(seed), 0.0, []
+        for _ in range(128):  # neighbours are alike
+            level = 0.6 * level + random.gauss(0, 1)
+            values.append(10 + level)
+        found = find_change(values)
+        raised += found is not None and found.p <= 0.001 and found.separated
+    assert raised <= 2
