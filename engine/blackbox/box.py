@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from sqlite3 import Connection
 from typing import Any, Final
 
 from specdeck.engine.blackbox import cohort_steps
@@ -229,29 +230,36 @@ class BlackBox:
 
     def _fold(self, waiting: list[Row], last_n: int) -> None:
         """Writes rows as one block, and keeps the last of them for the next one's first window."""
-        base = [] if self._base is None else [self._base]
-        rows = [*base, *waiting]
-        places = [find_places(row.template) for row in rows]
-        figures = [
-            figures_of(now.t, at, now.numbers, places[i - 1], rows[i - 1].numbers)
-            if i
-            else Figures(now.t)
-            for i, (now, at) in enumerate(zip(rows, places, strict=True))
-        ]
-        times = [row.t for row in waiting]
-        breaks = sum(one.restarted for one in places[len(base) :])
-        self._db.execute(
-            "INSERT INTO blocks VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (last_n - len(waiting) + 1, last_n, len(base), min(times), max(times), breaks,
-             pack(rows)),
-        )  # fmt: skip
-        self._db.executemany(
-            _ADD_MINUTE,
-            [(minute, *one.as_values()) for minute, one in by_minute(figures[len(base) :]).items()],
-        )
+        write_block(self._db, self._base, waiting, last_n)
         self._db.execute("DELETE FROM rows WHERE n < ?", (last_n,))
         self._db.execute("UPDATE rows SET template = ? WHERE n = ?", (waiting[-1].template, last_n))
-        delete_oldest(self._db, self._limits, max(times))
+        delete_oldest(self._db, self._limits, max(row.t for row in waiting))
+
+
+def write_block(db: Connection, base: Row | None, waiting: Sequence[Row], last_n: int) -> None:
+    """Writes rows as one block, the last of them with number `last_n`, and their minutes.
+
+    `base` is the row before them, where their first window may begin. Raises Damaged.
+    """
+    first = [] if base is None else [base]
+    rows = [*first, *waiting]
+    places = [find_places(row.template) for row in rows]
+    figures = [
+        figures_of(now.t, at, now.numbers, places[i - 1], rows[i - 1].numbers)
+        if i
+        else Figures(now.t)
+        for i, (now, at) in enumerate(zip(rows, places, strict=True))
+    ]
+    times = [row.t for row in waiting]
+    breaks = sum(one.restarted for one in places[len(first) :])
+    db.execute(
+        "INSERT INTO blocks VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (last_n - len(waiting) + 1, last_n, len(first), min(times), max(times), breaks, pack(rows)),
+    )
+    db.executemany(
+        _ADD_MINUTE,
+        [(minute, *one.as_values()) for minute, one in by_minute(figures[len(first) :]).items()],
+    )
 
 
 _ADD_MINUTE: Final = """

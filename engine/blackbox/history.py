@@ -314,6 +314,28 @@ class History:
                 if start <= stretch.times[index] <= end:
                     yield stretch.row(index), stretch.row(index - 1) if index else None
 
+    def cohort_steps(
+        self, start: float, end: float
+    ) -> Iterator[tuple[float, bool, dict[str, Any]]]:
+        """Time, whether it is whole, and what is written of cohorts, from what leads to `start` to
+        `end`: for a copy of a part."""
+        rows = self._ask(
+            "SELECT n, t, whole FROM cohorts WHERE t <= ?1 AND n >= COALESCE((SELECT MAX(n) FROM"
+            " cohorts WHERE whole AND t <= ?2), 0) ORDER BY n LIMIT 100000",
+            (end, start),
+        )
+        for n, t, whole in rows:
+            for (data,) in self._ask("SELECT data FROM cohorts WHERE n = ?", (n,)):
+                try:
+                    yield float(t), bool(whole), _unpack(data)
+                except (Damaged, TypeError, ValueError) as error:
+                    self._note(f"cohorts: {error}")
+
+    def document_kinds(self) -> tuple[str, ...]:
+        """The kinds of documents that there are."""
+        rows = self._ask("SELECT DISTINCT kind FROM documents ORDER BY kind LIMIT 100")
+        return tuple(kind for (kind,) in rows if isinstance(kind, str))
+
     def close(self) -> None:
         """Lets go of the file."""
         with self._lock:
