@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from specdeck.console.screens.startup.screen import StartupScreen
+    from specdeck.console.state.black_box import BlackBoxRecorder
     from specdeck.console.state.check import CheckContext
     from specdeck.engine.client.attach import MonitoredEngine
     from specdeck.engine.launch.progress import StartProgress
@@ -123,6 +124,7 @@ class Console(App[str]):
         watches: Callable[[], Watches] | None = None,
         check: CheckContext | None = None,
         themes: Sequence[Path] = (),
+        black_boxes: Path | None = None,
         opening: Callable[[], Awaitable[None]] | None = None,
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
@@ -137,9 +139,10 @@ class Console(App[str]):
         on leaving whether to stop the engine. `audit` remembers every change that an
         engine applied; a SpecdeckError that it raises is shown. `watches` opens what tells of
         drift and alerts. `themes` are the folders of the user's own themes, `folders` those
-        that a picture of the screen may be saved in. `check` is what the check asks its
-        engines with. `opening` is asked after the first paint; a SpecdeckError that it raises
-        closes the console and is its `failure`.
+        that a picture of the screen may be saved in. Engines are recorded in `black_boxes`, unless
+        it is None or the settings say not to. `check` is what the check asks its engines with.
+        `opening` is asked after the first paint; a SpecdeckError that it raises closes the
+        console and is its `failure`.
         """
         # Before Textual's own set-up, which asks for it.
         self.settings = settings or Settings()
@@ -169,6 +172,8 @@ class Console(App[str]):
             steady=steady,
             sleep=sleep,
         )
+        self.recorder = self._open_recorder(black_boxes)
+        """Writes the engines' black boxes; None where nothing is recorded."""
         self.context = ConsoleContext(
             owned=owned,
             clock=clock,
@@ -183,6 +188,14 @@ class Console(App[str]):
         self._selected = 0
         """The engine that the theme was chosen for."""
         self._take_themes(themes)
+
+    def _open_recorder(self, folder: Path | None) -> BlackBoxRecorder | None:
+        if folder is None or not self.settings.record:
+            return None
+        from specdeck.console.state.black_box import BlackBoxRecorder
+
+        days, megabytes = self.settings.record_days, self.settings.record_mb
+        return BlackBoxRecorder(self.controller, folder, days=days, megabytes=megabytes)
 
     def _take_themes(self, folders: Sequence[Path]) -> None:
         """Know the shipped themes and those in `folders`."""

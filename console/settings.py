@@ -9,6 +9,9 @@ slow: false              # draw every five seconds, as --slow does
 keymap:
   mode.toggle: f2        # id: keys, as `?` shows them
 retention_days: 90       # how long changes and checks are remembered; 0 is for ever
+record: true             # whether the console records its engines into black boxes
+record_days: 7           # how long a black box remembers
+record_mb: 500           # the most that one takes, in millions of bytes
 """
 
 from __future__ import annotations
@@ -26,6 +29,11 @@ from specdeck.engine.files import read_file
 DAYS = 90
 """Days for which changes and checks are remembered without a setting."""
 MOST_DAYS = 36_500
+RECORD_DAYS = 7
+RECORD_MB = 500
+_MOST_RECORD_DAYS = 366
+_LEAST_MB = 5
+_MOST_MB = 100_000
 _LARGEST = 1_000_000
 """Bytes of the settings' file."""
 _LONGEST_S = 86_400
@@ -50,6 +58,12 @@ class Settings:
     """Whether ASCII alone is drawn."""
     slow: bool = False
     """Whether little is drawn, for a poor line."""
+    record: bool = True
+    """Whether the console records its engines into black boxes."""
+    record_days: int = RECORD_DAYS
+    """Days for which a black box remembers."""
+    record_mb: int = RECORD_MB
+    """Millions of bytes that one black box takes at most."""
 
 
 def read(path: Path) -> Settings:
@@ -86,7 +100,7 @@ def _check(data: dict[str, Any], place_of: Callable[[str], Place]) -> Settings:
         raise ConfigError("interval is seconds, at least 0.1", place=place_of("interval"))
     if not isinstance(theme, str):
         raise ConfigError("theme requires a theme's name", place=place_of("theme"))
-    for name in ("ascii", "slow"):
+    for name in ("ascii", "slow", "record"):
         if not isinstance(data.get(name, False), bool):
             raise ConfigError(f"{name} is true or false", place=place_of(name))
     patterns = data.get("engine_themes") or {}
@@ -105,10 +119,27 @@ def _check(data: dict[str, Any], place_of: Callable[[str], Place]) -> Settings:
             "retention_days is a whole number of days, 0 for ever",
             place=place_of("retention_days"),
         )
+    record_days = data.get("record_days", RECORD_DAYS)
+    if not _is_whole(record_days, 1, _MOST_RECORD_DAYS):
+        raise ConfigError(
+            f"record_days is a whole number of days, 1 to {_MOST_RECORD_DAYS}",
+            place=place_of("record_days"),
+        )
+    record_mb = data.get("record_mb", RECORD_MB)
+    if not _is_whole(record_mb, _LEAST_MB, _MOST_MB):
+        raise ConfigError(
+            f"record_mb is millions of bytes, {_LEAST_MB} to {_MOST_MB}",
+            place=place_of("record_mb"),
+        )
     return Settings(
         float(interval), theme, keymap, days, patterns,
         ascii=data.get("ascii", False), slow=data.get("slow", False),
+        record=data.get("record", True), record_days=record_days, record_mb=record_mb,
     )  # fmt: skip
+
+
+def _is_whole(value: object, least: int, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def _line(text: str, name: str) -> int:

@@ -54,6 +54,11 @@ class Locations:
         return self.data / "pins"
 
     @property
+    def black_boxes(self) -> Path:
+        """One black box for each engine that was recorded."""
+        return self.data / "blackbox"
+
+    @property
     def store(self) -> Path:
         """The SQLite file of recordings, actions and start durations."""
         return self.data / "specdeck.sqlite"

@@ -11,8 +11,10 @@ import click
 
 from specdeck.console.cli.common import (
     Finite,
+    black_box_folder,
     defer_collection,
     read_settings,
+    record_option,
     require_terminal,
     run_console,
     terminal_options,
@@ -51,6 +53,7 @@ class AttachOptions:
 @click.option("--interval", type=Finite(min=0.1), metavar="S", help="Seconds between samples.")
 @pin_option
 @webhook_option
+@record_option
 @terminal_options
 @key_option
 @token_option
@@ -126,6 +129,7 @@ async def attach_console(options: AttachOptions) -> int:
             known=asked,
         ),
         themes=theme_folders(),
+        black_boxes=black_box_folder(),
         opening=engines[0].require_vllm if len(engines) == 1 else None,
     )
     code = await run_console(app, engines)

@@ -129,6 +129,8 @@ async def run_console(app: Console, engines: Sequence[MonitoredEngine]) -> int:
         if not signalled:  # a terminal that hung up cannot be restored either
             raise
     finally:
+        if app.recorder is not None:
+            app.recorder.close()
         for engine in engines:
             await engine.close()
         for number, handler in before.items():
@@ -149,11 +151,16 @@ def read_settings() -> Settings:
     found = read(locations(os.environ).config / "settings.yaml")
     context = click.get_current_context(silent=True)
     asked = () if context is None else context.meta.get(_TERMINAL, ())
-    return replace(found, ascii=found.ascii or "ascii" in asked, slow=found.slow or "slow" in asked)
+    return replace(
+        found,
+        ascii=found.ascii or "ascii" in asked,
+        slow=found.slow or "slow" in asked,
+        record=found.record and "no_record" not in asked,
+    )
 
 
 _TERMINAL = "specdeck.terminal"
-"""The settings that options of the command have switched on."""
+"""The options of the command that speak of settings."""
 
 
 def _switch_on(context: click.Context, option: click.Parameter, given: bool) -> None:
@@ -175,6 +182,20 @@ def terminal_options(command: _Command) -> _Command:
         help="Draw every five seconds, for a poor line.",
     )  # fmt: skip
     return ascii_option(slow_option(command))
+
+
+def record_option(command: _Command) -> _Command:
+    """The option of a command that opens the console on live engines; for `read_settings`, too."""
+    option = click.option(
+        "--no-record", is_flag=True, expose_value=False, callback=_switch_on,
+        help="Do not record the engines into black boxes.",
+    )  # fmt: skip
+    return option(command)
+
+
+def black_box_folder() -> Path:
+    """Where this user's black boxes lie."""
+    return locations(os.environ).black_boxes
 
 
 def theme_folders() -> tuple[Path, ...]:

@@ -43,6 +43,7 @@ COMMANDS = {
     "run": "Start an engine from a config, then the console.",
     "attach": "The console on engines that already run.",
     "watch": "Samples of an engine, one line each.",
+    "record": "Record engines into black boxes, without a console.",
     "set": "Change k, mode or policy of a running engine.",
     "sweep": "Measure every k on live traffic and report the fastest.",
     "why": "Rank the causes of low acceptance or speed, and say what is ruled out.",

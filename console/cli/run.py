@@ -19,8 +19,10 @@ from specdeck import __version__
 from specdeck.console.cli.audit import UserAudit
 from specdeck.console.cli.common import (
     Finite,
+    black_box_folder,
     open_user_store,
     read_settings,
+    record_option,
     require_terminal,
     run_console,
     terminal_options,
@@ -92,6 +94,7 @@ def parse_port(value: str) -> Port:
 @click.option(
     "--port", "wanted", type=parse_port, metavar="P", help="The port, or auto for a free one."
 )
+@record_option
 @terminal_options
 def run(config: Path, headless: bool, detach: bool, wanted: Port | None) -> int:
     """Start an engine from a config, then the console on it.
@@ -129,6 +132,7 @@ def run(config: Path, headless: bool, detach: bool, wanted: Port | None) -> int:
     show_default=True,
     help="What to ask for.",
 )
+@record_option
 @terminal_options
 def demo(headless: bool, seconds: float | None, wanted: Port, profile: str) -> int:
     """Start the shipped model pair, put load on it, and open the console.
@@ -227,6 +231,7 @@ def run_in_console(launch: Launch, *, load: LoadProcess | None = None) -> int:
         check=open_check_context({engine.url: own_key()}),
         watches=watches([engine.url], Expectations.of(launch.config)),
         themes=theme_folders(),
+        black_boxes=black_box_folder(),
     )
     try:
         code = asyncio.run(run_console(app, [engine]))

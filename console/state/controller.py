@@ -30,6 +30,7 @@ from specdeck.engine.errors import SpecdeckError, Unsupported
 from specdeck.engine.protocol.messages import AppliedChange, Change, EngineState
 
 if TYPE_CHECKING:
+    from specdeck.engine.blackbox.event import EventKind
     from specdeck.engine.client.engine_client import EngineClient
     from specdeck.engine.metrics.reading import Reading
     from specdeck.engine.metrics.sample import Sample
@@ -195,10 +196,17 @@ class Controller:
         self.tracks[index] = track
         self._notify()
 
-    def tell(self, text: str, tone: Tone = "plain", *, index: int | None = None) -> None:
+    def tell(
+        self,
+        text: str,
+        tone: Tone = "plain",
+        *,
+        index: int | None = None,
+        kind: EventKind = "other",
+    ) -> None:
         """One more event of the selected engine, or of another one."""
         index = self.selected if index is None else index
-        self.put(index, self.tracks[index].add_event(self.clock(), text, tone))
+        self.put(index, self.tracks[index].add_event(self.clock(), text, tone, kind=kind))
 
     def start(self) -> None:
         """Follow every engine."""
@@ -227,12 +235,12 @@ class Controller:
 
     def look(self, index: int) -> None:
         """Ask one engine for its tuning, and tell of a trial that has ended."""
-        if self._client(index) is not None:
+        if self.find_client(index) is not None:
             self.spawn(self.refresh_tuning(index), "look")
 
     async def refresh_tuning(self, index: int) -> None:
         """The same, to be waited for."""
-        client = self._client(index)
+        client = self.find_client(index)
         if client is None:
             return
         try:
@@ -249,17 +257,17 @@ class Controller:
         was = before.trial if before is not None and before.instance == tuning.instance else None
         if trial is not None and trial.over and was is not None and not was.over:
             text, tone = describe_trial(trial)
-            track = track.add_event(self.clock(), f"trial {text}", tone)
+            track = track.add_event(self.clock(), f"trial {text}", tone, kind="trial")
         self.put(index, track)
 
     def list_requests(self, index: int) -> None:
         """Ask one engine for what runs."""
-        if self._client(index) is not None:
+        if self.find_client(index) is not None:
             self.spawn(self.refresh_requests(index), "requests")
 
     async def refresh_requests(self, index: int) -> None:
         """The same, to be waited for."""
-        client = self._client(index)
+        client = self.find_client(index)
         if client is None:
             return
         try:
@@ -269,7 +277,7 @@ class Controller:
             return
         self.put(index, replace(self.tracks[index], requests=found, unlisted=None))
 
-    def _client(self, index: int) -> EngineClient | None:
+    def find_client(self, index: int) -> EngineClient | None:
         """Asks an engine for more than readings; None where nothing can be asked."""
         engine = self.engines[index]
         return engine.client if isinstance(engine, AskedEngine) else None
@@ -293,7 +301,7 @@ class Controller:
     def next_load(self) -> None:
         """The next load profile, where specdeck makes the load."""
         if self.load is not None:
-            self.tell(f"load profile {self.load.next()}", "accent")
+            self.tell(f"load profile {self.load.next()}", "accent", kind="load")
 
     def arm(self) -> None:
         """Let changes through to the selected engine, or say why they cannot be."""
@@ -302,7 +310,8 @@ class Controller:
         except SpecdeckError as error:
             self.tell(error.line(), "warn")
             return
-        self.tell("control armed: every change is recorded and can be undone", "accent")
+        said = "control armed: every change is recorded and can be undone"
+        self.tell(said, "accent", kind="control")
 
     def find_obstacle(self, want: Change) -> Obstacle | None:
         """Why the selected engine would not do it; None where it might."""
@@ -333,7 +342,7 @@ class Controller:
         try:
             if want is None or track.known is None:
                 return
-            client = self._client(index)
+            client = self.find_client(index)
             if client is None:
                 raise Unsupported(f"{track.name} cannot be asked for a change")
             change = as_request(want, self.who, track.version)
@@ -345,7 +354,7 @@ class Controller:
                     self._answer(index, want, applied, ack_ms)
         except SpecdeckError as error:
             if answered:
-                self.tell(error.line(), "warn", index=index)
+                self.tell(error.line(), "warn", index=index, kind="change")
             else:
                 # What was wished meanwhile goes too, since it was built upon it.
                 self.put(index, fold_error(self.tracks[index], error, self.clock()))
@@ -389,11 +398,11 @@ class Controller:
                         self._tell_unrecorded(index, event.error)
                     elif isinstance(event, ChangeObserved):
                         self._count_proofs(index, -1)
-                        self.tell(event.line(), "good", index=index)
+                        self.tell(event.line(), "good", index=index, kind="change")
                     elif isinstance(event, ChangeNotObserved):
                         self._count_proofs(index, -1)
                         if event.reason != "superseded":
-                            self.tell(event.line(), "muted", index=index)
+                            self.tell(event.line(), "muted", index=index, kind="change")
         finally:
             self._feeds[index].discard(feed)
 
@@ -437,7 +446,7 @@ class Controller:
         self.tracks[index] = replace(track, proofs_awaited=track.proofs_awaited + by)
 
     def _tell_unrecorded(self, index: int, error: SpecdeckError) -> None:
-        self.tell(f"not recorded: {error.line()}", "warn", index=index)
+        self.tell(f"not recorded: {error.line()}", "warn", index=index, kind="change")
 
     def undo(self) -> None:
         """Take a trial back, or else this console's last change."""
@@ -469,7 +478,7 @@ class Controller:
         if index in self._sweepers:
             self._sweepers[index].stop()
             return False
-        client = self._client(index)
+        client = self.find_client(index)
         obstacle = self.find_obstacle(Change(k=0))
         if obstacle is not None:
             self.tell(obstacle.line(), "warn")
@@ -514,9 +523,10 @@ class Controller:
             stopped = "by hand" if outcome.interrupted else outcome.stopped
             run = SweepRun(outcome, None, now, stopped)
         track = replace(self.tracks[index], sweep=run)
-        track = track.add_event(now, describe_end(run), "good" if run.stopped is None else "warn")
+        tone: Tone = "good" if run.stopped is None else "warn"
+        track = track.add_event(now, describe_end(run), tone, kind="sweep")
         for text in () if outcome is None else outcome.notices:
-            track = track.add_event(now, text, "warn")
+            track = track.add_event(now, text, "warn", kind="sweep")
         self.put(index, track)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from specdeck.console.state.tuning import SweepRun
 from specdeck.console.state.undo import InForce, UndoHistory
@@ -20,6 +20,7 @@ from specdeck.engine.protocol.messages import (
 from specdeck.engine.text import format_changes, format_duration, oneline
 
 if TYPE_CHECKING:
+    from specdeck.engine.blackbox.event import EventKind
     from specdeck.engine.metrics.sample import Sample
     from specdeck.engine.protocol.requests import Requests
     from specdeck.engine.protocol.tuning import Tuning
@@ -53,6 +54,7 @@ class Mark:
     at: int
     """Which reading, counted from the first."""
     label: str
+    kind: EventKind = "other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,8 @@ class Event:
     tone: Tone = "plain"
     cause: Cause | None = None
     """None where it tells of no change."""
+    kind: EventKind = "other"
+    """What it is about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,20 +179,38 @@ class Track:
         return InForce(self.known, self.tuning, self.want)
 
     def add_event(
-        self, t: float, text: str, tone: Tone = "plain", *, cause: Cause | None = None
+        self,
+        t: float,
+        text: str,
+        tone: Tone = "plain",
+        *,
+        cause: Cause | None = None,
+        kind: EventKind | None = None,
     ) -> Track:
-        """The same with one more event."""
+        """The same with one more event; without a kind of its own it has its cause's."""
         line = oneline(text)
         if len(line) > LONGEST_EVENT:
             line = f"{line[: LONGEST_EVENT - 1]}…"
-        event = Event(t, line, tone, cause)
+        event = Event(t, line, tone, cause, kind or _kind_of(cause))
         return replace(self, events=(*self.events, event)[-EVENTS:])
 
-    def add_mark(self, label: str) -> Track:
+    def add_mark(self, label: str, kind: EventKind = "change") -> Track:
         """The same with a mark at the latest reading, where the last change wins."""
         at = self.total - 1
         kept = tuple(mark for mark in self.marks if at - POINTS < mark.at < at)
-        return replace(self, marks=(*kept, Mark(at, label)))
+        return replace(self, marks=(*kept, Mark(at, label, kind)))
+
+
+def _kind_of(cause: Cause | None) -> EventKind:
+    """The kind of an event that tells of a change.
+
+    >>> _kind_of(Cause("trial", "ann")), _kind_of(Cause("undo")), _kind_of(None)
+    ('trial', 'change', 'other')
+    """
+    if cause is None:
+        return "other"
+    by_itself = cause.origin in ("policy", "breaker", "trial", "sweep", "lease")
+    return cast("EventKind", cause.origin) if by_itself else "change"
 
 
 def fold_reading(track: Track, reading: Reading) -> Track:
@@ -237,17 +259,18 @@ def _presence(before: Track, track: Track, reading: Reading) -> Track:
         # What was changed, or asked for, in its former life says nothing about this one.
         track = replace(
             track, version=None, want=None, undo=UndoHistory(), known=None, lost=None, said=None
-        ).add_mark("restart")
-        return track.add_event(reading.t, "the engine was restarted", "warn")
+        ).add_mark("restart", "restart")
+        return track.add_event(reading.t, "the engine was restarted", "warn", kind="restart")
     if before.up is reading.up:
         return track
     if not reading.up:
         why = "no answer" if reading.error is None else str(reading.error)
-        return track.add_mark("down").add_event(reading.t, why, "bad")
+        return track.add_mark("down", "down").add_event(reading.t, why, "bad", kind="down")
     if before.up is None:
         return track
     gone = format_duration(reading.t - (before.since or reading.t))
-    return track.add_mark("up").add_event(reading.t, f"answers again after {gone}", "good")
+    told = f"answers again after {gone}"
+    return track.add_mark("up", "up").add_event(reading.t, told, "good", kind="up")
 
 
 def _silence(track: Track, reading: Reading) -> Track:
@@ -256,14 +279,16 @@ def _silence(track: Track, reading: Reading) -> Track:
         return track
     error = reading.control_error
     why = "the plugin does not answer" if error is None else error.line()
-    return replace(track.add_event(reading.t, f"no control: {why}", "warn"), lost=reading.t)
+    said = track.add_event(reading.t, f"no control: {why}", "warn", kind="control")
+    return replace(said, lost=reading.t)
 
 
 def _control(track: Track, state: EngineState, t: float) -> Track:
     """The track after a newer state, compared with the last one that was known."""
     if track.lost is not None:
         gone = format_duration(t - track.lost)
-        track = replace(track.add_event(t, f"control is back after {gone}", "good"), lost=None)
+        said = f"control is back after {gone}"
+        track = replace(track.add_event(t, said, "good", kind="control"), lost=None)
     old = track.known
     if old is None or old.instance != state.instance:
         return replace(track, version=state.version, said=Said(t, state.policy_reason))
@@ -281,7 +306,7 @@ def _mark_trial(track: Track, old: EngineState, state: EngineState) -> Track:
     """Marks where a trial begins and ends; its turns in between are no changes."""
     if (old.trial is None) == (state.trial is None):
         return track
-    return track.add_mark("trial" if old.trial is None else "trial end")
+    return track.add_mark("trial" if old.trial is None else "trial end", "trial")
 
 
 def _mark_turned(track: Track, old: EngineState, state: EngineState) -> Track:
@@ -300,15 +325,16 @@ def _breaker(track: Track, old: EngineState, state: EngineState, t: float) -> Tr
     track = replace(track, said=Said(t, state.policy_reason))
     if state.breaker == "closed":
         text = f"breaker closed, was {old.breaker}"
-        track = track.add_mark("breaker closed")
+        track = track.add_mark("breaker closed", "breaker")
         return track.add_event(t, text, "good", cause=Cause("breaker", "breaker"))
     if old.breaker == "closed":
-        track = track.add_mark("breaker open")
+        track = track.add_mark("breaker open", "breaker")
     if old.breaker == "closed" or state.breaker == "open":
         why = f": {state.policy_reason}" if state.policy_reason else f", was {old.breaker}"
         track = track.add_event(t, f"breaker open{why}", "bad", cause=Cause("breaker", "breaker"))
     if state.breaker == "half-open":
-        track = track.add_event(t, "breaker half-open: it tries whether drafts pay again", "warn")
+        text = "breaker half-open: it tries whether drafts pay again"
+        track = track.add_event(t, text, "warn", kind="breaker")
     return track
 
 
@@ -338,7 +364,7 @@ def _alarm(track: Track, old: EngineState, state: EngineState, t: float) -> Trac
     """Acceptance that is too good: streams that repeat themselves."""
     if state.alarm is None or state.alarm == old.alarm:
         return track
-    return track.add_event(t, f"alarm: {state.alarm}", "bad")
+    return track.add_event(t, f"alarm: {state.alarm}", "bad", kind="alert")
 
 
 def _is_swept(state: EngineState) -> bool:
@@ -355,7 +381,7 @@ def _by_others(track: Track, old: EngineState, state: EngineState, t: float) -> 
     if change is not None and _is_swept(state):
         if _is_swept(old):
             return track
-        return track.add_event(t, f"{change.who} sweeps k", "accent")
+        return track.add_event(t, f"{change.who} sweeps k", "accent", kind="sweep")
     if change is None:
         return track
     knobs = format_changes(change.before, change.after, moved_only=True)

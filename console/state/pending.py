@@ -7,6 +7,7 @@ not answered yet.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from specdeck.console.state.engine_state import Cause, Track, short_mode
 from specdeck.console.state.undo import KEY
@@ -23,6 +24,9 @@ from specdeck.engine.protocol.messages import (
     with_implied_policy,
 )
 from specdeck.engine.text import format_changes, format_duration
+
+if TYPE_CHECKING:
+    from specdeck.engine.blackbox.event import EventKind
 
 
 def k_wanted(track: Track) -> int | None:
@@ -213,9 +217,11 @@ def fold_answer(
 ) -> Track:
     """The track after the engine's word on a wish, `seconds` after it was asked."""
     text = f"{_describe_answer(asked, applied)} · applied in {seconds * 1000:.0f} ms"
-    track = track.add_event(t, text, "good", cause=Cause(asked.origin, None, asked.reason or KEY))
+    cause = Cause(asked.origin, None, asked.reason or KEY)
+    kind: EventKind | None = "trial" if asked.trial_s is not None or asked.cancel else None
+    track = track.add_event(t, text, "good", cause=cause, kind=kind)
     for text in applied.notices:
-        track = track.add_event(t, text, "warn")
+        track = track.add_event(t, text, "warn", kind="change")
     judged = asked.trial_s is not None
     if applied.applied != applied.before and not judged:
         track = _mark_answer(track, applied)
@@ -280,5 +286,6 @@ def fold_error(track: Track, error: SpecdeckError, t: float) -> Track:
     track = replace(track, want=None, undo=track.undo.restore())
     if isinstance(error, Conflict):
         # The next reading says who it was and brings the version to ask with.
-        return replace(track.add_event(t, f"not changed: {error.line()}", "warn"), version=None)
-    return track.add_event(t, f"not changed: {error.line()}", "bad")
+        refused = track.add_event(t, f"not changed: {error.line()}", "warn", kind="change")
+        return replace(refused, version=None)
+    return track.add_event(t, f"not changed: {error.line()}", "bad", kind="change")

@@ -15,6 +15,7 @@ from specdeck.console.widgets.cells import Tone
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from specdeck.engine.blackbox.event import EventKind
     from specdeck.engine.fingerprint.fingerprint import Fingerprint
     from specdeck.engine.metrics.reading import Reading
     from specdeck.engine.operations.drift import FactsRead
@@ -52,7 +53,8 @@ class EngineWatches:
         now = self._controller.clock()
         for index, watch in self._of(pin.fingerprint.url):
             self._report(index, watch, watch.drift.adopt(pin.fingerprint, pin.place, now))
-            self._controller.tell(f"pinned {pin.fingerprint.path}", "accent", index=index)
+            said = f"pinned {pin.fingerprint.path}"
+            self._controller.tell(said, "accent", index=index, kind="drift")
 
     def judge(self, found: Fingerprint) -> None:
         """Take in a fingerprint that brought the engine's behaviour along."""
@@ -104,7 +106,7 @@ class EngineWatches:
             if isinstance(event, FactsRead):
                 track = replace(track, names=_fold_names(event, track.names))
             else:
-                track = track.add_event(now, event.line, _tone(event))
+                track = track.add_event(now, event.line, _tone(event), kind=_kind(event))
         self._controller.put(index, track)
 
 
@@ -119,6 +121,15 @@ def _tone(event: WatchEvent) -> Tone:
     if isinstance(event, MovedMeanwhile):
         return "muted"
     return "accent" if isinstance(event, PinMoved) else "warn"
+
+
+def _kind(event: WatchEvent) -> EventKind:
+    from specdeck.engine.operations.alerts import Alert
+    from specdeck.engine.operations.drift import Drift, MovedMeanwhile, PinMoved
+
+    if isinstance(event, Alert):
+        return "alert"
+    return "drift" if isinstance(event, Drift | MovedMeanwhile | PinMoved) else "other"
 
 
 def _fold_names(event: FactsRead, old: FingerprintNames | None) -> FingerprintNames:

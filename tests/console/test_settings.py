@@ -35,6 +35,8 @@ def test_everything_can_be_set(tmp_path: Path) -> None:
     )
     chosen = {"mode.toggle": "f2", "k.set.3": "f3"}
     assert read(path) == Settings(0.5, "light", chosen, 7)
+    path = written(tmp_path, "record: false\nrecord_days: 30\nrecord_mb: 100")
+    assert read(path) == Settings(record=False, record_days=30, record_mb=100)
 
 
 @pytest.mark.parametrize(
@@ -51,6 +53,9 @@ def test_everything_can_be_set(tmp_path: Path) -> None:
         ("theme: 3", ":1: theme requires a theme's name"),
         ("retention_days: -1", ":1: retention_days is a whole number of days, 0 for ever"),
         ("retention_days: soon", ":1: retention_days is a whole number of days, 0 for ever"),
+        ("record: perhaps", ":1: record is true or false"),
+        ("record_days: 0", ":1: record_days is a whole number of days, 1 to 366"),
+        ("record_mb: 1.5", ":1: record_mb is millions of bytes, 5 to 100000"),
         ("keymap: f2", ":1: keymap requires ids of keys and the keys for each, such as k.more: f5"),
         ("- dark", ":1: settings require names with values, such as interval: 2: see docs/keys.md"),
         ("theme: [", ": not YAML: "),

@@ -300,7 +300,7 @@ class ResultsScreen(DetailScreen):
             resumes = f"kept: {self.key_label('check.batch')} goes on with it"
             text = f"at {done}, {'forgotten' if self.replay else resumes}"
             self.split_check.split.note = ("stopped", text)
-            self.controller.tell(f"check stopped {text}", "warn")
+            self.controller.tell(f"check stopped {text}", "warn", kind="check")
         self.workers.cancel_group(self, "check")
         self.dismiss(None)
 

@@ -1,0 +1,208 @@
+"""What the recorder of a console writes, and that a bad disk costs a notice only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.listed_engine import ListedEngine
+from tests.support.readings import START, STATE, URL, down, reading, readings
+
+from specdeck.console.state.black_box import COHORTS_S, BlackBoxRecorder
+from specdeck.console.state.controller import Controller
+from specdeck.engine.blackbox.box import open_box
+from specdeck.engine.blackbox.folder import box_path
+from specdeck.engine.blackbox.history import History
+from specdeck.engine.errors import ConfigError, Unsupported
+from specdeck.engine.metrics.reading import Reading
+from specdeck.engine.protocol.cohorts import (
+    Cohort,
+    CohortCell,
+    CohortCounts,
+    Cohorts,
+    no_counts,
+)
+from specdeck.engine.protocol.messages import LastChange
+
+WORDS = ("4-15", "0%", "4-15", "none", "none", "greedy", "no", "stop")
+
+
+class Session:
+    """A controller and its recorder, without a terminal."""
+
+    def __init__(self, folder: Path, listed: list[Reading], **more: Any) -> None:
+        self.engine = ListedEngine(listed)
+        self.now = START
+        self.tasks: list[asyncio.Task[None]] = []
+        self.controller = Controller(
+            [self.engine], spawn=self.spawn, who="ann", clock=lambda: self.now
+        )
+        self.recorder = BlackBoxRecorder(self.controller, folder, days=7, megabytes=50, **more)
+        self.folder = folder
+
+    def spawn(self, work: Coroutine[Any, Any, None], group: str) -> asyncio.Task[None]:
+        self.tasks.append(asyncio.create_task(work))
+        return self.tasks[-1]
+
+    async def follow(self) -> None:
+        """Take in all that the engine has."""
+        if not self.tasks:
+            self.controller.start()
+        for _ in range(1_000):
+            await asyncio.sleep(0.001)
+            if self.engine._read and self.engine.more.empty():
+                break
+        await asyncio.sleep(0.01)
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Let time pass until something holds."""
+        async with asyncio.timeout(30):
+            while not holds():  # noqa: ASYNC110  # a thread makes it so
+                await asyncio.sleep(0.005)
+
+    @property
+    def said(self) -> list[str]:
+        return [one.text for one in self.controller.track.events]
+
+    @contextmanager
+    def past(self) -> Iterator[History]:
+        """What was recorded, once all is written."""
+        self.recorder.close()
+        for task in self.tasks:
+            task.cancel()
+        with closing(History(box_path(self.folder, URL))) as history:
+            yield history
+
+
+async def test_readings_and_events_are_recorded(tmp_path: Path) -> None:
+    turned = replace(
+        STATE, version=2, k=3, k_set=3,
+        last_change=LastChange(START, "bob", "tried", {"k": 5}, {"k": 3}, "operator"),
+    )  # fmt: skip
+    listed = [*readings(5), reading(5, turned), down(6), reading(7, turned, restarted=True)]
+    session = Session(tmp_path, listed)
+    await session.follow()
+    session.now = START + 8
+    session.controller.tell("load profile hard", "accent", kind="load")
+    with session.past() as history:
+        assert [one.t for one in history.readings(0, 1e11)] == [one.t for one in listed]
+        found = history.events(0, 1e11)
+        assert [(one.kind, one.label) for one in found] == [
+            ("change", "k3"), ("down", "down"), ("restart", "restart"), ("load", None),
+        ]  # fmt: skip
+        change = next(one for one in found if one.kind == "change")
+        assert (change.origin, change.who, change.reason, change.tone) == (
+            "operator", "bob", "tried", "accent",
+        )  # fmt: skip
+        assert (history.name, history.url) == ("demo", URL)
+
+
+async def test_cohorts_and_tuning_are_asked_for_now_and_then(tmp_path: Path) -> None:
+    session = Session(tmp_path, [])
+    asked = []
+    counts = CohortCounts(1, 9, 4, 0, 2, (2,) * 5, (1,) * 5)
+
+    async def cohorts() -> Cohorts:
+        asked.append(session.now)
+        cell = CohortCell(Cohort(*WORDS), counts)
+        return Cohorts("a", session.now, (cell,), (), no_counts(5), 2, (2,) * 5, (1,) * 5)
+
+    session.engine.client.cohorts = cohorts
+    await session.follow()
+    for n in range(0, 200, 2):
+        session.now = START + n
+        await session.engine.more.put(reading(n))
+        await session.follow()
+        await session.until(lambda: session.recorder.state(0) == "recording")
+    assert len(asked) == 4
+    assert all(later - one >= COHORTS_S for one, later in pairwise(asked))
+    with session.past() as history:
+        found = history.cohorts_at(START + 199)
+        assert found is not None
+        assert found.finished() == counts
+        assert history.cohorts_at(START - 1) is None
+
+
+async def test_an_engine_without_cohorts_is_left_alone(tmp_path: Path) -> None:
+    session = Session(tmp_path, [])
+    asked = []
+
+    async def cohorts() -> Cohorts:
+        asked.append(session.now)
+        raise Unsupported("no cohorts")
+
+    session.engine.client.cohorts = cohorts
+    await session.follow()
+    for n in range(0, 600, 30):
+        session.now = START + n
+        await session.engine.more.put(reading(n))
+        await session.follow()
+        await session.until(lambda: session.recorder.state(0) == "recording")
+    session.recorder.close()
+    assert len(asked) == 1
+
+
+async def test_a_folder_that_cannot_be_written_is_said_once(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    now = 0.0
+    session = Session(tmp_path / "file" / "boxes", readings(20), steady=lambda: now)
+    await session.follow()
+    await session.until(lambda: len(session.said) == 1)
+    now = 100.0
+    for n in range(20, 25):
+        await session.engine.more.put(reading(n))
+    await session.follow()
+    session.recorder.close()
+    await asyncio.sleep(0.01)
+    (said,) = session.said
+    assert said.startswith("not recorded: ")
+    assert session.recorder.state(0) == "failing"
+    assert session.controller.track.total == 25
+
+
+async def test_a_disk_that_is_full_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from specdeck.engine.blackbox.box import BlackBox
+
+    now, full, append = 0.0, True, BlackBox.append
+
+    def fail(self: BlackBox, one: Reading) -> None:
+        if full:
+            raise ConfigError("database or disk is full")
+        append(self, one)
+
+    monkeypatch.setattr(BlackBox, "append", fail)
+    session = Session(tmp_path, readings(3), steady=lambda: now)
+    await session.follow()
+    await session.until(lambda: session.recorder.state(0) == "failing")
+    await asyncio.sleep(0.05)
+    now, full = 100.0, False
+    await session.engine.more.put(reading(3))
+    await session.until(lambda: len(session.said) == 2)
+    assert session.said == ["not recorded: database or disk is full", "recorded again"]
+    with session.past() as history:
+        assert [one.t for one in history.readings(0, 1e11)] == [START + 3]
+
+
+async def test_the_second_of_two_consoles_waits_and_takes_over(tmp_path: Path) -> None:
+    now = 0.0
+    first = open_box(box_path(tmp_path, URL), URL, name="demo")
+    assert first is not None
+    session = Session(tmp_path, readings(3), steady=lambda: now)
+    await session.follow()
+    await session.until(lambda: session.recorder.state(0) == "elsewhere")
+    await asyncio.sleep(0.05)
+    first.close()
+    now = 100.0
+    await session.engine.more.put(reading(3))
+    await session.until(lambda: session.recorder.state(0) == "recording")
+    assert not session.controller.track.events
+    with session.past() as history:
+        assert [one.t for one in history.readings(0, 1e11)] == [START + 3]
