@@ -110,8 +110,15 @@ class Breaker:
         opened: what was measured to lose is not its choice any more. Unless it is `automatic`
         windows are measured and never open it.
         """
-        now = self._elapsed.at(step.t)
-        if self.state == "open":
+        now, state = self._elapsed.at(step.t), self.state
+        if state == "closed":
+            self._meter.add(step)
+            self._bypassed += bypassed
+            self._speculated += step.verified > 0
+            if self._meter.seconds >= self.parameters.window_s:
+                self._close_window(automatic=automatic)
+            return
+        if state == "open":
             if self.defers:
                 if not bypassed:
                     self._turn("closed")
@@ -120,17 +127,10 @@ class Breaker:
             elif not self._held and now - self._since >= self._cooldown:
                 self._turn("half-open")
             return
-        if self.state == "half-open":
-            if moved and self.cause in ("loss", "acceptance"):
-                self._turn("closed")
-                return
-            self._probe(step)
+        if moved and self.cause in ("loss", "acceptance"):
+            self._turn("closed")
             return
-        self._meter.add(step)
-        self._bypassed += bypassed
-        self._speculated += step.verified > 0
-        if self._meter.seconds >= self.parameters.window_s:
-            self._close_window(automatic=automatic)
+        self._probe(step)
 
     def look(self, t: float) -> None:
         """Has time pass to `t` without a step; a cool-down that is over ends with the next one."""

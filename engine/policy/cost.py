@@ -199,6 +199,9 @@ Prompts = Sequence[tuple[float, int]]
 
 NO_PROMPTS: Prompts = ((1.0, 0),)
 
+Row = tuple[list[float], list[float]]
+"""By k: the seconds of a step, and their relative standard errors."""
+
 
 class _Times:
     """The steps of one bucket, one k, and either with prompts or without."""
@@ -215,8 +218,8 @@ class _Times:
 class _Near(NamedTuple):
     """What was measured in and beside a bucket of batch sizes."""
 
-    here: dict[tuple[int, bool], _Times]
-    beside: list[dict[tuple[int, bool], _Times]]
+    here: dict[int, _Times]
+    beside: list[dict[int, _Times]]
     block2: float
     """Squared error of one block."""
     weight: float
@@ -236,8 +239,8 @@ class StepTimes:
     """
 
     def __init__(self) -> None:
-        self._cells: dict[int, dict[tuple[int, bool], _Times]] = {}
-        """By bucket; by k and whether the steps carried prompts."""
+        self._cells: dict[int, dict[int, _Times]] = {}
+        """By bucket; by 2 k, one more where the steps carried prompts."""
         self._level: float | None = None
         self._noise = 0.1
         """Mean deviation of a block's logarithm from what was expected of it."""
@@ -246,12 +249,16 @@ class StepTimes:
         """The level when the model was found."""
         self._logs: dict[tuple[int, int, int], float] = {}
         """What the model has for a batch size, a k and a prompt: a logarithm, less the level."""
+        self._plain_logs: dict[int, list[float]] = {}
+        """The same without a prompt: by batch size, then k."""
+        self._shapes: list[list[float] | None] | None = None
+        """What `shapes` has; None until somebody asks."""
         self._blocks_to_refit = 0
         self._blocks = 0
         self._offs: dict[int, float] = {}
         """How far a bucket is off the model, all of its steps together."""
         self._found: tuple[list[float], list[float]] = ([], [])
-        """By k: seconds, and their squared relative standard errors."""
+        """By k: seconds, and their relative standard errors."""
         self._looked_at = (-1, -1)
         self._near = _Near({}, [], 0.0, 0.0, 0.0)
         self._near_of = (-1, -1)
@@ -290,10 +297,14 @@ class StepTimes:
             off = log(max(_median(seconds), 1e-9)) - self._relative(round(size), k, 0)
         if self._level is None:
             self._level = off
-        cells = self._cells.setdefault(bucket, {})
-        cell = cells.get((k, bool(prompts)))
+        cells = self._cells.get(bucket)
+        if cells is None:
+            cells = self._cells[bucket] = {}
+            self._shapes = None
+        of = 2 * k + 1 if prompts else 2 * k
+        cell = cells.get(of)
         if cell is None:
-            cell = cells[k, bool(prompts)] = _Times(t)
+            cell = cells[of] = _Times(t)
             cell.off = off - self._level
             self._blocks_to_refit = 0
         known = cell.steps = cell.steps * 0.5 ** (max(0.0, t - cell.t) / _HALF_LIFE_S)
@@ -328,7 +339,7 @@ class StepTimes:
         cells = self._cells.get(bucket)
         if not cells:
             return 0.0
-        own, laden = cells.get((k, False)), cells.get((k, True))
+        own, laden = cells.get(2 * k), cells.get(2 * k + 1)
         return (own.steps if own else 0.0) + (laden.steps if laden else 0.0)
 
     def last(self, bucket: int, k: int) -> float | None:
@@ -337,7 +348,7 @@ class StepTimes:
             cell.t
             for near in (bucket - 1, bucket, bucket + 1)
             if (cells := self._cells.get(near))
-            for cell in (cells.get((k, False)), cells.get((k, True)))
+            for cell in (cells.get(2 * k), cells.get(2 * k + 1))
             if cell
         ]
         return max(found) if found else None
@@ -361,13 +372,13 @@ class StepTimes:
         """Relative standard error of `seconds`."""
         if self._level is None:
             return _GUESS_ERROR
-        return sqrt(self._look(bucket, k)[1][k])
+        return self._look(bucket, k)[1][k]
 
     def errors(self, bucket: int, deepest: int) -> list[float]:
         """`error` for every k from 0 to `deepest` and maybe above."""
         if self._level is None:
             return [_GUESS_ERROR] * (deepest + 1)
-        return list(map(sqrt, self._look(bucket, deepest)[1]))
+        return self._look(bucket, deepest)[1]
 
     def model(self) -> CostModel | None:
         """The surface through the cells; None before any step."""
@@ -391,12 +402,68 @@ class StepTimes:
             doubt += spent * error2
         return whole, doubt / whole
 
-    def _look(self, bucket: int, k: int) -> tuple[list[float], list[float]]:
-        """Seconds and squared errors by k without prompts, at least up to `k`."""
+    def expect_plain(self, bucket: int, size: float, deepest: int) -> Row:
+        """`expect` for every k from 0 to `deepest`, without prompts, and the errors' roots.
+
+        It is found anew after every block, for all k's: hence in one loop. Only after the first
+        step.
+        """
+        here, beside, block2, least, start = self._gather(bucket)
+        level, batch = self._level or 0.0, round(size)
+        logs = self._plain_logs.get(batch)
+        if logs is None or len(logs) <= deepest:
+            logs = self._find_logs(batch, deepest)
+        spent, errors = [], []
+        for k in range(deepest + 1):
+            cell, sibling = here.get(2 * k), here.get(2 * k + 1)
+            weight, total = least, start
+            if cell is not None:
+                error2 = block2 / (cell.steps / 8 + 0.2) + _LEAST_ERROR2
+                if error2 <= _SURE2:
+                    whole = exp(level + cell.off + logs[k])
+                    spent.append(whole)
+                    errors.append(sqrt(whole * error2 / whole))
+                    continue
+                weight += 1 / error2
+                total += cell.off / error2
+            if sibling is not None:
+                error2 = block2 / (sibling.steps / 8 + 0.2) + _SIBLING2
+                weight += 1 / error2
+                total += sibling.off / error2
+            for there in beside:
+                if cell := there.get(2 * k):
+                    error2 = block2 / (cell.steps / 8 + 0.2) + _NEIGHBOUR2
+                    weight += 1 / error2
+                    total += cell.off / error2
+            whole = exp(level + total / weight + logs[k])
+            spent.append(whole)
+            errors.append(sqrt(whole * (1 / weight) / whole))
+        return spent, errors
+
+    def shapes(self, deepest: int) -> list[list[float] | None]:
+        """By bucket, then k, what a step takes without prompts, up to a factor of each bucket.
+
+        None where something was measured, or near: there it takes `expect_plain` to tell.
+        """
+        if self._shapes is None:
+            measured = {near for here in self._cells for near in (here - 1, here, here + 1)}
+            self._shapes = [
+                None if here in measured else list(map(exp, self._find_logs(batch, deepest)))
+                for here, batch in enumerate(map(round, MIDDLE))
+            ]
+        return self._shapes
+
+    def _find_logs(self, batch: int, deepest: int) -> list[float]:
+        if len(self._plain_logs) > _MOST_LOGS:
+            self._plain_logs.clear()
+        found = [self._relative(batch, k, 0) for k in range(deepest + 1)]
+        self._plain_logs[batch] = found
+        return found
+
+    def _look(self, bucket: int, k: int) -> Row:
+        """Seconds and errors by k without prompts, at least up to `k`."""
         if self._looked_at != (bucket, self.version) or k >= len(self._found[0]):
-            size = self._size(bucket)
-            both = [self.expect(bucket, size, each, NO_PROMPTS) for each in range(k + 1)]
-            self._found = [spent for spent, _ in both], [error2 for _, error2 in both]
+            self._found = self.expect_plain(bucket, self._size(bucket), k)
             self._looked_at = (bucket, self.version)
         return self._found
 
@@ -414,23 +481,20 @@ class StepTimes:
         Each of what was measured has the weight of its precision: the same steps, those with or
         without prompts, those of the batch sizes beside, and how far the bucket is off as such.
         """
-        if self._near_of != (bucket, self.version):
-            self._near = self._gather(bucket)
-            self._near_of = (bucket, self.version)
-        here, beside, block2, weight, total = self._near
-        if here:
-            if cell := here.get((k, laden)):
-                error2 = block2 / (cell.steps / 8 + 0.2) + _LEAST_ERROR2
-                if error2 <= _SURE2:
-                    return cell.off, error2
-                weight += 1 / error2
-                total += cell.off / error2
-            if cell := here.get((k, not laden)):
-                error2 = block2 / (cell.steps / 8 + 0.2) + _SIBLING2
-                weight += 1 / error2
-                total += cell.off / error2
+        here, beside, block2, weight, total = self._gather(bucket)
+        of = 2 * k + laden
+        if cell := here.get(of):
+            error2 = block2 / (cell.steps / 8 + 0.2) + _LEAST_ERROR2
+            if error2 <= _SURE2:
+                return cell.off, error2
+            weight += 1 / error2
+            total += cell.off / error2
+        if cell := here.get(of ^ 1):
+            error2 = block2 / (cell.steps / 8 + 0.2) + _SIBLING2
+            weight += 1 / error2
+            total += cell.off / error2
         for there in beside:
-            if cell := there.get((k, laden)):
+            if cell := there.get(of):
                 error2 = block2 / (cell.steps / 8 + 0.2) + _NEIGHBOUR2
                 weight += 1 / error2
                 total += cell.off / error2
@@ -438,12 +502,16 @@ class StepTimes:
 
     def _gather(self, bucket: int) -> _Near:
         """What `_off` is found from at every k."""
+        if self._near_of == (bucket, self.version):
+            return self._near
         cells = self._cells
         here = cells.get(bucket) or {}
         weight = 1 / (_GUESS_ERROR2 if len(here) > 2 else _FAR_ERROR2)
         beside = [there for near in (bucket - 1, bucket + 1) if (there := cells.get(near))]
         block2 = (1.25 * self._noise) ** 2
-        return _Near(here, beside, block2, weight, self._bucket_off(bucket) * weight)
+        self._near = _Near(here, beside, block2, weight, self._bucket_off(bucket) * weight)
+        self._near_of = (bucket, self.version)
+        return self._near
 
     def _bucket_off(self, bucket: int) -> float:
         """How far all steps of a bucket are off the model; 0 when there were none."""
@@ -472,7 +540,7 @@ class StepTimes:
         """Finds the model anew; what was measured stays what it was measured to be."""
         assert self._level is not None
         self._blocks_to_refit = min(_REFIT_BLOCKS, 1 + self._blocks // 4)
-        cells = [(k, cell) for cells in self._cells.values() for (k, _), cell in cells.items()]
+        cells = [(of // 2, cell) for cells in self._cells.values() for of, cell in cells.items()]
         logs = [
             cell.off + self._relative(round(cell.size), k, round(cell.prompt)) for k, cell in cells
         ]
@@ -482,6 +550,8 @@ class StepTimes:
         )
         self._model_level = self._level
         self._logs.clear()
+        self._plain_logs.clear()
+        self._shapes = None
         self._offs.clear()
         for (k, cell), known in zip(cells, logs, strict=True):
             cell.off = known - self._relative(round(cell.size), k, round(cell.prompt))

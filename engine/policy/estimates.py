@@ -9,23 +9,28 @@ every k, smaller ones included, at no cost.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from math import exp, sqrt
-from operator import attrgetter
+from operator import attrgetter, itemgetter
+from typing import Any
 
-from specdeck.engine.policy.cost import MIDDLE, NO_PROMPTS, StepTimes
+from specdeck.engine.policy.cost import MIDDLE, NO_PROMPTS, Row, StepTimes
 from specdeck.engine.policy.intervals import ratio
 from specdeck.engine.policy.prompts import PromptMix
 from specdeck.engine.policy.step import Elapsed, Step
-from specdeck.engine.policy.table import BOUNDS, bucket, first
+from specdeck.engine.policy.table import BOUNDS, BUCKETS, BY_SIZE, bucket, first
 from specdeck.engine.protocol.tuning import CurvePoint
 
 BLOCK_STEPS = 8
 """Steps that are taken in together, so that a step itself costs next to nothing."""
 
 _verified = attrgetter("verified")
+_COLUMNS: Callable[[list[Any]], tuple[Any, ...]] = itemgetter(
+    *map(Step._fields.index, ("requests", "seconds", "prefill", "settled"))
+)
+_SIZES = len(BY_SIZE)
 
 
 class Estimates:
@@ -58,7 +63,9 @@ class Estimates:
         that, and what is added to it."""
         self._costs: list[tuple[float, float] | None] = []
         """By k, as far as somebody asked: a policy without a choice asks for one or two."""
-        self._row: tuple[list[float], list[float]] | None = None
+        self._row: Row | None = None
+        self._rows = False
+        """Whether whoever chooses asks for all k's, so that one is not found apart."""
         self._prompt_cost: float | None = None
         self._costs_of: tuple[int, int, int] | None = None
         """The bucket and the versions that these are of."""
@@ -67,33 +74,36 @@ class Estimates:
 
     def add(self, step: Step) -> None:
         """Learns from a step."""
-        here, k = bucket(step.requests), step.k
+        requests, k, verified = step.requests, step.k, step.verified
+        here = BY_SIZE[requests] if requests < _SIZES else BUCKETS - 1
         self.closed = self.shifted = False
         if k != self._k or not -1 <= here - self.bucket <= 1:
             self._close()
             self._k = k
             if not -1 <= here - self.bucket <= 1:
-                self.bucket, self.size = here, step.requests
-        self._block.append(step)
+                self.bucket, self.size = here, requests
+        block = self._block
+        block.append(step)
         self._t = step.t
-        if len(self._block) >= BLOCK_STEPS or (step.drafts and self._surprises(step)):
+        drafts = step.drafts
+        if len(block) >= BLOCK_STEPS:
             self._close()
-
-    def _surprises(self, step: Step) -> bool:
-        """Whether so much more or less is accepted since the last block that the text has changed.
-
-        Many drafts at once show that in a few steps: there is no need to wait for a block.
-        """
-        self._ahead += step.accepted - step.drafts * self.acceptance.accepted(step.verified)
-        self._chance += step.drafts * self.acceptance.variance(step.verified)
-        self._odd = _ODD2 * step.verified * step.verified
-        return self._ahead * self._ahead > _SURPRISE2 * self._chance + self._odd
+        elif drafts:
+            # Whether so much more or less is accepted since the last block that the text has
+            # changed: many drafts at once show that in a few steps.
+            known, most = self.acceptance, self.k_max
+            at = verified if verified < most else most
+            ahead = self._ahead = self._ahead + step.accepted - drafts * (known.expected[at] - 1)
+            chance = self._chance = self._chance + drafts * known.variances[at]
+            odd = self._odd = _ODD2 * verified * verified
+            if ahead * ahead > _SURPRISE2 * chance + odd:
+                self._close()
 
     def look(self, t: float) -> None:
         """Has time pass to `t` without a step."""
         self._t, self.now = t, self._elapsed.at(t)
 
-    def costs(self, here: int) -> tuple[list[float], list[float]] | None:
+    def costs(self, here: int) -> Row | None:
         """By k to k_max: seconds of a step at the batch sizes of `here`, and relative errors.
 
         The prompts that steps carry of late are in it, as far as they would come at each k.
@@ -103,15 +113,32 @@ class Estimates:
             return None
         self._look_at(here)
         if self._row is None:
-            found = [self._cost(here, k) for k in range(self.k_max + 1)]
-            self._row = [spent for spent, _ in found], [error for _, error in found]
+            self._row = self._find_row(here)
+            self._rows = True
         return self._row
+
+    def shapes(self) -> list[list[float] | None]:
+        """By bucket, then k to k_max, what a step takes far from all that was measured.
+
+        Up to a factor that all k's of a bucket share; None where `costs` has to tell.
+        """
+        if self.prompts.any:
+            return [None] * BUCKETS
+        return self.times.shapes(self.k_max)
+
+    def _find_row(self, here: int) -> Row:
+        if not self.prompts.any:
+            return self.times.expect_plain(here, self._basis[0], self.k_max)
+        found = [self._cost(here, k) for k in range(self.k_max + 1)]
+        return [spent for spent, _ in found], [error for _, error in found]
 
     def cost(self, here: int, k: int) -> tuple[float, float] | None:
         """Seconds of a step at one k and their relative error, as `costs` has them."""
         if not self.times.version:
             return None
         self._look_at(here)
+        if self._rows and self._row is None:
+            self._row = self._find_row(here)
         return self._cost(here, k)
 
     def prompt_cost(self, here: int) -> float:
@@ -134,6 +161,8 @@ class Estimates:
             self._row = self._prompt_cost = None
 
     def _cost(self, here: int, k: int) -> tuple[float, float]:
+        if self._row is not None:
+            return self._row[0][k], self._row[1][k]
         found = self._costs[k]
         if found is None:
             size, expected = self._basis
@@ -156,18 +185,27 @@ class Estimates:
             return
         block, self._block = self._block, []
         self.now = self._elapsed.at(self._t)
-        self.size = size = sum([step.requests for step in block]) / len(block)
+        # Columns of named tuples cost a tenth of as many looks at each.
+        columns = _COLUMNS(list(zip(*block, strict=True)))
+        requests, seconds, prefill, settled = columns
+        self.size = size = sum(requests) / len(block)
         if (
             not first(self.bucket) - 0.5 - size / 20
             <= size
             <= BOUNDS[self.bucket] + 0.5 + size / 20
         ):
             self.bucket = bucket(round(size))
-        timed = [step for step in block if step.settled and step.seconds is not None]
-        if timed:
-            self._time([step for step in timed if not step.prefill])
-            self._time([step for step in timed if step.prefill])
-        self.prompts.add(block)
+        laden = any(prefill)
+        if not laden and all(settled) and None not in seconds:
+            self._time(requests, seconds, ())
+        else:
+            timed = [each for each in zip(*columns, strict=True) if each[3] and each[1] is not None]
+            for kind in (False, True):
+                if alike := [each for each in timed if bool(each[2]) == kind]:
+                    sizes, spent, prompts, _ = zip(*alike, strict=True)
+                    self._time(sizes, spent, prompts if kind else ())
+        if laden or self.prompts.any:
+            self.prompts.add(block)
         self._unmerged += block
         surprise = self._ahead * self._ahead > _SURPRISE2 * self._chance + self._odd
         if surprise or len(self._unmerged) >= BLOCK_STEPS:
@@ -180,28 +218,30 @@ class Estimates:
             self.shifted = self.acceptance.merge(anew=surprise)
         self.closed = True
 
-    def _time(self, steps: list[Step]) -> None:
+    def _time(self, sizes: Sequence[int], seconds: Sequence[float], prompts: Sequence[int]) -> None:
         """Takes in what settled steps took, all of them with prompts or all without."""
-        if not steps:
-            return
-        seconds = [step.seconds or 0.0 for step in steps]
-        sizes = [step.requests for step in steps]
-        prompts = [step.prefill for step in steps] if steps[0].prefill else []
-        size = sizes[0]
-        if sizes.count(size) == len(sizes):
-            sizes = []
-        mean = sum(sizes) / len(sizes) if sizes else size
+        mean: float = sizes[0]
+        if sizes.count(sizes[0]) == len(sizes):
+            sizes = ()
+        else:
+            mean = sum(sizes) / len(sizes)
         self.times.add(self.bucket, mean, self._k, seconds, self.now, sizes=sizes, prompts=prompts)
 
     def _count(self, unmerged: Sequence[Step]) -> None:
         """Has the drafts of steps counted, those of one length together."""
+        lengths = list(map(_verified, unmerged))
+        if lengths.count(lengths[0]) == len(lengths):
+            self._count_alike(lengths[0], unmerged)
+            return
         for verified, alike in groupby(sorted(unmerged, key=_verified), _verified):
-            if verified:
-                steps = list(alike)
-                chances = sum([step.drafts if step.prefill else step.requests for step in steps])
-                columns = zip(*[step.accepted_per_position for step in steps], strict=False)
-                deepest = min(verified, self.k_max)
-                self.acceptance.add(chances, deepest, map(sum, columns), steps=len(steps))
+            self._count_alike(verified, list(alike))
+
+    def _count_alike(self, verified: int, steps: Sequence[Step]) -> None:
+        if verified:
+            chances = sum([step.drafts if step.prefill else step.requests for step in steps])
+            columns = zip(*[step.accepted_per_position for step in steps], strict=False)
+            deepest = min(verified, self.k_max)
+            self.acceptance.add(chances, deepest, map(sum, columns), steps=len(steps))
 
 
 _SURPRISE2 = 16.0
@@ -250,7 +290,8 @@ class Acceptance:
         """Expected share of requests whose draft is accepted up to each position."""
         self.expected: list[float] = []
         """Expected committed tokens of a request in one step, for k = 0…k_max."""
-        self._variances: list[float] = []
+        self.variances: list[float] = []
+        """Of the accepted tokens of a draft, for k = 0…k_max."""
         self._estimate()
 
     def add(self, chances: int, verified: int, accepted: Iterable[int], *, steps: int = 1) -> None:
@@ -266,18 +307,13 @@ class Acceptance:
                 before = here
             counts[1] += before
 
-    def accepted(self, k: int) -> float:
-        """The expected accepted tokens of a draft of k tokens."""
-        return self.expected[min(k, self._k_max)] - 1
-
-    def variance(self, k: int) -> float:
-        """Of the accepted tokens of a draft of k tokens."""
-        return self._variances[min(k, self._k_max)]
-
     def merge(self, *, anew: bool = False) -> bool:
         """Takes the counted steps into the windows; whether the text has changed.
 
-        `anew` says that it has: only the counted steps are of the present one.
+        `anew` says that it has: only the counted steps are of the present one. A short window
+        disagrees with the long one by standard errors, squared: an exponential window whose
+        weights add up to n spreads like one of 2 n equal ones. Many drafts at once come from
+        few requests, so that their count overstates what they say.
         """
         steps, self._steps = self._steps, 0
         if not steps:
@@ -303,10 +339,18 @@ class Acceptance:
             short[1] = short[1] * fast + accepted
             drafted += 1
             if known >= _FEWEST:
+                p = (kept + 1) / (known + 2)
+                spread, rest = p * (1 - p), 1 / known
                 if fresh >= _FEWEST:
-                    short_apart += _apart(fresh, short[1], known, kept)
+                    apart = short[1] / fresh - p
+                    apart = apart * apart / (spread * (1 / (2 * fresh) + rest))
+                    many = fresh > _ALIKE_DRAFTS
+                    short_apart += apart / sqrt(fresh / _ALIKE_DRAFTS) if many else apart
                 if drafts >= _FEWEST:
-                    middle_apart += _apart(drafts, middle[1], known, kept)
+                    apart = middle[1] / drafts - p
+                    apart = apart * apart / (spread * (1 / (2 * drafts) + rest))
+                    many = drafts > _ALIKE_DRAFTS
+                    middle_apart += apart / sqrt(drafts / _ALIKE_DRAFTS) if many else apart
         limit = _SHIFT + _SHIFT_MORE * (drafted - 1)
         shifted = anew or short_apart > limit or middle_apart > limit
         if anew:
@@ -364,24 +408,7 @@ class Acceptance:
             survival.append(reached)
             expected.append(tokens)
             variances.append(squares - (tokens - 1) ** 2)
-        self.survival, self.expected, self._variances = survival, expected, variances
-
-
-def _apart(drafts: float, accepted: float, known: float, kept: float) -> float:
-    """By how many standard errors, squared, a short window disagrees with a long one.
-
-    Both are of one position: `accepted` of `drafts`, and `kept` of `known`. Many drafts at once
-    come from few requests: their count overstates what they say.
-
-    >>> _apart(12, 12, 400, 200) > 16 > _apart(12, 8, 400, 200)
-    True
-    """
-    p = (kept + 1) / (known + 2)
-    # An exponential window whose weights add up to n spreads like one of 2 n equal ones.
-    chance = p * (1 - p) * (1 / (2 * drafts) + 1 / known)
-    apart = accepted / drafts - p
-    apart = apart * apart / chance
-    return apart / sqrt(drafts / _ALIKE_DRAFTS) if drafts > _ALIKE_DRAFTS else apart
+        self.survival, self.expected, self.variances = survival, expected, variances
 
 
 _BLOCK_STEPS = 16

@@ -165,11 +165,11 @@ class Meter:
 
     def add(self, step: Step) -> None:
         """Counts a step that `estimates` has taken in."""
-        if step.drafted:
+        drafted, seconds = step.drafted, step.seconds
+        if drafted:
             self._drafts += step.drafts
-            self._drafted += step.drafted
+            self._drafted += drafted
             self._accepted += step.accepted
-        seconds = step.seconds
         if seconds is None:
             return
         self.seconds += seconds
@@ -181,9 +181,10 @@ class Meter:
             self._look(self._estimates.bucket)
         alone = self._alone
         if alone:
-            worth = alone * step.as_steps
+            prefill = step.prefill
+            worth = alone * (step.as_steps if prefill else step.committed / step.requests)
             if self._of_prompt:
-                worth += self._of_prompt * (step.prefill - self._prompts.mean)
+                worth += self._of_prompt * (prefill - self._prompts.mean)
             self._speculating += seconds
             self._worth += worth
             self._compared += 1

@@ -168,12 +168,19 @@ class Goodput:
         self._explain(here, present, best, rates)
         self._changed[here] = now
         self._chosen[here] = best
+        self._choose_elsewhere()
+        return True
+
+    def _choose_elsewhere(self) -> None:
+        """What is expected to be best at batch sizes that were not there yet."""
+        known = self._estimates
+        expected, shapes = known.acceptance.expected, known.shapes()
         for other, visited in enumerate(self._visited):
             if not visited:
-                found = self._rates(other)
+                shape = shapes[other]
+                found = self._rates(other) if shape is None else list(map(truediv, expected, shape))
                 assert found is not None
                 self._chosen[other] = _best(found, self._low, self._high)
-        return True
 
     def _try(self, here: int, rates: list[float]) -> int | None:
         """The k to try next, or None."""
@@ -206,6 +213,8 @@ class Goodput:
             return other if times.steps(here, present) >= _SETTLED_STEPS else None
         shifts = 0.0 if present else self._recent_shifts()
         wait = self.parameters.baseline_s / (1 if present else _BLIND * (1 + shifts))
+        if now - last < wait:
+            return None
         if explore := self.parameters.explore:
             spent = self.parameters.probe_steps * (times.seconds(here, other) or 0.0)
             lost = spent * max(0.0, 1 - rates[other] / rates[present])

@@ -104,6 +104,11 @@ class PromptMix:
         """Counts what may have changed `kinds`; it stands still while there are no prompts."""
 
     @property
+    def any(self) -> bool:
+        """Whether there are prompts worth a thought in the steps of late."""
+        return self._share > 0
+
+    @property
     def follows(self) -> float:
         """By which power of the tokens handed out the prompts of a step grow: 0 to 1."""
         found = (_FOLLOWS / _FOLLOWS_ERROR2 + self._seen) / (1 / _FOLLOWS_ERROR2 + self._weight)

@@ -208,21 +208,19 @@ class PolicyRunner:
 
     def choose(self, step: Step) -> Decision:
         """The k's for the next step: the same object as long as nothing changes."""
-        breaker = self.breaker
+        breaker, policy = self.breaker, self.policy
         self.watch(step)
-        guarded = self.guarded
-        steering = (
-            not guarded or breaker.defers or (breaker.state == "closed" and not self._audit_left)
-        )
-        chosen = self.policy.step(step, steering=steering)
-        if not guarded:
-            self.decision = chosen
+        if not self.guarded:
+            self.decision = chosen = policy.step(step, steering=True)
             return chosen
-        here = self.policy.choice(self.estimates.bucket)
-        bypassed = self.policy.visits_zero and not here
-        if breaker.state == "closed":
+        closed = breaker.state == "closed"
+        steering = not self._audit_left if closed else breaker.defers
+        chosen = policy.step(step, steering=steering)
+        here, visits = policy.choice(self.estimates.bucket), policy.visits_zero
+        bypassed = visits and not here
+        if closed:
             self._lost = here
-        moved = self.policy.visits_zero and here != self._lost
+        moved = visits and here != self._lost
         breaker.step(step, bypassed=bypassed, automatic=self.automatic, moved=moved)
         if breaker.state != "closed":
             self._audit_left = 0
@@ -243,10 +241,11 @@ class PolicyRunner:
         if seconds is None:
             return
         if step.k or step.verified:
+            prefill, mean = step.prefill, known.prompts.mean
             self._spent += seconds
-            self._as_steps += step.as_steps
-            if known.prompts.mean:
-                self._prompts += step.prefill - known.prompts.mean
+            self._as_steps += step.as_steps if prefill else step.committed / step.requests
+            if mean:
+                self._prompts += prefill - mean
         else:
             self._alone += seconds
 

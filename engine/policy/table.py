@@ -16,7 +16,8 @@ BOUNDS = (
 """The largest batch size of each bucket; the last one holds everything above it too."""
 
 BUCKETS = len(BOUNDS)
-_BY_SIZE = tuple(min(bisect_left(BOUNDS, max(size, 1)), BUCKETS - 1) for size in range(2049))
+BY_SIZE = tuple(min(bisect_left(BOUNDS, max(size, 1)), BUCKETS - 1) for size in range(2049))
+"""The bucket of each batch size up to the largest of them."""
 
 
 def bucket(size: int) -> int:
@@ -25,7 +26,7 @@ def bucket(size: int) -> int:
     >>> [bucket(size) for size in (0, 1, 2, 3, 4, 5, 6, 7, 9_999)]
     [0, 0, 1, 2, 3, 4, 4, 5, 21]
     """
-    return _BY_SIZE[size] if size < 2049 else BUCKETS - 1
+    return BY_SIZE[size] if size < 2049 else BUCKETS - 1
 
 
 def first(number: int) -> int:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdeck.engine.policy.cost import CostCell, CostModel, StepTimes, fit
+from specdeck.engine.policy.cost import MIDDLE, NO_PROMPTS, CostCell, CostModel, StepTimes, fit
+from specdeck.engine.policy.table import BUCKETS
 
 positive = st.floats(1e-5, 1e-2)
 
@@ -89,3 +90,36 @@ def test_nothing_is_known_before_the_first_step() -> None:
     times = StepTimes()
     assert times.seconds(0, 0) is None
     assert times.last(0, 0) is None
+
+
+def measure_some(random: Random) -> StepTimes:
+    """Times of a few buckets and k's, some with prompts, that leave others to be derived."""
+    times = StepTimes()
+    for block in range(60):
+        bucket, k = random.choice((3, 4, 12)), random.choice((0, 2, 5))
+        prompts = [random.randrange(50, 400)] * 8 if random.random() < 0.3 else []
+        times.add(bucket, round(MIDDLE[bucket]), k, steps(random, 0.02 + 0.001 * k), block,
+                  prompts=prompts)  # fmt: skip
+    return times
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_all_ks_at_once_are_what_each_is_alone(seed: int) -> None:
+    times = measure_some(Random(seed))
+    for bucket in range(BUCKETS):
+        size = MIDDLE[bucket]
+        seconds, errors = times.expect_plain(bucket, size, 7)
+        alone = [times.expect(bucket, size, k, NO_PROMPTS) for k in range(8)]
+        assert seconds == [spent for spent, _ in alone]
+        assert errors == [error2**0.5 for _, error2 in alone]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_shape_of_what_was_not_measured_is_that_of_its_row(seed: int) -> None:
+    times = measure_some(Random(seed))
+    for bucket, shape in enumerate(times.shapes(7)):
+        assert (shape is None) == (bucket in (2, 3, 4, 5, 11, 12, 13))
+        if shape is not None:
+            seconds, _ = times.expect_plain(bucket, MIDDLE[bucket], 7)
+            factor = seconds[0] / shape[0]
+            assert seconds == pytest.approx([factor * each for each in shape])
