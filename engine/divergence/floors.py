@@ -36,8 +36,9 @@ SIGNIFICANT = 0.01
 _FEWEST = 5
 """Prompts that differ where nothing is noisy: chance puts like answers in one arm 1 in 3 times."""
 _SHAPE_SHOWS = 0.1
-"""The other shape is a floor of its own where chance makes as much less often than this, and looks
-have shapes of their own where they vary as much."""
+"""The other shape is a floor of its own where chance makes as much less often than this, looks have
+shapes of their own where they vary as much, and the serving arm has noise of its own where it
+differs from itself as much more than the reference does."""
 _DRAWS = 10_000
 _SEED = 20
 _UNIT = 144
@@ -143,6 +144,10 @@ class Excess:
     """Over what the first look at an answer differs from it by, where looks vary themselves: none
     of the shapes that the reference was looked at in is then the floor of the others."""
 
+    doubts: tuple[float, ...] = ()
+    """The chances of as much beyond floors that are too uncertain to lower the excess, and may be
+    high enough to explain it: few looks that flip, noise of the serving arm's own."""
+
     @property
     def least(self) -> Estimate:
         """Over the higher of the floors."""
@@ -156,7 +161,8 @@ class Excess:
     @property
     def p(self) -> float:
         """The chance of as much where there is no more than noise: of any floor, if several."""
-        return min(1.0, len(self._estimates) * max(one.p for one in self._estimates))
+        most = min(1.0, len(self._estimates) * max(one.p for one in self._estimates))
+        return max(most, *self.doubts) if self.doubts else most
 
     @property
     def _estimates(self) -> tuple[Estimate, ...]:
@@ -200,12 +206,29 @@ def weigh_excess(patterns: Mapping[str, int]) -> Excess | None:
     noisy = any(len(set(arm)) > 1 for ours, theirs, fed in split for arm in (ours + fed, theirs))
     shape = [_excess(ours, fed) if fed else 0.0 for ours, _, fed in split]
     beyond = alike = None
-    if _estimate(shape, counts, None).p <= _SHAPE_SHOWS:
+    doubts = []
+    if any(shape):
         left = [whole - part for whole, part in zip(over, shape, strict=True)]
-        beyond = _estimate(left, counts, None)
+        found = _estimate(left, counts, None)
+        doubts.append(found.p)
+        if _estimate(shape, counts, None).p <= _SHAPE_SHOWS:
+            beyond = found
     if _looks_vary(split, counts):
         alike = _estimate([_beyond_first_look(*one) for one in split], counts, None)
-    return Excess(prompts, first, beyond, noisy, alike)
+    if _serving_varies(split, counts):
+        own = [_across(ours, theirs) - (_unlike(theirs) or 0.0) for ours, theirs, _ in split]
+        doubts.append(_estimate(own, counts, None).p)
+    return Excess(prompts, first, beyond, noisy, alike, tuple(doubts))
+
+
+def _serving_varies(split: Sequence[Sequence[str]], counts: Sequence[int]) -> bool:
+    """Whether the serving arm differs from itself more often than the reference does.
+
+    Its steps have other numbers of rows, which change from ask to ask, where each of the
+    reference's has one: then two of its answers differ as those of the two arms do.
+    """
+    more = [(_unlike(theirs) or 0.0) - (_unlike(ours) or 0.0) for ours, theirs, _ in split]
+    return any(value > 0 for value in more) and _estimate(more, counts, None).p <= _SHAPE_SHOWS
 
 
 def _looks_vary(split: Sequence[Sequence[str]], counts: Sequence[int]) -> bool:
@@ -274,9 +297,14 @@ def _excess(ours: str, theirs: str) -> float:
     >>> _excess("aa", "bb"), _excess("aa", "ab"), _excess("ab", "ab"), _excess("aaa", "b")
     (1.0, 0.0, -0.5, 1.0)
     """
-    across = sum(a != b for a in ours for b in theirs) / (len(ours) * len(theirs))
+    across = _across(ours, theirs)
     within = [part for part in map(_unlike, (ours, theirs)) if part is not None]
     return across - sum(within) / len(within) if within else across
+
+
+def _across(ours: str, theirs: str) -> float:
+    """The share of pairs of both arms that differ."""
+    return sum(a != b for a in ours for b in theirs) / (len(ours) * len(theirs))
 
 
 def _unlike(answers: str) -> float | None:

@@ -178,10 +178,11 @@ def compare_passes(
     for place, (token, top, thought) in enumerate(
         zip(answer.token_ids, answer.tops, thoughts, strict=True)
     ):
-        if thought is None or (gap := _gap(thought, token)) is None:
+        if thought is None or str(token) not in thought:
             continue
-        if gap > 0 and flip is None:
-            flip = place, _rank(thought)[0][0]
+        # Of logits that are alike, frequent in bf16, the first one is chosen (torch.argmax).
+        if flip is None and (chosen := _rank(thought)[0][0]) != token:
+            flip = place, chosen
         both = [thought.get(str(one)) for one, _ in top[:2]]
         if len(both) == 2 and both[0] is not None and both[1] is not None:
             margin = float(both[0]["logprob"]) - float(both[1]["logprob"])

@@ -11,7 +11,7 @@ from tests.support.noisy_arms import NoisyEngine, check, count_patterns, gather,
 from specdeck.engine.divergence.calibration import COARSE, MOST, Calibration
 from specdeck.engine.divergence.canary import LEAST_NIGHTS, Canary
 from specdeck.engine.divergence.compare import Divergence, Recheck
-from specdeck.engine.divergence.floors import group_answers, weigh_excess
+from specdeck.engine.divergence.floors import SIGNIFICANT, group_answers, weigh_excess
 from specdeck.engine.divergence.runner import ALONE
 
 RUNS = 20
@@ -109,6 +109,26 @@ def test_what_the_verify_shape_explains_is_no_excess() -> None:
     assert shape is not None
     assert (plain.least.value, shape.least.value) == (0.04, 0.0)
     assert plain.upper > 0.015 > shape.upper
+
+
+def test_a_floor_of_a_few_looks_can_explain_an_excess_without_lowering_it() -> None:
+    # Measured on a real engine with noise by the number of rows, one stream.
+    found = weigh_excess({"aa.aa.a": 244, "aaaa.bbbb.aaaa": 4, "aaaa.bbbb.bbbb": 2})
+    assert found is not None
+    assert found.over_shape is None  # 2 of 250 may be chance
+    assert found.least.value == 0.024
+    assert found.p > SIGNIFICANT
+    # The same without looks that flip is beyond any floor.
+    alone = weigh_excess({"aa.aa.a": 244, "aaaa.bbbb.aaaa": 6})
+    assert alone is not None
+    assert alone.p < SIGNIFICANT
+
+
+def test_an_arm_with_noise_of_its_own_is_held_against_that_noise() -> None:
+    # Serving differs from itself as from the reference, which never does from itself.
+    found = weigh_excess({"aa.aa.a": 460, "aaaa.abab.aaaa": 20, "aaaa.baba.aaaa": 20})
+    assert found is not None
+    assert found.p > SIGNIFICANT
 
 
 def test_the_bound_of_an_engine_that_repeats_itself_is_exact() -> None:

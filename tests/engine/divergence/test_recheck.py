@@ -39,6 +39,14 @@ def test_a_pass_that_disagrees_names_the_first_place_and_its_own_token() -> None
     assert distances == [pytest.approx(-0.2), pytest.approx(-4.8)]
 
 
+def test_of_two_tokens_that_are_as_likely_the_first_is_the_one_that_is_generated() -> None:
+    said = answer({5: -0.5, 6: -0.6})
+    flip, _ = compare_passes(said, [thought(_5=-0.5, _4=-0.5)])
+    assert flip == (0, 4)
+    flip, _ = compare_passes(said, [thought(_5=-0.5, _6=-0.5)])
+    assert flip is None
+
+
 def test_a_token_that_is_not_listed_says_nothing() -> None:
     assert compare_passes(answer({5: -0.5, 6: -0.6}), [thought(_9=-0.1)]) == (None, [])
     assert compare_passes(answer({5: -0.5, 6: -0.6}), [None]) == (None, [])
