@@ -111,7 +111,7 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
     ):
         try:
             return _open(path, options, pragma)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeError) as error:
             failure = failure or error
     with translate_errors(path):
         raise failure or sqlite3.DatabaseError("cannot be opened")
@@ -149,7 +149,12 @@ def _harden(db: sqlite3.Connection) -> None:
     db.execute("PRAGMA trusted_schema = OFF")
     db.execute("PRAGMA cell_size_check = ON")
     db.execute("PRAGMA mmap_size = 0")
+    db.text_factory = _read_text
     db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_VALUE)
+
+
+def _read_text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
 
 
 def _names(db: sqlite3.Connection) -> dict[str, str | None]:
@@ -194,6 +199,8 @@ def translate_errors(path: Path) -> Iterator[None]:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         remedy = REMEDY if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) else None
         raise ConfigError(str(error), place=Place(path), remedy=remedy) from error
+    except UnicodeError as error:  # SQLite's own words, which quote what is damaged
+        raise ConfigError("its tables are damaged", place=Place(path), remedy=REMEDY) from error
     except OSError as error:
         raise ConfigError((error.strerror or str(error)).lower(), place=Place(path)) from error
 

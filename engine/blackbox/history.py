@@ -346,7 +346,7 @@ class History:
         try:
             with self._lock, limit_time(self._db):
                 return self._db.execute(question, tuple(values)).fetchall()
-        except (sqlite3.Error, OverflowError) as error:
+        except (sqlite3.Error, OverflowError, UnicodeError) as error:
             self._note(str(error))
             return []
 
@@ -400,7 +400,7 @@ class History:
             with self._lock, limit_time(self._db):
                 for row in self._db.execute(question, tuple(values)):
                     found.append(row)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeError) as error:
             self._note(str(error))
         return found
 
@@ -433,8 +433,8 @@ class History:
     def _tail(self) -> _Stretch | None:
         """What is in no block yet; None where there is nothing."""
         rows = self._ask(
-            "SELECT n, (SELECT MAX(last_n) FROM blocks), template, numbers FROM rows"
-            " ORDER BY n LIMIT ?",
+            "SELECT n, (SELECT MAX(last_n) FROM blocks WHERE typeof(last_n) = 'integer'),"
+            " template, numbers FROM rows ORDER BY n LIMIT ?",
             (_MOST_TAIL,),
         )
         found: list[Row] = []

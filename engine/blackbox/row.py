@@ -12,7 +12,7 @@ import json
 import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -132,10 +132,8 @@ def _take_apart(reading: Reading, clock: str | None, *, joined: bool) -> Row:
         "restarted": reading.restarted,
         "error": _error_as_json(reading.error),
         "control_error": _error_as_json(reading.control_error),
-        "state": None if reading.state is None else _zero(reading.state.as_json(), numbers),
-        "gpus": None
-        if reading.gpus is None
-        else [_zero(asdict(gpu), numbers) for gpu in reading.gpus],
+        "state": None if reading.state is None else _zero(reading.state, numbers),
+        "gpus": _zero(reading.gpus, numbers),
     }
     return Row(json.dumps(template, separators=(",", ":")), tuple(numbers))
 
@@ -235,10 +233,10 @@ def _shape_of(sample: Sample, numbers: list[float]) -> dict[str, Any]:
         value = getattr(sample, name)
         if isinstance(value, Histogram):
             shape[name] = _write_bounds(value.bounds)
-            numbers.extend(map(float, value.counts))
+            numbers += map(float, value.counts)
         elif isinstance(value, tuple):
             shape[name] = len(value)
-            numbers.extend(map(float, value))
+            numbers += map(float, value)
         elif value is not None:
             shape[name] = True
             numbers.append(float(value))
@@ -288,19 +286,26 @@ def _read_bounds(text: Any) -> tuple[float, ...]:
 
 
 def _zero(value: Any, numbers: list[float]) -> Any:
-    """`value` with its numbers zero, which are added to `numbers`; whole ones stay whole."""
+    """`value` as JSON with its numbers zero, which are added to `numbers`; whole ones stay whole.
+
+    Records become objects. Written out for each type: it sees each value of each second.
+    """
     kind = type(value)
-    if kind is int and abs(value) <= _LARGEST_WHOLE:
+    if kind is str:
+        return value if value.isascii() else mend_text(value)
+    if value is None or kind is bool:
+        return value
+    if kind is int and -_LARGEST_WHOLE <= value <= _LARGEST_WHOLE:
         numbers.append(float(value))
         return 0
     if kind is int or kind is float:
         numbers.append(float(value))
         return 0.0
-    if kind is dict:
-        return {mend_text(str(key)): _zero(one, numbers) for key, one in value.items()}
-    if kind is list or kind is tuple:
+    if kind is tuple or kind is list:
         return [_zero(one, numbers) for one in value]
-    return mend_text(value) if kind is str else value if value is None else bool(value)
+    if isinstance(value, Mapping):
+        return {mend_text(str(key)): _zero(one, numbers) for key, one in value.items()}
+    return {name: _zero(getattr(value, name), numbers) for name in value.__dataclass_fields__}
 
 
 def _fill(shape: Any, numbers: Iterator[float]) -> Any:

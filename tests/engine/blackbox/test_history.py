@@ -80,7 +80,7 @@ class Counters:
         )  # fmt: skip
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(happenings(), st.integers(1, 7))
 def test_windows_from_disk_are_the_live_ones(steps: list[Any], rows: int) -> None:
     asyncio.run(compare(steps, rows))

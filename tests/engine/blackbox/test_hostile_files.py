@@ -1,0 +1,215 @@
+"""Files that nobody's black box has written: read in bounds, or refused in one line."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import sqlite3
+import time
+import zlib
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.support.readings import START, STATE
+from tests.support.recorded_engine import busy_readings, record
+
+from specdeck.engine.blackbox.event import BoxEvent
+from specdeck.engine.blackbox.folder import list_boxes, open_history
+from specdeck.engine.blackbox.history import History
+from specdeck.engine.errors import ConfigError, SpecdeckError
+from specdeck.engine.protocol.cohorts import Cohort, CohortCell, CohortCounts, Cohorts, no_counts
+
+COUNTS = CohortCounts(1, 9, 4, 0, 2, (2,) * 5, (1,) * 5)
+WORDS = ("4-15", "0%", "4-15", "none", "none", "greedy", "no", "stop")
+
+
+def write_box(path: Path) -> None:
+    """A black box with some of everything."""
+    with closing(record(path, busy_readings(45))) as box:
+        for n in range(3):
+            cell = CohortCell(Cohort(*WORDS), COUNTS)
+            box.add_cohorts(
+                Cohorts("a", START + n, (cell,), (), no_counts(5), n, (2,) * 5, (1,) * 5)
+            )
+            box.add_event(BoxEvent(START + n, "change", f"k {n}", label="k"))
+            box.add_document("tuning", START + n, {"n": n})
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("whole") / "a.db"
+    write_box(path)
+    return path.read_bytes()
+
+
+def read_everything(path: Path) -> str | None:
+    """Asks all that can be asked; the damage that was found. Raises SpecdeckError at most."""
+    with closing(History(path)) as history:
+        found = list(history.readings(-math.inf, math.inf))
+        for t in (START - 1, START + 3.5, START + 44, 1e11):
+            history.reading_at(t)
+            history.cohorts_at(t)
+            history.document_at("tuning", t)
+            history.next_event(t)
+            history.previous_event(t)
+        history.window(START, START + 40)
+        history.overview(START, START + 40, 7)
+        history.overview(START, START + 86_400, 7)
+        history.events(0, 1e11)
+        list(history.cohort_steps(0, 1e11))
+        assert math.isnan(history.first) or history.first <= history.last
+        assert len(found) <= 50
+        return history.damage
+
+
+def read_or_refuse(path: Path) -> str:
+    """The damage that was found, or why the file is refused."""
+    try:
+        return read_everything(path) or ""
+    except SpecdeckError as error:
+        return error.line()
+
+
+def change(path: Path, *statements: str, values: tuple[Any, ...] = ()) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        for statement in statements:
+            db.execute(statement, values)
+
+
+BOMB = zlib.compress(bytes(200_000_000), 9)
+
+
+@pytest.mark.parametrize(
+    ("statement", "value"),
+    [
+        ("UPDATE blocks SET data = ?", BOMB),
+        ("UPDATE cohorts SET data = ?", BOMB),
+        ("UPDATE documents SET data = ?", BOMB),
+        ("UPDATE documents SET data = ?", zlib.compress(b"[" * 1_000_000)),
+        ("UPDATE rows SET numbers = zeroblob(?) WHERE n = 41", 50_000_000),
+        ("UPDATE rows SET template = ?", "[" * 200_000),
+        ("UPDATE rows SET template = ?", '{"sample":' * 300 + "1" + "}" * 300),
+        ("UPDATE events SET text = ?", "x" * 3_000_000),
+        ("UPDATE events SET kind = ?", "invented"),
+        ("UPDATE facts SET value = ?", "http://" + "x" * 3_000_000),
+        ("UPDATE blocks SET last_n = ?", "many"),
+        ("UPDATE blocks SET last_n = ?", -(2**62)),
+        ("UPDATE blocks SET first = ?", math.inf),
+        ("UPDATE blocks SET breaks = ?", "x"),
+        ("UPDATE blocks SET base = ?", 7),
+        ("UPDATE minutes SET low_tokens = ?", "low"),
+        ("UPDATE minutes SET seconds = ?", math.inf),
+    ],
+    ids=range(17),
+)
+def test_what_is_too_much_or_nonsense_is_left_out(
+    tmp_path: Path, whole: bytes, statement: str, value: Any
+) -> None:
+    path = tmp_path / "a.db"
+    path.write_bytes(whole)
+    change(path, statement, values=(value,))
+    begun = time.process_time()
+    assert "\n" not in read_or_refuse(path)
+    assert time.process_time() - begun < 10
+
+
+VALUES = st.one_of(
+    st.none(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), st.text(max_size=9),
+    st.binary(max_size=40), st.sampled_from([b"", zlib.compress(b"{}"), zlib.compress(b"[1]")]),
+)  # fmt: skip
+COLUMNS = [
+    f"{table}.{name}"
+    for table, names in {
+        "facts": "value", "blocks": "last_n base first last breaks data",
+        "rows": "t template numbers", "events": "t kind text tone label origin who reason",
+        "minutes": "minute count seconds generated low_tokens high_tokens drafted accepted",
+        "cohorts": "t whole data", "documents": "t kind data",
+    }.items()
+    for name in names.split()
+]  # fmt: skip
+
+
+@settings(
+    deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.sampled_from(COLUMNS), VALUES, st.integers(1, 4))
+def test_values_of_other_types(
+    tmp_path: Path, whole: bytes, column: str, value: Any, every: int
+) -> None:
+    path = tmp_path / "a.db"
+    path.write_bytes(whole)
+    table, name = column.split(".")
+    key = "1" if table == "facts" else "rowid"
+    try:
+        change(path, f"UPDATE {table} SET {name} = ? WHERE {key} % {every} = 0", values=(value,))
+    except sqlite3.IntegrityError:
+        return
+    assert "\n" not in read_or_refuse(path)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_bytes_that_changed(tmp_path: Path, whole: bytes, seed: int) -> None:
+    path, changed, chosen = tmp_path / "a.db", bytearray(whole), random.Random(seed)
+    for _ in range(chosen.randint(1, 30)):
+        changed[chosen.randrange(len(whole))] = chosen.randrange(256)
+    path.write_bytes(changed)
+    begun = time.process_time()
+    assert "\n" not in read_or_refuse(path)
+    assert time.process_time() - begun < 10
+
+
+def test_rows_that_say_nonsense_of_a_reading(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    record(path, busy_readings(5), rows=100).close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        (template,) = db.execute("SELECT template FROM rows WHERE n = 1").fetchone()
+    for old, new in (
+        ('"drafts":true', '"drafts":9'),
+        ('"engines":1', '"engines":"x"'),
+        ('"accepted_per_position":5', '"accepted_per_position":99999999999'),
+        ('"ttft":"', '"ttft":"x'),
+        ('"k":0', '"k":"5"'),
+        ('"restarted":false', '"restarted":3'),
+        ('"error":null', '"error":[1,2,3]'),
+        ('"gpus":null', '"gpus":[{"index":[]}]'),
+        ('"joined":true', '"joined":[]'),
+        ('"t":', '"u":'),
+        (template, "7"),
+    ):
+        assert old in template or old in ('"t":', '"joined":true')
+        change(path, "UPDATE rows SET template = ?", values=(template.replace(old, new),))
+        read_everything(path)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.db")
+    with pytest.raises(ConfigError, match="not a regular file"):
+        History(tmp_path / "a.db")
+    assert list_boxes(tmp_path) == ()
+
+
+def test_a_link_in_the_folder_is_no_black_box_of_ours(tmp_path: Path) -> None:
+    write_box(tmp_path / "elsewhere.db")
+    (tmp_path / "boxes").mkdir()
+    (tmp_path / "boxes" / "a.db").symlink_to(tmp_path / "elsewhere.db")
+    assert list_boxes(tmp_path / "boxes") == ()
+    # Whoever names it means it.
+    with closing(open_history(tmp_path, str(tmp_path / "boxes" / "a.db"))) as history:
+        assert history.reading_at(START) is not None
+
+
+def test_a_file_in_a_folder_that_cannot_be_written_is_read(tmp_path: Path, whole: bytes) -> None:
+    folder = tmp_path / "sealed"
+    folder.mkdir()
+    (folder / "a.db").write_bytes(whole)
+    folder.chmod(0o500)
+    try:
+        assert read_everything(folder / "a.db") is None
+    finally:
+        folder.chmod(0o700)
+    assert STATE.instance == "a"
