@@ -28,6 +28,7 @@ _MOST_K = 256
 class _Time:
     requests: int
     k: int
+    prefill: int
     steps: int
     low: float
     middle: float
@@ -57,8 +58,8 @@ def save_baseline(path: Path, evidence: Evidence) -> None:
         tuple(CohortCell(cohort, counts) for cohort, counts in evidence.span.cells.items()),
         evidence.spread.tokens, evidence.spread.requests,
         tuple(
-            _Time(requests, k, time.steps, time.low, time.middle, time.high)
-            for (requests, k), time in profile.times.items()
+            _Time(requests, k, prefill, time.steps, time.low, time.middle, time.high)
+            for (requests, k, prefill), time in profile.times.items()
         ),
         profile.prefill, evidence.facts,
     )  # fmt: skip
@@ -104,7 +105,7 @@ def _read(data: Any, place: Place) -> Baseline:
         raise ConfigError(message, place=place, remedy="write one with --save") from None
     cells = {cell.cohort: cell.counts for cell in found.cells}
     times = {
-        (one.requests, one.k): StepTime(one.steps, one.low, one.middle, one.high)
+        (one.requests, one.k, one.prefill): StepTime(one.steps, one.low, one.middle, one.high)
         for one in found.times
     }
     return Baseline(

@@ -24,7 +24,7 @@ of it; its own acceptance fell; there is no baseline that tells."""
 
 Reason = Literal[
     "few_requests", "no_drafts", "no_contrast", "no_baseline", "no_steps", "few_steps", "not_timed",
-    "no_graphs", "no_plugin", "wide", "policy_moves_k", "no_pieces", "no_facts", "absent",
+    "no_graphs", "no_plugin", "wide", "policy_moves_k", "no_pieces", "in_proportion",
 ]  # fmt: skip
 
 ISSUES: Mapping[Name, str] = {
@@ -56,8 +56,8 @@ class Figure:
     """What is seen, beside what it is compared with."""
 
     of: Literal[
-        "acceptance", "step_ms", "time_share", "cached_share", "per_request", "tokens_per_second",
-        "same_vocabulary", "requests",
+        "acceptance", "output_from_drafts", "step_ms", "time_share", "cached_share",
+        "per_request", "tokens_per_second", "same_vocabulary",
     ]  # fmt: skip
     value: float
     against: float | None

@@ -33,12 +33,12 @@ from specdeck.engine.why.figures import (
     Estimate,
     Pair,
     Spread,
-    common_depth,
     difference,
+    own_tokens,
 )
 
 LEAST_GAP = 0.05
-"""In acceptance, between a cohort and the others: less is no cause of anything."""
+"""In the share of the output that drafts bring: a cohort that is nearer to the others is none."""
 _MOST_CAUSES = 4
 _SHARES: Final = ("0%", "1-24%", "25-49%", "50-74%", "75-100%")
 _SUSPECTS: Final[dict[str, Name]] = {
@@ -79,13 +79,13 @@ class Compared:
 
     split: Split
     gap: Estimate
-    """Acceptance of the others above that of the group, corrected for all splits."""
+    """What drafts bring the others above the group, as shares of the output; for all splits."""
     shown: Estimate
     """The same with an interval of its own alone."""
     cost: Estimate
     explained: float
     worse: float
-    """Acceptance of the group."""
+    """The share of the group."""
     few: bool = False
 
 
@@ -121,7 +121,7 @@ def _groups(by: str, words: set[str]) -> Iterator[tuple[str, ...]]:
 
 def compare_cohorts(evidence: Evidence) -> list[Finding]:
     """What each dimension has to do with acceptance."""
-    span = evidence.span.drafting()
+    span = evidence.span.comparable()
     if not span.cells:
         return [Untold(name, "no_drafts") for name in _SUSPECTS.values()]
     if span.total.requests < 2 * LEAST_REQUESTS:
@@ -183,18 +183,15 @@ def compare_split(
         for better, worse in strata.values()
         if better and worse
     ]
-    depth = common_depth(counts for pair in both for counts in pair)
-    pairs = [
-        Pair(spread.trials(better, depth), spread.trials(worse, depth)) for better, worse in both
-    ]
-    if not pairs or not depth or not all(p.better.of and p.worse.of for p in pairs):
+    pairs = [Pair(spread.trials(better), spread.trials(worse)) for better, worse in both]
+    if not pairs or not all(p.better.of and p.worse.of for p in pairs):
         return None
     confidence = 1 - 2 * FALSE_ALARMS / max(1, comparisons)
     gap, shown = difference(pairs, confidence), difference(pairs, CONFIDENCE)
-    drafts = sum(worse.drafts for _, worse in both) / max(1, span.total.drafts)
+    weight = sum(own_tokens(worse) for _, worse in both) / max(1, own_tokens(span.total))
     requests = [sum(pair[side].requests for pair in both) for side in (0, 1)]
     return Compared(
-        split, gap, shown, cost_of(span, shown, drafts * depth),
+        split, gap, shown, cost_of(span, shown, weight),
         _explained(pairs), sum(p.worse.met for p in pairs) / sum(p.worse.of for p in pairs),
         min(requests) < LEAST_REQUESTS,
     )  # fmt: skip
@@ -210,26 +207,22 @@ def _explained(pairs: Sequence[Pair]) -> float:
     return found
 
 
-def cost_of(span: CohortSpan, gap: Estimate, depth: float) -> Estimate:
-    """The share of the speed that a gap in acceptance takes, at `depth` drafted tokens a draft.
+def cost_of(span: CohortSpan, gap: Estimate, weight: float) -> Estimate:
+    """The share of the speed that a gap takes from requests with the share `weight` of the tokens.
 
-    A round commits one token and what is accepted of its draft, and takes the same time whatever
-    is accepted.
+    A token that a draft does not bring takes a step of its request.
     """
     total = span.total
-    committed = 1 + total.accepted / max(1, total.drafts)
-
-    def share(gap: float) -> float:
-        return 1 - committed / max(committed * 0.5, committed + gap * depth)
-
-    return Estimate(share(gap.value), share(gap.low), share(gap.high))
+    steps = max(0.01, 1 - total.accepted / max(1, own_tokens(total)))
+    ends = (gap.value, gap.low, gap.high)
+    return Estimate(*(max(-1.0, min(0.95, weight * end / steps)) for end in ends))
 
 
 def make_cause(one: Compared, evidence: Evidence) -> Cause:
     """A telling split as a cause, with what the baseline says of it."""
     return Cause(
         one.split.name,
-        Figure("acceptance", one.worse, one.worse + one.gap.value),
+        Figure("output_from_drafts", one.worse, one.worse + one.gap.value),
         one.shown,
         one.cost,
         one.split.group,
@@ -241,7 +234,7 @@ def find_movement(split: Split, evidence: Evidence) -> Movement:
     """Whether the group fell, or grew, or has always been so."""
     if evidence.baseline is None:
         return "unknown"
-    now, then = evidence.span.drafting(), evidence.baseline.span.drafting()
+    now, then = evidence.span.comparable(), evidence.baseline.span.comparable()
     if not then.cells:
         return "unknown"
     sides = {}
@@ -250,7 +243,11 @@ def find_movement(split: Split, evidence: Evidence) -> Movement:
             some = (counts for cohort, counts in span.cells.items() if split.has(cohort) == inside)
             sides[when, inside] = sum_counts(some, span.k_max)
     group, group_then = sides["now", True], sides["then", True]
-    grew = group.drafts / max(1, now.total.drafts) - group_then.drafts / then.total.drafts
+    share, share_then = (
+        own_tokens(side) / max(1, own_tokens(span.total))
+        for side, span in ((group, now), (group_then, then))
+    )
+    grew = share - share_then
     if group_then.requests < LEAST_REQUESTS:
         return "more" if grew >= _GREW else "unknown"
     if fell(group_then, group, evidence):
@@ -259,17 +256,16 @@ def find_movement(split: Split, evidence: Evidence) -> Movement:
 
 
 _GREW = 0.1
-"""Of all drafts, by which a group is more of the traffic than before."""
+"""Of all tokens, by which a group is more of the traffic than before."""
 
 
 def fell(then: CohortCounts, now: CohortCounts, evidence: Evidence) -> bool:
-    """Whether acceptance of the same requests fell from `then` to `now`, beyond chance."""
-    depth = common_depth((then, now))
+    """Whether drafts bring the same requests less from `then` to `now`, beyond chance."""
     baseline = evidence.baseline
-    if not depth or baseline is None:
+    if baseline is None:
         return False
     spread = baseline.spread if baseline.spread.tokens is not None else evidence.spread
-    pair = Pair(spread.trials(then, depth), evidence.spread.trials(now, depth))
+    pair = Pair(spread.trials(then), evidence.spread.trials(now))
     if not pair.better.of or not pair.worse.of:
         return False
     found = difference([pair], 1 - 2 * FALSE_ALARMS)

@@ -16,8 +16,8 @@ from specdeck.engine.why.figures import (
     LEAST_REQUESTS,
     Estimate,
     Pair,
-    common_depth,
     difference,
+    own_tokens,
 )
 
 _DRAFT: Final = "draft_of_another_target"
@@ -35,13 +35,13 @@ def judge_draft(evidence: Evidence, explained: Sequence[Split] = ()) -> list[Fin
     Cohorts that a cause of their own explains, `explained`, are left aside.
     """
     facts = evidence.facts
-    span = _without(evidence.span.drafting(), explained)
+    span = _without(evidence.span.comparable(), explained)
     vocabularies = {facts.draft_tokenizer, facts.tokenizer}
     if None not in vocabularies and len(vocabularies) > 1:
         figure = Figure("same_vocabulary", 0.0, 1.0)
         sure = Estimate(1.0, 1.0, 1.0)
         return [Cause(_DRAFT, figure, sure, None, certain=True)]
-    first = evidence.spread.trials(span.total, 1) if span.cells else None
+    first = evidence.spread.first_drafted(span.total) if span.cells else None
     if first is None or not first.of or span.total.requests < LEAST_REQUESTS:
         reason: Reason = "no_drafts" if first is None or not first.of else "few_requests"
         return [Untold(_DRAFT, reason), Untold(_FALL, reason)]
@@ -85,26 +85,22 @@ def _judge_fall(evidence: Evidence, span: CohortSpan) -> Finding:
     """Whether the same requests are accepted less than before, whatever cohort they are of."""
     if evidence.baseline is None:
         return Untold(_FALL, "no_baseline")
-    then = evidence.baseline.span.drafting()
+    then = evidence.baseline.span.comparable()
     both = [cohort for cohort in span.cells if cohort in then.cells]
-    depth = common_depth(c for cohort in both for c in (span.cells[cohort], then.cells[cohort]))
     before = evidence.baseline.spread if evidence.baseline.spread.tokens else evidence.spread
     sides = [(then.cells[cohort], span.cells[cohort]) for cohort in both]
-    pairs = [
-        Pair(before.trials(older, depth), evidence.spread.trials(newer, depth))
-        for older, newer in sides
-    ]
+    pairs = [Pair(before.trials(older), evidence.spread.trials(newer)) for older, newer in sides]
     pairs = [pair for pair in pairs if pair.better.of and pair.worse.of]
     requests = sum(span.cells[cohort].requests for cohort in both)
-    if not pairs or not depth or requests < LEAST_REQUESTS:
+    if not pairs or requests < LEAST_REQUESTS:
         return Untold(_FALL, "few_requests")
     sure, shown = difference(pairs, 1 - 2 * FALSE_ALARMS), difference(pairs, CONFIDENCE)
-    total = evidence.span.drafting().total
-    drafts = sum(span.cells[cohort].drafts for cohort in both) / max(1, total.drafts)
-    cost = cost_of(evidence.span.drafting(), shown, drafts * depth)
+    total = evidence.span.comparable().total
+    weight = sum(own_tokens(span.cells[cohort]) for cohort in both) / max(1, own_tokens(total))
+    cost = cost_of(evidence.span.comparable(), shown, weight)
     if sure.low > 0 and shown.value >= LEAST_GAP and cost.value >= MATERIAL:
         met = sum(p.worse.met for p in pairs) / sum(p.worse.of for p in pairs)
-        figure = Figure("acceptance", met, met + shown.value)
+        figure = Figure("output_from_drafts", met, met + shown.value)
         return Cause(_FALL, figure, shown, cost, movement="fell")
     if cost.high <= 2 * LEAST_GAP:
         return RuledOut(_FALL, cost)
@@ -144,7 +140,7 @@ def judge_k(evidence: Evidence) -> Finding:
         return Untold(_K, "policy_moves_k")
     if not state.k or state.mode == "target-only":
         return Untold(_K, "no_drafts")
-    total = evidence.span.drafting().total
+    total = evidence.span.comparable().total
     if total.requests < LEAST_REQUESTS:
         return Untold(_K, "few_requests")
     seconds = _step_seconds(tuning.outlook)
@@ -175,7 +171,7 @@ def _step_seconds(outlook: Sequence[Outlook]) -> dict[int, float]:
 
 
 def _gain(evidence: Evidence, k: int, now: int, seconds: dict[int, float]) -> Estimate:
-    total = evidence.span.drafting().total
+    total = evidence.span.comparable().total
 
     def committed(depth: int, shift: float) -> float:
         tokens = 1.0
@@ -185,7 +181,7 @@ def _gain(evidence: Evidence, k: int, now: int, seconds: dict[int, float]) -> Es
             tokens += min(1.0, max(0.0, rate + shift))
         return tokens
 
-    trials = evidence.spread.trials(total, common_depth([total]))
+    trials = evidence.spread.trials(total)
     low, high = trials.limits(CONFIDENCE)
     ends = (0.0, high - trials.rate, low - trials.rate)  # more accepted speaks for the larger k
     value, below, above = (

@@ -19,14 +19,14 @@ from specdeck.engine.protocol.cohorts import sum_counts
 from specdeck.engine.why.causes import Cause, Figure, Finding, RuledOut, Untold
 from specdeck.engine.why.cohort_gaps import Split, cost_of, list_splits
 from specdeck.engine.why.evidence import CohortSpan, Evidence
-from specdeck.engine.why.figures import FALSE_ALARMS, Estimate, Trials, common_depth
+from specdeck.engine.why.figures import FALSE_ALARMS, Estimate, Trials, own_tokens
 
 _NAME: Final = "cohort_drift"
 LEAST_PIECES = 5
 _LEAST_TRIALS = 4.0
 """Of either side in a piece."""
 _LEAST_FALL = 0.1
-"""In acceptance, from the first piece to the last."""
+"""In that share, from the first piece to the last."""
 _NO_WORSE = 4.0
 """Of squared standard errors: a line is a drift where it leaves no more than the best step does,
 and so much, for a step has one more number to choose."""
@@ -40,7 +40,7 @@ class Piece:
 
     t: float
     gap: float
-    """Acceptance of the others above that of the cohort."""
+    """The share of the output from drafts, of the others above the cohort."""
     variance: float
     weight: float
     worse: float
@@ -95,7 +95,7 @@ def find_drift(evidence: Evidence, suspects: Sequence[Split] = ()) -> list[Findi
     """The cohort that decays most surely, or that none does; `suspects` are causes already."""
     if len(evidence.series) < LEAST_PIECES:
         return [Untold(_NAME, "no_pieces")]
-    splits = list_splits(evidence.span.drafting())
+    splits = list_splits(evidence.span.comparable())
     trends = [t for split in splits if (t := fit_trend(evidence, split)) is not None]
     if not trends:
         return [Untold(_NAME, "few_requests" if splits else "no_contrast")]
@@ -113,19 +113,17 @@ def find_drift(evidence: Evidence, suspects: Sequence[Split] = ()) -> list[Findi
     worst = max(trends, key=lambda trend: trend.fall)
     reach = worst.error * (worst.pieces[-1].t - worst.pieces[0].t) * 1.96
     cost = cost_of(
-        evidence.span.drafting(),
+        evidence.span.comparable(),
         Estimate(worst.fall / 2, (worst.fall - reach) / 2, (worst.fall + reach) / 2),
-        _depth_share(evidence.span, worst.split),
+        _weigh(evidence.span.comparable(), worst.split),
     )
     return [RuledOut(_NAME, cost, worst.split.group)]
 
 
-def _depth_share(span: CohortSpan, split: Split) -> float:
-    """Drafted tokens of the cohort in a draft of anybody."""
-    inside = sum_counts(
-        (counts for cohort, counts in span.cells.items() if split.has(cohort)), span.k_max
-    )
-    return inside.drafted / max(1, span.total.drafts)
+def _weigh(span: CohortSpan, split: Split) -> float:
+    """The cohort's share of the tokens."""
+    inside = (own_tokens(counts) for cohort, counts in span.cells.items() if split.has(cohort))
+    return sum(inside) / max(1, own_tokens(span.total))
 
 
 def _make_cause(trend: Trend, evidence: Evidence) -> Cause:
@@ -134,8 +132,9 @@ def _make_cause(trend: Trend, evidence: Evidence) -> Cause:
     fall = Estimate(trend.fall, *((trend.slope + side * 1.96 * trend.error) * seconds
                                   for side in (-1, 1)))  # fmt: skip
     now = max(0.0, min(1.0, last.worse))
-    cost = cost_of(evidence.span.drafting(), fall, _depth_share(evidence.span, trend.split))
-    figure = Figure("acceptance", now, min(1.0, now + trend.fall))
+    span = evidence.span.comparable()
+    cost = cost_of(span, fall, _weigh(span, trend.split))
+    figure = Figure("output_from_drafts", now, min(1.0, now + trend.fall))
     return Cause(_NAME, figure, fall, cost, trend.split.group, "fell", since=first.t)
 
 
@@ -144,7 +143,7 @@ def fit_trend(evidence: Evidence, split: Split) -> Trend | None:
     pieces = [
         piece
         for span in evidence.series
-        if (piece := _compare(span.drafting(), split, evidence)) is not None
+        if (piece := _compare(span.comparable(), split, evidence)) is not None
     ]
     if len(pieces) < LEAST_PIECES:
         return None
@@ -167,9 +166,8 @@ def _compare(span: CohortSpan, split: Split, evidence: Evidence) -> Piece | None
         sum_counts((c for h, c in span.cells.items() if split.has(h) == inside), span.k_max)
         for inside in (False, True)
     ]
-    depth = common_depth(sides)
-    better, worse = (evidence.spread.trials(side, depth) for side in sides)
-    if not depth or min(better.of, worse.of) < _LEAST_TRIALS:
+    better, worse = (evidence.spread.trials(side) for side in sides)
+    if min(better.of, worse.of) < _LEAST_TRIALS:
         return None
     variance = _variance(better) + _variance(worse)
     return Piece(

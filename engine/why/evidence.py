@@ -21,7 +21,7 @@ from specdeck.engine.protocol.cohorts import (
 from specdeck.engine.protocol.messages import EngineState
 from specdeck.engine.protocol.requests import RequestLine
 from specdeck.engine.protocol.tuning import Tuning
-from specdeck.engine.why.figures import Spread
+from specdeck.engine.why.figures import Spread, own_tokens
 from specdeck.engine.why.step_profile import StepProfile
 
 
@@ -41,9 +41,18 @@ class CohortSpan:
         """All of them together."""
         return sum_counts(self.cells.values(), self.k_max)
 
-    def drafting(self) -> CohortSpan:
-        """The same without requests that drafted nothing."""
-        kept = {cohort: counts for cohort, counts in self.cells.items() if counts.drafts}
+    def comparable(self) -> CohortSpan:
+        """The same without requests that have a k of their own, or no token for a draft to bring.
+
+        Empty where nothing was drafted at all.
+        """
+        kept = {
+            cohort: counts
+            for cohort, counts in self.cells.items()
+            if cohort.pinned != "yes" and own_tokens(counts) > 0
+        }
+        if not any(counts.drafts for counts in kept.values()):
+            kept = {}
         return CohortSpan(self.start, self.end, self.k_max, kept)
 
 
@@ -157,46 +166,47 @@ class Evidence:
     facts: DraftFacts = NO_FACTS
     baseline: Baseline | None = None
     since_start: bool = False
-    """Whether `span` is the engine's whole life, as the look itself saw too few requests."""
+    """Whether `span` is the engine's whole life."""
     missing: tuple[tuple[str, str], ...] = field(default=())
     """What could not be read, and why: `steps`, `tuning`, `facts`, …"""
 
 
 def read_spread(lines: Iterable[RequestLine]) -> Spread:
-    """How much requests of one kind differ in acceptance, as drafted tokens of one trial.
+    """How much requests of one kind differ in what drafts bring, as tokens of one trial.
 
     The variance of sums over requests within kinds, over that of independent tokens; with a margin
     for how few requests it is learnt from. A long request weighs as much as it has tokens.
     """
-    kinds: dict[tuple[object, ...], list[RequestLine]] = {}
+    kinds: dict[tuple[object, ...], list[tuple[int, int]]] = {}
     for line in lines:
-        if line.drafted > 0 and line.ended is not None:
+        tokens = line.output_tokens - 1
+        if tokens > 0 and line.ended is not None and line.k is None:
             kind = (
                 line.prompt_tokens.bit_length() // 2, line.cached, line.adapter, line.structured,
-                line.temperature, line.k,
+                line.temperature,
             )  # fmt: skip
-            kinds.setdefault(kind, []).append(line)
+            kinds.setdefault(kind, []).append((tokens, min(tokens, line.accepted)))
     seen = expected = squares = free = 0.0
-    freedom = tokens = requests = 0
+    freedom = whole = requests = 0
     for alike in kinds.values():
-        drafted = sum(line.drafted for line in alike)
-        rate = sum(line.accepted for line in alike) / drafted
+        tokens = sum(each for each, _ in alike)
+        rate = sum(met for _, met in alike) / tokens
         if len(alike) < 2 or not 0 < rate < 1:
             continue
-        seen += sum((line.accepted - rate * line.drafted) ** 2 for line in alike)
-        expected += drafted * rate * (1 - rate)
-        square = sum(line.drafted**2 for line in alike)
+        seen += sum((met - rate * each) ** 2 for each, met in alike)
+        expected += tokens * rate * (1 - rate)
+        square = sum(each**2 for each, _ in alike)
         squares += square
         # The rate leans to the longest requests, which lie the nearer to it for that.
-        cube = sum(line.drafted**3 for line in alike)
-        free += square - 2 * cube / drafted + square**2 / drafted**2
+        cube = sum(each**3 for each, _ in alike)
+        free += square - 2 * cube / tokens + square**2 / tokens**2
         freedom += len(alike) - 1
-        tokens, requests = tokens + drafted, requests + len(alike)
+        whole, requests = whole + tokens, requests + len(alike)
     if freedom < _LEAST_FREEDOM or free <= 0:
         return Spread()
     factor = seen / expected * squares / free * (1 + _MARGIN * (2 / freedom) ** 0.5)
     # No request counts as less than one trial, be all of its tokens alike.
-    return Spread(min(max(1.0, factor), squares / tokens), requests)
+    return Spread(min(max(1.0, factor), squares / whole), requests)
 
 
 _LEAST_FREEDOM = 12

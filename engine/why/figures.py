@@ -8,7 +8,7 @@ spread is not known two requests are one trial, which hardly any spread falls be
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -21,8 +21,6 @@ FALSE_ALARMS = 0.001
 together."""
 LEAST_REQUESTS = 8
 """On either side of a comparison."""
-_COMMON = 0.2
-"""Share of the drafts that a position must have to be compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,51 +101,42 @@ def difference(pairs: Sequence[Pair], confidence: float) -> Estimate:
     return Estimate(value, value - math.sqrt(below), value + math.sqrt(above))
 
 
-def common_depth(sides: Iterable[CohortCounts]) -> int:
-    """How many positions enough drafts of every side have; 0 where a side drafted nothing.
-
-    So a side that drafts less is not taken for a better one: deep positions are accepted less.
-    """
-    depths = []
-    for counts in sides:
-        least = max(1.0, _COMMON * counts.drafts)
-        depths.append(sum(drafted >= least for drafted in counts.drafted_per_position))
-    return min(depths, default=0)
-
-
-def acceptance_at(counts: CohortCounts, depth: int) -> float | None:
-    """Acceptance over the first `depth` positions, each of the same weight; None of no drafts.
-
-    >>> counts = CohortCounts(1, 9, 9, 0, 4, (4, 2), (3, 1))
-    >>> acceptance_at(counts, 1), acceptance_at(counts, 2), acceptance_at(counts, 0)
-    (0.75, 0.625, None)
-    """
-    had = counts.drafted_per_position[:depth]
-    if not depth or not all(had):
-        return None
-    taken = counts.accepted_per_position[:depth]
-    return sum(each / of for each, of in zip(taken, had, strict=True)) / depth
-
-
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How many drafted tokens count as one trial; None where only requests count."""
+    """How many tokens count as one trial; None where only requests count."""
 
     tokens: float | None = None
     requests: int = 0
     """That it was learnt from."""
 
-    def trials(self, counts: CohortCounts, depth: int) -> Trials:
-        """Acceptance over `depth` positions, as trials: at least half as many as requests.
+    def trials(self, counts: CohortCounts) -> Trials:
+        """The share of the output that drafts brought; at least half as many trials as requests.
 
-        >>> counts = CohortCounts(2, 9, 9, 0, 50, (50, 50), (40, 20))
-        >>> Spread().trials(counts, 2), Spread(10.0).trials(counts, 2)
+        A request's first token comes with its prompt and has no draft. Whatever keeps drafts short
+        (a grammar that takes tokens out, a prompt that nothing is found in) shows in this share; in
+        accepted over drafted tokens it does not.
+
+        >>> counts = CohortCounts(2, 9, 102, 0, 50, (50, 50), (40, 20))
+        >>> Spread().trials(counts), Spread(10.0).trials(counts)
         (Trials(met=0.6, of=1.0), Trials(met=6.0, of=10.0))
         """
-        rate, drafted = acceptance_at(counts, depth), sum(counts.drafted_per_position[:depth])
-        if rate is None:
+        tokens = own_tokens(counts)
+        if tokens <= 0:
             return Trials(0.0, 0.0)
         # Half: requests of very different lengths are worth fewer of one length.
-        least = min(counts.requests / 2, drafted)
-        of = least if self.tokens is None else max(least, drafted / self.tokens)
-        return Trials(rate * of, float(of))
+        least = min(counts.requests / 2, tokens)
+        of = least if self.tokens is None else max(least, tokens / self.tokens)
+        return Trials(min(1.0, counts.accepted / tokens) * of, float(of))
+
+    def first_drafted(self, counts: CohortCounts) -> Trials:
+        """Acceptance of the first drafted tokens, as trials."""
+        drafted, accepted = counts.drafted_per_position[:1], counts.accepted_per_position[:1]
+        if not drafted or not drafted[0]:
+            return Trials(0.0, 0.0)
+        of = min(float(drafted[0]), self.trials(counts).of)
+        return Trials(accepted[0] / drafted[0] * of, of)
+
+
+def own_tokens(counts: CohortCounts) -> int:
+    """Output tokens that a draft could have brought: all but each request's first."""
+    return counts.output_tokens - counts.requests

@@ -42,8 +42,6 @@ LOOK_S = 30.0
 _BETWEEN_LOOKS_S = 2.0
 _PIECES = 12
 """That a look is cut into, to see what moved."""
-FEWEST = 40
-"""Finished requests below which the engine's whole life is judged instead."""
 _LIFE = 200
 """Finished requests before the look that make a baseline of it."""
 _MOST_LINES = 4096
@@ -174,7 +172,10 @@ def make_evidence(
     t: float,
     missing: tuple[tuple[str, str], ...] = (),
 ) -> Evidence:
-    """The evidence of several looks at one life of an engine; raises Unsupported of none."""
+    """The evidence of several looks at one life of an engine; raises Unsupported of none.
+
+    One look alone has the whole life judged.
+    """
     if not looks:
         raise Unsupported("the engine tells no cohorts")
     series = tuple(
@@ -182,12 +183,10 @@ def make_evidence(
     )
     started = looks[0].t if state is None else state.started
     life = span_since_start(looks[-1], started)
-    span = join_spans(series) if series else None
-    is_few = span is None or span.drafting().total.requests < FEWEST
-    if span is None or (is_few and life.total.requests > span.total.requests):
-        span, series, is_few = life, (), True
+    is_life = len(looks) == 1
+    span = life if is_life or not series else join_spans(series)
     earlier = span_since_start(looks[0], started)
-    if baseline is None and not is_few and earlier.drafting().total.requests >= _LIFE:
+    if baseline is None and not is_life and earlier.comparable().total.requests >= _LIFE:
         baseline = Baseline("life", earlier)
     window = None
     if samples[0] is not None and samples[1] is not None and samples[0].at < samples[1].at:
@@ -196,9 +195,9 @@ def make_evidence(
     context = [line.prompt_tokens + line.output_tokens / 2 for line in pushed]
     return Evidence(
         url, t, span, _thin(series), read_spread(lines), tuple(steps),
-        _preemptions(window, life if is_few else None),
+        _preemptions(window, life if is_life else None),
         sum(context) / len(context) if context else None,
-        state, tuning, facts or DraftFacts(), baseline, is_few, missing,
+        state, tuning, facts or DraftFacts(), baseline, is_life, missing,
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """A mean that moved because the mix moved, told apart from cohorts that moved.
 
-Kitagawa's decomposition: every cohort's share of the drafts is held while its acceptance moves, and
-its acceptance while the share moves. Both add up to what the mean did.
+Kitagawa's decomposition: every cohort's share of the tokens is held while what drafts bring it
+moves, and that while the share moves. Both add up to what the mean did.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from specdeck.engine.protocol.cohorts import DIMENSIONS
 from specdeck.engine.why.causes import MATERIAL, Cause, Figure, Finding, Group, RuledOut, Untold
 from specdeck.engine.why.cohort_gaps import cost_of
 from specdeck.engine.why.evidence import CohortSpan, Evidence
-from specdeck.engine.why.figures import LEAST_REQUESTS, Estimate
+from specdeck.engine.why.figures import LEAST_REQUESTS, Estimate, own_tokens
 
 _NAME: Final = "traffic_mix"
 _BROUGHT = ("prompt", "cached", "adapter", "structured", "temperature")
@@ -22,7 +22,7 @@ _BROUGHT = ("prompt", "cached", "adapter", "structured", "temperature")
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What became of acceptance since the baseline."""
+    """What became of the share of the output that drafts bring, since the baseline."""
 
     before: float
     after: float
@@ -38,9 +38,9 @@ class Moved:
 
 
 def split_move(then: CohortSpan, now: CohortSpan) -> Moved | None:
-    """How acceptance moved, and by what; None where one of them drafted nothing.
+    """How it moved, and by what; None where one of them has no tokens.
 
-    A cohort that one of them lacks is taken to have had the same acceptance.
+    A cohort that one of them lacks is taken to have been the same.
     """
     before, after = (_by_brought(span) for span in (then, now))
     whole_before, whole_after = (sum(d for d, _ in each.values()) for each in (before, after))
@@ -63,35 +63,34 @@ def split_move(then: CohortSpan, now: CohortSpan) -> Moved | None:
 
 
 def _by_brought(span: CohortSpan) -> dict[tuple[str, ...], tuple[int, int]]:
-    """Drafted and accepted tokens by what requests bring along; what came of them is left out."""
+    """Tokens, and those from drafts, by what requests bring along and not by what came of them."""
     found: dict[tuple[str, ...], tuple[int, int]] = {}
     for cohort, counts in span.cells.items():
-        if counts.drafted:
+        if (tokens := own_tokens(counts)) > 0:
             key = tuple(getattr(cohort, by) for by in _BROUGHT)
-            drafted, accepted = found.get(key, (0, 0))
-            found[key] = drafted + counts.drafted, accepted + counts.accepted
+            had, met = found.get(key, (0, 0))
+            found[key] = had + tokens, met + counts.accepted
     return found
 
 
 def judge_mix(evidence: Evidence, *, is_named: bool) -> Finding:
-    """Whether acceptance fell as there are other requests; with `is_named` a cause says so."""
+    """Whether drafts bring less as there are other requests; with `is_named` a cause says so."""
     baseline = evidence.baseline
     if baseline is None:
         return Untold(_NAME, "no_baseline")
-    now, then = evidence.span.drafting(), baseline.span.drafting()
+    now, then = evidence.span.comparable(), baseline.span.comparable()
     if min(now.total.requests, then.total.requests) < LEAST_REQUESTS:
         return Untold(_NAME, "few_requests")
     moved = split_move(then, now)
     if moved is None:
         return Untold(_NAME, "no_drafts")
-    depth = now.total.drafted / max(1, now.total.drafts)
-    # What the shares of the drafts may be off by chance, each request being of one cohort.
+    # What the shares may be off by chance, each request being of one cohort.
     margin = 1 / min(now.total.requests, then.total.requests) ** 0.5 * _SPREAD
     fall = Estimate(-moved.mix, -moved.mix - margin, -moved.mix + margin)
-    cost = cost_of(now, fall, depth)
+    cost = cost_of(now, fall, 1.0)
     if fall.low <= 0 or fall.value < _LEAST_FALL or cost.value < MATERIAL or is_named:
         return RuledOut(_NAME, cost)
-    figure = Figure("acceptance", moved.after, moved.before)
+    figure = Figure("output_from_drafts", moved.after, moved.before)
     return Cause(_NAME, figure, fall, cost, _grown(then, now), "more")
 
 
@@ -103,13 +102,13 @@ _LEAST_FALL = 0.05
 def _grown(then: CohortSpan, now: CohortSpan) -> Group | None:
     """The word whose requests pulled the mean down most by being more, or fewer."""
     worst: tuple[float, Group] | None = None
-    mean = now.total.accepted / max(1, now.total.drafted)
+    mean = now.total.accepted / max(1, own_tokens(now.total))
     for by in DIMENSIONS:
         if by not in _BROUGHT:
             continue
         for word in {getattr(cohort, by) for cohort in now.cells}:
             (has, takes), (had, _) = (_side(span, by, word) for span in (now, then))
-            grew = has / now.total.drafted - had / then.total.drafted
+            grew = has / own_tokens(now.total) - had / own_tokens(then.total)
             pull = grew * (mean - takes / has) if has else 0.0
             if worst is None or pull > worst[0]:
                 worst = pull, Group(by, (word,))
@@ -118,4 +117,4 @@ def _grown(then: CohortSpan, now: CohortSpan) -> Group | None:
 
 def _side(span: CohortSpan, by: str, word: str) -> tuple[int, int]:
     some = [counts for cohort, counts in span.cells.items() if getattr(cohort, by) == word]
-    return sum(c.drafted for c in some), sum(c.accepted for c in some)
+    return sum(map(own_tokens, some)), sum(c.accepted for c in some)

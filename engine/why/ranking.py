@@ -19,6 +19,7 @@ from specdeck.engine.why.draft_fit import judge_draft, judge_k
 from specdeck.engine.why.drift import find_drift, merge_drift
 from specdeck.engine.why.engine_load import compare_load
 from specdeck.engine.why.evidence import Evidence
+from specdeck.engine.why.figures import own_tokens
 from specdeck.engine.why.mix import Moved, judge_mix, split_move
 from specdeck.engine.why.step_shift import compare_steps
 
@@ -34,15 +35,16 @@ class Looked:
     drafts: int
     steps: int
     acceptance: float | None
-    tokens_per_step: float | None
-    """Committed tokens of a draft, the bonus token included."""
+    """Accepted over drafted tokens."""
+    output_from_drafts: float | None
+    """The share of the output that drafts brought, of all tokens but each request's first."""
     seconds_per_step: float | None
     baseline: str | None
     """Where the comparison comes from: `file`, `history` or `life`."""
     baseline_start: float | None
     baseline_end: float | None
     since_start: bool
-    """Whether it is the engine's whole life, as the look itself saw too few requests."""
+    """Whether it is the engine's whole life."""
     tokens_per_trial: float | None
     """Drafted tokens that count as one trial; None where each request is one."""
 
@@ -62,7 +64,7 @@ class Diagnosis:
     ruled_out: tuple[RuledOut, ...]
     untold: tuple[Untold, ...]
     moved: Moved | None
-    """What acceptance did since the baseline; None without one."""
+    """What drafts brought, since the baseline; None without one."""
     missing: tuple[tuple[str, str], ...] = ()
     """What could not be read, and why."""
 
@@ -136,7 +138,9 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         rank(causes),
         tuple(one for one in others if isinstance(one, RuledOut) and one.name not in told),
         tuple(one for one in others if isinstance(one, Untold) and one.name not in told),
-        None if baseline is None else split_move(baseline.span, evidence.span),
+        None if baseline is None else split_move(
+            baseline.span.comparable(), evidence.span.comparable()
+        ),
         evidence.missing,
     )  # fmt: skip
 
@@ -183,7 +187,7 @@ def _describe_look(evidence: Evidence) -> Looked:
     timed = [step.seconds for step in evidence.steps if step.seconds]
     return Looked(
         span.start, span.end, total.requests, total.drafts, len(evidence.steps), total.acceptance,
-        1 + total.accepted / total.drafts if total.drafts else None,
+        total.accepted / own_tokens(total) if own_tokens(total) > 0 else None,
         sum(timed) / len(timed) if timed else None,
         None if baseline is None else baseline.source,
         None if baseline is None else baseline.span.start,

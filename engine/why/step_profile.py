@@ -1,7 +1,7 @@
 """What steps take, by the requests in them and the k: to be compared with earlier ones.
 
-Steps that compute no prompt are comparable: a pass over the same number of requests with the same
-k. What a step with prompt tokens takes beyond such a one is the prompt's.
+Steps are comparable that pass over about as many requests, with the same k and about as many tokens
+of prompts. What a step with prompt tokens takes beyond one without is the prompt's.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from statistics import fmean, median, quantiles
 from typing import NamedTuple
 
 from specdeck.engine.policy.step import Step
+from specdeck.engine.policy.table import bucket
 from specdeck.engine.why.figures import Estimate
 
-Kind = tuple[int, int]
-"""Requests in a step, and its k."""
+Kind = tuple[int, int, int]
+"""The bucket of the requests in a step, its k, and the binary digits of its prompt tokens."""
 LEAST_STEPS = 16
 """Of one kind, to say what such a step takes."""
 _MOST_KINDS = 128
@@ -57,7 +58,12 @@ class TimedStep(NamedTuple):
 def timed_steps(steps: Iterable[Step]) -> list[TimedStep]:
     """Those that were timed: one after an idle engine took nobody knows how long."""
     return [
-        TimedStep(step.t, (step.requests, step.k), step.seconds, step.prefill)
+        TimedStep(
+            step.t,
+            (bucket(step.requests), step.k, step.prefill.bit_length()),
+            step.seconds,
+            step.prefill,
+        )
         for step in steps
         if step.seconds is not None and step.seconds > 0 and step.requests > 0
     ]
@@ -67,23 +73,23 @@ def profile_steps(steps: Iterable[Step]) -> StepProfile:
     """The profile of `steps`, of the kinds that were seen most."""
     timed = timed_steps(steps)
     share = prefill_share(timed)
-    found = sorted(group_decodes(timed).items(), key=lambda item: -len(item[1]))
+    found = sorted(group_steps(timed).items(), key=lambda item: -len(item[1]))
     return StepProfile(
-        {kind: _summarise(seconds) for kind, seconds in found[:_MOST_KINDS]},
+        {kind: summarise(seconds) for kind, seconds in found[:_MOST_KINDS]},
         None if share is None else share.value,
     )
 
 
-def group_decodes(steps: Iterable[TimedStep]) -> dict[Kind, list[float]]:
-    """Seconds of the steps without prompt tokens, of kinds with enough of them."""
+def group_steps(steps: Iterable[TimedStep]) -> dict[Kind, list[float]]:
+    """Seconds of the steps by kind, of kinds with enough of them."""
     kinds: dict[Kind, list[float]] = {}
     for step in steps:
-        if not step.prefill:
-            kinds.setdefault(step.kind, []).append(step.seconds)
+        kinds.setdefault(step.kind, []).append(step.seconds)
     return {kind: seconds for kind, seconds in kinds.items() if len(seconds) >= LEAST_STEPS}
 
 
-def _summarise(seconds: Sequence[float]) -> StepTime:
+def summarise(seconds: Sequence[float]) -> StepTime:
+    """What steps of one kind took."""
     fifths = quantiles(seconds, n=5)
     return StepTime(len(seconds), fifths[0], median(seconds), fifths[3])
 
@@ -93,12 +99,12 @@ def prefill_share(steps: Sequence[TimedStep]) -> Estimate | None:
 
     The interval is of a bootstrap over blocks of steps, drawn alike each time.
 
-    >>> decode = [TimedStep(0.0, (4, 3), 0.01, 0)] * 96
-    >>> mixed = [TimedStep(0.0, (4, 3), 0.03, 64)] * 32
+    >>> decode = [TimedStep(0.0, (4, 3, 0), 0.01, 0)] * 96
+    >>> mixed = [TimedStep(0.0, (4, 3, 7), 0.03, 64)] * 32
     >>> round(prefill_share([*decode, *mixed]).value, 3)
     0.333
     """
-    alone = {kind: fmean(seconds) for kind, seconds in group_decodes(steps).items()}
+    alone = {kind: fmean(seconds) for kind, seconds in group_steps(steps).items() if not kind[2]}
     if not alone:
         return None
     blocks = []
@@ -107,7 +113,7 @@ def prefill_share(steps: Sequence[TimedStep]) -> Estimate | None:
         for step in steps[first : first + _BLOCK]:
             whole += step.seconds
             if step.prefill:
-                usual = alone.get(step.kind) or _nearest(alone, step.kind)
+                usual = _nearest(alone, step.kind)
                 extra += max(0.0, step.seconds - usual)
         blocks.append((extra, whole))
     return _bootstrap(blocks)

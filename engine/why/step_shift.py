@@ -1,7 +1,8 @@
 """Whether steps became slower: since a moment within those remembered, or against the baseline.
 
-*Latched* means that even the quickest steps are slower than before, until now: a busy neighbour
-makes some steps slow, and not the quickest ones. The change point is the largest of a cumulative
+*Latched* means that even the quickest steps are slower than before, until now, and by the same
+amount: a busy neighbour makes some steps slow and not the quickest ones, and a machine that became
+slower makes long steps lose more than short ones. The change point is the largest of a cumulative
 sum over blocks of steps, held against Kolmogorov's distribution with the variance that neighbours
 in time share; `FALSE_ALARMS` is the chance that it is passed where nothing changed.
 """
@@ -19,13 +20,20 @@ from specdeck.engine.why.figures import FALSE_ALARMS, Estimate
 from specdeck.engine.why.step_profile import (
     Kind,
     StepProfile,
+    StepTime,
     TimedStep,
-    group_decodes,
+    group_steps,
+    summarise,
     timed_steps,
 )
 
 LEAST_SHIFT = 0.1
 """Of a step's time."""
+_APART = 1.8
+"""Times that a kind of steps takes as long as another one: then an amount can be told from a
+factor."""
+_CLEARLY = 0.6
+"""A factor leaves less than so much of what an amount leaves."""
 _BLOCK = 16
 """Steps whose median is one point of the sum."""
 _LEAST_BLOCKS = 12
@@ -114,14 +122,12 @@ def compare_steps(evidence: Evidence) -> list[Finding]:
 
 def find_latch(timed: Sequence[TimedStep], evidence: Evidence) -> Finding:
     """Whether every step became slower within those remembered, and stayed so."""
-    usual = {kind: median(seconds) for kind, seconds in group_decodes(timed).items()}
-    decodes = [step for step in timed if not step.prefill and step.kind in usual]
-    blocks = [
-        decodes[first : first + _BLOCK] for first in range(0, len(decodes) - _BLOCK + 1, _BLOCK)
-    ]
+    usual = group_steps(timed)
+    known = [step for step in timed if step.kind in usual]
+    blocks = [known[first : first + _BLOCK] for first in range(0, len(known) - _BLOCK + 1, _BLOCK)]
     if len(blocks) < _LEAST_BLOCKS:
         return Untold("step_time_latched", "few_steps")
-    centred = _centre(decodes)
+    centred = _centre(known)
     values = [
         median(centred[first : first + _BLOCK]) for first in range(0, len(blocks) * _BLOCK, _BLOCK)
     ]
@@ -129,13 +135,13 @@ def find_latch(timed: Sequence[TimedStep], evidence: Evidence) -> Finding:
     if found is None:
         return RuledOut("step_time_latched", Estimate(0.0, 0.0, 0.0))
     shift = _shift(found)
-    now = fmean(step.seconds for step in decodes[found.index * _BLOCK :])
+    now = fmean(step.seconds for step in known[found.index * _BLOCK :])
     cost = _cost(shift, now)
-    if (
-        found.p <= FALSE_ALARMS
-        and shift.value >= LEAST_SHIFT * (now - shift.value)
-        and (found.separated)
-    ):
+    is_shift = shift.value >= LEAST_SHIFT * (now - shift.value) and found.separated
+    if found.p <= FALSE_ALARMS and is_shift:
+        at = found.index * _BLOCK
+        if is_in_proportion(_middles(known[:at]), _middles(known[at:])):
+            return Untold("step_time_latched", "in_proportion", cost)
         since = evidence.t - (timed[-1].t - blocks[found.index][0].t)
         figure = Figure("step_ms", now * 1e3, (now - shift.value) * 1e3)
         return Cause("step_time_latched", figure, shift.over(1e3), cost, since=since)
@@ -153,6 +159,35 @@ def _dismiss(found: ChangePoint, cost: Estimate) -> Finding:
     if found.p <= FALSE_ALARMS and cost.low > RULED_OUT:
         return Untold("step_time_latched", "wide", cost)
     return RuledOut("step_time_latched", cost)
+
+
+def _middles(steps: Iterable[TimedStep]) -> dict[Kind, StepTime]:
+    return {kind: summarise(seconds) for kind, seconds in group_steps(steps).items()}
+
+
+def is_in_proportion(before: Mapping[Kind, StepTime], after: Mapping[Kind, StepTime]) -> bool:
+    """Whether long steps lost clearly more than short ones, each in proportion to what it took.
+
+    False as well where all kinds take about as long, which tells nothing.
+
+    >>> times = {(1, 1, n): StepTime(50, 0.0, 0.01 * n, 0.0) for n in (1, 2, 3)}
+    >>> more = {kind: StepTime(50, 0.0, t.middle + 0.01, 0.0) for kind, t in times.items()}
+    >>> twice = {kind: StepTime(50, 0.0, t.middle * 2, 0.0) for kind, t in times.items()}
+    >>> is_in_proportion(times, more), is_in_proportion(times, twice)
+    (False, True)
+    """
+    rows = [
+        (min(before[kind].steps, after[kind].steps), before[kind].middle, after[kind].middle)
+        for kind in before.keys() & after.keys()
+    ]
+    if not rows or max(x for _, x, _ in rows) < _APART * min(x for _, x, _ in rows):
+        return False
+    whole = sum(weight for weight, _, _ in rows)
+    factor = sum(weight * y / x for weight, x, y in rows) / whole
+    amount = sum(weight * (y - x) for weight, x, y in rows) / whole
+    by_factor = sum(weight * (y / x - factor) ** 2 for weight, x, y in rows)
+    by_amount = sum(weight * ((y - amount) / x - 1) ** 2 for weight, x, y in rows)
+    return by_factor < _CLEARLY * by_amount
 
 
 def _centre(steps: Sequence[TimedStep]) -> list[float]:
@@ -215,7 +250,7 @@ def _shift(found: ChangePoint) -> Estimate:
 
 def compare_profiles(then: StepProfile, timed: Iterable[TimedStep]) -> Finding:
     """Whether steps take longer than in the baseline, of each kind that both have."""
-    now = {kind: seconds for kind, seconds in group_decodes(timed).items() if kind in then.times}
+    now = {kind: seconds for kind, seconds in group_steps(timed).items() if kind in then.times}
     if not now:
         return Untold("step_time_latched", "few_steps")
     weight = {kind: min(len(seconds), then.times[kind].steps) for kind, seconds in now.items()}
@@ -234,6 +269,8 @@ def compare_profiles(then: StepProfile, timed: Iterable[TimedStep]) -> Finding:
     shift = Estimate(middle - earlier, low, high)
     cost = _cost(shift, middle)
     if low > 0 and shift.value >= LEAST_SHIFT * earlier:
+        if is_in_proportion(before, {kind: summarise(found) for kind, found in now.items()}):
+            return Untold("step_time_latched", "in_proportion", cost)
         figure = Figure("step_ms", middle * 1e3, earlier * 1e3)
         return Cause("step_time_latched", figure, shift.over(1e3), cost)
     if shift.value < LEAST_SHIFT * earlier:

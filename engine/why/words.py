@@ -41,20 +41,19 @@ TITLES: Final[Mapping[Name, str]] = {
     "beyond_graphs": "batches beyond the CUDA graphs",
 }
 _REASONS: Final[Mapping[Reason, str]] = {
-    "few_requests": "too few requests finished",
+    "few_requests": "too few requests finished: --for 2m",
     "no_drafts": "nothing was drafted",
     "no_contrast": "all requests are alike in it",
     "no_baseline": "needs a baseline: --against FILE",
     "no_steps": "the engine tells no steps",
-    "few_steps": "too few steps without prompts",
+    "few_steps": "too few steps",
     "not_timed": "no other k was timed: run specdeck sweep",
     "no_graphs": "the engine tells no graphs",
     "no_plugin": "needs specdeck's plugin in the engine",
     "wide": "the interval is too wide",
     "policy_moves_k": "the policy chooses k",
     "no_pieces": "needs a longer look: --for 60s",
-    "no_facts": "the engine tells no facts",
-    "absent": "there is none of it",
+    "in_proportion": "steps are slower in proportion, as on a busy machine",
 }
 _NOUNS: Final[Mapping[str, str]] = {
     "prompt": "prompts of {} tokens",
@@ -122,11 +121,12 @@ def describe_figure(cause: Cause) -> str:
     """What is seen, beside what it would be."""
     figure, effect = cause.figure, cause.effect
     if figure.of == "acceptance":
-        text = f"accepted {percent(figure.value)}"
+        return f"{percent(figure.value)} of first drafted tokens accepted ({interval(effect)})"
+    if figure.of == "output_from_drafts":
+        text = f"{percent(figure.value)} of the output comes from drafts"
         if figure.against is None:
-            return f"{text} ({interval(effect)})"
-        against = f"{text}, and {percent(figure.against)} without it"
-        return f"{against} ({interval(effect)} apart)"
+            return text
+        return f"{text}, {percent(figure.against)} without it ({interval(effect)} apart)"
     if figure.of == "step_ms":
         before = "–" if figure.against is None else f"{figure.against:.1f} ms"
         ends = f"{effect.low:+.1f} to {effect.high:+.1f}"
@@ -196,8 +196,12 @@ def describe_look(looked: Looked) -> str:
     seconds = format_duration(looked.end - looked.start)
     over = f"the {seconds} since its start" if looked.since_start else f"{seconds}"
     accepted = "–" if looked.acceptance is None else percent(looked.acceptance)
+    brought = "–" if looked.output_from_drafts is None else percent(looked.output_from_drafts)
     step = "–" if looked.seconds_per_step is None else f"{looked.seconds_per_step * 1e3:.1f} ms"
-    return f"{looked.requests} requests in {over}, accepted {accepted}, a step {step}"
+    return (
+        f"{looked.requests} requests in {over}: {brought} of the output from drafts, "
+        f"accepted {accepted}, a step {step}"
+    )
 
 
 def describe_baseline(diagnosis: Diagnosis, local: LocalTime = time.localtime) -> str | None:
@@ -212,7 +216,8 @@ def describe_baseline(diagnosis: Diagnosis, local: LocalTime = time.localtime) -
     if moved is None:
         return text
     parts = f"{_points(moved.mix)} by the mix of requests, {_points(moved.cohorts)} by cohorts"
-    return f"{text}: accepted {percent(moved.before)} → {percent(moved.after)} ({parts})"
+    shares = f"{percent(moved.before)} → {percent(moved.after)} of the output from drafts"
+    return f"{text}: {shares} ({parts})"
 
 
 def _points(share: float) -> str:

@@ -75,6 +75,11 @@ def no_shift(t: float) -> float:
     return 0.0
 
 
+def no_factor(t: float) -> float:
+    """The machine is as quick as ever."""
+    return 1.0
+
+
 @dataclass
 class Traffic:
     """One engine under load from `T0` on."""
@@ -83,6 +88,7 @@ class Traffic:
     draw: Draw = usual
     accept: Accept = well
     slow: Slow = no_shift
+    factor: Slow = no_factor
     rate: float = 6.0
     """Requests a second."""
     spread: float = 12.0
@@ -172,7 +178,7 @@ class Traffic:
                 pending -= prefill
             noise = self.random.lognormvariate(wave, 0.06)
             seconds = self.step_s * (1 + 0.01 * (requests - self.batch)) * noise
-            seconds += self.slow(t) + prefill * self.prefill_s
+            seconds = (seconds + prefill * self.prefill_s) * self.factor(t) + self.slow(t)
             t += seconds
             self.steps.append(Step(
                 len(self.steps), 500.0 + t, requests, requests * (1 + self.k) + prefill, self.k,

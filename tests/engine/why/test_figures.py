@@ -13,7 +13,6 @@ from specdeck.engine.why.figures import (
     Pair,
     Spread,
     Trials,
-    common_depth,
     difference,
 )
 from specdeck.engine.why.step_shift import find_change
@@ -47,13 +46,12 @@ def test_an_interval_holds_the_truth_as_often_as_it_says() -> None:
     assert held >= 375
 
 
-def test_a_side_that_drafts_less_is_compared_where_both_draft() -> None:
-    deep = CohortCounts(9, 1, 1, 0, 100, (100, 100, 100), (80, 50, 20))
-    short = CohortCounts(9, 1, 1, 0, 100, (100, 0, 0), (80, 0, 0))
-    depth = common_depth([deep, short])
-    assert depth == 1
-    pair = Pair(Spread(1.0).trials(short, depth), Spread(1.0).trials(deep, depth))
-    assert difference([pair], 0.95).value == pytest.approx(0.0)
+def test_drafts_that_a_grammar_cuts_short_are_seen_in_what_they_bring() -> None:
+    """Of short drafts as much is accepted, and twice as many steps are taken."""
+    whole = CohortCounts(9, 1, 309, 0, 100, (100, 100, 100), (80, 70, 50))
+    short = CohortCounts(9, 1, 309, 0, 100, (100, 0, 0), (80, 0, 0))
+    pair = Pair(Spread(1.0).trials(whole), Spread(1.0).trials(short))
+    assert difference([pair], 0.95).value == pytest.approx(0.4)
 
 
 def test_a_change_point_is_raised_no_more_often_than_it_says() -> None:

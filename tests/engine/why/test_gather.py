@@ -83,15 +83,16 @@ async def test_a_life_before_the_look_is_a_baseline_when_it_is_long_enough(
     assert evidence.baseline.source == "life"
 
 
-async def test_too_few_requests_have_the_whole_life_judged(engine: SufferingEngine) -> None:
+async def test_no_time_at_all_has_the_whole_life_judged(engine: SufferingEngine) -> None:
     engine.traffic.run(60)
     engine.pace_s = 0.1
     _, evidence = await look(engine, 4.0)
+    assert not evidence.since_start
+    assert evidence.span.total.requests < 100
+    _, evidence = await look(engine, 0.0)
     assert evidence.since_start
     assert evidence.span.total.requests > 200
     assert evidence.series == ()
-    _, evidence = await look(engine, 0.0)
-    assert evidence.since_start
 
 
 async def test_a_restart_meanwhile_begins_the_look_anew(engine: SufferingEngine) -> None:

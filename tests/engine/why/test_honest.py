@@ -43,8 +43,9 @@ def test_a_spread_holds_what_requests_differ_by() -> None:
         traffic.run(20, pieces=1)
         total = traffic.evidence().span.total
         spread = read_spread(traffic.lines)
-        rates.append(total.acceptance or 0.0)
-        trials.append(spread.trials(total, traffic.k).of)
+        found = spread.trials(total)
+        rates.append(found.rate)
+        trials.append(found.of)
     mean = sum(rates) / len(rates)
     variance = sum((rate - mean) ** 2 for rate in rates) / (len(rates) - 1)
     assert mean * (1 - mean) / variance > 0.7 * sum(trials) / len(trials)

