@@ -352,7 +352,7 @@ class Console(App[str]):
         names = self.theme_names
         now = names.index(self.theme) if self.theme in names else -1
         self.use_theme(names[(now + 1) % len(names)])
-        self.notify(f"theme {self.theme}", timeout=2)
+        self.notify(f"theme {self.theme}", timeout=2, markup=False)
 
     def action_save(self) -> None:
         """Save the screen as SVG where its user can find it, and say where that is."""
@@ -382,6 +382,15 @@ class Console(App[str]):
         if chosen is not None:
             self.copy_to_clipboard(chosen.text)
             self.notify(f"copied: {chosen.label}", markup=False, timeout=3)
+
+    def action_command_palette(self) -> None:
+        """Search for what can be done, unless that is under way."""
+        from textual.command import CommandPalette
+
+        from specdeck.console.palette import PaletteScreen
+
+        if not isinstance(self.screen, CommandPalette):
+            self.push_screen(PaletteScreen(id="--command-palette"))
 
     def action_redraw(self) -> None:
         """Draw everything anew, after something else wrote to the terminal."""

@@ -1,4 +1,4 @@
-"""What the command palette offers: the keys that mean something on the screen, and the themes."""
+"""The command palette: the keys that mean something on the screen, and the themes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual import on
+from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
+from textual.content import Content
+from textual.message import Message
 from textual.screen import Screen
 from textual.types import IgnoreReturnCallbackType
+from textual.widgets import Input, OptionList
 
 from specdeck.console import keys
 from specdeck.console.context import ConsoleContext
+from specdeck.console.screens.dialogs import ClosedOnce
 from specdeck.console.state.controller import Controller
 
 
@@ -74,7 +79,9 @@ class Palette(Provider):
     async def discover(self) -> Hits:
         """What the palette shows before anything is typed."""
         for command in self.commands():
-            yield DiscoveryHit(command.name, command.run, help=command.help)
+            # As content: in a string, brackets in a theme's name would be markup.
+            label = Content(command.name)
+            yield DiscoveryHit(label, command.run, text=command.name, help=command.help)
 
     async def search(self, query: str) -> Hits:
         """Commands that match."""
@@ -82,5 +89,22 @@ class Palette(Provider):
         for command in self.commands():
             score = matcher.match(command.name)
             if score > 0:
-                label = matcher.highlight(command.name)
+                # Highlighting reads markup, and a theme's name may look like it.
+                plain = "[" in command.name
+                label = Content(command.name) if plain else matcher.highlight(command.name)
                 yield Hit(score, label, command.run, help=command.help)
+
+
+class PaletteScreen(CommandPalette, ClosedOnce[None]):
+    """Textual's palette; it runs one command, however fast its keys come.
+
+    Textual takes styles and component classes from the first base alone.
+    """
+
+    @on(Input.Submitted)
+    @on(OptionList.OptionSelected)
+    def ignore_after_close(self, event: Message) -> None:
+        """Drop a choice that was on its way when the palette closed."""
+        if not self.is_current:
+            event.stop()
+            event.prevent_default()

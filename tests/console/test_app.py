@@ -565,6 +565,25 @@ async def test_the_palette_offers_each_k_that_the_engine_can_draft_once(
     assert offered == [f"Speculation: Set k to {k}" for k in range(min(k_max, 9) + 1)]
 
 
+async def test_a_command_that_is_chosen_twice_at_once_runs_once(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    engine = kit.engine(kit.run(5))
+    app = console(engine)
+    async with run(app) as pilot:
+        await pilot.press("ctrl+p")
+        found = app.screen.query_one(CommandList)
+        await wait_until(pilot, lambda: found.option_count)
+        names = [str(option.prompt).splitlines()[0] for option in found.options]
+        found.highlighted = names.index("Speculation: Set k to 2")
+        for _ in range(2):  # both before the palette has heard of either
+            found.action_select()
+        await settle(pilot)
+        assert isinstance(app.screen, LiveScreen)
+    assert app.crash is None
+    assert [change.k for change in engine.asked] == [2]
+
+
 async def test_a_reading_that_arrives_while_the_console_closes_is_not_shown(
     kit: type[Kit], console: MakeConsole
 ) -> None:
