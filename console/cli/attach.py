@@ -20,7 +20,14 @@ from specdeck.console.cli.common import (
     terminal_options,
     theme_folders,
 )
-from specdeck.console.cli.engines import Access, access, is_config, key_option, token_option
+from specdeck.console.cli.engines import (
+    Access,
+    access,
+    choose_key_variable,
+    is_config,
+    key_option,
+    token_option,
+)
 from specdeck.console.cli.expectations import (
     NO_EXPECTATIONS,
     Expectations,
@@ -87,7 +94,7 @@ def read_attach_block(options: AttachOptions) -> AttachOptions:
         engines=block.engines,
         control=options.control or block.control,
         reference=options.reference or block.reference,
-        api_key_env=options.api_key_env or block.api_key_env,
+        api_key_env=choose_key_variable(options.api_key_env, config),
         expectations=options.expectations.over(Expectations.of(config)),
     )
 

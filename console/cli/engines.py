@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,16 +14,20 @@ import click
 
 from specdeck.engine.client.secret import Secret, refuse_no_name
 from specdeck.engine.client.token import admin_token, refuse_unfit
-from specdeck.engine.errors import Unsupported, UsageError
+from specdeck.engine.errors import ConfigError, Unsupported, UsageError
 from specdeck.engine.launch.ownership import PortOwner
 from specdeck.engine.launch.registry import Record, Registry
 from specdeck.engine.paths import locations
 
 if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient
+    from specdeck.engine.config.config import Config
 
 OWN_KEY = "VLLM_API_KEY"
 """vLLM's own variable: an engine started here inherited the caller's."""
+
+_KEYS_OF_ENGINES = re.compile(r"VLLM_API_KEY(_[A-Za-z0-9_]+)?|SPECDECK_([A-Za-z0-9_]+_)?API_KEY")
+"""The variables that a config may name by itself: nothing but engines' keys lies in these."""
 
 key_option = click.option(
     "--api-key-env", metavar="NAME", help="The variable that holds the engine's API key."
@@ -168,6 +173,26 @@ def own_key() -> Secret | None:
     """
     key = os.environ.get(OWN_KEY)
     return Secret(key, source=f"the API key in {OWN_KEY}") if key else None
+
+
+def choose_key_variable(given: str | None, config: Config) -> str | None:
+    """The variable with the key of a config's engines: the one that was given, else the config's.
+
+    A file says where the key goes as well, so it does not choose among all the secrets of this
+    shell: raises ConfigError where it names a variable that is not for engines' keys.
+    """
+    named = None if config.attach is None else config.attach.api_key_env
+    if given is not None or named is None:
+        return given
+    refuse_no_name(named, option="attach.api_key_env")
+    if _KEYS_OF_ENGINES.fullmatch(named) is None:
+        raise ConfigError(
+            f"a config alone does not have {named} sent: it is not named like an engine's key",
+            place=config.place("attach", "api_key_env"),
+            remedy=f"give --api-key-env {named} if the engines in it are to get it, or use"
+            " VLLM_API_KEY, VLLM_API_KEY_… or SPECDECK_…_API_KEY",
+        )
+    return named
 
 
 def api_key(variable: str | None, environment: Mapping[str, str]) -> Secret | None:

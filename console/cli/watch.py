@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from specdeck.console.cli.common import Finite, until_signal
-from specdeck.console.cli.engines import Access, access, key_option
+from specdeck.console.cli.engines import Access, access, choose_key_variable, key_option
 from specdeck.console.cli.expectations import (
     Expectations,
     pin_option,
@@ -93,7 +93,7 @@ def resolve(engine: str, given: Expectations, api_key_env: str | None) -> Watche
     urls = config.attach.engines
     if len(urls) != 1:
         raise UsageError(f"{engine} names {len(urls)} engines", remedy=f"give one: {urls[0]}")
-    variable = api_key_env or config.attach.api_key_env
+    variable = choose_key_variable(api_key_env, config)
     to = access(urls[0], api_key_env=variable)
     return WatchedEngine(to, given.over(Expectations.of(config)), variable)
 

@@ -136,7 +136,11 @@ class Attach(Block):
     control: bool = False
     """Arms control at once; without it the console only reads until it is armed."""
     api_key_env: str | None = None
-    """Names the environment variable that holds the engines' API key."""
+    """Names the environment variable that holds the engines' API key.
+
+    `VLLM_API_KEY`, `VLLM_API_KEY_…` or `SPECDECK_…_API_KEY`; another one has to be given as
+    `--api-key-env`, too.
+    """
     reference: str | None = None
     """A target-only engine to compare with."""
 

@@ -21,14 +21,14 @@ from tests.support.registered_engine import (
     stranger,
 )
 
-from specdeck.console.cli.attach import connect
+from specdeck.console.cli.attach import AttachOptions, connect, read_attach_block
 from specdeck.console.cli.check_context import open_check_context
 from specdeck.console.cli.engines import access
 from specdeck.console.cli.expectations import open_fingerprints
 from specdeck.console.cli.main import outcome
 from specdeck.engine.client.engine_client import open_client
 from specdeck.engine.client.secret import Secret
-from specdeck.engine.errors import Unauthorized, Unreachable
+from specdeck.engine.errors import ConfigError, Unauthorized, Unreachable
 from specdeck.engine.launch import ports
 from specdeck.engine.operations.check import CheckOptions
 from specdeck.engine.paths import locations
@@ -229,3 +229,42 @@ def test_another_hosts_engine_is_not_looked_for_at_this_hosts_port(
         assert outcome(["set", "demo", "k=3"]) == 3
     assert "demo runs on gpu-2, not here" in capsys.readouterr().err
     assert sent == b""
+
+
+FOREIGN = ["AWS_SECRET_ACCESS_KEY", "SPECDECK_ADMIN_TOKEN", "SPECDECK_WEBHOOK", "MY_VLLM_API_KEY"]
+
+
+def attaching(folder: Path, port: int, variable: str) -> str:
+    """A config from elsewhere."""
+    config = folder / "attach.yaml"
+    block = {"url": f"http://127.0.0.1:{port}", "api_key_env": variable}
+    config.write_text(json.dumps({"attach": block}))
+    return str(config)
+
+
+@pytest.mark.parametrize("variable", FOREIGN)
+def test_a_config_alone_has_no_other_secret_sent_to_where_it_says(
+    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setenv(variable, "planted-secret-0001")
+    with stranger(port := find_port()) as sent:
+        config = attaching(tmp_path, port, variable)
+        assert outcome(["watch", config, "--count", "1"]) == 2
+        with pytest.raises(ConfigError, match=f"does not have {variable} sent"):
+            read_attach_block(AttachOptions((config,)))
+    assert sent == b""
+    said = capsys.readouterr().err
+    assert f"give --api-key-env {variable}" in said
+    assert "planted-secret" not in said
+
+
+@pytest.mark.parametrize("variable", ["VLLM_API_KEY", "VLLM_API_KEY_EU", "SPECDECK_EU_API_KEY"])
+def test_a_config_names_the_variable_of_an_engines_key(variable: str, tmp_path: Path) -> None:
+    config = attaching(tmp_path, 9, variable)
+    assert read_attach_block(AttachOptions((config,))).api_key_env == variable
+
+
+def test_an_operator_has_any_variable_sent(tmp_path: Path) -> None:
+    config = attaching(tmp_path, 9, "AWS_SECRET_ACCESS_KEY")
+    asked = AttachOptions((config,), api_key_env="AWS_SECRET_ACCESS_KEY")
+    assert read_attach_block(asked).api_key_env == "AWS_SECRET_ACCESS_KEY"
