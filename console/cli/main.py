@@ -50,6 +50,7 @@ COMMANDS = {
     "check": "Compare an engine's speculative path with its target, token by token.",
     "gate": "Compare an engine with a saved baseline before an upgrade goes live.",
     "fingerprint": "Name the serving path, pin it, and report what changed.",
+    "incident": "What happened to an engine, in one file to send on.",
     "replay": "The console on a recording of `watch --json`.",
     "ps": "The engines that specdeck started.",
     "stop": "Stop an engine that specdeck started, with all its processes.",

@@ -1,0 +1,297 @@
+"""`specdeck incident`: what happened to an engine, in one file for whoever has to mend it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from specdeck.console.cli.common import black_box_folder, until_signal
+from specdeck.console.cli.engines import Access, access, key_option, token_option
+from specdeck.console.cli.output import draw_over, emit, log, print_lines
+from specdeck.engine.blackbox.folder import open_history
+from specdeck.engine.blackbox.history import History
+from specdeck.engine.client.webhook import VARIABLE
+from specdeck.engine.errors import EngineError, SpecdeckError, UsageError
+from specdeck.engine.incident.archive import refuse_existing
+from specdeck.engine.incident.collect import Sources, collect
+from specdeck.engine.incident.material import Material, Span
+from specdeck.engine.incident.redaction import Redactor, list_secrets
+from specdeck.engine.incident.span import read_span
+from specdeck.engine.incident.write import Written, write_incident
+from specdeck.engine.launch.registry import slug
+from specdeck.engine.paths import locations
+from specdeck.engine.text import format_count, format_duration
+
+if TYPE_CHECKING:
+    from specdeck.engine.store.database import Store
+
+OnProgress = Callable[[str], None]
+WriteIncident = Callable[[str, Path, OnProgress], Coroutine[Any, Any, Path]]
+"""Writes one of the engine with a URL into a folder; where it is."""
+
+_MOST_LOGS = 200
+
+
+@click.command("incident")
+@click.argument("engine", metavar="URL|NAME")
+@click.option("--last", metavar="T", help="How much of the past, such as 30m (the default) or 2h.")
+@click.option("--from", "start", metavar="T", help="Since when, such as 03:10 or -20m.")
+@click.option("--to", "end", metavar="T", help="Until when; default: now.")
+@click.option(
+    "--output", "-o", metavar="F", type=click.Path(path_type=Path, dir_okay=False),
+    help="The file to write; default: incident-NAME-TIME.zip here.",
+)  # fmt: skip
+@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object; progress on stderr.")
+@key_option
+@token_option
+def command(
+    engine: str,
+    last: str | None,
+    start: str | None,
+    end: str | None,
+    output: Path | None,
+    force: bool,
+    as_json: bool,
+    api_key_env: str | None,
+    token_file: Path | None,
+) -> int:
+    """Write one file about what happened: recording, story, charts, changes, checks, log.
+
+    The engine may be down or gone: what cannot be had is named with the reason. Keys, prompts and
+    answers are not in the file. `specdeck replay FILE` opens its recording.
+    """
+    span = read_span(last, start, end, time.time())
+    if output is not None:
+        refuse_existing(output, force=force)
+        if not output.absolute().parent.is_dir():
+            raise UsageError(f"{output.parent} is no folder", remedy="give another file")
+    asked = Asked(span, output, force, is_open=end is None)
+    to = find_engine(engine, api_key_env=api_key_env, token_file=token_file)
+    made, written = asyncio.run(_run(to, asked))
+    if as_json:
+        emit({**written.as_json(), "falls": [one.as_json() for one in made.falls]})
+    else:
+        print_lines(*summary_lines(made, written))
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the file is to be."""
+
+    span: Span
+    output: Path | None = None
+    force: bool = False
+    is_open: bool = False
+    """Whether the span ends now, so that an engine that is gone has the end of its recording."""
+    folder: Path = Path()
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What this machine knows of an engine."""
+
+    url: str
+    name: str
+    to: Access | None
+    """None for one that is known by its recording alone."""
+    reason: str | None = None
+    """Why it is not asked."""
+
+
+def find_engine(
+    engine: str, *, api_key_env: str | None = None, token_file: Path | None = None
+) -> Known:
+    """The engine that people mean; one that is gone is known by its recording.
+
+    Raises UsageError where nothing here knows it.
+    """
+    try:
+        to = access(engine, api_key_env=api_key_env, token_file=token_file)
+    except UsageError as error:
+        try:
+            with closing(open_history(black_box_folder(), engine)) as history:
+                return Known(history.url, history.name, None, f"not asked: {error.line()}")
+        except SpecdeckError:
+            raise error from None
+    return Known(to.url, to.name, to)
+
+
+async def _run(known: Known, asked: Asked) -> tuple[Material, Written]:
+    drawn = False
+
+    def on_progress(what: str) -> None:
+        nonlocal drawn
+        if sys.stderr.isatty():
+            draw_over(f"specdeck: {what}")
+            drawn = True
+
+    found: list[tuple[Material, Written]] = []
+
+    async def work() -> int:
+        found.append(await make_incident(known, asked, on_progress))
+        return 0
+
+    try:
+        code = await until_signal(work(), on_interrupt=lambda: "no file was written")
+    finally:
+        if drawn:
+            log("specdeck: collected", over=True)
+    if not found:
+        raise click.exceptions.Exit(code)
+    return found[0]
+
+
+async def make_incident(
+    known: Known, asked: Asked, on_progress: OnProgress = lambda what: None
+) -> tuple[Material, Written]:
+    """Collects and writes; raises EngineError where nothing at all can be had of the engine."""
+    with ExitStack() as stack:
+        missing: dict[str, str] = {}
+        history = _open_history(known, missing, stack)
+        span, notes = _choose_span(asked, history)
+        record = None if known.to is None else known.to.record
+        sources = Sources(
+            known.url, known.name, history=history, open_store=_open_store,
+            config=None if record is None or not record.config else Path(record.config),
+            log=Path(record.log) if record is not None else _find_log(known, span),
+            secrets=find_secrets(known.to), version=_version(), missing=missing,
+        )  # fmt: skip
+        client = None
+        try:
+            if known.to is not None:
+                client = known.to.client()
+                sources = replace(sources, client=client)
+            made = await collect(sources, span, wall=time.time, on_progress=on_progress)
+        finally:
+            if client is not None:
+                await client.close()
+        made.notes += notes
+        if known.reason is not None:
+            made.missing["engine"] = Redactor(sources.secrets).hide(known.reason)
+        if not (made.readings or made.up or made.log is not None):
+            raise EngineError(
+                f"{known.url} does not answer, and nothing of it is recorded here in this time",
+                remedy="give --last or --from with a time that was recorded, or record it with"
+                " `specdeck record URL`",
+            )
+        path = asked.output or asked.folder / _file_name(known.name, span.end)
+        written = await asyncio.to_thread(
+            write_incident, made, path, history=history, redactor=Redactor(sources.secrets),
+            force=asked.force, on_progress=on_progress,
+        )  # fmt: skip
+        return made, written
+
+
+def incident_writer(known: Iterable[Access]) -> WriteIncident:
+    """What the console's key does: the last half hour of an engine, into a folder."""
+    by_url: Mapping[str, Access] = {to.url: to for to in known}
+
+    async def write(url: str, folder: Path, on_progress: OnProgress) -> Path:
+        to = by_url.get(url)
+        asked = Asked(read_span(None, None, None, time.time()), is_open=True, folder=folder)
+        found = Known(url, url if to is None else to.name, to)
+        _, written = await make_incident(found, asked, on_progress)
+        return written.path
+
+    return write
+
+
+def find_secrets(to: Access | None) -> tuple[str, ...]:
+    """What this machine knows to be secret, to be looked for in the file."""
+    found = [*list_secrets(os.environ), os.environ.get(VARIABLE, "")]
+    if to is not None:
+        with suppress(SpecdeckError, OSError):
+            token = to.token()
+            found += [] if token is None else [token.reveal()]
+        if to.api_key is not None:
+            found.append(to.api_key.reveal())
+    return tuple(one for one in found if one)
+
+
+def summary_lines(made: Material, written: Written) -> list[str]:
+    """What was written, for a person."""
+    kept = format_count(written.readings, "reading")
+    lines = [f"{written.path}  {written.size / 1e6:.1f} MB, {kept} of "
+             f"{format_duration(made.span.seconds)}"]  # fmt: skip
+    for fall in made.falls:
+        clock = time.strftime("%H:%M:%S", time.localtime(fall.t))
+        was, now = (
+            f"{value:.0%}" if fall.figure == "acceptance" else f"{value:,.1f}"
+            for value in (fall.before, fall.after)
+        )
+        words = "acceptance" if fall.figure == "acceptance" else "tokens/s"
+        lines.append(f"  {words} fell from {was} to {now} at {clock}")
+    lines += [f"  not in it: {names}: {why}" for names, why in made.list_missing()]
+    return lines
+
+
+def _open_store() -> Store:
+    from specdeck.engine.store.database import Store
+
+    path = locations(os.environ).store
+    if not path.exists():
+        raise UsageError("nothing was ever written into this user's store")
+    return Store(path)
+
+
+def _open_history(known: Known, missing: dict[str, str], stack: ExitStack) -> History | None:
+    try:
+        history = open_history(black_box_folder(), known.url)
+    except SpecdeckError as error:
+        missing["recording"] = missing["recording.db"] = error.line()
+        return None
+    stack.callback(history.close)
+    return history
+
+
+def _choose_span(asked: Asked, history: History | None) -> tuple[Span, list[str]]:
+    """The span that was asked for; of a recording that ended before it, its end."""
+    span = asked.span
+    if history is None or not asked.is_open or not history.last < span.start:
+        return span, []
+    moved = Span(history.last - span.seconds, history.last + 1.0)
+    ago = format_duration(span.end - history.last)
+    words = f"the recording ended {ago} ago: the file is of the time before that"
+    log(f"specdeck: {words}")
+    return moved, [words]
+
+
+def _find_log(known: Known, span: Span) -> Path | None:
+    """The log of an engine that has no record any more: the last one of its name that names its
+    port and was written in the span or after it."""
+    port = known.url.rpartition(":")[2].partition("/")[0]
+    folder = locations(os.environ).logs
+    try:
+        named = [path for path in folder.glob("*.log") if slug(known.name) in path.name]
+        recent = sorted(named, key=lambda path: path.stat().st_mtime, reverse=True)[:_MOST_LOGS]
+        for path in recent:
+            if path.stat().st_mtime < span.start or not port.isdecimal():
+                break
+            with path.open("rb") as file:
+                if port.encode() in file.read(200_000):
+                    return path
+    except OSError:
+        pass
+    return None
+
+
+def _file_name(name: str, end: float) -> str:
+    when = time.strftime("%Y%m%d-%H%M%S", time.localtime(end))
+    return f"incident-{slug(name.partition('//')[2] or name)}-{when}.zip"
+
+
+def _version() -> str:
+    from specdeck import __version__
+
+    return __version__

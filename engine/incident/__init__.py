@@ -1,0 +1,1 @@
+"""What happened to an engine, in one file for whoever has to mend it: without keys or prompts."""

@@ -1,0 +1,79 @@
+"""When an engine became worse: the largest lasting fall of a figure, and what it was around it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from specdeck.engine.blackbox.summary import Extent, OverviewColumn
+
+Figure = Literal["acceptance", "tokens_per_second"]
+
+_REACH_S: Final = 300.0
+"""Seconds on each side of a moment that are compared."""
+_FEWEST: Final = 3
+"""Columns on each side."""
+_LEAST_FALL: Final = 0.1
+"""As a share of what it was: a smaller fall is none that anybody is called for."""
+_LEAST_RATIO: Final = 4.0
+"""Of the fall to the standard error that the columns around it show."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fall:
+    """A figure that fell and stayed below."""
+
+    figure: Figure
+    t: float
+    """Unix time from which on it is lower, seconds."""
+    before: float
+    after: float
+
+    @property
+    def share(self) -> float:
+        """How much of it is gone."""
+        return 1 - self.after / self.before
+
+    def as_json(self) -> dict[str, Any]:
+        """For a script."""
+        return {"figure": self.figure, "t": self.t, "before": self.before, "after": self.after}
+
+
+def find_fall(columns: Sequence[OverviewColumn], figure: Figure) -> Fall | None:
+    """The fall that stands out most of what the columns show; None where nothing fell.
+
+    Columns of which nothing is known are passed over: an engine that is down has not accepted less.
+    """
+    known = [
+        (column.start, extent.mean)
+        for column in columns
+        if (extent := _extent(column, figure)) is not None
+    ]
+    found: Fall | None = None
+    most = _LEAST_RATIO
+    for at in range(_FEWEST, len(known) - _FEWEST + 1):
+        t = known[at][0]
+        before = [value for when, value in known[:at] if when >= t - _REACH_S]
+        after = [value for when, value in known[at:] if when < t + _REACH_S]
+        if len(before) < _FEWEST or len(after) < _FEWEST:
+            continue
+        was, now = sum(before) / len(before), sum(after) / len(after)
+        if was <= 0 or now > was * (1 - _LEAST_FALL):
+            continue
+        error = math.sqrt(_variance(before) / len(before) + _variance(after) / len(after))
+        # A figure that never moved but once has no error of its own: a hundredth of it is one.
+        ratio = (was - now) / max(error, 0.01 * was)
+        if ratio > most:
+            most, found = ratio, Fall(figure, t, was, now)
+    return found
+
+
+def _extent(column: OverviewColumn, figure: Figure) -> Extent | None:
+    return column.acceptance if figure == "acceptance" else column.tokens
+
+
+def _variance(values: Sequence[float]) -> float:
+    mean = sum(values) / len(values)
+    return sum((value - mean) ** 2 for value in values) / max(1, len(values) - 1)

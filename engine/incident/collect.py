@@ -1,0 +1,483 @@
+"""Collects what can be had of an engine: from itself, and from what this machine remembers.
+
+An engine that is down, or gone, is the usual case. Each source may fail alone; what it would have
+given is named with the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import platform
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import yaml
+
+from specdeck.engine.blackbox.event import BoxEvent
+from specdeck.engine.blackbox.history import History
+from specdeck.engine.errors import SpecdeckError
+from specdeck.engine.files import read_file
+from specdeck.engine.incident.collapse import Fall, find_fall
+from specdeck.engine.incident.engine_log import clean_log, read_tail
+from specdeck.engine.incident.figures import STRETCH_S, Stretch, measure, read_settings
+from specdeck.engine.incident.kinds import compare_kinds, explain
+from specdeck.engine.incident.live import Live, ask_engine
+from specdeck.engine.incident.material import Material, Span
+from specdeck.engine.incident.moves import Move, join_moves, list_changes
+from specdeck.engine.incident.redaction import Redactor
+from specdeck.engine.metrics.reading import Reading
+from specdeck.engine.protocol.messages import EngineState, LastChange
+from specdeck.engine.protocol.requests import RequestLine
+from specdeck.engine.store import fingerprints as fingerprint_store
+from specdeck.engine.store.audit import Action, AuditLog
+from specdeck.engine.store.checks import GREEDY, SAMPLED, Checks
+from specdeck.engine.text import oneline
+
+if TYPE_CHECKING:
+    from specdeck.engine.client.engine_client import EngineClient
+    from specdeck.engine.store.database import Store
+
+_T = TypeVar("_T")
+COLUMNS: Final = 180
+"""Of the charts, and of what falls are looked for in."""
+_NARROWEST_S: Final = 2.0
+MOST_EVENTS: Final = 1_000
+_MOST_CHECKS: Final = 10
+_MOST_ACTIONS: Final = 2_000
+_MOST_DOWNS: Final = 200
+_LARGEST_CONFIG: Final = 1_000_000
+_SETTLED_S: Final = 60.0
+"""Before a fall: what was set earlier than that was in force when all was well."""
+_BEFORE_S: Final = 600.0
+"""Changes that were made so long before the span are told: they may be the cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where to look; None with a reason in `missing` is what there is not."""
+
+    url: str
+    name: str
+    client: EngineClient | None = None
+    history: History | None = None
+    open_store: Callable[[], Store] | None = None
+    config: Path | None = None
+    log: Path | None = None
+    secrets: tuple[str, ...] = ()
+    """What is looked for in all that is collected."""
+    version: str | None = None
+    """specdeck's own."""
+    missing: Mapping[str, str] | None = None
+
+
+async def collect(
+    sources: Sources,
+    span: Span,
+    *,
+    wall: Callable[[], float] = time.time,
+    on_progress: Callable[[str], None] = lambda what: None,
+) -> Material:
+    """All that can be had of the span; asks the engine first, while it may still answer."""
+    live = None
+    if sources.client is not None:
+        live = await ask_engine(
+            sources.client, wall=wall, on_progress=lambda what: on_progress(f"the engine's {what}")
+        )
+    return await asyncio.to_thread(
+        assemble, sources, span, live, written=wall(), on_progress=on_progress
+    )
+
+
+def assemble(
+    sources: Sources,
+    span: Span,
+    live: Live | None,
+    *,
+    written: float,
+    on_progress: Callable[[str], None] = lambda what: None,
+) -> Material:
+    """The same with what the engine has said; reads files, and asks nobody."""
+    return _Assembly(sources, span, live, written, on_progress).run()
+
+
+class _Assembly:
+    def __init__(
+        self,
+        sources: Sources,
+        span: Span,
+        live: Live | None,
+        written: float,
+        on_progress: Callable[[str], None],
+    ) -> None:
+        self._sources, self._span, self._live = sources, span, live
+        self._on_progress = on_progress
+        self._redactor = Redactor(sources.secrets)
+        self._changes: list[LastChange] = []
+        self._last: Reading | None = None
+        hide = self._redactor.hide
+        self._made = Material(hide(sources.url), hide(sources.name), span, written)
+        self._made.missing.update(sources.missing or {})
+
+    def run(self) -> Material:
+        made, live = self._made, self._live
+        made.up = None if live is None else live.up
+        if live is not None:
+            made.missing.update({name: hide for name, hide in self._hide_reasons(live.missing)})
+        if self._sources.history is not None:
+            self._try("recording", lambda: self._read_history(_require(self._sources.history)))
+        self._on_progress("the store")
+        self._read_store()
+        self._read_words()
+        if self._sources.history is not None:
+            self._on_progress("cohorts and causes")
+            self._try("cohorts", lambda: self._read_kinds(_require(self._sources.history)))
+        self._on_progress("config and log")
+        self._read_config()
+        self._read_log()
+        self._name_versions()
+        return made
+
+    def _hide_reasons(self, missing: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+        return ((name, self._redactor.hide(reason)) for name, reason in missing.items())
+
+    def _try(self, name: str, read: Callable[[], _T]) -> _T | None:
+        """What `read` brings; None, and the reason, where it fails."""
+        try:
+            return read()
+        except (SpecdeckError, OSError, sqlite3.Error, ValueError) as error:
+            words = error.line() if isinstance(error, SpecdeckError) else str(error)
+            self._made.missing[name] = self._redactor.hide(oneline(words)[:300])
+            return None
+
+    def _read_history(self, history: History) -> None:
+        made, span = self._made, self._span
+        self._on_progress("the recording")
+        columns = max(3, min(COLUMNS, int(span.seconds / _NARROWEST_S)))
+        made.columns = history.overview(span.start, span.end, columns)
+        self._walk(history)
+        made.falls = _find_falls(history, span, made.columns)
+        made.events = tuple(map(self._clean_event, history.events(*_edges(span), MOST_EVENTS)))
+        if not made.readings:
+            made.missing["readings"] = "nothing was recorded in this time"
+            return
+        made.pivot = _find_pivot(made, self._last)
+        made.stretches, moments = _measure(history, span, made.pivot, made.downs)
+        made.settings = {
+            label: self._redactor.hide_texts(found)
+            for label, t in moments.items()
+            if (found := read_settings(_last_state(history, t)))
+        }
+        if history.damage is not None:
+            made.notes.append(self._redactor.hide(history.damage))
+
+    def _walk(self, history: History) -> None:
+        """Once over the readings: changes, restarts, and when the engine did not answer."""
+        made, downs, since = self._made, [], None
+        restarts, last_t = [], None
+
+        def walk() -> Iterable[Reading]:
+            nonlocal since, last_t
+            for reading in history.readings(self._span.start, self._span.end):
+                made.readings += 1
+                if reading.restarted:
+                    restarts.append(reading.t)
+                if reading.up and since is not None:
+                    downs.append((since, reading.t))
+                    since = None
+                elif not reading.up and since is None:
+                    since = reading.t
+                last_t = reading.t
+                if reading.up:
+                    self._last = reading
+                yield reading
+
+        self._changes = list_changes(walk())
+        if since is not None and last_t is not None:
+            downs.append((since, max(last_t, since)))
+        made.is_down_at_end = since is not None
+        made.downs, made.restarts = tuple(downs[-_MOST_DOWNS:]), tuple(restarts)
+
+    def _read_store(self) -> None:
+        if self._sources.open_store is None:
+            self._join_moves(())
+            return
+        url = self._sources.url
+        actions: tuple[Action, ...] = ()
+        found = self._try("audit.json", self._sources.open_store)
+        if found is not None:
+            with found as store:
+                listed = self._try(
+                    "audit.json", lambda: AuditLog(store).actions(url, _MOST_ACTIONS)
+                )
+                actions = listed or ()
+                checks = self._try("checks.json", lambda: self._list_checks(store))
+                self._made.checks = checks or ()
+                moments = self._try(
+                    "fingerprint.json",
+                    lambda: fingerprint_store.moments(store, url=url, limit=20),
+                )
+                self._read_fingerprint([one.data for one in moments or ()])
+        self._join_moves(actions)
+
+    def _join_moves(self, actions: tuple[Action, ...]) -> None:
+        span = self._span
+        if self._live is not None and self._live.state is not None:
+            last = self._live.state.last_change
+            if last is not None and (not self._changes or self._changes[-1] != last):
+                self._changes.append(last)
+        until = max(span.end, self._made.written) if self._live is not None else span.end
+        moves = join_moves(self._sources.url, self._changes, actions, span.start - _BEFORE_S, until)
+        self._made.moves = tuple(map(self._clean_move, moves))
+
+    def _list_checks(self, store: Store) -> tuple[Mapping[str, Any], ...]:
+        runs = [
+            (kind, run)
+            for kind in (GREEDY, SAMPLED)
+            for run in Checks(store).history(self._sources.url, _MOST_CHECKS, kind)
+        ]
+        return tuple(
+            self._redactor.hide_in(
+                {
+                    "kind": kind, "t": run.t, "finished": run.finished, "facts": run.facts,
+                    "totals": run.totals, "summary": run.summary,
+                }
+            )
+            for kind, run in sorted(runs, key=lambda one: one[1].t)
+        )  # fmt: skip
+
+    def _read_fingerprint(self, seen: list[dict[str, Any]]) -> None:
+        """The engine's own, or else the last one that was noted here."""
+        made = self._made
+        recorded = {} if self._live is None else self._live.facts or {}
+        source: dict[str, Any] | None = None
+        if recorded:
+            source = {**recorded, "t": self._live.t if self._live else None}
+        elif seen:
+            source = seen[0]
+            made.notes.append("facts and fingerprint are the last ones that were noted here")
+        if source is not None:
+            made.facts = self._clean_facts(source.get("facts"))
+            made.fingerprint = self._redactor.hide_in(
+                {name: one for name, one in source.items() if name != "facts"}
+            )
+            made.missing.pop("facts", None)
+        elif "facts" not in made.missing:
+            made.missing["facts"] = "the engine was not asked, and none was noted here"
+        history = self._sources.history
+        documents = [] if history is None else [*_documents(history, "fingerprint", self._span)]
+        made.fingerprints = tuple(
+            self._redactor.hide_in({"t": t, **document}) for t, document in documents
+        )
+
+    def _clean_facts(self, facts: Any) -> Mapping[str, Any] | None:
+        if not isinstance(facts, Mapping):
+            return None
+        # Variables and settings are anybody's words; the rest is versions, digests and figures.
+        return {
+            str(name): self._redactor.hide_settings(one)
+            if name in ("environment", "config")
+            else self._redactor.hide_in(one)
+            for name, one in facts.items()
+        }
+
+    def _read_words(self) -> None:
+        """State and tuning: the engine's own of now, or the last ones that were recorded."""
+        made, live, history = self._made, self._live, self._sources.history
+        state = None if live is None else live.state
+        if state is None and self._last is not None:
+            state = self._last.state
+        if state is not None:
+            made.state = self._redactor.hide_texts(state.as_json())
+            made.settings["now" if live is not None and live.state is not None else "last"] = {
+                name: made.state[name] for name in read_settings(state)
+            }
+        if live is not None and live.tuning is not None:
+            made.tuning = self._redactor.hide_texts(live.tuning.as_json())
+        elif history is not None:
+            found = history.document_at("tuning", self._span.end)
+            if found is not None:
+                made.tuning = self._redactor.hide_texts(found)
+                made.missing.pop("tuning", None)
+
+    def _read_kinds(self, history: History) -> None:
+        made, live = self._made, self._live
+        if made.pivot is None:
+            return
+        cohorts = None if live is None else live.cohorts
+        if self._span.end < made.written - STRETCH_S:
+            cohorts = None  # what was long ago is not told by now
+        made.kinds, looks = compare_kinds(
+            history, self._span.start, made.pivot, self._span.end, cohorts
+        )
+        if not looks:
+            made.missing.setdefault(
+                "cohorts.json", "no finished requests were recorded: an engine without the plugin, "
+                "or too short a recording"
+            )  # fmt: skip
+            return
+        is_now = cohorts is not None and looks[-1] is cohorts
+        state = self._last.state if self._last is not None else None
+        steps = live.steps if live is not None and is_now and live.steps else ()
+        lines: tuple[RequestLine, ...] = ()
+        if live is not None and is_now and live.requests is not None:
+            lines = live.requests.finished
+        facts = None if made.facts is None else {"facts": made.facts}
+        try:
+            made.diagnosis = explain(
+                self._sources.url, made.kinds, looks, history, state=state, tuning=made.tuning,
+                facts=facts, steps=steps, lines=lines,
+            )  # fmt: skip
+        except Exception as error:  # noqa: BLE001  # a file without causes is better than none
+            made.missing["why.json"] = self._redactor.hide(f"{type(error).__name__}: {error}"[:300])
+
+    def _read_config(self) -> None:
+        if self._sources.config is None:
+            self._made.missing.setdefault("config.yaml", "the engine was not started from here")
+            return
+        path = self._sources.config
+
+        def read() -> Any:
+            try:
+                found = yaml.safe_load(read_file(path, most=_LARGEST_CONFIG))
+            except (yaml.YAMLError, RecursionError) as error:
+                raise ValueError(f"no YAML: {type(error).__name__}") from None
+            return self._redactor.hide_settings(_plain(found))
+
+        self._made.config = self._try("config.yaml", read)
+
+    def _read_log(self) -> None:
+        if self._sources.log is None:
+            self._made.missing.setdefault("engine.log", "the engine was not started from here")
+            return
+        path = self._sources.log
+        self._made.log = self._try(
+            "engine.log", lambda: _clean_tail(*read_tail(path), self._redactor)
+        )
+
+    def _name_versions(self) -> None:
+        state = self._made.state or {}
+        self._made.versions = {
+            "specdeck": self._sources.version,
+            "python": platform.python_version(),
+            "sqlite": sqlite3.sqlite_version,
+            "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+            "vllm": state.get("vllm"),
+            "plugin": state.get("plugin"),
+        }
+
+    def _clean_event(self, event: BoxEvent) -> BoxEvent:
+        hide = self._redactor.hide_said
+
+        def known(text: str | None) -> str | None:
+            return None if text is None else hide(text)
+
+        return replace(
+            event, text=hide(event.text), label=known(event.label), origin=known(event.origin),
+            who=known(event.who), reason=known(event.reason),
+        )  # fmt: skip
+
+    def _clean_move(self, move: Move) -> Move:
+        redactor = self._redactor
+        return replace(
+            move, who=redactor.hide_said(move.who), before=redactor.hide_texts(move.before),
+            after=redactor.hide_texts(move.after), undo=redactor.hide(move.undo),
+            reason=None if move.reason is None else redactor.hide_said(move.reason),
+        )  # fmt: skip
+
+
+def _require(history: History | None) -> History:
+    assert history is not None
+    return history
+
+
+def _clean_tail(text: str, cut: bool, redactor: Redactor) -> Any:
+    return clean_log(text, redactor, cut=cut)
+
+
+def _edges(span: Span) -> tuple[float, float]:
+    return span.start, span.end
+
+
+def _documents(history: History, kind: str, span: Span) -> list[tuple[float, dict[str, Any]]]:
+    before = history.documents(kind, -math.inf, math.nextafter(span.start, -math.inf), 1)
+    return [*before, *history.documents(kind, span.start, span.end)]
+
+
+def _last_state(history: History, t: float) -> EngineState | None:
+    """The plugin's last word at or before `t`, within a minute."""
+    found = None
+    for reading in history.readings(t - 60.0, t):
+        found = reading.state or found
+    return found
+
+
+def _find_falls(history: History, span: Span, columns: Any) -> tuple[Fall, ...]:
+    """Of acceptance and of speed, the former first: load alone moves the latter.
+
+    The moment is looked for again in the seconds around the column that it was found in.
+    """
+    found = [find_fall(columns, figure) for figure in ("acceptance", "tokens_per_second")]
+    falls = [one for one in found if one is not None]
+    if not columns:
+        return ()
+    width = columns[0].end - columns[0].start
+    if width <= _NARROWEST_S:
+        return tuple(falls)
+    sharper = []
+    for fall in falls:
+        start, end = max(span.start, fall.t - 8 * width), min(span.end, fall.t + 8 * width)
+        count = int((end - start) / _NARROWEST_S)
+        near = find_fall(history.overview(start, end, count), fall.figure) if count >= 8 else None
+        sharper.append(fall if near is None else replace(fall, t=near.t))
+    return tuple(sharper)
+
+
+def _find_pivot(made: Material, last: Reading | None) -> float:
+    """The moment that before and after are told around: the fall, or the engine's end, or the
+    last minutes where neither is."""
+    if made.falls:
+        return made.falls[0].t
+    if made.is_down_at_end:
+        return made.downs[-1][0]
+    end = made.span.end if last is None else last.t
+    return max(made.span.start + (end - made.span.start) / 2, end - STRETCH_S)
+
+
+def _measure(
+    history: History, span: Span, pivot: float, downs: tuple[tuple[float, float], ...]
+) -> tuple[tuple[Stretch, ...], dict[str, float]]:
+    """What the engine did before, after and at the end, and the moments whose settings are told."""
+    before = (max(span.start, pivot - STRETCH_S), pivot)
+    after = (pivot, min(span.end, pivot + STRETCH_S))
+    stretches = [measure(history, "before", *before), measure(history, "after", *after)]
+    moments = {"before": max(before[0], pivot - _SETTLED_S), "after": after[1]}
+    if span.end - after[1] > 60.0:
+        stretches.append(measure(history, "end", max(after[1], span.end - STRETCH_S), span.end))
+        moments["end"] = span.end
+    return tuple(one for one in stretches if one.readings), moments
+
+
+def _plain(value: Any) -> Any:
+    """What YAML may hold beyond JSON, such as dates, as text."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [_plain(one) for one in value]
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    return str(value)
+
+
+def describe_log(made: Material) -> Mapping[str, Any] | None:
+    """How much of the log is in the file."""
+    log = made.log
+    if log is None:
+        return None
+    return {name: one for name, one in asdict(log).items() if name in ("withheld", "cut")} | {
+        "lines": len(log.lines)
+    }

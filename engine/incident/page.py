@@ -1,0 +1,506 @@
+"""The page of an incident: the story in order, for somebody who was not there.
+
+Markdown that is read as text as well. Every word of an engine's or a person's is escaped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from specdeck.engine.incident.collapse import Fall
+from specdeck.engine.incident.figures import Stretch
+from specdeck.engine.incident.kinds import Kind
+from specdeck.engine.incident.material import Material
+from specdeck.engine.incident.moves import Move
+from specdeck.engine.protocol.cohorts import CohortCounts
+from specdeck.engine.text import (
+    UNKNOWN,
+    escape_markdown,
+    format_changes,
+    format_count,
+    format_duration,
+    oneline,
+)
+from specdeck.engine.why.causes import ISSUES, command_of
+from specdeck.engine.why.words import (
+    describe_baseline,
+    describe_cause,
+    describe_look,
+    describe_ruled_out,
+    describe_untold,
+)
+
+LocalTime = Callable[[float], time.struct_time]
+
+NEAR_S: Final = 180.0
+"""Seconds before a fall in which a change may be its cause."""
+_MOST_EVENTS: Final = 120
+_MOST_MOVES: Final = 60
+_MOST_KINDS: Final = 8
+"""Of one dimension."""
+_LONGEST: Final = 400
+
+_FIGURES: Final = {"acceptance": "acceptance", "tokens_per_second": "tokens/s"}
+_DIMENSIONS: Final = {
+    "prompt": "prompt tokens", "cached": "prompt cached", "output": "output tokens",
+    "adapter": "adapter", "structured": "structured output", "temperature": "temperature",
+    "pinned": "k of its own", "finish": "finished by",
+}  # fmt: skip
+_MEMBERS: Final = {
+    "acceptance.svg": "acceptance over the span",
+    "tokens.svg": "tokens/s over the span",
+    "manifest.json": "versions, span, what could not be had and why",
+    "why.json": "causes, what is ruled out, what cannot be told",
+    "cohorts.json": "finished requests by kind, before and after",
+    "audit.json": "changes with their undo commands",
+    "checks.json": "divergence checks of this engine",
+    "fingerprint.json": "names of the serving path, and what was seen of them",
+    "facts.json": "the facts behind them",
+    "state.json": "the engine's last word of itself, and its policy and breaker",
+    "config.yaml": "what it was started from",
+    "engine.log": "the end of its log",
+    "recording.db": "every second of the span: `specdeck replay FILE`",
+}
+
+
+def write_page(made: Material, members: Iterable[str], local: LocalTime = time.localtime) -> str:
+    """The page; `members` are the names of what lies beside it."""
+    return _Page(made, tuple(members), local).write()
+
+
+class _Page:
+    def __init__(self, made: Material, members: tuple[str, ...], local: LocalTime) -> None:
+        self._made, self._members, self._local = made, members, local
+        day = {time.strftime("%Y-%m-%d", local(t)) for t in (made.span.start, made.span.end)}
+        self._clock_form = "%H:%M:%S" if len(day) == 1 else "%m-%d %H:%M:%S"
+
+    def write(self) -> str:
+        made = self._made
+        parts = [
+            f"# Incident: {_md(made.name)}", "", self._when(), "",
+            "## In short", "", *self._short(), "",
+            "## Charts", "", *self._charts(), "",
+            "## Before and after", "", *self._stretches(), "",
+            "## Changes", "", *self._moves(), "",
+            "## What happened", "", *self._events(), "",
+            "## Why", "", *self._why(), "",
+            "## Who suffers", "", *self._kinds(), "",
+            "## Settings", "", *self._settings(), "",
+            "## Policy and breaker", "", *self._policy(), "",
+            "## The engine", "", *self._engine(), "",
+            "## Checks", "", *self._checks(), "",
+            "## Its log", "", *self._log(), "",
+            "## What is in this file", "", *self._contents(), "",
+        ]  # fmt: skip
+        return "\n".join(parts)
+
+    def _when(self) -> str:
+        made = self._made
+        first, last = (
+            time.strftime("%Y-%m-%d %H:%M:%S", self._local(t))
+            for t in (made.span.start, made.span.end)
+        )
+        zone = time.strftime("UTC%z", self._local(made.span.end))
+        return (
+            f"{first} to {last} ({format_duration(made.span.seconds)}); times are {zone}, those of"
+            " the machine that wrote this. Keys, prompts and answers are not in this file."
+        )
+
+    def _short(self) -> list[str]:
+        made = self._made
+        found = []
+        for fall in made.falls:
+            found.append(f"- {_name(fall).capitalize()} fell {self._fall(fall)}.")
+        if not made.falls:
+            found.append("- Neither acceptance nor tokens/s fell for good in this time.")
+        if made.restarts:
+            found.append(f"- The engine was restarted at {self._clocks(made.restarts)}.")
+        for first, last in made.downs[-3:]:
+            is_last = made.is_down_at_end and last == made.downs[-1][1]
+            until = "to the end of the recording" if is_last else f"until {self._clock(last)}"
+            found.append(f"- It did not answer from {self._clock(first)} {until}.")
+        found += [f"- Shortly before: {self._move(one)}" for one in self._near_moves()]
+        diagnosis = made.diagnosis
+        if diagnosis is not None and diagnosis.causes:
+            title, *rest = describe_cause(diagnosis.causes[0], self._local)
+            found.append(f"- The likeliest cause: {_md(title)}; {_md('; '.join(rest))}.")
+        elif diagnosis is not None:
+            found.append("- What finished requests tell names no cause.")
+        up = {True: "It answered", False: "It did not answer", None: "It was not asked"}[made.up]
+        found.append(f"- {up} when this was written, at {self._clock(made.written)}.")
+        return found
+
+    def _fall(self, fall: Fall) -> str:
+        was, now = (_figure(fall, value) for value in (fall.before, fall.after))
+        return f"from {was} to {now} at {self._clock(fall.t)} ({fall.share:.0%} of it gone)"
+
+    def _near_moves(self) -> list[Move]:
+        pivot = self._made.fall.t if self._made.fall is not None else None
+        if pivot is None:
+            return []
+        return [one for one in self._made.moves if pivot - NEAR_S <= one.t <= pivot + 5.0][-5:]
+
+    def _move(self, move: Move) -> str:
+        changes = format_changes(move.before, move.after, moved_only=True)
+        who = _md(move.who) or UNKNOWN
+        origin = f" ({_md(move.origin)})" if move.origin and move.origin != "operator" else ""
+        reason = f", because: {_md(move.reason)}" if move.reason else ""
+        return f"{self._clock(move.t)} {who}{origin} set {_md(changes) or UNKNOWN}{reason}"
+
+    def _charts(self) -> list[str]:
+        if "acceptance.svg" not in self._members:
+            return [self._reason("recording", "nothing was recorded")]
+        return [
+            "![acceptance](acceptance.svg)", "",
+            "![tokens per second](tokens.svg)", "",
+            "The band is the least and the most of each column, the line its mean; red is an engine"
+            " that does not answer, violet lines are changes.",
+        ]  # fmt: skip
+
+    def _stretches(self) -> list[str]:
+        stretches = self._made.stretches
+        if not stretches:
+            return [self._reason("recording", self._made.missing.get("readings", "not recorded"))]
+        heads = [f"{one.label} ({self._clock(one.start)}–{self._clock(one.end)})"
+                 for one in stretches]  # fmt: skip
+        rows = [
+            [label, *(form(one) for one in stretches)]
+            for label, form in _ROWS
+            if any(form(one) != UNKNOWN for one in stretches)
+        ]
+        return _table(["figure", *heads], rows)
+
+    def _moves(self) -> list[str]:
+        moves = self._made.moves
+        if not moves:
+            return ["None is known: neither the engine told of one, nor is one in the audit log of"
+                    " the machine that wrote this."]  # fmt: skip
+        rows = []
+        for one in moves[-_MOST_MOVES:]:
+            changes = format_changes(one.before, one.after, moved_only=True) or "nothing"
+            if one.outcome != "applied":
+                changes += f" (outcome {one.outcome})"
+            observed = UNKNOWN if one.observed_k is None else f"{one.observed_k:.2f}"
+            undo = f"`{oneline(one.undo).replace('`', '')}`" if one.undo else UNKNOWN
+            rows.append([
+                self._clock(one.t), _md(one.who) or UNKNOWN, _md(one.origin or UNKNOWN),
+                _md(changes), observed, _md(one.reason or UNKNOWN), undo.replace("|", "\\|"),
+            ])  # fmt: skip
+        left = len(moves) - len(rows)
+        more = [f"{left} earlier ones are in audit.json.", ""] if left else []
+        return [
+            *more,
+            *_table(["time", "who", "origin", "change", "k seen", "reason", "undo"], rows),
+        ]
+
+    def _events(self) -> list[str]:
+        events = [one for one in self._made.events if one.text]
+        if not events:
+            return [self._reason("recording", "no event was recorded")]
+        shown = _choose(events, self._made.pivot)
+        rows = [
+            f"- {self._clock(one.t)} {'**' if one.tone == 'bad' else ''}{_md(one.text)}"
+            f"{'**' if one.tone == 'bad' else ''}"
+            for one in shown
+        ]
+        left = len(events) - len(shown)
+        if left:
+            rows.append(f"- … {format_count(left, 'more event')} in the recording")
+        return rows
+
+    def _why(self) -> list[str]:
+        diagnosis = self._made.diagnosis
+        if diagnosis is None:
+            why = self._made.missing.get("why.json") or self._made.missing.get("cohorts.json")
+            return [f"Not told: {_md(why or 'no finished requests were recorded')}"]
+        lines = [f"Judged from {_md(describe_look(diagnosis.looked))}."]
+        if (baseline := describe_baseline(diagnosis, self._local)) is not None:
+            lines.append(f"Compared {_md(baseline)}.")
+        lines.append("")
+        for number, cause in enumerate(diagnosis.causes, start=1):
+            title, *rest = describe_cause(cause, self._local)
+            lines.append(f"{number}. **{_md(title)}**")
+            lines += [f"   - {_md(one)}" for one in rest]
+            command = oneline(command_of(cause, self._made.url)).replace("`", "")
+            lines.append(f"   - to try: `{command}`")
+            if cause.name in ISSUES:
+                lines.append(f"   - known as {ISSUES[cause.name]}")
+        if not diagnosis.causes:
+            lines.append("No cause was found.")
+        if diagnosis.ruled_out:
+            lines += ["", "Ruled out:", ""]
+            lines += [f"- {_md(describe_ruled_out(one))}" for one in diagnosis.ruled_out]
+        if diagnosis.untold:
+            lines += ["", "Cannot be told:", ""]
+            lines += [f"- {_md(describe_untold(one))}" for one in diagnosis.untold]
+        return lines
+
+    def _kinds(self) -> list[str]:
+        kinds = self._made.kinds
+        if kinds is None or (kinds.before is None and kinds.after is None):
+            why = self._made.missing.get("cohorts.json") or self._made.missing.get("cohorts")
+            return [f"Not told: {_md(why or 'no finished requests were recorded')}"]
+        spans = [
+            UNKNOWN if one is None else f"{self._clock(one.start)}–{self._clock(one.end)}"
+            for one in (kinds.before, kinds.after)
+        ]
+        lines = [
+            f"Requests that finished before ({spans[0]}) and after ({spans[1]}), by one word of"
+            " each kind; where acceptance fell most stands first.", "",
+        ]  # fmt: skip
+        rows = []
+        by: dict[str, list[Kind]] = {}
+        for kind in kinds.list():
+            by.setdefault(kind.by, []).append(kind)
+        totals = [one.total.requests if one is not None else 0
+                  for one in (kinds.before, kinds.after)]  # fmt: skip
+        for dimension, listed in by.items():
+            if len(listed) == 1 and dimension not in ("temperature", "structured", "prompt"):
+                continue  # all requests are alike in it
+            for kind in listed[:_MOST_KINDS]:
+                loss = kind.loss
+                rows.append([
+                    _DIMENSIONS.get(dimension, dimension), _md(kind.word),
+                    _requests(kind.before, totals[0]), _requests(kind.after, totals[1]),
+                    _accepted(kind.before), _accepted(kind.after),
+                    UNKNOWN if loss is None else f"{-loss * 100:+.0f}",
+                ])  # fmt: skip
+        head = ["kind", "is", "requests before", "after", "accepted before", "after", "points"]
+        return [*lines, *_table(head, rows)]
+
+    def _settings(self) -> list[str]:
+        settings = self._made.settings
+        if not settings:
+            return [self._reason("state", "the engine's plugin told nothing")]
+        names = dict.fromkeys(name for found in settings.values() for name in found)
+        rows = []
+        for name in names:
+            values = [found.get(name) for found in settings.values()]
+            words = [_md(_short(value)) for value in values]
+            moved = any(value != values[0] for value in values[1:])
+            rows.append([f"**{name}**" if moved else name, *words])
+        rows.sort(key=lambda row: not row[0].startswith("**"))
+        return ["What differs stands first.", "", *_table(["", *settings], rows)]
+
+    def _policy(self) -> list[str]:
+        tuning = self._made.tuning
+        if not isinstance(tuning, Mapping):
+            return [self._reason("tuning", "the engine's plugin told nothing")]
+        rows = [["policy", _md(_short(tuning.get("policy")))],
+                ["its reason", _md(_short(tuning.get("reason")))]]  # fmt: skip
+        breaker = tuning.get("breaker")
+        if isinstance(breaker, Mapping):
+            for name in ("state", "reason", "cause", "evidence", "acceptance", "gain", "opened",
+                         "by", "alarm"):  # fmt: skip
+                if breaker.get(name) is not None:
+                    rows.append([f"breaker's {name}", _md(_short(breaker[name]))])
+        trial = tuning.get("trial")
+        if isinstance(trial, Mapping):
+            words = [f"{name} {_short(trial[name])}" for name in
+                     ("state", "who", "before", "after", "verdict", "reason")
+                     if trial.get(name) is not None]  # fmt: skip
+            rows.append(["last trial", _md("; ".join(words))])
+        lines = _table(["", ""], rows)
+        changes = tuning.get("changes")
+        moves = [one for one in changes if isinstance(one, Mapping)] if isinstance(
+            changes, Sequence) else []  # fmt: skip
+        if moves:
+            lines += ["", "The last moves of k:", ""]
+            for one in moves[-15:]:
+                t = one.get("t")
+                clock = self._clock(t) if isinstance(t, int | float) else UNKNOWN
+                change = f"k {_short(one.get('before'))} → {_short(one.get('after'))}"
+                lines.append(
+                    f"- {clock} {_md(change)} by {_md(_short(one.get('who')))}:"
+                    f" {_md(_short(one.get('reason')))}"
+                )
+        return lines
+
+    def _engine(self) -> list[str]:
+        made, state = self._made, self._made.state or {}
+        rows = [["URL", _md(made.url)]]
+        for name in ("model", "vllm", "method", "k_max", "runner", "plugin", "instance"):
+            rows.append([name, _md(_short(state.get(name)))])
+        started = state.get("started")
+        if isinstance(started, int | float):
+            when = time.strftime("%Y-%m-%d %H:%M:%S", self._local(started))
+            rows.append(["plugin took hold", when])
+        print_ = made.fingerprint if isinstance(made.fingerprint, Mapping) else {}
+        names = print_.get("names")
+        if isinstance(names, Mapping):
+            rows += [[f"{name}'s name", _md(_short(one))] for name, one in names.items()]
+        lines = _table(["", ""], rows)
+        if made.fingerprints:
+            lines += ["", "Names that were seen, with the pin's verdict:", ""]
+            for one in made.fingerprints[-10:]:
+                t = one.get("t")
+                clock = self._clock(t) if isinstance(t, int | float) else UNKNOWN
+                words = [f"{name} {_short(one[name])}" for name in
+                         ("build", "path", "behaviour", "pinned", "differs")
+                         if one.get(name) is not None]  # fmt: skip
+                lines.append(f"- {clock} {_md(', '.join(words))}")
+        refused = [
+            one for one in state.get("capabilities", ())
+            if isinstance(one, Mapping) and not one.get("available")
+        ]  # fmt: skip
+        if refused:
+            lines += ["", "What it cannot do:", ""]
+            lines += [
+                f"- {_md(_short(one.get('name')))}: {_md(_short(one.get('reason')))}"
+                for one in refused
+            ]
+        return lines
+
+    def _checks(self) -> list[str]:
+        checks = self._made.checks
+        if not checks:
+            why = self._made.missing.get("checks.json", "none was made from this machine")
+            return [f"None: {_md(why)}"]
+        rows = []
+        for one in checks[-10:]:
+            summary = one.get("summary")
+            summary = summary if isinstance(summary, Mapping) else {}
+            t = one.get("finished") or one.get("t")
+            when = time.strftime("%Y-%m-%d %H:%M", self._local(t)) if t else UNKNOWN
+            rows.append([
+                when, _md(_short(one.get("kind"))), _md(_short(summary.get("verdict"))),
+                _md(_short(summary.get("prompts"))), _md(_short(summary.get("mismatches"))),
+            ])  # fmt: skip
+        return _table(["finished", "kind", "verdict", "prompts", "differ"], rows)
+
+    def _log(self) -> list[str]:
+        log = self._made.log
+        if log is None:
+            return [f"Not here: {_md(self._made.missing.get('engine.log', 'not read'))}"]
+        withheld = format_count(log.withheld, "line")
+        lines = [
+            f"The last {format_count(len(log.lines), 'line')} are in engine.log. {withheld} that"
+            " may hold what requests say, or that nobody knows, were left out; of requests their id"
+            " is told alone.",
+        ]
+        if log.notable:
+            lines += ["", "Its last errors:", "", "```"]
+            lines += [one.replace("```", "'''")[:_LONGEST] for one in log.notable[-12:]]
+            lines.append("```")
+        else:
+            lines.append("It tells of no error.")
+        return lines
+
+    def _contents(self) -> list[str]:
+        made = self._made
+        lines = [f"- `{name}`: {_MEMBERS[name]}" for name in _MEMBERS if name in self._members]
+        if made.missing:
+            lines += ["", "What could not be had:", ""]
+            lines += [f"- {_md(names)}: {_md(why)}" for names, why in made.list_missing()]
+        lines += [f"- {_md(note)}" for note in made.notes]
+        versions = ", ".join(f"{name} {one}" for name, one in made.versions.items() if one)
+        lines += [
+            "", f"Written by {_md(versions)}.", "",
+            "`specdeck replay FILE` opens the recording.",
+        ]  # fmt: skip
+        return lines
+
+    def _clock(self, t: float) -> str:
+        return time.strftime(self._clock_form, self._local(t))
+
+    def _clocks(self, times: Sequence[float]) -> str:
+        shown = ", ".join(map(self._clock, times[-5:]))
+        return shown if len(times) <= 5 else f"{shown} and {len(times) - 5} times before"
+
+    def _reason(self, name: str, otherwise: str) -> str:
+        return f"Not told: {_md(self._made.missing.get(name, otherwise))}"
+
+
+def _choose(events: Sequence[Any], pivot: float | None) -> list[Any]:
+    """At most so many, those nearest to the moment that the story is about."""
+    if len(events) <= _MOST_EVENTS:
+        return list(events)
+    at = events[-1].t if pivot is None else pivot
+    nearest = sorted(range(len(events)), key=lambda n: abs(events[n].t - at))[:_MOST_EVENTS]
+    return [events[n] for n in sorted(nearest)]
+
+
+def _name(fall: Fall) -> str:
+    return _FIGURES[fall.figure]
+
+
+def _figure(fall: Fall, value: float) -> str:
+    return f"{value:.0%}" if fall.figure == "acceptance" else f"{value:,.1f}"
+
+
+def _requests(counts: CohortCounts | None, total: int) -> str:
+    if counts is None:
+        return "0"
+    return f"{counts.requests} ({counts.requests / total:.0%})" if total else str(counts.requests)
+
+
+def _accepted(counts: CohortCounts | None) -> str:
+    acceptance = None if counts is None else counts.acceptance
+    return UNKNOWN if acceptance is None else f"{acceptance:.0%}"
+
+
+def _share(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.1%}"
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    return UNKNOWN if value is None else f"{value:,.{digits}f}"
+
+
+def _ms(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value * 1e3:,.1f} ms"
+
+
+def _positions(values: Sequence[float | None] | None) -> str:
+    if not values:
+        return UNKNOWN
+    return " ".join(UNKNOWN if value is None else f"{value * 100:.0f}" for value in values)
+
+
+_ROWS: Final[tuple[tuple[str, Callable[[Stretch], str]], ...]] = (
+    ("acceptance", lambda one: _share(one.acceptance)),
+    ("accepted by position, %", lambda one: _positions(one.acceptance_per_position)),
+    ("tokens/s", lambda one: _number(one.tokens_per_second, 1)),
+    ("tokens a round commits", lambda one: _number(one.mean_acceptance_length)),
+    ("k seen", lambda one: _number(one.observed_k)),
+    ("output from drafts", lambda one: _share(one.output_from_drafts)),
+    ("time to first token, p50", lambda one: _ms(one.ttft_p50_s)),
+    ("time to first token, p99", lambda one: _ms(one.ttft_p99_s)),
+    ("between tokens, p50", lambda one: _ms(one.itl_p50_s)),
+    ("between tokens, p99", lambda one: _ms(one.itl_p99_s)),
+    ("running requests", lambda one: _number(one.running, 1)),
+    ("waiting requests", lambda one: _number(one.waiting, 1)),
+    ("KV cache in use", lambda one: _share(one.kv_cache_usage)),
+    ("prefix cache hits", lambda one: _share(one.prefix_hit_rate)),
+    ("preemptions", lambda one: _number(one.preemptions, 0)),
+    ("seconds measured", lambda one: _number(one.seconds, 0)),
+    ("readings without an answer", lambda one: f"{one.down} of {one.readings}"),
+)
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return UNKNOWN
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, Mapping):
+        value = ", ".join(f"{name} {_short(one)}" for name, one in value.items())
+    elif isinstance(value, list | tuple):
+        value = ", ".join(_short(one) for one in value)
+    text = oneline(str(value))
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def _md(text: str) -> str:
+    shown = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return escape_markdown(shown)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    return [
+        f"| {' | '.join(head)} |",
+        f"|{'---|' * len(head)}",
+        *(f"| {' | '.join(row)} |" for row in rows),
+    ]

@@ -1,0 +1,262 @@
+"""What is taken out of everything that goes into an incident file: credentials and prompts.
+
+A credential is known by its name, by its shape, or because this process has it. A prompt has
+neither: it is known by the name before it, and by being words in quotes where settings have one.
+What is withheld by mistake costs a detail; what is shown by mistake cannot be taken back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+from urllib.parse import quote, quote_plus
+
+from specdeck.engine.client.secret import hide_secrets
+from specdeck.engine.fingerprint.secrecy import MASK, is_secret, redact
+from specdeck.engine.protocol.codec import mend_text
+
+WITHHELD: Final = "(withheld)"
+"""Stands where a prompt, or what may be one, stood."""
+_SHORTEST: Final = 6
+"""Characters of a value from which on it is looked for everywhere."""
+LONGEST_TEXT: Final = 20_000
+"""Characters of one text; what is beyond is cut off."""
+
+_SHAPES = re.compile(
+    r"\b(?:hf_[A-Za-z0-9]{8,}|gh[pousr]_[A-Za-z0-9]{8,}|github_pat_\w{8,}|glpat-[\w-]{8,}"
+    r"|(?:sk|pk|rk)[-_][A-Za-z0-9_-]{8,}|xox[abprs]-[\w-]{8,}|nvapi-[\w-]{8,}"
+    r"|A(?:KIA|SIA)[A-Z0-9]{12,}|AIza[\w-]{20,}|ya29\.[\w-]{10,}"
+    r"|eyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?)"
+)
+"""Tokens that tell by their beginning whose they are."""
+_BASIC = re.compile(r"\b((?:basic|digest|negotiate|token)\s+)[A-Za-z0-9+/=_-]{8,}", re.IGNORECASE)
+_HEADER = re.compile(
+    r"((?:proxy-)?authorization|(?:set-)?cookie|x-specdeck-token|x-api-key)"
+    r"([\"']?\s*[:=,]\s*)[^\r\n]*",
+    re.IGNORECASE,
+)
+"""Whatever stands behind these, to the end of the line."""
+_KEY_BLOCK = re.compile(r"-----BEGIN [A-Z ]*KEY-----.*?(?:-----END [A-Z ]*KEY-----|\Z)", re.DOTALL)
+_OPTION = re.compile(
+    r"(?<![\w-])(--?[A-Za-z][\w.-]*)([\"']?(?:\s*,\s*|[ =]\s*))(?!-)([^\n]+?)"
+    r"(?=\s+-|[\"']?\s*,\s*[\"']?-|\]|$)"
+)
+"""An option and all that it is given, on a command line or in a list of arguments."""
+_CALLED = re.compile(
+    r"\b((?:pass(?:word|wd|phrase)|secret|tokens?|api[ _-]?keys?|credentials?)"
+    r"(?:\s+(?:is|was|are))?\s+)(?=\S*\d)([^\s\"',;]{8,})",
+    re.IGNORECASE,
+)
+"""A secret that somebody calls one, in words."""
+_LISTED = re.compile(r"([A-Za-z0-9_.\-]+)([\"']?\s*[=:]\s*)[\[({][^\])}]*[\])}]?")
+_QUERY = re.compile(r"(\?)[^\s\"'<>#]*(?=[\s\"'<>#]|$)")
+_LONG = re.compile(
+    r"(?<![A-Za-z0-9+])(?=[a-z0-9+]*[A-Z])(?=[A-Za-z+]*\d)(?=[A-Z0-9+]*[a-z])[A-Za-z0-9+]{32,}={0,2}"
+)
+"""A long word of digits, capitals and small letters: no model is called so. Digests are hex."""
+
+_PROMPT_NAMES: Final = frozenset({
+    "answer", "answers", "arguments", "assistant", "bad_words", "body", "chat", "chat_template",
+    "choice", "completion", "completions", "content", "contents", "conversation",
+    "default_system_prompt", "document", "documents", "grammar", "guided_choice",
+    "guided_grammar", "guided_json", "guided_regex", "history", "input", "input_text",
+    "input_value", "inputs", "instruction", "instructions", "json_schema", "message",
+    "messages", "output", "output_token_ids", "outputs", "prompt", "prompt_logprobs",
+    "prompt_text", "prompt_token_ids", "prompts", "queries", "query", "question", "questions",
+    "regex", "response", "responses", "schema", "stop", "structured_outputs", "suffix",
+    "system", "system_prompt", "text", "texts", "token_ids", "tools", "user",
+})  # fmt: skip
+_PROMPT_MARK = re.compile(
+    r"(?<![A-Za-z0-9])((?:[A-Za-z0-9]+_)*(?:prompt|prompts|messages|message|content|input_value|"
+    r"input_text|completion|output|outputs|query|question|instruction|instructions|suffix|body|"
+    r"json_schema|guided_\w+|token_ids|stop|bad_words|chat_template|text))"
+    r"([\"']?\s*[=:]\s*)(?=\S)(?!//)(?!\d+(?:\.\d+)?(?:[\s,;)\]}]|$))"
+    r"(?!(?:None|null|true|false)\b)",
+    re.IGNORECASE,
+)
+"""A name of what requests say, and that a value follows that is no number."""
+_QUOTED = re.compile(r"'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\"|“[^”\n]*”|«[^»\n]*»|„[^“\n]*“")
+_TOLD = re.compile(
+    r"\b(prompts?|messages?|questions?|answers?|asked|asks|saying|said|wrote)"
+    r"(?:\s+[A-Z\"'“«„]\S*(?:\s+\S+){2,}|(?:\s+\S+){6,})"
+)
+"""In words of a person: what was asked, or a long clause after it."""
+_SPOKEN = re.compile(r"\S+\s+\S+\s+\S+")
+"""Three words: nothing that is set is called so."""
+_REQUEST_LINE = re.compile(r"[\"'](?:GET|PUT|POST|HEAD|OPTIONS|DELETE|PATCH) \S+ HTTP/[\d.]+[\"']")
+_NUMBERS = re.compile(r"\[\s*-?\d+(?:\s*,\s*-?\d+){7,}[^\]]*\]?")
+"""Eight numbers in a row may be a prompt's tokens."""
+
+
+class Redactor:
+    """Takes out what must not leave the machine; `secrets` are values that are looked for."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        spelt: set[str] = set()
+        for secret in secrets:
+            if len(secret.strip()) >= _SHORTEST:
+                spelt |= _spell(secret.strip())
+        self._secrets = tuple(sorted(spelt, key=lambda one: (-len(one), one)))
+
+    def hide_credentials(self, text: str) -> str:
+        """`text` without credentials; what else it says stays.
+
+        >>> redactor = Redactor(["correct-horse"])
+        >>> redactor.hide_credentials("key correct-horse at https://u:pw@hub/x?sig=1")
+        'key *** at https://***@hub/x?***'
+        >>> redactor.hide_credentials("vllm serve m --api-key abc --port 8000")
+        'vllm serve m --api-key *** --port 8000'
+        >>> redactor.hide_credentials("{'api_key': ['abc', 'def'], 'max_tokens': 5}")
+        "{'api_key': ***, 'max_tokens': 5}"
+        """
+        text = mend_text(text)
+        text = text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…"
+        for secret in self._secrets:
+            text = text.replace(secret, MASK)
+        text = hide_secrets(text)
+        text = _KEY_BLOCK.sub(MASK, text)
+        text = _HEADER.sub(rf"\1\2{MASK}", text)
+        text = _LISTED.sub(_hide_listed, text)
+        text = _OPTION.sub(_hide_option, text)
+        text = _BASIC.sub(rf"\1{MASK}", redact(text))
+        text = _QUERY.sub(_hide_query, text)
+        text = _CALLED.sub(rf"\1{MASK}", text)
+        return _LONG.sub(MASK, _SHAPES.sub(MASK, text))
+
+    def hide(self, text: str) -> str:
+        """`text` without credentials, and without what may be a prompt or an answer.
+
+        >>> redactor = Redactor()
+        >>> redactor.hide("prompt: 'Dear Ann, the results are', k=3")
+        'prompt: (withheld)'
+        >>> redactor.hide("failed on “my name is Ann Example” again")
+        'failed on (withheld) again'
+        >>> redactor.hide("after the upgrade, k 5 → 3 is 'better'")
+        "after the upgrade, k 5 → 3 is 'better'"
+        """
+        found = self.hide_credentials(text)
+        found = _NUMBERS.sub(WITHHELD, found)
+        if (mark := _PROMPT_MARK.search(found)) is not None:
+            # Where a prompt ends nobody can tell: it may hold any quote and any name.
+            found = f"{found[: mark.end()].rstrip()} {WITHHELD}"
+        return _QUOTED.sub(_hide_spoken, found)
+
+    def hide_said(self, text: str) -> str:
+        """The same of what a person may have written: also where a prompt is told without quotes.
+
+        >>> Redactor().hide_said("worse for prompt Dear Ann, your results")
+        'worse for prompt (withheld)'
+        >>> Redactor().hide_said("long prompts collapsed")
+        'long prompts collapsed'
+        """
+        found = self.hide(text)
+        if (told := _TOLD.search(found)) is not None and WITHHELD not in told[0]:
+            found = f"{found[: told.end(1)]} {WITHHELD}"
+        return found
+
+    def hide_settings(self, value: Any) -> Any:
+        """`hide_in` for settings and variables: what has four words is no setting.
+
+        >>> Redactor().hide_settings({"model": "/m/a", "greeting": "You are a bank's helper"})
+        {'model': '/m/a', 'greeting': '(withheld)'}
+        """
+        return self._map_settings(self.hide_in(value))
+
+    def _map_settings(self, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: self._map_settings(one) for name, one in value.items()}
+        if isinstance(value, list):
+            return [self._map_settings(one) for one in value]
+        if not isinstance(value, str):
+            return value
+        if value.lstrip()[:1] in ("{", "["):
+            with suppress(ValueError):
+                return json.dumps(self.hide_settings(json.loads(value)))
+        return WITHHELD if len(value.split()) >= 4 else value
+
+    def hide_in(self, value: Any, name: str = "") -> Any:
+        """A JSON value without both: what has a credential's or a prompt's name is masked.
+
+        >>> Redactor().hide_in({"hf_token": "abc", "k": 3, "messages": [{"content": "hi"}]})
+        {'hf_token': '***', 'k': 3, 'messages': '(withheld)'}
+        """
+        if isinstance(value, Mapping):
+            return {
+                self.hide(str(key)): self._hide_named(str(key), one) for key, one in value.items()
+            }
+        if isinstance(value, list | tuple):
+            return [self.hide_in(one, name) for one in value]
+        return self.hide(value) if isinstance(value, str) else value
+
+    def hide_texts(self, value: Any) -> Any:
+        """A JSON value with its texts cleaned; its numbers and its shape stay as they are."""
+        if isinstance(value, Mapping):
+            return {self.hide(str(key)): self.hide_texts(one) for key, one in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.hide_texts(one) for one in value]
+        return self.hide_said(value) if isinstance(value, str) else value
+
+    def _hide_named(self, name: str, value: Any) -> Any:
+        if value is None or isinstance(value, bool):
+            return value
+        # Who knows a webhook's URL may post to it.
+        if (is_secret(name) or name.lower() == "webhook") and not isinstance(value, Mapping):
+            return MASK
+        if name.lower() in _PROMPT_NAMES and _may_speak(value):
+            return WITHHELD
+        return self.hide_in(value, name)
+
+
+def list_secrets(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The values of variables whose name says that they are secret.
+
+    >>> list_secrets({"HF_TOKEN": "abc-def-ghi", "VLLM_MAX_TOKENS": "100000000"})
+    ('abc-def-ghi',)
+    """
+    return tuple(value for name, value in environment.items() if is_secret(name) and value)
+
+
+def _may_speak(value: Any) -> bool:
+    """Whether a value under a prompt's name may be one: numbers and settings' words are none."""
+    if isinstance(value, str):
+        return bool(value.strip())
+    if isinstance(value, Mapping):
+        return any(map(_may_speak, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_may_speak, value)) or len(value) >= 8
+    return False
+
+
+def _spell(secret: str) -> set[str]:
+    """How JSON, a URL and Python write it."""
+    return {
+        secret, json.dumps(secret)[1:-1], repr(secret)[1:-1], quote(secret, safe=""),
+        quote_plus(secret),
+        secret.replace(os.linesep, "\\n"),
+    }  # fmt: skip
+
+
+def _hide_listed(found: re.Match[str]) -> str:
+    if not is_secret(found[1]):
+        return found[0]
+    return f"{found[1]}{found[2]}{MASK}"
+
+
+def _hide_option(found: re.Match[str]) -> str:
+    return f"{found[1]}{found[2]}{MASK}" if is_secret(found[1].lstrip("-")) else found[0]
+
+
+def _hide_query(found: re.Match[str]) -> str:
+    """What a URL asks: of vLLM's own routes nothing is asked that way."""
+    return f"?{MASK}" if "=" in found[0] else found[0]
+
+
+def _hide_spoken(found: re.Match[str]) -> str:
+    text = found[0]
+    if _REQUEST_LINE.fullmatch(text):
+        return text
+    return WITHHELD if _SPOKEN.search(text[1:-1]) or len(text) > 200 else text

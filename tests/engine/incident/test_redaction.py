@@ -1,0 +1,142 @@
+"""What must not leave the machine, in every spelling that was thought of."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specdeck.engine.fingerprint.secrecy import MASK
+from specdeck.engine.incident.redaction import WITHHELD, Redactor
+
+KEY = "zq7-planted-credential-x1"
+PROMPT = "Dear Ann Example your biopsy results are"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"api_key=['{KEY}', 'other']",
+        f"--api-key {KEY} other --port 8000",
+        f"['--api-key', '{KEY}', '--port', '1']",
+        f"Authorization: Bearer {KEY}",
+        f"Authorization: Basic {KEY}",
+        f"{{'headers': {{'Cookie': 'session={KEY}; a=b'}}}}",
+        f"https://ann:{KEY}@hub/x",
+        f"https://hub/x?sig={KEY}&a=1",
+        f"HF_TOKEN={KEY} vllm serve",
+        f"password is {KEY}",
+        f"X-Specdeck-Token: {KEY}",
+        f'{{"secret_access_key": "{KEY}"}}',
+    ],
+)
+def test_a_credential_that_nobody_knows_goes_by_what_stands_around_it(text: str) -> None:
+    found = Redactor().hide(text)
+    assert KEY not in found
+    assert "ann" not in found
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "hf_abcdefghijklmnop", "sk-proj-abcdef123456", "ghp_abcdefghijkl12", "glpat-abcdefgh12",
+        "AKIAIOSFODNN7EXAMPLE", "eyJhbGciOiJIUzI1.eyJzdWIiOiIxMjM0.abc-def", "xoxb-12345678-abc",
+        "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY1",
+    ],
+)  # fmt: skip
+def test_a_credential_goes_by_its_own_shape(token: str) -> None:
+    assert token not in Redactor().hide(f"tried {token} twice")
+
+
+@given(st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=8, max_size=40))
+def test_a_known_secret_goes_in_every_spelling(secret: str) -> None:
+    redactor = Redactor([secret])
+    for spelt in (secret, json.dumps(secret), quote(secret, safe=""), repr(secret)):
+        found = redactor.hide_credentials(f"a {spelt} b")
+        assert secret not in found.replace(MASK, "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"prompt: {PROMPT!r}, params: x",
+        f"Request a details: prompt: {PROMPT}",
+        f"{{'messages': [{{'role': 'user', 'content': {PROMPT!r}}}]}}",
+        f"failed for {PROMPT!r}",
+        f"failed for “{PROMPT}”",
+        f'output="{PROMPT}"',
+        f"text: {PROMPT}",
+        f"input_value={PROMPT!r}",
+    ],
+)
+def test_a_prompt_goes_by_its_name_or_its_quotes(text: str) -> None:
+    assert "biopsy" not in Redactor().hide(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"worse for the prompt {PROMPT}", f"prompts {PROMPT}",
+        "users asked what the results of their own tests may be",
+    ],
+)  # fmt: skip
+def test_what_a_person_retells_goes_as_well(text: str) -> None:
+    found = Redactor().hide_said(text)
+    assert "results" not in found
+    assert WITHHELD in found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "k 5 → 3, policy goodput → fixed", "goodput: k 3 → 5: 1.2 tokens per ms",
+        "Avg prompt throughput: 49.9 tokens/s, Running: 0 reqs", "max_tokens=5, k=3",
+        "long prompts collapsed after the upgrade", "specdeck set http://h:8000 k=5 mode=speculate",
+        "The decoder prompt (length 5000) is longer than 4096",
+        "/models/Meta-Llama-3.1-8B-Instruct-AWQ-INT4", "sd1:p0f3a9c1288aa4711",
+        "http://gpu-1:8000 refuses connections",
+    ],
+)  # fmt: skip
+def test_what_is_neither_stays(text: str) -> None:
+    assert Redactor([KEY]).hide(text) == text
+
+
+def test_values_go_by_their_names() -> None:
+    given = {
+        "api_key": [KEY], "environment": {"MY_TOKEN": KEY, "A": "1", "GREETING": PROMPT},
+        "webhook": f"https://hooks/{KEY}", "messages": [{"content": PROMPT}], "stop": None,
+        "extra": json.dumps({"chat_template": PROMPT, "k": 3}), "max_tokens": 5, "k": [1, 2],
+        "prompt": 7,
+    }  # fmt: skip
+    found = Redactor().hide_settings(given)
+    text = json.dumps(found)
+    assert KEY not in text
+    assert "biopsy" not in text
+    assert found["max_tokens"] == 5
+    assert found["k"] == [1, 2]
+    assert found["environment"]["A"] == "1"
+    assert found["prompt"] == 7
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers(-9, 9) | st.floats(allow_nan=False) | st.text(),
+        lambda inner: (
+            st.lists(inner, max_size=4)
+            | st.dictionaries(st.sampled_from(["token", "prompt", "k", "a"]), inner, max_size=4)
+        ),
+        max_leaves=20,
+    )
+)
+def test_texts_are_changed_and_the_shape_is_kept(value: object) -> None:
+    def shape(one: object) -> object:
+        if isinstance(one, dict):
+            return [shape(each) for each in one.values()]
+        if isinstance(one, list):
+            return [shape(each) for each in one]
+        return "" if isinstance(one, str) else one
+
+    assert shape(Redactor().hide_texts(value)) == shape(value)
