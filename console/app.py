@@ -92,6 +92,10 @@ def _find_screen(name: str) -> type[DetailScreen]:
         from specdeck.console.screens.requests.screen import RequestsScreen
 
         return RequestsScreen
+    if name == "why":
+        from specdeck.console.screens.why.screen import WhyScreen
+
+        return WhyScreen
     from specdeck.console.screens.tuning.screen import TuningScreen
 
     return TuningScreen

@@ -32,6 +32,7 @@ _LEFT: Final[Mapping[Place, tuple[str, ...]]] = {
         "results.report",
     ),
     "requests": ("requests.order", "requests.search", "engine.next"),
+    "why": ("why.again", "view.copy", "engine.next"),
     "fingerprint": (
         "fingerprint.against", "fingerprint.pin", "fingerprint.probe", "fingerprint.changes",
         "fingerprint.unfold", "fingerprint.search", "fingerprint.save",

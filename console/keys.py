@@ -15,11 +15,11 @@ from specdeck.console.yaml_file import refuse_unknown
 from specdeck.engine import errors
 
 Group = Literal["Speculation", "Tuning", "Check", "Results", "Prompt", "Fingerprint", "Screens",
-                "Back", "Parameters", "Events", "Event list", "Requests", "Request list",
+                "Back", "Parameters", "Events", "Event list", "Requests", "Request list", "Why",
                 "Help", "Dialog", "View", "Engines", "Console"]  # fmt: skip
 
 Place = Literal["start", "live", "tuning", "check", "results", "prompt", "fingerprint",
-                "parameters", "events", "requests", "help", "dialog"]  # fmt: skip
+                "parameters", "events", "requests", "why", "help", "dialog"]  # fmt: skip
 """A screen with keys of its own."""
 
 GROUPS: Final[Mapping[Place, tuple[Group, ...]]] = {
@@ -35,6 +35,7 @@ GROUPS: Final[Mapping[Place, tuple[Group, ...]]] = {
         "Console",
     ),
     "requests": ("Request list", "Screens", "Back", "Engines", "Console"),
+    "why": ("Why", "Screens", "Back", "Engines", "Console"),
     "check": ("Check", "Screens", "Back", "Console"),
     "results": ("Results", "Screens", "Back", "Console"),
     "fingerprint": ("Fingerprint", "Screens", "Back", "Console"),
@@ -150,6 +151,9 @@ KEYS: tuple[Key, ...] = (
     Key("screen.tuning", ("u",), "app.open_screen('tuning')", "tuning",
         "Speed over k, the policy, its breaker and what speculation saved.", "Screens",
         brief="tune"),
+    Key("screen.why", ("y",), "app.open_screen('why')", "why",
+        "What makes acceptance or speed low: causes ranked, each with a command to try.",
+        "Screens"),
     Key("screen.back", ("escape",), "back", "back",
         "Back to the previous screen; a running check is stopped and kept.", "Back", shown="esc",
         searched=False),
@@ -169,6 +173,10 @@ KEYS: tuple[Key, ...] = (
         "Search kinds, states, adapters and k.", "Request list", shown="/"),
     Key("requests.scroll", ("up", "down", "pageup", "pagedown", "home", "end"), "scroll('{key}')",
         "scroll", "Scroll through the requests.", "Request list", searched=False),
+    Key("why.again", ("enter",), "again", "look again", "Watch the engine anew.", "Why",
+        brief="again"),
+    Key("why.scroll", ("up", "down", "pageup", "pagedown", "home", "end"), "scroll('{key}')",
+        "scroll", "Scroll through the causes.", "Why", searched=False),
     Key("events.open", ("e",), "events", "events",
         "Everything that happened, to scroll through and to search.", "Events"),
     Key("events.search", ("slash",), "search", "search", "Search the events.", "Event list",

@@ -123,12 +123,14 @@ def screens() -> dict[keys.Place, type[Screen[Any]]]:
     from specdeck.console.screens.startup.screen import StartupScreen
     from specdeck.console.screens.tuning.dialogs import ParametersScreen, TrialDialog
     from specdeck.console.screens.tuning.screen import TuningScreen
+    from specdeck.console.screens.why.screen import WhyScreen
 
     return {
         "start": StartupScreen, "live": LiveScreen, "tuning": TuningScreen,
         "check": DivergenceScreen, "results": ResultsScreen, "prompt": PromptPicker,
         "fingerprint": FingerprintScreen, "parameters": ParametersScreen, "help": HelpScreen,
         "dialog": TrialDialog, "events": EventsScreen, "requests": RequestsScreen,
+        "why": WhyScreen,
     }  # fmt: skip
 
 

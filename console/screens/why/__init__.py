@@ -1,0 +1,1 @@
+"""What makes an engine accept less or work slower."""

@@ -1,0 +1,112 @@
+"""The why screen: watches the engine at once, and shows causes as soon as there are some."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import work
+from textual.app import ComposeResult
+
+from specdeck.console import keys
+from specdeck.console.context import ConsoleContext
+from specdeck.console.screens.engine_screen import DetailScreen
+from specdeck.console.screens.live import view as live_view
+from specdeck.console.screens.why import view
+from specdeck.console.state.controller import Controller
+from specdeck.console.state.why import WhyLook
+from specdeck.console.widgets.text import Line, Rows, wrap_rows
+
+if TYPE_CHECKING:
+    from specdeck.console.state.copies import Copyable
+
+LOOK_S = 30.0
+
+
+class WhyScreen(DetailScreen):
+    """Ranks what makes the selected engine accept less or work slower."""
+
+    CSS_PATH = "screen.tcss"
+    PLACE: ClassVar[keys.Place] = "why"
+    BINDINGS = [*keys.bindings(PLACE)]
+
+    def __init__(
+        self, controller: Controller, context: ConsoleContext, *, seconds: float = LOOK_S
+    ) -> None:
+        super().__init__(controller, context)
+        self.seconds = seconds
+        self.found: WhyLook | None = None
+        """None where there is no engine to ask."""
+        self.top = 0
+        """Rows above the first one that is shown."""
+
+    def compose(self) -> ComposeResult:
+        """Who, how many causes, the causes, keys."""
+        yield Line(id="identity")
+        yield Line(id="why-heading")
+        yield Rows(id="why")
+        yield Line(id="footer")
+
+    def on_mount(self) -> None:
+        """Look at once."""
+        self.action_again()
+
+    def on_resize(self) -> None:
+        """Words wrap elsewhere, once the list has its size."""
+        self.call_after_refresh(self.show)
+
+    def action_again(self) -> None:
+        """Watch the engine anew."""
+        index = self.controller.selected
+        self.top = 0
+        client = self.controller.find_client(index)
+        self.found = None if client is None else WhyLook(client.url, self.seconds)
+        self._watch()
+        self.show()
+
+    @work(group="why", exclusive=True)
+    async def _watch(self) -> None:
+        look, client = self.found, self.controller.find_client(self.controller.selected)
+        if look is not None and client is not None:
+            await look.run(client, self.show)
+
+    def show(self) -> None:
+        """Bring what is known onto the screen."""
+        if not self.has_widgets:
+            return
+        width, listed = self.size.width, self.query_one("#why", Rows)
+        found = view.rows(self.track, self.found, self.key_label, self.context.local)
+        height = max(1, listed.size.height)
+        lines = wrap_rows(found, max(20, width - 2))
+        self.top = max(0, min(self.top, len(lines) - height))
+        with self.app.batch_update():
+            self.query_one("#identity", Line).row = live_view.title(
+                self.track, armed=self.controller.engine.armed
+            )
+            self.query_one("#why-heading", Line).row = view.title(self.found)
+            listed.rows = tuple(lines[self.top : self.top + height])
+            self.query_one("#footer", Line).row = self.context.footer("why", width)
+
+    def list_copies(self) -> Sequence[Copyable]:
+        """The commands to try, and what each is for."""
+        return [*view.list_copies(self.found), *super().list_copies()]
+
+    def action_scroll(self, key: str) -> None:
+        """Up or down; `show` keeps it within."""
+        page = max(1, self.query_one("#why").size.height - 1)
+        by = {"up": -1, "down": 1, "pageup": -page, "pagedown": page, "home": -self.top}
+        self.top = max(0, self.top + by.get(key, 1_000_000))
+        self.show()
+
+    def action_next_load(self) -> None:
+        """The next load profile."""
+        self.controller.next_load()
+
+    def action_step(self, by: int) -> None:
+        """Show another engine."""
+        self.action_select(self.controller.selected + by)
+
+    def action_select(self, index: int) -> None:
+        """Look at the engine at `index`."""
+        self.controller.select(index)
+        self.action_again()

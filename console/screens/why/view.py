@@ -1,0 +1,114 @@
+"""Causes as rows: ranked, what was ruled out and what cannot be told below; pure, no Textual.
+
+The last cell of a row is wrapped below itself by whoever draws it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from specdeck.console.state.copies import Copyable
+from specdeck.console.state.engine_state import Track
+from specdeck.console.state.why import WhyLook
+from specdeck.console.widgets.cells import Cell, Row, heading
+from specdeck.console.widgets.format import KeyLabel, LocalTime
+from specdeck.engine.text import format_duration, oneline
+from specdeck.engine.why.causes import Cause, command_of
+from specdeck.engine.why.ranking import Diagnosis
+from specdeck.engine.why.words import (
+    describe_baseline,
+    describe_cause,
+    describe_look,
+    describe_ruled_out,
+    describe_untold,
+)
+
+_BAR = 24
+
+
+def title(look: WhyLook | None) -> Row:
+    """What was found, or how far the look is."""
+    if look is None or look.error is not None:
+        return heading("why")
+    if look.diagnosis is not None:
+        number = len(look.diagnosis.causes)
+        found = "no cause found" if not number else f"{number} cause{'s' * (number > 1)} found"
+        return heading(f"why: {found}")
+    return heading("why: watching")
+
+
+def rows(
+    track: Track, look: WhyLook | None, key_label: KeyLabel, local: LocalTime
+) -> tuple[Row, ...]:
+    """The diagnosis, or the progress of the look, or why there is neither."""
+    if look is None:
+        text = "a recording has no engine to ask" if track.recorded else "no engine to ask"
+        return (Row((Cell(" "), Cell(text, "muted"))),)
+    if look.error is not None:
+        again = f"{key_label('why.again')} looks again"
+        return (Row((Cell(" "), Cell(oneline(look.error.line()), "warn"))),
+                Row((Cell(" "), Cell(again, "muted"))))  # fmt: skip
+    if look.diagnosis is None:
+        return tuple(_watching(look))
+    return tuple(_diagnosis(look.diagnosis, key_label, local))
+
+
+def _watching(look: WhyLook) -> Iterator[Row]:
+    progress = look.progress
+    done = 0.0 if progress is None else min(1.0, progress.seconds / max(1e-9, progress.of))
+    full = round(done * _BAR)
+    bar = (Cell(" "), Cell("█" * full, "accent"), Cell("░" * (_BAR - full), "muted"))
+    if progress is None:
+        yield Row((*bar, Cell("  asking the engine", "muted")))
+    else:
+        seconds = f"{progress.seconds:.0f} of {format_duration(progress.of)}"
+        yield Row((*bar, Cell(f"  {seconds}, {progress.requests} requests finished", "muted")))
+    yield Row()
+    yield Row((Cell(" "), Cell(
+        "Compares kinds of requests (prompt length, cached share, structured output, adapter, "
+        "temperature) with each other and with the engine's life before; step times, prompts, "
+        "preemptions, the draft and k.", "muted",
+    )))  # fmt: skip
+
+
+def _diagnosis(diagnosis: Diagnosis, key_label: KeyLabel, local: LocalTime) -> Iterator[Row]:
+    yield Row((Cell(" "), Cell(describe_look(diagnosis.looked), "muted")))
+    if (baseline := describe_baseline(diagnosis, local)) is not None:
+        yield Row((Cell(" "), Cell(baseline, "muted")))
+    yield Row()
+    for number, cause in enumerate(diagnosis.causes, start=1):
+        yield from _cause(number, cause, diagnosis.url, local)
+        yield Row()
+    if not diagnosis.causes:
+        yield Row((Cell(" "), Cell("no cause found", "good")))
+        yield Row()
+    if diagnosis.ruled_out:
+        yield heading("ruled out")
+        for out in diagnosis.ruled_out:
+            yield Row((Cell(" ✓ ", "good"), Cell(describe_ruled_out(out))))
+    if diagnosis.untold:
+        yield heading("cannot be told")
+        for untold in diagnosis.untold:
+            yield Row((Cell(" ? ", "muted"), Cell(describe_untold(untold), "muted")))
+    for what, reason in diagnosis.missing:
+        yield Row((Cell(" ! ", "warn"), Cell(oneline(f"{what}: {reason}"), "muted")))
+    hint = f"{key_label('why.again')} looks again, {key_label('view.copy')} copies a command"
+    yield Row((Cell(" "), Cell(hint, "muted")))
+
+
+def _cause(number: int, cause: Cause, url: str, local: LocalTime) -> Iterator[Row]:
+    name, *rest = describe_cause(cause, local)
+    yield Row((Cell(f" {number}. ", "strong"), Cell(name, "bad" if number == 1 else "warn")))
+    for line in rest:
+        yield Row((Cell("    "), Cell(line)))
+    yield Row((Cell("    $ ", "muted"), Cell(command_of(cause, url), "accent")))
+
+
+def list_copies(look: WhyLook | None) -> Iterator[Copyable]:
+    """The command of each cause, and each cause in a line."""
+    if look is None or look.diagnosis is None:
+        return
+    for cause in look.diagnosis.causes:
+        name, *rest = describe_cause(cause)
+        yield Copyable(f"try: {name}", oneline(command_of(cause, look.url)))
+        yield Copyable(name, oneline("; ".join((name, *rest))))

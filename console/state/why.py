@@ -1,0 +1,50 @@
+"""One look at why an engine accepts less or works slower, as far as it has come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from specdeck.engine.errors import SpecdeckError
+
+# Statistics are imported by the first look: a console paints before it.
+if TYPE_CHECKING:
+    from specdeck.engine.client.engine_client import EngineClient
+    from specdeck.engine.why.gather import Progress
+    from specdeck.engine.why.ranking import Diagnosis
+
+
+class WhyLook:
+    """Watches an engine for a while and keeps what came of it."""
+
+    def __init__(self, url: str, seconds: float) -> None:
+        self.url = url
+        self.seconds = seconds
+        """How long it takes."""
+        self.progress: Progress | None = None
+        """None before the engine has answered."""
+        self.diagnosis: Diagnosis | None = None
+        """None while it watches."""
+        self.error: SpecdeckError | None = None
+        """Why there is nothing to judge."""
+
+    async def run(self, client: EngineClient, on_change: Callable[[], None]) -> None:
+        """Watches to the end; `on_change` is called whenever there is more to show."""
+        from specdeck.engine.why.evidence import Evidence
+        from specdeck.engine.why.gather import gather
+        from specdeck.engine.why.ranking import diagnose
+
+        try:
+            async with aclosing(gather(client, seconds=self.seconds)) as found:
+                async for event in found:
+                    if isinstance(event, Evidence):
+                        # A second of a busy machine, for statistics that are imported then.
+                        self.diagnosis = await asyncio.to_thread(diagnose, event)
+                    else:
+                        self.progress = event
+                    on_change()
+        except SpecdeckError as error:
+            self.error = error
+            on_change()

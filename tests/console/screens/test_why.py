@@ -1,0 +1,155 @@
+"""The why screen in a pilot's hands: progress at once, causes, what was ruled out, commands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.listed_engine import ListedClient, ListedEngine
+from tests.support.pilot import press, run, settle
+from tests.support.simulated_traffic import Request, Traffic
+
+from specdeck.console.screens.why import screen as why_screen
+from specdeck.console.screens.why.screen import WhyScreen
+from specdeck.console.widgets.text import Line, Rows
+from specdeck.engine.errors import SpecdeckError, Unsupported
+from specdeck.engine.protocol.cohorts import Cohorts
+from specdeck.engine.protocol.requests import Requests
+
+if TYPE_CHECKING:
+    from tests.console.conftest import Kit, MakeConsole
+    from textual.app import App
+    from textual.pilot import Pilot
+
+Make = Callable[..., "App[str]"]
+
+
+def suffer(request: Request, t: float) -> float:
+    return 0.3 if request.structured == "json" else 0.72
+
+
+class SufferingClient(ListedClient):
+    """Tells what a traffic did, or why it tells nothing."""
+
+    def __init__(self, engine: ListedEngine, traffic: Traffic) -> None:
+        super().__init__(engine)
+        self.traffic = traffic
+        self.refuse: SpecdeckError | None = None
+
+    async def cohorts(self) -> Cohorts:
+        if self.refuse is not None:
+            raise self.refuse
+        return self.traffic.tell()
+
+    async def requests(self) -> Requests:
+        finished = tuple(reversed(self.traffic.lines[-64:]))
+        return Requests("one", self.traffic.t, self.traffic.k, 0, 0, (), finished)
+
+    async def steps(self, since: int) -> tuple[Any, ...]:
+        return tuple(self.traffic.steps[-4096:])
+
+    async def facts(self) -> dict[str, Any]:
+        return {}
+
+    async def state(self) -> Any:
+        raise Unsupported("no state")
+
+    async def page(self) -> str:
+        raise Unsupported("no page")
+
+
+@pytest.fixture
+def suffering(
+    kit: type[Kit], console: MakeConsole, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[App[str], SufferingClient]]:
+    """A console on an engine whose JSON requests suffer; its whole life is looked at, at once."""
+    monkeypatch.setattr(why_screen, "LOOK_S", 0.0)
+    monkeypatch.setattr(WhyScreen.__init__, "__kwdefaults__", {"seconds": 0.0})
+
+    def make(accept: Any = suffer) -> tuple[App[str], SufferingClient]:
+        engine = kit.engine(kit.run(10))
+        traffic = Traffic(1, rate=10.0, accept=accept).run(60)
+        engine.client = client = SufferingClient(engine, traffic)
+        return console(engine), client
+
+    return make
+
+
+async def open_screen(pilot: Pilot[str]) -> None:
+    await settle(pilot)
+    await press(pilot, "y")
+    await settle(pilot)
+
+
+def lines(app: App[str]) -> list[str]:
+    shown = app.screen.query_one("#why", Rows).rows
+    return ["".join(cell.text for cell in row.left).rstrip() for row in shown]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (60, 20)])
+def test_the_why_screen(
+    size: tuple[int, int], suffering: Callable[..., Any], snap_compare: Callable[..., bool]
+) -> None:
+    app, _ = suffering()
+    assert snap_compare(app, terminal_size=size, run_before=open_screen)
+
+
+async def test_the_cause_is_first_with_its_command_and_what_was_ruled_out_below(
+    suffering: Callable[..., Any],
+) -> None:
+    app, _ = suffering()
+    async with run(app, size=(120, 40)) as pilot:
+        await open_screen(pilot)
+        assert isinstance(app.screen, WhyScreen)
+        text = lines(app)
+        title = app.screen.query_one("#why-heading", Line).row
+        assert "1 cause found" in "".join(cell.text for cell in title.left)
+        first = next(line for line in text if line.startswith(" 1."))
+        assert "structured output json" in first
+        assert any(line.startswith("    $ specdeck set ") for line in text)
+        assert any("ruled out" in line for line in text)
+        assert any(line.startswith(" ? ") for line in text)
+        copies = app.screen.list_copies()
+        assert copies[0].label.startswith("try: structured output")
+        assert copies[0].text.startswith("specdeck set http")
+
+
+async def test_it_scrolls_and_looks_again(suffering: Callable[..., Any]) -> None:
+    app, client = suffering()
+    async with run(app, size=(80, 24)) as pilot:
+        await open_screen(pilot)
+        top = lines(app)
+        await press(pilot, "end")
+        assert lines(app) != top
+        assert "looks again" in lines(app)[-1]
+        await press(pilot, "home")
+        assert lines(app) == top
+        client.traffic = Traffic(2, rate=10.0).run(60)
+        await press(pilot, "enter")
+        assert any("no cause found" in line for line in lines(app))
+        await press(pilot, "escape")
+        assert not isinstance(app.screen, WhyScreen)
+
+
+async def test_it_opens_with_its_progress_before_there_is_a_cause(
+    suffering: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(WhyScreen.__init__, "__kwdefaults__", {"seconds": 3600.0})
+    app, _ = suffering()
+    async with run(app, size=(80, 24)) as pilot:
+        await open_screen(pilot)
+        assert "requests finished" in lines(app)[0] or "asking the engine" in lines(app)[0]
+        await press(pilot, "escape")
+        assert not isinstance(app.screen, WhyScreen)
+
+
+async def test_an_engine_that_tells_no_cohorts_says_why(suffering: Callable[..., Any]) -> None:
+    app, client = suffering()
+    client.refuse = Unsupported("the plugin is older", remedy="update specdeck there")
+    async with run(app, size=(80, 24)) as pilot:
+        await open_screen(pilot)
+        assert "the plugin is older" in lines(app)[0]
+        client.refuse = None
+        await press(pilot, "enter")
+        assert any(line.startswith(" 1.") for line in lines(app))
