@@ -22,6 +22,7 @@ BENCHMARKS = {
     "many_engines": "Following 32 engines",
     "console_wire": "The console: bytes, CPU, memory, first paint",
     "first_paint": "First paint, and that of a bare Textual program",
+    "black_box": "A day in a black box, and writers that are killed",
     "control_latency": "A change of k under load",
     "ranks": "Changes of k on engines of several ranks",
     "overhead": "An engine with plugin and console, and without",

@@ -43,33 +43,34 @@ def write(path: Path, first: int) -> None:
 
 
 def kill_writers(path: Path, kills: int, moments: random.Random) -> list[int]:
-    """Kills so many writers of one file at random moments; the readings that each committed.
+    """Kills so many writers of one file at random moments; how many readings each committed.
 
     Raises AssertionError where something that was committed is not there, or the file is damaged.
     """
     committed: list[int] = []
+    events: set[str] = set()
     first = 0
     for _ in range(kills):
-        last = _kill_one(path, first, moments)
+        said = _kill_one(path, first, moments)
+        events |= {f"event {n}" for n in said if n % 7 == 0}
         with closing(History(path)) as history:
             found = [round(one.t - START) for one in history.readings(0, 1e11)]
             assert history.damage is None, history.damage
             # What was committed and not yet said may be there, too.
             assert found == list(range(len(found)))
-            assert len(found) in (last + 1, last + 2)
-            for n in {first, (first + last) // 2, last} - {-1}:
+            assert len(found) in (said[-1] + 1, said[-1] + 2)
+            for n in {said[0], said[len(said) // 2], said[-1]}:
                 one = history.reading_at(START + n)
                 assert one is not None
                 assert one.sample == busy_sample(n)
-            events = {event.text for event in history.events(START, 1e11, 10**6)}
-            assert {f"event {n}" for n in range(0, last, 7)} <= events
-        committed.append(last + 1 - first)
+            assert events <= {event.text for event in history.events(START, 1e11, 10**6)}
+        committed.append(len(said))
         first = len(found)
     return committed
 
 
-def _kill_one(path: Path, first: int, moments: random.Random) -> int:
-    """The last reading that a writer says it has committed before it is killed."""
+def _kill_one(path: Path, first: int, moments: random.Random) -> list[int]:
+    """What a writer says it has committed before it is killed."""
     command = [sys.executable, "-m", "tests.support.killed_writer", str(path), str(first)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
         assert writer.stdout is not None
@@ -79,11 +80,8 @@ def _kill_one(path: Path, first: int, moments: random.Random) -> int:
         finally:
             writer.send_signal(signal.SIGKILL)
         said = head + writer.stdout.read()
-    last = first - 1
-    for line in said.splitlines(keepends=True):
-        if line.endswith(b"\n"):
-            last = int(line)
-    return last
+    assert head, "the writer did not begin"
+    return [int(line) for line in said.splitlines(keepends=True) if line.endswith(b"\n")]
 
 
 if __name__ == "__main__":
