@@ -51,6 +51,7 @@ COMMANDS = {
     "gate": "Compare an engine with a saved baseline before an upgrade goes live.",
     "fingerprint": "Name the serving path, pin it, and report what changed.",
     "incident": "What happened to an engine, in one file to send on.",
+    "export": "What was recorded of an engine as CSV.",
     "replay": "The console on a recording of `watch --json`.",
     "ps": "The engines that specdeck started.",
     "stop": "Stop an engine that specdeck started, with all its processes.",

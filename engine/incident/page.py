@@ -398,7 +398,8 @@ class _Page:
         versions = ", ".join(f"{name} {one}" for name, one in made.versions.items() if one)
         lines += [
             "", f"Written by {_md(versions)}.", "",
-            "`specdeck replay FILE` opens the recording.",
+            "`specdeck replay FILE` opens the recording; `specdeck export FILE -o counters.csv`"
+            " makes a table of it.",
         ]  # fmt: skip
         return lines
 
