@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from operator import add
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from specdeck.engine.protocol.codec import UnixTime, read_record
+from specdeck.engine.protocol.codec import K_MOST, UnixTime, Within, WrongType, read_record
 
 OTHER = "other"
 """The word for whatever has none of its own: more adapters than are told apart, for one."""
@@ -22,6 +22,13 @@ MOST_ADAPTERS = 16
 """Adapters that are told apart at a time, the most seen ones."""
 MOST_CELLS = 512
 """Cohorts that are told apart at a time, those seen last."""
+_MOST_RANKS = 16
+"""Data-parallel ranks with cells of their own that a reply is read for."""
+_MOST_WORDS = 32
+"""Of a dimension; of adapters each rank has its own. A reader compares each with each."""
+_LONGEST_WORD = 80
+
+Count = Annotated[int, Within(0, 2**53)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +61,14 @@ DIMENSIONS: tuple[str, ...] = tuple(field.name for field in fields(Cohort))
 class CohortCounts:
     """What requests did in all; positions count from the first drafted token."""
 
-    requests: int
-    prompt_tokens: int
-    output_tokens: int
-    preemptions: int
-    drafts: int
-    drafted_per_position: tuple[int, ...]
+    requests: Count
+    prompt_tokens: Count
+    output_tokens: Count
+    preemptions: Count
+    drafts: Count
+    drafted_per_position: tuple[Count, ...]
     """Drafts that had a token at each position; length k_max."""
-    accepted_per_position: tuple[int, ...]
+    accepted_per_position: tuple[Count, ...]
     """Drafts whose token at each position was accepted."""
 
     @property
@@ -156,9 +163,9 @@ class Cohorts:
     has all of it. Empty where there is room for all."""
     unfinished: CohortCounts
     """Of requests under way; their tokens are counted when they finish."""
-    drafts: int
-    drafted_per_position: tuple[int, ...]
-    accepted_per_position: tuple[int, ...]
+    drafts: Count
+    drafted_per_position: tuple[Count, ...]
+    accepted_per_position: tuple[Count, ...]
 
     @property
     def k_max(self) -> int:
@@ -197,8 +204,42 @@ class Cohorts:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """What a plugin sent; raises WrongType on nonsense."""
-        return read_record(cls, data)
+        """What a plugin sent; raises WrongType on nonsense, and for more than any engine tells."""
+        for name in ("cells", "folded"):
+            _require_few(data.get(name), name, MOST_CELLS * _MOST_RANKS)
+        found = read_record(cls, data)
+        _check_words(found)
+        inside = (*(cell.counts for cell in found.cells), *(each.counts for each in found.folded))
+        _check_positions([found, found.unfinished, *inside])
+        return found
+
+
+def _require_few(told: object, name: str, most: int) -> None:
+    if isinstance(told, Sequence) and len(told) > most:
+        raise WrongType(f"{name} has more than {most} of them")
+
+
+def _check_words(found: Cohorts) -> None:
+    words: dict[str, set[str]] = {name: set() for name in DIMENSIONS}
+    for cell in found.cells:
+        for name, word in zip(DIMENSIONS, astuple(cell.cohort), strict=True):
+            words[name].add(word)
+    for each in found.folded:
+        if each.by not in words:
+            raise WrongType("folded.by is no dimension")
+        words[each.by].add(each.word)
+    for name, told in words.items():
+        most = (MOST_ADAPTERS + 2) * _MOST_RANKS if name == "adapter" else _MOST_WORDS
+        if len(told) > most or any(len(word) > _LONGEST_WORD for word in told):
+            raise WrongType(f"{name} has more than {most} words, or too long ones")
+
+
+def _check_positions(counted: Iterable[CohortCounts | Cohorts]) -> None:
+    lengths = set()
+    for each in counted:
+        lengths |= {len(each.drafted_per_position), len(each.accepted_per_position)}
+    if len(lengths) != 1 or max(lengths) > K_MOST:
+        raise WrongType("positions are not the same everywhere")
 
 
 def merge_cohorts(replies: Sequence[Cohorts]) -> Cohorts:
