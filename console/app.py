@@ -25,6 +25,7 @@ from textual.color import Color
 from textual.command import Provider
 from textual.css.query import NoMatches
 from textual.driver import Driver
+from textual.events import Key
 from textual.filter import LineFilter
 from textual.screen import Screen
 from textual.worker import WorkerFailed
@@ -36,6 +37,8 @@ from specdeck.console.screens.engine_screen import DetailScreen
 from specdeck.console.screens.live.screen import LiveScreen
 from specdeck.console.settings import Settings
 from specdeck.console.state.controller import Controller, Load, Task
+from specdeck.console.state.past import SILENCE_S
+from specdeck.console.state.timeline import Histories, Timeline
 from specdeck.console.state.watches import EngineWatches
 from specdeck.console.widgets.format import LocalTime
 from specdeck.console.widgets.text import TONE_CLASSES, ForeignText
@@ -47,6 +50,8 @@ if TYPE_CHECKING:
     from specdeck.console.screens.startup.screen import StartupScreen
     from specdeck.console.state.black_box import BlackBoxRecorder
     from specdeck.console.state.check import CheckContext
+    from specdeck.console.state.histories import BoxHistories
+    from specdeck.console.state.past import History
     from specdeck.engine.client.attach import MonitoredEngine
     from specdeck.engine.launch.progress import StartProgress
     from specdeck.engine.operations.record import Audit
@@ -54,10 +59,22 @@ if TYPE_CHECKING:
 
 
 @runtime_checkable
+class _TypesAhead(Protocol):
+    """A dialog that is typed to before it is drawn."""
+
+    def type_ahead(self, key: Key) -> bool:
+        """Whether it takes a key that came too early."""
+
+
+@runtime_checkable
 class _Placed(Protocol):
     """A screen with keys of its own."""
 
     PLACE: ClassVar[keys.Place]
+
+
+def _no_history(index: int) -> None:
+    """Of a console that has no black boxes."""
 
 
 def _palette() -> type[Provider]:
@@ -136,6 +153,7 @@ class Console(App[str]):
         local: LocalTime = time.localtime,
         folders: Callable[[], Iterable[Path]] | None = None,
         driver_class: type[Driver] | None = None,
+        histories: Histories | None = None,
     ) -> None:
         """Set up the app; nothing runs yet.
 
@@ -144,9 +162,9 @@ class Console(App[str]):
         engine applied; a SpecdeckError that it raises is shown. `watches` opens what tells of
         drift and alerts. `themes` are the folders of the user's own themes, `folders` those
         that a picture of the screen may be saved in. Engines are recorded in `black_boxes`, unless
-        it is None or the settings say not to. `check` is what the check asks its engines with.
-        `opening` is asked after the first paint; a SpecdeckError that it raises closes the
-        console and is its `failure`.
+        it is None or the settings say not to, and their past is found there; `histories` tells it
+        instead. `check` is what the check asks its engines with. `opening` is asked after the
+        first paint; a SpecdeckError that it raises closes the console and is its `failure`.
         """
         # Before Textual's own set-up, which asks for it.
         self.settings = settings or Settings()
@@ -179,6 +197,11 @@ class Console(App[str]):
         self.recorder = self._open_recorder(black_boxes)
         """Writes the engines' black boxes; None where nothing is recorded."""
         self.context = ConsoleContext(
+            Timeline(
+                self.controller,
+                histories or self._find_histories(black_boxes),
+                silence_s=max(SILENCE_S, 3 * self.settings.interval),
+            ),
             owned=owned,
             clock=clock,
             local=local,
@@ -200,6 +223,21 @@ class Console(App[str]):
 
         days, megabytes = self.settings.record_days, self.settings.record_mb
         return BlackBoxRecorder(self.controller, folder, days=days, megabytes=megabytes)
+
+    def _find_histories(self, folder: Path | None) -> Histories:
+        if folder is None:
+            return _no_history
+        urls = [one.url for one in self.controller.engines]
+        found: list[BoxHistories] = []
+
+        def find(index: int) -> History | None:
+            from specdeck.console.state.histories import BoxHistories  # after the first paint
+
+            if not found:
+                found.append(BoxHistories(folder, urls))
+            return found[0](index)
+
+        return find
 
     def _take_themes(self, folders: Sequence[Path]) -> None:
         """Know the shipped themes and those in `folders`."""
@@ -380,7 +418,7 @@ class Console(App[str]):
         screen = self.screen
         if isinstance(screen, CopyDialog):
             return
-        track = self.controller.track
+        track = self.context.timeline.track
         copies = screen.list_copies() if isinstance(screen, HasCopies) else [*list_figures(track)]
         chosen = await self.push_screen_wait(CopyDialog(copies))
         if chosen is not None:
@@ -416,6 +454,12 @@ class Console(App[str]):
             self.switch_screen(found)
         else:
             self.push_screen(found)
+
+    def on_key(self, key: Key) -> None:
+        """A key that nothing has taken belongs to a dialog that is still to get its line."""
+        if isinstance(self.screen, _TypesAhead) and self.screen.type_ahead(key):
+            # It may have closed the dialog: the screen below must not take it as well.
+            key.prevent_default()
 
     def keys_on(self, screen: Screen[Any]) -> tuple[keys.Key, ...]:
         """The keys that mean something on a screen."""

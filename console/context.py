@@ -15,6 +15,7 @@ from specdeck.console.widgets.format import LocalTime
 
 if TYPE_CHECKING:
     from specdeck.console.state.check import CheckContext
+    from specdeck.console.state.timeline import Timeline
     from specdeck.console.state.watches import EngineWatches
 
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 class ConsoleContext:
     """What a screen works with beside the controller."""
 
+    timeline: Timeline
+    """The moment that all screens show."""
     owned: bool = False
     """Whether this console started the engine, so that control needs no question."""
     clock: Callable[[], float] = time.time

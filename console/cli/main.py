@@ -52,7 +52,7 @@ COMMANDS = {
     "fingerprint": "Name the serving path, pin it, and report what changed.",
     "incident": "What happened to an engine, in one file to send on.",
     "export": "What was recorded of an engine as CSV.",
-    "replay": "The console on a recording of `watch --json`.",
+    "replay": "The console on what was recorded, without the engine.",
     "ps": "The engines that specdeck started.",
     "stop": "Stop an engine that specdeck started, with all its processes.",
     "doctor": "Check this machine, a config or an engine.",

@@ -1,14 +1,19 @@
-"""`specdeck replay`: the console on a recording."""
+"""`specdeck replay`: the console on what was recorded, without the engine."""
 
 from __future__ import annotations
 
 import asyncio
+import math
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from specdeck.console.cli.common import (
     Finite,
+    black_box_folder,
     defer_collection,
     read_settings,
     require_terminal,
@@ -18,11 +23,19 @@ from specdeck.console.cli.common import (
 )
 from specdeck.console.cli.operator import find_operator
 from specdeck.console.cli.output import emit
-from specdeck.engine.metrics.recording import Recording, ReplayedEngine, read_lines, read_recording
+from specdeck.console.state.moment import parse_moment
+from specdeck.console.state.recorded import PlayedRecording, RecordedBox
+from specdeck.engine.errors import UsageError
+from specdeck.engine.metrics.recording import read_lines, read_recording, reading_as_json
+
+if TYPE_CHECKING:
+    from specdeck.engine.blackbox.history import History
+
+_SQLITE = b"SQLite format 3\0"
 
 
 @click.command("replay")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("wanted", metavar="FILE|ENGINE")
 @click.option("--json", "as_json", is_flag=True, help="The samples as JSON lines, all at once.")
 @click.option(
     "--speed",
@@ -32,28 +45,70 @@ from specdeck.engine.metrics.recording import Recording, ReplayedEngine, read_li
     show_default=True,
     help="Playback speed, as a multiple of the recorded one.",
 )
+@click.option(
+    "--at", metavar="TIME", help="Begin there: 03:10, -20m (before the end), 2026-11-22 03:10."
+)
 @terminal_options
-def command(file: Path, as_json: bool, speed: float) -> int:
-    """Show a recording in the console: what `specdeck watch URL --json > FILE` has written.
+def command(wanted: str, as_json: bool, speed: float, at: str | None) -> int:
+    """Show what was recorded in the console, with its whole time to go through.
 
-    What `run --headless` and `demo --headless` print is a recording as well. Lines of several
-    engines become several engines. Nothing can be changed in one.
+    ENGINE is one that a console or `specdeck record` has recorded, by its name or URL; FILE is its
+    black box, which opens at its end, or what `specdeck watch URL --json`, `run --headless` and
+    `demo --headless` print, which is played from its beginning. Lines of several engines become
+    several engines. Nothing can be changed in a recording.
     """
     if not as_json:
         require_terminal("`specdeck replay FILE --json` to a pipe")
         defer_collection()
-    found = read_recording(file)
+    path = Path(wanted)
+    if _is_box(path):
+        from specdeck.engine.blackbox.folder import open_history
+
+        found = open_history(black_box_folder(), wanted)
+        if math.isnan(found.last):
+            raise UsageError(f"nothing is recorded of {found.name} yet")
+        if as_json:
+            return _print_box(found)
+        engine = RecordedBox(found, name=found.name, url=found.url, speed=speed)
+        return asyncio.run(_show([engine], at))
+    recording = read_recording(path)
     if not as_json:
-        return asyncio.run(replay_recording(found, speed))
-    for line in read_lines(found.path):
+        engines = [PlayedRecording(recording, url, speed=speed) for url in recording.engines]
+        return asyncio.run(_show(engines, at))
+    for line in read_lines(recording.path):
         emit(line)
     return 0
 
 
-async def replay_recording(found: Recording, speed: float) -> int:
+def _is_box(path: Path) -> bool:
+    """Whether it is a black box, or no file but an engine's name; what cannot be read is neither,
+    and whoever reads it next says why."""
+    if path.suffix in (".jsonl", ".json"):
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_SQLITE)) == _SQLITE
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+
+
+def _print_box(found: History) -> int:
+    for reading in found.readings(found.first, found.last):
+        emit(reading_as_json(reading))
+    return 0
+
+
+async def _show(engines: Sequence[PlayedRecording | RecordedBox], at: str | None) -> int:
     """Opens the console; the exit code."""
     from specdeck.console.app import Console
 
-    engines = [ReplayedEngine(found, url, speed=speed) for url in found.engines]
+    moment = None
+    if at is not None:
+        # A moment is told from the end of what was recorded.
+        moment = parse_moment(at, engines[0].find_history().last, time.localtime)
     app = Console(engines, settings=read_settings(), who=find_operator(), themes=theme_folders())
+    if at is not None:
+        app.context.timeline.go(moment)
     return await run_console(app, engines)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from textual import work
 from textual.screen import Screen
 
 from specdeck.console.context import ConsoleContext
 from specdeck.console.screens.dialogs import Choice, ClosedOnce, Dialog
+from specdeck.console.screens.timeline import view as time_view
 from specdeck.console.state.controller import Controller
 from specdeck.console.state.engine_state import Track
 from specdeck.engine.errors import SpecdeckError
@@ -18,6 +20,8 @@ from specdeck.engine.protocol.messages import Change
 
 if TYPE_CHECKING:
     from specdeck.console.state.copies import Copyable
+    from specdeck.console.state.timeline import Timeline
+    from specdeck.console.widgets.cells import Row
 
 SLOW_S = 5.0
 """Between two paintings of figures on a poor line."""
@@ -60,7 +64,9 @@ class EngineScreen(Screen[None]):
     def _is_worth_it(self) -> bool:
         """Whether a poor line is to carry it: something happened, or the figures are old."""
         track, now = self.track, self.controller.steady()
-        news = (track.url, track.up, track.want, track.proofs_awaited, track.events[-1:])
+        timeline = self.timeline
+        news = (track.url, track.up, track.want, track.proofs_awaited, track.events[-1:],
+                timeline.view, timeline.said)  # fmt: skip
         if news == self._drawn_news and now - self._drawn_at < SLOW_S:
             return False
         self._drawn_news, self._drawn_at = news, now
@@ -93,9 +99,74 @@ class EngineScreen(Screen[None]):
         return [*latest, *list_figures(self.track)]
 
     @property
+    def timeline(self) -> Timeline:
+        """The moment that is shown."""
+        return self.context.timeline
+
+    @property
     def track(self) -> Track:
-        """What is known of the engine."""
-        return self.controller.track
+        """What is known of the engine, at the moment that is shown."""
+        return self.timeline.track
+
+    @property
+    def is_past(self) -> bool:
+        """Whether what was recorded is shown, and not the engine as it is."""
+        return self.timeline.when.kind == "past"
+
+    def mark_title(self, title: Row) -> Row:
+        """A title with the moment that is shown, unless that is now."""
+        return time_view.mark_title(title, self.timeline.when, self.context.local)
+
+    def time_rows(self) -> tuple[Row, ...]:
+        """What the keys of time do, or why the last one did nothing; no row now."""
+        timeline = self.timeline
+        return time_view.hint(timeline.view, timeline.when, timeline.said, self.key_label)
+
+    def refuse_in_past(self) -> bool:
+        """Whether nothing can be done here, as another moment than now is shown; says so."""
+        return self.timeline.refuse(self.context.local, self.key_label("time.now"))
+
+    def action_time_step(self, by: int) -> None:
+        """A step back or forward."""
+        self.timeline.step(by)
+
+    def action_time_event(self, by: int) -> None:
+        """To the next event, or to the one before."""
+        self.timeline.step_event(by)
+
+    def action_time_span(self, by: int) -> None:
+        """Charts of a longer time, or of a shorter one."""
+        self.timeline.widen(by)
+
+    def action_freeze(self) -> None:
+        """Hold the view still, or let time go on."""
+        self.timeline.toggle_freeze()
+
+    def action_time_now(self) -> None:
+        """Back to now."""
+        self.timeline.end()
+
+    def action_time_go(self) -> None:
+        """Ask for a moment, and go there.
+
+        The dialog is there when this returns: what is typed next is meant for it.
+        """
+        from specdeck.console.screens.timeline.dialogs import MomentDialog
+        from specdeck.console.state.moment import parse_moment
+
+        timeline, local = self.timeline, self.context.local
+        recorded = timeline.describe_bounds(local)
+        if recorded is None:
+            return
+
+        def read(text: str) -> float | None:
+            return parse_moment(text, timeline.end_time, local)
+
+        def go(typed: str | None) -> None:
+            if typed is not None:
+                timeline.go(read(typed))
+
+        self.app.push_screen(MomentDialog(recorded, read), go)
 
     def key_label(self, name: str) -> str:
         """The key of an action, for a hint."""
@@ -125,6 +196,20 @@ class DetailScreen(ClosedOnce[None], EngineScreen):
             self.say(error.line(), bad=True)
 
 
+Shown = TypeVar("Shown", bound=EngineScreen)
+P = ParamSpec("P")
+
+
+def now_only(action: Callable[Concatenate[Shown, P], Any]) -> Callable[Concatenate[Shown, P], Any]:
+    """An action on an engine as it is now: refused while another moment is on the screen."""
+
+    @wraps(action)
+    def act(screen: Shown, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        return None if screen.refuse_in_past() else action(screen, *args, **kwargs)
+
+    return act
+
+
 class SteeringScreen(EngineScreen):
     """Has the keys that steer."""
 
@@ -136,30 +221,37 @@ class SteeringScreen(EngineScreen):
         trial = suggest_change(self.track)
         return [*super().list_copies(), *list_commands(self.track, trial=trial)]
 
+    @now_only
     def action_change_k(self, by: int) -> None:
         """k up or down."""
         self.controller.change_k(by)
 
+    @now_only
     def action_set_k(self, k: int) -> None:
         """k at once."""
         self.controller.wish(Change(k=k))
 
+    @now_only
     def action_toggle_mode(self) -> None:
         """From speculation to target-only, or back."""
         self.controller.toggle_mode()
 
+    @now_only
     def action_toggle_policy(self) -> None:
         """Have the goodput policy choose k, or take k back."""
         self.controller.toggle_policy()
 
+    @now_only
     def action_breaker(self) -> None:
         """Open the breaker by hand, or reset it."""
         self.controller.toggle_breaker()
 
+    @now_only
     def action_undo(self) -> None:
         """Take a trial back, or else this console's last change."""
         self.controller.undo()
 
+    @now_only
     def action_next_load(self) -> None:
         """The next load profile."""
         self.controller.next_load()
@@ -172,11 +264,13 @@ class SteeringScreen(EngineScreen):
         """Show the engine at `index`."""
         self.controller.select(index)
 
+    @now_only
     async def action_sweep(self) -> None:
         """Sweep k on the live traffic, with the curve in view, or stop the sweep under way."""
         if self.controller.toggle_sweep():
             await self.run_action("app.open_screen('tuning')")
 
+    @now_only
     @work(group="ask", exclusive=True)
     async def action_trial(self) -> None:
         """Ask what to try, and have the engine judge it."""
@@ -194,6 +288,7 @@ class SteeringScreen(EngineScreen):
         if want is not None and controller.selected == index:
             controller.wish(want)
 
+    @now_only
     @work(group="ask", exclusive=True)
     async def action_parameters(self) -> None:
         """List what can be set of the policies, and edit it."""
@@ -208,6 +303,7 @@ class SteeringScreen(EngineScreen):
 
         self.app.push_screen(EventsScreen(self.controller, self.context))
 
+    @now_only
     @work(group="arm", exclusive=True)
     async def action_arm(self) -> None:
         """Allow changes, after a question where specdeck did not start the engine."""

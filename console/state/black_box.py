@@ -198,7 +198,7 @@ def _as_box_event(event: Event, label: str | None, who: str) -> BoxEvent:
         event.t,
         event.kind,
         event.text,
-        "plain" if tone == "strong" or tone == "key" or tone == "rule" else tone,
+        "plain" if tone == "strong" or tone == "key" or tone == "rule" or tone == "past" else tone,
         label=label,
         origin=None if cause is None else cause.origin,
         who=None if cause is None else cause.who or who,

@@ -22,6 +22,7 @@ from specdeck.console.state.pending import (
     next_mode,
     next_policy,
 )
+from specdeck.console.state.timeline import RecordedEngine
 from specdeck.console.state.tuning import SweepRun, describe_end, describe_trial
 from specdeck.console.widgets.cells import Tone
 from specdeck.console.widgets.format import KeyLabel
@@ -167,7 +168,8 @@ class Controller:
         """Call `reader` with every engine's number and reading, before listeners are told."""
         self._readers.append(reader)
 
-    def _notify(self) -> None:
+    def refresh(self) -> None:
+        """Have everything shown anew."""
         for listener in tuple(self._listeners):
             listener()
 
@@ -184,7 +186,7 @@ class Controller:
     def select(self, index: int) -> None:
         """Act on another engine from here on; counted around at both ends."""
         self.selected = index % len(self.engines)
-        self._notify()
+        self.refresh()
 
     @property
     def is_idle(self) -> bool:
@@ -194,7 +196,7 @@ class Controller:
     def put(self, index: int, track: Track) -> None:
         """Take a newer value of what is known of an engine, and have it shown."""
         self.tracks[index] = track
-        self._notify()
+        self.refresh()
 
     def tell(
         self,
@@ -227,7 +229,7 @@ class Controller:
             old, new = before.known, reading.state
             if old is not None and new is not None and bool(old.trial) != bool(new.trial):
                 self.look(index)  # a trial that began or ended, whoever's it is
-            self._notify()
+            self.refresh()
         track = self.tracks[index]
         if track.recorded and track.reading is not None:
             end = track.add_event(track.reading.t, "the recording ends here", "accent")
@@ -439,7 +441,7 @@ class Controller:
         self._ask(index)
         if want.parameters or want.breaker or want.cancel:
             self.look(index)
-        self._notify()
+        self.refresh()
 
     def _count_proofs(self, index: int, by: int) -> None:
         track = self.tracks[index]
@@ -533,4 +535,4 @@ class Controller:
 def _is_recorded(engine: MonitoredEngine) -> bool:
     from specdeck.engine.metrics.recording import ReplayedEngine
 
-    return isinstance(engine, ReplayedEngine)
+    return isinstance(engine, ReplayedEngine | RecordedEngine)

@@ -115,6 +115,8 @@ class Track:
     url: str
     recorded: bool = False
     """Whether it is a recording, in which nothing runs that could be asked."""
+    past: bool = False
+    """Whether it is what was known at an earlier moment."""
     reading: Reading | None = None
     """The latest one, whatever it says."""
     figures: Reading | None = None

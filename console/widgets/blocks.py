@@ -53,7 +53,7 @@ def bar(share: float | None, width: int) -> tuple[str, str]:
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 
-ChartPart = Literal["line", "fill", "zero", "mark", "empty"]
+ChartPart = Literal["line", "fill", "zero", "mark", "cursor", "empty"]
 """What a cell of the chart belongs to; TCSS gives each its colour."""
 
 
@@ -68,34 +68,59 @@ class Piece:
 EMPTY = Piece(" ", "empty")
 
 
-def piece(value: float | None, top: float, row: int, rows: int, marked: bool) -> Piece:
+def piece(
+    value: float | None, top: float, row: int, rows: int, marked: bool, low: float | None = None
+) -> Piece:
     """The cell of a column at `row`, counted from the bottom.
+
+    From `low` up to `value` the column is shaded: it had every figure between the two.
 
     >>> [piece(0.5, 1.0, row, 3, False).glyph for row in range(3)]
     ['█', '▄', ' ']
     >>> piece(0.0, 1.0, 0, 3, False), piece(None, 1.0, 0, 3, False)
     (Piece(glyph='▁', part='zero'), Piece(glyph=' ', part='empty'))
+    >>> "".join(piece(0.9, 1.0, row, 5, False, low=0.2).glyph for row in range(5))
+    '█▒▒▒▄'
     """
-    level = 0 if value is None else min(rows * 8, round(value / top * rows * 8))
+    level = _level(value, top, rows)
     if value is not None and level <= 0 and row == 0:
         return Piece("▁", "line" if value > 0 else "zero")
     eighths = min(8, level - row * 8)
     if eighths <= 0:
         return Piece("┊", "mark") if marked else EMPTY
+    if low is not None and eighths == 8 and _level(low, top, rows) < row * 8 + 4 < level - 4:
+        return Piece("▒", "line")
     return Piece(BLOCKS[eighths], "line" if level <= (row + 1) * 8 else "fill")
 
 
+def _level(value: float | None, top: float, rows: int) -> int:
+    """How high a column is, in eighths of a cell."""
+    return 0 if value is None else min(rows * 8, round(value / top * rows * 8))
+
+
 def line(
-    values: Sequence[float | None], top: float, row: int, rows: int, marked: frozenset[int]
+    values: Sequence[float | None],
+    top: float,
+    row: int,
+    rows: int,
+    marked: frozenset[int],
+    *,
+    lows: Sequence[float | None] = (),
+    cursor: int | None = None,
 ) -> list[tuple[str, ChartPart]]:
     """A row of the chart as runs of one part.
 
     >>> line([1.0, 1.0, None], 1.0, 0, 1, frozenset())
     [('██', 'line'), (' ', 'empty')]
+    >>> line([1.0, None, None], 1.0, 0, 1, frozenset(), cursor=1)
+    [('█', 'line'), ('│', 'cursor'), (' ', 'empty')]
     """
     runs: list[tuple[str, ChartPart]] = []
     for column, value in enumerate(values):
-        cell = piece(value, top, row, rows, column in marked)
+        low = lows[column] if column < len(lows) else None
+        cell = piece(value, top, row, rows, column in marked, low)
+        if column == cursor and cell.part in ("mark", "empty"):
+            cell = Piece("│", "cursor")
         if runs and runs[-1][1] == cell.part:
             runs[-1] = (runs[-1][0] + cell.glyph, cell.part)
         else:
@@ -103,7 +128,9 @@ def line(
     return runs
 
 
-def axis(width: int, start: str, marks: Sequence[tuple[int, str]]) -> str:
+def axis(
+    width: int, start: str, marks: Sequence[tuple[int, str]], cursor: tuple[int, str] | None = None
+) -> str:
     """The time axis: where it begins, and what changed where.
 
     A label stands right of its mark, left of it at the edge, and not at all where the
@@ -113,7 +140,18 @@ def axis(width: int, start: str, marks: Sequence[tuple[int, str]]) -> str:
     '─12:00:00 ────▴k3───────'
     >>> axis(12, "12:00:00", [(2, "target"), (5, "k3"), (11, "k4")])
     '──▴──▴k3─k4▴'
+    >>> axis(24, "12:00:00", [(3, "k3")], cursor=(14, "12:01"))
+    '───▴k3────────▲12:01────'
     """
+    if cursor is not None:
+        text = list(axis(width, start, marks))
+        column, label = cursor
+        if 0 <= column < width:
+            first = column + 1 if column + 1 + len(label) <= width else column - len(label)
+            if first >= 0:
+                text[first : first + len(label)] = label
+            text[column] = "▲"
+        return "".join(text)
     places = [column for column, _ in marks]
     text = ["─"] * width
     free = min([*places, width])
@@ -201,11 +239,21 @@ class Series:
     """Where something changed, counted like `total`, and what."""
     times: tuple[float, ...] = ()
     """Unix time of each value."""
+    lows: tuple[float | None, ...] = ()
+    """The lowest figure of each column whose highest is its value; empty for single figures."""
+    cursor: int | None = None
+    """The column of the moment that is looked at, counted like `total`; None for now."""
+    moment: str = ""
+    """That moment, as the time axis names it."""
 
     def window(self, width: int) -> tuple[int, tuple[float | None, ...]]:
         """The index of the leftmost column, and the values from there on."""
         first = max(first_shown(self.total, width), self.total - len(self.values))
         return first, self.values[len(self.values) - (self.total - first) :]
+
+    def lows_from(self, first: int) -> tuple[float | None, ...]:
+        """The lowest figures from the leftmost column on."""
+        return self.lows[len(self.lows) - (self.total - first) :] if self.lows else ()
 
 
 EMPTY_SERIES = Series()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-Tone = Literal["plain", "muted", "strong", "accent", "good", "warn", "bad", "key", "rule"]
+Tone = Literal["plain", "muted", "strong", "accent", "good", "warn", "bad", "key", "rule", "past"]
 """What a piece of text means; TCSS owns what a tone looks like."""
 
 TONES: tuple[Tone, ...] = get_args(Tone)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from textual.geometry import Region
+from textual.message import Message
 from textual.reactive import reactive
 from textual.strip import Strip
 
@@ -91,7 +92,9 @@ GUTTER = 6
 class Chart(Toned):
     """A headline, the curve over several rows, and the time axis with its marks."""
 
-    COMPONENT_CLASSES = {"chart--line", "chart--fill", "chart--zero", "chart--mark", "chart--axis"}
+    COMPONENT_CLASSES = {
+        "chart--line", "chart--fill", "chart--zero", "chart--mark", "chart--cursor", "chart--axis",
+    }  # fmt: skip
 
     series: reactive[Series] = reactive(Series(), repaint=False)
 
@@ -122,10 +125,14 @@ class Chart(Toned):
         """Lines of the curve: without headline and axis."""
         return max(0, self.size.height - 2)
 
+    class Fitted(Message):
+        """The chart has another width, and other columns with it."""
+
     def on_resize(self) -> None:
         """The first column and the scale depend on the width."""
         self.fit()
         self.refresh()
+        self.post_message(self.Fitted())
 
     def fit(self) -> bool:
         """Choose first column and scale; True when the whole chart must be drawn anew."""
@@ -140,8 +147,9 @@ class Chart(Toned):
 
     def watch_series(self, old: Series, new: Series) -> None:
         """Refresh the new column alone, if that is all that changed."""
-        if self.fit() or new.total != old.total + 1:
-            self.refresh()
+        if self.fit() or new.total != old.total + 1 or new.lows or new.cursor != old.cursor:
+            if new != old:
+                self.refresh()
             return
         column = GUTTER + new.total - 1 - self.first
         self.refresh(Region(0, 0, self.size.width, 1), Region(column, 1, 1, self.rows))
@@ -159,7 +167,11 @@ class Chart(Toned):
         first, values = self.series.window(self.columns)
         marked = frozenset(at - first for at, _ in self.series.marks)
         segments = [Segment(self._label(row), self.part_style("chart--axis"))]
-        for text, part in blocks.line(values, self.top, row, self.rows, marked):
+        lows = self.series.lows_from(first)
+        cursor = None if self.series.cursor is None else self.series.cursor - first
+        for text, part in blocks.line(
+            values, self.top, row, self.rows, marked, lows=lows, cursor=cursor
+        ):
             style = self.plain if part == "empty" else self.part_style(f"chart--{part}")
             segments.append(Segment(text, style))
         return Strip(segments).adjust_cell_length(self.size.width, self.plain)
@@ -175,7 +187,9 @@ class Chart(Toned):
         first, values = self.series.window(self.columns)
         marks = [(at - first, label) for at, label in self.series.marks if at >= first]
         start = self.moment(self.series.times[-len(values)]) if values else ""
-        text = blocks.axis(self.columns, start, marks)
+        at = self.series.cursor
+        cursor = None if at is None else (at - first, self.series.moment)
+        text = blocks.axis(self.columns, start, marks, cursor)
         line = f"{self.label(0):>{GUTTER - 2}} ┴{text}"
         strip = Strip([Segment(line, self.part_style("chart--axis"))])
         return strip.adjust_cell_length(self.size.width, self.plain)

@@ -87,6 +87,17 @@ def at(t: float, local: LocalTime) -> str:
     return time.strftime("%H:%M:%S", local(t))
 
 
+def on_day(t: float, local: LocalTime, today: float) -> str:
+    """The time of day, and the day too where that is not the one of `today`.
+
+    >>> on_day(0.0, time.gmtime, 3600.0), on_day(0.0, time.gmtime, 86_400.0)
+    ('00:00:00', '01-01 00:00:00')
+    """
+    then, now = local(t), local(today)
+    same = (then.tm_year, then.tm_yday) == (now.tm_year, now.tm_yday)
+    return time.strftime("%H:%M:%S" if same else "%m-%d %H:%M:%S", then)
+
+
 def shorten(text: str | None, width: int) -> str:
     """The beginning of a text, marked where it was cut.
 

@@ -187,7 +187,7 @@ class Recording:
 
     def readings(self, engine: str) -> Iterator[Reading]:
         """One engine's readings, read as they are wanted."""
-        life = _Life()
+        life = LineReader()
         for line in read_lines(self.path):
             if line["engine"] == engine:
                 yield life.reading(line)
@@ -211,18 +211,41 @@ def read_recording(path: Path) -> Recording:
 
 def read_lines(path: Path) -> Iterator[Line]:
     """The lines as dicts; a last line that was cut short by the end of its writer is left out."""
+    return (line for _, line in read_places(path))
+
+
+def read_places(path: Path) -> Iterator[tuple[int, Line]]:
+    """The same, each with the byte at which it begins."""
     try:
-        with path.open(encoding="utf-8", errors="strict") as file:
-            lines = iter(lambda: file.readline(_LONGEST_LINE), "")
-            for number, text in enumerate(lines, 1):
-                if text.strip():
-                    whole = text.endswith("\n")
-                    if (line := _line(text, Place(path, number), whole=whole)) is not None:
-                        yield line
+        with path.open("rb") as file:
+            place = 0
+            lines = iter(lambda: file.readline(_LONGEST_LINE), b"")
+            for number, data in enumerate(lines, 1):
+                line = _decode(data, Place(path, number))
+                if line is not None:
+                    yield place, line
+                place += len(data)
     except OSError as error:
         raise ConfigError(error.strerror or str(error), place=Place(path), remedy=_REMEDY) from None
+
+
+def read_line(path: Path, place: int) -> Line | None:
+    """The line that begins at a byte; None where there is none. Raises ConfigError."""
+    try:
+        with path.open("rb") as file:
+            file.seek(place)
+            return _decode(file.readline(_LONGEST_LINE), Place(path))
+    except OSError as error:
+        raise ConfigError(error.strerror or str(error), place=Place(path), remedy=_REMEDY) from None
+
+
+def _decode(data: bytes, where: Place) -> Line | None:
+    """One line; None for an empty one, and for one that was cut short."""
+    try:
+        text = data.decode("utf-8")
     except UnicodeDecodeError:
-        raise ConfigError("not text", place=Place(path), remedy=_REMEDY) from None
+        raise ConfigError("not text", place=Place(where.path), remedy=_REMEDY) from None
+    return _line(text, where, whole=text.endswith("\n")) if text.strip() else None
 
 
 def _line(text: str, where: Place, *, whole: bool) -> Line | None:
@@ -244,13 +267,13 @@ def _line(text: str, where: Place, *, whole: bool) -> Line | None:
     return {**line, **{key: value for key, value in found._asdict().items() if key in line}}
 
 
-class _Life:
-    """What a line leaves out because the lines before it said so."""
+class LineReader:
+    """Knows what a line leaves out because the lines before it said so."""
 
-    def __init__(self) -> None:
-        self.k = 0
+    def __init__(self, k: int = 0, restarts: int = 0) -> None:
+        self.k = k
         """The operator's k, which target-only and policies do not tell."""
-        self.restarts = 0
+        self.restarts = restarts
 
     def reading(self, line: Line) -> Reading:
         """One line as the reading it was made of."""
@@ -374,8 +397,8 @@ class ReplayedEngine:
     def __init__(
         self, recording: Recording, url: str, *, speed: float = 1.0, sleep: Sleep = asyncio.sleep
     ) -> None:
-        self._recording = recording
-        self._speed = speed
+        self.recording = recording
+        self.speed = speed
         self._sleep = sleep
         self.url = url
         self.name = urlsplit(url).netloc or url
@@ -386,11 +409,11 @@ class ReplayedEngine:
 
     async def readings(self, every: float) -> AsyncIterator[Reading]:
         """The recorded readings, until they end; `every` is theirs, not the caller's."""
-        shown = self._recording.first
+        shown = self.recording.first
         try:
-            for reading in self._recording.readings(self.url):
+            for reading in self.recording.readings(self.url):
                 if reading.t > shown:
-                    await self._sleep((reading.t - shown) / self._speed)
+                    await self._sleep((reading.t - shown) / self.speed)
                     shown = reading.t
                 yield reading
         except ConfigError as error:

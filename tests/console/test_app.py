@@ -23,7 +23,7 @@ from specdeck.console.screens.dialogs import Dialog, HelpScreen
 from specdeck.console.screens.live.screen import LiveScreen
 from specdeck.console.settings import Settings
 from specdeck.console.widgets.charts import Chart, CurveBars
-from specdeck.console.widgets.text import Rows
+from specdeck.console.widgets.text import Notice, Rows
 from specdeck.engine.errors import Conflict, UsageError
 from specdeck.engine.launch.progress import StartProgress
 from specdeck.engine.protocol.messages import AppliedChange, Capability, Change, LastChange
@@ -465,7 +465,7 @@ async def test_a_hint_names_the_key_that_was_moved(kit: type[Kit], console: Make
         assert said(app)[-1] == "control is read-only: press f2 to arm it"
         await pilot.press("f3")
         assert "f3 resumes the view" in "".join(
-            c.text for row in live(app).view.notice for c in row.left
+            c.text for row in app.screen.query_one("#notice", Notice).rows for c in row.left
         )
         await pilot.press("u")
         note = app.screen.query_one(CurveBars).curve.note
@@ -620,7 +620,7 @@ async def test_the_palette_opens_on_a_terminal_of_a_few_columns(
 @pytest.mark.parametrize("width", [80, 50])
 async def test_help_tells_every_key_whole(width: int, kit: type[Kit], console: MakeConsole) -> None:
     app = console(kit.engine(kit.run(3)))
-    async with run(app, size=(width, 90)) as pilot:
+    async with run(app, size=(width, 130)) as pilot:
         await press(pilot, "question_mark")
         told = " ".join(screen_text(app).replace("│", " ").split())
     for key in keys.of("live", app.context.keys):

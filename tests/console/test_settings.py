@@ -121,6 +121,7 @@ def screens() -> dict[keys.Place, type[Screen[Any]]]:
     from specdeck.console.screens.live.screen import LiveScreen
     from specdeck.console.screens.requests.screen import RequestsScreen
     from specdeck.console.screens.startup.screen import StartupScreen
+    from specdeck.console.screens.timeline.dialogs import EventDialog
     from specdeck.console.screens.tuning.dialogs import ParametersScreen, TrialDialog
     from specdeck.console.screens.tuning.screen import TuningScreen
     from specdeck.console.screens.why.screen import WhyScreen
@@ -130,7 +131,7 @@ def screens() -> dict[keys.Place, type[Screen[Any]]]:
         "check": DivergenceScreen, "results": ResultsScreen, "prompt": PromptPicker,
         "fingerprint": FingerprintScreen, "parameters": ParametersScreen, "help": HelpScreen,
         "dialog": TrialDialog, "events": EventsScreen, "requests": RequestsScreen,
-        "why": WhyScreen,
+        "why": WhyScreen, "event": EventDialog,
     }  # fmt: skip
 
 

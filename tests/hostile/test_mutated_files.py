@@ -95,7 +95,7 @@ def test_a_recording(home: Path, body: bytes) -> None:
             json.dumps(reading_as_json(reading), allow_nan=False)
             track = fold_reading(track, reading)
             live_view.live(
-                track, (track,), 0, armed=False, frozen_for=None, local=time.gmtime, key_label=str
+                track, (track,), 0, armed=False, stretch=None, local=time.gmtime, key_label=str
             )
 
 

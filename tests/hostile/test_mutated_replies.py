@@ -171,9 +171,7 @@ def show(readings: Sequence[Reading], **known: Any) -> Track:
 
 def show_track(track: Track) -> None:
     """What every screen says of it."""
-    live_view.live(
-        track, (track,), 0, armed=True, frozen_for=None, local=time.gmtime, key_label=str
-    )
+    live_view.live(track, (track,), 0, armed=True, stretch=None, local=time.gmtime, key_label=str)
     live_view.brief_control(track)
     tuning_view.status(track, str)
     tuning_view.feed(track, time.gmtime, "ann")

@@ -19,12 +19,13 @@ from specdeck.console import keys, screenshots
 from specdeck.console.context import ConsoleContext
 from specdeck.console.screens.divergence import results_view as view
 from specdeck.console.screens.divergence import view as split_view
-from specdeck.console.screens.engine_screen import DetailScreen
+from specdeck.console.screens.engine_screen import DetailScreen, now_only
+from specdeck.console.screens.timeline.view import explain_check
 from specdeck.console.state.check import CheckContext, CheckResults, SplitCheck
 from specdeck.console.state.controller import Controller
 from specdeck.console.state.copies import Copyable, copy_case, list_check_copies
 from specdeck.console.widgets.charts import ProgressBar
-from specdeck.console.widgets.text import Flow, Line, Rows
+from specdeck.console.widgets.text import Flow, Line, Notice, Rows
 from specdeck.engine.divergence import statistics
 from specdeck.engine.divergence.bundle import case_page, choose_case
 from specdeck.engine.divergence.prompts import Prompt, PromptSet
@@ -99,6 +100,7 @@ class ResultsScreen(DetailScreen):
     def compose(self) -> ComposeResult:
         """Who is compared, how far, three panes, keys."""
         yield Line(id="identity")
+        yield Notice(id="time", classes="-empty")
         yield Line(id="progress")
         yield ProgressBar(id="bar")
         yield Line(id="panes")
@@ -148,9 +150,13 @@ class ResultsScreen(DetailScreen):
             what = "last results"
         with self.app.batch_update():
             self.query_one("#footer", Line).row = self.context.footer("results", self.size.width)
-            self.query_one("#identity", Line).row = split_view.identity(
+            title = split_view.identity(
                 self.controller.engine.name, self.split_check.split, self.split_check.reference
             )
+            self.query_one("#identity", Line).row = self.mark_title(title)
+            about = (explain_check(self.key_label),) if self.is_past else ()
+            self.query_one("#time", Notice).rows = (*self.time_rows(), *about)
+            self.set_class(self.is_past, "-past")
             done = self.progress
             self.query_one("#progress", Line).row = view.progress_row(
                 done, running=self.running, stopped=self.stopped, what=what,
@@ -283,6 +289,7 @@ class ResultsScreen(DetailScreen):
             self.running, self.stopped = False, True
             self.show()
 
+    @now_only
     def action_again(self) -> None:
         """Go on, or begin anew; after a replay that was finished, check the set."""
         if self.running:
@@ -304,6 +311,7 @@ class ResultsScreen(DetailScreen):
         self.workers.cancel_group(self, "check")
         self.dismiss(None)
 
+    @now_only
     def action_pane(self, by: int) -> None:
         """The next pane."""
         self.action_show_pane(PANES[(PANES.index(self.pane) + by) % len(PANES)])
@@ -320,6 +328,7 @@ class ResultsScreen(DetailScreen):
     def _open_selected(self) -> None:
         self.action_open()
 
+    @now_only
     def action_open(self) -> None:
         """See a case side by side."""
         results, case = self.results(), self.chosen_case()

@@ -21,12 +21,13 @@ from specdeck.console.screens.divergence.results import (
     save_case,
     save_report,
 )
-from specdeck.console.screens.engine_screen import DetailScreen
+from specdeck.console.screens.engine_screen import DetailScreen, now_only
+from specdeck.console.screens.timeline.view import explain_check
 from specdeck.console.state.check import CheckResults, Split, SplitCheck
 from specdeck.console.state.controller import Controller
 from specdeck.console.state.copies import Copyable, list_check_copies
 from specdeck.console.widgets.charts import Candidates
-from specdeck.console.widgets.text import Flow, Line, Passage
+from specdeck.console.widgets.text import Flow, Line, Notice, Passage
 from specdeck.engine.divergence.prompts import (
     Copies,
     Prompt,
@@ -68,6 +69,7 @@ class DivergenceScreen(DetailScreen):
     def compose(self) -> ComposeResult:
         """Who is compared, the prompt, the two arms, what was found, keys."""
         yield Line(id="identity")
+        yield Notice(id="time", classes="-empty")
         yield Line(id="asked")
         with Horizontal(id="arms"):
             for name in NAMES:
@@ -98,7 +100,10 @@ class DivergenceScreen(DetailScreen):
         name = self.controller.engine.name
         with self.app.batch_update():
             self.query_one("#footer", Line).row = self.context.footer("check", self.size.width)
-            self.query_one("#identity", Line).row = view.identity(name, split, self.check.reference)
+            title = view.identity(name, split, self.check.reference)
+            self.query_one("#identity", Line).row = self.mark_title(title)
+            self.query_one("#time", Notice).rows = self.time_rows()
+            self.set_class(self.is_past, "-past")
             asked = view.prompt_row(session.prompt, source, count, self.key_label)
             self.query_one("#asked", Line).row = asked
             for arm in NAMES:
@@ -110,7 +115,8 @@ class DivergenceScreen(DetailScreen):
                 bars.display = bool(bars.bars)
             elsewhere = self.context.check is not None
             findings = view.findings(split, self.key_label, elsewhere=elsewhere)
-            self.query_one("#findings", Flow).rows = tuple(findings)
+            told = (explain_check(self.key_label),) if self.is_past else tuple(findings)
+            self.query_one("#findings", Flow).rows = told
 
     def list_copies(self) -> Sequence[Copyable]:
         """Both requests of the prompt as curl, the check as a command, and the prompt."""
@@ -137,6 +143,7 @@ class DivergenceScreen(DetailScreen):
         if self.session.prompt is None:
             self.session.prompt = self.found.find(1)
 
+    @now_only
     def action_next(self, by: int) -> None:
         """Another prompt of the set."""
         if self.found is None or self.session.prompt is None:
@@ -157,6 +164,7 @@ class DivergenceScreen(DetailScreen):
         await self.check.describe()
         self.show()
 
+    @now_only
     @work(group="race", exclusive=True)
     async def action_race(self) -> None:
         """Ask both arms, and show what they say as they say it."""
@@ -177,6 +185,7 @@ class DivergenceScreen(DetailScreen):
             self.split.note = ("stopped", f"{self.key_label('check.run')} asks both arms again")
             self.show()
 
+    @now_only
     @work(group="ask", exclusive=True)
     async def action_prompt(self) -> None:
         """Type a prompt, or choose one."""
@@ -190,6 +199,7 @@ class DivergenceScreen(DetailScreen):
         self.choose(picked.prompt, typed=picked.source is None)
         self.action_race()
 
+    @now_only
     @work(group="ask", exclusive=True)
     async def action_edit(self) -> None:
         """Change the options."""
@@ -203,12 +213,14 @@ class DivergenceScreen(DetailScreen):
         self.show()
         self.describe()
 
+    @now_only
     def action_replay(self) -> None:
         """The prompt of the screen, many times over."""
         if self.session.prompt is not None:
             count = self.session.options.replays
             self._show_results(repeat_prompt(self.session.prompt, count), replay=True)
 
+    @now_only
     def action_batch(self) -> None:
         """The prompts of the set."""
         try:
@@ -219,6 +231,7 @@ class DivergenceScreen(DetailScreen):
         else:
             self._show_results(prompts, replay=False)
 
+    @now_only
     def action_results(self) -> None:
         """What was found last, and before."""
         self._show_results(None, replay=False)

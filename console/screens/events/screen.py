@@ -18,7 +18,7 @@ from specdeck.console.screens.dialogs import Modal
 from specdeck.console.state.controller import Controller
 from specdeck.console.state.copies import Copyable
 from specdeck.console.state.engine_state import EVENTS, Event
-from specdeck.console.widgets.format import LocalTime, at
+from specdeck.console.widgets.format import LocalTime, on_day
 from specdeck.engine.text import printable
 
 
@@ -35,14 +35,14 @@ def find_events(events: tuple[Event, ...], wanted: str) -> tuple[Event, ...]:
     )
 
 
-def event_line(event: Event, local: LocalTime) -> str:
-    """One event as text.
+def event_line(event: Event, local: LocalTime, today: float) -> str:
+    """One event as text; with its day where that is not the one of `today`.
 
     >>> import time
-    >>> event_line(Event(0.0, "k 5 → 3"), time.gmtime)
+    >>> event_line(Event(0.0, "k 5 → 3"), time.gmtime, 0.0)
     '00:00:00  k 5 → 3'
     """
-    return f"{at(event.t, local)}  {printable(event.text)}"
+    return f"{on_day(event.t, local, today)}  {printable(event.text)}"
 
 
 class EventsScreen(Modal[None]):
@@ -67,7 +67,7 @@ class EventsScreen(Modal[None]):
             yield OptionList(markup=False, compact=True)
             yield Input(id="wanted", placeholder="words to search", compact=True)
             yield Label(
-                "/ searches   ↑↓ pgup pgdn home end   C copies   esc closes",
+                "/ searches   ↑↓ pgup pgdn home end   enter goes there   C copies   esc closes",
                 id="keys",
                 markup=False,
             )
@@ -88,7 +88,7 @@ class EventsScreen(Modal[None]):
 
     def show(self) -> None:
         """The events that are searched for; the cursor stays on the one that it is on."""
-        track = self.controller.track
+        track = self.context.timeline.track
         wanted = self.query_one("#wanted", Input).value
         found = find_events(track.events, wanted)
         kept = f" of the last {EVENTS}" if len(track.events) >= EVENTS else ""
@@ -113,8 +113,23 @@ class EventsScreen(Modal[None]):
     def _draw(self, event: Event) -> Text:
         tone = self.app.get_component_styles(f"tone--{event.tone}").partial_rich_style
         muted = self.app.get_component_styles("tone--muted").partial_rich_style
-        when, _, said = event_line(event, self.context.local).partition("  ")
+        when, _, said = event_line(event, self.context.local, self.context.clock()).partition("  ")
         return Text.assemble((f"{when}  ", muted), (said, tone))
+
+    @on(OptionList.OptionSelected)
+    def _go_to_event(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        self._go(event.option_index)
+
+    def action_go(self) -> None:
+        """To the moment of the event under the cursor."""
+        self._go(self.query_one(OptionList).highlighted)
+
+    def _go(self, at: int | None) -> None:
+        if at is not None and at < len(self.listed):
+            t = self.listed[at].t
+            self.dismiss()
+            self.context.timeline.go(t)
 
     @on(Input.Changed)
     def _search(self) -> None:
@@ -129,7 +144,8 @@ class EventsScreen(Modal[None]):
         at = self.query_one(OptionList).highlighted
         if at is None or at >= len(self.listed):
             return ()
-        lines = [event_line(one, self.context.local) for one in self.listed]
+        local, today = self.context.local, self.context.clock()
+        lines = [event_line(one, local, today) for one in self.listed]
         return Copyable("event", lines[at]), Copyable("all listed", "\n".join(reversed(lines)))
 
     def action_search(self) -> None:

@@ -175,7 +175,8 @@ def key_distances(page: int) -> dict[str, int]:
     (-20, 1)
     """
     every = 100_000
-    return {"up": -1, "down": 1, "pageup": -page, "pagedown": page, "home": -every, "end": every}
+    pages = {"pageup": -page, "pagedown": page}
+    return {"up": -1, "down": 1, **pages, "home": -every, "ctrl+end": every}
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from textual.worker import Worker
 
 from specdeck.console import keys, screenshots
 from specdeck.console.context import ConsoleContext
-from specdeck.console.screens.engine_screen import DetailScreen
+from specdeck.console.screens.engine_screen import DetailScreen, now_only
 from specdeck.console.screens.fingerprint import view
 from specdeck.console.screens.fingerprint.dialogs import AgainstScreen, Side, overwrite_dialog
 from specdeck.console.screens.fingerprint.facts import FactsList
@@ -71,6 +71,7 @@ class FingerprintScreen(DetailScreen):
     def compose(self) -> ComposeResult:
         """Title, names, verdict, facts, search, keys."""
         yield Line(id="title")
+        yield Notice(id="time", classes="-empty")
         yield Rows(id="names")
         yield Notice(id="said", classes="-empty")
         yield Line(id="facts-heading")
@@ -105,7 +106,7 @@ class FingerprintScreen(DetailScreen):
 
     def show(self) -> None:
         """Fetch again when the engine has another name, compare again when it has another pin."""
-        track = self.track
+        track = self.controller.track
         if track.up is False and track.reading is not None:
             self.error = track.reading.error
         elif self._path is not None:
@@ -203,15 +204,18 @@ class FingerprintScreen(DetailScreen):
         self.facts.height = max(1, self.query_one("#facts").size.height)
         with self.app.batch_update():
             self.query_one("#footer", Line).row = self.context.footer("fingerprint", width)
-            self.query_one("#title", Line).row = view.title(
-                name, url, self.against, where, self.key_label
-            )
+            title = view.title(name, url, self.against, where, self.key_label)
+            self.query_one("#title", Line).row = self.mark_title(title)
+            self.query_one("#time", Notice).rows = self.time_rows()
+            seen, compared = self.fingerprint, self.comparison
+            if past := self.is_past:
+                seen = compared = None
             self.query_one("#names", Rows).rows = view.names(
-                self.fingerprint, self.comparison, label, self.key_label, self.track
+                seen, compared, label, self.key_label, self.track
             )
-            self.query_one("#said", Notice).rows = self._verdict()
-            self.query_one("#facts-heading", Line).row = self.facts.heading()
-            self.query_one("#facts", Rows).rows = self.facts.rows()
+            self.query_one("#said", Notice).rows = view.facts_unknown() if past else self._verdict()
+            self.query_one("#facts-heading", Line).row = Row() if past else self.facts.heading()
+            self.query_one("#facts", Rows).rows = () if past else self.facts.rows()
 
     def _verdict(self) -> tuple[Row, ...]:
         rows = [*self._notice, *view.status(self.fingerprint, self.error, self._probe)]
@@ -280,6 +284,7 @@ class FingerprintScreen(DetailScreen):
         self.facts.search_for(search.value)
         self.paint()
 
+    @now_only
     @work(group="against", exclusive=True)
     async def action_against(self) -> None:
         """Choose what to compare with."""
@@ -323,6 +328,7 @@ class FingerprintScreen(DetailScreen):
             return next((Against(f"@{one.number}", one.fingerprint) for one in found), None)
         return None
 
+    @now_only
     @work(group="pin", exclusive=True)
     async def action_pin(self) -> None:
         """Keep what is shown as what is expected of this engine."""
@@ -343,6 +349,7 @@ class FingerprintScreen(DetailScreen):
             self._compare(Against("pin", found, written.place))
             self.say(f"pinned {found.path} in {screenshots.abbreviate_home(written.place)}")
 
+    @now_only
     @work(group="probe")
     async def action_probe(self) -> None:
         """Ask the probe set; the answers are the third name."""

@@ -82,9 +82,14 @@ def names(
     return (*rows, _name("vLLM's own", seen.system_fingerprint, theirs, own, label))
 
 
+def facts_unknown() -> tuple[Row, ...]:
+    """What of a fingerprint is not recorded."""
+    return (Row((Cell(" names are recorded, facts are not: those of now would mislead", "warn"),)),)
+
+
 def _without_facts(track: Track) -> tuple[Row, ...]:
     """The names where no facts are known; the samples of a recording have two of them."""
-    state = track.known if track.recorded else None
+    state = track.known if track.recorded or track.past else None
     told = {} if state is None else {
         "path": state.fingerprint, "vLLM's own": state.system_fingerprint,
     }  # fmt: skip

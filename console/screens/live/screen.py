@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
@@ -11,18 +11,23 @@ from specdeck.console import keys
 from specdeck.console.context import ConsoleContext
 from specdeck.console.screens.engine_screen import SteeringScreen
 from specdeck.console.screens.live.view import Live, live
+from specdeck.console.screens.timeline.view import describe_event, lane
 from specdeck.console.state.controller import Controller
 from specdeck.console.state.engine_state import Track
+from specdeck.console.state.past import PastEvent, list_events
 from specdeck.console.widgets import format
-from specdeck.console.widgets.cells import Cell, heading
+from specdeck.console.widgets.cells import Cell, Row, heading
 from specdeck.console.widgets.charts import Bars, Chart
 from specdeck.console.widgets.text import Feed, Line, Notice, Rows
+
+if TYPE_CHECKING:
+    from specdeck.console.state.stretch import Stretch
 
 _ONE_CHART: Final = ("", "-only-tokens", "-only-acceptance")
 """Classes that `m` goes through: both charts, one, the other."""
 _SHOWN: Final = {
-    "row": ("identity", "engines", "control", "gpu"),
-    "rows": ("notice", "compact", "speculation", "traffic", "events"),
+    "row": ("engines", "control", "gpu"),
+    "rows": ("speculation", "traffic", "events"),
     "series": ("tokens", "acceptance"),
     "bars": ("positions",),
 }
@@ -38,8 +43,6 @@ class LiveScreen(SteeringScreen):
     def __init__(self, controller: Controller, context: ConsoleContext) -> None:
         super().__init__(controller, context)
         self.view = Live()
-        self.frozen: tuple[int, Track, float] | None = None
-        """The engine that is held still, as it was, and since when in Unix time."""
 
     def compose(self) -> ComposeResult:
         """Title, controls, charts, panels, events, keys."""
@@ -52,6 +55,7 @@ class LiveScreen(SteeringScreen):
         with Horizontal(id="charts"):
             yield Chart("tokens/s", format.tick, id="tokens", moment=moment)
             yield Chart("acceptance", "{:.0%}".format, id="acceptance", top=1.0, moment=moment)
+        yield Line(id="lane")
         with Horizontal(id="panels"):
             yield Bars("acceptance by position", id="positions")
             with Vertical():
@@ -72,6 +76,10 @@ class LiveScreen(SteeringScreen):
         self.show()
         self.controller.start()
 
+    def on_chart_fitted(self) -> None:
+        """Charts of a stretch of time, and the lane below, follow their width."""
+        self.show()
+
     def _moment(self, t: float) -> str:
         return format.at(t, self.context.local)
 
@@ -79,11 +87,8 @@ class LiveScreen(SteeringScreen):
         """Bring the selected engine's state onto the screen."""
         if not self.has_widgets:
             return
-        controller, context = self.controller, self.context
-        track, frozen_for = controller.track, None
-        if self.frozen is not None and self.frozen[0] == controller.selected:
-            _, track, since = self.frozen
-            frozen_for = context.clock() - since
+        controller, context, track = self.controller, self.context, self.track
+        stretch = self.timeline.stretch(self._chart.columns)
         profile = () if controller.load is None else (_load(controller.load.profile),)
         armed = controller.engine.armed
         self.view = view = live(
@@ -91,7 +96,7 @@ class LiveScreen(SteeringScreen):
             tuple(controller.tracks),
             controller.selected,
             armed=armed,
-            frozen_for=frozen_for,
+            stretch=stretch,
             local=context.local,
             key_label=context.key_label,
         )
@@ -100,25 +105,48 @@ class LiveScreen(SteeringScreen):
             self.query_one("#footer", Line).row = context.footer(
                 "live", self.size.width, armed=armed
             )
+            self.query_one("#identity", Line).row = self.mark_title(view.identity)
+            told = self.time_rows()
+            self.query_one("#notice", Notice).rows = (*told, *view.notice)
             self.set_class(track.up is False, "-down")
             self.set_class(len(view.positions) > 5, "-deep")
             for attribute, names in _SHOWN.items():
                 for name in names:
                     setattr(self.query_one(f"#{name}"), attribute, getattr(view, name))
+            self.query_one("#compact", Rows).rows = (*told, *view.compact)
+            self.query_one("#lane", Line).row = self._lane(self._chart, stretch)
 
-    def action_freeze(self) -> None:
-        """Hold the view still, or let it go on."""
-        controller = self.controller
-        if self.frozen is not None and self.frozen[0] == controller.selected:
-            self.frozen = None
-        else:
-            self.frozen = (controller.selected, controller.track, self.context.clock())
-        self.show()
+    @property
+    def _chart(self) -> Chart:
+        chart = self.query_one("#tokens", Chart)
+        return chart if chart.display else self.query_one("#acceptance", Chart)
 
-    def action_select(self, index: int) -> None:
-        """Show the engine at `index`, as it is at this moment."""
-        self.frozen = None
-        super().action_select(index)
+    def _lane(self, chart: Chart, stretch: Stretch | None) -> Row:
+        """What happened in the time that the charts show."""
+        t, track = self.timeline.view.t, self.track
+        events = () if stretch is None else stretch.events
+        if t is None or stretch is None:
+            events = (*events, *list_events(track))
+        start, seconds = _chart_span(chart, track)
+        if stretch is not None:
+            start, seconds = stretch.start, stretch.seconds
+        return lane(events, start, seconds, t, self.size.width, self.context.local, self.key_label)
+
+    @property
+    def event(self) -> PastEvent | None:
+        """The event that is looked at: the latest one at the moment that is shown."""
+        shown = [one for one in list_events(self.track) if one.text]
+        return shown[-1] if shown else None
+
+    def action_open_event(self) -> None:
+        """See the event that is looked at, with the figures around it."""
+        from specdeck.console.screens.timeline.dialogs import EventDialog
+
+        event = self.event
+        if event is not None:
+            around = self.timeline.compare(event.t)
+            rows = describe_event(event, around, self.context.clock(), self.context.local)
+            self.app.push_screen(EventDialog(event.text, rows))
 
     def action_maximise(self) -> None:
         """Both charts, the first alone, the second alone."""
@@ -127,6 +155,16 @@ class LiveScreen(SteeringScreen):
         self.remove_class(*_ONE_CHART[1:])
         if following:
             self.add_class(following)
+
+
+def _chart_span(chart: Chart, track: Track) -> tuple[float, float]:
+    """The first moment of a chart with a column for each reading, and the seconds on it."""
+    shown = track.points[chart.first - track.total + len(track.points) :] or track.points
+    if not shown:
+        return 0.0, 1.0
+    # To a tenth of a second: the lane would move with every reading.
+    apart = round((shown[-1].t - shown[0].t) / (len(shown) - 1), 1) if len(shown) > 1 else 1.0
+    return shown[0].t, max(0.1, apart) * max(1, chart.columns)
 
 
 def _load(profile: str) -> Cell:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
+from specdeck.console.screens.timeline.view import series, tint
 from specdeck.console.state.engine_state import FingerprintNames, Track
 from specdeck.console.state.pending import k_wanted, mode_wanted, policy_wanted
 from specdeck.console.widgets.blocks import EMPTY_SERIES, Series
@@ -29,6 +31,7 @@ from specdeck.console.widgets.format import (
     gibibytes,
     milliseconds,
     number,
+    on_day,
     percent,
     shorten,
 )
@@ -37,6 +40,9 @@ from specdeck.engine.metrics.sample import Histogram, quantile
 from specdeck.engine.metrics.window import Window
 from specdeck.engine.protocol.messages import EngineState
 from specdeck.engine.text import format_duration, oneline
+
+if TYPE_CHECKING:
+    from specdeck.console.state.stretch import Stretch
 
 AUTO = "auto"
 """Asked for where a policy chooses k."""
@@ -49,9 +55,15 @@ _LIGHT: dict[bool | None, Cell] = {
 
 
 def title(track: Track, *, armed: bool) -> Row:
-    """Engine, model and method; up or down; armed or read-only."""
-    right = (*_badge(track.names), _LIGHT[track.up], Cell("  "), _control_light(armed), Cell(" "))
+    """Engine, model and method; up or down; armed or read-only, of an engine as it is now."""
+    right = (*_badge(track.names), _light(track), Cell("  "), _control_light(armed), Cell(" "))
+    if track.past:
+        right = (_light(track), Cell(" "))
     return Row((Cell(" specdeck  ", "accent"), *_identity(track)), right)
+
+
+def _light(track: Track) -> Cell:
+    return Cell("○ unknown", "muted") if track.past and track.up is None else _LIGHT[track.up]
 
 
 def _badge(found: FingerprintNames | None) -> Cells:
@@ -225,15 +237,11 @@ def _trial_or_lease(track: Track, state: EngineState) -> Cells:
     return (Cell(f"lease {format_duration(state.lease.seconds_left)}", "warn"),)
 
 
-def notice(
-    track: Track, frozen_for: float | None, local: LocalTime, key_label: KeyLabel
-) -> tuple[Row, ...]:
+def notice(track: Track, local: LocalTime) -> tuple[Row, ...]:
     """What is out of order, and what to do about it; no row when all is well."""
-    if frozen_for is not None:
-        frozen = Cell(f" frozen {format_duration(frozen_for)}", "accent")
-        hint = f"  collection continues; {key_label('view.freeze')} resumes the view"
-        return (Row((frozen, Cell(hint, "muted"))),)
     reading = track.reading
+    if reading is None and track.past:
+        return (Row((Cell(" nothing is known of this moment: it was not recorded", "warn"),)),)
     if reading is None:
         return (Row((Cell(" waiting for the first answer", "muted"),)),)
     if not reading.up:
@@ -246,6 +254,9 @@ def notice(
 
 def _down(track: Track, reading: Reading, local: LocalTime) -> tuple[Row, ...]:
     error = reading.error
+    if track.past:
+        why = "no answer" if error is None else oneline(str(error))
+        return (Row((Cell(" down at this moment: ", "bad"), Cell(why))),)
     since = track.since if track.since is not None else reading.t
     why = "no answer" if error is None else oneline(str(error))
     down = Cell(f" down since {at(since, local)} ({format_duration(reading.t - since)}) ", "bad")
@@ -262,8 +273,9 @@ def events(track: Track, local: LocalTime, most: int = 40) -> tuple[Row, ...]:
     if not track.events:
         return (Row((Cell(" nothing has happened yet", "muted"),)),)
     newest = track.events[: -most - 1 : -1]
+    today = newest[0].t if track.reading is None else track.reading.t
     return tuple(
-        Row((Cell(f" {at(event.t, local)}  ", "muted"), Cell(event.text, event.tone)))
+        Row((Cell(f" {on_day(event.t, local, today)}  ", "muted"), Cell(event.text, event.tone)))
         for event in newest
     )
 
@@ -286,7 +298,9 @@ def acceptance(track: Track) -> Cell:
 
 
 def _weight(track: Track) -> Tone:
-    return "muted" if track.up is False else "strong"
+    if track.up is False:
+        return "muted"
+    return "accent" if track.past else "strong"
 
 
 def speculation(track: Track) -> tuple[Row, ...]:
@@ -470,14 +484,18 @@ def _sum(values: list[int] | list[float] | list[int | None] | list[float | None]
     return total
 
 
-def token_series(track: Track) -> Series:
+def token_series(track: Track, stretch: Stretch | None, local: LocalTime) -> Series:
     """Tokens per second over time."""
+    if stretch is not None:
+        return series(stretch, "tokens", tokens(track), local)
     values = tuple(point.tokens for point in track.points)
     return _series(track, values, tokens(track))
 
 
-def acceptance_series(track: Track) -> Series:
+def acceptance_series(track: Track, stretch: Stretch | None, local: LocalTime) -> Series:
     """The acceptance rate over time."""
+    if stretch is not None:
+        return series(stretch, "acceptance", acceptance(track), local)
     values = tuple(point.acceptance for point in track.points)
     return _series(track, values, acceptance(track))
 
@@ -488,7 +506,7 @@ def _series(track: Track, values: tuple[float | None, ...], latest: Cell) -> Ser
     return Series(values, track.total, latest, marks, times)
 
 
-def compact(track: Track, local: LocalTime, key_label: KeyLabel) -> tuple[Row, ...]:
+def compact(track: Track, local: LocalTime) -> tuple[Row, ...]:
     """The figures that matter most, in eight short lines."""
     serve, length = traffic(track), speculation(track)[0]
     charted = (
@@ -497,7 +515,7 @@ def compact(track: Track, local: LocalTime, key_label: KeyLabel) -> tuple[Row, .
         length,
     )
     body = (*charted, serve[0], serve[2], serve[3])
-    trouble = notice(track, None, local, key_label)
+    trouble = notice(track, local)
     if track.up is False:
         return (*trouble, *(_indent(fade_row(row)) for row in body))
     return (brief_control(track), *trouble[:1], *map(_indent, body))
@@ -531,25 +549,32 @@ def live(
     selected: int,
     *,
     armed: bool,
-    frozen_for: float | None,
+    stretch: Stretch | None,
     local: LocalTime,
     key_label: KeyLabel,
 ) -> Live:
-    """What to show of `track`, which is the selected one or an older state of it."""
-    spec, serve = speculation(track), traffic(track)
+    """What to show of `track`, which is the selected one or an older state of it.
+
+    `stretch` is what the charts show; without it they have a column for each reading.
+    """
+    spec, serve, about_k = speculation(track), traffic(track), control(track)
+    brief = compact(track, local)
     if track.up is False:
         spec, serve = tuple(map(fade_row, spec)), tuple(map(fade_row, serve))
+    elif track.past:
+        spec, serve, brief = tint(spec), tint(serve), tint(brief)
+        about_k = tint((about_k,))[0]
     return Live(
         identity=title(track, armed=armed),
         engines=strip(tracks, selected, key_label),
-        control=control(track),
-        notice=notice(track, frozen_for, local, key_label),
-        tokens=token_series(track),
-        acceptance=acceptance_series(track),
+        control=about_k,
+        notice=notice(track, local),
+        tokens=token_series(track, stretch, local),
+        acceptance=acceptance_series(track, stretch, local),
         positions=positions(track),
         speculation=spec,
         traffic=serve,
         gpu=gpus(track.reading),
         events=events(track, local),
-        compact=compact(track, local, key_label),
+        compact=brief,
     )

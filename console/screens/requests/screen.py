@@ -13,7 +13,7 @@ from specdeck.console.screens.engine_screen import DetailScreen
 from specdeck.console.screens.live import view as live_view
 from specdeck.console.screens.requests import view
 from specdeck.console.state.controller import Controller
-from specdeck.console.widgets.text import Line, Rows
+from specdeck.console.widgets.text import Line, Notice, Rows
 
 LOOK_S = 1.0
 
@@ -36,6 +36,7 @@ class RequestsScreen(DetailScreen):
     def compose(self) -> ComposeResult:
         """Who, how many, the list, what is searched, keys."""
         yield Line(id="identity")
+        yield Notice(id="time", classes="-empty")
         yield Line(id="requests-heading")
         yield Line(id="requests-head")
         yield Rows(id="requests")
@@ -54,7 +55,7 @@ class RequestsScreen(DetailScreen):
 
     def look(self) -> None:
         """Ask for the requests, unless another screen lies over this one."""
-        if self.is_visible:
+        if self.is_visible and self.timeline.when.is_now:
             self.controller.list_requests(self.controller.selected)
 
     def show(self) -> None:
@@ -66,9 +67,9 @@ class RequestsScreen(DetailScreen):
         found = view.rows(track, self.order, self.wanted, width, self.key_label)
         self.top = max(0, min(self.top, len(found) - max(1, listed.size.height)))
         with self.app.batch_update():
-            self.query_one("#identity", Line).row = live_view.title(
-                track, armed=self.controller.engine.armed
-            )
+            title = live_view.title(track, armed=self.controller.engine.armed)
+            self.query_one("#identity", Line).row = self.mark_title(title)
+            self.query_one("#time", Notice).rows = self.time_rows()
             self.query_one("#requests-heading", Line).row = view.title(
                 track.requests, self.order, self.wanted
             )
@@ -86,7 +87,13 @@ class RequestsScreen(DetailScreen):
     def action_scroll(self, key: str) -> None:
         """Up or down the list; `show` keeps it within."""
         page = max(1, self.query_one("#requests").size.height - 1)
-        by = {"up": -1, "down": 1, "pageup": -page, "pagedown": page, "home": -self.top}
+        by = {
+            "up": -1,
+            "down": 1,
+            "pageup": -page,
+            "pagedown": page,
+            "home": -self.top,
+        }  # ctrl+end: the last one
         self.top = max(0, self.top + by.get(key, 1_000_000))
         self.show()
 

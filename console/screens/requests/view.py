@@ -128,6 +128,8 @@ def _explain(track: Track) -> tuple[Row, ...]:
     error = track.unlisted
     if track.recorded:
         return (Row((Cell(" a recording has no requests", "muted"),)),)
+    if track.past:
+        return (Row((Cell(" requests are not recorded: nobody knows which ran then", "muted"),)),)
     if error is None:
         return (Row((Cell(" asking the engine", "muted"),)),)
     return (Row((Cell(f" {oneline(error.line())}", "warn"),)),)

@@ -58,7 +58,7 @@ class TuningScreen(DetailScreen, SteeringScreen):
 
     def look(self) -> None:
         """Ask for the tuning, unless another screen lies over this one."""
-        if self.is_visible:
+        if self.is_visible and self.timeline.when.is_now:
             self.controller.look(self.controller.selected)
 
     def show(self) -> None:
@@ -66,7 +66,7 @@ class TuningScreen(DetailScreen, SteeringScreen):
         if not self.has_widgets:
             return
         controller, local = self.controller, self.context.local
-        track, armed = controller.track, controller.engine.armed
+        track, armed = self.track, controller.engine.armed
         swept = view.sweep_curve(track.sweep, local, self.key_label)
         bars = self.query_one(CurveBars)
         narrow = self.size.width < _NORMAL  # its class comes after the first picture
@@ -74,16 +74,18 @@ class TuningScreen(DetailScreen, SteeringScreen):
             self.query_one("#footer", Line).row = self.context.footer(
                 "tuning", self.size.width, armed=armed
             )
-            self.query_one("#identity", Line).row = live_view.title(track, armed=armed)
+            title = live_view.title(track, armed=armed)
+            self.query_one("#identity", Line).row = self.mark_title(title)
             self.query_one("#engines", Line).row = live_view.strip(
                 tuple(controller.tracks), controller.selected, self.key_label
             )
             self.query_one("#control", Line).row = (
                 live_view.brief_control(track) if narrow else live_view.control(track)
             )
-            self.query_one("#notice", Notice).rows = live_view.notice(
-                track, None, local, self.key_label
-            )
+            about_time = self.time_rows()
+            self.query_one("#notice", Notice).rows = (
+                *about_time, *live_view.notice(track, local)
+            )  # fmt: skip
             bars.curve = curve(track, swept, self.key_label)
             bars.styles.height = min(bars.lines, max(_LEAST, self.size.height - _BELOW))
             self.query_one("#status", Feed).rows = view.status(track, self.key_label)

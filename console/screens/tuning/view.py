@@ -70,6 +70,8 @@ def explain_silence(track: Track) -> tuple[Row, ...]:
     """Why there is nothing to tell, and what to do about it."""
     if track.recorded:
         return (_row(Cell("this is a recording: there is no engine to ask", "warn")),)
+    if track.past:
+        return (_row(Cell("not recorded of this moment", "muted")),)
     error = track.untuned or (track.reading.control_error if track.reading else None)
     if error is None:
         return (_row(Cell("asking the engine", "muted")),)

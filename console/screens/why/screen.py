@@ -12,10 +12,11 @@ from specdeck.console import keys
 from specdeck.console.context import ConsoleContext
 from specdeck.console.screens.engine_screen import DetailScreen
 from specdeck.console.screens.live import view as live_view
+from specdeck.console.screens.timeline.view import explain_why
 from specdeck.console.screens.why import view
 from specdeck.console.state.controller import Controller
 from specdeck.console.state.why import WhyLook
-from specdeck.console.widgets.text import Line, Rows, wrap_rows
+from specdeck.console.widgets.text import Line, Notice, Rows, wrap_rows
 
 if TYPE_CHECKING:
     from specdeck.console.state.copies import Copyable
@@ -39,10 +40,13 @@ class WhyScreen(DetailScreen):
         """None where there is no engine to ask."""
         self.top = 0
         """Rows above the first one that is shown."""
+        self._waits = False
+        """Whether it was opened in the past, and has not looked at the engine yet."""
 
     def compose(self) -> ComposeResult:
         """Who, how many causes, the causes, keys."""
         yield Line(id="identity")
+        yield Notice(id="time", classes="-empty")
         yield Line(id="why-heading")
         yield Rows(id="why")
         yield Line(id="footer")
@@ -56,7 +60,11 @@ class WhyScreen(DetailScreen):
         self.call_after_refresh(self.show)
 
     def action_again(self) -> None:
-        """Watch the engine anew."""
+        """Watch the engine anew; in the past not before it is now again."""
+        self._waits = self.is_past
+        if self._waits:
+            self.show()
+            return
         index = self.controller.selected
         self.top = 0
         client = self.controller.find_client(index)
@@ -74,16 +82,23 @@ class WhyScreen(DetailScreen):
         """Bring what is known onto the screen."""
         if not self.has_widgets:
             return
+        if self._waits and not self.is_past:
+            self.action_again()
+            return
         width, listed = self.size.width, self.query_one("#why", Rows)
         found = view.rows(self.track, self.found, self.key_label, self.context.local)
+        if self.is_past:
+            found = (explain_why(self.key_label),)
         height = max(1, listed.size.height)
         lines = wrap_rows(found, max(20, width - 2))
         self.top = max(0, min(self.top, len(lines) - height))
         with self.app.batch_update():
-            self.query_one("#identity", Line).row = live_view.title(
-                self.track, armed=self.controller.engine.armed
+            title = live_view.title(self.track, armed=self.controller.engine.armed)
+            self.query_one("#identity", Line).row = self.mark_title(title)
+            self.query_one("#time", Notice).rows = self.time_rows()
+            self.query_one("#why-heading", Line).row = view.title(
+                None if self.is_past else self.found
             )
-            self.query_one("#why-heading", Line).row = view.title(self.found)
             listed.rows = tuple(lines[self.top : self.top + height])
             self.query_one("#footer", Line).row = self.context.footer("why", width)
 

@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from specdeck.console.cli.common import black_box_folder
 from specdeck.console.cli.main import outcome
+from specdeck.engine.blackbox.box import open_box
+from specdeck.engine.blackbox.folder import box_path
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.recording import reading_as_json
 from specdeck.engine.metrics.sample import Sample
+from specdeck.engine.metrics.window import between
 
 Captured = pytest.CaptureFixture[str]
 
@@ -48,3 +52,41 @@ def test_a_file_that_is_no_recording_is_named_with_its_line(
     said = capsys.readouterr()
     assert f"{recording}:3: not a sample" in said.err
     assert json.loads(said.out)["error"]["exit_code"] == 2
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Path:
+    """The black box of an engine that was recorded under this home."""
+    path = box_path(black_box_folder(), "http://a:1")
+    found = open_box(path, "http://a:1", name="west")
+    assert found is not None
+    before = None
+    for t in (100.0, 101.0, 102.0):
+        sample = Sample(t=t, at=t, generated=t * 9.0)
+        window = None if before is None else between(before, sample)
+        found.append(Reading(t, "http://a:1", sample=sample, window=window))
+        before = sample
+    found.close()
+    return path
+
+
+@pytest.mark.parametrize("wanted", ["west", "http://a:1", "a:1", "file"])
+def test_an_engine_that_was_recorded_is_found_by_what_it_is_called(
+    wanted: str, box: Path, capsys: Captured
+) -> None:
+    assert outcome(["replay", str(box) if wanted == "file" else wanted, "--json"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["t"] for line in lines] == [100, 101, 102]
+    assert lines[2]["tokens_per_second"] == 9.0
+
+
+def test_what_was_not_recorded_is_refused_with_what_was(box: Path, capsys: Captured) -> None:
+    assert outcome(["replay", "east", "--json"]) == 2
+    said = capsys.readouterr().err
+    assert "nothing is recorded of east" in said
+    assert "west" in said
+
+
+def test_a_file_that_is_not_there_is_one_line(capsys: Captured) -> None:
+    assert outcome(["replay", "gone.jsonl", "--json"]) == 2
+    assert "No such file" in capsys.readouterr().err

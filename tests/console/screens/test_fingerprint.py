@@ -292,17 +292,17 @@ async def test_another_engine_and_an_earlier_moment_can_be_chosen(
         await rest(pilot)
         await bench.turn(pilot, 3, 10)
         await press(pilot, "f")
-        await press(pilot, "g")
+        await press(pilot, "a")
         assert isinstance(app.screen, AgainstScreen)
         kinds = [side.kind for side in app.screen.sides]
         assert kinds == ["engine", "moment", "moment", "nothing"]
         await press(pilot, "enter")
         assert "≠ west" in shown(app)
         assert "dtype float32 → bfloat16" in shown(app)
-        await press(pilot, "g")
+        await press(pilot, "a")
         await press(pilot, "down", "down", "enter")
         assert "knob changed: k 5 → 3" in shown(app)
-        await press(pilot, "g")
+        await press(pilot, "a")
         await press(pilot, "tab", *"west:2", "enter")
         assert "against west:2" in shown(app)
 
@@ -422,7 +422,7 @@ def remove(place: Path) -> None:
 async def test_a_comparison_that_was_chosen_stays_when_the_pin_moves(bench: Bench) -> None:
     await bench.pin()
     async with bench.run("f") as (app, pilot):
-        await press(pilot, "g")
+        await press(pilot, "a")
         await press(pilot, "end", "enter")
         assert "no pin: p pins it" in shown(app)
         bench.served.k = 2

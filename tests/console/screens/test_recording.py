@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -9,14 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.listed_history import ListedEvent, ListedHistory
 from tests.support.pilot import press, run
+from tests.support.readings import START
+from tests.support.screen_text import screen_text
 
 from specdeck.console.app import Console
 from specdeck.console.screens.live.screen import LiveScreen
+from specdeck.console.state.recorded import PlayedRecording, RecordedBox
 from specdeck.console.widgets.charts import CurveBars
 from specdeck.console.widgets.text import Feed, Rows
 from specdeck.engine.errors import Unsupported
-from specdeck.engine.metrics.recording import ReplayedEngine, read_recording, reading_as_json
+from specdeck.engine.metrics.recording import read_recording, reading_as_json
 
 if TYPE_CHECKING:
     from tests.console.conftest import Kit, MakeConsole
@@ -36,7 +41,7 @@ def replayed(kit: type[Kit], console: MakeConsole, tmp_path: Path) -> Callable[.
 
     def make(sleep: Callable[[float], Awaitable[None]] = instant) -> Console:
         found = read_recording(tape)
-        engines = [ReplayedEngine(found, url, sleep=sleep) for url in found.engines]
+        engines = [PlayedRecording(found, url, sleep=sleep) for url in found.engines]
         return console(*engines)
 
     return make
@@ -74,7 +79,7 @@ async def test_each_screen_on_a_recording_says_that_it_is_one(
         await press(pilot, key)
         assert "a recording" in shown(app)
         assert "or" not in shown(app).split()
-        await press(pilot, "enter", "p", "escape", "b", "g", "v", "r", "w", "m", "x", "n")
+        await press(pilot, "enter", "p", "escape", "b", "v", "r", "w", "m", "x", "n")
         assert "a recording" in shown(app)
         await pilot.press("escape")
         assert isinstance(app.screen, LiveScreen)
@@ -144,3 +149,69 @@ async def test_without_the_plugin_tuning_says_why_and_what_helps(
         text = "".join(cell.text for row in told for cell in row.left)
         assert "without the specdeck plugin" in text
         assert "install specdeck there" in text
+
+
+@pytest.fixture
+def boxed(kit: type[Kit], console: MakeConsole) -> Console:
+    """A console on a black box of five minutes, a day later."""
+    story = [*kit.run(200), *(kit.down(n) for n in range(200, 230)), *kit.run(70, first=230)]
+    told = [
+        ListedEvent(START + 200, "no answer", "down", "bad", "down"),
+        ListedEvent(START + 230, "answers again after 30 s", "up", "good", "up"),
+    ]
+    history = ListedHistory(story, told)
+    engine = RecordedBox(history, name="demo", url=history.url, speed=10.0)
+    return console(engine, clock=lambda: START + 86_400)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_a_recording_is_named_as_one_on_every_screen(
+    boxed: Console, size: tuple[int, int]
+) -> None:
+    async with run(boxed, size=size) as pilot:
+        assert "REPLAY 2026-11-21 04:44:59 · 23 h 55 min ago" in screen_text(boxed)
+        for key in ("d", "f", "u", "r"):
+            await press(pilot, key)
+            assert "REPLAY 2026-11-21 04:44:59" in screen_text(boxed)
+
+
+async def test_a_recording_is_sought_from_its_end(boxed: Console) -> None:
+    async with run(boxed, size=(80, 24)) as pilot:
+        await press(pilot, "left_curly_bracket", "left_curly_bracket")
+        assert "REPLAY 2026-11-21 04:43:20" in screen_text(boxed)
+        assert "down at this moment: no answer within 2 s" in screen_text(boxed)
+        await press(pilot, "g", *"-4m", "enter")
+        assert "REPLAY 2026-11-21 04:40:59" in screen_text(boxed)
+        await press(pilot, "g", *"04:41", "enter", "minus")
+        assert "this is a recording: there is no engine to change" in screen_text(boxed)
+        await press(pilot, "end", "right_square_bracket")
+        assert "REPLAY 2026-11-21 04:44:59" in screen_text(boxed)
+
+
+async def test_a_recording_is_played_at_its_speed(kit: type[Kit], console: MakeConsole) -> None:
+    opened: list[Console] = []
+
+    async def tick(seconds: float) -> None:
+        if opened[0].context.timeline.view.t == START + 60:
+            opened[0].context.timeline.toggle_freeze()
+
+    engine = RecordedBox(ListedHistory(kit.run(100)), name="demo", url="http://a", speed=10.0)
+    app = console(engine, sleep=tick)
+    opened.append(app)
+    async with run(app) as pilot:
+        await press(pilot, "g", *"04:40:20", "enter", "space")
+        assert app.context.timeline.view.t == START + 60
+
+
+async def test_a_recording_that_plays_can_be_sought(replayed: Callable[..., Console]) -> None:
+    async def never(seconds: float) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    app = replayed(never)
+    async with run(app, size=(80, 24)) as pilot:
+        assert "REPLAY 2026-11-21 04:40:00" in screen_text(app)
+        await press(pilot, "g", *"04:40:05", "enter")
+        assert "REPLAY 2026-11-21 04:40:05" in screen_text(app)
+        assert app.context.timeline.track.reading is not None
+        await press(pilot, "end")
+        assert "REPLAY 2026-11-21 04:40:09" in screen_text(app)

@@ -133,7 +133,7 @@ async def test_more_than_fit_are_scrolled_through_and_no_further(listing: MakeRe
     async with run(app, size=(80, 24)) as pilot:
         await open_screen(pilot)
         assert numbers(app)[0] == 1
-        await press(pilot, "end")
+        await press(pilot, "ctrl+end")
         assert numbers(app)[-1] == 100
         await press(pilot, "down", "down", "up")
         assert numbers(app)[-1] == 99

@@ -120,7 +120,7 @@ async def test_it_scrolls_and_looks_again(suffering: Callable[..., Any]) -> None
     async with run(app, size=(80, 24)) as pilot:
         await open_screen(pilot)
         top = lines(app)
-        await press(pilot, "end")
+        await press(pilot, "ctrl+end")
         assert lines(app) != top
         assert "looks again" in lines(app)[-1]
         await press(pilot, "home")

@@ -1,0 +1,46 @@
+"""The black boxes of a console's engines, each opened when somebody first looks back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specdeck.engine.errors import SpecdeckError
+
+# SQLite is imported after the first paint.
+if TYPE_CHECKING:
+    from specdeck.engine.blackbox.history import History
+
+
+class BoxHistories:
+    """Finds an engine's past by its number, whoever records it."""
+
+    def __init__(self, folder: Path, urls: Sequence[str]) -> None:
+        """`folder` has the black boxes of this user."""
+        self._folder = folder
+        self._urls = tuple(urls)
+        self._open: dict[int, History] = {}
+
+    def __call__(self, index: int) -> History | None:
+        """The engine's past; None where nothing was recorded. Raises SpecdeckError where that
+        cannot be read."""
+        found = self._open.get(index)
+        if found is not None and found.path.exists():
+            return found
+        from specdeck.engine.blackbox.folder import box_path
+        from specdeck.engine.blackbox.history import History
+
+        path = box_path(self._folder, self._urls[index])
+        if not path.exists():
+            return None
+        self._open[index] = found = History(path)
+        return found
+
+    def close(self) -> None:
+        """Lets go of the files."""
+        for one in self._open.values():
+            with suppress(SpecdeckError):
+                one.close()
+        self._open.clear()

@@ -1,0 +1,291 @@
+"""What an engine was at an earlier moment: which moment is looked at, and what is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Protocol, get_args
+
+from specdeck.console.state.engine_state import EVENTS, Cause, Event, Track
+from specdeck.console.widgets.cells import Tone
+from specdeck.engine.metrics.reading import Reading
+from specdeck.engine.metrics.window import Window
+from specdeck.engine.protocol.messages import Origin
+
+if TYPE_CHECKING:
+    from specdeck.engine.blackbox.event import EventKind
+
+DAY_S: Final = 86_400.0
+SPANS: Final = (60.0, 300.0, 900.0, 3600.0, 10_800.0, 21_600.0, 43_200.0, 86_400.0)
+"""Seconds that the charts may show."""
+PAST_SPAN: Final = 300.0
+"""What they show in the past until somebody chooses: what led to a moment, and what came of it."""
+STEPS: Final = 60
+"""Steps of a key over the whole of a span: a second each over a minute."""
+EDGE: Final = 0.1
+"""Share of the span at both ends; a moment there has the charts show another stretch of time."""
+SILENCE_S: Final = 15.0
+"""Nothing recorded for so long is a moment of which nothing is known."""
+LOOK_BACK_S: Final = 60.0
+"""How far the last figures of an engine that is down are looked for."""
+
+
+class PastEvent(Protocol):
+    """Something that happened, as a history keeps it."""
+
+    @property
+    def t(self) -> float:
+        """Unix time, seconds."""
+
+    @property
+    def kind(self) -> EventKind:
+        """What it is about."""
+
+    @property
+    def text(self) -> str:
+        """In plain words; empty where it is a mark alone."""
+
+    @property
+    def tone(self) -> Tone:
+        """What it means."""
+
+    @property
+    def label(self) -> str | None:
+        """A short word for the time axis; None where it leaves no mark."""
+
+    @property
+    def origin(self) -> str | None:
+        """Where a change came from."""
+
+    @property
+    def who(self) -> str | None:
+        """Who made it."""
+
+    @property
+    def reason(self) -> str | None:
+        """Why."""
+
+
+class PastRange(Protocol):
+    """The lowest and the highest value that a figure had."""
+
+    @property
+    def low(self) -> float:
+        """The lowest one."""
+
+    @property
+    def high(self) -> float:
+        """The highest one."""
+
+
+class PastColumn(Protocol):
+    """One column of a chart; None where nothing is known."""
+
+    @property
+    def tokens(self) -> PastRange | None:
+        """Generated tokens per second."""
+
+    @property
+    def acceptance(self) -> PastRange | None:
+        """Accepted over drafted tokens."""
+
+
+class History(Protocol):
+    """The past of one engine."""
+
+    @property
+    def first(self) -> float:
+        """Unix time of the first reading."""
+
+    @property
+    def last(self) -> float:
+        """The same of the last one."""
+
+    def readings(self, start: float, end: float) -> Iterator[Reading]:
+        """Those of a stretch of time, oldest first."""
+
+    def reading_at(self, t: float) -> Reading | None:
+        """The last one at or before `t`, with its window."""
+
+    def window(self, start: float, end: float) -> Window | None:
+        """The work between two moments; None across a restart."""
+
+    def overview(self, start: float, end: float, columns: int) -> Sequence[PastColumn]:
+        """Lowest and highest figures in each of so many parts of a stretch of time."""
+
+    def events(self, start: float, end: float, limit: int) -> Sequence[PastEvent]:
+        """What happened, oldest first; the newest of them where there are more than `limit`."""
+
+    def next_event(self, t: float) -> PastEvent | None:
+        """The first one after `t`."""
+
+    def previous_event(self, t: float) -> PastEvent | None:
+        """The last one before `t`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeView:
+    """Which moment is looked at, and what stretch of time the charts show."""
+
+    t: float | None = None
+    """Unix time, seconds; None is now."""
+    span: float | None = None
+    """Seconds on the charts; None is a column for each reading now, and `PAST_SPAN` in the past."""
+    start: float | None = None
+    """The left end of the charts, Unix time; None now."""
+    playing: bool = False
+    """Whether the moment moves on by itself."""
+
+    @property
+    def seconds(self) -> float:
+        """What the charts show in the past."""
+        return PAST_SPAN if self.span is None else self.span
+
+    @property
+    def step(self) -> float:
+        """What a key moves the moment by, in seconds."""
+        return self.seconds / STEPS
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The stretch of time that there is something to look at of."""
+
+    first: float
+    last: float
+    """Now, of an engine that runs."""
+    live: bool = True
+    """Whether the end is now; else it is the end of a recording."""
+
+
+def move_to(view: TimeView, t: float, bounds: Bounds) -> TimeView:
+    """Look at `t`, or at the nearest moment that there is; the end of a live engine is now.
+
+    >>> bounds = Bounds(0.0, 1000.0)
+    >>> move_to(TimeView(), 400.0, bounds)
+    TimeView(t=400.0, span=None, start=250.0, playing=False)
+    >>> move_to(TimeView(), 980.0, bounds).start, move_to(TimeView(), 2000.0, bounds)
+    (700.0, TimeView(t=None, span=None, start=None, playing=False))
+    """
+    if bounds.live and t >= bounds.last:
+        return now(view, bounds)
+    t = min(max(t, bounds.first), bounds.last)
+    return replace(view, t=t, start=_start(view, t, bounds))
+
+
+def _start(view: TimeView, t: float, bounds: Bounds) -> float:
+    """The charts' left end: as it is while `t` is well within, else with `t` in the middle."""
+    seconds, start = view.seconds, view.start
+    if start is not None:
+        first, last = start + EDGE * seconds, start + (1 - EDGE) * seconds
+        if (
+            (first <= t or start <= bounds.first)
+            and (t <= last or last >= bounds.last)
+            and (start <= t <= start + seconds)
+        ):
+            return start
+    return max(bounds.first, min(t - seconds / 2, bounds.last - seconds))
+
+
+def now(view: TimeView, bounds: Bounds) -> TimeView:
+    """Look at now, or at the end of a recording."""
+    if bounds.live:
+        return replace(view, t=None, start=None, playing=False)
+    return replace(move_to(view, bounds.last, bounds), playing=False)
+
+
+def step(view: TimeView, by: int, bounds: Bounds) -> TimeView:
+    """So many steps on, or back; from now to the past where it is back."""
+    at = bounds.last if view.t is None else view.t
+    return replace(move_to(view, at + by * view.step, bounds), playing=False)
+
+
+def widen(view: TimeView, by: int, bounds: Bounds) -> TimeView:
+    """The next longer or shorter span, with the moment at its place on the charts.
+
+    >>> bounds = Bounds(0.0, 100_000.0)
+    >>> [widen(TimeView(), by, bounds).span for by in (1, -1)]
+    [60.0, None]
+    >>> widen(TimeView(50_000.0, 300.0, 49_700.0), 1, bounds)
+    TimeView(t=50000.0, span=900.0, start=49100.0, playing=False)
+    """
+    known: tuple[float | None, ...] = SPANS if view.t is not None else (None, *SPANS)
+    now_at = known.index(view.seconds if view.t is not None else view.span)
+    span = known[max(0, min(len(known) - 1, now_at + by))]
+    if view.t is None or view.start is None or span is None:
+        return replace(view, span=span)
+    share = (view.t - view.start) / view.seconds
+    start = max(bounds.first, min(view.t - share * span, bounds.last - span))
+    return replace(view, span=span, start=min(start, view.t))
+
+
+def place(t: float, start: float, seconds: float, columns: int) -> int | None:
+    """The column of a moment on so many of them; None outside."""
+    share = (t - start) / seconds
+    return min(columns - 1, int(share * columns)) if 0 <= share <= 1 and columns else None
+
+
+def fold_past(history: History, live: Track, t: float, *, silence_s: float = SILENCE_S) -> Track:
+    """What was known of an engine at `t`, as a screen shows it.
+
+    What no history keeps is left out: fingerprints' names, tuning, requests, this console's
+    wishes. Without a reading within `silence_s` nothing is known but what happened before.
+    """
+    reading = history.reading_at(t)
+    if reading is not None and t - reading.t > silence_s:
+        reading = None
+    figures = reading if reading is not None and reading.up else None
+    state = None if reading is None else reading.state
+    if reading is not None and (figures is None or state is None):
+        for earlier in history.readings(reading.t - LOOK_BACK_S, reading.t):
+            figures = earlier if earlier.up and not reading.up else figures
+            # A state of its former life says nothing about this one.
+            state = None if earlier.restarted else earlier.state or state
+    told = history.events(history.first, t, EVENTS)
+    return Track(
+        live.name,
+        live.url,
+        live.recorded,
+        reading=reading,
+        figures=figures,
+        known=state,
+        events=tuple(as_event(one) for one in told if one.text),
+        past=True,
+    )
+
+
+def as_event(found: PastEvent) -> Event:
+    """An event as screens list it."""
+    cause = None
+    if found.origin is not None or found.who is not None:
+        origin = next((one for one in get_args(Origin) if one == found.origin), None)
+        cause = Cause(origin, found.who, found.reason, found.t)
+    return Event(found.t, found.text, found.tone, cause, found.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenEvent:
+    """An event of this session as a history would have it."""
+
+    t: float
+    kind: EventKind
+    text: str
+    tone: Tone
+    label: str | None = None
+    origin: str | None = None
+    who: str | None = None
+    reason: str | None = None
+
+
+def list_events(track: Track) -> tuple[SeenEvent, ...]:
+    """What is known to have happened, oldest first."""
+    return tuple(map(_as_seen, track.events))
+
+
+def _as_seen(event: Event) -> SeenEvent:
+    cause = event.cause
+    if cause is None:
+        return SeenEvent(event.t, event.kind, event.text, event.tone)
+    return SeenEvent(
+        event.t, event.kind, event.text, event.tone, None, cause.origin, cause.who, cause.reason
+    )

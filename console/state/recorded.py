@@ -1,0 +1,58 @@
+"""Recordings in the place of engines: their whole time can be sought."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from specdeck.console.state.past import History
+from specdeck.engine.metrics.reading import Reading
+from specdeck.engine.metrics.recording import ReplayedEngine, refusal
+
+if TYPE_CHECKING:
+    from specdeck.engine.blackbox.json_history import JsonHistory
+
+
+class PlayedRecording(ReplayedEngine):
+    """A recording of JSON lines: plays from its beginning until somebody goes to another moment."""
+
+    plays = True
+    _history: JsonHistory | None = None
+
+    def find_history(self) -> JsonHistory:
+        """All that it holds; read when it is first asked for. Raises ConfigError."""
+        if self._history is None:
+            from specdeck.engine.blackbox.json_history import JsonHistory
+
+            self._history = JsonHistory(self.recording, self.url)
+        return self._history
+
+
+class RecordedBox:
+    """A black box, looked at without its engine: from its end, until somebody goes elsewhere."""
+
+    armed = False
+    local = False
+    plays = False
+
+    def __init__(self, history: History, *, name: str, url: str, speed: float = 1.0) -> None:
+        self.name = name
+        self.url = url
+        self.speed = speed
+        self._history = history
+
+    def find_history(self) -> History:
+        """All that it holds."""
+        return self._history
+
+    def arm(self) -> None:
+        """Raises EngineError: there is nothing to change."""
+        raise refusal()
+
+    async def readings(self, every: float) -> AsyncIterator[Reading]:
+        """None: what is shown is looked up."""
+        return
+        yield
+
+    async def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,402 @@
+"""The moment that all screens show: now, a picture held still, or any moment that is recorded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal, Protocol, runtime_checkable
+
+from specdeck.console.state import past
+from specdeck.console.state.engine_state import EVENTS, Event, Track
+from specdeck.console.state.past import Bounds, History, PastEvent, TimeView
+from specdeck.console.widgets.format import LocalTime
+from specdeck.engine.client.attach import MonitoredEngine
+from specdeck.engine.errors import SpecdeckError
+
+# What only the past needs is imported after the first paint.
+if TYPE_CHECKING:
+    from specdeck.console.state.controller import Controller, Task
+    from specdeck.console.state.stretch import Stretch
+    from specdeck.engine.metrics.window import Window
+
+Histories = Callable[[int], History | None]
+"""The past of an engine by its number; None where nothing is recorded of it."""
+
+MOST_EARLIER: Final = 200
+"""Events of the day before a console was opened that it lists."""
+TICK_S: Final = 1.0
+"""Between two moments that play."""
+QUIET: Final = frozenset({"policy", "load"})
+"""Kinds of events that come by themselves all the time: a key to the next event passes them."""
+_MOST_PASSED: Final = 1000
+AROUND_S: Final = 30.0
+_LATE_S: Final = 5.0
+"""A reading is recorded at most so long after its moment."""
+NOTHING_RECORDED: Final = "nothing is recorded of this engine: set `record: true` in the settings"
+
+
+@runtime_checkable
+class RecordedEngine(MonitoredEngine, Protocol):
+    """A recording in the place of an engine."""
+
+    speed: float
+    """How fast it is played, as a multiple of its own pace."""
+    plays: bool
+    """Whether it gives readings by itself, from its beginning; else its end is looked at."""
+
+    def find_history(self) -> History:
+        """All that it holds; raises SpecdeckError where that cannot be read."""
+
+
+WhenKind = Literal["now", "frozen", "past", "replay"]
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """Which moment is shown, for the title of every screen."""
+
+    kind: WhenKind
+    t: float | None = None
+    """Unix time; None for now, and for a recording of which nothing was read yet."""
+    ago: float | None = None
+    """Seconds."""
+    playing: bool = False
+
+    @property
+    def is_now(self) -> bool:
+        """Whether the engine can be acted on as it is shown."""
+        return self.kind == "now"
+
+
+class Timeline:
+    """Moves all screens of a console through time; engines go on being followed meanwhile."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        histories: Histories = lambda index: None,
+        *,
+        silence_s: float = past.SILENCE_S,
+    ) -> None:
+        self.controller = controller
+        self.view = TimeView()
+        self.said: str | None = None
+        """Why the last key did nothing."""
+        self._histories = histories
+        self._silence_s = silence_s
+        self._held: tuple[Track, ...] | None = None
+        """What was known of the engines when the picture was held still."""
+        self._opened = controller.clock()
+        self._earlier: dict[int, tuple[Event, ...]] = {}
+        """What happened to each engine before."""
+        self._joined: tuple[Track, Track] | None = None
+        self._player: Task | None = None
+        self._folded: tuple[tuple[int, float], Track] | None = None
+        self._stretch: tuple[tuple[int, float, float, int], Stretch] | None = None
+        self._stretch_until = float("-inf")
+        engine = controller.engine
+        if isinstance(engine, RecordedEngine) and not engine.plays:
+            self.view = past.now(self.view, self.bounds)
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether the selected engine is a recording."""
+        return self.controller.track.recorded
+
+    @property
+    def history(self) -> History | None:
+        """The past of the selected engine; raises SpecdeckError where it cannot be read."""
+        engine = self.controller.engine
+        if isinstance(engine, RecordedEngine):
+            return engine.find_history()
+        return self._histories(self.controller.selected)
+
+    @property
+    def bounds(self) -> Bounds:
+        """From when to when there is something to look at."""
+        history, live = self.history, not self.is_recording
+        end = self.controller.clock()
+        if not live and history is not None and not math.isnan(history.last):
+            end = history.last
+        first = end if history is None or math.isnan(history.first) else history.first
+        return Bounds(min(first, end), end, live)
+
+    @property
+    def when(self) -> When:
+        """Which moment is shown."""
+        controller, view = self.controller, self.view
+        live = controller.track
+        t = view.t
+        if t is None and live.recorded:
+            t = None if live.reading is None else live.reading.t
+        ago = None if t is None else max(0.0, controller.clock() - t)
+        if live.recorded:
+            return When("replay", t, ago, view.playing)
+        if view.t is None:
+            return When("now")
+        return When("past" if self._held is None else "frozen", t, ago, view.playing)
+
+    @property
+    def track(self) -> Track:
+        """What is known of the selected engine at that moment."""
+        controller, t = self.controller, self.view.t
+        index, live = controller.selected, controller.track
+        if t is None:
+            return self._add_earlier(index, live)
+        if self._held is not None:
+            return self._held[index]
+        if self._folded is not None and self._folded[0] == (index, t):
+            return self._folded[1]
+        try:
+            history = self.history
+            found = (
+                Track(live.name, live.url, live.recorded, past=True)
+                if history is None
+                else past.fold_past(history, live, t, silence_s=self._silence_s)
+            )
+        except SpecdeckError as error:
+            self.said = error.line()
+            found = Track(live.name, live.url, live.recorded, past=True)
+        self._folded = (index, t), found
+        return found
+
+    def _add_earlier(self, index: int, live: Track) -> Track:
+        """The track of now, with what happened before this console was opened."""
+        if live.recorded or live.reading is None:
+            return live
+        if index not in self._earlier:
+            self._earlier[index] = self._read_earlier(index)
+        if not self._earlier[index]:
+            return live
+        if self._joined is None or self._joined[0] is not live:
+            events = (*self._earlier[index], *live.events)[-EVENTS:]
+            self._joined = live, replace(live, events=events)
+        return self._joined[1]
+
+    def _read_earlier(self, index: int) -> tuple[Event, ...]:
+        try:
+            history = self._histories(index)
+            if history is None:
+                return ()
+            found = history.events(self._opened - past.DAY_S, self._opened, MOST_EARLIER)
+        except SpecdeckError:
+            return ()  # a key that looks back says why
+        return tuple(past.as_event(one) for one in found if one.text and one.t < self._opened)
+
+    def stretch(self, columns: int) -> Stretch | None:
+        """What the charts show on so many columns; None for a column for each reading."""
+        view = self.view
+        if columns <= 0 or (view.span is None and (view.t is None or self._held is not None)):
+            return None
+        if view.t is not None and view.start is not None:
+            return self._read_stretch(view.t, view.start, view.seconds, columns)
+        return self._recent_stretch(view.seconds, columns)
+
+    def _read_stretch(self, t: float, start: float, seconds: float, columns: int) -> Stretch:
+        """A stretch of the past; where it reaches up to now, it is read again as time goes on."""
+        now = self.controller.clock()
+        found = self._ask_history(start, seconds, columns)
+        if self.bounds.live and now < start + seconds + _LATE_S and now >= self._stretch_until:
+            self._stretch = None
+            found = self._ask_history(start, seconds, columns)
+            self._stretch_until = now + max(TICK_S, seconds / columns)
+        return replace(found, cursor=t)
+
+    def _recent_stretch(self, seconds: float, columns: int) -> Stretch:
+        """The latest readings of a live engine, and before them what is recorded."""
+        from specdeck.console.state.stretch import fold_recent, join_stretches
+
+        track = self.track
+        recent = fold_recent(track, seconds, columns)
+        first = track.points[0].t if track.points else self.controller.clock()
+        missing = past.place(first, recent.start, seconds, columns) or 0
+        if not missing:
+            return recent
+        part = seconds * missing / columns
+        earlier = self._ask_history(recent.start, part, missing)
+        return join_stretches(earlier, recent)
+
+    def _ask_history(self, start: float, seconds: float, columns: int) -> Stretch:
+        """What is recorded of a stretch; the last one that was asked for is kept."""
+        from specdeck.console.state.stretch import blank_stretch, read_stretch
+
+        key = (self.controller.selected, start, seconds, columns)
+        if self._stretch is not None and self._stretch[0] == key:
+            return self._stretch[1]
+        found = None
+        try:
+            if (history := self.history) is not None:
+                found = read_stretch(history, start, seconds, columns)
+        except SpecdeckError as error:
+            self.said = error.line()
+        found = found or blank_stretch(start, seconds, columns)
+        self._stretch = key, found
+        return found
+
+    def _move(self, change: Callable[[TimeView, Bounds], TimeView]) -> None:
+        """Look at another moment, or say why there is none."""
+        self.said = None
+        try:
+            if self.history is None:
+                self.said = NOTHING_RECORDED
+            else:
+                self._take(change(self.view, self.bounds))
+        except SpecdeckError as error:
+            self.said = error.line()
+        self.controller.refresh()
+
+    def _take(self, view: TimeView) -> None:
+        self._held = None
+        self.view = view
+        if not view.playing:
+            self._stop()
+
+    def step(self, by: int) -> None:
+        """A step on or back; a step is a sixtieth of what the charts show."""
+        self._move(lambda view, bounds: past.step(self._from_here(view), by, bounds))
+
+    def go(self, t: float | None) -> None:
+        """To a moment, or to now."""
+        if t is None:
+            self.end()
+        else:
+            self._move(lambda view, bounds: replace(past.move_to(view, t, bounds), playing=False))
+
+    def step_event(self, by: int) -> None:
+        """To the next event, or to the one before."""
+
+        def change(view: TimeView, bounds: Bounds) -> TimeView:
+            found = self._find_event(by, bounds)
+            if found is None:
+                where = "after" if by > 0 else "before"
+                self.said = f"nothing is recorded {where} this"
+                return view
+            return replace(past.move_to(view, found.t, bounds), playing=False)
+
+        self._move(change)
+
+    def _find_event(self, by: int, bounds: Bounds) -> PastEvent | None:
+        history = self.history
+        t = self._from_here(self.view).t
+        if history is None or (t is None and by > 0):
+            return None
+        at = bounds.last if t is None else t
+        find = history.next_event if by > 0 else history.previous_event
+        for _ in range(_MOST_PASSED):
+            found = find(at)
+            if found is None or (found.text and found.kind not in QUIET):
+                return found
+            at = found.t
+        return None
+
+    def _from_here(self, view: TimeView) -> TimeView:
+        """With the moment that is shown, where a recording plays by itself."""
+        return replace(view, t=self.when.t) if self.is_recording and view.t is None else view
+
+    def widen(self, by: int) -> None:
+        """Have the charts show the next longer span, or the next shorter one."""
+        self.said = None
+        bounds = self.bounds if self.view.t is not None else Bounds(0.0, 0.0)
+        self.view = past.widen(self.view, by, bounds)
+        self.controller.refresh()
+
+    def toggle_freeze(self) -> None:
+        """Hold the picture still, and let it go on; in the past, from there."""
+        self.said = None
+        view, now = self.view, self.controller.clock()
+        if view.playing:
+            self._stop()
+            self.view = replace(view, playing=False)
+        elif view.t is None and not self.is_recording:
+            tracks = enumerate(self.controller.tracks)
+            self._held = tuple(self._add_earlier(index, one) for index, one in tracks)
+            self.view = replace(view, t=now, start=None)
+        elif self._held is not None:
+            self.end()
+        elif view.t is None:
+            self._move(lambda view, bounds: past.move_to(view, self.when.t or bounds.first, bounds))
+        else:
+            self.view = replace(view, playing=True)
+            self._stop()
+            self._player = self.controller.spawn(self._play(), "time")
+        self.controller.refresh()
+
+    def end(self) -> None:
+        """Now, or the end of a recording."""
+        self.said, self._held = None, None
+        self._stop()
+        try:
+            self.view = past.now(self.view, self.bounds)
+        except SpecdeckError as error:
+            self.said = error.line()
+        self.controller.refresh()
+
+    def _stop(self) -> None:
+        if self._player is not None:
+            self._player.cancel()
+            self._player = None
+
+    async def _play(self) -> None:
+        """The moment moves on until it is held still, or there is no more."""
+        engine = self.controller.engine
+        speed = engine.speed if isinstance(engine, RecordedEngine) else 1.0
+        while self.view.playing and self.view.t is not None:
+            await self.controller.sleep(TICK_S)
+            if not self.view.playing or self.view.t is None:
+                return
+            bounds, t = self.bounds, self.view.t + speed * TICK_S
+            self.view = past.move_to(self.view, t, bounds)
+            if not bounds.live and t >= bounds.last:
+                self.view = replace(self.view, playing=False)
+            self.controller.refresh()
+
+    def refuse(self, local: LocalTime, end: str) -> bool:
+        """Whether nothing can be done, as another moment than now is shown; says why not.
+
+        `end` is the key that goes back to now.
+        """
+        from specdeck.console.state.moment import format_ago, format_moment
+
+        when = self.when
+        if self.view.t is None or when.t is None:
+            return False
+        self.said = "this is a recording: there is no engine to change"
+        if when.kind != "replay":
+            ago = format_ago(when.ago or 0.0)
+            moment = format_moment(when.t, local, now=self.controller.clock())
+            self.said = f"this is {moment}, {ago}: press {end} for now"
+        self.controller.refresh()
+        return True
+
+    def compare(self, t: float) -> tuple[Window | None, Window | None]:
+        """The work of half a minute before a moment, and of half a minute after it."""
+        try:
+            if (history := self.history) is None:
+                return None, None
+            return history.window(t - AROUND_S, t), history.window(t, t + AROUND_S)
+        except SpecdeckError as error:
+            self.said = error.line()
+            return None, None
+
+    @property
+    def end_time(self) -> float:
+        """Now, or the end of a recording: what a moment is told from."""
+        return self.bounds.last
+
+    def describe_bounds(self, local: LocalTime) -> str | None:
+        """From when to when there is something to look at; None, and said why, without any."""
+        from specdeck.console.state.moment import format_moment
+
+        self.said = None
+        try:
+            history, bounds = self.history, self.bounds
+        except SpecdeckError as error:
+            self.said, history = error.line(), None
+        else:
+            self.said = None if history is not None else NOTHING_RECORDED
+        if history is None:
+            self.controller.refresh()
+            return None
+        last = "now" if bounds.live else format_moment(bounds.last, local)
+        return f"recorded from {format_moment(bounds.first, local)} to {last}"

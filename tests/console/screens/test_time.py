@@ -1,0 +1,303 @@
+"""Time on every screen: the past is shown as the past, and nothing is steered there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.listed_history import ListedEvent, ListedHistory
+from tests.support.pilot import press, run
+from tests.support.readings import START, reading
+from tests.support.screen_text import screen_text
+
+from specdeck.console.app import Console
+from specdeck.console.screens.timeline.dialogs import EventDialog, MomentDialog
+from specdeck.console.widgets.charts import Chart
+from specdeck.console.widgets.text import Line, Notice, Rows
+from specdeck.engine.errors import ConfigError
+from specdeck.engine.metrics.reading import Reading
+
+if TYPE_CHECKING:
+    from tests.console.conftest import Kit, MakeConsole
+
+NOW = START + 600
+COLLAPSE = START + 420
+
+
+def collapsing(n: int) -> Reading:
+    """Seven good minutes, after which next to nothing is accepted."""
+    found = reading(n)
+    if START + n < COLLAPSE or found.window is None:
+        return found
+    drafts = found.window.drafts or 0.0
+    poor = tuple(drafts * 0.1**position for position in range(1, 6))
+    window = replace(
+        found.window, accepted=sum(poor), generated=drafts + sum(poor), accepted_per_position=poor
+    )
+    return replace(found, window=window)
+
+
+EVENTS = (
+    ListedEvent(START + 60, "ann changed k 3 → 5", "change", "accent", "k5", "operator", "ann",
+                "more is better"),
+    ListedEvent(COLLAPSE + 5, "breaker open: loses 12 %", "breaker", "bad", "breaker open"),
+    ListedEvent(COLLAPSE + 9, "goodput: k 5 pays", "policy"),
+    ListedEvent(START + 560, "the engine was restarted", "restart", "warn", "restart"),
+)  # fmt: skip
+
+
+@pytest.fixture
+def history() -> ListedHistory:
+    return ListedHistory([collapsing(n) for n in range(600)], EVENTS)
+
+
+@pytest.fixture
+def app(kit: type[Kit], console: MakeConsole, history: ListedHistory) -> Console:
+    """A console that has looked at the engine for a second, and knows ten minutes of it."""
+    engine = kit.engine([collapsing(598), collapsing(599)])
+    return console(engine, clock=lambda: NOW, histories=lambda index: history)
+
+
+def words(app: Console, name: str, kind: Any = Line) -> str:
+    widget = app.screen.query_one(f"#{name}", kind)
+    rows = [widget.row] if isinstance(widget, Line) else widget.rows
+    return "\n".join("".join(c.text for c in (*row.left, *row.right)) for row in rows)
+
+
+async def test_two_minutes_back_is_the_collapse_with_its_figures(app: Console) -> None:
+    async with run(app, size=(80, 24)) as pilot:
+        await press(pilot, "g", *"-2m", "enter")
+        assert "PAST 2026-11-21 04:48:00 · 2 min ago" in words(app, "identity")
+        chart = app.screen.query_one("#acceptance", Chart).series
+        assert chart.latest.text == "2.2 %"
+        before = [value for value in chart.values if value is not None and value > 0.2]
+        after = [value for value in chart.values if value is not None and value < 0.2]
+        assert before
+        assert after
+        assert chart.cursor is not None
+        text = screen_text(app)
+        assert "■" in words(app, "lane")
+        assert "breaker open: loses 12 %" in text
+
+
+async def test_keys_go_from_event_to_event_and_back_to_now(app: Console) -> None:
+    async with run(app) as pilot:
+        timeline = app.context.timeline
+        for wanted in (START + 560, COLLAPSE + 5, START + 60, START + 60):
+            await press(pilot, "left_curly_bracket")
+            assert timeline.view.t == wanted
+        assert "nothing is recorded before this" in words(app, "notice", Notice)
+        await press(pilot, "right_curly_bracket")
+        assert timeline.view.t == COLLAPSE + 5
+        await press(pilot, "end")
+        assert timeline.view.t is None
+        assert "PAST" not in words(app, "identity")
+        assert words(app, "notice", Notice) == ""
+
+
+async def test_steps_and_spans(app: Console) -> None:
+    async with run(app) as pilot:
+        timeline = app.context.timeline
+        await press(pilot, "left_square_bracket")
+        assert timeline.view.t == NOW - 5
+        await press(pilot, "left_square_bracket")
+        await press(pilot, "right_square_bracket", "right_square_bracket")
+        assert timeline.view.t is None
+        await press(pilot, "left_square_bracket", "less_than_sign", "left_square_bracket")
+        assert timeline.view.t == NOW - 6
+        assert "span 1 min" in words(app, "notice", Notice)
+        await press(pilot, *["greater_than_sign"] * 9)
+        assert timeline.view.seconds == 86_400
+        await press(pilot, "end", *["less_than_sign"] * 9)
+        assert timeline.stretch(30) is None
+
+
+async def test_a_longer_span_now_shows_what_was_recorded_before(app: Console) -> None:
+    async with run(app, size=(80, 24)) as pilot:
+        await press(pilot, *["greater_than_sign"] * 3)
+        series = app.screen.query_one("#acceptance", Chart).series
+        known = [value for value in series.values if value is not None]
+        assert max(known) > 0.4
+        assert min(low for low in series.lows if low is not None) < 0.12
+
+
+@pytest.mark.parametrize("key", ["minus", "3", "t", "a", "b", "T", "w", "c", "z", "p"])
+async def test_nothing_is_steered_in_the_past(
+    key: str, kit: type[Kit], console: MakeConsole, history: ListedHistory
+) -> None:
+    engine = kit.engine([collapsing(598), collapsing(599)], armed=False)
+    app = console(engine, clock=lambda: NOW, histories=lambda index: history)
+    async with run(app) as pilot:
+        for screen in ("", "u"):
+            await press(pilot, *screen)
+            await press(pilot, "g", *"04:48", "enter")
+            stack = len(app.screen_stack)
+            await press(pilot, key)
+            assert "this is 04:48:00, 2 min ago: press end for now" in words(app, "notice", Notice)
+            assert len(app.screen_stack) == stack
+    assert engine.asked == []
+    assert not engine.armed
+
+
+async def test_what_is_typed_at_once_after_the_key_is_a_moment_and_no_change(
+    kit: type[Kit], console: MakeConsole, history: ListedHistory
+) -> None:
+    engine = kit.engine([collapsing(598), collapsing(599)])
+    app = console(engine, clock=lambda: NOW, histories=lambda index: history)
+    async with run(app) as pilot:
+        await pilot.press("g", *"-2m", "enter")
+        await press(pilot)
+        assert app.context.timeline.view.t == NOW - 120
+    assert engine.asked == []
+
+
+async def test_a_moment_that_is_none_is_said_and_the_dialog_stays(app: Console) -> None:
+    async with run(app) as pilot:
+        await press(pilot, "g", *"soon", "enter")
+        assert isinstance(app.screen, MomentDialog)
+        assert "soon is no time" in screen_text(app)
+        await press(pilot, "escape")
+        assert app.context.timeline.view.t is None
+
+
+@pytest.mark.parametrize(("key", "title"), [("d", "identity"), ("f", "title"), ("u", "identity"),
+                                            ("r", "identity")])  # fmt: skip
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_every_screen_says_that_it_is_the_past(
+    app: Console, key: str, title: str, size: tuple[int, int]
+) -> None:
+    async with run(app, size=size) as pilot:
+        await press(pilot, "g", *"04:48", "enter", key)
+        assert "PAST 2026-11-21 04:48:00" in words(app, title)
+        assert "end now" in screen_text(app)
+        await press(pilot, "left_square_bracket")
+        assert "PAST 2026-11-21 04:47:55" in words(app, title)
+        await press(pilot, "end")
+        assert "PAST" not in screen_text(app)
+
+
+async def test_what_is_not_recorded_is_said_and_not_shown(app: Console) -> None:
+    async with run(app, size=(80, 24)) as pilot:
+        await press(pilot, "g", *"04:48", "enter", "r")
+        assert "requests are not recorded" in words(app, "requests", Rows)
+        await press(pilot, "d")
+        assert "a check asks the engine of now, and is not recorded" in screen_text(app)
+        await press(pilot, "f")
+        assert "facts are not" in screen_text(app)
+        await press(pilot, "y")
+        assert "causes are ranked of the engine as it works now" in screen_text(app)
+        assert "PAST" in words(app, "identity")
+
+
+async def test_an_event_is_opened_with_the_figures_around_it(app: Console) -> None:
+    async with run(app, size=(80, 24)) as pilot:
+        await press(pilot, "left_curly_bracket", "left_curly_bracket", "enter")
+        assert isinstance(app.screen, EventDialog)
+        text = screen_text(app)
+        for one in ("breaker open: loses 12 %", "04:47:05", "30 s before", "30 s after"):
+            assert one in text
+        await press(pilot, "enter")
+        assert not isinstance(app.screen, EventDialog)
+
+
+async def test_an_event_of_the_list_is_gone_to(app: Console) -> None:
+    async with run(app) as pilot:
+        await press(pilot, "left_square_bracket", "e", "down", "down", "down", "enter")
+        assert app.context.timeline.view.t == START + 60
+        assert "PAST" in words(app, "identity")
+
+
+async def test_what_happened_before_the_console_was_opened_is_listed(app: Console) -> None:
+    async with run(app, size=(80, 24)) as pilot:
+        assert "04:49:20  the engine was restarted" in screen_text(app)
+        assert app.controller.tracks[0].events == ()
+        await press(pilot, "e")
+        assert "ann changed k 3 → 5" in screen_text(app)
+
+
+async def test_a_frozen_view_is_named_as_one(app: Console) -> None:
+    async with run(app) as pilot:
+        await press(pilot, "space")
+        assert "FROZEN 2026-11-21 04:50:00" in words(app, "identity")
+        await press(pilot, "minus")
+        assert "press end for now" in words(app, "notice", Notice)
+        await press(pilot, "left_square_bracket")
+        assert "PAST 2026-11-21 04:49:55" in words(app, "identity")
+
+
+async def test_time_goes_on_from_a_moment_of_the_past(
+    kit: type[Kit], console: MakeConsole, history: ListedHistory
+) -> None:
+    ticks: list[float] = []
+    opened: list[Console] = []
+
+    async def tick(seconds: float) -> None:
+        ticks.append(seconds)
+        if len(ticks) > 5:
+            opened[0].context.timeline.toggle_freeze()
+
+    found = console(
+        kit.engine([collapsing(599)]), clock=lambda: NOW, histories=lambda index: history,
+        sleep=tick,
+    )  # fmt: skip
+    opened.append(found)
+    async with run(found) as pilot:
+        await press(pilot, "g", *"-2m", "enter", "space")
+        assert found.context.timeline.view.t == NOW - 115
+        assert not found.context.timeline.view.playing
+
+
+async def test_live_screens_go_on_collecting_meanwhile(
+    kit: type[Kit], console: MakeConsole, history: ListedHistory
+) -> None:
+    engine = kit.engine([collapsing(598)])
+    app = console(engine, clock=lambda: NOW, histories=lambda index: history)
+    async with run(app) as pilot:
+        await press(pilot, "g", *"-2m", "enter")
+        engine.more.put_nowait(collapsing(599))
+        await press(pilot)
+        assert app.controller.tracks[0].total == 2
+        assert "PAST" in words(app, "identity")
+
+
+async def test_without_a_record_the_keys_say_so(kit: type[Kit], console: MakeConsole) -> None:
+    app = console(kit.engine(kit.run(3)))
+    async with run(app) as pilot:
+        for key in ("left_square_bracket", "left_curly_bracket", "g"):
+            await press(pilot, key)
+            assert "nothing is recorded of this engine" in words(app, "notice", Notice)
+        assert app.context.timeline.view.t is None
+
+
+async def test_a_record_that_cannot_be_read_is_one_line(
+    app: Console, history: ListedHistory
+) -> None:
+    async with run(app) as pilot:
+        history.error = ConfigError("the black box is damaged")
+        await press(pilot, "g", *"-2m", "enter")
+        assert "the black box is damaged" in words(app, "notice", Notice)
+        assert app.crash is None
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 10), (20, 5), (1, 1)])
+async def test_every_size_shows_the_past(app: Console, size: tuple[int, int]) -> None:
+    async with run(app, size=size) as pilot:
+        await press(pilot, "left_square_bracket")
+        for key in ("", "d", "f", "u", "r"):
+            await press(pilot, *key)
+    assert app.crash is None
+
+
+async def test_another_engine_is_shown_at_the_same_moment(
+    kit: type[Kit], console: MakeConsole, history: ListedHistory
+) -> None:
+    west = kit.engine([collapsing(599)], name="west")
+    east = kit.engine([kit.down(0)], name="east", url="http://east:8000")
+    app = console(west, east, clock=lambda: NOW, histories=lambda index: None if index else history)
+    async with run(app) as pilot:
+        await press(pilot, "g", *"-2m", "enter", "tab")
+        assert "PAST 2026-11-21 04:48:00" in words(app, "identity")
+        assert "not recorded" in words(app, "notice", Notice)
+        await press(pilot, "tab")
+        assert app.context.timeline.track.reading is not None

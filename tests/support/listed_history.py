@@ -1,0 +1,105 @@
+"""The past of an engine as a list of readings and events, in memory."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from specdeck.console.state.stretch import Range
+from specdeck.console.widgets.cells import Tone
+from specdeck.engine.blackbox.event import EventKind
+from specdeck.engine.errors import SpecdeckError
+from specdeck.engine.metrics.reading import Reading
+from specdeck.engine.metrics.window import Window
+from specdeck.engine.protocol.messages import Origin
+
+
+@dataclass(frozen=True, slots=True)
+class ListedEvent:
+    t: float
+    text: str
+    kind: EventKind = "change"
+    tone: Tone = "plain"
+    label: str | None = None
+    origin: Origin | None = None
+    who: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListedColumn:
+    tokens: Range | None
+    acceptance: Range | None
+
+
+class ListedHistory:
+    """Answers from its lists; raises `error` where there is one."""
+
+    def __init__(
+        self, readings: Sequence[Reading], events: Sequence[ListedEvent] = (), name: str = "demo"
+    ) -> None:
+        self.listed, self.told, self.name = list(readings), list(events), name
+        self.error: SpecdeckError | None = None
+        self.asked: list[tuple[float, float, int]] = []
+        """Stretches of time that were asked for."""
+
+    @property
+    def url(self) -> str:
+        return self.listed[0].url
+
+    @property
+    def first(self) -> float:
+        return self.listed[0].t
+
+    @property
+    def last(self) -> float:
+        return self.listed[-1].t
+
+    def readings(self, start: float, end: float) -> Iterator[Reading]:
+        return (one for one in self.listed if start <= one.t <= end)
+
+    def reading_at(self, t: float) -> Reading | None:
+        if self.error is not None:
+            raise self.error
+        at = bisect_right([one.t for one in self.listed], t)
+        return self.listed[at - 1] if at else None
+
+    def window(self, start: float, end: float) -> Window | None:
+        windows = [
+            one.window for one in self.listed if start < one.t <= end and one.window is not None
+        ]
+        return windows[-1] if windows else None
+
+    def overview(self, start: float, end: float, columns: int) -> Sequence[ListedColumn]:
+        if self.error is not None:
+            raise self.error
+        self.asked.append((start, end, columns))
+        width = (end - start) / columns
+        times = [one.t for one in self.listed]
+        found = []
+        for column in range(columns):
+            first = bisect_left(times, start + column * width)
+            last = bisect_left(times, start + (column + 1) * width)
+            windows = [one.window for one in self.listed[first:last] if one.window is not None]
+            found.append(
+                ListedColumn(
+                    _range([one.tokens_per_second for one in windows]),
+                    _range([one.acceptance_rate for one in windows]),
+                )
+            )
+        return found
+
+    def events(self, start: float, end: float, limit: int) -> Sequence[ListedEvent]:
+        return [one for one in self.told if start <= one.t <= end][-limit:]
+
+    def next_event(self, t: float) -> ListedEvent | None:
+        return next((one for one in self.told if one.t > t), None)
+
+    def previous_event(self, t: float) -> ListedEvent | None:
+        return next((one for one in reversed(self.told) if one.t < t), None)
+
+
+def _range(values: Sequence[float | None]) -> Range | None:
+    known = [value for value in values if value is not None]
+    return Range(min(known), max(known)) if known else None
