@@ -19,6 +19,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from benchmarks.engines import table
+from tests.support.drafting_scheduler import DraftingScheduler, make_request
 from vllm.v1.spec_decode.metrics import SpecDecodingStats
 
 from specdeck.engine.plugin.control import Control
@@ -38,75 +39,12 @@ K_MAX = 8
 BUDGET_US = 30.0
 
 
-class Scheduler:
-    """Does what the hooks want to see, and nothing more."""
-
-    def __init__(self, requests: int) -> None:
-        self.requests = {str(n): SimpleNamespace(spec_token_ids=[]) for n in range(requests)}
-        self.running = list(self.requests)
-        self.finished_req_ids: set[str] = set()
-        self.dynamic_sd_lookup = [K_MAX] * 257
-        self._random = random.Random(7)
-
-    def add_request(self, request: Any) -> None:
-        """Nothing: the requests are there from the start."""
-
-    def update_draft_token_ids(self, drafts: Any) -> None:
-        """Where pins cut drafts."""
-
-    def _free_request(self, request: Any) -> None:
-        """Where a request ends; none does here."""
-
-    def schedule(self) -> Any:
-        k = self.dynamic_sd_lookup[len(self.running)]
-        counts = dict.fromkeys(self.running, 1 + k)
-        drafts = dict.fromkeys(self.running, [0] * k) if k else {}
-        return SimpleNamespace(
-            num_scheduled_tokens=counts,
-            total_num_scheduled_tokens=sum(counts.values()),
-            num_spec_tokens_to_schedule=k,
-            scheduled_spec_decode_tokens=drafts,
-        )
-
-    def update_from_output(self, output: Any, _: Any) -> Any:
-        k, made, stats = output.num_spec_tokens_to_schedule, [], None
-        for request in self.running:
-            accepted = self._random.randrange(k + 1) if k else 0
-            if k:
-                stats = self.make_spec_decoding_stats(
-                    stats,
-                    num_draft_tokens=k,
-                    num_accepted_tokens=accepted,
-                    num_invalid_spec_tokens=None,
-                    request_id=request,
-                )
-            made.append(SimpleNamespace(new_token_ids=[1] * (1 + accepted)))
-        self.make_stats(stats)
-        return {0: SimpleNamespace(outputs=made)}
-
-    def make_stats(self, spec_decoding_stats: Any) -> None:
-        """Once a step, with the sums over its drafts, as vLLM does."""
-
-    def make_spec_decoding_stats(
-        self,
-        spec_decoding_stats: Any,
-        num_draft_tokens: int,
-        num_accepted_tokens: int,
-        num_invalid_spec_tokens: Any,
-        request_id: str,
-    ) -> Any:
-        """As vLLM counts."""
-        stats = spec_decoding_stats or SpecDecodingStats.new(K_MAX)
-        stats.observe_draft(num_draft_tokens, num_accepted_tokens)
-        return stats
-
-
 class Engine:
     """The contract with an engine, over that scheduler."""
 
     build = Build("0.32.0", "bench", "draft_model", "V1", K_MAX)
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: DraftingScheduler) -> None:
         self._scheduler = scheduler
         self._lookup = Lookup(scheduler.dynamic_sd_lookup)
 
@@ -179,9 +117,13 @@ class UnmovedEngine(Engine):
 PARTS = ("recorder", "policy, breaker", "curve", "pins, leases, trials", "writing k", "cohorts")
 
 
-def ladder(requests: int, policy: Policy) -> list[Scheduler]:
+def ladder(requests: int, policy: Policy) -> list[DraftingScheduler]:
     """A plain scheduler, and one more for each of `PARTS`: the last one has all of them."""
-    rungs = [Scheduler(requests) for _ in range(1 + len(PARTS))]
+    rungs = [DraftingScheduler(K_MAX, SpecDecodingStats.new) for _ in range(1 + len(PARTS))]
+    assert RequestCounts(rungs[-1], K_MAX).available
+    for rung in rungs:
+        for number in range(requests):
+            rung.add_request(make_request(number))
     _, recorded, choosing, measuring, held, writing, whole = rungs
     Engine(recorded).watch(Listener())
     runner = make_runner(policy)
@@ -190,7 +132,6 @@ def ladder(requests: int, policy: Policy) -> list[Scheduler]:
     Engine(measuring).watch(Listener(make_runner(policy)))
     hook_up(UnmovedEngine(held), held, policy)
     hook_up(Engine(writing), writing, policy)
-    assert RequestCounts(whole, K_MAX).available
     hook_up(Engine(whole), whole, policy)
     return rungs
 
@@ -204,7 +145,7 @@ def make_runner(policy: Policy) -> PolicyRunner:
     return runner
 
 
-def hook_up(engine: Engine, scheduler: Scheduler, policy: Policy) -> None:
+def hook_up(engine: Engine, scheduler: DraftingScheduler, policy: Policy) -> None:
     """Puts everything of the plugin's on a scheduler."""
     assert Pins(scheduler, K_MAX).available
     control = Control(
@@ -215,11 +156,13 @@ def hook_up(engine: Engine, scheduler: Scheduler, policy: Policy) -> None:
         control.change(Change(policy=policy))
 
 
-def step(scheduler: Scheduler) -> float:
-    """Seconds of one step."""
+def step(scheduler: DraftingScheduler, accepted: Sequence[int]) -> float:
+    """Seconds of one step, in which so many tokens are accepted for each request."""
+    sampled = [[1] * (1 + number) for number in accepted]
     began = time.perf_counter()
     output = scheduler.schedule()
-    scheduler.update_from_output(output, None)
+    result = SimpleNamespace(req_ids=list(output.num_scheduled_tokens), sampled_token_ids=sampled)
+    scheduler.update_from_output(output, result)
     scheduler.update_draft_token_ids(None)
     return time.perf_counter() - began
 
@@ -238,14 +181,17 @@ def cost(requests: int, policy: Policy, steps: int) -> Cost:
     """Step by step against a plain scheduler at the same k, whose own work is the same."""
     rungs = ladder(requests, policy)
     plain, whole = rungs[0], rungs[-1]
-    lists = [[k] * 257 for k in range(K_MAX + 1)]
+    lists = [[k] * 2049 for k in range(K_MAX + 1)]
+    draw, verified = random.Random(7).randrange, 0
     extra: list[list[float]] = [[] for _ in PARTS]
     for number in range(steps):
-        same = lists[whole.dynamic_sd_lookup[requests]]
+        k = whole.dynamic_sd_lookup[requests]
+        same, accepted = lists[k], [draw(verified + 1) for _ in range(requests)]
+        verified = k
         for rung in rungs[:-1]:
             rung.dynamic_sd_lookup = same
         first = number % len(rungs)
-        took = {id(rung): step(rung) for rung in (*rungs[first:], *rungs[:first])}
+        took = {id(rung): step(rung, accepted) for rung in (*rungs[first:], *rungs[:first])}
         for found, rung in zip(extra, rungs[1:], strict=True):
             found.append((took[id(rung)] - took[id(plain)]) * 1e6)
     medians = [median(found) for found in extra]

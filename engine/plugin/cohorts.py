@@ -173,6 +173,11 @@ class CohortCells:
         if tally is not None:
             cell.tally = list(map(add, cell.tally, tally))
 
+    def add_drafts(self, key: Key, tally: list[int]) -> None:
+        """Enters drafts of requests that are counted elsewhere."""
+        cell = self._cells.get(key) or self._make(key)
+        cell.tally = list(map(add, cell.tally, tally))
+
     def cells(self) -> list[list[Any]]:
         """The words and the row of each cell, for `read_cohorts`."""
         return [[*key, *cell.row()] for key, cell in self._cells.items()]

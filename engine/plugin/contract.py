@@ -91,6 +91,7 @@ _PLUGINS = "vllm.plugins"
 _NO_STEPS = "no step is seen, so that no change is proven and no policy learns"
 _NO_PINS = "no request has a k of its own"
 _NO_COHORTS = "drafts are not told apart by the kind of request"
+_ONE_BY_ONE = "drafts are told apart one by one, which costs time in each step"
 
 SCHEDULER = (
     Row(_SCHEDULER, "Scheduler", "core", ("plugin.core_engine", "plugin.register"),
@@ -147,6 +148,15 @@ SCHEDULER = (
                  "status", "is_finished", "get_finished_reason")),
     Row(_SCHEDULER, "Scheduler", "core", ("plugin.request_counts",), "cohorts",
         "what runs right now is unknown", members=("requests", "running")),
+    Row(_SCHEDULER, "Scheduler.update_from_output", "core", ("plugin.request_counts",),
+        "cohorts", _ONE_BY_ONE, parameters=("scheduler_output", "model_runner_output"),
+        optional=True),
+    Row(_OUTPUT, "SchedulerOutput", "core", ("plugin.request_counts",), "cohorts", _ONE_BY_ONE,
+        members=("scheduled_spec_decode_tokens", "num_invalid_spec_tokens"), optional=True),
+    Row("vllm.v1.outputs", "ModelRunnerOutput", "core", ("plugin.request_counts",), "cohorts",
+        _ONE_BY_ONE, members=("req_ids", "sampled_token_ids"), optional=True),
+    Row("vllm.v1.engine", "EngineCoreOutputs", "core", ("plugin.request_counts",), "cohorts",
+        _ONE_BY_ONE, members=("scheduler_stats",), optional=True),
     Row("vllm.v1.metrics.stats", "PrefillStats", "core", ("plugin.request_counts",), "cohorts",
         _NO_COHORTS, members=("num_prompt_tokens", "num_cached_tokens")),
     Row("vllm.v1.engine", "FinishReason", "core", ("plugin.request_counts",), "cohorts",
@@ -159,7 +169,7 @@ SCHEDULER = (
     Row("vllm.lora.request", "LoRARequest", "core", ("plugin.request_counts",), "cohorts",
         _NO_COHORTS, members=("lora_name",)),
     Row("vllm.v1.spec_decode.metrics", "SpecDecodingStats", "core",
-        ("plugin.recorder", "plugin.stats"),
+        ("plugin.recorder", "plugin.stats", "plugin.request_counts"),
         "counters", "drafts are counted one by one, and have no figure by position",
         members=("num_drafts", "num_draft_tokens", "num_accepted_tokens_per_pos",
                  "num_draft_tokens_per_pos"), optional=True),

@@ -143,7 +143,7 @@ class Recorder:
         self._ended = now if self._scheduler.running else None
         accepted = self._add_up()
         requests, tokens = len(output.num_scheduled_tokens), output.total_num_scheduled_tokens
-        verifying = sum(map(len, output.scheduled_spec_decode_tokens.values()))
+        verifying = self._sum_scheduled(output)
         k = output.num_spec_tokens_to_schedule
         step = Step(
             number,
@@ -171,6 +171,18 @@ class Recorder:
             }
             self.on_drafts(output.scheduled_spec_decode_tokens, several)
         self._after_step(step)
+
+    def _sum_scheduled(self, output: Any) -> int:
+        """Draft tokens that were scheduled: vLLM's sum, unless it left some of them out."""
+        scheduled, stats = output.scheduled_spec_decode_tokens, self._stats
+        if (
+            self._summed
+            and stats is not None
+            and stats.num_drafts == len(scheduled)
+            and not getattr(output, "num_invalid_spec_tokens", True)
+        ):
+            return int(stats.num_draft_tokens)
+        return sum(map(len, scheduled.values()))
 
     def _take_sums(self, stats: Any) -> tuple[int, ...]:
         """The same from vLLM's own sums over the step, where it makes them."""

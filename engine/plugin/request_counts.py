@@ -1,9 +1,10 @@
 """What each request of a scheduler drafts, and its cohort once it has finished.
 
-vLLM tells a draft's request where it counts the draft, and nowhere else: so there is one small
-function around that call, which enters two numbers into the request's tally. It runs once for
-each request of a step, not for each token. What a request was like is looked up when it ends.
-Whatever vLLM counts is counted here, by the same rules, so that both agree to the last draft.
+vLLM tells a draft's request where it counts the draft: there is one small function around that
+call, which enters two numbers into the request's tally. Of a large batch that is too many calls,
+and the step is read as a whole instead (`step_tallies`), held against vLLM's sums of it. What a
+request was like is looked up when it ends. Whatever vLLM counts is counted here, by the same
+rules, so that both agree to the last draft.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import functools
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import count, islice
+from itertools import count, islice, pairwise
 from time import time
 from typing import Any
 
@@ -26,6 +27,7 @@ from specdeck.engine.plugin.cohorts import (
 from specdeck.engine.plugin.contract import ROWS, Gap
 from specdeck.engine.plugin.guards import DisableOnError
 from specdeck.engine.plugin.request_pins import KEY, pinned_k
+from specdeck.engine.plugin.step_tallies import StepTallies, Sums
 from specdeck.engine.plugin.take_hold import find_gaps
 from specdeck.engine.protocol.cohorts import DIMENSIONS, NONE, OTHER
 from specdeck.engine.protocol.requests import MOST_FINISHED, MOST_RUNNING, MOST_WAITING
@@ -42,6 +44,10 @@ _GREEDY = 1e-5
 _MOST_LOOKED_AT = 1024
 """Requests that a look goes through for those that wait, which may be tens of thousands."""
 _STATES = {"RUNNING": "running", "PREEMPTED": "preempted"}
+_FEWEST_DRAFTS = 16
+"""Drafts of a step from which it is read as a whole."""
+_PAUSE_STEPS = 64
+"""Steps whose drafts are counted one by one after one that could not be read as a whole."""
 _STRANGE: Key = (OTHER,) * len(DIMENSIONS)
 """A request that cannot be told: it is counted all the same."""
 
@@ -58,6 +64,15 @@ class RequestCounts:
         self.k_max = k_max
         self._tallies: dict[str, list[int]] = {}
         """Of unfinished requests that have drafts, by vLLM's id."""
+        self._steps = StepTallies(k_max, self._tallies)
+        self._pause = 0
+        """Steps until one is read as a whole again."""
+        self._summed = False
+        """Whether this vLLM was seen to sum its steps up."""
+        self._begun = False
+        """Whether the step under way is read as a whole."""
+        self._ended: list[Any] | None = None
+        """Requests that ended in a step that is read as a whole; None outside of such a step."""
         self._held: dict[str, tuple[int, Any]] = {}
         """Number of each, and what was cached of its prompt: vLLM lets go of it at the first
         token."""
@@ -71,8 +86,12 @@ class RequestCounts:
         self.available = scheduler is not None and not self.gaps
         if self.available:
             self._wrap(scheduler, "add_request", self._after_add)
+            self._plain = scheduler.make_spec_decoding_stats
             self._wrap(scheduler, "make_spec_decoding_stats", self._with_tally)
+            self._one_by_one = scheduler.make_spec_decoding_stats
             self._wrap(scheduler, "_free_request", self._before_free)
+            if not find_missing(scheduler, optional=True):
+                self._wrap(scheduler, "update_from_output", self._whole_steps)
 
     @property
     def failed(self) -> bool:
@@ -81,11 +100,13 @@ class RequestCounts:
 
     def unfinished(self) -> list[int]:
         """The row of all requests that have drafts and have not finished."""
+        self._guard(self._steps.fold)
         tallies = list(self._tallies.values())
         summed = map(sum, zip(*tallies, strict=True)) if tallies else [0] * self.cells.size
         return [len(tallies), 0, 0, 0, *summed]
 
     def _forget(self) -> None:
+        self._steps.clear()
         self._tallies.clear()
         self._held.clear()
 
@@ -106,6 +127,7 @@ class RequestCounts:
     def _hold(self, request: Any) -> None:
         # The next words of a session come under the id of a request that is there.
         if request.request_id not in self._held:
+            self._steps.open(request.request_id)
             self._held[request.request_id] = (next(self._numbers), request.prefill_stats)
 
     def _with_tally(self, make: Any) -> Any:
@@ -142,17 +164,91 @@ class RequestCounts:
 
         return make_and_tally
 
+    def _whole_steps(self, update: Any) -> Any:
+        scheduler, guard = self._scheduler, self._guard
+
+        def update_and_tally(scheduler_output: Any, model_runner_output: Any) -> Any:
+            if (
+                not self._summed
+                or len(scheduler_output.scheduled_spec_decode_tokens) < _FEWEST_DRAFTS
+                or guard.failed
+                or not self._try_to_begin(scheduler_output, model_runner_output)
+            ):
+                outputs = update(scheduler_output, model_runner_output)
+                if not self._summed:
+                    self._summed = _find_sums(outputs) is not None
+                return outputs
+            self._ended = []
+            scheduler.make_spec_decoding_stats = self._plain
+            outputs = None
+            try:
+                outputs = update(scheduler_output, model_runner_output)
+            finally:
+                scheduler.make_spec_decoding_stats = self._one_by_one
+                guard(self._end_step, outputs)
+            return outputs
+
+        return update_and_tally
+
+    def _try_to_begin(self, output: Any, result: Any) -> bool:
+        """Whether a step can be read as a whole."""
+        if self._pause:
+            self._pause -= 1
+            return False
+        # Whoever else counts drafts one by one has put a function of its own there.
+        if self._scheduler.make_spec_decoding_stats is not self._one_by_one:
+            return False
+        if output.num_invalid_spec_tokens:
+            return False
+        self._begun = False
+        self._guard(self._begin, output, result)
+        return self._begun
+
+    def _begin(self, output: Any, result: Any) -> None:
+        drafts = output.scheduled_spec_decode_tokens
+        self._begun = self._steps.begin(result.req_ids, drafts, result.sampled_token_ids)
+
+    def _end_step(self, outputs: Any) -> None:
+        """Enters a step that vLLM has accounted for, and those requests that ended in it."""
+        ended, self._ended = self._ended or [], None
+        stats = _find_sums(outputs)
+        if stats is None:
+            counted = Sums(0, 0, 0)
+        else:
+            counted = Sums(
+                stats.num_drafts,
+                stats.num_draft_tokens,
+                sum(stats.num_accepted_tokens_per_pos),
+            )
+        if not self._steps.enter(counted):
+            # Only whose drafts they were is not known.
+            self._pause = _PAUSE_STEPS
+            if stats is not None:
+                self.cells.add_drafts(_STRANGE, self._read_sums(stats))
+        for request in ended:
+            self._finish(request)
+
+    def _read_sums(self, stats: Any) -> list[int]:
+        """The tally of all drafts of a step, from how many had and accepted each position."""
+        had = [stats.num_drafts, *stats.num_draft_tokens_per_pos[: self.k_max], 0]
+        taken = [stats.num_drafts, *stats.num_accepted_tokens_per_pos[: self.k_max], 0]
+        return [more - less for each in (had, taken) for more, less in pairwise(each)]
+
     def _before_free(self, free: Any) -> Any:
         guard = self._guard
 
         def count_and_free(request: Any, *args: Any, **kwargs: Any) -> Any:
-            guard(self._finish, request)
+            if self._ended is None:
+                guard(self._finish, request)
+            else:
+                self._ended.append(request)
             return free(request, *args, **kwargs)
 
         return count_and_free
 
     def _finish(self, request: Any) -> None:
         request_id = request.request_id
+        self._steps.close(request_id)
         tally = self._tallies.pop(request_id, None)
         number, prefill = self._held.pop(request_id, (0, None))
         key = self._try_to_classify(request, prefill, sees=True)
@@ -203,6 +299,7 @@ class RequestCounts:
     def active(self) -> list[dict[str, Any]]:
         """Requests under way, running ones first, as `protocol.requests` has them."""
         now = time()
+        self._guard(self._steps.fold)
         return [self._describe(request, now) for request in self._under_way()]
 
     def _under_way(self) -> Iterator[Any]:
@@ -269,9 +366,18 @@ def _own_k(params: Any, k_max: int) -> int | None:
         return None
 
 
-def find_missing(scheduler: Any) -> tuple[Gap, ...]:
-    """What this takes of vLLM and is not there."""
-    rows = [row for row in ROWS if _USER in row.users and not row.optional]
+def _find_sums(outputs: Any) -> Any:
+    """vLLM's own over the drafts of a step, which go to whom its outputs go; None without any."""
+    for each in (outputs or {}).values():
+        stats = each.scheduler_stats
+        if stats is not None:
+            return stats.spec_decoding_stats
+    return None
+
+
+def find_missing(scheduler: Any, *, optional: bool = False) -> tuple[Gap, ...]:
+    """What this takes of vLLM and is not there; `optional` has what it can do without."""
+    rows = [row for row in ROWS if _USER in row.users and row.optional == optional]
     return find_gaps({"Scheduler": scheduler}, "core", rows=rows)
 
 
