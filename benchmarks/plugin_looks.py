@@ -18,7 +18,9 @@ from functools import partial
 from typing import Any
 
 from benchmarks.engines import table
-from benchmarks.plugin_step_cost import K_MAX, Engine, Scheduler
+from benchmarks.plugin_step_cost import K_MAX, Engine
+from tests.support.drafting_scheduler import DraftingScheduler
+from vllm.v1.spec_decode.metrics import SpecDecodingStats
 
 from specdeck.engine.plugin.control import Control
 from specdeck.engine.plugin.fingerprint import Identity
@@ -35,7 +37,7 @@ STEP_S = 0.0001
 class WatchedEngine(Engine):
     """Remembers steps, as the engine behind vLLM's scheduler does."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: DraftingScheduler) -> None:
         super().__init__(scheduler)
         self._scheduler = scheduler
         self.listener: Any = None
@@ -63,7 +65,7 @@ def step(number: int, requests: int, k: int) -> Step:
 
 def measure_engine() -> tuple[Control, WatchedEngine, int]:
     """An engine with every bucket and k timed, and the number of its last step."""
-    engine, number = WatchedEngine(Scheduler(8)), 0
+    engine, number = WatchedEngine(DraftingScheduler(K_MAX, SpecDecodingStats.new)), 0
     control = Control(
         engine, Identity({}), instance="bench", orchestration={},
         clock=lambda: number * STEP_S, wall=time.time,
