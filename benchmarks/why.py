@@ -330,7 +330,8 @@ async def run_plant(
 async def save_baselines(engine: RunningEngine, folder: Path) -> None:
     """How the engine is while nothing is planted, under each traffic that a plant changes."""
     usual = {"base": Traffic(), "families": Traffic(families=True, streams=4)}
-    for name, traffic in usual.items():
+    missing = {n: t for n, t in usual.items() if not (folder / f"{n}.json").exists()}
+    for name, traffic in missing.items():
         async with put_under(engine.url, traffic):
             await asyncio.sleep(SETTLE_S)
             await ask_why(engine, 20.0, "--save", str(folder / f"{name}.json"))
@@ -371,13 +372,16 @@ async def make_runs(runs: Runs, options: argparse.Namespace, folder: Path) -> No
         place = folder / kind.replace(" ", "-")
         place.mkdir()
         with start(place, kind) as (engine, file):
+            # Well for as long as the file of runs lasts: an engine started anew is no other one.
+            baselines = options.state.with_suffix(f".{kind.replace(' ', '-')}")
+            baselines.mkdir(exist_ok=True)
             if kind != "other draft":
-                await save_baselines(engine, folder)
+                await save_baselines(engine, baselines)
             last = ""
             while (plant := runs.next(plants, wanted)) is not None:
                 if time.monotonic() > ends - plant.look_s - plant.settle_s - 10:
                     return
-                run = await run_plant(plant, engine, file, folder, runs.count(plant.name))
+                run = await run_plant(plant, engine, file, baselines, runs.count(plant.name))
                 runs.add({**run, "after": last})
                 last = plant.name
                 shown = [f"{c['cause']} {(c['cost'] or {}).get('value')}" for c in run["causes"]]
