@@ -5,21 +5,26 @@ from __future__ import annotations
 import asyncio
 import sys
 import textwrap
-from contextlib import aclosing
+import time
+from contextlib import aclosing, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from specdeck.console.cli.common import until_signal
+from specdeck.console.cli.common import black_box_folder, until_signal
 from specdeck.console.cli.engines import Access, access, key_option, require_vllm
 from specdeck.console.cli.output import draw_over, emit, log, print_lines
-from specdeck.engine.errors import UsageError
+from specdeck.engine.blackbox.folder import open_history
+from specdeck.engine.errors import SpecdeckError, UsageError
+from specdeck.engine.incident.material import Span
+from specdeck.engine.incident.span import read_span
 from specdeck.engine.text import parse_duration
 from specdeck.engine.why.baseline_file import load_baseline, save_baseline
 from specdeck.engine.why.causes import command_of
 from specdeck.engine.why.evidence import Baseline, Evidence
-from specdeck.engine.why.gather import LOOK_S, Progress, gather
+from specdeck.engine.why.gather import LOOK_S, Progress, gather, with_baseline
+from specdeck.engine.why.past import recall, recall_hour_ago
 from specdeck.engine.why.ranking import Diagnosis, diagnose
 from specdeck.engine.why.words import (
     describe_baseline,
@@ -53,6 +58,10 @@ _LONGEST_S = 86_400.0
     metavar="F",
     help="Save what is seen as a baseline, for --against.",
 )
+@click.option("--last", metavar="T", help="Judge the recorded past, such as the last 30m.")
+@click.option(
+    "--since", metavar="T", help="Judge the recorded past since then, such as 03:10 or -20m."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object; progress on stderr.")
 @key_option
 def command(
@@ -60,18 +69,53 @@ def command(
     look: str | None,
     against: Path | None,
     save: Path | None,
+    last: str | None,
+    since: str | None,
     as_json: bool,
     api_key_env: str | None,
 ) -> int:
     """Rank the causes of low or falling acceptance and speed, with an interval each.
 
-    Watches an engine for a while and compares its requests with each other, with the engine's
-    life before, and with a baseline. Says what it ruled out, and what it cannot tell and why.
+    Watches an engine for a while and compares its requests with each other, with an hour ago or
+    the engine's life before, and with a baseline. With --last or --since it judges what was
+    recorded, and the engine may be gone. Says what it ruled out, and what it cannot tell and why.
     Exits with 1 when it found a cause, and with 0 when it found none.
     """
+    if last is not None or since is not None:
+        if look is not None:
+            raise UsageError("--for watches a live engine", remedy="leave it out")
+        span = read_span(last, since, None, time.time())
+        baseline = None if against is None else load_baseline(against)
+        return explain_past(engine, span, baseline, save, as_json=as_json)
     wanted = Wanted(read_look(look), None if against is None else load_baseline(against), save)
     to = access(engine, api_key_env=api_key_env)
     return asyncio.run(until_signal(explain(to, wanted, as_json=as_json)))
+
+
+def explain_past(
+    engine: str, span: Span, baseline: Baseline | None, save: Path | None, *, as_json: bool
+) -> int:
+    """Judges what was recorded of an engine; the exit code."""
+    with closing(open_history(black_box_folder(), recorded_name(engine))) as history:
+        evidence = recall(history, span.start, span.end)
+    if baseline is not None:
+        evidence = with_baseline(evidence, baseline)
+    return report(evidence, save, as_json=as_json)
+
+
+def recorded_name(engine: str) -> str:
+    """What the black box of an engine goes by: its URL; what was typed where there is no engine."""
+    try:
+        return access(engine).url
+    except UsageError:
+        return engine
+
+
+def find_hour_ago(url: str) -> Baseline | None:
+    """How the engine was an hour ago; None where nobody recorded it."""
+    with suppress(SpecdeckError), closing(open_history(black_box_folder(), url)) as history:
+        return recall_hour_ago(history, time.time())
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +167,18 @@ async def explain(to: Access, wanted: Wanted, *, as_json: bool) -> int:
             log("specdeck: watched", over=True)
         await client.close()
     assert evidence is not None  # gather ends with it, or with an error
-    if wanted.save is not None:
-        save_baseline(wanted.save, evidence)
-        log(f"specdeck: saved {evidence.span.total.requests} requests in {wanted.save}")
-    diagnosis = await asyncio.to_thread(diagnose, evidence)
+    if evidence.baseline is None or evidence.baseline.source == "life":
+        hour_ago = find_hour_ago(to.url)
+        evidence = evidence if hour_ago is None else with_baseline(evidence, hour_ago)
+    return await asyncio.to_thread(report, evidence, wanted.save, as_json=as_json)
+
+
+def report(evidence: Evidence, save: Path | None, *, as_json: bool) -> int:
+    """Judges what was seen and prints it; the exit code."""
+    if save is not None:
+        save_baseline(save, evidence)
+        log(f"specdeck: saved {evidence.span.total.requests} requests in {save}")
+    diagnosis = diagnose(evidence)
     if as_json:
         emit(diagnosis.as_json())
     else:

@@ -157,6 +157,8 @@ class Evidence:
     spread: Spread = UNKNOWN_SPREAD
     steps: tuple[Step, ...] = ()
     """Of the scheduler, oldest first, up to `t`."""
+    step_means: tuple[Step, ...] = ()
+    """Means of many steps between two readings, where single ones were not recorded."""
     preemptions: int | None = None
     """In `span`, by vLLM's counter; None where it was not read at both ends."""
     preempted_context: float | None = None

@@ -195,9 +195,10 @@ def make_evidence(
     context = [line.prompt_tokens + line.output_tokens / 2 for line in pushed]
     return Evidence(
         url, t, span, _thin(series), read_spread(lines), tuple(steps),
-        _preemptions(window, life if is_life else None),
-        sum(context) / len(context) if context else None,
-        state, tuning, facts or DraftFacts(), baseline, is_life, missing,
+        preemptions=_preemptions(window, life if is_life else None),
+        preempted_context=sum(context) / len(context) if context else None,
+        state=state, tuning=tuning, facts=facts or DraftFacts(), baseline=baseline,
+        since_start=is_life, missing=missing,
     )  # fmt: skip
 
 

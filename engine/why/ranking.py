@@ -184,7 +184,8 @@ def _order(cause: Cause) -> tuple[bool, bool, float, float]:
 def _describe_look(evidence: Evidence) -> Looked:
     span, baseline = evidence.span, evidence.baseline
     total = span.total
-    timed = [step.seconds for step in evidence.steps if step.seconds]
+    steps = evidence.steps or evidence.step_means
+    timed = [step.seconds for step in steps if step.seconds]
     return Looked(
         span.start, span.end, total.requests, total.drafts, len(evidence.steps), total.acceptance,
         total.accepted / own_tokens(total) if own_tokens(total) > 0 else None,

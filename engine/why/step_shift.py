@@ -105,9 +105,10 @@ def _kolmogorov(x: float) -> float:
 
 def compare_steps(evidence: Evidence) -> list[Finding]:
     """Whether steps are slower than they were."""
-    if not evidence.steps:
+    steps = evidence.steps or evidence.step_means
+    if not steps:
         return [Untold("step_time_latched", "no_steps")]
-    timed = timed_steps(evidence.steps)
+    timed = timed_steps(steps)
     latched = find_latch(timed, evidence)
     if isinstance(latched, Cause):
         return [latched]

@@ -1,0 +1,120 @@
+"""Evidence out of a black box: any stretch of the past, and an hour ago as a baseline.
+
+Cohorts are recorded once a minute and readings every second. Single steps are not: what a step
+takes is told by how many an engine made between two readings in which it was busy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, Final
+
+from specdeck.engine.blackbox.history import History
+from specdeck.engine.errors import Unsupported
+from specdeck.engine.metrics.reading import Reading
+from specdeck.engine.policy.step import Step
+from specdeck.engine.protocol.codec import WrongType
+from specdeck.engine.protocol.cohorts import Cohorts
+from specdeck.engine.protocol.tuning import Tuning
+from specdeck.engine.why.evidence import Baseline, Evidence, span_between
+from specdeck.engine.why.gather import make_evidence
+
+HOUR_S: Final = 3600.0
+_BEFORE_S: Final = 1800.0
+"""On either side of an hour ago, that an hour ago is."""
+_MOST_LOOKS: Final = 48
+_LEAST_REQUESTS: Final = 40
+"""Of a baseline."""
+_MOST_STEPS: Final = 20_000
+
+
+def recall(history: History, start: float, end: float) -> Evidence:
+    """What was recorded from `start` to `end`, in Unix seconds, against an hour before.
+
+    Only the life of the engine that was there at the end is looked at. Raises Unsupported where
+    no cohorts were recorded.
+    """
+    looks = _list_looks(history, start, end)
+    if not looks:
+        reason = "no cohorts are recorded of that time"
+        raise Unsupported(reason, remedy="cohorts are recorded once a minute: give a longer time")
+    last = history.reading_at(end)
+    first = history.reading_at(looks[0].t)
+    found = make_evidence(
+        history.url, looks, (),
+        samples=(None if first is None else first.sample, None if last is None else last.sample),
+        state=None if last is None else last.state, tuning=_read_tuning(history, end),
+        baseline=recall_hour_ago(history, start), t=end,
+    )  # fmt: skip
+    return replace(found, step_means=tuple(_list_step_means(history, start, end)))
+
+
+def recall_hour_ago(history: History, t: float) -> Baseline | None:
+    """How the engine was an hour before `t`; what was recorded before, where that is less.
+
+    None where too little was.
+    """
+    first = history.first
+    if not first < t:  # also of an empty one, which is NaN
+        return None
+    end = t - HOUR_S + _BEFORE_S
+    start = t - HOUR_S - _BEFORE_S
+    if end < first + _BEFORE_S:
+        start, end = first, t
+    looks = [one for one in (history.cohorts_at(max(first + 90.0, start)), history.cohorts_at(end))
+             if one is not None]  # fmt: skip
+    if len(looks) < 2:
+        return None
+    span = span_between(looks[0], looks[1])
+    if span is None or span.comparable().total.requests < _LEAST_REQUESTS:
+        return None
+    return Baseline("history", span, url=history.url)
+
+
+def _list_looks(history: History, start: float, end: float) -> list[Cohorts]:
+    """The replies of the last life, a dozen times four at most, the oldest first."""
+    times = [start, *(t for t, _, _ in history.cohort_steps(start, end) if start < t <= end)]
+    if len(times) > _MOST_LOOKS:
+        step = (len(times) - 1) / (_MOST_LOOKS - 1)
+        times = [times[round(number * step)] for number in range(_MOST_LOOKS)]
+    found: list[Cohorts] = []
+    for t in times:
+        cohorts = history.cohorts_at(t)
+        if cohorts is not None and (not found or cohorts.t > found[-1].t):
+            found.append(cohorts)
+    return [one for one in found if one.instance == found[-1].instance]
+
+
+def _read_tuning(history: History, t: float) -> Tuning | None:
+    document: dict[str, Any] | None = history.document_at("tuning", t)
+    if document is None:
+        return None
+    try:
+        return Tuning.from_json(document)
+    except WrongType:
+        return None
+
+
+def _list_step_means(history: History, start: float, end: float) -> list[Step]:
+    """What steps took on average between two readings, as one step each."""
+    found: list[Step] = []
+    for older, newer in pairwise(history.readings(start, end)):
+        step = _mean_step(older, newer)
+        if step is not None:
+            found.append(step)
+            if len(found) == _MOST_STEPS:
+                break
+    return found
+
+
+def _mean_step(older: Reading, newer: Reading) -> Step | None:
+    before, after, window = older.state, newer.state, newer.window
+    if before is None or after is None or window is None or before.instance != after.instance:
+        return None
+    made = after.step - before.step
+    # An engine that stood still meanwhile made its steps in a part of the time.
+    if made < 1 or not before.running or not after.running or before.waiting or after.waiting:
+        return None
+    seconds = window.seconds / made
+    return Step(after.step, newer.t, after.running, after.running, after.k, 0, 0, 0, seconds, 0)
