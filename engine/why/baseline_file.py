@@ -100,6 +100,10 @@ def _read(data: Any, place: Place) -> Baseline:
                 or min((counts.requests, counts.drafts, *by_position)) < 0
             ):
                 raise WrongType("the counts of a cell do not go together")
+        if found.tokens_per_trial is not None and found.tokens_per_trial < 1:
+            raise WrongType("tokens_per_trial is below 1")
+        if not all(one.steps > 0 and one.middle > 0 for one in found.times):
+            raise WrongType("a step took no time")
     except WrongType as error:
         message = f"no baseline of `specdeck why`: {error}"
         raise ConfigError(message, place=place, remedy="write one with --save") from None

@@ -25,6 +25,8 @@ _FALL: Final = "every_cohort_fell"
 _K: Final = "k_beyond_what_pays"
 HOPELESS = 0.1
 """Of the first drafted tokens: a draft of the same target and vocabulary has more accepted."""
+_SHORTEST_S = 1e-7
+"""Of a step that is believed."""
 _TIMING = 0.03
 """How far a step's time at another k may be off, as a share of it."""
 
@@ -114,9 +116,10 @@ def _cost_of_drafting(evidence: Evidence) -> Estimate | None:
     now = outlook.get(state.k) if state is not None else None
     if alone is None or now is None or not (alone.timed and now.timed):
         return None
-    if not alone.tokens_per_second or not now.tokens_per_second:
+    rates = (alone.tokens_per_second or 0.0, now.tokens_per_second or 0.0)
+    if min(rates) <= 0:
         return None
-    value = max(0.0, 1 - now.tokens_per_second / alone.tokens_per_second)
+    value = max(0.0, 1 - rates[1] / rates[0])
     return Estimate(value, max(0.0, value - _TIMING), min(0.99, value + _TIMING))
 
 
@@ -166,7 +169,10 @@ def _step_seconds(outlook: Sequence[Outlook]) -> dict[int, float]:
     return {
         one.k: one.tokens_per_step / one.tokens_per_second
         for one in outlook
-        if one.timed and one.tokens_per_second
+        if one.timed
+        and one.tokens_per_second is not None
+        and one.tokens_per_second > 0
+        and _SHORTEST_S < one.tokens_per_step / one.tokens_per_second < 1 / _SHORTEST_S
     }
 
 

@@ -72,7 +72,7 @@ def judge_preemption(evidence: Evidence, prefill: Estimate | None) -> tuple[Find
     if evidence.preempted_context is not None:
         tokens = count * evidence.preempted_context
         computed = sum(step.prefill for step in evidence.steps)
-        again = min(1.0, tokens / max(1.0, _in_span(evidence, computed)))
+        again = max(0.0, min(1.0, tokens / max(1.0, _in_span(evidence, computed))))
     if prefill is not None and again:
         cost = prefill.over(again)
     if count >= LEAST_PREEMPTIONS and effect.low >= _LEAST_PREEMPTED:
@@ -177,7 +177,7 @@ def judge_graphs(evidence: Evidence) -> Finding:
         return Untold(_GRAPHS, "no_plugin")
     if not state.full_graphs:
         return RuledOut(_GRAPHS, None)
-    steps = [s for s in evidence.steps if s.seconds and not s.prefill and s.requests]
+    steps = [s for s in evidence.steps if (s.seconds or 0) > 0 and not s.prefill and s.requests > 0]
     if not steps:
         return Untold(_GRAPHS, "no_steps")
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from operator import sub
 from typing import Any
 
+from specdeck.engine.errors import NotAnEngine
 from specdeck.engine.policy.step import Step
 from specdeck.engine.protocol.cohorts import (
     Cohort,
@@ -77,6 +78,24 @@ def span_since_start(cohorts: Cohorts, started: float) -> CohortSpan:
     """What finished since the plugin took hold, at Unix time `started`, and was not folded."""
     cells = {cell.cohort: cell.counts for cell in cohorts.cells if cell.counts.requests}
     return CohortSpan(min(started, cohorts.t), cohorts.t, cohorts.k_max, cells)
+
+
+def refuse_strange(cohorts: Cohorts) -> None:
+    """Raises NotAnEngine for counts that no plugin tells: below zero, or of several lengths."""
+    k = cohorts.k_max
+    for cell in cohorts.cells:
+        counts = cell.counts
+        by_position = (counts.drafted_per_position, counts.accepted_per_position)
+        plain = (counts.requests, counts.prompt_tokens, counts.output_tokens, counts.preemptions,
+                 counts.drafts)  # fmt: skip
+        figures = (*plain, *by_position[0], *by_position[1])
+        if {len(row) for row in by_position} != {k} or not all(
+            0 <= figure <= _MOST for figure in figures
+        ):
+            raise NotAnEngine("the counts of its cohorts do not go together")
+
+
+_MOST = 2**53
 
 
 def subtract(newer: CohortCounts, older: CohortCounts) -> CohortCounts:
@@ -182,12 +201,12 @@ def read_spread(lines: Iterable[RequestLine]) -> Spread:
     kinds: dict[tuple[object, ...], list[tuple[int, int]]] = {}
     for line in lines:
         tokens = line.output_tokens - 1
-        if tokens > 0 and line.ended is not None and line.k is None:
+        if 0 < tokens < _MOST_OUTPUT and line.ended is not None and line.k is None:
             kind = (
                 line.prompt_tokens.bit_length() // 2, line.cached, line.adapter, line.structured,
                 line.temperature,
             )  # fmt: skip
-            kinds.setdefault(kind, []).append((tokens, min(tokens, line.accepted)))
+            kinds.setdefault(kind, []).append((tokens, min(tokens, max(0, line.accepted))))
     seen = expected = squares = free = 0.0
     freedom = whole = requests = 0
     for alike in kinds.values():
@@ -212,6 +231,8 @@ def read_spread(lines: Iterable[RequestLine]) -> Spread:
 
 
 _LEAST_FREEDOM = 12
+_MOST_OUTPUT = 10**8
+"""Tokens of a request that are believed."""
 _MARGIN = 1.5
 """Standard errors that a spread is taken to be above what was seen."""
 

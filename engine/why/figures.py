@@ -19,6 +19,8 @@ CONFIDENCE = 0.95
 FALSE_ALARMS = 0.001
 """The most that each family of tests raises where nothing is wrong, all of its comparisons
 together."""
+_MOST_TRIALS = 1e9
+"""Beyond, an interval is a point."""
 LEAST_REQUESTS = 8
 """On either side of a comparison."""
 
@@ -125,7 +127,7 @@ class Spread:
             return Trials(0.0, 0.0)
         # Half: requests of very different lengths are worth fewer of one length.
         least = min(counts.requests / 2, tokens)
-        of = least if self.tokens is None else max(least, tokens / self.tokens)
+        of = min(_MOST_TRIALS, least if self.tokens is None else max(least, tokens / self.tokens))
         return Trials(min(1.0, counts.accepted / tokens) * of, float(of))
 
     def first_drafted(self, counts: CohortCounts) -> Trials:

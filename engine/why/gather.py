@@ -30,6 +30,7 @@ from specdeck.engine.why.evidence import (
     join_spans,
     read_draft_facts,
     read_spread,
+    refuse_strange,
     span_between,
     span_since_start,
 )
@@ -178,6 +179,8 @@ def make_evidence(
     """
     if not looks:
         raise Unsupported("the engine tells no cohorts")
+    for look in looks:
+        refuse_strange(look)
     series = tuple(
         span for older, newer in pairwise(looks) if (span := span_between(older, newer)) is not None
     )
@@ -192,7 +195,7 @@ def make_evidence(
     if samples[0] is not None and samples[1] is not None and samples[0].at < samples[1].at:
         window = between(samples[0], samples[1])
     pushed = [line for line in lines if line.preemptions]
-    context = [line.prompt_tokens + line.output_tokens / 2 for line in pushed]
+    context = [max(0, line.prompt_tokens) + max(0, line.output_tokens) / 2 for line in pushed]
     return Evidence(
         url, t, span, _thin(series), read_spread(lines), tuple(steps),
         preemptions=_preemptions(window, life if is_life else None),

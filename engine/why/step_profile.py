@@ -20,6 +20,9 @@ Kind = tuple[int, int, int]
 LEAST_STEPS = 16
 """Of one kind, to say what such a step takes."""
 _MOST_KINDS = 128
+_LONGEST_S = 3600.0
+"""Of a step that is believed."""
+_MOST_REQUESTS = 1_000_000
 _BLOCK = 32
 """Steps in a row that are drawn together: a slow stretch is one event."""
 _DRAWS = 200
@@ -65,7 +68,10 @@ def timed_steps(steps: Iterable[Step]) -> list[TimedStep]:
             step.prefill,
         )
         for step in steps
-        if step.seconds is not None and step.seconds > 0 and step.requests > 0
+        if step.seconds is not None
+        and 0 < step.seconds < _LONGEST_S
+        and 0 < step.requests < _MOST_REQUESTS
+        and step.prefill >= 0
     ]
 
 

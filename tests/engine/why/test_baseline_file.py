@@ -37,7 +37,7 @@ def test_what_is_read_is_what_was_saved(saved: Path) -> None:
     ("name", "value"),
     [
         ("format", 2), ("cells", {}), ("k_max", 9), ("k_max", -1), ("start", "x"),
-        ("times", [{"requests": 1}]), ("end", 1e300),
+        ("times", [{"requests": 1}]), ("end", 1e300), ("tokens_per_trial", 0.0),
     ],
 )  # fmt: skip
 def test_a_file_that_is_none_is_refused_with_its_place(
