@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import stat
 import time
@@ -13,20 +14,29 @@ ABANDONED_S = 3600.0
 """The age at which a half-written file has no writer any more."""
 
 
-def read_file(path: Path, *, most: int) -> bytes:
-    """What a regular file of at most `most` bytes holds.
+def open_file(path: Path) -> io.BufferedReader:
+    """A regular file to read from; the caller closes it.
 
     Never waits: a pipe without a writer, or a device, is refused without being read. Raises
-    OSError, also for those and for a larger file.
+    OSError, also for those, and ValueError for what no path can be.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
-        with open(descriptor, "rb", closefd=False) as file:
-            data = file.read(most + 1)
-    finally:
+        return open(descriptor, "rb")
+    except BaseException:
         os.close(descriptor)
+        raise
+
+
+def read_file(path: Path, *, most: int) -> bytes:
+    """What a regular file of at most `most` bytes holds.
+
+    Never waits, as `open_file`. Raises OSError, also for a larger file.
+    """
+    with open_file(path) as file:
+        data = file.read(most + 1)
     if len(data) > most:
         raise OSError(errno.EFBIG, f"larger than {most:,} bytes", str(path))
     return data

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import yaml
 
 from specdeck.engine.config.config import Keys, Notice, find_place
 from specdeck.engine.errors import ConfigError, ConfigErrors, Place
+from specdeck.engine.files import read_file
 
 _LARGEST = 1 << 20
 """Bytes; no config is a mebibyte long, and a device never ends."""
@@ -76,17 +78,18 @@ def read(path: Path) -> Document:
     """The document in the file `path`; ConfigError when there is none."""
     whole = Place(path)
     try:
-        with path.open("rb") as stream:
-            raw = stream.read(_LARGEST + 1)
-    except IsADirectoryError:
-        raise ConfigError("is a folder", place=whole, remedy="name a YAML file in it") from None
+        raw = read_file(path, most=_LARGEST)
     except FileNotFoundError:
         raise ConfigError("does not exist", place=whole, remedy="check the path") from None
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ConfigError(f"cannot be read: {reason}", place=whole) from error
-    if len(raw) > _LARGEST:
-        raise ConfigError("is larger than a config ever is", place=whole, remedy="name a YAML file")
+        if getattr(error, "errno", None) == errno.EFBIG:
+            message, remedy = "is larger than a config ever is", "name a YAML file"
+        elif not isinstance(error, ValueError) and path.is_dir():
+            message, remedy = "is a folder", "name a YAML file in it"
+        else:
+            reason = getattr(error, "strerror", None) or str(error)
+            message, remedy = f"cannot be read: {reason}", None
+        raise ConfigError(message, place=whole, remedy=remedy) from error
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

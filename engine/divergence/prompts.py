@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from specdeck.engine.errors import ConfigError, UsageError
+from specdeck.engine.files import open_file
 from specdeck.engine.fingerprint.digest import canonical
 
 BUNDLED = ("code", "chat", "tools")
@@ -160,7 +162,7 @@ def _read(path: Path) -> Iterator[Prompt]:
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     try:
-        with path.open(encoding="utf-8-sig") as file:
+        with io.TextIOWrapper(open_file(path), encoding="utf-8-sig") as file:
             for number, text in enumerate(iter(lambda: file.readline(_LONGEST), ""), start=1):
                 if len(text) == _LONGEST:
                     raise ConfigError(f"{path}:{number}: a line of more than 8 million characters")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specdeck.engine.files import read_file, replace_file
+from specdeck.engine.files import open_file, read_file, replace_file
 from specdeck.engine.protocol.codec import loads
 
 CHUNK = 1 << 20
@@ -75,7 +75,7 @@ def sha256(path: Path, read: Read = lambda _: None) -> str:
     """The SHA-256 of a file's content, in hexadecimal; raises OSError."""
     digest = hashlib.sha256()
     buffer = memoryview(bytearray(CHUNK))
-    with path.open("rb", buffering=0) as file:
+    with open_file(path) as file:
         while count := file.readinto(buffer):
             digest.update(buffer[:count])
             read(count)

@@ -6,6 +6,7 @@ what moved. It says when it was edited by hand: its names must follow from its f
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import re
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from specdeck.engine.errors import UsageError
-from specdeck.engine.files import replace_file
+from specdeck.engine.files import read_file, replace_file
 from specdeck.engine.fingerprint.digest import checksum
 from specdeck.engine.fingerprint.fingerprint import Fingerprint
 from specdeck.engine.fingerprint.name import compute_names, is_partial
@@ -87,16 +88,14 @@ def _follows(seen: Fingerprint) -> bool:
 
 def _body(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:  # what a device would give has no size to ask for
-            text = file.read(LARGEST + 1)
-        if len(text) > LARGEST:
-            raise UsageError(f"{path} is too large for a pin")
-        body = loads(text)
+        body = loads(read_file(path, most=LARGEST))
     except FileNotFoundError:
         raise UsageError(
             f"there is not a pin at {path}", remedy="make one with `specdeck fingerprint pin`"
         ) from None
     except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise UsageError(f"{path} is too large for a pin") from error
         raise UsageError(f"the pin {path} cannot be read: {error.strerror}") from error
     except NotJson as error:
         raise UsageError(f"{path} is not a pin: {error}") from error

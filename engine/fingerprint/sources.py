@@ -13,8 +13,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from specdeck.engine.files import read_file
 from specdeck.engine.fingerprint.digest import canonical
 from specdeck.engine.fingerprint.secrecy import is_secret, redact
+
+LARGEST = 64_000_000
+"""Bytes of a model's file that is read whole, such as a tokenizer.json: the largest have 40 MB."""
+_LARGEST_REF = 1_000
+"""Bytes of a file that names a commit."""
 
 _FORMATS = ("*.safetensors", "*.gguf", "*.bin", "*.pt", "*.pth")
 """In the order of vLLM's preference: a folder often has the same weights twice."""
@@ -48,7 +54,7 @@ def find_model(model: str, revision: str | None, environment: Mapping[str, str])
     cached = hub / f"models--{model.replace('/', '--')}"
     wanted = revision or "main"
     try:
-        commit = (cached / "refs" / wanted).read_text(encoding="utf-8").strip()
+        commit = read_file(cached / "refs" / wanted, most=_LARGEST_REF).decode("utf-8").strip()
     except OSError:
         commit = wanted  # a commit is no ref
     found = cached / "snapshots" / commit
@@ -101,7 +107,7 @@ def digest_tokenizer(where: Path) -> dict[str, str | None]:
     for part, name in _BESIDE if fast is not None else (*_SLOW, *_BESIDE):
         path = where / name
         if path.is_file():
-            found[part] = hashlib.sha256(path.read_bytes()).hexdigest()
+            found[part] = hashlib.sha256(read_file(path, most=LARGEST)).hexdigest()
     return found
 
 
@@ -121,14 +127,16 @@ def _fast(document: Mapping[str, Any]) -> dict[str, str | None]:
 
 def _template(where: Path, settings: Mapping[str, Any]) -> str | None:
     apart = where / "chat_template.jinja"
-    text = apart.read_text(encoding="utf-8") if apart.is_file() else settings.get("chat_template")
+    text = settings.get("chat_template")
+    if apart.is_file():
+        text = read_file(apart, most=LARGEST).decode("utf-8")
     return None if text is None else _digest({"template": text})
 
 
 def _json(path: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
-    data = json.loads(path.read_text(encoding="utf-8"))
+    data = json.loads(read_file(path, most=LARGEST).decode("utf-8"))
     if not isinstance(data, dict):
         raise ValueError(f"{path.name} holds no JSON object")
     return data

@@ -10,9 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from specdeck.engine.files import open_file, read_file
+
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
 _POINTER = b"version https://git-lfs"
+_LARGEST_CONFIG = 4_000_000
+"""Bytes of a config.json."""
+_LARGEST_TOKENIZER = 64_000_000
+"""Bytes of a tokenizer's file: the largest there are have 40 MB."""
 
 
 def is_hub_name(model: str) -> bool:
@@ -48,8 +54,7 @@ def weights_size(folder: Path) -> int | None:
     Only one format counts: a folder often has the same weights twice.
     """
     for pattern in _WEIGHTS:
-        files = list(folder.glob(pattern))
-        if files:
+        if files := _list_files(folder, pattern):
             return sum(file.stat().st_size for file in files)
     return None
 
@@ -57,11 +62,16 @@ def weights_size(folder: Path) -> int | None:
 def find_lfs_pointer(folder: Path) -> Path | None:
     """A weights file that is only a Git LFS pointer, as a clone without LFS leaves it."""
     for pattern in _WEIGHTS:
-        for file in sorted(folder.glob(pattern)):
-            with file.open("rb") as stream:
+        for file in _list_files(folder, pattern):
+            with open_file(file) as stream:
                 if stream.read(len(_POINTER)) == _POINTER:
                     return file
     return None
+
+
+def _list_files(folder: Path, pattern: str) -> list[Path]:
+    """Regular files, links to them included: from a pipe there are no weights to be read."""
+    return sorted(path for path in folder.glob(pattern) if path.is_file())
 
 
 class Unreadable(ValueError):
@@ -93,7 +103,8 @@ def read_vocabulary(folder: Path) -> Vocabulary | None:
         if (path := folder / "vocab.json").is_file():
             return _from_pair(path, folder / "merges.txt")
         if (path := folder / "tokenizer.model").is_file():
-            return Vocabulary(path.name, checksum=hashlib.sha256(path.read_bytes()).hexdigest())
+            data = read_file(path, most=_LARGEST_TOKENIZER)
+            return Vocabulary(path.name, checksum=hashlib.sha256(data).hexdigest())
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Unreadable(f"{path} cannot be read as a tokenizer: {shorten(error)}") from error
     return None
@@ -106,7 +117,7 @@ def shorten(error: Exception) -> str:
 
 
 def _from_tokenizer(path: Path) -> Vocabulary:
-    data = json.loads(path.read_text(encoding="utf-8"))
+    data = json.loads(_read_text(path))
     model = data["model"]
     vocab = model["vocab"]
     pairs: Iterable[tuple[str, int]] = (
@@ -118,11 +129,15 @@ def _from_tokenizer(path: Path) -> Vocabulary:
 
 
 def _from_pair(vocab: Path, merges: Path) -> Vocabulary:
-    tokens = {int(n): str(t) for t, n in json.loads(vocab.read_text(encoding="utf-8")).items()}
-    lines = merges.read_text(encoding="utf-8").splitlines() if merges.is_file() else None
+    tokens = {int(n): str(t) for t, n in json.loads(_read_text(vocab)).items()}
+    lines = _read_text(merges).splitlines() if merges.is_file() else None
     if lines is not None:
         lines = [line for line in lines if line and not line.startswith("#version")]
     return _make_vocabulary(vocab.name, tokens, lines)
+
+
+def _read_text(path: Path) -> str:
+    return read_file(path, most=_LARGEST_TOKENIZER).decode("utf-8")
 
 
 def _make_vocabulary(source: str, tokens: dict[int, str], merges: list[Any] | None) -> Vocabulary:
@@ -168,7 +183,7 @@ def _quote_token(token: str | None) -> str:
 def vocab_size(folder: Path) -> int | None:
     """`vocab_size` of a model's config.json; None where it does not say."""
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = json.loads(read_file(folder / "config.json", most=_LARGEST_CONFIG).decode("utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(config, dict):

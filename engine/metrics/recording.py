@@ -18,6 +18,7 @@ from specdeck.engine.errors import (
     Unreachable,
     Unsupported,
 )
+from specdeck.engine.files import open_file
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.sample import Histogram, Sample, quantile
 from specdeck.engine.metrics.window import Window
@@ -217,7 +218,7 @@ def read_lines(path: Path) -> Iterator[Line]:
 def read_places(path: Path) -> Iterator[tuple[int, Line]]:
     """The same, each with the byte at which it begins."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             place = 0
             lines = iter(lambda: file.readline(_LONGEST_LINE), b"")
             for number, data in enumerate(lines, 1):
@@ -232,7 +233,7 @@ def read_places(path: Path) -> Iterator[tuple[int, Line]]:
 def read_line(path: Path, place: int) -> Line | None:
     """The line that begins at a byte; None where there is none. Raises ConfigError."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             file.seek(place)
             return _decode(file.readline(_LONGEST_LINE), Place(path))
     except OSError as error:

@@ -1,5 +1,6 @@
 """All errors of a config at once, with their places as data."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -129,6 +130,16 @@ def test_what_the_file_itself_holds_wrongly_is_said_beside_the_rest(errors: Erro
     found = errors("model: a/b\nmodel: a/c\non: 1\nseed: !!set {a}\nport: high\n")
     assert [error.place and error.place.line for error in found] == [2, 3, 4, 5]
     assert keys(found) == [("model",), (), ("seed",), ("port",)]
+
+
+@pytest.mark.parametrize("name", ["pipe", "folder", "zero", "large"])
+def test_what_is_no_config_at_all_is_refused_at_once(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    (tmp_path / "large").write_bytes(b" " * (1 << 20) + b"x")
+    with pytest.raises(ConfigError, match=r"is a folder|not a regular file|larger than a config"):
+        load(tmp_path / name)
 
 
 def test_a_file_that_is_not_there_has_no_line(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Pins: committed, edited, newer, gone; where they lie, and when one is read again."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from specdeck.engine.fingerprint.digest import checksum
 from specdeck.engine.fingerprint.name import is_name, own_part
 from specdeck.engine.fingerprint.pins import (
     APART_S,
+    LARGEST,
     Pin,
     PinFile,
     PinPlaces,
@@ -106,11 +108,17 @@ def test_a_name_is_told_from_a_file() -> None:
     assert own_part("sd1:b0123456789abcdef") == "sd1:b0123456789abcdef"
 
 
-def test_a_device_without_an_end_is_no_pin(tmp_path: Path) -> None:
-    endless = tmp_path / "pin.json"
+def test_what_never_ends_is_no_pin(tmp_path: Path) -> None:
+    endless, pipe, large = (tmp_path / name for name in ("endless", "pipe", "large"))
     endless.symlink_to("/dev/zero")
+    os.mkfifo(pipe)
+    for path in (endless, pipe):
+        with pytest.raises(UsageError, match="not a regular file"):
+            read_pin(path)
+    with large.open("wb") as file:
+        file.truncate(LARGEST + 1)
     with pytest.raises(UsageError, match="too large for a pin"):
-        read_pin(endless)
+        read_pin(large)
 
 
 def test_a_variable_that_is_no_utf_8_can_be_named_and_pinned(

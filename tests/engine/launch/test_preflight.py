@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -24,7 +25,14 @@ from specdeck.engine.launch.machine import (
     memory_free,
     select_visible,
 )
-from specdeck.engine.launch.model_files import Unreadable, difference, read_vocabulary
+from specdeck.engine.launch.model_files import (
+    Unreadable,
+    difference,
+    find_lfs_pointer,
+    read_vocabulary,
+    vocab_size,
+    weights_size,
+)
 from specdeck.engine.launch.ports import port_refusal
 from specdeck.engine.launch.preflight import Finding, findings, raise_errors
 
@@ -177,6 +185,22 @@ def test_a_tokenizer_that_makes_no_sense_is_said_to_be_so(tmp_path: Path, text: 
     (tmp_path / "tokenizer.json").write_text(text)
     with pytest.raises(Unreadable, match="cannot be read as a tokenizer"):
         read_vocabulary(tmp_path)
+
+
+def test_a_tokenizer_without_an_end_is_said_to_be_too_large(tmp_path: Path) -> None:
+    with (tmp_path / "tokenizer.json").open("wb") as file:
+        file.truncate(6 * GIB)
+    with pytest.raises(Unreadable, match="larger than"):
+        read_vocabulary(tmp_path)
+    with (tmp_path / "config.json").open("wb") as file:
+        file.truncate(6 * GIB)
+    assert vocab_size(tmp_path) is None
+
+
+def test_weights_that_are_a_pipe_are_none(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "model.safetensors")
+    assert find_lfs_pointer(tmp_path) is None
+    assert weights_size(tmp_path) is None
 
 
 def test_a_broken_tokenizer_is_a_warning_and_no_crash(tmp_path: Path, model: Model) -> None:
