@@ -207,18 +207,24 @@ def weigh_excess(patterns: Mapping[str, int]) -> Excess | None:
     shape = [_excess(ours, fed) if fed else 0.0 for ours, _, fed in split]
     beyond = alike = None
     doubts = []
-    if any(shape):
+    shows = _estimate(shape, counts, None).p <= _SHAPE_SHOWS
+    # Where both arms repeat themselves, a single look that flips is of the other shape.
+    if shows or (any(shape) and _repeat_themselves(split)):
         left = [whole - part for whole, part in zip(over, shape, strict=True)]
         found = _estimate(left, counts, None)
-        doubts.append(found.p)
-        if _estimate(shape, counts, None).p <= _SHAPE_SHOWS:
-            beyond = found
+        beyond = found if shows else None
+        doubts += [] if shows else [found.p]
     if _looks_vary(split, counts):
         alike = _estimate([_beyond_first_look(*one) for one in split], counts, None)
     if _serving_varies(split, counts):
         own = [_across(ours, theirs) - (_unlike(theirs) or 0.0) for ours, theirs, _ in split]
         doubts.append(_estimate(own, counts, None).p)
     return Excess(prompts, first, beyond, noisy, alike, tuple(doubts))
+
+
+def _repeat_themselves(split: Sequence[Sequence[str]]) -> bool:
+    """Whether no arm gave two answers to one prompt."""
+    return all(len(set(arm)) == 1 for ours, theirs, _ in split for arm in (ours, theirs))
 
 
 def _serving_varies(split: Sequence[Sequence[str]], counts: Sequence[int]) -> bool:
