@@ -233,7 +233,8 @@ class BlackBox:
         write_block(self._db, self._base, waiting, last_n)
         self._db.execute("DELETE FROM rows WHERE n < ?", (last_n,))
         self._db.execute("UPDATE rows SET template = ? WHERE n = ?", (waiting[-1].template, last_n))
-        delete_oldest(self._db, self._limits, max(row.t for row in waiting))
+        # Not the latest moment: a clock that was wrong for a while must not make all of it old.
+        delete_oldest(self._db, self._limits, waiting[-1].t)
 
 
 def write_block(db: Connection, base: Row | None, waiting: Sequence[Row], last_n: int) -> None:

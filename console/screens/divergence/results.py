@@ -24,6 +24,7 @@ from specdeck.console.screens.timeline.view import explain_check
 from specdeck.console.state.check import CheckContext, CheckResults, SplitCheck
 from specdeck.console.state.controller import Controller
 from specdeck.console.state.copies import Copyable, copy_case, list_check_copies
+from specdeck.console.widgets.cells import Tone
 from specdeck.console.widgets.charts import ProgressBar
 from specdeck.console.widgets.text import Flow, Line, Notice, Rows
 from specdeck.engine.divergence import statistics
@@ -276,6 +277,9 @@ class ResultsScreen(DetailScreen):
             data = {**data, "history": None}
         else:
             self.now = result.run
+            tones: dict[str, Tone] = {"pass": "good", "fail": "bad"}
+            said = f"check {data['verdict']}: {data['reason']}"
+            self.controller.tell(said, tones.get(data["verdict"], "warn"), kind="check")
         options = self.split_check.session.options
         results = CheckResults(data, self.wanted, options, self.replay)
         self.split_check.session.results[self.controller.engine.url] = results

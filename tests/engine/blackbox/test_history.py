@@ -33,6 +33,7 @@ from specdeck.engine.blackbox.history import History
 from specdeck.engine.errors import ConfigError, SpecdeckError, Unauthorized, UsageError
 from specdeck.engine.metrics.reading import Gpu, Reading
 from specdeck.engine.metrics.sample import Histogram, Sample
+from specdeck.engine.metrics.window import Window, between
 from specdeck.engine.protocol.messages import LastChange, Lease
 
 counts = st.one_of(
@@ -117,8 +118,42 @@ async def compare(steps: list[Any], rows: int) -> None:
                 at = history.reading_at(theirs.t)
                 assert at is not None
                 assert same_reading(at, theirs)
+            for one, other in zip(seen, seen[len(seen) // 2 :], strict=False):
+                assert history.window(one.t, other.t) == live_window(seen, one.t, other.t)
             assert history.damage is None
         box.close()
+
+
+def live_window(seen: list[Reading], start: float, end: float) -> Window | None:
+    """The window between two moments, from the readings in memory."""
+    until = [
+        [i for i, one in enumerate(seen) if one.sample is not None and one.t <= t]
+        for t in (start, end)
+    ]
+    if not all(until):
+        return None
+    first, last = until[0][-1], until[1][-1]
+    older, newer = seen[first].sample, seen[last].sample
+    assert older is not None
+    assert newer is not None
+    names = [one.state.instance for one in (seen[first], seen[last]) if one.state is not None]
+    restarted = any(one.restarted for one in seen[first + 1 : last + 1])
+    if first == last or restarted or len(set(names)) > 1:
+        return None
+    return between(older, newer)
+
+
+def test_a_clock_that_is_set_back_loses_nothing(tmp_path: Path) -> None:
+    given = busy_readings(60)
+    # From the fortieth on the wall clock is 25 seconds behind what it was.
+    given[40:] = [replace(one, t=one.t - 25) for one in given[40:]]
+    with closing(record(tmp_path / "a.db", given)), closing(History(tmp_path / "a.db")) as history:
+        found = list(history.readings(START, START + 99))
+        assert [one.sample for one in found] == [one.sample for one in given]
+        at = history.reading_at(START + 16.5)
+        assert at is not None
+        assert at.sample == given[41].sample
+        assert (history.first, history.last) == (START, START + 39)
 
 
 def test_a_reading_comes_back_whole(tmp_path: Path) -> None:
