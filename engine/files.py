@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import stat
 import time
 from contextlib import suppress
@@ -12,6 +13,8 @@ from pathlib import Path
 
 ABANDONED_S = 3600.0
 """The age at which a half-written file has no writer any more."""
+_OURS = re.compile(r"[0-9a-f]{16}|[0-9]+")
+"""What ends the name of a half-written file: in older ones it is the writer's process id."""
 
 
 def open_file(path: Path) -> io.BufferedReader:
@@ -49,17 +52,22 @@ def replace_file(path: Path, text: str, *, mode: int = 0o666) -> None:
     What a killed writer of the same file has left is removed. Raises OSError, and leaves the
     old text then.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    # A name that nobody foresees, and never what lies there already: in a folder that others
+    # write in, a link could have been left for it.
+    partial = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(partial, flags, mode)
     try:
-        with open(
-            partial, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, mode)
-        ) as file:
+        with open(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
         partial.replace(path)
     except OSError:
         partial.unlink(missing_ok=True)
         raise
-    for other in path.parent.glob(f".{path.name}.*"):
+    start = f".{path.name}."
+    for other in path.parent.iterdir():
+        if not (other.name.startswith(start) and _OURS.fullmatch(other.name[len(start) :])):
+            continue
         with suppress(OSError):
-            if time.time() - other.stat().st_mtime > ABANDONED_S:
+            if time.time() - other.lstat().st_mtime > ABANDONED_S:
                 other.unlink()

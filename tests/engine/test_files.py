@@ -14,14 +14,43 @@ def test_what_killed_writers_left_is_removed_and_what_is_being_written_stays(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "digests.json"
-    old, young = tmp_path / ".digests.json.11", tmp_path / ".digests.json.12"
-    for left in (old, young):
+    old, young = tmp_path / ".digests.json.11", tmp_path / ".digests.json.1212121212121212"
+    other = tmp_path / ".digests.json.backup"
+    for left in (old, young, other):
         left.write_text("half")
+    os.utime(other, (0, 0))
     then = old.stat().st_mtime - ABANDONED_S - 60
     os.utime(old, (then, then))
     replace_file(path, "whole")
     assert path.read_text() == "whole"
-    assert sorted(p.name for p in tmp_path.iterdir()) == [young.name, path.name]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        young.name,
+        other.name,
+        path.name,
+    ]
+
+
+def test_no_link_that_others_left_is_written_through(tmp_path: Path) -> None:
+    path, victim = tmp_path / "baseline.json", tmp_path / "victim"
+    victim.write_text("precious")
+    for guess in (os.getpid(), "0" * 16, "tmp"):
+        (tmp_path / f".{path.name}.{guess}").symlink_to(victim)
+    path.symlink_to(victim)
+    replace_file(path, "whole")
+    assert (victim.read_text(), path.read_text()) == ("precious", "whole")
+    assert not path.is_symlink()
+
+
+def test_a_name_that_is_taken_is_not_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, victim = tmp_path / "baseline.json", tmp_path / "victim"
+    victim.write_text("precious")
+    monkeypatch.setattr("os.urandom", lambda size: b"\x11" * size)
+    (tmp_path / f".{path.name}.{'1' * 16}").symlink_to(victim)
+    with pytest.raises(FileExistsError):
+        replace_file(path, "whole")
+    assert victim.read_text() == "precious"
 
 
 def test_a_failed_write_leaves_the_old_text_and_nothing_else(tmp_path: Path) -> None:
