@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,6 @@ import click
 
 from specdeck.console.cli.common import (
     Finite,
-    black_box_folder,
     defer_collection,
     read_settings,
     require_terminal,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from specdeck.engine.blackbox.history import History
 
 _SQLITE = b"SQLite format 3\0"
+_ZIP = b"PK\x03\x04"
 
 
 @click.command("replay")
@@ -53,24 +54,25 @@ def command(wanted: str, as_json: bool, speed: float, at: str | None) -> int:
     """Show what was recorded in the console, with its whole time to go through.
 
     ENGINE is one that a console or `specdeck record` has recorded, by its name or URL; FILE is its
-    black box, which opens at its end, or what `specdeck watch URL --json`, `run --headless` and
-    `demo --headless` print, which is played from its beginning. Lines of several engines become
-    several engines. Nothing can be changed in a recording.
+    black box or an incident file, which open at their end, or what `specdeck watch URL --json`,
+    `run --headless` and `demo --headless` print, which is played from its beginning. Lines of
+    several engines become several engines. Nothing can be changed in a recording.
     """
     if not as_json:
         require_terminal("`specdeck replay FILE --json` to a pipe")
         defer_collection()
     path = Path(wanted)
     if _is_box(path):
-        from specdeck.engine.blackbox.folder import open_history
+        from specdeck.console.cli.export import open_recorded
 
-        found = open_history(black_box_folder(), wanted)
-        if math.isnan(found.last):
-            raise UsageError(f"nothing is recorded of {found.name} yet")
-        if as_json:
-            return _print_box(found)
-        engine = RecordedBox(found, name=found.name, url=found.url, speed=speed)
-        return asyncio.run(_show([engine], at))
+        with ExitStack() as stack:
+            found = open_recorded(wanted, stack)
+            if math.isnan(found.last):
+                raise UsageError(f"nothing is recorded of {found.name} yet")
+            if as_json:
+                return _print_box(found)
+            engine = RecordedBox(found, name=found.name, url=found.url, speed=speed)
+            return asyncio.run(_show([engine], at))
     recording = read_recording(path)
     if not as_json:
         engines = [PlayedRecording(recording, url, speed=speed) for url in recording.engines]
@@ -81,13 +83,14 @@ def command(wanted: str, as_json: bool, speed: float, at: str | None) -> int:
 
 
 def _is_box(path: Path) -> bool:
-    """Whether it is a black box, or no file but an engine's name; what cannot be read is neither,
-    and whoever reads it next says why."""
+    """Whether it is a black box, an incident file, or no file but an engine's name; what cannot be
+    read is none of them, and whoever reads it next says why."""
     if path.suffix in (".jsonl", ".json"):
         return False
     try:
         with path.open("rb") as file:
-            return file.read(len(_SQLITE)) == _SQLITE
+            head = file.read(len(_SQLITE))
+            return head == _SQLITE or head.startswith(_ZIP)
     except FileNotFoundError:
         return True
     except OSError:

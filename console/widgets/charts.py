@@ -153,7 +153,7 @@ class Chart(Toned):
             return
         column = GUTTER + new.total - 1 - self.first
         self.refresh(Region(0, 0, self.size.width, 1), Region(column, 1, 1, self.rows))
-        if new.marks != old.marks:
+        if new.marks != old.marks or not old.total:
             self.refresh(Region(0, self.size.height - 1, self.size.width, 1))
 
     def render_line(self, y: int) -> Strip:

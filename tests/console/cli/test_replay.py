@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from specdeck.console.cli.common import black_box_folder
 from specdeck.console.cli.main import outcome
 from specdeck.engine.blackbox.box import open_box
 from specdeck.engine.blackbox.folder import box_path
+from specdeck.engine.incident.archive import RECORDING
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.recording import reading_as_json
 from specdeck.engine.metrics.sample import Sample
@@ -70,11 +72,21 @@ def box(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("wanted", ["west", "http://a:1", "a:1", "file"])
+@pytest.fixture
+def incident(box: Path, tmp_path: Path) -> Path:
+    """A zip with that black box as its recording."""
+    path = tmp_path / "incident.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.write(box, RECORDING)
+    return path
+
+
+@pytest.mark.parametrize("wanted", ["west", "http://a:1", "a:1", "file", "incident"])
 def test_an_engine_that_was_recorded_is_found_by_what_it_is_called(
-    wanted: str, box: Path, capsys: Captured
+    wanted: str, box: Path, incident: Path, capsys: Captured
 ) -> None:
-    assert outcome(["replay", str(box) if wanted == "file" else wanted, "--json"]) == 0
+    wanted = {"file": str(box), "incident": str(incident)}.get(wanted, wanted)
+    assert outcome(["replay", wanted, "--json"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["t"] for line in lines] == [100, 101, 102]
     assert lines[2]["tokens_per_second"] == 9.0
