@@ -14,6 +14,7 @@ from specdeck.engine.protocol.messages import Origin
 
 if TYPE_CHECKING:
     from specdeck.engine.blackbox.event import EventKind
+    from specdeck.engine.blackbox.summary import OverviewColumn
 
 DAY_S: Final = 86_400.0
 SPANS: Final = (60.0, 300.0, 900.0, 3600.0, 10_800.0, 21_600.0, 43_200.0, 86_400.0)
@@ -66,30 +67,6 @@ class PastEvent(Protocol):
         """Why."""
 
 
-class PastRange(Protocol):
-    """The lowest and the highest value that a figure had."""
-
-    @property
-    def low(self) -> float:
-        """The lowest one."""
-
-    @property
-    def high(self) -> float:
-        """The highest one."""
-
-
-class PastColumn(Protocol):
-    """One column of a chart; None where nothing is known."""
-
-    @property
-    def tokens(self) -> PastRange | None:
-        """Generated tokens per second."""
-
-    @property
-    def acceptance(self) -> PastRange | None:
-        """Accepted over drafted tokens."""
-
-
 class History(Protocol):
     """The past of one engine."""
 
@@ -110,7 +87,7 @@ class History(Protocol):
     def window(self, start: float, end: float) -> Window | None:
         """The work between two moments; None across a restart."""
 
-    def overview(self, start: float, end: float, columns: int) -> Sequence[PastColumn]:
+    def overview(self, start: float, end: float, columns: int) -> Sequence[OverviewColumn]:
         """Lowest and highest figures in each of so many parts of a stretch of time."""
 
     def events(self, start: float, end: float, limit: int) -> Sequence[PastEvent]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from specdeck.console.state.engine_state import ChartPoint, Track
-from specdeck.console.state.past import History, PastEvent, PastRange, place
+from specdeck.console.state.past import History, PastEvent, place
 from specdeck.console.widgets.blocks import first_shown
+from specdeck.engine.blackbox.summary import Extent
 
 LANE: Final = 500
 """Events of one stretch of time that are drawn: a lane has no more columns."""
@@ -28,8 +29,8 @@ class Stretch:
 
     start: float
     seconds: float
-    tokens: tuple[PastRange | None, ...]
-    acceptance: tuple[PastRange | None, ...]
+    tokens: tuple[Range | Extent | None, ...]
+    acceptance: tuple[Range | Extent | None, ...]
     events: tuple[PastEvent, ...] = ()
     cursor: float | None = None
     """The moment that is looked at; None for now, which is the end."""

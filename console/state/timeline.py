@@ -31,6 +31,8 @@ QUIET: Final = frozenset({"policy", "load"})
 """Kinds of events that come by themselves all the time: a key to the next event passes them."""
 _MOST_PASSED: Final = 1000
 AROUND_S: Final = 30.0
+FALL_S: Final = 5.0
+"""After which a fall is looked for again where time goes on."""
 _LATE_S: Final = 5.0
 """A reading is recorded at most so long after its moment."""
 NOTHING_RECORDED: Final = "nothing is recorded of this engine: set `record: true` in the settings"
@@ -88,11 +90,12 @@ class Timeline:
         self._held: tuple[Track, ...] | None = None
         """What was known of the engines when the picture was held still."""
         self._opened = controller.clock()
+        self._fall: tuple[tuple[int, float, float], float, PastEvent | None] | None = None
         self._earlier: dict[int, tuple[Event, ...]] = {}
         """What happened to each engine before."""
         self._joined: tuple[Track, Track] | None = None
         self._player: Task | None = None
-        self._folded: tuple[tuple[int, float], Track] | None = None
+        self._folded: tuple[tuple[int, TimeView], Track] | None = None
         self._stretch: tuple[tuple[int, float, float, int], Stretch] | None = None
         self._stretch_until = float("-inf")
         engine = controller.engine
@@ -146,7 +149,8 @@ class Timeline:
             return self._add_earlier(index, live)
         if self._held is not None:
             return self._held[index]
-        if self._folded is not None and self._folded[0] == (index, t):
+        key = (index, self.view)
+        if self._folded is not None and self._folded[0] == key:
             return self._folded[1]
         try:
             history = self.history
@@ -158,8 +162,36 @@ class Timeline:
         except SpecdeckError as error:
             self.said = error.line()
             found = Track(live.name, live.url, live.recorded, past=True)
-        self._folded = (index, t), found
+        fall = self._find_fall()
+        if fall is not None and fall.t <= t:
+            # What was told of comes last at the same moment: it is the event that is looked at.
+            both = (past.as_event(fall), *found.events)
+            told = sorted(both, key=lambda event: (event.t, event.kind != "other"))
+            found = replace(found, events=tuple(told))
+        self._folded = key, found
         return found
+
+    def _find_fall(self) -> PastEvent | None:
+        """Where a figure fell in the time that the charts show of the past."""
+        view, now = self.view, self.controller.clock()
+        if view.t is None or view.start is None:
+            return None
+        key = (self.controller.selected, view.start, view.seconds)
+        if self._fall is None or self._fall[0] != key or now >= self._fall[1]:
+            still = now < view.start + view.seconds + _LATE_S
+            until = now + FALL_S if still else float("inf")
+            self._fall = key, until, self._seek_fall(view.start, view.seconds)
+        return self._fall[2]
+
+    def _seek_fall(self, start: float, seconds: float) -> PastEvent | None:
+        from specdeck.console.state.falls import find_event_of_fall
+
+        try:
+            history = self.history
+            return None if history is None else find_event_of_fall(history, start, seconds)
+        except SpecdeckError as error:
+            self.said = error.line()
+            return None
 
     def _add_earlier(self, index: int, live: Track) -> Track:
         """The track of now, with what happened before this console was opened."""
@@ -201,7 +233,8 @@ class Timeline:
             self._stretch = None
             found = self._ask_history(start, seconds, columns)
             self._stretch_until = now + max(TICK_S, seconds / columns)
-        return replace(found, cursor=t)
+        fall = self._find_fall()
+        return replace(found, cursor=t, events=(*found.events, *([fall] if fall else ())))
 
     def _recent_stretch(self, seconds: float, columns: int) -> Stretch:
         """The latest readings of a live engine, and before them what is recorded."""
@@ -282,6 +315,18 @@ class Timeline:
         if history is None or (t is None and by > 0):
             return None
         at = bounds.last if t is None else t
+        told = self._find_told(history, at, by)
+        # What nobody has told of is seen in the figures.
+        seconds = self.view.seconds
+        start = at - seconds * (1.0 if by < 0 else 0.5)
+        fall = self._seek_fall(start, 1.5 * seconds)
+        # It is found to a few hundredths of the time: what was told of so near is the same.
+        near = seconds / 20
+        if fall is None or (fall.t - at) * by <= near:
+            return told
+        return fall if told is None or (told.t - fall.t) * by > near else told
+
+    def _find_told(self, history: History, at: float, by: int) -> PastEvent | None:
         find = history.next_event if by > 0 else history.previous_event
         for _ in range(_MOST_PASSED):
             found = find(at)

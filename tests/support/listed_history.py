@@ -6,9 +6,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from specdeck.console.state.stretch import Range
 from specdeck.console.widgets.cells import Tone
 from specdeck.engine.blackbox.event import EventKind
+from specdeck.engine.blackbox.summary import Extent, OverviewColumn
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.window import Window
@@ -25,12 +25,6 @@ class ListedEvent:
     origin: Origin | None = None
     who: str | None = None
     reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ListedColumn:
-    tokens: Range | None
-    acceptance: Range | None
 
 
 class ListedHistory:
@@ -71,7 +65,7 @@ class ListedHistory:
         ]
         return windows[-1] if windows else None
 
-    def overview(self, start: float, end: float, columns: int) -> Sequence[ListedColumn]:
+    def overview(self, start: float, end: float, columns: int) -> Sequence[OverviewColumn]:
         if self.error is not None:
             raise self.error
         self.asked.append((start, end, columns))
@@ -83,7 +77,9 @@ class ListedHistory:
             last = bisect_left(times, start + (column + 1) * width)
             windows = [one.window for one in self.listed[first:last] if one.window is not None]
             found.append(
-                ListedColumn(
+                OverviewColumn(
+                    start + column * width,
+                    start + (column + 1) * width,
                     _range([one.tokens_per_second for one in windows]),
                     _range([one.acceptance_rate for one in windows]),
                 )
@@ -100,6 +96,6 @@ class ListedHistory:
         return next((one for one in reversed(self.told) if one.t < t), None)
 
 
-def _range(values: Sequence[float | None]) -> Range | None:
+def _range(values: Sequence[float | None]) -> Extent | None:
     known = [value for value in values if value is not None]
-    return Range(min(known), max(known)) if known else None
+    return Extent(min(known), max(known), sum(known) / len(known)) if known else None

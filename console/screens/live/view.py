@@ -271,7 +271,8 @@ def _trouble(what: Row, remedy: str | None) -> tuple[Row, ...]:
 def events(track: Track, local: LocalTime, most: int = 40) -> tuple[Row, ...]:
     """The newest first."""
     if not track.events:
-        return (Row((Cell(" nothing has happened yet", "muted"),)),)
+        text = "nothing had happened yet" if track.past else "nothing has happened yet"
+        return (Row((Cell(f" {text}", "muted"),)),)
     newest = track.events[: -most - 1 : -1]
     today = newest[0].t if track.reading is None else track.reading.t
     return tuple(

@@ -41,6 +41,7 @@ def badge(when: When, local: LocalTime) -> Cells:
     """Which moment is shown, for the title of every screen; nothing for now.
 
     >>> import time
+    >>> from specdeck.console.state.timeline import When
     >>> badge(When("past", 1_795_262_400.0, 2040.0), time.gmtime)[0].text
     ' PAST 2026-11-21 12:00:00 · 34 min ago '
     >>> badge(When("now"), time.gmtime)
@@ -235,7 +236,9 @@ def describe_event(
     from specdeck.console.state.moment import format_ago, format_moment
 
     moment = f"{format_moment(event.t, local)}, {format_ago(now - event.t)}"
-    facts = [("when", moment), ("what", KINDS.get(event.kind, event.kind))]
+    facts = [("when", moment)]
+    if event.kind in KINDS:
+        facts.append(("what", KINDS[event.kind]))
     if event.who or event.origin:
         facts.append(("who", " · ".join(filter(None, (event.who, event.origin)))))
     if event.reason:

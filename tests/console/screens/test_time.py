@@ -86,14 +86,39 @@ async def test_keys_go_from_event_to_event_and_back_to_now(app: Console) -> None
         timeline = app.context.timeline
         for wanted in (START + 560, COLLAPSE + 5, START + 60, START + 60):
             await press(pilot, "left_curly_bracket")
-            assert timeline.view.t == wanted
+            assert timeline.view.t == pytest.approx(wanted, abs=5)
         assert "nothing is recorded before this" in words(app, "notice", Notice)
-        await press(pilot, "right_curly_bracket")
+        await press(pilot, "g", *"04:45", "enter", "right_curly_bracket")
         assert timeline.view.t == COLLAPSE + 5
+        assert "acceptance fell from" in screen_text(app)
         await press(pilot, "end")
         assert timeline.view.t is None
         assert "PAST" not in words(app, "identity")
         assert words(app, "notice", Notice) == ""
+
+
+async def test_a_fall_that_nobody_has_told_of_is_an_event(
+    app: Console, history: ListedHistory
+) -> None:
+    history.told.clear()
+    async with run(app, size=(80, 24)) as pilot:
+        await press(pilot, "left_curly_bracket")
+        assert app.context.timeline.view.t == pytest.approx(COLLAPSE, abs=5)
+        assert "•" in words(app, "lane")
+        await press(pilot, "enter")
+        assert isinstance(app.screen, EventDialog)
+        assert "acceptance fell from" in screen_text(app)
+
+
+async def test_an_even_past_has_no_fall(kit: type[Kit], console: MakeConsole) -> None:
+    history = ListedHistory(kit.run(600))
+    app = console(
+        kit.engine(kit.run(1, first=599)), clock=lambda: NOW, histories=lambda index: history
+    )
+    async with run(app) as pilot:
+        await press(pilot, "left_curly_bracket")
+        assert app.context.timeline.view.t is None
+        assert "nothing is recorded before this" in words(app, "notice", Notice)
 
 
 async def test_steps_and_spans(app: Console) -> None:
@@ -203,7 +228,7 @@ async def test_an_event_is_opened_with_the_figures_around_it(app: Console) -> No
 
 async def test_an_event_of_the_list_is_gone_to(app: Console) -> None:
     async with run(app) as pilot:
-        await press(pilot, "left_square_bracket", "e", "down", "down", "down", "enter")
+        await press(pilot, "left_square_bracket", "e", *["down"] * 4, "enter")
         assert app.context.timeline.view.t == START + 60
         assert "PAST" in words(app, "identity")
 
