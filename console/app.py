@@ -58,6 +58,13 @@ if TYPE_CHECKING:
     from specdeck.engine.operations.watches import Watches
 
 
+WriteIncident = Callable[[str, Path, Callable[[str], None]], Awaitable[Path]]
+"""Writes an incident file of the engine at a URL into a folder, says how far it is, and where the
+file is; raises SpecdeckError, and OSError for a folder that does not take it."""
+_PROGRESS_S = 2.0
+"""Between two words of how far it is."""
+
+
 @runtime_checkable
 class _TypesAhead(Protocol):
     """A dialog that is typed to before it is drawn."""
@@ -147,6 +154,7 @@ class Console(App[str]):
         themes: Sequence[Path] = (),
         black_boxes: Path | None = None,
         opening: Callable[[], Awaitable[None]] | None = None,
+        incident: WriteIncident | None = None,
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -163,8 +171,9 @@ class Console(App[str]):
         drift and alerts. `themes` are the folders of the user's own themes, `folders` those
         that a picture of the screen may be saved in. Engines are recorded in `black_boxes`, unless
         it is None or the settings say not to, and their past is found there; `histories` tells it
-        instead. `check` is what the check asks its engines with. `opening` is asked after the
-        first paint; a SpecdeckError that it raises closes the console and is its `failure`.
+        instead. `check` is what the check asks its engines with. `incident`
+        writes an incident file into the first of `folders` that takes it. `opening` is asked after
+        the first paint; a SpecdeckError that it raises closes the console and is its `failure`.
         """
         # Before Textual's own set-up, which asks for it.
         self.settings = settings or Settings()
@@ -177,6 +186,9 @@ class Console(App[str]):
         self.crash: Exception | None = None
         """The defect that ended the console."""
         self._opening = opening
+        self._incident = incident
+        self._is_writing = False
+        """Whether an incident file is under way."""
         self._leaving = False
         self.shown = asyncio.Event()
         """Whether the first frame is on the terminal."""
@@ -408,6 +420,54 @@ class Console(App[str]):
             self.notify(f"not saved: {error}", severity="error", markup=False)
         else:
             self.notify(f"saved {path}", markup=False)
+
+    @work(group="incident")
+    async def action_incident(self) -> None:
+        """Write what happened to this engine into one file, and say where that is."""
+        track = self.controller.track
+        if self._incident is None or track.recorded:
+            line = "an incident is written of a live engine, or by `specdeck incident`"
+            self.notify(line, severity="warning", markup=False)
+            return
+        if self._is_writing:
+            self.notify("an incident file is being written", markup=False)
+            return
+        self._is_writing = True
+        self.notify(f"writing the last half hour of {track.name}", markup=False, timeout=3)
+        try:
+            path = await self._write_incident(self._incident, track.url)
+        except (SpecdeckError, OSError) as error:
+            line = error.line() if isinstance(error, SpecdeckError) else str(error)
+            self.notify(f"no incident file: {line}", severity="error", markup=False)
+        else:
+            self.controller.tell(f"incident file: {path}", "accent")
+            self.notify(f"incident file: {path}", markup=False, timeout=15)
+        finally:
+            self._is_writing = False
+
+    async def _write_incident(self, write: WriteIncident, url: str) -> str:
+        """Into the first folder that takes it; raises what the last one raised."""
+        from specdeck.console.screenshots import abbreviate_home
+
+        loop, told = asyncio.get_running_loop(), 0.0
+
+        def show(what: str) -> None:
+            nonlocal told
+            if loop.time() - told >= _PROGRESS_S:
+                told = loop.time()
+                self.notify(f"incident: {what}", markup=False, timeout=_PROGRESS_S)
+
+        def on_progress(what: str) -> None:  # from any thread
+            loop.call_soon_threadsafe(show, what)
+
+        refused: OSError = FileNotFoundError("no folder to keep it in")
+        for folder in self.context.folders():
+            if folder.is_dir():
+                try:
+                    return abbreviate_home(await write(url, folder, on_progress))
+                except OSError as error:
+                    refused = error
+        raise refused
 
     @work(exclusive=True, group="copy")
     async def action_copy(self) -> None:

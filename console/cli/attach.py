@@ -13,6 +13,7 @@ from specdeck.console.cli.common import (
     Finite,
     black_box_folder,
     defer_collection,
+    incident_writer,
     read_settings,
     record_option,
     require_terminal,
@@ -137,6 +138,7 @@ async def attach_console(options: AttachOptions) -> int:
         ),
         themes=theme_folders(),
         black_boxes=black_box_folder(),
+        incident=incident_writer(asked),
         opening=engines[0].require_vllm if len(engines) == 1 else None,
     )
     code = await run_console(app, engines)

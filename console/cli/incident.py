@@ -6,11 +6,11 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from specdeck.engine.store.database import Store
 
 OnProgress = Callable[[str], None]
-WriteIncident = Callable[[str, Path, OnProgress], Coroutine[Any, Any, Path]]
-"""Writes one of the engine with a URL into a folder; where it is."""
 
 _MOST_LOGS = 200
 
@@ -193,18 +191,18 @@ async def make_incident(
         return made, written
 
 
-def incident_writer(known: Iterable[Access]) -> WriteIncident:
-    """What the console's key does: the last half hour of an engine, into a folder."""
-    by_url: Mapping[str, Access] = {to.url: to for to in known}
+async def write_recent(
+    url: str, folder: Path, on_progress: OnProgress, known: Iterable[Access] = ()
+) -> Path:
+    """What the console's key does: the last half hour of an engine, into a folder; where it is.
 
-    async def write(url: str, folder: Path, on_progress: OnProgress) -> Path:
-        to = by_url.get(url)
-        asked = Asked(read_span(None, None, None, time.time()), is_open=True, folder=folder)
-        found = Known(url, url if to is None else to.name, to)
-        _, written = await make_incident(found, asked, on_progress)
-        return written.path
-
-    return write
+    `known` are engines with the keys that they were attached with. Raises SpecdeckError, and
+    OSError where the folder does not take it.
+    """
+    to = next((one for one in known if one.url == url), None) or access(url)
+    asked = Asked(read_span(None, None, None, time.time()), is_open=True, folder=folder)
+    _, written = await make_incident(Known(url, to.name, to), asked, on_progress)
+    return written.path
 
 
 def find_secrets(to: Access | None) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from specdeck.console.cli.audit import UserAudit
 from specdeck.console.cli.common import (
     Finite,
     black_box_folder,
+    incident_writer,
     open_user_store,
     read_settings,
     record_option,
@@ -232,6 +233,7 @@ def run_in_console(launch: Launch, *, load: LoadProcess | None = None) -> int:
         watches=watches([engine.url], Expectations.of(launch.config)),
         themes=theme_folders(),
         black_boxes=black_box_folder(),
+        incident=incident_writer(),
     )
     try:
         code = asyncio.run(run_console(app, [engine]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ from specdeck.console.screens.live.screen import LiveScreen
 from specdeck.console.settings import Settings
 from specdeck.console.widgets.charts import Chart, CurveBars
 from specdeck.console.widgets.text import Notice, Rows
-from specdeck.engine.errors import Conflict, UsageError
+from specdeck.engine.errors import Conflict, EngineError, UsageError
 from specdeck.engine.launch.progress import StartProgress
 from specdeck.engine.protocol.messages import AppliedChange, Capability, Change, LastChange
 
@@ -620,8 +620,64 @@ async def test_the_palette_opens_on_a_terminal_of_a_few_columns(
 @pytest.mark.parametrize("width", [80, 50])
 async def test_help_tells_every_key_whole(width: int, kit: type[Kit], console: MakeConsole) -> None:
     app = console(kit.engine(kit.run(3)))
-    async with run(app, size=(width, 130)) as pilot:
+    async with run(app, size=(width, 140)) as pilot:
         await press(pilot, "question_mark")
         told = " ".join(screen_text(app).replace("│", " ").split())
     for key in keys.of("live", app.context.keys):
         assert key.tooltip in told
+
+
+async def test_an_incident_file_is_written_beside_everything_else(
+    kit: type[Kit], console: MakeConsole, tmp_path: Path
+) -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+    asked: list[tuple[str, Path]] = []
+
+    async def write(url: str, folder: Path, on_progress: Callable[[str], None]) -> Path:
+        asked.append((url, folder))
+        if folder.name == "full":
+            raise OSError("no space left on device")
+        on_progress("the recording")
+        begun.set()
+        await go.wait()
+        return folder / "incident-a.zip"
+
+    (tmp_path / "full").mkdir()
+    engine = kit.engine(kit.run(3))
+    app = console(
+        engine, incident=write, folders=lambda: (tmp_path / "no", tmp_path / "full", tmp_path)
+    )
+    async with run(app, size=(120, 40), notifications=True) as pilot:
+        await press(pilot, "I")
+        await begun.wait()
+        await press(pilot, "I", "minus")
+        assert [change.k for change in engine.asked] == [4]
+        go.set()
+        await wait_until(pilot, lambda: any("incident-a.zip" in line for line in said(app)))
+    url = app.controller.track.url
+    assert asked == [(url, tmp_path / "full"), (url, tmp_path)]
+    told = [toast.message for toast in app._notifications]
+    assert "an incident file is being written" in told
+    assert any(line.startswith("incident file: ") and "incident-a.zip" in line for line in told)
+
+
+async def test_an_incident_that_cannot_be_written_is_said(
+    kit: type[Kit], console: MakeConsole, tmp_path: Path
+) -> None:
+    async def write(url: str, folder: Path, on_progress: Callable[[str], None]) -> Path:
+        raise EngineError("nothing of it is recorded", remedy="record it")
+
+    app = console(kit.engine(kit.run(3)), incident=write, folders=lambda: (tmp_path,))
+    async with run(app, notifications=True) as pilot:
+        await press(pilot, "I")
+        await pilot.pause()
+        told = [toast.message for toast in app._notifications]
+    assert told[-1] == "no incident file: nothing of it is recorded: record it"
+
+
+async def test_a_recording_has_no_incident_of_its_own(kit: type[Kit], console: MakeConsole) -> None:
+    app = console(kit.engine(kit.run(3)))
+    async with run(app, notifications=True) as pilot:
+        await press(pilot, "I")
+        told = [toast.message for toast in app._notifications]
+    assert told[-1].startswith("an incident is written of a live engine")

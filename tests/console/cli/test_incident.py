@@ -18,7 +18,7 @@ import pytest
 from tests.support.incident_engine import FALL, SECONDS, record_collapse
 from tests.support.readings import START, URL
 
-from specdeck.console.cli.incident import incident_writer
+from specdeck.console.cli.incident import write_recent
 from specdeck.console.cli.main import outcome
 from specdeck.engine.blackbox.file import open_for_reading
 from specdeck.engine.blackbox.folder import box_path
@@ -258,7 +258,7 @@ def test_nonsense_is_refused(words: list[str], capsys: Captured) -> None:
 
 def test_the_console_writes_into_a_folder(known: Path, tmp_path: Path) -> None:
     said: list[str] = []
-    path = asyncio.run(incident_writer(())(URL, tmp_path, said.append))
+    path = asyncio.run(write_recent(URL, tmp_path, said.append))
     assert path.parent == tmp_path
     assert path.name.startswith("incident-")
     assert "recording.db" in members(path)
