@@ -27,7 +27,7 @@ from specdeck.engine.incident.material import Material, Span
 from specdeck.engine.incident.redaction import Redactor, list_secrets
 from specdeck.engine.incident.span import read_span
 from specdeck.engine.incident.write import Written, write_incident
-from specdeck.engine.launch.registry import slug
+from specdeck.engine.launch.registry import Record, Registry, slug
 from specdeck.engine.paths import locations
 from specdeck.engine.text import format_count, format_duration
 
@@ -158,7 +158,9 @@ async def make_incident(
         missing: dict[str, str] = {}
         history = _open_history(known, missing, stack)
         span, notes = _choose_span(asked, history)
-        record = None if known.to is None else known.to.record
+        if history is not None and known.name == known.url:
+            known = replace(known, name=history.name)
+        record = _find_record(known)
         sources = Sources(
             known.url, known.name, history=history, open_store=_open_store,
             config=None if record is None or not record.config else Path(record.config),
@@ -282,6 +284,16 @@ def _find_log(known: Known, span: Span) -> Path | None:
     except OSError:
         pass
     return None
+
+
+def _find_record(known: Known) -> Record | None:
+    """What is written down of its start, also of one that has ended: it names config and log, and
+    nothing is asked or sent by it."""
+    if known.to is not None and known.to.record is not None:
+        return known.to.record
+    found = Registry(locations(os.environ).engines).find(known.url)
+    # Of two that had its address one after the other nobody knows which is meant.
+    return found if found is not None and found.url == known.url else None
 
 
 def _file_name(name: str, end: float) -> str:

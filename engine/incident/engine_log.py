@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from specdeck.engine.incident.redaction import WITHHELD, Redactor
+from specdeck.engine.incident.redaction import Redactor
 from specdeck.engine.text import printable
 
 MOST_BYTES: Final = 2_000_000
@@ -48,10 +48,10 @@ _LAST_WORDS = re.compile(
     r"|Illegal instruction|!!!!!!! Segfault encountered|Out of memory|oom-kill|Terminated)\b"
 )
 _REQUESTS = re.compile(
-    r"^(?P<what>\s?(?:Received request|Generated response|Request|Added request|Finished request"
-    r"|Aborted request)) (?P<id>[\w.:-]{0,79}\w)",
+    r"^\s?(?:Received request|Generated response|Request|Added request|Finished request"
+    r"|Aborted request) [\w.:-]"
 )
-"""What is logged of one request: of it, its id alone."""
+"""What is logged of one request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +131,8 @@ class _Reader:
 
     def _clean(self, line: str) -> str | None:
         if (own := _OWN.match(line)) is not None:
+            if _REQUESTS.match(own["text"]):
+                return None
             head = line[: own.start("text")]
             inner = self._clean_traced(own["text"].removeprefix(" "))
             if inner is not None:
@@ -147,8 +149,6 @@ class _Reader:
         return self._hide(line) if _LAST_WORDS.match(line[len(head) :]) else None
 
     def _clean_own(self, text: str) -> str:
-        if (request := _REQUESTS.match(text)) is not None:
-            return f" {request['what'].strip()} {request['id']} {WITHHELD}"
         return self._hide(text)
 
     def _clean_traced(self, text: str) -> str | None:

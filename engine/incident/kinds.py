@@ -4,7 +4,7 @@ recording tells."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any, Final
 
 from specdeck.engine.blackbox.history import History
@@ -22,6 +22,7 @@ from specdeck.engine.why.evidence import (
     span_since_start,
 )
 from specdeck.engine.why.gather import make_evidence
+from specdeck.engine.why.past import recall
 from specdeck.engine.why.ranking import Diagnosis, diagnose
 
 _MOST_LOOKS: Final = 60
@@ -150,6 +151,10 @@ def explain(
         url, looks, lines, samples=(first, last), state=state, tuning=known,
         facts=read_draft_facts(facts), steps=steps, baseline=baseline, t=looks[-1].t,
     )  # fmt: skip
+    if not steps:
+        # Single steps are not recorded; how many there were between two readings is.
+        since = looks[0].t if kinds.before is None else kinds.before.start
+        evidence = replace(evidence, step_means=recall(history, since, looks[-1].t).step_means)
     return diagnose(evidence)
 
 

@@ -48,6 +48,9 @@ _DIMENSIONS: Final = {
     "adapter": "adapter", "structured": "structured output", "temperature": "temperature",
     "pinned": "k of its own", "finish": "finished by",
 }  # fmt: skip
+_ASKED: Final = ("prompt", "cached", "adapter", "structured", "temperature", "pinned")
+"""What a request brings along; how long its output is and how it ends comes of it."""
+_NEW_SHARE: Final = 0.05
 _MEMBERS: Final = {
     "acceptance.svg": "acceptance over the span",
     "tokens.svg": "tokens/s over the span",
@@ -122,6 +125,7 @@ class _Page:
             until = "to the end of the recording" if is_last else f"until {self._clock(last)}"
             found.append(f"- It did not answer from {self._clock(first)} {until}.")
         found += [f"- Shortly before: {self._move(one)}" for one in self._near_moves()]
+        found += self._new_traffic()
         diagnosis = made.diagnosis
         if diagnosis is not None and diagnosis.causes:
             title, *rest = describe_cause(diagnosis.causes[0], self._local)
@@ -130,6 +134,29 @@ class _Page:
             found.append("- What finished requests tell names no cause.")
         up = {True: "It answered", False: "It did not answer", None: "It was not asked"}[made.up]
         found.append(f"- {up} when this was written, at {self._clock(made.written)}.")
+        return found
+
+    def _new_traffic(self) -> list[str]:
+        """What is asked for since then and was not before, and how much there is of it."""
+        made, found = self._made, []
+        if len(made.stretches) > 1:
+            was, now = made.stretches[0].running, made.stretches[1].running
+            if was is not None and now is not None and not was / 1.5 <= now <= was * 1.5:
+                found.append(f"- Running requests went from {was:.1f} to {now:.1f} on average.")
+        kinds = made.kinds
+        if kinds is None or kinds.before is None or kinds.after is None:
+            return found
+        was_all, now_all = kinds.before.total.requests, kinds.after.total.requests
+        for kind in kinds.list():
+            before = 0 if kind.before is None else kind.before.requests
+            after = 0 if kind.after is None else kind.after.requests
+            is_new = after > _NEW_SHARE * now_all and before < 0.01 * was_all
+            if kind.by in _ASKED and is_new and was_all:
+                accepted = _accepted(kind.after)
+                found.append(
+                    f"- New since then: {_DIMENSIONS[kind.by]} {_md(kind.word)}, {after} of"
+                    f" {now_all} finished requests, {accepted} accepted."
+                )
         return found
 
     def _fall(self, fall: Fall) -> str:
@@ -377,8 +404,7 @@ class _Page:
         withheld = format_count(log.withheld, "line")
         lines = [
             f"The last {format_count(len(log.lines), 'line')} are in engine.log. {withheld} that"
-            " may hold what requests say, or that nobody knows, were left out; of requests their id"
-            " is told alone.",
+            " may hold what requests say, or that nobody knows, were left out.",
         ]
         if log.notable:
             lines += ["", "Its last errors:", "", "```"]
