@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
@@ -10,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from textual.color import Color, ColorParseError
+from textual.css.constants import VALID_STYLE_FLAGS
 from textual.theme import Theme
 
 from specdeck.console.yaml_file import parse_yaml
 from specdeck.engine.errors import ConfigError, Place
 from specdeck.engine.files import read_file
+from specdeck.engine.text import printable
 
 _LARGEST = 1_000_000
 """Bytes of a theme's file."""
@@ -44,33 +47,95 @@ def read(path: Path) -> Theme:
 
 
 _FIELDS = {field.name for field in fields(Theme)}
-_KINDS: dict[str, Any] = {
-    "dark": bool, "ansi": bool, "luminosity_spread": float | int, "text_alpha": float | int,
-}  # fmt: skip
 _COLOURS = _FIELDS - {"name", "dark", "luminosity_spread", "text_alpha", "variables", "ansi"}
+_LONGEST_NAME = 60
+"""Characters of a theme's name."""
+_MOST_VARIABLES = 500
+"""Textual has half as many."""
+_VARIABLE = re.compile(r"[a-z][a-z0-9-]{0,59}")
+_COLOUR = re.compile(r"[\w#%.,() -]{1,60}", re.ASCII)
+_SHARE = re.compile(r" \d{1,3}%$")
 
 
-def _theme(path: Path, data: dict[str, Any]) -> Theme:
-    data = {"name": path.stem, "variables": {}, **data}
+def _theme(path: Path, data: dict[Any, Any]) -> Theme:
+    """The theme of a file's values, of which none is believed to be what it should be.
+
+    Textual parses them as a part of its style sheets, where an odd one ends the console.
+    """
     for name in data:
         if name not in _FIELDS:
-            raise ConfigError(f"{name} is not part of a theme", place=Place(path))
-    if not isinstance(data["variables"], dict):
+            raise ConfigError(f"{_show(name)} is not part of a theme", place=Place(path))
+    known: dict[str, Any] = {"name": _read_name(path, data.get("name", path.stem))}
+    for name in ("dark", "ansi"):
+        if name in data:
+            if not isinstance(data[name], bool):
+                raise ConfigError(f"{name} is true or false", place=Place(path))
+            known[name] = data[name]
+    for name in ("luminosity_spread", "text_alpha"):
+        if name in data:
+            value = data[name]
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not (number and 0 <= value <= 1):  # nor is NaN
+                raise ConfigError(f"{name} is a number from 0 to 1", place=Place(path))
+            known[name] = value
+    for name in data:
+        if name in _COLOURS and data[name] is not None:
+            known[name] = _read_colour(path, name, data[name])
+    known["variables"] = _read_variables(path, data.get("variables") or {})
+    return Theme(**known)
+
+
+def _read_name(path: Path, name: object) -> str:
+    fits = isinstance(name, str) and name.isprintable() and 0 < len(name) <= _LONGEST_NAME
+    if not (fits and isinstance(name, str)):
+        raise ConfigError(f"name is text of at most {_LONGEST_NAME} characters", place=Place(path))
+    return name
+
+
+def _read_variables(path: Path, variables: object) -> dict[str, str]:
+    if not isinstance(variables, dict):
         raise ConfigError("variables are names with values", place=Place(path))
-    variables = {str(name): str(value) for name, value in data["variables"].items()}
-    colours = {name: data[name] for name in data if name in _COLOURS and data[name] is not None}
-    for name, value in {**colours, **variables}.items():
-        try:
-            if name in _COLOURS or str(value).startswith("#"):
-                Color.parse(str(value))
-        except ColorParseError as error:
-            raise ConfigError(f"{name}: {value} is not a colour", place=Place(path)) from error
-    plain = {name: data[name] for name in _KINDS if name in data}
-    for name, value in plain.items():
-        if not isinstance(value, _KINDS[name]):
-            raise ConfigError(f"{name}: {value} is of no use", place=Place(path))
-    known: dict[str, Any] = {"name": str(data["name"]), **plain, "variables": variables}
-    return Theme(**known | {name: str(value) for name, value in colours.items()})
+    if len(variables) > _MOST_VARIABLES:
+        raise ConfigError(f"more than {_MOST_VARIABLES} variables", place=Place(path))
+    found: dict[str, str] = {}
+    for name, value in variables.items():
+        if not (isinstance(name, str) and _VARIABLE.fullmatch(name)):
+            raise ConfigError(f"{_show(name)} is not the name of a variable", place=Place(path))
+        if "style" in name.split("-"):
+            found[name] = _read_style(path, name, value)
+        else:
+            found[name] = _read_colour(path, name, value, relative=True)
+    return found
+
+
+def _read_colour(path: Path, name: str, value: object, *, relative: bool = False) -> str:
+    """A colour; a `relative` one may be `auto`, against what is behind it, and have a share."""
+    try:
+        if isinstance(value, str) and _COLOUR.fullmatch(value):
+            plain = _SHARE.sub("", value) if relative else value
+            if not (relative and plain == "auto"):
+                Color.parse(plain)
+            return value
+    except (ColorParseError, ValueError, OverflowError):
+        pass
+    raise ConfigError(f"{name}: {_show(value)} is not a colour", place=Place(path))
+
+
+def _read_style(path: Path, name: str, value: object) -> str:
+    """Words such as `bold underline`."""
+    words = value.split() if isinstance(value, str) else []
+    known = VALID_STYLE_FLAGS.issuperset(words) and words[-1:] not in ([], ["not"])
+    if isinstance(value, str) and known and len(value) <= _LONGEST_NAME:
+        return value
+    raise ConfigError(f"{name}: {_show(value)} is not a text style", place=Place(path))
+
+
+def _show(value: object) -> str:
+    """A value in an error: aliases of aliases can stand for more than a machine holds."""
+    if not isinstance(value, str):
+        return "this"
+    text = printable(value)
+    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
 
 
 @cache

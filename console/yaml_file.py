@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import cache
 from typing import Any
 
 from specdeck.engine.errors import ConfigError, Place
@@ -24,15 +25,35 @@ def parse_yaml(text: str) -> Any:
 
     if len(text) > LARGEST:
         raise ValueError("it is too large")
-    # The C parser takes a fifth of the time, and themes are read before the first paint.
-    fast = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    fast, slow = _find_loaders()
     try:
-        return yaml.load(text, Loader=fast if len(text) <= _SHALLOW else yaml.SafeLoader)
+        return yaml.load(text, Loader=fast if len(text) <= _SHALLOW else slow)
     # Other errors than its own are what PyYAML has for `!!bool x`, `!!int ''` and `!!timestamp x`.
     except (yaml.YAMLError, KeyError, IndexError, AttributeError) as error:
         raise ValueError(" ".join(str(error).split())) from error
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+@cache
+def _find_loaders() -> tuple[Any, Any]:
+    """PyYAML's parsers, the fast one first, without `<<`.
+
+    The C parser takes a fifth of the time, and themes are read before the first paint. Aliases
+    alone share what they stand for; merged into one another, each level is ten times the last.
+    """
+    import yaml
+
+    class NoMerges:
+        def flatten_mapping(self, node: Any) -> None:
+            for key, _ in node.value:
+                if key.tag == "tag:yaml.org,2002:merge":
+                    raise yaml.constructor.ConstructorError(
+                        problem="`<<` is not read here", problem_mark=key.start_mark
+                    )
+
+    fast = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return type("Fast", (NoMerges, fast), {}), type("Slow", (NoMerges, yaml.SafeLoader), {})
 
 
 def refuse_unknown(name: str, names: Collection[str], place_of: Callable[[str], Place]) -> None:

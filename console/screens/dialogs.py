@@ -75,7 +75,9 @@ class Dialog(Modal[str]):
         with Vertical(id="dialog"):
             yield Label(printable(self.question), id="question", markup=False)
             yield Label(self.explanation, id="explanation", markup=False)
-            yield OptionList(*(Option(self._prompt(choice)) for choice in self.choices))
+            yield OptionList(
+                *(Option(self._prompt(choice)) for choice in self.choices), markup=False
+            )
 
     def _prompt(self, choice: Choice) -> str:
         label = "esc" if choice.key == "escape" else choice.key

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.pilot import press, run
 from textual.color import Color
 
-from specdeck.console import theme
+from specdeck.console import settings, theme
 from specdeck.console.settings import Settings
+from specdeck.console.yaml_file import parse_yaml
+from specdeck.engine.errors import ConfigError
 
 if TYPE_CHECKING:
     from tests.console.conftest import Kit, MakeConsole
@@ -113,3 +116,81 @@ async def test_production_looks_like_production_and_the_next_engine_does_not(
     only = console(kit.engine(kit.run(3), name="prod-eu"), settings=replace(chosen, theme="dark"))
     async with run(only):
         assert only.theme == "production"
+
+
+def bomb(merge: bool = False) -> list[str]:
+    """Twelve levels of aliases, each ten times the last."""
+    first = "{x: 1}" if merge else "[x, x]"
+    lines = [f"a0: &a0 {first}"]
+    for level in range(1, 13):
+        ten = ", ".join([f"*a{level - 1}"] * 10)
+        lines.append(f"a{level}: &a{level} " + (f"{{<<: [{ten}]}}" if merge else f"[{ten}]"))
+    return lines
+
+
+PRIMARY = 'primary: "#112233"\n'
+BROKEN = {
+    "a bomb of variables": PRIMARY + "variables:\n  " + "\n  ".join(bomb()),
+    "a bomb of parts": PRIMARY + "\n".join([*bomb(), "dark: *a12"]),
+    "a bomb as a colour": "variables:\n  " + "\n  ".join(bomb()) + "\nprimary: *a12",
+    "a bomb of merges": PRIMARY + "variables:\n  " + "\n  ".join(bomb(merge=True)),
+    "a name that is a list": PRIMARY + "name: [x]",
+    "a name that steers": PRIMARY + 'name: "\\e]52;c;AAAA\\a"',
+    "a long name": PRIMARY + f"name: {'w' * 200_000}",
+    "no name": PRIMARY + 'name: ""',
+    "a long part": PRIMARY + f"{'w' * 1000}: 1",
+    "a part that is a number": PRIMARY + "5: 1",
+    "a spread of nan": PRIMARY + "luminosity_spread: .nan",
+    "a spread of inf": PRIMARY + "luminosity_spread: .inf",
+    "a huge spread": PRIMARY + "luminosity_spread: 1.0e+308",
+    "an alpha of -inf": PRIMARY + "text_alpha: -.inf",
+    "a spread of true": PRIMARY + "luminosity_spread: true",
+    "a brace": PRIMARY + 'variables: {foreground: "}"}',
+    "a rule of CSS": PRIMARY + 'variables: {rule: "red; } Screen { background: red"}',
+    "a variable of itself": PRIMARY + "variables: {primary: $primary}",
+    "an empty variable": PRIMARY + 'variables: {foreground: ""}',
+    "an odd variable": PRIMARY + 'variables: {"a b{": "#112233"}',
+    "a word for a colour": PRIMARY + "variables: {foreground: loud}",
+    "no such style": PRIMARY + "variables: {link-style: loud}",
+    "half a style": PRIMARY + "variables: {link-style: bold not}",
+    "variables that are a list": PRIMARY + "variables: [x]",
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_theme_is_left_out_with_one_line(name: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(BROKEN[name])
+    found = theme.load(tmp_path)
+    assert found.themes == ()
+    (line,) = found.broken
+    assert line.isprintable()
+    assert len(line) < 300 + len(str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["[/x]", "[@click=app.exit(5)]zzz[/]", "ünder one"])
+async def test_a_themes_name_is_no_markup(
+    name: str, tmp_path: Path, console: MakeConsole, kit: type[Kit]
+) -> None:
+    style = 'variables: {link-style: "bold not underline", text: auto 87%, border: "#112233 30%"}'
+    (tmp_path / "mine.yaml").write_text(f'{PRIMARY}name: "{name}"\n{style}\n')
+    app = console(kit.engine(kit.run(5)), themes=(tmp_path,))
+    assert app.broken_themes == ()
+    async with run(app) as pilot:
+        for _ in app.theme_names:
+            await press(pilot, "ctrl+t")
+        await press(pilot, "ctrl+p", "t", "h", "e", "escape")
+        app.use_theme(name)
+        await press(pilot, "question_mark", "escape")
+    assert app.crash is None
+
+
+def test_no_value_of_the_settings_is_an_alias_of_aliases(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    for name in ("keymap", "engine_themes", "theme", "interval", "unknown"):
+        deep = "\n  ".join(["", *bomb(), "x: *a12"])
+        file.write_text(f"{name}:{deep}")
+        with pytest.raises(ConfigError) as caught:
+            settings.read(file)
+        assert len(caught.value.line()) < 300 + len(str(tmp_path))
+    with pytest.raises(ValueError, match="`<<` is not read here"):
+        parse_yaml("\n".join(bomb(merge=True)))

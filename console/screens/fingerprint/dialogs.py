@@ -42,7 +42,7 @@ class AgainstScreen(Modal[Side | None]):
             yield Label("Compare with", id="question")
             # Option takes markup; a name from outside is none.
             labels = (printable(side.label).replace("[", r"\[") for side in self.sides)
-            yield OptionList(*map(Option, labels))
+            yield OptionList(*map(Option, labels), markup=False)
             yield Input(placeholder="another engine: URL, port, or a name from ps", id="address")
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
