@@ -100,16 +100,16 @@ async def sweep_hard(
 
         rounds = wanted.rounds or _count_rounds(wanted, state)
         asked = replace(wanted, rounds=rounds, lease_s=HARD_LEASE_S)
-        record = UserAudit().add
+        audit = UserAudit()
         work = HardSweep(
-            Sweep(client, asked, url=ours.url, name=ours.name, record=record),
+            Sweep(client, asked, url=ours.url, name=ours.name, record=audit.add),
             client,
             plain,
             drive=drive_load,
             url=ours.url,
             reference_url=theirs.url,
             name=ours.name,
-            record=record,
+            audit=audit,
         )
         try:
             await _follow(work, own)

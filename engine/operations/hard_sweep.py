@@ -21,10 +21,9 @@ from typing import Any, Literal, TypeVar
 
 from specdeck.engine.client.retry import Retry
 from specdeck.engine.errors import Conflict, EngineError, SpecdeckError, Stalled, UsageError
-from specdeck.engine.operations.assignments import format_undo
+from specdeck.engine.operations.record import Audit, ChangeRecord, is_refusal
 from specdeck.engine.operations.sweep import Sweep, SweepEvent
 from specdeck.engine.protocol.messages import Change, EngineState
-from specdeck.engine.store.audit import Action
 from specdeck.engine.sweep.analysis import SweepOutcome, VisitSums
 from specdeck.engine.sweep.hard import HardComparison, compare
 from specdeck.engine.sweep.plan import LEASE_S, Plan
@@ -102,7 +101,7 @@ class HardSweep:
         url: str,
         reference_url: str,
         name: str,
-        record: Callable[[Action], object],
+        audit: Audit,
         random: Random | None = None,
         wall: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
@@ -113,7 +112,7 @@ class HardSweep:
         self._engine, self._url, self._name = engine, url, name
         self._reference, self._reference_url = reference, reference_url
         self._drive = drive
-        self._record = record
+        self._audit = audit
         self._random = random or Random()
         self._wall = wall
         self._clock = clock
@@ -248,21 +247,18 @@ class HardSweep:
         change = Change(
             parameters={PARAMETER: cost}, who=request.who, reason=reason, origin="sweep"
         )
+        record = ChangeRecord(self._audit, change, self._url, self._name, self._wall)
+        record.ask({}, instance=None)
         try:
             made = await self._answer(lambda: self._engine.put(change))
         except SpecdeckError as error:
-            self._notices.append(f"the engine was not told {PARAMETER}: {error.line()}")
+            record.fail(error)
+            what = "was not told" if is_refusal(error) else "may not have been told"
+            self._notices.append(f"the engine {what} {PARAMETER}: {error.line()}")
             return
         self._told = cost
-        undo = format_undo(self._url, made.before)
-        action = Action(
-            self._wall(), request.who, self._url, self._name, dict(made.before),
-            dict(made.applied), undo, None, reason, origin="sweep",
-        )  # fmt: skip
-        try:
-            self._record(action)
-        except SpecdeckError as error:
-            self._notices.append(f"the audit log is not written: {error.line()}")
+        if (failure := record.add(made, instance=None)) is not None:
+            self._notices.append(f"the audit log is not written: {failure.error.line()}")
 
 
 def refuse_busy(url: str, state: EngineState) -> None:

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
 import pytest
+from tests.support.memory_audit import MemoryAudit
 from tests.support.swept_engine import SweptEngine
 
-from specdeck.engine.errors import Conflict, EngineError, UsageError
+from specdeck.engine.errors import (
+    Conflict,
+    EngineError,
+    NoReply,
+    NotAnEngine,
+    SpecdeckError,
+    UsageError,
+)
 from specdeck.engine.operations.hard_sweep import (
     HARD_LEASE_S,
     HardOutcome,
@@ -36,7 +44,7 @@ class ToldEngine(SweptEngine):
     def __init__(self, state: EngineState) -> None:
         super().__init__(state)
         self.told: dict[str, Any] = {}
-        self.refuses: EngineError | None = None
+        self.refuses: SpecdeckError | None = None
 
     async def put(self, change: Change) -> AppliedChange:
         if change.parameters:
@@ -80,7 +88,7 @@ def make(state: Callable[..., EngineState]) -> Make:
         reference = PlainEngine(state(running=0, waiting=0, k_max=0, method=None, **found))
         reference.here = replace(reference.here, k=0)
         serving.idle = reference.idle = True
-        entries, driven = list[Action](), list[tuple[Side, int]]()
+        log, driven = MemoryAudit(), list[tuple[Side, int]]()
         at: dict[str, Side | None] = {"load": None}
 
         async def sleep(seconds: float) -> None:
@@ -101,15 +109,15 @@ def make(state: Callable[..., EngineState]) -> Make:
 
         request = SweepRequest("ann", (0, 3), seconds, lease_s=HARD_LEASE_S)
         common: dict[str, Any] = {
-            "url": URL, "name": "demo", "record": entries.append, "clock": serving.clock,
+            "url": URL, "name": "demo", "clock": serving.clock,
             "sleep": sleep, "wall": lambda: 1000.0,
         }  # fmt: skip
-        swept = Sweep(serving, request, random=Random(1), **common)
+        swept = Sweep(serving, request, random=Random(1), record=log.add, **common)
         sweep = HardSweep(
             swept, serving, reference, drive=drive, reference_url=REFERENCE, random=Random(2),
-            **common,
+            audit=log, **common,
         )  # fmt: skip
-        return Setting(sweep, serving, reference, entries, driven, at)
+        return Setting(sweep, serving, reference, log.actions, driven, at)
 
     return build
 
@@ -223,12 +231,34 @@ async def test_a_sweep_that_is_closed_leaves_nothing(make: Make) -> None:
 
 async def test_an_engine_without_the_parameter_is_swept_all_the_same(make: Make) -> None:
     made = make()
-    made.serving.refuses = EngineError("no parameter 'baseline.soft_cost'")
+    made.serving.refuses = UsageError("no parameter 'baseline.soft_cost'")
     found = await finish(made.sweep)
     assert found.told is None
     assert found.comparison.known_cost is not None
     assert "was not told" in found.notices[0]
     assert found.as_json()["hard"]["told"] is None
+
+
+@pytest.mark.parametrize("fails", [NoReply("closed"), NotAnEngine("strange"), None])
+async def test_a_cost_that_the_engine_may_have_been_told_is_in_the_audit_log(
+    make: Make, fails: EngineError | None
+) -> None:
+    made = make()
+    put = made.serving.put
+
+    async def put_and_fail(change: Change) -> AppliedChange:
+        applied = await put(change)
+        if change.parameters is None:
+            return applied
+        raise asyncio.CancelledError if fails is None else fails
+
+    made.serving.put = put_and_fail  # type: ignore[method-assign]
+    with suppress(asyncio.CancelledError):
+        found = await finish(made.sweep)
+        assert "may not have been told" in found.notices[0]
+    told = made.serving.told["baseline.soft_cost"]
+    (entry,) = [one for one in made.entries if "baseline.soft_cost" in one.after]
+    assert (entry.after, entry.outcome) == ({"baseline.soft_cost": told}, "unknown")
 
 
 async def test_an_engine_that_answers_nobody_ends_it(make: Make) -> None:
