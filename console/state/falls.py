@@ -12,7 +12,7 @@ COLUMNS: Final = 100
 _LEAST_SHARE: Final = 0.25
 """Smaller falls come and go with the traffic."""
 _LEAST_S: Final = 15.0
-_LEAST_PART: Final = 0.08
+_LEAST_PART: Final = 0.05
 """A fall is known from so long on both sides of it, in seconds and of the time that is searched."""
 
 

@@ -31,6 +31,8 @@ QUIET: Final = frozenset({"policy", "load"})
 """Kinds of events that come by themselves all the time: a key to the next event passes them."""
 _MOST_PASSED: Final = 1000
 AROUND_S: Final = 30.0
+_SEEK_S: Final = (3600.0, past.DAY_S)
+"""How far a key to the next event looks for a fall, where it finds none on the charts."""
 FALL_S: Final = 5.0
 """After which a fall is looked for again where time goes on."""
 _LATE_S: Final = 5.0
@@ -91,6 +93,8 @@ class Timeline:
         """What was known of the engines when the picture was held still."""
         self._opened = controller.clock()
         self._fall: tuple[tuple[int, float, float], float, PastEvent | None] | None = None
+        self._sought: PastEvent | None = None
+        """The fall that a key went to last."""
         self._earlier: dict[int, tuple[Event, ...]] = {}
         """What happened to each engine before."""
         self._joined: tuple[Track, Track] | None = None
@@ -181,11 +185,18 @@ class Timeline:
             still = now < view.start + view.seconds + _LATE_S
             until = now + FALL_S if still else float("inf")
             self._fall = key, until, self._seek_fall(view.start, view.seconds)
-        return self._fall[2]
+        found, sought = self._fall[2], self._sought
+        if sought is None or not view.start <= sought.t <= view.start + view.seconds:
+            return found
+        # A key has found it more closely than the charts do.
+        same = found is None or abs(found.t - sought.t) <= view.seconds / 20
+        return sought if same else found
 
     def _seek_fall(self, start: float, seconds: float) -> PastEvent | None:
         from specdeck.console.state.falls import find_event_of_fall
 
+        if seconds <= 0:
+            return None
         try:
             history = self.history
             return None if history is None else find_event_of_fall(history, start, seconds)
@@ -303,7 +314,7 @@ class Timeline:
             found = self._find_event(by, bounds)
             if found is None:
                 where = "after" if by > 0 else "before"
-                self.said = f"nothing is recorded {where} this"
+                self.said = f"no event is recorded {where} this"
                 return view
             return replace(past.move_to(view, found.t, bounds), playing=False)
 
@@ -317,14 +328,20 @@ class Timeline:
         at = bounds.last if t is None else t
         told = self._find_told(history, at, by)
         # What nobody has told of is seen in the figures.
-        seconds = self.view.seconds
-        start = at - seconds * (1.0 if by < 0 else 0.5)
-        fall = self._seek_fall(start, 1.5 * seconds)
-        # It is found to a few hundredths of the time: what was told of so near is the same.
-        near = seconds / 20
-        if fall is None or (fall.t - at) * by <= near:
-            return told
-        return fall if told is None or (told.t - fall.t) * by > near else told
+        for seconds in (self.view.seconds, *(one for one in _SEEK_S if one > self.view.seconds)):
+            start = max(bounds.first, at - seconds * (1.0 if by < 0 else 0.5))
+            end = min(bounds.last, at + seconds * (0.5 if by < 0 else 1.0))
+            fall = self._seek_fall(start, end - start)
+            # It is found to a few hundredths of the time: what was told of so near is the same.
+            near = seconds / 20
+            if fall is not None and (fall.t - at) * by > near:
+                if told is not None and (told.t - fall.t) * by <= near:
+                    return told
+                self._sought = self._seek_fall(fall.t - near, 2 * near) or fall
+                return self._sought
+            if told is not None and (told.t - at) * by <= seconds:
+                return told
+        return told
 
     def _find_told(self, history: History, at: float, by: int) -> PastEvent | None:
         find = history.next_event if by > 0 else history.previous_event

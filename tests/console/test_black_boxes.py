@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.support.pilot import press, run
 from tests.support.readings import START, URL
 from tests.support.screen_text import screen_text
@@ -34,7 +35,7 @@ def sample(n: int) -> Sample:
     )  # fmt: skip
 
 
-def record(folder: Path, kit: type[Kit], seconds: int = 180) -> None:
+def record(folder: Path, kit: type[Kit], seconds: int = 180, *, told: bool = True) -> None:
     """What another console has recorded before it was killed."""
     box = open_box(box_path(folder, URL), URL, name="demo")
     assert box is not None
@@ -44,7 +45,8 @@ def record(folder: Path, kit: type[Kit], seconds: int = 180) -> None:
         window = None if before is None else between(before, now)
         box.append(Reading(now.t, URL, now, window, kit.state))
         before = now
-    box.add_event(BoxEvent(TURN, "change", "bob changed k 3 → 5", "accent", "k5", who="bob"))
+    if told:
+        box.add_event(BoxEvent(TURN, "change", "bob changed k 3 → 5", "accent", "k5", who="bob"))
     box.close()
 
 
@@ -98,3 +100,14 @@ async def test_the_black_box_of_an_engine_is_replayed_with_its_url(
         assert "5.0 %" in screen_text(app)
         await press(pilot, "left_curly_bracket")
         assert app.context.timeline.view.t == TURN
+
+
+async def test_a_fall_a_minute_after_the_record_began_is_found_much_later(
+    kit: type[Kit], console: MakeConsole, tmp_path: Path
+) -> None:
+    record(tmp_path, kit, 1000, told=False)
+    app = console(kit.engine([kit.reading(999)]), clock=lambda: START + 999, black_boxes=tmp_path)
+    async with run(app, size=(80, 24)) as pilot:
+        await press(pilot, "left_curly_bracket")
+        assert app.context.timeline.view.t == pytest.approx(TURN, abs=5)
+        assert "acceptance fell from 70 % to 5 %" in screen_text(app)

@@ -87,7 +87,7 @@ async def test_keys_go_from_event_to_event_and_back_to_now(app: Console) -> None
         for wanted in (START + 560, COLLAPSE + 5, START + 60, START + 60):
             await press(pilot, "left_curly_bracket")
             assert timeline.view.t == pytest.approx(wanted, abs=5)
-        assert "nothing is recorded before this" in words(app, "notice", Notice)
+        assert "no event is recorded before this" in words(app, "notice", Notice)
         await press(pilot, "g", *"04:45", "enter", "right_curly_bracket")
         assert timeline.view.t == COLLAPSE + 5
         assert "acceptance fell from" in screen_text(app)
@@ -110,6 +110,22 @@ async def test_a_fall_that_nobody_has_told_of_is_an_event(
         assert "acceptance fell from" in screen_text(app)
 
 
+async def test_a_fall_beyond_the_charts_is_found_to_its_seconds(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    story = [kit.reading(0)]
+    for n in range(1, 4000):
+        found = collapsing(420 if n >= 1000 else 100)
+        story.append(replace(found, t=START + n))
+    history = ListedHistory(story)
+    app = console(
+        kit.engine(story[-1:]), clock=lambda: START + 4000, histories=lambda index: history
+    )
+    async with run(app) as pilot:
+        await press(pilot, "left_curly_bracket")
+        assert app.context.timeline.view.t == pytest.approx(START + 1000, abs=10)
+
+
 async def test_an_even_past_has_no_fall(kit: type[Kit], console: MakeConsole) -> None:
     history = ListedHistory(kit.run(600))
     app = console(
@@ -118,7 +134,7 @@ async def test_an_even_past_has_no_fall(kit: type[Kit], console: MakeConsole) ->
     async with run(app) as pilot:
         await press(pilot, "left_curly_bracket")
         assert app.context.timeline.view.t is None
-        assert "nothing is recorded before this" in words(app, "notice", Notice)
+        assert "no event is recorded before this" in words(app, "notice", Notice)
 
 
 async def test_steps_and_spans(app: Console) -> None:
