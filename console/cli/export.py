@@ -15,12 +15,12 @@ import click
 from specdeck.console.cli.common import black_box_folder
 from specdeck.console.cli.engines import access
 from specdeck.console.cli.output import log, print_lines
+from specdeck.console.cli.span import read_span
 from specdeck.engine.blackbox.folder import open_history
 from specdeck.engine.blackbox.history import History
 from specdeck.engine.blackbox.table import write_rows
 from specdeck.engine.errors import UsageError
 from specdeck.engine.incident.archive import extract_recording, is_archive, refuse_existing
-from specdeck.engine.incident.span import read_span
 from specdeck.engine.text import format_count, parse_duration
 
 _AT_ONCE = 500

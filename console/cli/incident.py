@@ -17,6 +17,7 @@ import click
 from specdeck.console.cli.common import black_box_folder, until_signal
 from specdeck.console.cli.engines import Access, access, key_option, token_option
 from specdeck.console.cli.output import draw_over, emit, log, print_lines
+from specdeck.console.cli.span import read_span
 from specdeck.engine.blackbox.folder import open_history
 from specdeck.engine.blackbox.history import History
 from specdeck.engine.client.webhook import VARIABLE
@@ -25,7 +26,6 @@ from specdeck.engine.incident.archive import refuse_existing
 from specdeck.engine.incident.collect import Sources, collect
 from specdeck.engine.incident.material import Material, Span
 from specdeck.engine.incident.redaction import Redactor, list_secrets
-from specdeck.engine.incident.span import read_span
 from specdeck.engine.incident.write import Written, write_incident
 from specdeck.engine.launch.registry import Record, Registry, slug
 from specdeck.engine.paths import locations

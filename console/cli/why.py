@@ -15,10 +15,10 @@ import click
 from specdeck.console.cli.common import black_box_folder, until_signal
 from specdeck.console.cli.engines import Access, access, key_option, require_vllm
 from specdeck.console.cli.output import draw_over, emit, log, print_lines
+from specdeck.console.cli.span import read_span
 from specdeck.engine.blackbox.folder import open_history
 from specdeck.engine.errors import SpecdeckError, UsageError
 from specdeck.engine.incident.material import Span
-from specdeck.engine.incident.span import read_span
 from specdeck.engine.text import parse_duration
 from specdeck.engine.why.baseline_file import load_baseline, save_baseline
 from specdeck.engine.why.causes import command_of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import stat
 import time
 import xml.etree.ElementTree as ET
@@ -11,12 +12,22 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.incident_engine import FALL, SECONDS, record_collapse
+from tests.support.engine_state import engine_state
+from tests.support.http_engine import HttpEngine, serve_engine
+from tests.support.incident_engine import (
+    FALL,
+    SECONDS,
+    collapsed_readings,
+    record_collapse,
+)
+from tests.support.pages import recorded_page
 from tests.support.readings import START, URL
+from tests.support.recorded_engine import record
 
 from specdeck.console.cli.incident import write_recent
 from specdeck.console.cli.main import outcome
@@ -26,6 +37,7 @@ from specdeck.engine.blackbox.history import History
 from specdeck.engine.incident.archive import extract_recording
 from specdeck.engine.launch.registry import Record, Registry
 from specdeck.engine.paths import locations
+from specdeck.engine.protocol.messages import PREFIX, LastChange
 from specdeck.engine.store import fingerprints
 from specdeck.engine.store.audit import Action, AuditLog
 from specdeck.engine.store.checks import Checks
@@ -263,3 +275,69 @@ def test_the_console_writes_into_a_folder(known: Path, tmp_path: Path) -> None:
     assert path.name.startswith("incident-")
     assert "recording.db" in members(path)
     assert said
+
+
+def test_a_live_engine_without_a_recording_tells_what_it_is() -> None:
+    with serve_engine(HttpEngine()) as engine:
+        found = members(write(engine.url))
+    manifest = json.loads(found["manifest.json"])
+    assert manifest["answered"] is True
+    assert {"recording", "recording.db"} <= set(manifest["missing"])
+    assert "nothing is recorded" in manifest["missing"]["recording.db"]
+    assert json.loads(found["state.json"])["state"]["vllm"] == "0.32.0"
+    assert "acceptance.svg" not in found
+    page = found["incident.md"].decode()
+    assert "It answered" in page
+    assert "What could not be had" in page
+
+
+def test_an_engine_without_the_plugin_has_its_counters_alone(home: Path) -> None:
+    places = locations({"SPECDECK_HOME": str(home)})
+    readings = [replace(one, state=None) for one in collapsed_readings()]
+    record(box_path(places.black_boxes, URL), readings, rows=60).close()
+    found = members(write(URL))
+    page = found["incident.md"].decode()
+    assert "Acceptance fell from 70% to 20%" in page
+    assert "state.json" not in found
+    assert "why.json" not in found
+
+
+def test_a_damaged_recording_is_told_as_far_as_it_goes(home: Path) -> None:
+    places = locations({"SPECDECK_HOME": str(home)})
+    path = box_path(places.black_boxes, URL)
+    record_collapse(path)
+    data = path.read_bytes()
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    path.write_bytes(data[: len(data) // 2])
+    code = outcome(["incident", URL, "-o", "a.zip"])
+    assert code in (0, 3)
+    assert Path("a.zip").exists() == (code == 0)
+
+
+def test_what_an_engine_answers_is_taken_out_as_well(known: Path) -> None:
+    state = engine_state(
+        policy_reason=REASON, alarm=f"prompt: {PROMPT}",
+        last_change=LastChange(START, f"ann token {KEY}", REASON, {"k": 5}, {"k": 3}, "operator"),
+    )  # fmt: skip
+    answers: dict[str, Any] = {
+        "/metrics": (200, recorded_page("speculative")),
+        f"{PREFIX}/state": (200, state.as_json()),
+        f"{PREFIX}/facts": (
+            200, {"facts": {"environment": {"A_TOKEN": KEY, "HELLO": PROMPT}}, "names": {"a": KEY}},
+        ),
+    }  # fmt: skip
+    with serve_engine(HttpEngine(answers)) as engine:
+        found = members(write(engine.url))
+    assert {"state.json", "facts.json"} <= set(found)
+    for content in found.values():
+        assert KEY.encode() not in content
+        assert b"biopsy" not in content
+
+
+def test_a_file_that_cannot_be_written_is_one_line(known: Path, capsys: Captured) -> None:
+    assert outcome(["incident", "demo", "-o", "no/such/folder/a.zip"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    Path("closed").mkdir(mode=0o500)
+    if os.geteuid() != 0:
+        assert outcome(["incident", "demo", "-o", "closed/a.zip"]) == 2
