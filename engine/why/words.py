@@ -48,7 +48,6 @@ _REASONS: Final[Mapping[Reason, str]] = {
     "no_steps": "the engine tells no steps",
     "few_steps": "too few steps",
     "not_timed": "no other k was timed: run specdeck sweep",
-    "no_graphs": "the engine tells no graphs",
     "no_plugin": "needs specdeck's plugin in the engine",
     "wide": "the interval is too wide",
     "policy_moves_k": "the policy chooses k",
@@ -161,6 +160,8 @@ def describe_cause(cause: Cause, local: LocalTime = time.localtime) -> list[str]
     if cause.share is not None:
         cost += f", {percent(cause.share)} of what is found"
     lines.append(cost)
+    if cause.name == "draft_of_another_target" and not cause.certain:
+        lines.append("or text that no draft can guess: no fact tells the two apart")
     if moved := _MOVEMENTS[cause.movement]:
         lines.append(moved)
     return lines
@@ -169,6 +170,8 @@ def describe_cause(cause: Cause, local: LocalTime = time.localtime) -> list[str]
 def describe_ruled_out(one: RuledOut) -> str:
     """What is ruled out, and what it costs at most."""
     title = TITLES[one.name]
+    if one.name == "draft_of_another_target":
+        return f"{title}: its first tokens are accepted"
     if one.cost is None:
         return f"{title}: there is none"
     return f"{title}: at most {percent(max(0.0, one.cost.high))} of the speed"

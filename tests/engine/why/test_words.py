@@ -1,0 +1,42 @@
+"""Causes as a person reads them: short lines, nothing of a terminal, every kind of cause."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from specdeck.engine.why.causes import NAMES, Cause, Figure, Group, Name, RuledOut, command_of
+from specdeck.engine.why.figures import Estimate
+from specdeck.engine.why.words import TITLES, describe_cause, describe_ruled_out
+
+SURE = Estimate(0.3, 0.2, 0.4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_cause_has_a_title_and_a_command(name: Name) -> None:
+    cause = Cause(name, Figure("output_from_drafts", 0.3, 0.6), SURE, SURE, suggested=2)
+    lines = describe_cause(cause, time.gmtime)
+    assert lines[0].startswith(TITLES[name])
+    assert all(line and "{" not in line for line in lines)
+    command = command_of(cause, "http://engine")
+    assert command.startswith(("specdeck ", "vllm serve "))
+    assert "None" not in command
+    assert "{" not in command
+
+
+def test_a_draft_that_a_figure_suspects_is_no_certain_one() -> None:
+    figure = Figure("acceptance", 0.02, None)
+    suspected = Cause("draft_of_another_target", figure, Estimate(0.02, 0.01, 0.03), None)
+    assert "no draft can guess" in " ".join(describe_cause(suspected))
+    proven = Cause("draft_of_another_target", Figure("same_vocabulary", 0.0, 1.0), SURE, None,
+                   certain=True)  # fmt: skip
+    assert "vocabulary is not the target's" in " ".join(describe_cause(proven))
+    assert "no draft can guess" not in " ".join(describe_cause(proven))
+    assert describe_ruled_out(RuledOut("draft_of_another_target", None)).endswith("accepted")
+
+
+def test_what_an_adapter_is_called_is_one_line_without_escapes() -> None:
+    group = Group("adapter", ("a\x1b[2J\nb",))
+    cause = Cause("adapter", Figure("output_from_drafts", 0.3, 0.6), SURE, SURE, group)
+    assert not any("\x1b" in line or "\n" in line for line in describe_cause(cause))
