@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -84,7 +85,7 @@ def list_commands(track: Track, *, trial: Change | None = None) -> Iterator[Copy
     for name, words in (("sweep", "sweep {}"), ("watch", "watch {}"), ("check", "check {}"),
                         ("fingerprint", "fingerprint show {}"),
                         ("console", "attach {} --control")):  # fmt: skip
-        yield Copyable(name, f"specdeck {words.format(track.url)}")
+        yield Copyable(name, printable(f"specdeck {words.format(shlex.quote(track.url))}"))
 
 
 def list_check_copies(

@@ -8,7 +8,6 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 from specdeck.engine.errors import UsageError
 
 _TAILS = ("/v1/specdeck", "/metrics", "/v1")
-_LOOPBACK = ("localhost", "::1")
 _LONG = 1000
 """Characters of a URL."""
 
@@ -40,9 +39,14 @@ def is_local(url: str) -> bool:
 
     >>> is_local("http://127.0.0.1:8000"), is_local("http://[::1]:1"), is_local("http://gpu-1:8000")
     (True, True, False)
+    >>> is_local("http://localhost"), is_local("http://127.evil.example"), is_local("http://0.0.0.0")
+    (True, False, False)
     """
     host = urlsplit(url).hostname or ""
-    return host in _LOOPBACK or host.startswith("127.")
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _split(text: str) -> SplitResult:

@@ -5,6 +5,7 @@ A cause is told by its name, which is data: nothing reads the sentences that are
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -150,5 +151,9 @@ _COMMANDS: Mapping[Name, str] = {
 
 
 def command_of(cause: Cause, url: str) -> str:
-    """The command to try, for a shell."""
-    return _COMMANDS[cause.name].format(url=url, suggested=cause.suggested)
+    """The command to try, for a shell.
+
+    >>> command_of(Cause("traffic_mix", Figure("acceptance", 0.4, 0.6), None, None), "http://h/;id")
+    "specdeck sweep 'http://h/;id'"
+    """
+    return _COMMANDS[cause.name].format(url=shlex.quote(url), suggested=cause.suggested)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +29,7 @@ from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.fingerprint.compare import Comparison, compare
 from specdeck.engine.fingerprint.fingerprint import Fingerprint
 from specdeck.engine.operations.fingerprint import Fingerprints
-from specdeck.engine.text import oneline
+from specdeck.engine.text import oneline, printable
 
 POLL_S = 1.0
 """Between two fetches from an engine that reads its weights."""
@@ -90,13 +91,16 @@ class FingerprintScreen(DetailScreen):
 
     def list_copies(self) -> Sequence[Copyable]:
         """The fact under the cursor, the engine's names, and the commands of this screen."""
-        url = self.engine.url
+        url = shlex.quote(self.engine.url)
         chosen = [] if self.facts.at is None else [Copyable("fact", oneline(self.facts.at.text))]
         commands = (("show", "show"), ("pin", "pin"), ("verify", "verify"))
         return [
             *chosen,
             *super().list_copies(),
-            *(Copyable(name, f"specdeck fingerprint {word} {url}") for name, word in commands),
+            *(
+                Copyable(name, printable(f"specdeck fingerprint {word} {url}"))
+                for name, word in commands
+            ),
         ]
 
     @property

@@ -100,6 +100,13 @@ def test_nothing_of_an_engine_is_sent_off_or_obeyed_where_it_is_pasted(kit: type
         assert one.text.isprintable(), one
 
 
+def test_an_engines_address_is_one_word_for_a_shell(kit: type[Kit]) -> None:
+    url = "http://127.0.0.1:8000/;id$(id)`id`"
+    track = fold_reading(Track("demo", url), replace(kit.run(3)[-1], url=url))
+    for one in list_commands(track, trial=Change(k=4, trial_s=40.0)):
+        assert url in shlex.split(one.text), one
+
+
 def test_a_key_that_a_model_chose_sends_nothing_off_where_its_case_is_pasted() -> None:
     moved = {"path": "a\nid\n\x1b[201~", "kind": "value", "reference": 1, "serving": 2}
     case = {"prompt": 1, "index": 2, "streamed_by": "serving", "structure": [moved]}
