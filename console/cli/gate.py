@@ -27,6 +27,7 @@ from specdeck.engine.errors import UsageError
 from specdeck.engine.operations.check import ArmPair, CheckedEngine
 from specdeck.engine.operations.gate import (
     BlockDone,
+    FactsMissing,
     Measurement,
     measure_engine,
     refuse_other_work,
@@ -228,6 +229,8 @@ async def _measure(
                 async for event in events:
                     if isinstance(event, Measurement):
                         measured = event
+                    elif isinstance(event, FactsMissing):
+                        log(f"specdeck: the engine's facts were not read: {event.reason}")
                     elif not isinstance(event, BlockDone):
                         ticker.show(event)
                     elif time.monotonic() - last >= _LOG_S or event.done == event.of:

@@ -31,8 +31,8 @@ from specdeck.engine.protocol.codec import (
 
 SCHEMA = 1
 """Raised when a baseline changes its meaning; a newer one is refused."""
-LARGEST = 64_000_000
-"""Bytes of a file that can be a baseline at all."""
+LARGEST = 8_000_000
+"""Bytes of a file that can be a baseline at all: of a hundred thousand prompts it has as many."""
 _REMEDY = "make one with `specdeck gate --save FILE URL`"
 
 
@@ -130,6 +130,11 @@ def write_baseline(found: Baseline, path: Path) -> None:
         **asdict(found),
     }
     text = json.dumps({**body, "checksum": checksum(body)}, indent=1) + "\n"
+    if len(text) > LARGEST:  # ASCII
+        raise UsageError(
+            f"a baseline of {found.workload.prompts} prompts has more than {LARGEST:,} bytes",
+            remedy="give a --limit",
+        )
     try:
         read_record(Baseline, loads(text.encode()))
     except (NotJson, WrongType) as error:
@@ -154,7 +159,8 @@ def read_baseline(path: Path) -> Baseline:
     except FileNotFoundError:
         raise UsageError(f"there is no baseline at {path}", remedy=_REMEDY) from None
     except OSError as error:
-        why = "too large" if error.errno == errno.EFBIG else error.strerror
+        large = error.errno == errno.EFBIG
+        why = f"no baseline has more than {LARGEST:,} bytes" if large else error.strerror
         raise UsageError(f"the baseline {path} cannot be read: {why}") from error
     except NotJson as error:
         raise UsageError(f"{path} is not a baseline: {error}", remedy=_REMEDY) from error

@@ -1,6 +1,7 @@
 """The upgrade gate: an engine measured, and held against a baseline that another left.
 
-    ArmsReady ─▶ (CheckProgress | Found)* ─▶ CheckResult ─▶ BlockDone* ─▶ Measurement
+    ArmsReady ─▶ (CheckProgress | Found)* ─▶ CheckResult ─▶ BlockDone*
+        ─▶ FactsMissing? ─▶ Measurement
 
 A check of the divergence comes first, then the prompts in blocks, for speed and acceptance. Where a
 second engine is given, it is asked the same block before or after, by turns.
@@ -28,7 +29,7 @@ from specdeck.engine.divergence.baseline import (
 from specdeck.engine.divergence.privacy import hash_prompt
 from specdeck.engine.divergence.prompts import Prompt, PromptSet, source_name
 from specdeck.engine.divergence.requests import Asker
-from specdeck.engine.errors import Unsupported, UsageError
+from specdeck.engine.errors import EngineError, Unsupported, UsageError
 from specdeck.engine.fingerprint.query import fetch_finished
 from specdeck.engine.operations.check import ArmPair, CheckEvent, CheckResult, run_check
 from specdeck.engine.protocol.codec import read_record
@@ -57,7 +58,15 @@ class Measurement:
     paired: tuple[Block, ...] | None
 
 
-GateEvent = CheckEvent | BlockDone | Measurement
+@dataclass(frozen=True, slots=True)
+class FactsMissing:
+    """The engine has facts and they could not be read: what was measured is kept without them."""
+
+    reason: str
+    """For one line."""
+
+
+GateEvent = CheckEvent | BlockDone | FactsMissing | Measurement
 
 
 async def measure_engine(
@@ -100,15 +109,20 @@ async def measure_engine(
         options.max_tokens, options.ignore_eos, streams, rounds,
     )  # fmt: skip
     assert checked is not None  # a check ends so, or raises
+    fingerprint: dict[str, Any] | None = None
+    try:
+        fingerprint = await _fetch_fingerprint(pair.serving)
+    except EngineError as error:
+        yield FactsMissing(error.line())
     found = Baseline(
         pair.wall(), pair.arms[0].url, workload, checked,
-        tuple(blocks), answers, await _fetch_fingerprint(pair.serving),
+        tuple(blocks), answers, fingerprint,
     )  # fmt: skip
     yield Measurement(found, None if second is None else tuple(paired))
 
 
 async def _fetch_fingerprint(client: EngineClient) -> dict[str, Any] | None:
-    """None where the engine, or its plugin, has none."""
+    """None where the engine, or its plugin, has none; raises EngineError where it tells nothing."""
     try:
         return (await fetch_finished(client)).as_json()
     except Unsupported:

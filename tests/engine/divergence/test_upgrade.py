@@ -13,6 +13,7 @@ import pytest
 from tests.support.fingerprints import Fingerprints
 
 from specdeck.engine.divergence.baseline import (
+    LARGEST,
     Baseline,
     Block,
     CheckSummary,
@@ -201,3 +202,14 @@ def test_what_would_not_be_read_again_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"makes no baseline.*drafted is not between"):
         write_baseline(baseline(blocks=(absurd,)), path)
     assert not path.exists()
+
+
+def test_a_baseline_that_is_none_by_its_size_is_neither_read_nor_written(tmp_path: Path) -> None:
+    path = tmp_path / "b.json"
+    with path.open("wb") as file:
+        file.truncate(LARGEST + 1)
+    with pytest.raises(UsageError, match="no baseline has more than 8,000,000 bytes"):
+        read_baseline(path)
+    answers = {f"{n:016x}": "0" * 16 for n in range(200_000)}
+    with pytest.raises(UsageError, match="has more than 8,000,000 bytes"):
+        write_baseline(replace(baseline(), answers=answers), path)

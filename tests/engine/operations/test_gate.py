@@ -16,11 +16,13 @@ from specdeck.engine.errors import UsageError
 from specdeck.engine.operations.check import ArmPair, CheckOptions, CheckResult
 from specdeck.engine.operations.gate import (
     BlockDone,
+    FactsMissing,
     GateEvent,
     Measurement,
     measure_engine,
     refuse_other_work,
 )
+from specdeck.engine.protocol.messages import PREFIX
 
 __all__ = ["bench"]
 PAGES = [
@@ -92,6 +94,34 @@ async def test_the_same_engine_again_passes(bench: Bench) -> None:
     gate = compare_with_baseline(found[0], found[1], Limits())
     assert gate.word == "pass", gate.reason
     assert gate.changed == ()
+
+
+@dataclass
+class Silent(CompletionEngine):
+    """Its facts stall once it was measured, and none of the rest does."""
+
+    async def __call__(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path == f"{PREFIX}/facts" and self.is_measured:
+            return httpx.Response(503, text="starting")
+        return await super().__call__(request)
+
+    is_measured: bool = False
+
+
+async def test_what_was_measured_is_kept_where_the_facts_cannot_be_read(bench: Bench) -> None:
+    engine = Silent(pages=list(PAGES), tells_names=True)
+    async with bench.lab(engine, max_tokens=8) as pair:
+        work = measure_engine(pair, bench.many(4), bench.store, rounds=1, clock=seconds())
+        events = []
+        async for event in work:
+            events.append(event)
+            if isinstance(event, BlockDone):
+                engine.is_measured = True
+    (missing,) = (event for event in events if isinstance(event, FactsMissing))
+    assert missing.reason
+    found = measured(events).baseline
+    assert found.fingerprint is None
+    assert len(found.blocks) == 1
 
 
 async def test_a_second_engine_takes_turns(bench: Bench) -> None:
