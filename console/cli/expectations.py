@@ -205,6 +205,8 @@ class WatchReporter:
             await asyncio.wait(set(self._tasks), timeout=LAST_EVENTS_S)
         for task in self._tasks:
             task.cancel()
+        if (left := self._watch.take_left_out()) is not None:
+            self._on_line(f"specdeck: {left.line}")
 
     async def _report(self, reading: Reading) -> None:
         from specdeck.engine.operations.drift import FactsRead

@@ -27,6 +27,9 @@ from specdeck.engine.store.database import Store
 CHECKS_APART_S = 10.0
 """Between two looks for a check that has finished."""
 
+MOST_WAITING = 16
+"""Turns of drifts and alerts that wait for the webhook; what comes beyond them is not posted."""
+
 LatestCheck = Callable[[], CheckOutcome | None]
 """The check of the engine that finished last; blocks; None where there is none."""
 
@@ -72,6 +75,10 @@ class EngineWatch:
         self._checks_looked_at = float("-inf")
         self._alerts: list[Alert] = []
         self._posting = asyncio.Lock()
+        self._waiting = 0
+        """Turns that are posted or wait for it."""
+        self._left_out = 0
+        """Drifts and alerts that were not posted since the webhook fell behind."""
 
     def take(self, reading: Reading) -> bool:
         """Takes a reading in; whether `events` has anything to do after it."""
@@ -81,10 +88,35 @@ class EngineWatch:
         return bool(self._alerts) or self._is_check_due(reading.t) or self.drift.is_due(reading)
 
     async def post(self, events: Iterable[WatchEvent]) -> AsyncIterator[NotPosted]:
-        """Posts what is worth it, after what came first; yields what did not arrive."""
-        async with self._posting:
-            async for failure in post_events(self._webhook, events):
-                yield failure
+        """Posts what is worth it, after what came first; yields what did not arrive.
+
+        A webhook that answers more slowly than an engine flaps would have ever more to wait for
+        it: beyond MOST_WAITING they are left out, which is told when it begins, and how many
+        they were when it is over.
+        """
+        worth = [event for event in events if isinstance(event, Drift | Alert)]
+        if self._webhook is None or not worth:
+            return
+        if self._waiting >= MOST_WAITING:
+            begins = not self._left_out
+            self._left_out += len(worth)
+            if begins:
+                yield NotPosted("the webhook is behind: what comes now is not posted")
+            return
+        self._waiting += 1
+        try:
+            async with self._posting:
+                async for failure in post_events(self._webhook, worth):
+                    yield failure
+        finally:
+            self._waiting -= 1
+        if not self._waiting and (left := self.take_left_out()) is not None:
+            yield left
+
+    def take_left_out(self) -> NotPosted | None:
+        """How many drifts and alerts were not posted since this was last asked; None for none."""
+        count, self._left_out = self._left_out, 0
+        return NotPosted(f"not posted, as the webhook was behind: {count}") if count else None
 
     async def events(self, reading: Reading) -> AsyncIterator[WatchEvent]:
         """What there is to tell after a reading, the webhook last."""

@@ -21,6 +21,7 @@ from specdeck.engine.operations.alerts import Alert, CheckOutcome, Limits
 from specdeck.engine.operations.drift import Drift, DriftWatcher, FactsRead
 from specdeck.engine.operations.watches import (
     CHECKS_APART_S,
+    MOST_WAITING,
     EngineWatch,
     NotPosted,
     WatchEvent,
@@ -173,3 +174,33 @@ async def test_an_alert_does_not_wait_for_a_fetch_that_is_under_way(
     assert isinstance(alert, Alert)
     answered.set()
     assert await first == []
+
+
+async def test_a_webhook_that_is_behind_has_few_wait_for_it(
+    engine: NamedEngine, tmp_path: Path
+) -> None:
+    answers, posted = asyncio.Event(), list[bytes]()
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        posted.append(request.content)
+        await answers.wait()
+        return httpx.Response(204)
+
+    webhook = Webhook(Secret("https://hooks.example/x"), transport=httpx.MockTransport(answer))
+    watch = watching(engine, tmp_path, Limits(), webhook=webhook)
+    told = list[NotPosted]()
+
+    async def post(n: int) -> None:
+        flap = Alert("acceptance_floor", float(n), URL, n % 2 == 0, 0.4, 0.5, 200)
+        told.extend([failure async for failure in watch.post([flap])])
+
+    tasks = [asyncio.create_task(post(n)) for n in range(200)]
+    await asyncio.wait_for(asyncio.gather(*tasks[MOST_WAITING:]), 30.0)
+    assert told == [NotPosted("the webhook is behind: what comes now is not posted")]
+    answers.set()
+    await asyncio.gather(*tasks)
+    assert len(posted) == MOST_WAITING
+    assert told[1:] == [NotPosted(f"not posted, as the webhook was behind: {200 - MOST_WAITING}")]
+    await post(201)
+    assert len(posted) == MOST_WAITING + 1
+    assert len(told) == 2
