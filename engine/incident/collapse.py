@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -51,12 +52,13 @@ def find_fall(columns: Sequence[OverviewColumn], figure: Figure) -> Fall | None:
         for column in columns
         if (extent := _extent(column, figure)) is not None
     ]
+    times, values = [t for t, _ in known], [value for _, value in known]
     found: Fall | None = None
     most = _LEAST_RATIO
     for at in range(_FEWEST, len(known) - _FEWEST + 1):
-        t = known[at][0]
-        before = [value for when, value in known[:at] if when >= t - _REACH_S]
-        after = [value for when, value in known[at:] if when < t + _REACH_S]
+        t = times[at]
+        before = values[bisect_left(times, t - _REACH_S) : at]
+        after = values[at : bisect_left(times, t + _REACH_S)]
         if len(before) < _FEWEST or len(after) < _FEWEST:
             continue
         was, now = sum(before) / len(before), sum(after) / len(after)

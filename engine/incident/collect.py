@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import yaml
 
 from specdeck.engine.blackbox.event import BoxEvent
-from specdeck.engine.blackbox.history import History
+from specdeck.engine.blackbox.history import MOST_COLUMNS, History
+from specdeck.engine.blackbox.summary import MINUTE_S
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.files import read_file
 from specdeck.engine.incident.collapse import Fall, find_fall
@@ -160,7 +161,7 @@ class _Assembly:
         columns = max(3, min(COLUMNS, int(span.seconds / _NARROWEST_S)))
         made.columns = history.overview(span.start, span.end, columns)
         self._walk(history)
-        made.falls = _find_falls(history, span, made.columns)
+        made.falls = _find_falls(history, span)
         made.events = tuple(map(self._clean_event, history.events(*_edges(span), MOST_EVENTS)))
         if not made.readings:
             made.missing["readings"] = "nothing was recorded in this time"
@@ -416,16 +417,18 @@ def _last_state(history: History, t: float) -> EngineState | None:
     return found
 
 
-def _find_falls(history: History, span: Span, columns: Any) -> tuple[Fall, ...]:
+def _find_falls(history: History, span: Span) -> tuple[Fall, ...]:
     """Of acceptance and of speed, the former first: load alone moves the latter.
 
-    The moment is looked for again in the seconds around the column that it was found in.
+    They are looked for by the minute at most, and again in the seconds around the column that
+    one was found in.
     """
+    width = min(max(_NARROWEST_S, span.seconds / COLUMNS), MINUTE_S)
+    count = max(3, min(MOST_COLUMNS, int(span.seconds / width)))
+    columns = history.overview(span.start, span.end, count)
     found = [find_fall(columns, figure) for figure in ("acceptance", "tokens_per_second")]
     falls = [one for one in found if one is not None]
-    if not columns:
-        return ()
-    width = columns[0].end - columns[0].start
+    width = span.seconds / count
     if width <= _NARROWEST_S:
         return tuple(falls)
     sharper = []

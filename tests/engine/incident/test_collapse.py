@@ -59,3 +59,12 @@ def test_the_largest_of_two_falls_is_told() -> None:
     fall = find_fall(columns([0.8] * 30 + [0.7] * 30 + [0.1] * 30), "acceptance")
     assert fall is not None
     assert fall.t == 600.0
+
+
+def test_a_week_of_minutes_is_looked_through_at_once() -> None:
+    chance = random.Random(1)
+    values = [0.7 + chance.gauss(0, 0.02) for _ in range(9_000)]
+    values[8_000:] = [0.5 + chance.gauss(0, 0.02) for _ in range(1_000)]
+    fall = find_fall(columns([*values], width=60.0), "acceptance")
+    assert fall is not None
+    assert fall.t == 8_000 * 60.0
