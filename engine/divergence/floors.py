@@ -36,9 +36,8 @@ SIGNIFICANT = 0.01
 _FEWEST = 5
 """Prompts that differ where nothing is noisy: chance puts like answers in one arm 1 in 3 times."""
 _SHAPE_SHOWS = 0.1
-"""The other shape is a floor of its own where chance makes as much less often than this, looks have
-shapes of their own where they vary as much, and the serving arm has noise of its own where it
-differs from itself as much more than the reference does."""
+"""The other shape is a floor of its own where chance makes as much less often than this, and looks
+have shapes of their own where they vary as much."""
 _DRAWS = 10_000
 _SEED = 20
 _UNIT = 144
@@ -228,13 +227,13 @@ def _repeat_themselves(split: Sequence[Sequence[str]]) -> bool:
 
 
 def _serving_varies(split: Sequence[Sequence[str]], counts: Sequence[int]) -> bool:
-    """Whether the serving arm differs from itself more often than the reference does.
+    """Whether the serving arm differs from itself more often than the reference does, beyond chance.
 
     Its steps have other numbers of rows, which change from ask to ask, where each of the
     reference's has one: then two of its answers differ as those of the two arms do.
     """
     more = [(_unlike(theirs) or 0.0) - (_unlike(ours) or 0.0) for ours, theirs, _ in split]
-    return any(value > 0 for value in more) and _estimate(more, counts, None).p <= _SHAPE_SHOWS
+    return any(value > 0 for value in more) and _estimate(more, counts, None).p <= SIGNIFICANT
 
 
 def _looks_vary(split: Sequence[Sequence[str]], counts: Sequence[int]) -> bool:
