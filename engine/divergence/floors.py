@@ -227,7 +227,7 @@ def _repeat_themselves(split: Sequence[Sequence[str]]) -> bool:
 
 
 def _serving_varies(split: Sequence[Sequence[str]], counts: Sequence[int]) -> bool:
-    """Whether the serving arm differs from itself more often than the reference does, beyond chance.
+    """Whether the serving arm differs from itself beyond chance more often than the reference.
 
     Its steps have other numbers of rows, which change from ask to ask, where each of the
     reference's has one: then two of its answers differ as those of the two arms do.
