@@ -22,6 +22,7 @@ from specdeck.engine.blackbox.folder import open_history
 from specdeck.engine.blackbox.history import History
 from specdeck.engine.client.webhook import VARIABLE
 from specdeck.engine.errors import EngineError, SpecdeckError, UsageError
+from specdeck.engine.files import read_file
 from specdeck.engine.incident.archive import refuse_existing
 from specdeck.engine.incident.collect import Sources, collect
 from specdeck.engine.incident.material import Material, Span
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 OnProgress = Callable[[str], None]
 
 _MOST_LOGS = 200
+_LARGEST_TOKEN = 4_096
+"""Bytes of its file."""
 
 
 @click.command("incident")
@@ -165,7 +168,7 @@ async def make_incident(
             known.url, known.name, history=history, open_store=_open_store,
             config=None if record is None or not record.config else Path(record.config),
             log=Path(record.log) if record is not None else _find_log(known, span),
-            secrets=find_secrets(known.to), version=_version(), missing=missing,
+            secrets=find_secrets(known.to, record), version=_version(), missing=missing,
         )  # fmt: skip
         client = None
         try:
@@ -207,9 +210,12 @@ async def write_recent(
     return written.path
 
 
-def find_secrets(to: Access | None) -> tuple[str, ...]:
+def find_secrets(to: Access | None, record: Record | None = None) -> tuple[str, ...]:
     """What this machine knows to be secret, to be looked for in the file."""
     found = [*list_secrets(os.environ), os.environ.get(VARIABLE, "")]
+    if record is not None:
+        with suppress(OSError, ValueError):
+            found.append(read_file(record.token_path, most=_LARGEST_TOKEN).decode().strip())
     if to is not None:
         with suppress(SpecdeckError, OSError):
             token = to.token()

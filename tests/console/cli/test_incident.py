@@ -35,6 +35,7 @@ from specdeck.engine.blackbox.file import open_for_reading
 from specdeck.engine.blackbox.folder import box_path
 from specdeck.engine.blackbox.history import History
 from specdeck.engine.incident.archive import extract_recording
+from specdeck.engine.launch import process
 from specdeck.engine.launch.registry import Record, Registry
 from specdeck.engine.paths import locations
 from specdeck.engine.protocol.messages import PREFIX, LastChange
@@ -226,6 +227,21 @@ def test_an_engine_that_nothing_knows_any_more_is_found_by_its_recording(home: P
     page = found["incident.md"].decode()
     assert "It was not asked" in page
     assert "config.yaml" in page
+
+
+def test_an_engine_that_has_ended_has_its_config_and_log_by_its_url(known: Path) -> None:
+    registry = Registry(locations({"SPECDECK_HOME": str(known)}).engines)
+    (record_,) = registry.records()
+    here = process.find_host()
+    registry.update(
+        replace(
+            record_, host=here.name, machine=here.machine, namespace=here.namespace,
+            boot=process.boot(),
+        )
+    )  # fmt: skip
+    found = members(write(URL, "--last", "20m"))
+    assert {"config.yaml", "engine.log"} <= set(found)
+    assert b"EngineCore died: ***" in found["engine.log"]
 
 
 def test_an_engine_that_ended_long_ago_has_the_end_of_its_recording(
