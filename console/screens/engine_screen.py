@@ -42,7 +42,8 @@ class EngineScreen(Screen[None]):
         self._drawn_at = float("-inf")
 
     def on_mount(self) -> None:
-        """Follow the controller."""
+        """Follow the controller; why a key did nothing on another screen is of no use here."""
+        self.timeline.said = None
         self._unsubscribe = self.controller.subscribe(self._follow)
 
     def on_unmount(self) -> None:

@@ -13,7 +13,7 @@ _LEAST_SHARE: Final = 0.25
 """Smaller falls come and go with the traffic."""
 _LEAST_S: Final = 15.0
 _LEAST_PART: Final = 0.05
-"""A fall is known from so long on both sides of it, in seconds and of the time that is searched."""
+"""A fall has lasted so long, in seconds and of the time that is searched."""
 
 
 def find_event_of_fall(history: History, start: float, seconds: float) -> SeenEvent | None:
@@ -27,7 +27,7 @@ def find_event_of_fall(history: History, start: float, seconds: float) -> SeenEv
     for found in (find_fall(columns, "acceptance"), find_fall(columns, "tokens_per_second")):
         if found is None or found.share < _LEAST_SHARE:
             continue
-        if found.t - known[0] >= lasts and known[-1] - found.t >= lasts:
+        if found.t - known[0] >= _LEAST_S and known[-1] - found.t >= lasts:
             return SeenEvent(found.t, "other", describe_fall(found), "bad")
     return None
 

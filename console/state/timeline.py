@@ -12,12 +12,13 @@ from specdeck.console.state.engine_state import EVENTS, Event, Track
 from specdeck.console.state.past import Bounds, History, PastEvent, TimeView
 from specdeck.console.widgets.format import LocalTime
 from specdeck.engine.client.attach import MonitoredEngine
-from specdeck.engine.errors import SpecdeckError
+from specdeck.engine.errors import SpecdeckError, Unsupported
 
 # What only the past needs is imported after the first paint.
 if TYPE_CHECKING:
     from specdeck.console.state.controller import Controller, Task
     from specdeck.console.state.stretch import Stretch
+    from specdeck.engine.blackbox.history import History as BoxHistory
     from specdeck.engine.metrics.window import Window
 
 Histories = Callable[[int], History | None]
@@ -31,6 +32,8 @@ QUIET: Final = frozenset({"policy", "load"})
 """Kinds of events that come by themselves all the time: a key to the next event passes them."""
 _MOST_PASSED: Final = 1000
 AROUND_S: Final = 30.0
+JUDGED_S: Final = 120.0
+"""What causes are judged by at least: cohorts are recorded once a minute."""
 _SEEK_S: Final = (3600.0, past.DAY_S)
 """How far a key to the next event looks for a fall, where it finds none on the charts."""
 FALL_S: Final = 5.0
@@ -430,6 +433,22 @@ class Timeline:
             self.said = f"this is {moment}, {ago}: press {end} for now"
         self.controller.refresh()
         return True
+
+    def find_recorded(self) -> tuple[BoxHistory, float, float]:
+        """The black box and the stretch of time that causes of this moment are judged by.
+
+        That is what the charts show, from the fall on where there is one before the moment. Raises
+        SpecdeckError without a black box.
+        """
+        from specdeck.engine.blackbox.history import History as BoxHistory
+
+        history, view = self.history, self.view
+        if not isinstance(history, BoxHistory) or view.t is None or view.start is None:
+            raise Unsupported("causes are ranked by cohorts, and none are recorded here")
+        fall = self._find_fall()
+        start = view.start if fall is None or fall.t > view.t else fall.t
+        end = min(view.start + view.seconds, self.bounds.last)
+        return history, min(start, end - JUDGED_S), end
 
     def compare(self, t: float) -> tuple[Window | None, Window | None]:
         """The work of half a minute before a moment, and of half a minute after it."""

@@ -11,6 +11,7 @@ from specdeck.engine.errors import SpecdeckError
 
 # Statistics are imported by the first look: a console paints before it.
 if TYPE_CHECKING:
+    from specdeck.engine.blackbox.history import History
     from specdeck.engine.client.engine_client import EngineClient
     from specdeck.engine.why.gather import Progress
     from specdeck.engine.why.ranking import Diagnosis
@@ -30,6 +31,11 @@ class WhyLook:
         self.error: SpecdeckError | None = None
         """Why there is nothing to judge."""
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is nothing to show yet."""
+        return self.diagnosis is None and self.error is None
+
     async def run(self, client: EngineClient, on_change: Callable[[], None]) -> None:
         """Watches to the end; `on_change` is called whenever there is more to show."""
         from specdeck.engine.why.evidence import Evidence
@@ -48,3 +54,13 @@ class WhyLook:
         except SpecdeckError as error:
             self.error = error
             on_change()
+
+    async def recall(self, history: History, start: float, end: float) -> None:
+        """Judges what was recorded from `start` to `end`, Unix seconds, in a thread of its own."""
+        from specdeck.engine.why.past import recall
+        from specdeck.engine.why.ranking import diagnose
+
+        try:
+            self.diagnosis = await asyncio.to_thread(lambda: diagnose(recall(history, start, end)))
+        except SpecdeckError as error:
+            self.error = error

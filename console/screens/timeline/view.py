@@ -72,10 +72,11 @@ def explain_check(key_label: KeyLabel) -> Row:
     return Row((Cell(text, "warn"),))
 
 
-def explain_why(key_label: KeyLabel) -> Row:
-    """Why causes are not ranked of the past here."""
-    text = f" causes are ranked of the engine as it works now: {key_label('time.now')} is now"
-    return Row((Cell(text, "warn"),))
+def explain_why(key_label: KeyLabel, *, stale: bool) -> Row:
+    """What is to be done for causes of this moment, or that they are on their way."""
+    if not stale:
+        return Row((Cell(" reading what was recorded around this moment", "muted"),))
+    return Row((Cell(f" {key_label('why.again')} ranks the causes of this moment", "accent"),))
 
 
 def tint(rows: Iterable[Row]) -> tuple[Row, ...]:

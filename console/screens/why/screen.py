@@ -17,6 +17,7 @@ from specdeck.console.screens.why import view
 from specdeck.console.state.controller import Controller
 from specdeck.console.state.why import WhyLook
 from specdeck.console.widgets.text import Line, Notice, Rows, wrap_rows
+from specdeck.engine.errors import SpecdeckError
 
 if TYPE_CHECKING:
     from specdeck.console.state.copies import Copyable
@@ -40,8 +41,8 @@ class WhyScreen(DetailScreen):
         """None where there is no engine to ask."""
         self.top = 0
         """Rows above the first one that is shown."""
-        self._waits = False
-        """Whether it was opened in the past, and has not looked at the engine yet."""
+        self._moment: float | None = None
+        """The moment of the past that `found` is of; None of an engine as it is."""
 
     def compose(self) -> ComposeResult:
         """Who, how many causes, the causes, keys."""
@@ -59,14 +60,20 @@ class WhyScreen(DetailScreen):
         """Words wrap elsewhere, once the list has its size."""
         self.call_after_refresh(self.show)
 
+    @property
+    def _past_moment(self) -> float | None:
+        """The moment of what was recorded that is shown; None for an engine as it is."""
+        return self.timeline.view.t if self.timeline.when.kind != "frozen" else None
+
     def action_again(self) -> None:
-        """Watch the engine anew; in the past not before it is now again."""
-        self._waits = self.is_past
-        if self._waits:
+        """Watch the engine anew; in the past, judge what was recorded around this moment."""
+        index = self.controller.selected
+        self.top, self._moment = 0, self._past_moment
+        if self._moment is not None:
+            self.found = WhyLook(self.controller.engine.url, 0.0)
+            self._recall()
             self.show()
             return
-        index = self.controller.selected
-        self.top = 0
         client = self.controller.find_client(index)
         self.found = None if client is None else WhyLook(client.url, self.seconds)
         self._watch()
@@ -78,17 +85,32 @@ class WhyScreen(DetailScreen):
         if look is not None and client is not None:
             await look.run(client, self.show)
 
+    @work(group="why", exclusive=True)
+    async def _recall(self) -> None:
+        look = self.found
+        assert look is not None
+        try:
+            recorded = self.timeline.find_recorded()
+        except SpecdeckError as error:
+            look.error = error
+        else:
+            await look.recall(*recorded)
+        self.show()
+
     def show(self) -> None:
         """Bring what is known onto the screen."""
         if not self.has_widgets:
             return
-        if self._waits and not self.is_past:
+        moment = self._past_moment
+        if moment != self._moment and moment is None:
             self.action_again()
             return
         width, listed = self.size.width, self.query_one("#why", Rows)
         found = view.rows(self.track, self.found, self.key_label, self.context.local)
-        if self.is_past:
-            found = (explain_why(self.key_label),)
+        # Causes of one moment are not shown as those of another.
+        stale = moment != self._moment
+        if stale or (moment is not None and self.found is not None and self.found.is_open):
+            found = (explain_why(self.key_label, stale=stale),)
         height = max(1, listed.size.height)
         lines = wrap_rows(found, max(20, width - 2))
         self.top = max(0, min(self.top, len(lines) - height))
@@ -96,9 +118,7 @@ class WhyScreen(DetailScreen):
             title = live_view.title(self.track, armed=self.controller.engine.armed)
             self.query_one("#identity", Line).row = self.mark_title(title)
             self.query_one("#time", Notice).rows = self.time_rows()
-            self.query_one("#why-heading", Line).row = view.title(
-                None if self.is_past else self.found
-            )
+            self.query_one("#why-heading", Line).row = view.title(None if stale else self.found)
             listed.rows = tuple(lines[self.top : self.top + height])
             self.query_one("#footer", Line).row = self.context.footer("why", width)
 

@@ -227,7 +227,7 @@ async def test_what_is_not_recorded_is_said_and_not_shown(app: Console) -> None:
         await press(pilot, "f")
         assert "facts are not" in screen_text(app)
         await press(pilot, "y")
-        assert "causes are ranked of the engine as it works now" in screen_text(app)
+        assert "causes are ranked by cohorts, and none are recorded here" in screen_text(app)
         assert "PAST" in words(app, "identity")
 
 

@@ -1,0 +1,71 @@
+"""Causes of a moment of the past, out of the black box alone."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.support.engine_state import engine_state
+from tests.support.pilot import press, run, until
+from tests.support.recorded_engine import busy_sample
+from tests.support.screen_text import screen_text
+from tests.support.simulated_traffic import T0, URL, Request, Traffic
+
+from specdeck.console.screens.why.screen import WhyScreen
+from specdeck.console.state.recorded import RecordedBox
+from specdeck.engine.blackbox.box import open_box
+from specdeck.engine.blackbox.folder import box_path
+from specdeck.engine.blackbox.history import History
+from specdeck.engine.metrics.reading import Reading
+
+if TYPE_CHECKING:
+    from tests.console.conftest import MakeConsole
+
+COLLAPSE, END = 3900, 4800
+"""Seconds after the beginning: JSON requests collapse; nobody records any longer."""
+
+
+def suffer(request: Request, t: float) -> float:
+    return 0.25 if request.structured == "json" and t > COLLAPSE else 0.72
+
+
+def record(folder: Path) -> Path:
+    """An hour and a third: readings every ten seconds, cohorts every minute."""
+    path = box_path(folder, URL)
+    box = open_box(path, URL, name="demo")
+    assert box is not None
+    traffic = Traffic(1, accept=suffer, rate=1.5, step_s=1.0)
+    with closing(box):
+        for second in range(0, END + 1, 10):
+            state = engine_state(instance="one", started=T0, step=40 * second)
+            sample = busy_sample(second, t=T0 + second, start=T0)
+            box.append(Reading(T0 + second, URL, sample, None, state))
+            if second % 60 == 0:
+                if second:
+                    traffic.run(60.0, pieces=1)
+                box.add_cohorts(replace(traffic.tell(), t=T0 + second))
+    return path
+
+
+async def test_causes_of_a_recorded_moment_are_ranked_without_the_engine(
+    console: MakeConsole, tmp_path: Path
+) -> None:
+    with closing(History(record(tmp_path))) as history:
+        engine = RecordedBox(history, name="demo", url=URL)
+        app = console(engine, clock=lambda: T0 + 90_000)
+        async with run(app, size=(80, 24)) as pilot:
+            await press(pilot, "greater_than_sign", "g", *"-10m", "enter", "y")
+            screen = app.screen
+            assert isinstance(screen, WhyScreen)
+            await until(pilot, lambda: screen.found is not None and not screen.found.is_open)
+            text = screen_text(app)
+            assert "REPLAY" in text
+            assert "1. " in text
+            assert "json" in text
+            await press(pilot, "left_square_bracket")
+            assert "enter ranks the causes of this moment" in screen_text(app)
+            await press(pilot, "enter")
+            await until(pilot, lambda: screen.found is not None and not screen.found.is_open)
+            assert "1. " in screen_text(app)
