@@ -34,6 +34,7 @@ BENCHMARKS = {
     "plugin_cohorts": "What telling requests apart by kind costs",
     "plugin_looks": "What a look at the engine costs it",
     "policy_simulation": "Policies and breaker on recorded steps",
+    "policy_bound": "What is lost at least where text shifts",
     "auto_soak": "Greedy outputs under auto with flips, trips and trials",
     "check_truth": "The check on engines whose truth is known",
     "check_noise": "The check on engines as noisy as a GPU",

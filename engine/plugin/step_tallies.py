@@ -26,7 +26,7 @@ _STRANGE = 254
 _ROWS = 8
 """Rows that are kept; more save little."""
 _SPREAD = 32
-"""Columns of one request in this many are entered into its tally with each lot of rows."""
+"""Of one request in this many the log is entered into its tally with each lot of rows."""
 
 
 class Sums(NamedTuple):
@@ -78,7 +78,7 @@ class StepTallies:
         self._slices: list[slice] = []
         self._rows: list[bytes] = []
         self._pending: _Pending | None = None
-        self._turn = 0
+        self._turn = self._unfolded = 0
 
     def open(self, request_id: str) -> None:
         """Takes a request; one that is not taken keeps its steps from being entered."""
@@ -116,7 +116,8 @@ class StepTallies:
                 return False
             self._ids = list(ids)
             self._columns = columns  # type: ignore[assignment]
-            self._slices = [slice(row, None, len(ids)) for row in range(len(ids))]
+            if len(self._slices) != len(ids):
+                self._slices = [slice(row, None, len(ids)) for row in range(len(ids))]
         self._pending = _Pending(drafts, bytes(map(len, sampled)), len(next(iter(drafts.values()))))
         return True
 
@@ -178,6 +179,10 @@ class StepTallies:
         else:
             joined = b"".join(rows)
             deque(map(iadd, columns, map(joined.__getitem__, self._slices)), maxlen=0)
+        self._unfolded += len(rows)
+        if self._unfolded < _ROWS:
+            return
+        self._unfolded = 0
         turn = self._turn = (self._turn + 1) % _SPREAD
         for name, log in zip(self._ids[turn::_SPREAD], columns[turn::_SPREAD], strict=False):
             self._fold(name, log)
