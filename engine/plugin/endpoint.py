@@ -53,6 +53,10 @@ REQUESTS_GAP_S = 0.5
 COHORTS_GAP_S = 0.2
 """Between two looks at all cohorts, which are as much."""
 
+PAGE_GAP_S = 5.0
+"""Between two looks at all cohorts for metrics pages: these are given without a key as well, and a
+look at hundreds of cells of a hundred positions takes the engine core ten milliseconds."""
+
 _PAGE_PATIENCE_S = 1.0
 """How long a metrics page waits for the cohorts; after that it has those of the last time."""
 
@@ -73,7 +77,10 @@ class SpecdeckEndpoint:
     name = "specdeck"
     required_tasks = ("generate",)
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._published_at = float("-inf")
+        """When a metrics page last had the cohorts brought up to date."""
         self._client: Any = None
         self._data_parallel = 1
         self._ranks: Ranks | None = None
@@ -283,8 +290,13 @@ class SpecdeckEndpoint:
         return {"ranks": [read_cohorts(answer) for answer in answers]}
 
     async def _publish_cohorts(self) -> None:
-        """Brings what a metrics page says of cohorts up to this moment, where that can be."""
+        """Brings what a metrics page says of cohorts up to this moment, where that can be.
+
+        It stays for PAGE_GAP_S, however many pages are asked for.
+        """
         if self._unsteerable is not None or not self._model:
+            return
+        if self._clock() - self._published_at < PAGE_GAP_S:
             return
         try:
             async with asyncio.timeout(_PAGE_PATIENCE_S):
@@ -296,6 +308,7 @@ class SpecdeckEndpoint:
         from specdeck.engine.plugin import stats
 
         found["published"] = True
+        self._published_at = self._clock()
         stats.publish_cohorts(self._model, found["ranks"])
 
     async def _show(self, command: str, **known_here: Any) -> Any:

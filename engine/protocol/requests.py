@@ -17,6 +17,8 @@ MOST_RUNNING = 256
 MOST_WAITING = 64
 MOST_FINISHED = 64
 """Requests of each kind in a reply, of each data-parallel rank."""
+MOST_RANKS = 16
+"""As many ranks' requests are read at most; `running` and `waiting` count those of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +77,32 @@ class Requests:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """What a plugin sent; raises WrongType on nonsense."""
-        return read_record(cls, data)
+        """What a plugin sent; raises WrongType on nonsense.
+
+        Of each rank no more is kept than a plugin tells: a reply is long enough for thousands of
+        lines, which would be drawn and searched at every look.
+        """
+        found = read_record(cls, data)
+        return replace(
+            found,
+            active=_cut(found.active, MOST_RUNNING + MOST_WAITING),
+            finished=_cut(found.finished, MOST_FINISHED),
+        )
+
+
+def _cut(lines: tuple[RequestLine, ...], most: int) -> tuple[RequestLine, ...]:
+    """At most so many lines of each rank, in their order."""
+    if len(lines) <= most:
+        return lines
+    counts: dict[int, int] = {}
+    kept = []
+    for line in lines:
+        if line.rank not in counts and len(counts) == MOST_RANKS:
+            continue
+        counts[line.rank] = counts.get(line.rank, 0) + 1
+        if counts[line.rank] <= most:
+            kept.append(line)
+    return tuple(kept)
 
 
 def merge_requests(replies: Sequence[Requests]) -> Requests:

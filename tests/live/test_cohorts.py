@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 from tests.support.live_engine import Driver, Prompts
 
+from specdeck.engine.plugin.endpoint import PAGE_GAP_S
 from specdeck.engine.protocol.cohorts import DIMENSIONS, CohortCounts, Cohorts
 
 POSITIONS = "spec_decode_num_accepted_tokens_per_pos_total"
@@ -112,6 +113,7 @@ async def test_the_metrics_page_has_the_same_by_each_dimension_and_every_positio
     await driver.batch(prompts, tokens=48)
     await abort(driver, prompts[0])
     await until_idle(driver)
+    await asyncio.sleep(PAGE_GAP_S + 0.1)  # for a page that is newer than the last request
     page = (await driver.client.get("/metrics")).text
     counters, sums = await driver.counters(), defaultdict[tuple[str, str], float](float)
     pattern = r'^specdeck:cohort_(\w+)\{by="(\w+)",cohort="([^"]*)",.*\} (\S+)$'

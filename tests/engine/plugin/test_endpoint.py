@@ -18,7 +18,13 @@ from hypothesis import strategies as st
 
 from specdeck.engine.plugin import endpoint as module
 from specdeck.engine.plugin import request_pins
-from specdeck.engine.plugin.endpoint import MOST_BODY, SpecdeckEndpoint, parse_json, read_json
+from specdeck.engine.plugin.endpoint import (
+    MOST_BODY,
+    PAGE_GAP_S,
+    SpecdeckEndpoint,
+    parse_json,
+    read_json,
+)
 from specdeck.engine.plugin.reply import Refusal
 from specdeck.engine.protocol.cohorts import Cohorts
 from specdeck.engine.protocol.messages import (
@@ -210,6 +216,29 @@ async def test_cohorts_are_put_into_words_once_a_look_however_many_ask(
     looks = cores.asked.count("cohorts")
     assert len(put) <= looks < 10
     assert 1 <= len(published) <= looks
+
+
+async def test_metrics_pages_have_the_cohorts_looked_at_every_few_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    published: list[Any] = []
+    stats = SimpleNamespace(publish_cohorts=lambda model, ranks: published.append(ranks))
+    monkeypatch.setitem(sys.modules, "specdeck.engine.plugin.stats", stats)
+    monkeypatch.setattr("specdeck.engine.plugin.stats", stats, raising=False)
+    cores, now = Cores(), [100.0]
+    app, endpoint = fastapi.FastAPI(), SpecdeckEndpoint(clock=lambda: now[0])
+    endpoint.attach_router(app)
+    await endpoint.init_state(cores, None, SimpleNamespace(port=8000))
+    transport = httpx.ASGITransport(app)
+    looks = []
+    async with httpx.AsyncClient(transport=transport, base_url="http://engine") as client:
+        for later in (0.0, 1.0, PAGE_GAP_S - 1.1, 0.2):
+            now[0] += later
+            for _ in range(3):
+                await client.get("/metrics")
+            looks.append(cores.asked.count("cohorts"))
+    assert looks == [1, 1, 1, 2]
+    assert len(published) == 2
 
 
 async def test_requests_are_told_and_those_of_ranks_with_their_rank(ask: Asking) -> None:
