@@ -13,7 +13,6 @@ from specdeck.console.cli.common import (
     Finite,
     black_box_folder,
     defer_collection,
-    incident_writer,
     read_settings,
     record_option,
     require_terminal,
@@ -36,6 +35,7 @@ from specdeck.console.cli.expectations import (
     watches,
     webhook_option,
 )
+from specdeck.console.cli.incident_key import incident_writer
 from specdeck.console.cli.operator import find_operator
 from specdeck.engine.client.attach import AttachedEngine, UnopenedClient
 from specdeck.engine.errors import ConfigError, Place, UsageError

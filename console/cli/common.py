@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -26,8 +26,7 @@ from specdeck.engine.metrics.exposition import LOOPBACK
 from specdeck.engine.paths import locations
 
 if TYPE_CHECKING:
-    from specdeck.console.app import Console, WriteIncident
-    from specdeck.console.cli.engines import Access
+    from specdeck.console.app import Console
     from specdeck.console.settings import Settings
     from specdeck.engine.client.attach import MonitoredEngine
     from specdeck.engine.store.database import Store
@@ -197,18 +196,6 @@ def record_option(command: _Command) -> _Command:
 def black_box_folder() -> Path:
     """Where this user's black boxes lie."""
     return locations(os.environ).black_boxes
-
-
-def incident_writer(known: Iterable[Access] = ()) -> WriteIncident:
-    """What the console's key for an incident does; `known` are engines with keys of their own."""
-
-    async def write(url: str, folder: Path, on_progress: Callable[[str], None]) -> Path:
-        # Archives, charts and causes are nothing that a console needs before its first paint.
-        from specdeck.console.cli.incident import write_recent
-
-        return await write_recent(url, folder, on_progress, known)
-
-    return write
 
 
 def theme_folders() -> tuple[Path, ...]:

@@ -20,7 +20,6 @@ from specdeck.console.cli.audit import UserAudit
 from specdeck.console.cli.common import (
     Finite,
     black_box_folder,
-    incident_writer,
     open_user_store,
     read_settings,
     record_option,
@@ -33,6 +32,7 @@ from specdeck.console.cli.common import (
 from specdeck.console.cli.crash import Crash
 from specdeck.console.cli.engines import OWN_KEY, Access, own_key
 from specdeck.console.cli.expectations import Expectations, OnReading, report_events, watches
+from specdeck.console.cli.incident_key import incident_writer
 from specdeck.console.cli.operator import find_operator
 from specdeck.console.cli.output import emit, log
 from specdeck.console.cli.processes import StopReporter, record_as_json
