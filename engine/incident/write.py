@@ -102,18 +102,18 @@ def _cut_recording(
     history: History, target: Path, span: Span, redactor: Redactor
 ) -> tuple[int, Span]:
     """Writes the slice, of as long a time as fits, and says of which; the end is kept."""
-    start = span.start
+    start, end = span.start, min(span.end, history.last + 1.0)
     while True:
         count = write_slice(
-            history, target, start, span.end,
+            history, target, start, end,
             change_text=redactor.hide_said, change_value=redactor.hide_texts,
         )  # fmt: skip
         size = target.stat().st_size
-        if size <= _LARGEST_RECORDING or span.end - start <= _SHORTEST_S:
-            return count, Span(start, span.end)
+        if size <= _LARGEST_RECORDING or end - start <= _SHORTEST_S:
+            return count, Span(start, end)
         target.unlink()
         share = 0.9 * _LARGEST_RECORDING / size
-        start = min(span.end - _SHORTEST_S, span.end - (span.end - start) * share)
+        start = min(end - _SHORTEST_S, end - (end - start) * share)
 
 
 def _make_members(made: Material, local: LocalTime) -> dict[str, bytes | Path]:

@@ -34,6 +34,7 @@ from specdeck.console.cli.main import outcome
 from specdeck.engine.blackbox.file import open_for_reading
 from specdeck.engine.blackbox.folder import box_path
 from specdeck.engine.blackbox.history import History
+from specdeck.engine.incident import write as write_module
 from specdeck.engine.incident.archive import extract_recording
 from specdeck.engine.launch import process
 from specdeck.engine.launch.registry import Record, Registry
@@ -357,3 +358,14 @@ def test_a_file_that_cannot_be_written_is_one_line(known: Path, capsys: Captured
     Path("closed").mkdir(mode=0o500)
     if os.geteuid() != 0:
         assert outcome(["incident", "demo", "-o", "closed/a.zip"]) == 2
+
+
+def test_a_recording_that_is_too_large_loses_its_beginning(
+    known: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_module, "_LARGEST_RECORDING", 1)
+    found = members(write("demo", "--last", "20m"))
+    manifest = json.loads(found["manifest.json"])
+    assert 59 <= manifest["readings"] < SECONDS
+    assert any("too large" in note for note in manifest["notes"])
+    assert "Acceptance fell" in found["incident.md"].decode()
