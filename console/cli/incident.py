@@ -22,7 +22,7 @@ from specdeck.engine.blackbox.folder import open_history
 from specdeck.engine.blackbox.history import History
 from specdeck.engine.client.webhook import VARIABLE
 from specdeck.engine.errors import EngineError, SpecdeckError, UsageError
-from specdeck.engine.files import read_file
+from specdeck.engine.files import open_file, read_file
 from specdeck.engine.incident.archive import refuse_existing
 from specdeck.engine.incident.collect import Sources, collect
 from specdeck.engine.incident.material import Material, Span
@@ -284,7 +284,7 @@ def _find_log(known: Known, span: Span) -> Path | None:
         for path in recent:
             if path.stat().st_mtime < span.start or not port.isdecimal():
                 break
-            with path.open("rb") as file:
+            with open_file(path) as file:
                 if port.encode() in file.read(200_000):
                     return path
     except OSError:

@@ -26,6 +26,7 @@ from specdeck.console.cli.output import emit
 from specdeck.console.state.moment import parse_moment
 from specdeck.console.state.recorded import PlayedRecording, RecordedBox
 from specdeck.engine.errors import UsageError
+from specdeck.engine.files import open_file
 from specdeck.engine.metrics.recording import read_lines, read_recording, reading_as_json
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def _is_box(path: Path) -> bool:
     if path.suffix in (".jsonl", ".json"):
         return False
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             head = file.read(len(_SQLITE))
             return head == _SQLITE or head.startswith(_ZIP)
     except FileNotFoundError:

@@ -18,9 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from specdeck.engine.files import open_file, read_file
+
 SILENT = ("self_attn.o_proj.weight", "mlp.down_proj.weight")
 """The projections that write a block's result to the residual stream."""
 RECEIPT = "deepened.json"
+_LARGEST_CONFIG = 4_000_000
+"""Bytes of a config.json."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,8 @@ def digest(source: Path) -> str:
 
 def read(path: Path) -> dict[str, Weight]:
     """The tensors of a safetensors file."""
-    data = path.read_bytes()
+    with open_file(path) as file:
+        data = file.read()
     (length,) = struct.unpack_from("<Q", data)
     header = json.loads(data[8 : 8 + length])
     body = memoryview(data)[8 + length :]
@@ -137,7 +142,7 @@ def _fill(folder: Path, source: Path, layers: int) -> None:
     for path in source.iterdir():
         if path.is_file() and path.suffix == ".json":
             shutil.copyfile(path, folder / path.name)
-    config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    config = json.loads(read_file(source / "config.json", most=_LARGEST_CONFIG))
     text = json.dumps(config | {"num_hidden_layers": layers}, indent=2)
     (folder / "config.json").write_text(text + "\n", encoding="utf-8")
     weights = with_silent_blocks(read(source / "model.safetensors"), layers)

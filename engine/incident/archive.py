@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from specdeck.engine.errors import ConfigError, Place, UsageError
+from specdeck.engine.files import open_file
 
 RECORDING: Final = "recording.db"
 PAGE: Final = "incident.md"
@@ -114,7 +115,7 @@ def is_archive(path: Path) -> bool:
     False
     """
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             return file.read(4) == b"PK\x03\x04"
     except OSError:
         return False
@@ -145,7 +146,7 @@ def _check_directory(path: Path) -> None:
 
     The two places are those where zipfile looks for its end; one of more than 4 GB is none of ours.
     """
-    with path.open("rb") as file:
+    with open_file(path) as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - _END_REACH))
         tail = file.read(_END_REACH)

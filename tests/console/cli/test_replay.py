@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import zipfile
 from pathlib import Path
 
@@ -54,6 +55,15 @@ def test_a_file_that_is_no_recording_is_named_with_its_line(
     said = capsys.readouterr()
     assert f"{recording}:3: not a sample" in said.err
     assert json.loads(said.out)["error"]["exit_code"] == 2
+
+
+@pytest.mark.parametrize("name", ["pipe", "pipe.jsonl"])
+def test_a_pipe_is_no_recording_and_nobody_waits_for_it(
+    name: str, tmp_path: Path, capsys: Captured
+) -> None:
+    os.mkfifo(tmp_path / name)
+    assert outcome(["replay", str(tmp_path / name), "--json"]) == 2
+    assert "not a regular file" in capsys.readouterr().err
 
 
 @pytest.fixture
