@@ -72,6 +72,22 @@ async def until_signal(
     return INTERRUPTED
 
 
+async def finish(work: Coroutine[Any, Any, object]) -> None:
+    """Runs what tidies up to its end, and lets a cancellation that comes meanwhile wait for that.
+
+    Raises what `work` raises, and CancelledError after it.
+    """
+    task, cancelled = asyncio.ensure_future(work), False
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            cancelled = True
+    task.result()
+    if cancelled:
+        raise asyncio.CancelledError
+
+
 @contextmanager
 def open_user_store() -> Iterator[Store]:
     """The user's store, without what is older than the user's settings keep.

@@ -20,6 +20,7 @@ from specdeck.console.cli.audit import UserAudit
 from specdeck.console.cli.common import (
     Finite,
     black_box_folder,
+    finish,
     open_user_store,
     read_settings,
     record_option,
@@ -432,4 +433,4 @@ async def start_reference_engine(ours: Access) -> AsyncIterator[Access]:
         assert launch.record is not None
         yield Access(launch.url, launch.record, ours.api_key, owner=PortOwner(launch.record))
     finally:
-        await launch.stop(on_progress=StopReporter(launch.name))
+        await finish(launch.stop(on_progress=StopReporter(launch.name)))

@@ -39,8 +39,8 @@ _SHAPE_SHOWS = 0.1
 """The other shape is a floor of its own where chance makes as much less often than this, and looks
 have shapes of their own where they vary as much."""
 _SURELY = 0.001
-"""Serving has noise that the reference lacks where chance makes as much less often than this: in one
-of a hundred checks, that would hide a real excess."""
+"""Serving has noise that the reference lacks where chance makes as much less often than this: it
+hides a real excess as often."""
 _DRAWS = 10_000
 _SEED = 20
 _UNIT = 144

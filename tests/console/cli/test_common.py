@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from specdeck.console.app import Console
-from specdeck.console.cli.common import open_user_store, run_console, until_signal
+from specdeck.console.cli.common import finish, open_user_store, run_console, until_signal
 from specdeck.console.cli.crash import Crash
 from specdeck.console.cli.signals import INTERRUPTED
 from specdeck.engine.paths import locations
@@ -71,6 +71,7 @@ class FloodedConsole:
     """Gets a signal while more keys wait than the event loop's pipe has room for."""
 
     crash = None
+    recorder = None
     return_code = 0
     is_leaving = False
 
@@ -88,6 +89,30 @@ class FloodedConsole:
             await self.ended.wait()
 
 
+async def test_a_signal_that_comes_while_something_is_stopped_waits_for_that() -> None:
+    stopped: list[str] = []
+
+    async def stop() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(0.05)
+        stopped.append("all of it")
+
+    async def work() -> int:
+        await finish(stop())
+        raise AssertionError("what comes after it is cancelled")
+
+    assert await until_signal(work()) == 130
+    assert stopped == ["all of it"]
+
+
+async def test_what_fails_at_tidying_up_is_raised() -> None:
+    async def stop() -> None:
+        raise OSError("still there")
+
+    with pytest.raises(OSError, match="still there"):
+        await finish(stop())
+
+
 async def test_a_signal_is_not_lost_in_a_flood_of_keys() -> None:
     before = signal.getsignal(signal.SIGHUP)
     assert await run_console(cast(Console, FloodedConsole()), []) == INTERRUPTED
@@ -98,6 +123,7 @@ class CancelledConsole:
     """Ends, and nobody has told it to."""
 
     crash = None
+    recorder = None
     return_code = None
     is_leaving = False
 
