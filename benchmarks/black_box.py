@@ -182,7 +182,7 @@ def write_day(path: Path, seconds: int) -> None:
         if n % 60 == 0:
             found = cohorts(n // 60, chosen, cells)
             begun = time.thread_time()
-            box.add_cohorts(found)
+            box.add_cohorts(reading.t, found)
             if n % 300 == 0:
                 box.add_document("tuning", reading.t, {"curve": [chosen.random()] * 200})
             spent += time.thread_time() - begun

@@ -125,7 +125,8 @@ class BlackBoxRecorder:
         except SpecdeckError:
             pass  # the readings tell of an engine that does not answer
         else:
-            self._writer.add(index, lambda box: box.add_cohorts(found))
+            t = self._controller.clock()
+            self._writer.add(index, lambda box: box.add_cohorts(t, found))
 
     async def _ask_tuning(self, index: int, client: EngineClient) -> None:
         try:

@@ -116,6 +116,8 @@ class BlackBox:
         self._before: Reading | None = None
         """The reading of the last row, where this process wrote it."""
         self._cohorts: Cohorts | None = None
+        self._whole: int | None = None
+        """Where they were written whole last."""
         self._steps = 0
         """Of cohorts, since they were written whole."""
         self._documents: dict[str, bytes] = {}
@@ -164,18 +166,25 @@ class BlackBox:
                 (one.t, one.kind, one.text, one.tone, one.label, one.origin, one.who, one.reason),
             )
 
-    def add_cohorts(self, cohorts: Cohorts) -> None:
-        """Commits what finished requests have done by now: what changed of it, or all of it."""
+    def add_cohorts(self, t: float, cohorts: Cohorts) -> None:
+        """Commits what finished requests have done by Unix time `t`: what changed, or all of it.
+
+        `t` is by the recorder's clock: what the engine says of its own decides nothing here.
+        """
         base = self._cohorts if self._steps < cohort_steps.MOST_STEPS else None
+        if base is not None and not self._has_whole():
+            base = None  # what it would stand on was deleted
         step = cohort_steps.write_step(base, cohorts)
         data = zlib.compress(json.dumps(step.data, separators=(",", ":")).encode("utf-8"))
         if len(data) > LARGEST_DOCUMENT:
             return
         with self._write():
-            self._db.execute(
+            added = self._db.execute(
                 "INSERT INTO cohorts (t, whole, data) VALUES (?, ?, ?)",
-                (cohorts.t, int(step.whole), data),
+                (t, int(step.whole), data),
             )
+        if step.whole:
+            self._whole = added.lastrowid
         self._cohorts, self._steps = cohorts, 0 if step.whole else self._steps + 1
 
     def add_document(self, kind: str, t: float, document: Mapping[str, Any]) -> None:
@@ -206,6 +215,11 @@ class BlackBox:
         with translate_errors(self.path), transaction(self._db):
             yield
 
+    def _has_whole(self) -> bool:
+        with translate_errors(self.path):
+            asked = self._db.execute("SELECT 1 FROM cohorts WHERE n = ? AND whole", (self._whole,))
+            return asked.fetchone() is not None
+
     def _take_over(self) -> int:
         """Reads what the process before has left in rows; the number of the next row."""
         (last,) = self._db.execute("SELECT MAX(last_n) FROM blocks").fetchone()
@@ -233,8 +247,7 @@ class BlackBox:
         write_block(self._db, self._base, waiting, last_n)
         self._db.execute("DELETE FROM rows WHERE n < ?", (last_n,))
         self._db.execute("UPDATE rows SET template = ? WHERE n = ?", (waiting[-1].template, last_n))
-        # Not the latest moment: a clock that was wrong for a while must not make all of it old.
-        delete_oldest(self._db, self._limits, waiting[-1].t)
+        delete_oldest(self._db, self._limits)
 
 
 def write_block(db: Connection, base: Row | None, waiting: Sequence[Row], last_n: int) -> None:

@@ -85,7 +85,7 @@ def record_collapse(path: Path, *, reason: str | None = None, event: str = "fall
     """Its black box."""
     with closing(record(path, collapsed_readings(reason=reason), rows=60)) as box:
         for n in range(0, SECONDS, 60):
-            box.add_cohorts(cohorts_at(n))
+            box.add_cohorts(START + n, cohorts_at(n))
         box.add_event(
             BoxEvent(START + FALL - 5, "change", event, "accent", "cold", who="mira", reason=reason)
         )

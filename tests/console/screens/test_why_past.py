@@ -45,7 +45,7 @@ def record(folder: Path) -> Path:
             if second % 60 == 0:
                 if second:
                     traffic.run(60.0, pieces=1)
-                box.add_cohorts(replace(traffic.tell(), t=T0 + second))
+                box.add_cohorts(T0 + second, replace(traffic.tell(), t=T0 + second))
     return path
 
 

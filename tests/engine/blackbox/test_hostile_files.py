@@ -34,7 +34,8 @@ def write_box(path: Path) -> None:
         for n in range(3):
             cell = CohortCell(Cohort(*WORDS), COUNTS)
             box.add_cohorts(
-                Cohorts("a", START + n, (cell,), (), no_counts(5), n, (2,) * 5, (1,) * 5)
+                START + n,
+                Cohorts("a", START + n, (cell,), (), no_counts(5), n, (2,) * 5, (1,) * 5),
             )
             box.add_event(BoxEvent(START + n, "change", f"k {n}", label="k"))
             box.add_document("tuning", START + n, {"n": n})

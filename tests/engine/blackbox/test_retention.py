@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from tests.support.readings import START, STATE
 from tests.support.recorded_engine import busy_readings, look_at, record
 
@@ -14,6 +16,7 @@ from specdeck.engine.blackbox.event import BoxEvent
 from specdeck.engine.blackbox.folder import box_path, list_boxes, remove_abandoned
 from specdeck.engine.blackbox.history import History
 from specdeck.engine.blackbox.retention import Limits
+from specdeck.engine.protocol.cohorts import Cohort, CohortCell, CohortCounts, Cohorts, no_counts
 
 DAY = 86_400.0
 
@@ -63,3 +66,73 @@ def test_boxes_of_engines_that_are_gone_are_removed(tmp_path: Path) -> None:
     assert [one.path for one in list_boxes(tmp_path)] == [written.path]
     assert not list(tmp_path.glob("old*"))
     written.close()
+
+
+def told_cohorts(t: float, chosen: random.Random) -> Cohorts:
+    """Many cells that never compress, at a time of the engine's choice."""
+    counts = CohortCounts(1, 9, 4, 0, 2, (2,) * 5, (1,) * 5)
+    cells = tuple(
+        CohortCell(Cohort(*(chosen.randbytes(40).hex() for _ in range(8))), counts)
+        for _ in range(100)
+    )
+    return Cohorts("a", t, cells, (), no_counts(5), 1, (2,) * 5, (1,) * 5)
+
+
+def test_an_engine_whose_clock_is_ahead_fills_no_disk(tmp_path: Path) -> None:
+    chosen, path = random.Random(1), tmp_path / "a.db"
+    given = busy_readings(400)
+    with closing(record(path, given[:10], limits=Limits(7, 1.0))) as box:
+        for one in given[10:]:
+            box.append(one)
+            if one.t % 5 == 0:
+                box.add_cohorts(one.t, told_cohorts(1e11 - one.t, chosen))
+    assert path.stat().st_size < 1.6e6
+    with closing(History(path)) as history:
+        assert history.cohorts_at(given[-1].t) is not None
+        assert history.last == given[-1].t
+
+
+def test_what_lies_ahead_of_every_reading_does_not_stay_for_ever(tmp_path: Path) -> None:
+    chosen, path = random.Random(1), tmp_path / "a.db"
+    with closing(record(path, busy_readings(100), limits=Limits(7, 1.0))) as box:
+        for n in range(40):
+            box.add_cohorts(1e11 - n, told_cohorts(START, chosen))
+        assert path.stat().st_size > 1.0e6
+        for one in busy_readings(200)[100:]:
+            box.append(one)
+        box._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (pages,) = box._db.execute("PRAGMA page_count").fetchone()
+        (free,) = box._db.execute("PRAGMA freelist_count").fetchone()
+        assert (pages - free) * 4096 <= 1.0e6
+    with closing(History(path)) as history:
+        assert len(list(history.readings(START + 190, 1e11))) == 10
+
+
+@pytest.mark.parametrize("jump", [[10], [9], [19], range(10, 14)], ids=str)
+def test_a_clock_that_jumps_ahead_erases_nothing(tmp_path: Path, jump: Sequence[int]) -> None:
+    given = busy_readings(60)
+    for n in jump:
+        given[n] = replace(given[n], t=given[n].t + 30 * DAY)
+    with closing(record(tmp_path / "a.db", given)), closing(History(tmp_path / "a.db")) as history:
+        assert len(list(history.readings(0, 1e11))) == 60
+
+
+def test_blocks_that_are_longer_than_a_part_of_the_span_make_room(tmp_path: Path) -> None:
+    chosen, path = random.Random(1), tmp_path / "a.db"
+    given = [
+        replace(one, state=replace(STATE, policy_reason=chosen.randbytes(1_000).hex()))
+        for one in busy_readings(2_000)
+    ]
+    # The newest readings follow each other a thousand times faster than the old ones did.
+    given = [replace(one, t=START + min(n, 1_000) * 300 + n) for n, one in enumerate(given)]
+    with closing(record(path, given, rows=200, limits=Limits(70, 1.0))):
+        assert path.stat().st_size < 1.9e6
+
+
+def test_what_was_recorded_before_a_long_pause_goes_once_the_time_is_sure(tmp_path: Path) -> None:
+    given = busy_readings(60)
+    given[20:] = [replace(one, t=one.t + DAY) for one in given[20:]]
+    # A twentieth of the days has to agree: eleven readings here.
+    record(tmp_path / "a.db", given, limits=Limits(220 / DAY)).close()
+    with closing(History(tmp_path / "a.db")) as history:
+        assert len(list(history.readings(0, 1e11))) == 40

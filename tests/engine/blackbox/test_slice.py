@@ -79,7 +79,7 @@ def test_a_slice_reads_as_the_whole(
 def test_what_led_to_the_start_is_in_it(tmp_path: Path) -> None:
     with closing(record(tmp_path / "a.db", busy_readings(60))) as box:
         for n in range(0, 60, 5):
-            box.add_cohorts(cohorts(n))
+            box.add_cohorts(START + n, cohorts(n))
             box.add_event(BoxEvent(START + n, "change", f"k {n}", who="ann"))
         for n in (3, 20, 50):
             box.add_document("tuning", START + n, {"n": n})

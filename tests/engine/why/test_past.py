@@ -53,7 +53,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
             if second % 60 == 0:
                 if second:
                     traffic.run(MINUTE, pieces=1)
-                box.add_cohorts(replace(traffic.tell(), t=T0 + second))
+                box.add_cohorts(T0 + second, replace(traffic.tell(), t=T0 + second))
     return box_path(folder, URL)
 
 
