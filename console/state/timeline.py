@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, Protocol, runtime_checkable
 
@@ -34,7 +34,9 @@ _MOST_PASSED: Final = 1000
 AROUND_S: Final = 30.0
 JUDGED_S: Final = 120.0
 """What causes are judged by at least: cohorts are recorded once a minute."""
-_SEEK_S: Final = (3600.0, past.DAY_S)
+_WINDOW_S: Final = 6000.0
+"""A minute for each column in which a fall is looked for: those are summed up in a black box."""
+_SEEK_S: Final = past.DAY_S
 """How far a key to the next event looks for a fall, where it finds none on the charts."""
 FALL_S: Final = 5.0
 """After which a fall is looked for again where time goes on."""
@@ -74,6 +76,25 @@ class When:
     def is_now(self) -> bool:
         """Whether the engine can be acted on as it is shown."""
         return self.kind == "now"
+
+
+def _list_windows(
+    at: float, by: int, seconds: float, bounds: Bounds
+) -> Iterator[tuple[float, float]]:
+    """Where a fall is looked for from a moment on or back: what the charts show, then further.
+
+    >>> found = list(_list_windows(50_000.0, -1, 300.0, Bounds(40_000.0, 60_000.0)))
+    >>> found[0], found[1], found[-1]
+    ((49700.0, 50150.0), (47000.0, 53000.0), (40000.0, 41000.0))
+    """
+    half = _WINDOW_S / 2
+    middles = (at + by * half * n for n in range(int(_SEEK_S / half)))
+    wide = ((one - half, one + half) for one in middles)
+    charts = (at - seconds, at + seconds / 2) if by < 0 else (at - seconds / 2, at + seconds)
+    for start, end in (charts, *wide):
+        first, last = max(start, bounds.first), min(end, bounds.last)
+        if last > first:
+            yield first, last
 
 
 class Timeline:
@@ -331,18 +352,16 @@ class Timeline:
         at = bounds.last if t is None else t
         told = self._find_told(history, at, by)
         # What nobody has told of is seen in the figures.
-        for seconds in (self.view.seconds, *(one for one in _SEEK_S if one > self.view.seconds)):
-            start = max(bounds.first, at - seconds * (1.0 if by < 0 else 0.5))
-            end = min(bounds.last, at + seconds * (0.5 if by < 0 else 1.0))
-            fall = self._seek_fall(start, end - start)
+        for start, end in _list_windows(at, by, self.view.seconds, bounds):
             # It is found to a few hundredths of the time: what was told of so near is the same.
-            near = seconds / 20
+            near = (end - start) / 20
+            fall = self._seek_fall(start, end - start)
             if fall is not None and (fall.t - at) * by > near:
                 if told is not None and (told.t - fall.t) * by <= near:
                     return told
                 self._sought = self._seek_fall(fall.t - near, 2 * near) or fall
                 return self._sought
-            if told is not None and (told.t - at) * by <= seconds:
+            if told is not None and start <= told.t <= end:
                 return told
         return told
 

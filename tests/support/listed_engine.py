@@ -10,6 +10,7 @@ from typing import Any
 from specdeck.engine.errors import EngineError, Unsupported
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.protocol.messages import AppliedChange, Change
+from specdeck.engine.protocol.requests import Requests
 from specdeck.engine.protocol.tuning import Tuning
 from tests.support.readings import STATE, URL
 
@@ -30,6 +31,9 @@ class ListedClient:
     async def tuning(self) -> Tuning:
         errors = [reading.control_error for reading in self._engine.listed]
         raise next(filter(None, errors), Unsupported("this engine tells no tuning"))
+
+    async def requests(self) -> Requests:
+        raise Unsupported("this engine lists no requests")
 
 
 class ListedEngine:
