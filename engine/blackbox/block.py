@@ -19,14 +19,17 @@ from itertools import accumulate, pairwise
 from operator import sub
 from typing import Any, Final
 
-from specdeck.engine.blackbox.row import MOST_NUMBERS, Damaged, Row
+from specdeck.engine.blackbox.row import MOST_CHARACTERS, MOST_NUMBERS, Damaged, Row
 from specdeck.engine.protocol.codec import loads
 
 MOST_ROWS: Final = 1_024
-MOST_SIZE: Final = 16_000_000
-"""Bytes of a block before it is compressed: a bomb is not unpacked beyond it."""
-MOST_CELLS: Final = 4_000_000
+MOST_WAITING: Final = 2_000_000
+"""Bytes of the templates and numbers of the rows of a block, but for its last row: what writes one
+folds what has many numbers, or changes its shape all the time, before it has all its rows."""
+MOST_CELLS: Final = MOST_WAITING // 8 + 3 * MOST_NUMBERS
 """Numbers in a block; the usual one has 60,000."""
+MOST_SIZE: Final = 10 * MOST_CELLS + MOST_WAITING + 3 * MOST_CHARACTERS
+"""Bytes of a block before it is compressed: a bomb is not unpacked beyond it."""
 
 _LENGTH: Final = struct.Struct("<I")
 _FIRST: Final = struct.Struct("<d")

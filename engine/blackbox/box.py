@@ -18,7 +18,7 @@ from sqlite3 import Connection
 from typing import Any, Final
 
 from specdeck.engine.blackbox import cohort_steps
-from specdeck.engine.blackbox.block import pack
+from specdeck.engine.blackbox.block import MOST_WAITING, pack
 from specdeck.engine.blackbox.event import BoxEvent
 from specdeck.engine.blackbox.file import (
     REMEDY,
@@ -43,9 +43,6 @@ from specdeck.engine.protocol.cohorts import Cohorts
 
 ROWS: Final = 300
 """Rows of a block: five minutes of them."""
-_MOST_WAITING: Final = 2_000_000
-"""Bytes of the rows that wait: what has many numbers, or changes its shape all the time, is folded
-earlier."""
 LARGEST_DOCUMENT: Final = 1_000_000
 """Bytes of a document as JSON; a larger one is left out."""
 
@@ -141,7 +138,7 @@ class BlackBox:
         template = None if last is not None and last.template == row.template else row.template
         waiting = [*self._waiting, row]
         size = self._size + len(template or "") + 8 * len(row.numbers)
-        is_full = len(waiting) >= self._rows or size > _MOST_WAITING
+        is_full = len(waiting) >= self._rows or size > MOST_WAITING
         with self._write():
             self._db.execute(
                 "INSERT INTO rows VALUES (?, ?, ?, ?)",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import sqlite3
 import threading
+import time
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from urllib.parse import urlsplit
 from specdeck.engine.blackbox import cohort_steps
 from specdeck.engine.blackbox.block import Block
 from specdeck.engine.blackbox.event import BoxEvent
-from specdeck.engine.blackbox.file import limit_time, open_for_reading
+from specdeck.engine.blackbox.file import QUERY_S, limit_time, open_for_reading
 from specdeck.engine.blackbox.row import (
     Damaged,
     Places,
@@ -48,8 +49,14 @@ from specdeck.engine.text import oneline
 
 MOST_EVENTS: Final = 1_000
 MOST_COLUMNS: Final = 10_000
-_BLOCKS: Final = 8
+_BLOCKS: Final = 4
 """Blocks that are kept unpacked."""
+_MOST_UNREADABLE: Final = 50
+"""Blocks in a row that cannot be read, or are not of the time that they say, before a search for a
+moment gives up."""
+_MOST_UNSAMPLED: Final = 1_000
+"""Blocks in a row without an answer of the engine's, before the search for one gives up: three days
+and a half of readings a second apart."""
 _MOST_TAIL: Final = 4_096
 """Rows that are in no block yet; a writer keeps 300."""
 _MOST_UNPACKED: Final = 8_000_000
@@ -477,28 +484,43 @@ class History:
                 found = _last_at(tail, t)
                 if found is not None:
                     return tail, found
-        while (stretch := self._block_before(before, t)) is not None:
+        for _ in range(_MOST_UNREADABLE):
+            stretch = self._block_before(before, t)
+            if stretch is None:
+                return None
             before = stretch.first_n
             found = _last_at(stretch, t)
             if found is not None:
                 return stretch, found
+        self._note("blocks of another time than they say")
         return None
 
     def _block_before(self, n: int, t: float = math.inf) -> _Stretch | None:
         """The last block that can be read, before number `n`, of those that begin by `t`."""
-        while True:
-            rows = self._ask(
-                "SELECT MAX(first_n) FROM blocks WHERE first <= ? AND first_n < ?", (t, n)
-            )
-            if self.damage is not None:
-                known = [one for one in self._list_blocks(0, -math.inf, t) if one < n]
-                rows = [(max(known, default=None),)]
-            if not rows or rows[0][0] is None:
+        for _ in range(_MOST_UNREADABLE):
+            earlier = self._number_before(n, t)
+            if earlier is None:
                 return None
-            n = rows[0][0]
+            n = earlier
             found = self._load(n)
             if found is not None:
                 return found
+        return None
+
+    def _number_before(self, n: int, t: float) -> int | None:
+        rows = self._ask("SELECT MAX(first_n) FROM blocks WHERE first <= ? AND first_n < ?", (t, n))
+        if self.damage is not None:
+            # By number, not by the index, from which a page may be missing; and where one of the
+            # blocks themselves is, from both ends as far as it goes.
+            rows = self._ask_while(
+                "SELECT first_n FROM blocks NOT INDEXED WHERE first <= ? AND first_n < ?"
+                " ORDER BY first_n DESC LIMIT 1",
+                (t, n),
+            )
+            if not rows:
+                known = [one for one in self._list_blocks(0, -math.inf, t) if one < n]
+                rows = [(max(known, default=None),)]
+        return rows[0][0] if rows else None
 
     def _sampled_at(self, t: float) -> _Place | None:
         """The last row with a sample at or before `t`."""
@@ -506,7 +528,11 @@ class History:
         if found is None:
             return None
         stretch, index = found
-        while True:
+        ends = time.monotonic() + QUERY_S
+        for _ in range(_MOST_UNSAMPLED):
+            if time.monotonic() > ends:
+                self._note("a search for an answer that took too long")
+                break
             while index >= stretch.base:
                 if find_places(stretch.template(index)).up:
                     return _Place(stretch, index)
@@ -515,6 +541,7 @@ class History:
             if earlier is None:
                 return None
             stretch, index = earlier, len(earlier.times) - 1
+        return None
 
     def _has_restart(self, older: _Place, newer: _Place) -> bool:
         """Whether the engine was restarted after `older`, up to `newer`."""

@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
+from specdeck.engine.blackbox.block import MOST_WAITING
 from specdeck.engine.blackbox.box import LARGEST_DOCUMENT, ROWS, write_block
 from specdeck.engine.blackbox.file import open_for_writing, transaction, translate_errors
 from specdeck.engine.blackbox.history import History
@@ -23,8 +24,6 @@ from specdeck.engine.errors import ConfigError, Place
 from specdeck.engine.protocol.codec import loads
 
 MOST_EVENTS: Final = 10_000
-_MOST_BLOCK: Final = 2_000_000
-"""Bytes of the rows of one block; see `box`."""
 
 TextFilter = Callable[[str], str]
 ValueFilter = Callable[[Any], Any]
@@ -106,7 +105,7 @@ def _cut_blocks(
     size = 0
     for row, before in pairs:
         follows = bool(rows) and before is not None and _is_same(rows[-1], before)
-        if rows and not (follows and len(rows) < ROWS and size < _MOST_BLOCK):
+        if rows and not (follows and len(rows) < ROWS and size < MOST_WAITING):
             yield base, rows
             rows, size = [], 0
         if not rows:

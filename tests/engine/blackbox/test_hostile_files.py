@@ -9,6 +9,7 @@ import sqlite3
 import time
 import zlib
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,13 @@ from hypothesis import strategies as st
 from tests.support.readings import START, STATE
 from tests.support.recorded_engine import busy_readings, record
 
+from specdeck.engine.blackbox.block import Block, pack
 from specdeck.engine.blackbox.event import BoxEvent
 from specdeck.engine.blackbox.folder import list_boxes, open_history
 from specdeck.engine.blackbox.history import History
+from specdeck.engine.blackbox.row import Damaged, Row
 from specdeck.engine.errors import ConfigError, SpecdeckError
+from specdeck.engine.metrics.reading import Gpu
 from specdeck.engine.protocol.cohorts import Cohort, CohortCell, CohortCounts, Cohorts, no_counts
 
 COUNTS = CohortCounts(1, 9, 4, 0, 2, (2,) * 5, (1,) * 5)
@@ -214,3 +218,72 @@ def test_a_file_in_a_folder_that_cannot_be_written_is_read(tmp_path: Path, whole
     finally:
         folder.chmod(0o700)
     assert STATE.instance == "a"
+
+
+def fill(path: Path, count: int, data: bytes, *, first: float = START) -> None:
+    """A black box of nothing but `count` blocks of these bytes."""
+    record(path, []).close()
+    with closing(sqlite3.connect(path)) as db, db:
+        db.executemany(
+            "INSERT INTO blocks VALUES (?, ?, 0, ?, 1e11, 0, ?)",
+            [(1 + 1_000 * n, 1_000 + 1_000 * n, first, data) for n in range(count)],
+        )
+
+
+def empty_block(t: float) -> bytes:
+    template = '{"joined":false,"restarted":false,"sample":null}'
+    return pack([Row(template, (t,))] * 10)
+
+
+@pytest.mark.parametrize(
+    ("data", "damage"),
+    [
+        (b"x", "cut short"),
+        (empty_block(1e10), "another time"),
+        (empty_block(START), None),
+    ],
+    ids=["broken", "of another time", "without samples"],
+)
+def test_thousands_of_useless_blocks_are_not_all_tried(
+    tmp_path: Path, data: bytes, damage: str | None
+) -> None:
+    fill(tmp_path / "a.db", 3_000, data)
+    with closing(History(tmp_path / "a.db")) as history:
+        begun = time.process_time()
+        history.reading_at(START + 100)
+        assert history.window(START + 60, START + 100) is None
+        history.overview(START, START + 1_000, 100)
+        assert time.process_time() - begun < 10
+        if damage is not None:
+            assert damage in (history.damage or "")
+
+
+def test_a_good_reading_before_some_broken_blocks_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    record(path, busy_readings(400)).close()
+    change(path, "UPDATE blocks SET data = x'00' WHERE first_n > 50 AND first_n < 350")
+    with closing(History(path)) as history:
+        found = history.reading_at(START + 340)
+        assert found is not None
+        assert found.t == START + 49
+        assert history.damage is not None
+
+
+def test_a_block_of_more_numbers_than_any_writer_puts_in_is_refused() -> None:
+    large = [Row("{}", (1.0,) * 16_000)]
+    assert Block(pack(large * 18)).count == 18
+    with pytest.raises(Damaged):
+        Block(pack(large * 19))
+
+
+def test_the_largest_block_that_is_written_is_read(tmp_path: Path) -> None:
+    given = [
+        replace(one, gpus=tuple(Gpu(n, "a", n / 7, n, n + 1, 0.1) for n in range(2_000)))
+        for one in busy_readings(60)
+    ]
+    with (
+        closing(record(tmp_path / "a.db", given, rows=300)),
+        closing(History(tmp_path / "a.db")) as history,
+    ):
+        assert len(list(history.readings(0, 1e11))) == 60
+        assert history.damage is None
