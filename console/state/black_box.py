@@ -318,10 +318,13 @@ class _Writer:
         one.box = open_box(path, one.url, name=one.name, limits=Limits(*self._limits))
         if one.box is None:
             one.state = "elsewhere"
-        if not self._swept:
+            return False
+        # Not by the clock of this moment, which may be wrong: by the time that many readings tell.
+        settled = None if self._swept else one.box.settled_time()
+        if settled is not None:
             self._swept = True
-            remove_abandoned(self._folder, time.time() - self._limits[0] * 86_400)
-        return one.box is not None
+            remove_abandoned(self._folder, min(settled, time.time()) - self._limits[0] * 86_400)
+        return True
 
     def _fail(self, one: _Box, index: int, why: str) -> None:
         """Says it once, and opens the file anew a while later."""

@@ -27,7 +27,7 @@ from specdeck.engine.blackbox.file import (
     transaction,
     translate_errors,
 )
-from specdeck.engine.blackbox.retention import Limits, delete_oldest
+from specdeck.engine.blackbox.retention import Limits, delete_oldest, find_settled_time
 from specdeck.engine.blackbox.row import (
     Damaged,
     Row,
@@ -197,6 +197,11 @@ class BlackBox:
                 (t, kind, zlib.compress(text)),
             )
         self._documents[kind] = text
+
+    def settled_time(self) -> float | None:
+        """See `retention.find_settled_time`."""
+        with self._write():
+            return find_settled_time(self._db)
 
     def close(self) -> None:
         """Lets go of the file and its lock; without effect a second time."""

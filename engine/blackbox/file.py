@@ -46,6 +46,7 @@ TABLES: Final = {
 """What makes each table and index of the file, and what a foreign file is held against."""
 
 PATIENCE_S: Final = 2.0
+_LOCK_TRIES: Final = 10
 LARGEST_VALUE: Final = 4_000_000
 """Bytes of one value that is read."""
 _STEPS: Final = 10_000
@@ -214,12 +215,23 @@ def take_lock(path: Path) -> int | None:
     with translate_errors(lock):
         private(path.parent)
         flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
-        file = os.open(lock, flags, 0o600)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(file)
-            return None
-        except OSError:
-            pass  # a file system without locks: better a second writer than none
-    return file
+        for _ in range(_LOCK_TRIES):
+            file = os.open(lock, flags, 0o600)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(file)
+                return None
+            except OSError:
+                return file  # a file system without locks: better a second writer than none
+            if _is_at(file, lock):
+                return file
+            os.close(file)  # whoever had it has removed it: the next one makes another
+    return None
+
+
+def _is_at(file: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file), path.lstat())
+    except FileNotFoundError:
+        return False

@@ -92,7 +92,8 @@ def remove_abandoned(folder: Path, before: float) -> int:
         lock = None
         with suppress(SpecdeckError, OSError):
             lock = take_lock(path)
-            if lock is not None:
+            # Looked at once more: a writer may have come and gone before the lock was taken.
+            if lock is not None and _changed(path) < before:
                 for name in (
                     path.name,
                     f"{path.name}-wal",
@@ -117,8 +118,19 @@ def _files(folder: Path) -> Iterator[tuple[Path, float, int]]:
             about = path.lstat()
             if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid():
                 continue
-            changed, size = about.st_mtime, about.st_size
+            size = about.st_size
             with suppress(OSError):
-                log = path.with_name(f"{path.name}-wal").lstat()
-                changed, size = max(changed, log.st_mtime), size + log.st_size
-            yield path, changed, size
+                size += _log_of(path).lstat().st_size
+            yield path, _changed(path), size
+
+
+def _changed(path: Path) -> float:
+    """Unix time at which a black box, or its log, was written last."""
+    changed = path.lstat().st_mtime
+    with suppress(OSError):
+        changed = max(changed, _log_of(path).lstat().st_mtime)
+    return changed
+
+
+def _log_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}-wal")

@@ -55,14 +55,16 @@ def delete_oldest(db: sqlite3.Connection, limits: Limits) -> None:
 
 
 def find_settled_time(db: sqlite3.Connection, readings: int = _SETTLED) -> float | None:
-    """The earliest Unix time of so many last readings; None without a block.
+    """The earliest Unix time of so many last readings; None where there are not so many.
 
     A clock that jumps ahead, for one reading or for an hour, does not move it: what a wrong clock
     calls old cannot be had back.
     """
+    (last_n,) = db.execute("SELECT MAX(last_n) FROM blocks").fetchone()
+    if last_n is None or last_n < readings:
+        return None
     (found,) = db.execute(
-        "SELECT MIN(first) FROM blocks WHERE last_n > (SELECT MAX(last_n) FROM blocks) - ?",
-        (readings,),
+        "SELECT MIN(first) FROM blocks WHERE last_n > ?", (last_n - readings,)
     ).fetchone()
     return found if isinstance(found, float) else None
 

@@ -178,7 +178,7 @@ class Registry:
         with self._alone():
             if exclusive and record.port is not None and (found := self.holder(record.port)):
                 raise port_conflict(record.port, found)
-            named = replace(record, name=self._free(record.name))
+            named = replace(record, name=self._free(record.name, record.token_path))
             self._write(named)
         return named
 
@@ -239,13 +239,18 @@ class Registry:
                 left.append(record)
         return tuple(left)
 
-    def _free(self, name: str) -> str:
+    def _free(self, name: str, keep: Path) -> str:
+        """A name that no engine has; of one that is gone the token goes, unless it is `keep`."""
         base, number = slug(name), 1
         while True:
             candidate = base if number == 1 else f"{base}-{number}"
             path = self._path(candidate)
             found = _read(path) if path.exists() else None
-            if found is None or (isinstance(found, Record) and found.life() == "gone"):
+            if found is None:
+                return candidate
+            if isinstance(found, Record) and found.life() == "gone":
+                if self._is_own(found.token_path) and found.token_path != keep:
+                    found.token_path.unlink(missing_ok=True)
                 return candidate
             number += 1
 

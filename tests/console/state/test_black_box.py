@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -206,3 +207,24 @@ async def test_the_second_of_two_consoles_waits_and_takes_over(tmp_path: Path) -
     assert not session.controller.track.events
     with session.past() as history:
         assert [one.t for one in history.readings(0, 1e11)] == [START + 3]
+
+
+@pytest.mark.parametrize(("last_n", "told", "stays"), [
+    (4_000, 1e9, False),
+    (4_000, 1e5, True),  # whatever the clock says now
+    (30, 1e9, True),
+])  # fmt: skip
+async def test_other_black_boxes_go_by_a_time_that_many_readings_tell(
+    tmp_path: Path, last_n: int, told: float, stays: bool
+) -> None:
+    other = box_path(tmp_path, "http://other")
+    for path, url in ((box_path(tmp_path, URL), URL), (other, "http://other")):
+        box = open_box(path, url, name="one")
+        assert box is not None
+        box._db.execute("INSERT INTO blocks VALUES (1, ?, 0, ?, ?, 0, x'00')", (last_n, told, told))
+        box.close()
+    os.utime(other, (1.0, 1.0))
+    session = Session(tmp_path, readings(3))
+    await session.follow()
+    with session.past():
+        assert other.exists() == stays

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import random
 from collections.abc import Sequence
 from contextlib import closing
@@ -12,7 +14,9 @@ import pytest
 from tests.support.readings import START, STATE
 from tests.support.recorded_engine import busy_readings, look_at, record
 
+from specdeck.engine.blackbox import folder
 from specdeck.engine.blackbox.event import BoxEvent
+from specdeck.engine.blackbox.file import take_lock
 from specdeck.engine.blackbox.folder import box_path, list_boxes, remove_abandoned
 from specdeck.engine.blackbox.history import History
 from specdeck.engine.blackbox.retention import Limits
@@ -136,3 +140,39 @@ def test_what_was_recorded_before_a_long_pause_goes_once_the_time_is_sure(tmp_pa
     record(tmp_path / "a.db", given, limits=Limits(220 / DAY)).close()
     with closing(History(tmp_path / "a.db")) as history:
         assert len(list(history.readings(0, 1e11))) == 40
+
+
+def test_a_lock_whose_file_was_removed_meanwhile_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, lock = tmp_path / "a.db", tmp_path / "a.db.lock"
+    real = fcntl.flock
+    removed: list[int] = []
+
+    def remove_then_lock(file: int, how: int) -> None:
+        if not removed:  # as whoever removes the black box does, between the open and the lock
+            removed.append(file)
+            lock.unlink()
+        real(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", remove_then_lock)
+    first = take_lock(path)
+    assert first is not None
+    assert take_lock(path) is None
+    os.close(first)
+
+
+def test_a_black_box_that_was_written_before_it_was_locked_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = box_path(tmp_path, "http://old")
+    record(path, busy_readings(3)).close()
+    os.utime(path, (1.0, 1.0))
+
+    def write_then_lock(at: Path) -> int | None:
+        os.utime(at)
+        return take_lock(at)
+
+    monkeypatch.setattr(folder, "take_lock", write_then_lock)
+    assert remove_abandoned(tmp_path, 1_000.0) == 0
+    assert path.exists()

@@ -60,6 +60,24 @@ def test_the_name_of_an_engine_that_is_gone_is_free(registry: Registry) -> None:
     assert registry.add(record()).name == "demo"
 
 
+def test_the_token_of_an_engine_that_is_gone_goes_with_its_name(
+    registry: Registry, tmp_path: Path
+) -> None:
+    (tmp_path / "tokens").mkdir()
+    old, new, foreign = tmp_path / "tokens/old", tmp_path / "tokens/new", tmp_path / "foreign"
+    for path in (old, new, foreign):
+        path.write_text("secret")
+    registry.add(record(born=1, token_file=str(old)))
+    registry.add(record(born=1, token_file=str(new)))
+    assert not old.exists()
+    registry.add(record(born=1, token_file=str(new)))
+    assert new.exists()
+    registry.add(record(born=1, token_file=str(foreign)))
+    registry.add(record())
+    assert foreign.exists()
+    assert not new.exists()
+
+
 @pytest.mark.parametrize("text", ["demo", "http://localhost:8000/", "127.0.0.1:8000", "8000"])
 def test_an_engine_is_found_by_name_url_and_port(registry: Registry, text: str) -> None:
     registry.add(record(name="other", port=9000))
