@@ -39,7 +39,7 @@ def box_path(folder: Path, url: str) -> Path:
     """Where the black box of the engine at `url` lies.
 
     >>> box_path(Path("boxes"), "http://gpu1:8000/a").name
-    'gpu1-8000-a-6ef1d53c.db'
+    'gpu1-8000-a-e03ce392.db'
     """
     parts = urlsplit(url)
     readable = re.sub(r"[^A-Za-z0-9.]+", "-", f"{parts.netloc}{parts.path}").strip("-.")[:60]

@@ -30,7 +30,7 @@ def test_a_fall_is_found_where_it_is(before: int, after: int, seed: int) -> None
     values += [0.3 + chance.gauss(0, 0.02) for _ in range(after)]
     fall = find_fall(columns([*values]), "acceptance")
     assert fall is not None
-    assert fall.t == before * 10.0
+    assert abs(fall.t - before * 10.0) <= 10.0  # a column; noise may move it by one
     assert fall.before == pytest.approx(0.7, abs=0.05)
     assert fall.after == pytest.approx(0.3, abs=0.05)
 
