@@ -38,8 +38,7 @@ SHARE = 0.02
 """Of prompts, where an engine is defective."""
 TOKENS = 8
 K = 3
-PROMPTS = {8: 500, 1: 250}
-"""By streams: one alone takes four times as long."""
+PROMPTS = 500
 WIDE = 0.02
 """The noise that the one for a floor is told from, in the logit."""
 PILOT = "pilot"
@@ -120,7 +119,7 @@ class Bench:
             self._add(PILOT, self._check(Plan("repeat", WIDE), _PILOT_PROMPTS, 8))
         size = find_size(WIDE, self.done[PILOT]["mismatch_rate"], row.floor)
         plan = Plan(row.kind, size, SHARE if row.defect else 0.0)
-        self._add(row.name, self._check(plan, PROMPTS[row.streams], row.streams))
+        self._add(row.name, self._check(plan, PROMPTS, row.streams))
         return self.done[row.name]
 
     def _check(self, plan: Plan, prompts: int, streams: int) -> dict[str, Any]:
