@@ -15,7 +15,14 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from specdeck.engine.errors import SpecdeckError, Unauthorized, Unreachable, Unsupported
+from specdeck.engine.errors import (
+    NoReply,
+    SpecdeckError,
+    Stalled,
+    Unauthorized,
+    Unreachable,
+    Unsupported,
+)
 from specdeck.engine.metrics.page import read_page
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.sample import Sample
@@ -36,6 +43,8 @@ if TYPE_CHECKING:
 LOST_S = 15.0
 """How long an engine's states are looked at for a change whose reply was lost, seconds: a link
 that stalls, and the time for which the engine itself may hold a change."""
+ANSWERED_S = 2.0
+"""The same where something was answered, be it nonsense: the engine is done with it by then."""
 LOST = "the reply was lost; the engine's state shows the change"
 """The notice of such a change."""
 
@@ -269,7 +278,9 @@ async def _ask(
     except SpecdeckError as error:
         if is_refusal(error):
             raise
-        found = await _find_outcome(change, known, looks, until=clock() + LOST_S, clock=clock)
+        patience_s = LOST_S if isinstance(error, NoReply | Stalled) else ANSWERED_S
+        until = clock() + patience_s
+        found = await _find_outcome(change, known, looks, until=until, clock=clock)
         if found is None:
             raise
         return found
