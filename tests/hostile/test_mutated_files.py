@@ -59,6 +59,9 @@ from tests.support.fingerprints import Fingerprints
 from tests.support.lying_engine import LyingEngine
 from tests.support.readings import down, readings
 
+# What is drawn is large now and then, and its repr is nobody's concern.
+pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
+
 NOBODY = "http://127.0.0.1:9"
 """Where nobody listens."""
 

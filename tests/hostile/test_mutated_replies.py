@@ -77,6 +77,9 @@ from tests.support.pages import recorded_page
 from tests.support.readings import STATE as HONEST_STATE
 from tests.support.tuned_engine import TRIAL, WON, tuning
 
+# What is drawn is large now and then, and its repr is nobody's concern.
+pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
+
 _T = TypeVar("_T")
 Answers = dict[str, bytes | tuple[int, bytes]]
 """Bodies by path, with a status where it is not 200."""
