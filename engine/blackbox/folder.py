@@ -93,7 +93,7 @@ def remove_abandoned(folder: Path, before: float) -> int:
         with suppress(SpecdeckError, OSError):
             lock = take_lock(path)
             # Looked at once more: a writer may have come and gone before the lock was taken.
-            if lock is not None and _changed(path) < before:
+            if lock is not None and _find_last_write(path) < before:
                 for name in (
                     path.name,
                     f"{path.name}-wal",
@@ -121,10 +121,10 @@ def _files(folder: Path) -> Iterator[tuple[Path, float, int]]:
             size = about.st_size
             with suppress(OSError):
                 size += _log_of(path).lstat().st_size
-            yield path, _changed(path), size
+            yield path, _find_last_write(path), size
 
 
-def _changed(path: Path) -> float:
+def _find_last_write(path: Path) -> float:
     """Unix time at which a black box, or its log, was written last."""
     changed = path.lstat().st_mtime
     with suppress(OSError):

@@ -152,7 +152,7 @@ class _Page:
             after = 0 if kind.after is None else kind.after.requests
             is_new = after > _NEW_SHARE * now_all and before < 0.01 * was_all
             if kind.by in _ASKED and is_new and was_all:
-                accepted = _accepted(kind.after)
+                accepted = _format_acceptance(kind.after)
                 found.append(
                     f"- New since then: {_DIMENSIONS[kind.by]} {_md(kind.word)}, {after} of"
                     f" {now_all} finished requests, {accepted} accepted."
@@ -291,7 +291,7 @@ class _Page:
                 rows.append([
                     _DIMENSIONS.get(dimension, dimension), _md(kind.word),
                     _requests(kind.before, totals[0]), _requests(kind.after, totals[1]),
-                    _accepted(kind.before), _accepted(kind.after),
+                    _format_acceptance(kind.before), _format_acceptance(kind.after),
                     UNKNOWN if loss is None else f"{-loss * 100:+.0f}",
                 ])  # fmt: skip
         head = ["kind", "is", "requests before", "after", "accepted before", "after", "points"]
@@ -463,7 +463,7 @@ def _requests(counts: CohortCounts | None, total: int) -> str:
     return f"{counts.requests} ({counts.requests / total:.0%})" if total else str(counts.requests)
 
 
-def _accepted(counts: CohortCounts | None) -> str:
+def _format_acceptance(counts: CohortCounts | None) -> str:
     acceptance = None if counts is None else counts.acceptance
     return UNKNOWN if acceptance is None else f"{acceptance:.0%}"
 

@@ -192,12 +192,12 @@ def compare_split(
     requests = [sum(pair[side].requests for pair in both) for side in (0, 1)]
     return Compared(
         split, gap, shown, cost_of(span, shown, weight),
-        _explained(pairs), sum(p.worse.met for p in pairs) / sum(p.worse.of for p in pairs),
+        _sum_explained_gap(pairs), sum(p.worse.met for p in pairs) / sum(p.worse.of for p in pairs),
         min(requests) < LEAST_REQUESTS,
     )  # fmt: skip
 
 
-def _explained(pairs: Sequence[Pair]) -> float:
+def _sum_explained_gap(pairs: Sequence[Pair]) -> float:
     """How much of what differs between requests the split accounts for."""
     found = 0.0
     for pair in pairs:

@@ -179,7 +179,7 @@ def _step_seconds(outlook: Sequence[Outlook]) -> dict[int, float]:
 def _gain(evidence: Evidence, k: int, now: int, seconds: dict[int, float]) -> Estimate:
     total = evidence.span.comparable().total
 
-    def committed(depth: int, shift: float) -> float:
+    def count_committed(depth: int, shift: float) -> float:
         tokens = 1.0
         for position in range(min(depth, len(total.drafted_per_position))):
             had = total.drafted_per_position[position]
@@ -191,7 +191,7 @@ def _gain(evidence: Evidence, k: int, now: int, seconds: dict[int, float]) -> Es
     low, high = trials.limits(CONFIDENCE)
     ends = (0.0, high - trials.rate, low - trials.rate)  # more accepted speaks for the larger k
     value, below, above = (
-        committed(k, shift) / seconds[k] / (committed(now, shift) / seconds[now]) - 1
+        count_committed(k, shift) / seconds[k] / (count_committed(now, shift) / seconds[now]) - 1
         for shift in ends
     )
     return Estimate(value, min(value, below) - _TIMING, max(value, above) + _TIMING)

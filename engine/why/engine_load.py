@@ -136,7 +136,7 @@ def judge_prefix_cache(evidence: Evidence, prefill: Estimate | None) -> tuple[Fi
     pairs, tokens, lost = [], 0.0, 0.0
     for word in sorted(words):
         (some, cached, share), (some_then, cached_then, share_then) = (
-            _cached(span, word) for span in (now, then)
+            _count_cached(span, word) for span in (now, then)
         )
         if min(some, some_then) < LEAST_REQUESTS:
             continue
@@ -156,7 +156,7 @@ def judge_prefix_cache(evidence: Evidence, prefill: Estimate | None) -> tuple[Fi
     return dismiss(_CACHE, cost), 0.0
 
 
-def _cached(span: CohortSpan, word: str) -> tuple[int, int, float]:
+def _count_cached(span: CohortSpan, word: str) -> tuple[int, int, float]:
     """Requests with prompts of a length, those with half of it cached, and the share of it."""
     found: list[tuple[Cohort, CohortCounts]] = [
         (cohort, counts)
