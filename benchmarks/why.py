@@ -40,13 +40,15 @@ ROOT = Path(__file__).parents[1]
 MODELS = ROOT / "sample_configs" / "models"
 STREAMS = 6
 TOKENS = 64
-LONG = 256
-"""Tokens of a prompt from which it is a long one; the short ones have about 150."""
-SHORT_START, LONG_START, END = 250, 1100, 300
-"""Characters, some three and a half to a token."""
+LONG = 64
+"""Tokens of a prompt from which it is a long one; the short ones have about 40."""
+SHORT_START, LONG_START, END = 40, 420, 90
+"""Characters, some three and a half to a token. With its answer a request stays within the 320
+tokens that the draft was trained on: beyond, it really is worse, and no window would be honest."""
+FLOOD_TOKENS = 16
 LOOK_S = 12.0
 SETTLE_S = 4.0
-BLOCKS = 320
+BLOCKS = 200
 KINDS = ("demo", "adapter", "other draft", "every k")
 """Engines: the pair, the pair with a LoRA adapter, the target with a draft that is not its own, and
 the pair that has timed every k."""
@@ -95,7 +97,9 @@ class Traffic:
     """Share of the requests that have `extra`."""
     extra: Body = field(default_factory=dict)
     flood: int = 0
-    """Further streams, of long prompts that nobody sends twice and a few tokens."""
+    """Further streams, of long prompts that nobody sends twice and short answers."""
+    epoch: int = 0
+    """With another one, prompts that begin as others do begin otherwise than before."""
     families: bool = False
     """Whether prompts have one of three long beginnings in common."""
     draw: random.Random = field(default_factory=lambda: random.Random(3))
@@ -107,7 +111,7 @@ class Traffic:
         long = self.families or draw.random() < self.long
         start = draw.randrange(10**6, 10**8)
         if self.families or draw.random() < self.again:
-            start = draw.randrange(3 if self.families else 6) + 100 * long
+            start = draw.randrange(3 if self.families else 6) + 100 * long + 1000 * self.epoch
         text = prompt(start, number, long=long)
         found = {"model": "demo", "prompt": text, "max_tokens": self.tokens, "temperature": 0,
                  "ignore_eos": True}  # fmt: skip
@@ -115,8 +119,10 @@ class Traffic:
 
     def flooding(self) -> Body:
         """A prompt that evicts others."""
-        text = prompt(self.draw.randrange(10**8, 10**9), 7, long=True)
-        return {"model": "demo", "prompt": text, "max_tokens": 4, "temperature": 0}
+        draw = self.draw
+        text = prompt(draw.randrange(10**8, 10**9), draw.randrange(10**6, 10**8), long=True)
+        return {"model": "demo", "prompt": text, "max_tokens": FLOOD_TOKENS, "temperature": 0,
+                "ignore_eos": True}  # fmt: skip
 
 
 @contextlib.asynccontextmanager
@@ -183,13 +189,13 @@ PLANTS = (
         "cohort_drift", faults={"poison": {"share": 0.95, "prompt": LONG, "ramp_s": 55}},
         look_s=55.0, settle_s=0.5,
     ),
-    Plant("preemption", {"streams": 26, "tokens": 260, "long": 0.6}, look_s=20.0, settle_s=12.0),
+    Plant("preemption", {"streams": 28, "tokens": 240, "long": 0.6}, look_s=20.0, settle_s=12.0),
     Plant("prefix_cache", {"families": True, "streams": 4, "flood": 8}, baseline="families"),
     Plant(
         "k_beyond_what_pays", {"some": 1.0, "extra": {"temperature": 1.0}}, each_k=True,
         engine="every k",
     ),
-    Plant("draft_of_another_target", engine="other draft"),
+    Plant("draft_of_another_target", look_s=24.0, engine="other draft"),
 )  # fmt: skip
 
 
@@ -237,6 +243,7 @@ def start(folder: Path, kind: str) -> Iterator[tuple[RunningEngine, Path]]:
     plugin = folder / "plugin"
     plugin.mkdir()
     file = planted_causes.plugin(plugin)
+    sys.path.insert(0, str(plugin))  # the plugin's name is looked up here, its code there
     os.environ[planted_causes.VARIABLE] = str(file)
     os.environ["PYTHONPATH"] = str(plugin)
     arguments: dict[str, Any] = {"num_gpu_blocks_override": BLOCKS}
@@ -250,8 +257,13 @@ def start(folder: Path, kind: str) -> Iterator[tuple[RunningEngine, Path]]:
             {"method": "draft_model", "model": str(draft), "num_speculative_tokens": 6}
         )
     config = planted_defect.config(folder)
-    with start_engine(path=config, **arguments) as engine:
-        yield engine, file
+    try:
+        with start_engine(path=config, **arguments) as engine:
+            if not planted_causes.is_loaded(file):
+                raise RuntimeError("the engine did not load the plugin that plants causes")
+            yield engine, file
+    finally:
+        sys.path.remove(str(plugin))
 
 
 async def change(engine: RunningEngine, **knobs: Any) -> None:
@@ -300,6 +312,7 @@ async def run_plant(
             planted_causes.plant(file, plant.faults)
         if plant.cold:
             await change(engine, mode="target-only", fallback="cold")
+            traffic.epoch += 1  # what is in the cache since before is good
             await asyncio.sleep(SETTLE_S)
             await change(engine, mode="speculate")
         await asyncio.sleep(plant.settle_s)
@@ -320,6 +333,7 @@ async def run_plant(
             {key: cause[key] for key in ("cause", "cohort", "figure", "effect", "cost", "since")}
             for cause in found["causes"]
         ],
+        "untold": {one["cause"]: one["reason"] for one in found["untold"]},
         "requests": looked["requests"], "steps": looked["steps"],
         "output_from_drafts": looked["output_from_drafts"],
         "step_ms": (looked["seconds_per_step"] or 0.0) * 1e3,

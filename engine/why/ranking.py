@@ -160,7 +160,8 @@ def _is_k(finding: Finding) -> bool:
 def rank(causes: Sequence[Cause]) -> tuple[Cause, ...]:
     """The cause that explains most of the loss first; then the one that is surer.
 
-    What a fact proves stands above what a figure shows, and what has no price below.
+    What a fact proves stands above what a figure shows, what has no price below, and last what the
+    baseline had as well: a gap that was always there says nothing of what became worse.
     """
     whole = sum(max(0.0, cause.cost.value) for cause in causes if cause.cost is not None)
     shared = [
@@ -172,13 +173,14 @@ def rank(causes: Sequence[Cause]) -> tuple[Cause, ...]:
     return tuple(sorted(shared, key=_order))
 
 
-def _order(cause: Cause) -> tuple[bool, bool, float, float]:
+def _order(cause: Cause) -> tuple[bool, bool, bool, float, float]:
     # A draft that nobody accepts explains whatever else is seen, and has often no price.
     whole = cause.certain or cause.name == "draft_of_another_target"
+    old = cause.movement == "always"
     cost = cause.cost
     if cost is None:
-        return (not whole, True, 0.0, -cause.effect.low)
-    return (not whole, False, -round(cost.value, 3), -cost.low)
+        return (not whole, old, True, 0.0, -cause.effect.low)
+    return (not whole, old, False, -round(cost.value, 3), -cost.low)
 
 
 def _describe_look(evidence: Evidence) -> Looked:

