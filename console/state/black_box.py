@@ -31,6 +31,8 @@ COHORTS_S: Final = 60.0
 """Between two questions for cohorts."""
 TUNING_S: Final = 300.0
 """Between two questions for the tuning."""
+TURNED_S: Final = 30.0
+"""The same where a knob, the breaker or a trial has turned meanwhile."""
 NOT_OFFERED_S: Final = 600.0
 """For which an engine that does not tell cohorts or tuning is not asked again."""
 OPEN_S: Final = 15.0
@@ -57,6 +59,10 @@ class _Engine:
     ask_cohorts: float = 0.0
     """Unix time from which on it may be asked."""
     ask_tuning: float = 0.0
+    turned: tuple[object, ...] = ()
+    """What the state said of knobs, breaker and trial when the tuning was last asked for."""
+    load: str | None = ""
+    """The profile that was written last; empty before any."""
 
 
 class BlackBoxRecorder:
@@ -113,8 +119,11 @@ class BlackBoxRecorder:
         if reading.t >= engine.ask_cohorts:
             engine.ask_cohorts = reading.t + COHORTS_S
             self._controller.spawn(self._ask_cohorts(index, client), "record")
-        if reading.t >= engine.ask_tuning:
-            engine.ask_tuning = reading.t + TUNING_S
+        state = reading.state
+        turned = (state.instance, state.version, state.policy, state.breaker, state.trial)
+        due = engine.ask_tuning - (0.0 if turned == engine.turned else TUNING_S - TURNED_S)
+        if reading.t >= due:
+            engine.ask_tuning, engine.turned = reading.t + TUNING_S, turned
             self._controller.spawn(self._ask_tuning(index, client), "record")
 
     async def _ask_cohorts(self, index: int, client: EngineClient) -> None:
@@ -150,6 +159,9 @@ class BlackBoxRecorder:
             if track.names is not None and track.names is not engine.names:
                 engine.names = track.names
                 self._record_names(index, track.names)
+            if track.reading is not None and track.load != engine.load:
+                engine.load = track.load
+                self._record_load(index, track.reading.t, track.load)
 
     def _record_events(self, index: int, engine: _Engine, track: Track) -> None:
         events = list(_newer_than(engine.event, track.events))[::-1]
@@ -178,6 +190,10 @@ class BlackBoxRecorder:
         }  # fmt: skip
         t = self._controller.clock()
         self._writer.add(index, lambda box: box.add_document("fingerprint", t, document))
+
+    def _record_load(self, index: int, t: float, profile: str | None) -> None:
+        document = {"profile": profile}
+        self._writer.add(index, lambda box: box.add_document("load", t, document))
 
     def _report(self, index: int, text: str) -> None:
         """From the writer's thread."""

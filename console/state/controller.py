@@ -137,7 +137,8 @@ class Controller:
         `until_shown` is waited for before the first reading, whose client takes time to import.
         """
         self.engines = tuple(engines)
-        self.tracks = [Track(one.name, one.url, _is_recorded(one)) for one in engines]
+        profile = None if load is None else load.profile
+        self.tracks = [Track(one.name, one.url, _is_recorded(one), load=profile) for one in engines]
         """What is known of each engine."""
         self.selected = 0
         """The engine that a key acts on."""
@@ -303,7 +304,9 @@ class Controller:
     def next_load(self) -> None:
         """The next load profile, where specdeck makes the load."""
         if self.load is not None:
-            self.tell(f"load profile {self.load.next()}", "accent", kind="load")
+            profile = self.load.next()
+            self.tracks = [replace(one, load=profile) for one in self.tracks]
+            self.tell(f"load profile {profile}", "accent", kind="load")
 
     def arm(self) -> None:
         """Let changes through to the selected engine, or say why they cannot be."""

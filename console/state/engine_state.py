@@ -130,6 +130,8 @@ class Track:
     """Its fingerprint when it was last looked at; None while nobody looked."""
     tuning: Tuning | None = None
     """The plugin's last word on policy, breaker and trial; asked for while somebody looks."""
+    tuning_age: float | None = None
+    """In the past: seconds from that word to the moment that is shown; None now."""
     untuned: SpecdeckError | None = None
     """Why the last question for it had no answer."""
     requests: Requests | None = None
@@ -138,13 +140,18 @@ class Track:
     """Why the last question for them had no answer."""
     sweep: SweepRun | None = None
     """This console's latest sweep of it."""
+    load: str | None = None
+    """The profile of the load that specdeck puts on it; None where it puts none, or nobody
+    recorded it."""
     since: float | None = None
     """Unix time at which the engine came up or went away."""
     points: tuple[ChartPoint, ...] = ()
     total: int = 0
     """Readings so far; `points` are the last of them."""
     samples: tuple[Sample, ...] = ()
-    """Those of the last minute, in this life of the engine."""
+    """Those of the last minute, in this life of the engine; kept of an engine as it is now."""
+    last_minute: Window | None = None
+    """The work of the last minute, or of what of it the engine has lived and was looked at."""
     marks: tuple[Mark, ...] = ()
     events: tuple[Event, ...] = ()
     want: Change | None = None
@@ -164,11 +171,6 @@ class Track:
     def state(self) -> EngineState | None:
         """The plugin's latest word; None without one or while the engine is down."""
         return None if self.reading is None else self.reading.state
-
-    @property
-    def last_minute(self) -> Window | None:
-        """The work of the last minute, or of what of it the engine has lived and was looked at."""
-        return between(self.samples[0], self.samples[-1]) if len(self.samples) > 1 else None
 
     @property
     def is_sweeping(self) -> bool:
@@ -224,6 +226,7 @@ def fold_reading(track: Track, reading: Reading) -> Track:
     if window is not None:
         point = ChartPoint(reading.t, window.tokens_per_second, window.acceptance_rate)
     changed = before.up is not reading.up
+    samples = _last_minute(track, reading)
     track = replace(
         track,
         reading=reading,
@@ -231,7 +234,8 @@ def fold_reading(track: Track, reading: Reading) -> Track:
         since=reading.t if changed else track.since,
         points=(*track.points, point)[-POINTS:],
         total=track.total + 1,
-        samples=_last_minute(track, reading),
+        samples=samples,
+        last_minute=between(samples[0], samples[-1]) if len(samples) > 1 else None,
     )
     track = _presence(before, track, reading)
     if reading.state is None:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Final, Protocol, get_args
 
-from specdeck.console.state.engine_state import EVENTS, Cause, Event, Track
+from specdeck.console.state.engine_state import (
+    EVENTS,
+    MINUTE_S,
+    Cause,
+    Event,
+    FingerprintNames,
+    Track,
+)
 from specdeck.console.widgets.cells import Tone
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.window import Window
-from specdeck.engine.protocol.messages import Origin
+from specdeck.engine.protocol.codec import WrongType, read_record
+from specdeck.engine.protocol.messages import EngineState, Origin
 
 if TYPE_CHECKING:
     from specdeck.engine.blackbox.event import EventKind
@@ -98,6 +107,12 @@ class History(Protocol):
 
     def previous_event(self, t: float) -> PastEvent | None:
         """The last one before `t`."""
+
+    def documents(
+        self, kind: str, start: float, end: float, limit: int = 1
+    ) -> Sequence[tuple[float, Mapping[str, Any]]]:
+        """What was recorded of something that changes seldom, with its Unix times, oldest first;
+        the newest of them where there are more than `limit`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +220,9 @@ def place(t: float, start: float, seconds: float, columns: int) -> int | None:
 def fold_past(history: History, live: Track, t: float, *, silence_s: float = SILENCE_S) -> Track:
     """What was known of an engine at `t`, as a screen shows it.
 
-    What no history keeps is left out: fingerprints' names, tuning, requests, this console's
-    wishes. Without a reading within `silence_s` nothing is known but what happened before.
+    What no history keeps is left out: requests, facts, this console's wishes. What is recorded
+    now and then is what it was last: the tuning with its age, none of another life of the engine.
+    Without a reading within `silence_s` nothing is known but what happened before.
     """
     reading = history.reading_at(t)
     if reading is not None and t - reading.t > silence_s:
@@ -219,16 +235,70 @@ def fold_past(history: History, live: Track, t: float, *, silence_s: float = SIL
             # A state of its former life says nothing about this one.
             state = None if earlier.restarted else earlier.state or state
     told = history.events(history.first, t, EVENTS)
-    return Track(
+    found = Track(
         live.name,
         live.url,
         live.recorded,
         reading=reading,
         figures=figures,
         known=state,
+        last_minute=None if figures is None else read_last_minute(history, figures.t),
         events=tuple(as_event(one) for one in told if one.text),
         past=True,
     )
+    return found if reading is None else _add_documents(history, found, t)
+
+
+def read_last_minute(history: History, end: float) -> Window | None:
+    """The work of the minute before the reading at `end`, or of what of it that life of the engine
+    was looked at; None of a single look."""
+    readings = history.readings(end - MINUTE_S, end)
+    first = next((one for one in readings if one.sample is not None), None)
+    found = None if first is None else history.window(first.t, end)
+    if found is None:
+        # Of what came before a restart nothing is counted.
+        lives = [one for one in readings if one.restarted]
+        found = history.window(lives[-1].t, end) if lives else None
+    return found
+
+
+def _add_documents(history: History, track: Track, t: float) -> Track:
+    """With what was last recorded of what changes seldom."""
+    state = track.known
+    names = _read_names(_last_document(history, "fingerprint", t), state)
+    load = _last_document(history, "load", t)
+    profile = None if load is None else load[1].get("profile")
+    track = replace(track, names=names, load=profile if isinstance(profile, str) else None)
+    told = _last_document(history, "tuning", t)
+    if told is None or state is None:
+        return track
+    from specdeck.engine.protocol.tuning import Tuning  # after the first paint
+
+    try:
+        tuning = Tuning.from_json(told[1])
+    except WrongType:
+        return track  # of a newer specdeck, or damaged
+    if tuning.instance != state.instance:
+        return track
+    return replace(track, tuning=tuning, tuning_age=max(0.0, t - told[0]))
+
+
+def _last_document(history: History, kind: str, t: float) -> tuple[float, Mapping[str, Any]] | None:
+    found = history.documents(kind, -math.inf, t, 1)
+    return found[-1] if found else None
+
+
+def _read_names(
+    found: tuple[float, Mapping[str, Any]] | None, state: EngineState | None
+) -> FingerprintNames | None:
+    """The three names, as long as the engine's path is still the one that they were read of."""
+    if found is None or state is None or state.fingerprint is None:
+        return None
+    try:
+        names = read_record(FingerprintNames, found[1])
+    except WrongType:
+        return None
+    return names if names.path == state.fingerprint else None
 
 
 def as_event(found: PastEvent) -> Event:

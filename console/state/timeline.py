@@ -251,6 +251,18 @@ class Timeline:
             return ()  # a key that looks back says why
         return tuple(past.as_event(one) for one in found if one.text and one.t < self._opened)
 
+    @property
+    def tracks(self) -> tuple[Track, ...]:
+        """What is known of every engine at that moment; of the past, of the selected one alone."""
+        controller = self.controller
+        if self.view.t is None:
+            return tuple(controller.tracks)
+        if self._held is not None:
+            return self._held
+        others = [Track(one.name, one.url, one.recorded, past=True) for one in controller.tracks]
+        others[controller.selected] = self.track
+        return tuple(others)
+
     def stretch(self, columns: int) -> Stretch | None:
         """What the charts show on so many columns; None for a column for each reading."""
         view = self.view

@@ -186,8 +186,8 @@ class BlackBox:
 
     def add_document(self, kind: str, t: float, document: Mapping[str, Any]) -> None:
         """Commits what was known at Unix time `t` of something that changes seldom: `tuning`,
-        `fingerprint`, `check`. One that has not changed since the last one is left out, and so is
-        one that is too large."""
+        `fingerprint`, `check`, `load`. One that has not changed since the last one is left out, and
+        so is one that is too large."""
         text = json.dumps(document, separators=(",", ":"), sort_keys=True).encode("utf-8")
         if self._documents.get(kind) == text or len(text) > LARGEST_DOCUMENT:
             return

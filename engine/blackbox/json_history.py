@@ -132,6 +132,12 @@ class JsonHistory:
         found = [one for one in self._events if start <= one.t <= end]
         return tuple(found[len(found) - min(limit, len(found)) :])
 
+    def documents(
+        self, kind: str, start: float, end: float, limit: int = 1
+    ) -> tuple[tuple[float, dict[str, Any]], ...]:
+        """None: lines have neither tuning nor fingerprints."""
+        return ()
+
     def next_event(self, t: float) -> BoxEvent | None:
         """The first event after `t`; None where there is none."""
         return next((one for one in self._events if one.t > t), None)

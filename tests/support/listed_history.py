@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from specdeck.console.widgets.cells import Tone
 from specdeck.engine.blackbox.event import EventKind
@@ -37,6 +38,8 @@ class ListedHistory:
         self.error: SpecdeckError | None = None
         self.asked: list[tuple[float, float, int]] = []
         """Stretches of time that were asked for."""
+        self.kept: list[tuple[str, float, Mapping[str, Any]]] = []
+        """Documents: kind, Unix time and what they say, oldest first."""
 
     @property
     def url(self) -> str:
@@ -88,6 +91,12 @@ class ListedHistory:
 
     def events(self, start: float, end: float, limit: int) -> Sequence[ListedEvent]:
         return [one for one in self.told if start <= one.t <= end][-limit:]
+
+    def documents(
+        self, kind: str, start: float, end: float, limit: int = 1
+    ) -> Sequence[tuple[float, Mapping[str, Any]]]:
+        found = [(t, told) for one, t, told in self.kept if one == kind and start <= t <= end]
+        return found[-limit:]
 
     def next_event(self, t: float) -> ListedEvent | None:
         return next((one for one in self.told if one.t > t), None)

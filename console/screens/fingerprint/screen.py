@@ -92,7 +92,8 @@ class FingerprintScreen(DetailScreen):
     def list_copies(self) -> Sequence[Copyable]:
         """The fact under the cursor, the engine's names, and the commands of this screen."""
         url = shlex.quote(self.engine.url)
-        chosen = [] if self.facts.at is None else [Copyable("fact", oneline(self.facts.at.text))]
+        at = None if self.is_past else self.facts.at
+        chosen = [] if at is None else [Copyable("fact", oneline(at.text))]
         commands = (("show", "show"), ("pin", "pin"), ("verify", "verify"))
         return [
             *chosen,
@@ -208,11 +209,12 @@ class FingerprintScreen(DetailScreen):
         self.facts.height = max(1, self.query_one("#facts").size.height)
         with self.app.batch_update():
             self.query_one("#footer", Line).row = self.context.footer("fingerprint", width)
-            title = view.title(name, url, self.against, where, self.key_label)
+            past = self.is_past
+            title = view.title(name, url, self.against, where, self.key_label, past=past)
             self.query_one("#title", Line).row = self.mark_title(title)
             self.query_one("#time", Notice).rows = self.time_rows()
             seen, compared = self.fingerprint, self.comparison
-            if past := self.is_past:
+            if past:
                 seen = compared = None
             self.query_one("#names", Rows).rows = view.names(
                 seen, compared, label, self.key_label, self.track
@@ -378,6 +380,7 @@ class FingerprintScreen(DetailScreen):
         self._probe = (done, of)
         self.paint()
 
+    @now_only
     def action_save(self) -> None:
         """Save the diff as text."""
         if self.comparison is None or self.against is None:

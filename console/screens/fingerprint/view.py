@@ -40,12 +40,20 @@ class Against:
 
 
 def title(
-    name: str, url: str, against: Against | None, where: str | None, key_label: KeyLabel
+    name: str,
+    url: str,
+    against: Against | None,
+    where: str | None,
+    key_label: KeyLabel,
+    *,
+    past: bool = False,
 ) -> Row:
-    """Which engine, and what it is compared with."""
+    """Which engine, and what it is compared with; nothing is compared in the past."""
     address = url.removeprefix("http://")
     engine = (Cell(name, "strong"), *((Cell(address, "muted"),) if address != name else ()))
     left = (Cell(" fingerprint  ", "accent"), *join_cells(engine))
+    if past:
+        return Row(left)
     if against is None:
         pins, compares = key_label("fingerprint.pin"), key_label("fingerprint.against")
         hint = Cell(f"no pin: {pins} pins it, {compares} compares ", "muted")
@@ -88,15 +96,21 @@ def facts_unknown() -> tuple[Row, ...]:
 
 
 def _without_facts(track: Track) -> tuple[Row, ...]:
-    """The names where no facts are known; the samples of a recording have two of them."""
-    state = track.known if track.recorded or track.past else None
-    told = {} if state is None else {
-        "path": state.fingerprint, "vLLM's own": state.system_fingerprint,
-    }  # fmt: skip
+    """The names where no facts are known: a recording's samples have two of them, and a black box
+    what was looked up last."""
+    known = track.recorded or track.past
+    state, names = (track.known, track.names) if known else (None, None)
+    sampled, looked_up = "as the sample has it", "as it was last looked up"
+    told = (
+        ("build", None if names is None else names.build, looked_up),
+        ("path", None if state is None else state.fingerprint, sampled),
+        ("behaviour", None if names is None else names.behaviour, looked_up),
+        ("vLLM's own", None if state is None else state.system_fingerprint, sampled),
+    )
     return tuple(
-        _name(layer, told[layer], "as the sample has it", None, "")
-        if told.get(layer) else Row((Cell(f" {layer:<11}", "muted"), BLANK))
-        for layer in ("build", "path", "behaviour", "vLLM's own")
+        _name(layer, name, covers, None, "")
+        if name else Row((Cell(f" {layer:<11}", "muted"), BLANK))
+        for layer, name, covers in told
     )  # fmt: skip
 
 

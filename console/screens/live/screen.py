@@ -89,11 +89,11 @@ class LiveScreen(SteeringScreen):
             return
         controller, context, track = self.controller, self.context, self.track
         stretch = self.timeline.stretch(self._chart.columns)
-        profile = () if controller.load is None else (_load(controller.load.profile),)
+        profile = () if track.load is None else (Cell(f"load {track.load}", "accent"),)
         armed = controller.engine.armed
         self.view = view = live(
             track,
-            tuple(controller.tracks),
+            self.timeline.tracks,
             controller.selected,
             armed=armed,
             stretch=stretch,
@@ -165,7 +165,3 @@ def _chart_span(chart: Chart, track: Track) -> tuple[float, float]:
     # To a tenth of a second: the lane would move with every reading.
     apart = round((shown[-1].t - shown[0].t) / (len(shown) - 1), 1) if len(shown) > 1 else 1.0
     return shown[0].t, max(0.1, apart) * max(1, chart.columns)
-
-
-def _load(profile: str) -> Cell:
-    return Cell(f"load {profile}", "accent")

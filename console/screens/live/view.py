@@ -229,7 +229,9 @@ def _trial_or_lease(track: Track, state: EngineState) -> Cells:
     """The trial under way with its countdown, or the lease."""
     trial = None if track.tuning is None else track.tuning.trial
     if state.trial is not None:
-        left = None if trial is None or trial.over else trial.seconds_left
+        # What is told now and then counts down, and of another moment says nothing.
+        counts = trial is not None and not trial.over and not track.past
+        left = trial.seconds_left if trial is not None and counts else None
         text = f"trial, {format_duration(left)} to go" if left is not None else "trial"
         return (Cell(text, "accent"),)
     if state.lease is None:

@@ -82,12 +82,17 @@ def curve(track: Track, swept: SweepCurve | None, key_label: KeyLabel) -> Curve:
         head=tuple((Cell("".join(heads[i] for i in choice), "muted"),) for choice in _CHOICES),
         rows=rows,
         top=max(highest, default=1.0),
-        note=swept.words if swept is not None else _hint(measured, key_label("sweep.toggle")),
+        note=swept.words
+        if swept is not None
+        else _hint(measured, None if track.past else key_label("sweep.toggle")),
         focus=swept.best if swept and swept.best is not None else state.k,
     )
 
 
-def _hint(measured: Mapping[int, MeasuredPoint], key: str) -> Row:
+def _hint(measured: Mapping[int, MeasuredPoint], key: str | None) -> Row:
+    """What measures more; nothing does in the past, where there is no key."""
+    if key is None:
+        return Row() if measured else Row((Cell(" no measured speed is recorded", "muted"),))
     known = f"{key} sweeps k on the live traffic"
     text = known if measured else f"nothing measured yet: {key} sweeps k"
     return Row((Cell(f" {text}", "muted"),))

@@ -77,14 +77,14 @@ class TuningScreen(DetailScreen, SteeringScreen):
             title = live_view.title(track, armed=armed)
             self.query_one("#identity", Line).row = self.mark_title(title)
             self.query_one("#engines", Line).row = live_view.strip(
-                tuple(controller.tracks), controller.selected, self.key_label
+                self.timeline.tracks, controller.selected, self.key_label
             )
             self.query_one("#control", Line).row = (
                 live_view.brief_control(track) if narrow else live_view.control(track)
             )
             about_time = self.time_rows()
             self.query_one("#notice", Notice).rows = (
-                *about_time, *live_view.notice(track, local)
+                *about_time, *view.tell_age(track), *live_view.notice(track, local)
             )  # fmt: skip
             bars.curve = curve(track, swept, self.key_label)
             bars.styles.height = min(bars.lines, max(_LEAST, self.size.height - _BELOW))

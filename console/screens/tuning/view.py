@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _LABEL = 9
 _SAME_S = 5.0
 """Seconds that an answer, and two clocks, may set apart what is one change."""
+_FRESH_S = 5.0
+"""What was recorded so shortly before a moment is that moment's."""
 _TONES: dict[str, Tone] = {"closed": "good", "half-open": "warn", "open": "bad"}
 _OLD = "this engine's plugin does not report its tuning"
 _OLD_REMEDY = "update specdeck where the engine runs, and restart it"
@@ -66,12 +68,28 @@ def status(track: Track, key_label: KeyLabel) -> tuple[Row, ...]:
     return tuple(rows)
 
 
+def tell_age(track: Track) -> tuple[Row, ...]:
+    """How long before the moment that is shown policy, breaker and curve were recorded; no row
+    where that is a few seconds, and of an engine as it is now.
+
+    >>> tell_age(Track("demo", "http://x", past=True, tuning_age=200.0))[0].left[0].text
+    ' policy, breaker and measured speeds as recorded 3 min 20 s earlier'
+    >>> tell_age(Track("demo", "http://x"))
+    ()
+    """
+    if track.tuning_age is None or track.tuning_age < _FRESH_S:
+        return ()
+    age = format_duration(track.tuning_age)
+    text = f" policy, breaker and measured speeds as recorded {age} earlier"
+    return (Row((Cell(text, "warn"),)),)
+
+
 def explain_silence(track: Track) -> tuple[Row, ...]:
     """Why there is nothing to tell, and what to do about it."""
-    if track.recorded:
-        return (_row(Cell("this is a recording: there is no engine to ask", "warn")),)
     if track.past:
         return (_row(Cell("not recorded of this moment", "muted")),)
+    if track.recorded:
+        return (_row(Cell("this is a recording: there is no engine to ask", "warn")),)
     error = track.untuned or (track.reading.control_error if track.reading else None)
     if error is None:
         return (_row(Cell("asking the engine", "muted")),)

@@ -10,6 +10,7 @@ from tests.support.listed_history import ListedEvent, ListedHistory
 from tests.support.pilot import press, run
 from tests.support.readings import START, reading
 from tests.support.screen_text import screen_text
+from tests.support.tuned_engine import tuning
 
 from specdeck.console.app import Console
 from specdeck.console.screens.timeline.dialogs import EventDialog, MomentDialog
@@ -231,6 +232,87 @@ async def test_what_is_not_recorded_is_said_and_not_shown(app: Console) -> None:
         assert "PAST" in words(app, "identity")
 
 
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_the_tuning_of_a_moment_is_shown_with_its_age(
+    app: Console, history: ListedHistory, size: tuple[int, int]
+) -> None:
+    breaker = replace(tuning().breaker, reason="then")
+    told = replace(tuning(), breaker=breaker)
+    history.kept = [("tuning", COLLAPSE, told.as_json())]
+    async with run(app, size=size) as pilot:
+        await press(pilot, "g", *"04:49", "enter", "u")
+        text = screen_text(app)
+        assert "policy, breaker and measured speeds as recorded 2 min earlier" in text
+        assert "12 s: then" in text
+        assert "846" in text  # of its curve
+        await press(pilot, "g", *"04:47", "enter")
+        assert "as recorded" not in screen_text(app)
+        assert "12 s: then" in screen_text(app)
+        await press(pilot, "g", *"04:46", "enter")
+        assert "not recorded of this moment" in screen_text(app)
+        await press(pilot, "end")
+        assert "12 s: then" not in screen_text(app)
+
+
+async def test_prefix_cache_and_preemptions_are_those_of_the_minute_before(
+    app: Console, history: ListedHistory
+) -> None:
+    history.listed = [
+        replace(one, window=replace(
+            one.window, preemptions=3.0, prefix_queries=200.0, prefix_hits=50.0
+        )) if one.window is not None else one
+        for one in history.listed
+    ]  # fmt: skip
+    async with run(app, size=(80, 24)) as pilot:
+        await press(pilot, "g", *"04:48", "enter")
+        assert "3 in 1 min" in words(app, "traffic", Rows)
+        assert "25 %" in words(app, "traffic", Rows)
+
+
+class DemoLoad:
+    profile = "steady"
+
+    def next(self) -> str:
+        self.profile = "hard"
+        return self.profile
+
+
+async def test_the_load_of_a_moment_is_not_the_one_of_now(
+    kit: type[Kit], console: MakeConsole, history: ListedHistory
+) -> None:
+    engine = kit.engine([collapsing(599)])
+    app = console(engine, clock=lambda: NOW, histories=lambda index: history, load=DemoLoad())
+    history.kept = [("load", COLLAPSE, {"profile": "recorded"})]
+    async with run(app, size=(80, 24)) as pilot:
+        assert "load steady" in words(app, "traffic-heading")
+        await press(pilot, "space")
+        app.controller.next_load()
+        await press(pilot)
+        assert "load steady" in words(app, "traffic-heading")
+        await press(pilot, "end")
+        assert "load hard" in words(app, "traffic-heading")
+        await press(pilot, "g", *"04:48", "enter")
+        assert "load recorded" in words(app, "traffic-heading")
+        await press(pilot, "g", *"04:44", "enter")
+        assert "load" not in words(app, "traffic-heading")
+
+
+async def test_of_another_engine_nothing_of_now_is_shown_beside_the_past(
+    kit: type[Kit], console: MakeConsole, history: ListedHistory
+) -> None:
+    other = kit.engine([kit.down(599)], name="other", url="http://127.0.0.1:8001")
+    app = console(
+        kit.engine([collapsing(599)]), other, clock=lambda: NOW, histories=lambda index: history
+    )
+    async with run(app) as pilot:
+        for screen in ((), ("u",)):
+            await press(pilot, *screen)
+            assert [one.text for one in app.screen.query_one("#engines", Line).row.left][4] == "●"
+            await press(pilot, "g", *"04:48", "enter")
+            assert [one.text for one in app.screen.query_one("#engines", Line).row.left][4] == "○"
+            await press(pilot, "end")
+
+
 async def test_an_event_is_opened_with_the_figures_around_it(app: Console) -> None:
     async with run(app, size=(80, 24)) as pilot:
         await press(pilot, "left_curly_bracket", "left_curly_bracket", "enter")
@@ -342,3 +424,26 @@ async def test_another_engine_is_shown_at_the_same_moment(
         assert "not recorded" in words(app, "notice", Notice)
         await press(pilot, "tab")
         assert app.context.timeline.track.reading is not None
+
+
+async def test_names_that_were_looked_up_are_shown_and_nothing_of_the_pin_of_now(
+    app: Console, history: ListedHistory
+) -> None:
+    names = {"build": "sd1:bcafe", "path": kit_path(history), "behaviour": "sd1:xbeef"}
+    history.kept = [("fingerprint", COLLAPSE, names)]
+    async with run(app, size=(80, 24)) as pilot:
+        await press(pilot, "g", *"04:48", "enter", "f")
+        text = screen_text(app)
+        assert "sd1:bcafe" in text
+        assert "sd1:xbeef" in text
+        assert "no pin" not in words(app, "title")
+        assert all(one.label != "fact" for one in app.screen.list_copies())  # type: ignore[attr-defined]
+        await press(pilot, "g", *"04:46", "enter")
+        assert "sd1:bcafe" not in screen_text(app)
+
+
+def kit_path(history: ListedHistory) -> str:
+    state = history.listed[0].state
+    assert state is not None
+    assert state.fingerprint is not None
+    return state.fingerprint

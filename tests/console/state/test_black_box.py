@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 from tests.support.listed_engine import ListedEngine
 from tests.support.readings import START, STATE, URL, down, reading, readings
+from tests.support.tuned_engine import tuning
 
 from specdeck.console.state.black_box import COHORTS_S, BlackBoxRecorder
-from specdeck.console.state.controller import Controller
+from specdeck.console.state.controller import Controller, Load
 from specdeck.engine.blackbox.box import open_box
 from specdeck.engine.blackbox.folder import box_path
 from specdeck.engine.blackbox.history import History
@@ -30,6 +31,7 @@ from specdeck.engine.protocol.cohorts import (
     no_counts,
 )
 from specdeck.engine.protocol.messages import LastChange
+from specdeck.engine.protocol.tuning import Tuning
 
 WORDS = ("4-15", "0%", "4-15", "none", "none", "greedy", "no", "stop")
 
@@ -37,12 +39,14 @@ WORDS = ("4-15", "0%", "4-15", "none", "none", "greedy", "no", "stop")
 class Session:
     """A controller and its recorder, without a terminal."""
 
-    def __init__(self, folder: Path, listed: list[Reading], **more: Any) -> None:
+    def __init__(
+        self, folder: Path, listed: list[Reading], *, load: Load | None = None, **more: Any
+    ) -> None:
         self.engine = ListedEngine(listed)
         self.now = START
         self.tasks: list[asyncio.Task[None]] = []
         self.controller = Controller(
-            [self.engine], spawn=self.spawn, who="ann", clock=lambda: self.now
+            [self.engine], spawn=self.spawn, who="ann", load=load, clock=lambda: self.now
         )
         self.recorder = BlackBoxRecorder(self.controller, folder, days=7, megabytes=50, **more)
         self.folder = folder
@@ -128,6 +132,60 @@ async def test_cohorts_and_tuning_are_asked_for_now_and_then(tmp_path: Path) -> 
         assert found is not None
         assert found.finished() == counts
         assert history.cohorts_at(START - 1) is None
+
+
+async def test_the_tuning_is_asked_for_as_soon_as_something_has_turned(tmp_path: Path) -> None:
+    session = Session(tmp_path, [])
+    asked: list[float] = []
+
+    async def tell() -> Tuning:
+        asked.append(session.now - START)
+        return replace(tuning(), version=len(asked))
+
+    session.engine.client.tuning = tell
+    await session.follow()
+    await session.engine.more.put(reading(0))
+    await session.follow()
+    await session.until(lambda: session.recorder.state(0) == "recording")
+    asked.clear()
+    session.recorder._engines[0].ask_tuning = 0.0
+    for n in (1, 99, 100, 105, 110, 120, 129, 130, 399, 400, 450):
+        session.now = START + n
+        version = 1 + (n >= 100) + (n >= 110) + (n >= 400)
+        await session.engine.more.put(reading(n, replace(STATE, version=version)))
+        await session.follow()
+    assert asked == [1.0, 100.0, 130.0, 400.0]
+    with session.past() as history:
+        assert [t - START for t, _ in history.documents("tuning", 0, 1e11)][-4:] == asked
+
+
+class _Load:
+    profile = "steady"
+
+    def next(self) -> str:
+        self.profile = "hard"
+        return self.profile
+
+
+async def test_the_load_of_this_console_is_recorded_as_it_changes(tmp_path: Path) -> None:
+    session = Session(tmp_path, [reading(0)], load=_Load())
+    await session.follow()
+    await session.until(lambda: session.recorder.state(0) == "recording")
+    await session.engine.more.put(reading(1))
+    await session.follow()
+    session.controller.next_load()
+    assert session.controller.track.load == "hard"
+    with session.past() as history:
+        assert [(t - START, told) for t, told in history.documents("load", 0, 1e11)] == [
+            (0.0, {"profile": "steady"}), (1.0, {"profile": "hard"}),
+        ]  # fmt: skip
+
+
+async def test_that_no_load_is_put_on_it_is_recorded(tmp_path: Path) -> None:
+    session = Session(tmp_path, readings(3))
+    await session.follow()
+    with session.past() as history:
+        assert history.documents("load", 0, 1e11) == ((START, {"profile": None}),)
 
 
 async def test_an_engine_without_cohorts_is_left_alone(tmp_path: Path) -> None:

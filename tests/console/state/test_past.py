@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from contextlib import closing
+from dataclasses import asdict, replace
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.listed_history import ListedEvent, ListedHistory
 from tests.support.readings import START, STATE, URL, down, reading, readings
+from tests.support.recorded_engine import busy_sample, look_at, record
+from tests.support.tuned_engine import TRIAL, tuning
 
-from specdeck.console.state.engine_state import Track
+from specdeck.console.screens.live.view import brief_control, control
+from specdeck.console.state.engine_state import FingerprintNames, Track, fold_reading
 from specdeck.console.state.past import (
     SPANS,
     Bounds,
@@ -18,9 +23,12 @@ from specdeck.console.state.past import (
     fold_past,
     move_to,
     now,
+    read_last_minute,
     step,
     widen,
 )
+from specdeck.engine.blackbox.history import History
+from specdeck.engine.metrics.sample import Sample
 
 LIVE = Track("demo", URL)
 
@@ -135,3 +143,98 @@ def test_what_was_known_of_a_former_life_is_not_known_after_a_restart() -> None:
     bare = replace(reading(5, None), restarted=True, window=None)
     history = ListedHistory([*readings(5), bare])
     assert fold_past(history, LIVE, START + 5).known is None
+
+
+def _sample(n: int, life: int) -> Sample:
+    """Of an engine whose counters begin anew in each life."""
+    found = busy_sample(
+        n % 1000 + 1, start=START + life, prefix_queries=90.0 * (n % 1000),
+        prefix_hits=30.0 * (n % 1000), preemptions=float(n % 1000 // 7),
+    )  # fmt: skip
+    return replace(found, t=START + n, at=float(n))
+
+
+@settings(max_examples=30)
+@given(
+    looks=st.lists(st.sampled_from(("up", "up", "up", "up", "up", "down", "restart")),
+                   min_size=3, max_size=160)
+)  # fmt: skip
+def test_the_last_minute_of_a_moment_is_the_one_that_was_shown_live(
+    looks: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    told, life = [], 0
+    for n, look in enumerate(looks):
+        if look == "restart":
+            life = n
+        told.append((None, None) if look == "down" else (_sample(n, life), STATE))
+    listed = look_at(told)
+    path = tmp_path_factory.mktemp("box") / "one.box"
+    live = LIVE
+    with closing(record(path, listed)), closing(History(path)) as history:
+        for one in listed:
+            live = fold_reading(live, one)
+            if not one.up:
+                continue  # it stands still while the engine is down
+            assert read_last_minute(history, one.t) == live.last_minute
+
+
+def _kept(*found: tuple[str, float, dict[str, Any]], count: int = 60) -> ListedHistory:
+    history = ListedHistory(readings(count))
+    history.kept = list(found)
+    return history
+
+
+def test_the_tuning_of_a_moment_is_the_last_one_that_was_recorded_before() -> None:
+    first, second = tuning(), replace(tuning(), reason="later")
+    history = _kept(
+        ("tuning", START + 10, first.as_json()), ("tuning", START + 50, second.as_json())
+    )
+    assert fold_past(history, LIVE, START + 9).tuning is None
+    found = fold_past(history, LIVE, START + 40)
+    assert (found.tuning, found.tuning_age) == (first, 30.0)
+    found = fold_past(history, LIVE, START + 50)
+    assert (found.tuning, found.tuning_age) == (second, 0.0)
+
+
+def test_the_tuning_of_another_life_is_none() -> None:
+    other = replace(tuning(), instance="b")
+    history = _kept(("tuning", START + 10, other.as_json()))
+    assert fold_past(history, LIVE, START + 40).tuning is None
+
+
+@pytest.mark.parametrize("told", [{}, {"instance": "a"}, {"instance": "a", "k": "x"}])
+def test_a_tuning_that_cannot_be_read_is_none(told: dict[str, Any]) -> None:
+    history = _kept(("tuning", START + 10, told), ("fingerprint", START + 10, told))
+    found = fold_past(history, LIVE, START + 40)
+    assert found.tuning is None
+    assert found.names is None
+    assert found.reading is not None
+
+
+def test_names_are_those_of_the_path_of_that_moment() -> None:
+    names = FingerprintNames("sd1:b0", STATE.fingerprint or "", differs="build")
+    history = _kept(("fingerprint", START + 1, asdict(names)))
+    assert fold_past(history, LIVE, START + 40).names == names
+    history = _kept(("fingerprint", START + 1, asdict(replace(names, path="sd1:p9"))))
+    assert fold_past(history, LIVE, START + 40).names is None
+
+
+def test_the_load_of_a_moment_is_the_one_that_ran_then() -> None:
+    history = _kept(
+        ("load", START, {"profile": "steady"}), ("load", START + 20, {"profile": "hard"}),
+        ("load", START + 50, {"profile": None}),
+    )  # fmt: skip
+    live = replace(LIVE, load="gone")
+    assert [fold_past(history, live, START + n).load for n in (5, 20, 49, 55)] == [
+        "steady", "hard", "hard", None,
+    ]  # fmt: skip
+
+
+def test_a_trial_of_the_past_does_not_count_down() -> None:
+    running = replace(STATE, trial="changed")
+    history = ListedHistory(readings(60, running))
+    history.kept = [("tuning", START + 10, replace(tuning(), trial=TRIAL).as_json())]
+    found = fold_past(history, LIVE, START + 40)
+    for row in (control(found), brief_control(found)):
+        text = "".join(cell.text for cell in (*row.left, *row.right))
+        assert "to go" not in text
