@@ -1,4 +1,4 @@
-"""Files read with a bound and replaced whole. The standard library only: vLLM imports it."""
+"""Files read with a bound and written whole. The standard library only: vLLM imports it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import os
 import re
 import stat
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 ABANDONED_S = 3600.0
 """The age at which a half-written file has no writer any more."""
@@ -45,12 +47,13 @@ def read_file(path: Path, *, most: int) -> bytes:
     return data
 
 
-def replace_file(path: Path, text: str, *, mode: int = 0o666) -> None:
-    """Writes `text` in place of `path`: a reader finds the old text or the new, whole.
+@contextmanager
+def write_whole(path: Path, *, mode: int = 0o666, over: bool = True) -> Iterator[BinaryIO]:
+    """A file to write to that is at `path` whole when this ends, and not at all where it fails.
 
-    The folder has to exist. The file has the permissions `mode`, without those of the umask.
-    What a killed writer of the same file has left is removed. Raises OSError, and leaves the
-    old text then.
+    The folder has to exist. The file has the permissions `mode`, without those of the umask. What a
+    killed writer of the same file has left is removed. Raises OSError, and FileExistsError where
+    something has come to `path` meanwhile, unless it is to be written `over`.
     """
     # A name that nobody foresees, and never what lies there already: in a folder that others
     # write in, a link could have been left for it.
@@ -58,16 +61,49 @@ def replace_file(path: Path, text: str, *, mode: int = 0o666) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(partial, flags, mode)
     try:
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        partial.replace(path)
-    except OSError:
-        partial.unlink(missing_ok=True)
-        raise
-    start = f".{path.name}."
-    for other in path.parent.iterdir():
-        if not (other.name.startswith(start) and _OURS.fullmatch(other.name[len(start) :])):
-            continue
+        with open(descriptor, "wb") as file:
+            yield file
+        if over:
+            partial.replace(path)
+        else:
+            _move_beside(partial, path)
+    except BaseException:
         with suppress(OSError):
-            if time.time() - other.lstat().st_mtime > ABANDONED_S:
-                other.unlink()
+            partial.unlink()
+        raise
+    _remove_abandoned(path)
+
+
+def _move_beside(partial: Path, path: Path) -> None:
+    """Never over what is there; raises FileExistsError then."""
+    try:
+        os.link(partial, path)  # unlike a rename
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, "there already", str(path)) from None
+        partial.replace(path)
+        return
+    partial.unlink()
+
+
+def _remove_abandoned(path: Path) -> None:
+    """What killed writers of the same file have left, where the folder can be looked into."""
+    start = f".{path.name}."
+    with suppress(OSError):
+        for other in path.parent.iterdir():
+            if not (other.name.startswith(start) and _OURS.fullmatch(other.name[len(start) :])):
+                continue
+            with suppress(OSError):
+                if time.time() - other.lstat().st_mtime > ABANDONED_S:
+                    other.unlink()
+
+
+def replace_file(path: Path, text: str, *, mode: int = 0o666) -> None:
+    """Writes `text` in place of `path`: a reader finds the old text or the new, whole.
+
+    As `write_whole`. Raises OSError, and leaves the old text then.
+    """
+    with write_whole(path, mode=mode) as file:
+        file.write(text.encode("utf-8"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import time
 from collections.abc import Iterable
 from contextlib import ExitStack, closing, suppress
@@ -20,6 +18,7 @@ from specdeck.engine.blackbox.folder import open_history
 from specdeck.engine.blackbox.history import History
 from specdeck.engine.blackbox.table import write_rows
 from specdeck.engine.errors import UsageError
+from specdeck.engine.files import write_whole
 from specdeck.engine.incident.archive import extract_recording, is_archive, refuse_existing
 from specdeck.engine.text import format_count, parse_duration
 
@@ -107,17 +106,13 @@ def write_file(path: Path, lines: Iterable[str], *, force: bool) -> int:
 
     Raises UsageError where there is one already, unless `force`.
     """
-    handle, partial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
     count = -1
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+        with write_whole(path, mode=0o600, over=force) as file:
             for line in lines:
-                file.write(f"{line}\n")
+                file.write(f"{line}\n".encode())
                 count += 1
+    except FileExistsError:
         refuse_existing(path, force=force)
-        Path(partial).replace(path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(partial)
         raise
     return count

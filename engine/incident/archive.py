@@ -12,12 +12,12 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from specdeck.engine.errors import ConfigError, Place, UsageError
-from specdeck.engine.files import open_file
+from specdeck.engine.files import open_file, write_whole
 
 RECORDING: Final = "recording.db"
 PAGE: Final = "incident.md"
@@ -51,24 +51,21 @@ def write_archive(
 ) -> int:
     """Writes the members into one zip at `path`, for its owner only; its bytes.
 
-    It is written beside `path` and moved there whole. Raises UsageError where there is a file
+    It is there whole or not at all. Raises UsageError where there is a file
     already, unless `force`, and OSError where it cannot be written.
     """
     refuse_existing(path, force=force)
     order = {name: number for number, name in enumerate(ORDER)}
-    handle, partial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
     try:
-        with os.fdopen(handle, "wb") as file:
+        with write_whole(path, mode=0o600, over=force) as file:
             with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
                 for name in sorted(members, key=lambda one: (order.get(one, len(order)), one)):
                     on_progress(name)
                     _add(archive, name, members[name])
             file.flush()
             os.fsync(file.fileno())
-        _move(Path(partial), path, force=force)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(partial)
+    except FileExistsError:
+        refuse_existing(path, force=force)
         raise
     return path.stat().st_size
 
@@ -77,22 +74,6 @@ def refuse_existing(path: Path, *, force: bool) -> None:
     """Raises UsageError where something is at `path` already."""
     if not force and os.path.lexists(path):
         raise UsageError(f"{path} is there already", remedy="give another name, or --force")
-
-
-def _move(partial: Path, path: Path, *, force: bool) -> None:
-    if force:
-        partial.replace(path)
-        return
-    try:
-        os.link(partial, path)  # unlike a rename, never over what has come meanwhile
-    except FileExistsError:
-        refuse_existing(path, force=False)
-        raise
-    except OSError:
-        refuse_existing(path, force=False)  # a file system without links
-        partial.replace(path)
-        return
-    partial.unlink()
 
 
 def _add(archive: zipfile.ZipFile, name: str, content: bytes | Path) -> None:

@@ -1,13 +1,14 @@
-"""Files read with a bound and replaced whole."""
+"""Files read with a bound and written whole."""
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from specdeck.engine.files import ABANDONED_S, read_file, replace_file
+from specdeck.engine.files import ABANDONED_S, read_file, replace_file, write_whole
 
 
 def test_what_killed_writers_left_is_removed_and_what_is_being_written_stays(
@@ -87,3 +88,35 @@ def test_what_is_no_regular_file_is_refused_at_once(name: str, tmp_path: Path) -
     with pytest.raises(OSError, match="not a regular file"):
         read_file(tmp_path / name, most=100)
     assert os.listdir("/proc/self/fd") == before
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_what_has_come_meanwhile_is_not_written_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, links: bool
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "no links here")
+
+    if not links:
+        monkeypatch.setattr("os.link", refuse)
+    path = tmp_path / "out.csv"
+    with write_whole(path, mode=0o600, over=False) as file:
+        file.write(b"first")
+    assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"first", 0o600)
+    with pytest.raises(FileExistsError), write_whole(path, over=False) as file:
+        file.write(b"second")
+    with write_whole(path) as file:
+        file.write(b"third")
+    assert path.read_bytes() == b"third"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_writer_that_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
+    def write() -> None:
+        with write_whole(tmp_path / "out.csv") as file:
+            file.write(b"half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write()
+    assert list(tmp_path.iterdir()) == []
