@@ -9,7 +9,7 @@ from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.widgets import Input, Label, OptionList
+from textual.widgets import Label, OptionList
 from textual.widgets.option_list import Option
 
 from specdeck.console import keys
@@ -19,6 +19,7 @@ from specdeck.console.state.controller import Controller
 from specdeck.console.state.copies import Copyable
 from specdeck.console.state.engine_state import EVENTS, Event
 from specdeck.console.widgets.format import LocalTime, on_day
+from specdeck.console.widgets.search import SearchField
 from specdeck.engine.text import printable
 
 
@@ -65,7 +66,7 @@ class EventsScreen(Modal[None]):
         with Vertical(id="dialog"):
             yield Label("", id="question", markup=False)
             yield OptionList(markup=False, compact=True)
-            yield Input(id="wanted", placeholder="words to search", compact=True)
+            yield SearchField(placeholder="words to search", id="wanted", list_type=OptionList)
             yield Label(
                 "/ searches   ↑↓ pgup pgdn home end   enter goes there   C copies   esc closes",
                 id="keys",
@@ -89,7 +90,7 @@ class EventsScreen(Modal[None]):
     def show(self) -> None:
         """The events that are searched for; the cursor stays on the one that it is on."""
         track = self.context.timeline.track
-        wanted = self.query_one("#wanted", Input).value
+        wanted = self.query_one(SearchField).value
         found = find_events(track.events, wanted)
         kept = f" of the last {EVENTS}" if len(track.events) >= EVENTS else ""
         named = f'"{wanted.strip()}": {len(found)} of ' if wanted.strip() else ""
@@ -131,13 +132,9 @@ class EventsScreen(Modal[None]):
             self.dismiss()
             self.context.timeline.go(t)
 
-    @on(Input.Changed)
-    def _search(self) -> None:
+    @on(SearchField.Searched)
+    def _find(self) -> None:
         self.show()
-
-    @on(Input.Submitted)
-    def _go_to_list(self) -> None:
-        self.query_one(OptionList).focus()
 
     def list_copies(self) -> Sequence[Copyable]:
         """The event under the cursor, and all that are listed."""
@@ -150,13 +147,9 @@ class EventsScreen(Modal[None]):
 
     def action_search(self) -> None:
         """Type what is searched."""
-        self.query_one("#wanted", Input).focus()
+        self.query_one(SearchField).begin()
 
     def action_leave(self) -> None:
         """Every event again, and after that close."""
-        field = self.query_one("#wanted", Input)
-        if field.value or field.has_focus:
-            field.value = ""
-            self.query_one(OptionList).focus()
-            return
-        self.dismiss()
+        if not self.query_one(SearchField).end():
+            self.dismiss()

@@ -9,9 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-from textual import work
+from textual import on, work
 from textual.app import ComposeResult
-from textual.widgets import Input
 from textual.worker import Worker
 
 from specdeck.console import keys, screenshots
@@ -24,6 +23,7 @@ from specdeck.console.screens.fingerprint.view import Against
 from specdeck.console.state.controller import Controller
 from specdeck.console.state.copies import Copyable
 from specdeck.console.widgets.cells import Cell, Row
+from specdeck.console.widgets.search import SearchField
 from specdeck.console.widgets.text import Line, Notice, Rows, wrap_rows
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.fingerprint.compare import Comparison, compare
@@ -77,7 +77,7 @@ class FingerprintScreen(DetailScreen):
         yield Notice(id="said", classes="-empty")
         yield Line(id="facts-heading")
         yield Rows(id="facts")
-        yield Input(placeholder="part of a fact or of its value", id="search")
+        yield SearchField(placeholder="part of a fact or of its value", id="search")
         yield Line(id="footer")
 
     def on_mount(self) -> None:
@@ -261,34 +261,18 @@ class FingerprintScreen(DetailScreen):
 
     def action_search(self) -> None:
         """Type what to look for."""
-        self.query_one("#search", Input).add_class("-open").focus()
+        self.query_one(SearchField).begin()
 
-    def on_input_changed(self, event: Input.Changed) -> None:
+    @on(SearchField.Searched)
+    def find(self, event: SearchField.Searched) -> None:
         """Facts that match so far."""
-        event.stop()
-        self.facts.search_for(event.value)
+        self.facts.search_for(event.wanted)
         self.paint()
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Back to the list."""
-        event.stop()
-        self._leave_search()
 
     def action_back(self) -> None:
         """Out of a search, or back to the live screen."""
-        search = self.query_one("#search", Input)
-        if search.has_focus or search.value:
-            search.value = ""
-            self._leave_search()
-        else:
+        if not self.query_one(SearchField).end():
             super().action_back()
-
-    def _leave_search(self) -> None:
-        search = self.query_one("#search", Input)
-        self.set_focus(None)
-        search.set_class(bool(search.value), "-open")
-        self.facts.search_for(search.value)
-        self.paint()
 
     @now_only
     @work(group="against", exclusive=True)

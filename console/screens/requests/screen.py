@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from textual import on
 from textual.app import ComposeResult
-from textual.widgets import Input
 
 from specdeck.console import keys
 from specdeck.console.context import ConsoleContext
@@ -13,6 +13,7 @@ from specdeck.console.screens.engine_screen import DetailScreen
 from specdeck.console.screens.live import view as live_view
 from specdeck.console.screens.requests import view
 from specdeck.console.state.controller import Controller
+from specdeck.console.widgets.search import SearchField
 from specdeck.console.widgets.text import Line, Notice, Rows
 
 LOOK_S = 1.0
@@ -40,7 +41,7 @@ class RequestsScreen(DetailScreen):
         yield Line(id="requests-heading")
         yield Line(id="requests-head")
         yield Rows(id="requests")
-        yield Input(placeholder="json, greedy, k2, waiting, an adapter", id="search")
+        yield SearchField(placeholder="json, greedy, k2, waiting, an adapter", id="search")
         yield Line(id="footer")
 
     def on_mount(self) -> None:
@@ -99,33 +100,19 @@ class RequestsScreen(DetailScreen):
 
     def action_search(self) -> None:
         """Type what is searched."""
-        self.query_one("#search", Input).add_class("-open").focus()
+        self.query_one(SearchField).begin()
 
-    def on_input_changed(self, event: Input.Changed) -> None:
+    @on(SearchField.Searched)
+    def find(self, event: SearchField.Searched) -> None:
         """Requests that match so far."""
-        event.stop()
-        self.wanted, self.top = event.value, 0
+        self.top = self.top if event.wanted == self.wanted else 0
+        self.wanted = event.wanted
         self.show()
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Back to the list."""
-        event.stop()
-        self._leave_search()
 
     def action_back(self) -> None:
         """Out of a search, or back to the live screen."""
-        search = self.query_one("#search", Input)
-        if search.has_focus or search.value:
-            search.value = ""
-            self._leave_search()
-        else:
+        if not self.query_one(SearchField).end():
             super().action_back()
-
-    def _leave_search(self) -> None:
-        search = self.query_one("#search", Input)
-        self.set_focus(None)
-        search.set_class(bool(search.value), "-open")
-        self.call_after_refresh(self.show)
 
     def action_next_load(self) -> None:
         """The next load profile."""
