@@ -38,6 +38,8 @@ _END_MARK: Final = b"PK\x05\x06"
 _END_SIZE: Final = 22
 _END_REACH: Final = (1 << 16) + _END_SIZE + 20
 _CHUNK: Final = 1 << 20
+_UNPACKED_IN_BOUNDS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""Of the others, zipfile unpacks all that a chunk holds at once: gigabytes of some kilobytes."""
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 """No time is told by the members: they are as old as their content."""
 
@@ -157,6 +159,8 @@ def _extract(path: Path, target: Path) -> None:
             )
         if len(found) > 1 or found[0].file_size > LARGEST_RECORDING:
             raise ConfigError("its recording is beyond all bounds", place=Place(path))
+        if found[0].compress_type not in _UNPACKED_IN_BOUNDS:
+            raise ConfigError("compressed as no incident file is", place=Place(path))
         size = 0
         descriptor = os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         with archive.open(found[0]) as source, os.fdopen(descriptor, "wb") as file:

@@ -84,6 +84,21 @@ def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         pass
 
 
+@pytest.mark.parametrize("kind", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_bomb_of_another_kind_is_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: int
+) -> None:
+    def unpack(*values: object, **more: object) -> None:
+        raise AssertionError("asked to unpack it, which has no bound")
+
+    path = tmp_path / "bomb.zip"
+    with zipfile.ZipFile(path, "w", kind) as made:
+        made.writestr("recording.db", bytes(100_000))
+    monkeypatch.setattr(zipfile, "_get_decompressor", unpack)
+    with pytest.raises(ConfigError, match="compressed"), extract_recording(path):
+        pass
+
+
 @pytest.mark.parametrize(
     "content",
     [b"", b"PK\x03\x04", b"no zip at all", b"PK\x05\x06" + bytes(18), b"PK\x05\x06" * 9],
