@@ -231,6 +231,15 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
         ("sampling", "temperature"),
     ),
     KnownBad(
+        "adapters on a CPU",
+        "warning",
+        lambda s: s.build.kind == "cpu" and bool(s.arg("enable_lora")),
+        # Read in vLLM 0.32 and seen: lora_ops takes -1, "no adapter", for the last adapter's index.
+        "vLLM's CPU build serves requests without a LoRA adapter with one that is in their batch",
+        "leave enable_lora out, serve the adapter by an engine of its own, or use a GPU",
+        ("enable_lora",),
+    ),
+    KnownBad(
         "schedule on the V1 runner",
         "warning",
         lambda s: s.captures_graphs and s.uses_v1_runner and s.has_schedule,

@@ -50,6 +50,7 @@ KNOWN: dict[str, tuple[str, str, dict[str, str], Machine]] = {
     "pipeline parallelism on the V1 runner": (NGRAM, "pipeline_parallel_size: 2", {}, CPU),
     "ranks on a CPU": (DRAFT, "tensor_parallel_size: 2", {}, CPU),
     "sampling on a CPU": (DRAFT, "sampling: {temperature: 0.7}", {}, CPU),
+    "adapters on a CPU": (DRAFT, "enable_lora: true", {}, CPU),
     "schedule on the V1 runner": (
         f"{DRAFT}, {TIERS}",
         "",
