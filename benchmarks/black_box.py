@@ -4,8 +4,9 @@
 
 The day is written as fast as it goes: a reading for each second, of an engine with k_max 7, vLLM's
 own histogram buckets, traffic that swells and ebbs, two restarts, gaps, an event every 20 s,
-cohorts once a minute and a tuning every five minutes. Each live window is held against the one
-from disk. Then writers of another file are killed (SIGKILL) at random moments, one after the other.
+cohorts once a minute, and a tuning as well: as often as a recorder asks for one at the most. Each
+live window is held against the one from disk. Then writers of another file are killed (SIGKILL) at
+random moments, one after the other.
 """
 
 from __future__ import annotations
@@ -25,13 +26,17 @@ from pathlib import Path
 from tests.support.killed_writer import kill_writers
 from tests.support.readings import DOWN, START, STATE, URL
 from tests.support.recorded_engine import same_reading
+from tests.support.tuned_engine import tuning
 
+from specdeck.console.state.engine_state import Track
+from specdeck.console.state.past import fold_past
 from specdeck.engine.blackbox.box import open_box
 from specdeck.engine.blackbox.event import BoxEvent
 from specdeck.engine.blackbox.history import History
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.sample import Histogram, Sample
 from specdeck.engine.metrics.window import between
+from specdeck.engine.policy.parameters import Catalogue
 from specdeck.engine.protocol.cohorts import (
     Cohort,
     CohortCell,
@@ -39,6 +44,7 @@ from specdeck.engine.protocol.cohorts import (
     Cohorts,
     no_counts,
 )
+from specdeck.engine.protocol.tuning import KChange, Tuning
 
 K = 7
 TTFT = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
@@ -46,6 +52,7 @@ TTFT = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2
 ITL = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
        20.0, 40.0, 80.0, math.inf)  # fmt: skip
 SEEKS = 200
+BUCKETS = (1, 2, 4, 8, 16, 32, 64)
 
 
 @dataclass
@@ -159,6 +166,26 @@ def cohorts(minute: int, chosen: random.Random, cells: dict[Cohort, CohortCounts
     return Cohorts("life 0", t, made, (), no_counts(K), 0, (0,) * K, (0,) * K)
 
 
+def turned_tuning(t: float, chosen: random.Random) -> Tuning:
+    """A tuning of an engine that has served all sizes of batches: its curve, its last 50 moves."""
+    point, told = tuning().curve[0], tuning()
+    curve = tuple(
+        replace(point, first=first, last=2 * first - 1, k=k, steps=chosen.randrange(9_999),
+                requests=first * chosen.uniform(1, 2), seconds_per_step=chosen.uniform(0.01, 0.02),
+                tokens_per_second=chosen.uniform(400, 900), ms_per_token=chosen.uniform(5, 20),
+                tokens_per_second_low=chosen.uniform(300, 400), age_s=chosen.uniform(0, 900))
+        for first in BUCKETS for k in range(K + 1)
+    )  # fmt: skip
+    moves = tuple(
+        KChange(t - 6 * n, n % 8, (n + 1) % 8,
+                f"k {n % 8} → {(n + 1) % 8}: positions 4 and 5 had {chosen.uniform(1, 30):.1f} "
+                f"% in the last {chosen.randrange(9_000)} drafts", "policy", "policy")
+        for n in range(50)
+    )  # fmt: skip
+    listed = Catalogue().as_list(Catalogue())
+    return replace(told, instance="life 0", t=t, parameters=listed, curve=curve, changes=moves)
+
+
 def memory_mb() -> float:
     """The most that this process has held so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -183,8 +210,10 @@ def write_day(path: Path, seconds: int) -> None:
             found = cohorts(n // 60, chosen, cells)
             begun = time.thread_time()
             box.add_cohorts(reading.t, found)
-            if n % 300 == 0:
-                box.add_document("tuning", reading.t, {"curve": [chosen.random()] * 200})
+            spent += time.thread_time() - begun
+            told = turned_tuning(reading.t, chosen)
+            begun = time.thread_time()
+            box.add_document("tuning", reading.t, told.as_json())
             spent += time.thread_time() - begun
         if n in (seconds // 12, seconds - 1):
             marks.append(memory_mb())
@@ -209,9 +238,10 @@ def compare_windows(path: Path, seconds: int) -> None:
 
 def time_seeks(path: Path, seconds: int) -> None:
     """Times what a screen asks for, each from a file that is opened anew."""
-    chosen, end = random.Random(17), START + seconds
+    chosen, end, track = random.Random(17), START + seconds, Track("production", URL)
     asked: dict[str, Callable[[History, float], object]] = {
         "reading at a moment": lambda history, t: history.reading_at(t),
+        "all that a screen shows of a moment": lambda history, t: fold_past(history, track, t),
         "window of an hour": lambda history, t: history.window(t - 3_600, t),
         "overview, 24 h in 120 columns": lambda history, t: history.overview(START, end, 120),
         "overview, 24 h in 400 columns": lambda history, t: history.overview(START, end, 400),

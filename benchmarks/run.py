@@ -38,6 +38,7 @@ BENCHMARKS = {
     "auto_soak": "Greedy outputs under auto with flips, trips and trials",
     "check_truth": "The check on engines whose truth is known",
     "check_noise": "The check on engines as noisy as a GPU",
+    "check_power": "What the verdicts of a check find, simulated",
     "check_speed": "A check, and its requests from a plain client",
     "check_gentle": "Production's inter-token latency beside a gentle check",
     "check_memory": "What a check holds in memory",
@@ -47,7 +48,7 @@ BENCHMARKS = {
     "fingerprint_stamping": "Responses with the live name, and without",
     "soak": "An hour of consoles, bad links and killed engines",
 }
-WHEN_NAMED = {"check_noise", "soak"}
+WHEN_NAMED = {"check_noise", "check_power", "soak"}
 """Those that take an hour."""
 HEAD = """# Results
 

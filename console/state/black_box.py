@@ -31,7 +31,7 @@ COHORTS_S: Final = 60.0
 """Between two questions for cohorts."""
 TUNING_S: Final = 300.0
 """Between two questions for the tuning."""
-TURNED_S: Final = 30.0
+TURNED_S: Final = 60.0
 """The same where a knob, the breaker or a trial has turned meanwhile."""
 NOT_OFFERED_S: Final = 600.0
 """For which an engine that does not tell cohorts or tuning is not asked again."""

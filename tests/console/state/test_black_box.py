@@ -149,12 +149,12 @@ async def test_the_tuning_is_asked_for_as_soon_as_something_has_turned(tmp_path:
     await session.until(lambda: session.recorder.state(0) == "recording")
     asked.clear()
     session.recorder._engines[0].ask_tuning = 0.0
-    for n in (1, 99, 100, 105, 110, 120, 129, 130, 399, 400, 450):
+    for n in (1, 99, 100, 105, 110, 130, 159, 160, 399, 400, 450):
         session.now = START + n
         version = 1 + (n >= 100) + (n >= 110) + (n >= 400)
         await session.engine.more.put(reading(n, replace(STATE, version=version)))
         await session.follow()
-    assert asked == [1.0, 100.0, 130.0, 400.0]
+    assert asked == [1.0, 100.0, 160.0, 400.0]
     with session.past() as history:
         assert [t - START for t, _ in history.documents("tuning", 0, 1e11)][-4:] == asked
 
