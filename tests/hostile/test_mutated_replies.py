@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from specdeck.console.cli.set import Narrator, outcome_lines
 from specdeck.console.cli.watch import find_lasting_error, format_row
+from specdeck.console.screens import head
 from specdeck.console.screens.fingerprint import view as fingerprint_view
 from specdeck.console.screens.fingerprint.facts import FactsList
 from specdeck.console.screens.live import view as live_view
@@ -175,7 +176,7 @@ def show(readings: Sequence[Reading], **known: Any) -> Track:
 def show_track(track: Track) -> None:
     """What every screen says of it."""
     live_view.live(track, (track,), 0, armed=True, stretch=None, local=time.gmtime, key_label=str)
-    live_view.brief_control(track)
+    head.brief_control(track)
     tuning_view.status(track, str)
     tuning_view.feed(track, time.gmtime, "ann")
     curve(track, None, str)

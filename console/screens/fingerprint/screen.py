@@ -144,7 +144,7 @@ class FingerprintScreen(DetailScreen):
     def _explain_missing(self) -> SpecdeckError:
         """Why no facts can be asked for."""
         if self.track.recorded:
-            why = "this is a recording: it has the path's name and no facts"
+            why = "this is a recording: it has names and no facts"
             return SpecdeckError(why, remedy="`specdeck attach URL` asks its engine")
         return SpecdeckError("this console keeps no fingerprints")
 

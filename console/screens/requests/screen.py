@@ -9,8 +9,8 @@ from textual.app import ComposeResult
 
 from specdeck.console import keys
 from specdeck.console.context import ConsoleContext
+from specdeck.console.screens import head
 from specdeck.console.screens.engine_screen import DetailScreen
-from specdeck.console.screens.live import view as live_view
 from specdeck.console.screens.requests import view
 from specdeck.console.state.controller import Controller
 from specdeck.console.widgets.search import SearchField
@@ -68,7 +68,7 @@ class RequestsScreen(DetailScreen):
         found = view.rows(track, self.order, self.wanted, width, self.key_label)
         self.top = max(0, min(self.top, len(found) - max(1, listed.size.height)))
         with self.app.batch_update():
-            title = live_view.title(track, armed=self.controller.engine.armed)
+            title = head.title(track, armed=self.controller.engine.armed)
             self.query_one("#identity", Line).row = self.mark_title(title)
             self.query_one("#time", Notice).rows = self.time_rows()
             self.query_one("#requests-heading", Line).row = view.title(

@@ -8,8 +8,8 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 
 from specdeck.console import keys
+from specdeck.console.screens import head
 from specdeck.console.screens.engine_screen import DetailScreen, SteeringScreen
-from specdeck.console.screens.live import view as live_view
 from specdeck.console.screens.tuning import view
 from specdeck.console.screens.tuning.curve import curve
 from specdeck.console.widgets.cells import heading
@@ -74,17 +74,17 @@ class TuningScreen(DetailScreen, SteeringScreen):
             self.query_one("#footer", Line).row = self.context.footer(
                 "tuning", self.size.width, armed=armed
             )
-            title = live_view.title(track, armed=armed)
+            title = head.title(track, armed=armed)
             self.query_one("#identity", Line).row = self.mark_title(title)
-            self.query_one("#engines", Line).row = live_view.strip(
+            self.query_one("#engines", Line).row = head.strip(
                 self.timeline.tracks, controller.selected, self.key_label
             )
             self.query_one("#control", Line).row = (
-                live_view.brief_control(track) if narrow else live_view.control(track)
+                head.brief_control(track) if narrow else head.control(track)
             )
             about_time = self.time_rows()
             self.query_one("#notice", Notice).rows = (
-                *about_time, *view.tell_age(track), *live_view.notice(track, local)
+                *about_time, *view.tell_age(track), *head.notice(track, local)
             )  # fmt: skip
             bars.curve = curve(track, swept, self.key_label)
             bars.styles.height = min(bars.lines, max(_LEAST, self.size.height - _BELOW))

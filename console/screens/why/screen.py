@@ -10,8 +10,8 @@ from textual.app import ComposeResult
 
 from specdeck.console import keys
 from specdeck.console.context import ConsoleContext
+from specdeck.console.screens import head
 from specdeck.console.screens.engine_screen import DetailScreen
-from specdeck.console.screens.live import view as live_view
 from specdeck.console.screens.timeline.view import explain_why
 from specdeck.console.screens.why import view
 from specdeck.console.state.controller import Controller
@@ -115,7 +115,7 @@ class WhyScreen(DetailScreen):
         lines = wrap_rows(found, max(20, width - 2))
         self.top = max(0, min(self.top, len(lines) - height))
         with self.app.batch_update():
-            title = live_view.title(self.track, armed=self.controller.engine.armed)
+            title = head.title(self.track, armed=self.controller.engine.armed)
             self.query_one("#identity", Line).row = self.mark_title(title)
             self.query_one("#time", Notice).rows = self.time_rows()
             self.query_one("#why-heading", Line).row = view.title(None if stale else self.found)

@@ -10,6 +10,7 @@ import pytest
 from rich.style import Style
 
 from specdeck.console import keys
+from specdeck.console.screens import head
 from specdeck.console.screens.live import view as live_view
 from specdeck.console.state.engine_state import Track, fold_reading
 from specdeck.console.state.pending import (
@@ -84,16 +85,16 @@ def test_what_is_unknown_is_a_dash_and_never_zero(kit: type[Kit]) -> None:
     found = track([kit.reading(0)])
     assert live_view.tokens(found).text == "–"
     assert live_view.acceptance(found).text == "–"
-    assert live_view.observed_k(found).text == "–"
+    assert head.observed_k(found).text == "–"
 
 
 def test_tokens_without_drafts_prove_that_nothing_is_drafted(kit: type[Kit]) -> None:
     alone = replace(kit.state, k=0, mode="target-only")
     found = track([kit.reading(0, alone), kit.reading(1, alone)])
-    assert live_view.observed_k(found).text == "0.0"
-    assert live_view.observed_k(found).tone == "good"
+    assert head.observed_k(found).text == "0.0"
+    assert head.observed_k(found).tone == "good"
     unproven = replace(found, proofs_awaited=1)
-    assert live_view.observed_k(unproven).tone == "muted"
+    assert head.observed_k(unproven).tone == "muted"
 
 
 def test_a_change_by_someone_else_is_told_with_name_and_reason(kit: type[Kit]) -> None:
@@ -220,7 +221,7 @@ def test_the_loss_of_control_is_told_once_and_so_is_its_return(kit: type[Kit]) -
     found = track([*kit.run(3), *silent])
     assert words(found) == ["no control: the core does not answer: wait"]
     assert live_view.speculation(found)[2].right == (Cell("V1 · vLLM 0.32.0", "muted"),)
-    row = live_view.control(found)
+    row = head.control(found)
     told = next(cell for cell in row.left if cell.text == "5")
     assert told.tone == "muted"
     assert {cell.tone for cell in row.right} == {"muted"}
@@ -353,7 +354,7 @@ def test_the_observed_k_is_never_cut(
     changes: dict[str, object], width: int, kit: type[Kit]
 ) -> None:
     state = replace(kit.state, **changes)  # type: ignore[arg-type]  # tests name State's fields
-    found = live_view.control(track([kit.reading(0, state), kit.reading(1, state)]))
+    found = head.control(track([kit.reading(0, state), kit.reading(1, state)]))
     observed = "0.0" if state.k == 0 else "5.0"
     assert f"observed {observed}  of 5" in drawn(found, width)
     assert "…" not in drawn(found, width)
@@ -361,20 +362,20 @@ def test_the_observed_k_is_never_cut(
 
 def test_a_fixed_policy_gives_its_place_up_before_the_way_back(kit: type[Kit]) -> None:
     alone = replace(kit.state, k=0, mode="target-only")
-    row = live_view.control(track([kit.reading(0, alone), kit.reading(1, alone)]))
+    row = head.control(track([kit.reading(0, alone), kit.reading(1, alone)]))
     assert drawn(row, 100).endswith("target-only · warm, back to k 5 · policy fixed ")
     assert drawn(row, 86).endswith("target-only · warm, back to k 5 ")
     assert drawn(row, 80).endswith("target-only ")
 
 
 def test_a_breaker_and_the_policy_are_named_on_eighty_columns(kit: type[Kit]) -> None:
-    row = live_view.control(track([under_goodput(kit, 0, None, 0, breaker="half-open")]))
+    row = head.control(track([under_goodput(kit, 0, None, 0, breaker="half-open")]))
     assert drawn(row, 80).endswith("goodput · breaker half-open ")
 
 
 def test_the_smallest_row_keeps_the_observed_k(kit: type[Kit]) -> None:
     alone = replace(kit.state, k=0, mode="target-only")
-    row = live_view.brief_control(track([kit.reading(0, alone), kit.reading(1, alone)]))
+    row = head.brief_control(track([kit.reading(0, alone), kit.reading(1, alone)]))
     assert drawn(row, 20).rstrip() == " k 0 · 0 · 0.0"
     assert drawn(row, 40).endswith("target-only ")
 

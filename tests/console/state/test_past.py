@@ -14,7 +14,7 @@ from tests.support.readings import START, STATE, URL, down, reading, readings
 from tests.support.recorded_engine import busy_sample, look_at, record
 from tests.support.tuned_engine import TRIAL, tuning
 
-from specdeck.console.screens.live.view import brief_control, control
+from specdeck.console.screens.head import brief_control, control
 from specdeck.console.state.engine_state import FingerprintNames, Track, fold_reading
 from specdeck.console.state.past import (
     SPANS,

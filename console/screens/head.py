@@ -1,0 +1,247 @@
+"""What stands at the top of an engine's screens: who it is, its k, what is out of order; pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from specdeck.console.state.engine_state import FingerprintNames, Track
+from specdeck.console.state.pending import k_wanted, mode_wanted, policy_wanted
+from specdeck.console.widgets.cells import (
+    BLANK,
+    Cell,
+    Cells,
+    Row,
+    Tone,
+    fade,
+    fade_row,
+    join_cells,
+)
+from specdeck.console.widgets.format import KeyLabel, LocalTime, at
+from specdeck.engine.metrics.reading import Reading
+from specdeck.engine.protocol.messages import EngineState
+from specdeck.engine.text import format_duration, oneline
+
+AUTO = "auto"
+"""Asked for where a policy chooses k."""
+
+_LIGHT: dict[bool | None, Cell] = {
+    True: Cell("● up", "good"),
+    False: Cell("● down", "bad"),
+    None: Cell("○ connecting", "muted"),
+}
+
+
+def title(track: Track, *, armed: bool) -> Row:
+    """Engine, model and method; up or down; armed or read-only, of an engine as it is now."""
+    right = (*_badge(track.names), _light(track), Cell("  "), _control_light(armed), Cell(" "))
+    if track.past:
+        right = (_light(track), Cell(" "))
+    return Row((Cell(" specdeck  ", "accent"), *_identity(track)), right)
+
+
+def _light(track: Track) -> Cell:
+    return Cell("○ unknown", "muted") if track.past and track.up is None else _LIGHT[track.up]
+
+
+def _badge(found: FingerprintNames | None) -> Cells:
+    """What stands beside up and armed while a name differs from its pin.
+
+    >>> _badge(FingerprintNames("b", "p", pinned=True, differs="path"))[0].text
+    '≠ pin: path'
+    """
+    if found is None or found.differs is None:
+        return ()
+    return (Cell(f"≠ pin: {found.differs}", "bad", "app.open_screen('fingerprint')"), Cell("  "))
+
+
+def _control_light(armed: bool) -> Cell:
+    return Cell("armed", "warn") if armed else Cell("read-only", "muted")
+
+
+def _identity(track: Track) -> Cells:
+    cells = [Cell(track.name, "strong")]
+    address = track.url.removeprefix("http://")
+    if address != track.name:
+        cells.append(Cell(address, "muted"))
+    figures = track.figures
+    state = track.known
+    sample = None if figures is None else figures.sample
+    model = state.model if state else sample.model if sample else None
+    if model and model != track.name:
+        cells.append(Cell(model))
+    if state is not None:
+        tone: Tone = "muted" if track.up and track.state is None else "plain"
+        cells.append(Cell(state.method or "no speculation", tone))
+    return join_cells(tuple(cells))
+
+
+def strip(tracks: tuple[Track, ...], selected: int, key_label: KeyLabel) -> Row:
+    """All engines on one line, each with its state; empty when there is one only."""
+    if len(tracks) < 2:
+        return Row()
+    cells: list[Cell] = [Cell(" ")]
+    for index, track in enumerate(tracks):
+        light = _LIGHT[track.up]
+        tone: Tone = "strong" if index == selected else "muted"
+        name = f"[{track.name}]" if index == selected else f" {track.name} "
+        cells += [Cell(light.text[0], light.tone), Cell(name, tone, f"screen.select({index})")]
+        drifted = track.names is not None and track.names.differs is not None
+        cells.append(Cell("≠ ", "bad") if drifted else Cell(" "))
+    return Row(tuple(cells), (Cell(f"{key_label('engine.next')} next ", "muted"),))
+
+
+def control(track: Track) -> Row:
+    """k as it was asked for, as the engine applies it, and as the counters show it."""
+    if track.up is False and track.figures is not None:
+        return fade_row(control(replace(track, reading=track.figures)))
+    cells = [Cell(" k ", "strong")]
+    if track.known is not None:
+        told = _requested_and_applied(track, track.known)
+        cells += told if track.state is not None else fade(told)
+    cells += [Cell(" observed ", "muted"), observed_k(track)]
+    k_max = k_max_of(track)
+    cells += [Cell("  of ", "muted"), Cell(str(k_max)) if k_max is not None else BLANK]
+    right, *shorter = _modes(track)
+    return Row(tuple(cells), right, shorter=tuple(shorter))
+
+
+def _requested_and_applied(track: Track, state: EngineState) -> Cells:
+    """What was asked for and what the engine applies; a policy asks for what it likes."""
+    wanted = _requested_k(track)
+    agreed = wanted in (str(state.k), AUTO)
+    return (
+        Cell(" requested ", "muted"),
+        Cell(wanted, "strong" if agreed else "accent"),
+        Cell(" · applied ", "muted"),
+        Cell(str(state.k), "strong" if agreed else "warn"),
+        Cell(" ·", "muted"),
+    )
+
+
+def _requested_k(track: Track) -> str:
+    if mode_wanted(track) == "target-only":
+        return "0"
+    return str(k_wanted(track)) if policy_wanted(track) == "fixed" else AUTO
+
+
+def brief_control(track: Track) -> Row:
+    """The same for a narrow screen: requested, applied and observed k, and the mode."""
+    state = track.known
+    tone: Tone = "muted" if track.state is None else "strong"
+    told = () if state is None else (Cell(_requested_k(track), tone), Cell(str(state.k), tone))
+    left = (Cell(" k ", "strong"), *join_cells((*told, observed_k(track))))
+    if state is None:
+        return Row(left)
+    return Row(left, (*_modes(track)[0][:1], Cell(" ")), shorter=((),))
+
+
+def observed_k(track: Track) -> Cell:
+    """Drafted tokens per draft in the latest window: what the engine really does.
+
+    Muted while the latest change is unproven: the window may lie across it.
+    """
+    window = None if track.reading is None else track.reading.window
+    state = track.state
+    if window is None:
+        return BLANK
+    seen = window.draft_tokens_per_draft
+    if seen is None:
+        # Tokens without drafts are a proof as well: nothing is drafted.
+        if not window.generated or window.drafts != 0:
+            return BLANK
+        seen, fits = 0.0, state is None or state.k == 0
+    else:
+        fits = state is None or seen <= state.k + 0.05
+    tone: Tone = "muted" if track.proofs_awaited else "good" if fits else "warn"
+    return Cell(f"{seen:.1f}", tone)
+
+
+def k_max_of(track: Track) -> int | None:
+    """num_speculative_tokens, from whoever knows it."""
+    figures = track.figures
+    if figures is None:
+        return None
+    if track.known is not None:
+        return track.known.k_max
+    return None if figures.sample is None else figures.sample.k_max
+
+
+def _modes(track: Track) -> tuple[Cells, ...]:
+    """Mode, policy and what is out of the ordinary, the longest first, the last one empty."""
+    state = track.known
+    if state is None:
+        return ((Cell("mode ", "muted"), BLANK, Cell(" ")), ())
+    mode, back, policy, breaker, lease = _mode(track, state)
+    policies = policy if policy_wanted(track) != "fixed" else ()
+    name = tuple(replace(cell, text=cell.text.removeprefix("policy ")) for cell in policies)
+    shortest = (*name, *breaker) or mode
+    choices = (
+        (*mode, *back, *policy, *breaker, *lease),
+        (*mode, *back, *policies, *breaker, *lease),
+        (*mode, *policies, *breaker, *lease),
+        (*mode, *name, *breaker),
+        shortest,
+        breaker or shortest,
+    )
+    lines = tuple((*join_cells(cells), Cell(" ")) for cells in dict.fromkeys(choices))
+    shown = lines if track.state is not None else tuple(map(fade, lines))
+    return (*shown, ())
+
+
+def _mode(track: Track, state: EngineState) -> tuple[Cells, ...]:
+    """Mode, the way back, policy, breaker and lease; an empty line where there is none."""
+    wanted, policy = mode_wanted(track) or state.mode, policy_wanted(track) or state.policy
+    tone: Tone = "accent" if wanted == "target-only" else "good"
+    back = f"{state.fallback}, back to k {state.k_set}"
+    return (
+        (Cell(wanted, tone if wanted == state.mode else "warn"),),
+        (Cell(back, "muted"),) if wanted == "target-only" else (),
+        (Cell(f"policy {policy}", "plain" if policy == state.policy else "warn"),),
+        (Cell(f"breaker {state.breaker}", "bad"),) if state.breaker != "closed" else (),
+        _trial_or_lease(track, state),
+    )
+
+
+def _trial_or_lease(track: Track, state: EngineState) -> Cells:
+    """The trial under way with its countdown, or the lease."""
+    trial = None if track.tuning is None else track.tuning.trial
+    if state.trial is not None:
+        # What is told now and then counts down, and of another moment says nothing.
+        counts = trial is not None and not trial.over and not track.past
+        left = trial.seconds_left if trial is not None and counts else None
+        text = f"trial, {format_duration(left)} to go" if left is not None else "trial"
+        return (Cell(text, "accent"),)
+    if state.lease is None:
+        return ()
+    return (Cell(f"lease {format_duration(state.lease.seconds_left)}", "warn"),)
+
+
+def notice(track: Track, local: LocalTime) -> tuple[Row, ...]:
+    """What is out of order, and what to do about it; no row when all is well."""
+    reading = track.reading
+    if reading is None and track.past:
+        return (Row((Cell(" nothing is known of this moment: it was not recorded", "warn"),)),)
+    if reading is None:
+        return (Row((Cell(" waiting for the first answer", "muted"),)),)
+    if not reading.up:
+        return _down(track, reading, local)
+    error = reading.control_error
+    if error is None:
+        return ()
+    return _trouble(Row((Cell(f" no control: {oneline(str(error))}", "warn"),)), error.remedy)
+
+
+def _down(track: Track, reading: Reading, local: LocalTime) -> tuple[Row, ...]:
+    error = reading.error
+    if track.past:
+        why = "no answer" if error is None else oneline(str(error))
+        return (Row((Cell(" down at this moment: ", "bad"), Cell(why))),)
+    since = track.since if track.since is not None else reading.t
+    why = "no answer" if error is None else oneline(str(error))
+    down = Cell(f" down since {at(since, local)} ({format_duration(reading.t - since)}) ", "bad")
+    remedy = (error.remedy if error else None) or "specdeck keeps asking"
+    return _trouble(Row((down, Cell(f" {why}"))), remedy)
+
+
+def _trouble(what: Row, remedy: str | None) -> tuple[Row, ...]:
+    return (what, Row((Cell(f" → {remedy}", "muted"),))) if remedy else (what,)
