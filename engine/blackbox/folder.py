@@ -41,8 +41,12 @@ def box_path(folder: Path, url: str) -> Path:
     >>> box_path(Path("boxes"), "http://gpu1:8000/a").name
     'gpu1-8000-a-e03ce392.db'
     """
-    parts = urlsplit(url)
-    readable = re.sub(r"[^A-Za-z0-9.]+", "-", f"{parts.netloc}{parts.path}").strip("-.")[:60]
+    try:
+        parts = urlsplit(url)
+        words = f"{parts.netloc}{parts.path}"
+    except ValueError:  # what somebody typed, and no engine has
+        words = url
+    readable = re.sub(r"[^A-Za-z0-9.]+", "-", words).strip("-.")[:60]
     name = hashlib.sha256(url.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return folder / f"{readable or 'engine'}-{name}{_SUFFIX}"
 
@@ -71,7 +75,7 @@ def open_history(folder: Path, wanted: str) -> History:
         return History(path)
     boxes = list_boxes(folder)
     for box in boxes:
-        if wanted in (box.name, box.url, urlsplit(box.url).netloc):
+        if wanted in (box.name, box.url, _read_host(box.url)):
             return History(box.path)
     known = ", ".join(dict.fromkeys(box.name for box in boxes[:10]))
     raise UsageError(
@@ -130,6 +134,14 @@ def _find_last_write(path: Path) -> float:
     with suppress(OSError):
         changed = max(changed, _log_of(path).lstat().st_mtime)
     return changed
+
+
+def _read_host(url: str) -> str | None:
+    """Host and port of the URL that a file tells, whoever wrote it; None where that is no URL."""
+    try:
+        return urlsplit(url).netloc
+    except ValueError:
+        return None
 
 
 def _log_of(path: Path) -> Path:

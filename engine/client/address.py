@@ -73,7 +73,8 @@ def _can_be_asked(parts: SplitResult) -> bool:
     """Whether httpx takes the URL: it refuses names that no resolver is asked for."""
     url, host = parts.geturl(), parts.hostname or ""
     encoded = host.startswith("xn--") or ".xn--" in host
-    plain = _is_plain(host) and not encoded
+    future = "[" in parts.netloc and host.startswith("v")  # an address of no kind there is yet
+    plain = _is_plain(host) and not encoded and not future
     if url.isascii() and url.isprintable() and len(url) < _LONG and plain:
         return True
     import httpx  # for unusual names alone: not on the way to a console's first paint

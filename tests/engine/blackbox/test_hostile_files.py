@@ -24,7 +24,7 @@ from specdeck.engine.blackbox.event import BoxEvent
 from specdeck.engine.blackbox.folder import list_boxes, open_history
 from specdeck.engine.blackbox.history import History
 from specdeck.engine.blackbox.row import Damaged, Row
-from specdeck.engine.errors import ConfigError, SpecdeckError
+from specdeck.engine.errors import ConfigError, SpecdeckError, UsageError
 from specdeck.engine.metrics.reading import Gpu
 from specdeck.engine.protocol.cohorts import Cohort, CohortCell, CohortCounts, Cohorts, no_counts
 
@@ -189,6 +189,24 @@ def test_rows_that_say_nonsense_of_a_reading(tmp_path: Path) -> None:
         assert old in template or old in ('"t":', '"joined":true')
         change(path, "UPDATE rows SET template = ?", values=(template.replace(old, new),))
         read_everything(path)
+
+
+def test_a_file_that_tells_no_url_keeps_nobody_from_the_others(
+    tmp_path: Path, whole: bytes
+) -> None:
+    for name in ("a.db", "b.db"):
+        (tmp_path / name).write_bytes(whole)
+    change(tmp_path / "a.db", "UPDATE facts SET value = 'http://[a](b' WHERE name = 'url'")
+    change(tmp_path / "b.db", "UPDATE facts SET value = 'mine' WHERE name = 'name'")
+    os.utime(tmp_path / "b.db", (1, 1))  # the other one is looked at first
+    with closing(open_history(tmp_path, "mine")) as history:
+        assert history.path == tmp_path / "b.db"
+
+
+@pytest.mark.parametrize("wanted", ["http://[a]", "http://[::1", "//[a](b", "http://\u2100.com"])
+def test_what_is_no_url_is_asked_for_in_vain(tmp_path: Path, wanted: str) -> None:
+    with pytest.raises(UsageError, match="nothing is recorded"):
+        open_history(tmp_path, wanted)
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def test_spellings_of_one_engine_are_one_url(text: str, url: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "   ", "ftp://h:1", "http://", "h:port", "h:99999", "h:0", "h:", "http://h:1/?a=b",
+    ["", "   ", "http://[v1.x]:9", "ftp://h:1", "http://", "h:port", "h:99999", "h:0", "h:", "http://h:1/?a=b",
      "a b", "http://h:1#x", ":8000", "http://[::1", "k=3;rm"],
 )  # fmt: skip
 def test_nonsense_is_refused(text: str) -> None:
