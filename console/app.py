@@ -51,18 +51,12 @@ if TYPE_CHECKING:
     from specdeck.console.state.black_box import BlackBoxRecorder
     from specdeck.console.state.check import CheckContext
     from specdeck.console.state.histories import BoxHistories
+    from specdeck.console.state.incident_files import IncidentFiles, WriteIncident
     from specdeck.console.state.past import History
     from specdeck.engine.client.attach import MonitoredEngine
     from specdeck.engine.launch.progress import StartProgress
     from specdeck.engine.operations.record import Audit
     from specdeck.engine.operations.watches import Watches
-
-
-WriteIncident = Callable[[str, Path, Callable[[str], None]], Awaitable[Path]]
-"""Writes an incident file of the engine at a URL into a folder, says how far it is, and where the
-file is; raises SpecdeckError, and OSError for a folder that does not take it."""
-_PROGRESS_S = 2.0
-"""Between two words of how far it is."""
 
 
 @runtime_checkable
@@ -186,9 +180,8 @@ class Console(App[str]):
         self.crash: Exception | None = None
         """The defect that ended the console."""
         self._opening = opening
-        self._incident = incident
-        self._is_writing = False
-        """Whether an incident file is under way."""
+        self._write_incident = incident
+        self._incidents: IncidentFiles | None = None
         self._leaving = False
         self.shown = asyncio.Event()
         """Whether the first frame is on the terminal."""
@@ -424,50 +417,30 @@ class Console(App[str]):
     @work(group="incident")
     async def action_incident(self) -> None:
         """Write what happened to this engine into one file, and say where that is."""
-        track = self.controller.track
-        if self._incident is None or track.recorded:
+        from specdeck.console.state.incident_files import PROGRESS_S, IncidentFiles
+
+        track, write = self.controller.track, self._write_incident
+        if write is None or track.recorded:
             line = "an incident is written of a live engine, or by `specdeck incident`"
             self.notify(line, severity="warning", markup=False)
             return
-        if self._is_writing:
+        incidents = self._incidents = self._incidents or IncidentFiles(write)
+        if incidents.is_writing:
             self.notify("an incident file is being written", markup=False)
             return
-        self._is_writing = True
         self.notify(f"writing the last half hour of {track.name}", markup=False, timeout=3)
+
+        def show(what: str) -> None:
+            self.notify(f"incident: {what}", markup=False, timeout=PROGRESS_S)
+
         try:
-            path = await self._write_incident(self._incident, track.url)
+            path = await incidents.write(track.url, self.context.folders(), show)
         except (SpecdeckError, OSError) as error:
             line = error.line() if isinstance(error, SpecdeckError) else str(error)
             self.notify(f"no incident file: {line}", severity="error", markup=False)
         else:
             self.controller.tell(f"incident file: {path}", "accent")
             self.notify(f"incident file: {path}", markup=False, timeout=15)
-        finally:
-            self._is_writing = False
-
-    async def _write_incident(self, write: WriteIncident, url: str) -> str:
-        """Into the first folder that takes it; raises what the last one raised."""
-        from specdeck.console.screenshots import abbreviate_home
-
-        loop, told = asyncio.get_running_loop(), 0.0
-
-        def show(what: str) -> None:
-            nonlocal told
-            if loop.time() - told >= _PROGRESS_S:
-                told = loop.time()
-                self.notify(f"incident: {what}", markup=False, timeout=_PROGRESS_S)
-
-        def on_progress(what: str) -> None:  # from any thread
-            loop.call_soon_threadsafe(show, what)
-
-        refused: OSError = FileNotFoundError("no folder to keep it in")
-        for folder in self.context.folders():
-            if folder.is_dir():
-                try:
-                    return abbreviate_home(await write(url, folder, on_progress))
-                except OSError as error:
-                    refused = error
-        raise refused
 
     @work(exclusive=True, group="copy")
     async def action_copy(self) -> None:

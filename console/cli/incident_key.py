@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from specdeck.console.app import WriteIncident
     from specdeck.console.cli.engines import Access
+    from specdeck.console.state.incident_files import WriteIncident
 
 
 def incident_writer(known: Iterable[Access] = ()) -> WriteIncident:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from specdeck.console.state.engine_state import Track, fold_reading
@@ -23,7 +23,7 @@ from specdeck.console.state.pending import (
     next_policy,
 )
 from specdeck.console.state.timeline import RecordedEngine
-from specdeck.console.state.tuning import SweepRun, describe_end, describe_trial
+from specdeck.console.state.tuning import describe_trial
 from specdeck.console.widgets.cells import Tone
 from specdeck.console.widgets.format import KeyLabel
 from specdeck.engine.client.attach import MonitoredEngine
@@ -31,13 +31,13 @@ from specdeck.engine.errors import SpecdeckError, Unsupported
 from specdeck.engine.protocol.messages import AppliedChange, Change, EngineState
 
 if TYPE_CHECKING:
+    from specdeck.console.state.sweeps import Sweeps
     from specdeck.engine.blackbox.event import EventKind
     from specdeck.engine.client.engine_client import EngineClient
     from specdeck.engine.metrics.reading import Reading
     from specdeck.engine.metrics.sample import Sample
     from specdeck.engine.operations.change import ReadingFeed
     from specdeck.engine.operations.record import Audit
-    from specdeck.engine.operations.sweep import Sweep
     from specdeck.engine.protocol.tuning import Tuning
     from specdeck.engine.store.audit import Action
 
@@ -95,21 +95,6 @@ class _NoAudit:
         return
 
 
-@dataclass(slots=True)
-class _Sweeper:
-    """The sweep of one engine, under way."""
-
-    task: Task | None = None
-    begun: bool = False
-    stopping: bool = False
-
-    def stop(self) -> None:
-        """Ends it, once: a second cancellation would end what gives the knobs back."""
-        if not self.stopping and self.begun and self.task is not None:
-            self.task.cancel()
-        self.stopping = True
-
-
 class Controller:
     """Owns what is known of the engines, and acts on the one that is selected.
 
@@ -155,7 +140,7 @@ class Controller:
         self._feeds: tuple[set[ReadingFeed], ...] = tuple(set() for _ in engines)
         """Of each engine, for the changes that wait to be seen in its readings."""
         self._asking: set[int] = set()
-        self._sweepers: dict[int, _Sweeper] = {}
+        self._sweeps: Sweeps | None = None
 
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` whenever something is to be shown anew, once for a reading.
@@ -479,60 +464,11 @@ class Controller:
 
     def toggle_sweep(self) -> bool:
         """Sweep k on the live traffic, or stop the sweep under way; whether one has begun."""
-        index = self.selected
-        if index in self._sweepers:
-            self._sweepers[index].stop()
-            return False
-        client = self.find_client(index)
-        obstacle = self.find_obstacle(Change(k=0))
-        if obstacle is not None:
-            self.tell(obstacle.line(), "warn")
-        if obstacle is not None or client is None:  # a recording is an obstacle already
-            return False
-        sweeper = self._sweepers[index] = _Sweeper()
-        sweeper.task = self.spawn(self._sweep(index, client, sweeper), "sweep")
-        return True
+        from specdeck.console.state.sweeps import Sweeps  # after the first paint
 
-    async def _sweep(self, index: int, client: EngineClient, sweeper: _Sweeper) -> None:
-        """Run one sweep over every k."""
-        from specdeck.engine.operations.sweep import Sweep, SweepRequest
-        from specdeck.engine.sweep.runner import VisitDone, Visiting, WaitingForTraffic
-
-        if sweeper.stopping:
-            del self._sweepers[index]
-            return
-        sweeper.begun = True
-        engine = self.engines[index]
-        sweep = Sweep(client, SweepRequest(self.who), url=engine.url, name=engine.name,
-                      record=self._audit.add, wall=self.clock, clock=self.steady,
-                      sleep=self.sleep)  # fmt: skip
-        self.put(index, replace(self.tracks[index], sweep=SweepRun()))
-        error: SpecdeckError | None = None
-        try:
-            async with aclosing(sweep.events()) as events:
-                async for event in events:
-                    if isinstance(event, WaitingForTraffic | Visiting | VisitDone):
-                        run = SweepRun(sweep.outcome, event.progress)
-                        self.put(index, replace(self.tracks[index], sweep=run))
-        except SpecdeckError as refusal:
-            error = refusal
-        finally:
-            del self._sweepers[index]
-            self._end_sweep(index, sweep, error)
-
-    def _end_sweep(self, index: int, sweep: Sweep, error: SpecdeckError | None) -> None:
-        """Tell how a sweep has ended."""
-        outcome, now = sweep.outcome, self.clock()
-        run = SweepRun(ended=now, stopped="by hand" if error is None else error.line())
-        if outcome is not None:
-            stopped = "by hand" if outcome.interrupted else outcome.stopped
-            run = SweepRun(outcome, None, now, stopped)
-        track = replace(self.tracks[index], sweep=run)
-        tone: Tone = "good" if run.stopped is None else "warn"
-        track = track.add_event(now, describe_end(run), tone, kind="sweep")
-        for text in () if outcome is None else outcome.notices:
-            track = track.add_event(now, text, "warn", kind="sweep")
-        self.put(index, track)
+        if self._sweeps is None:
+            self._sweeps = Sweeps(self, self._audit)
+        return self._sweeps.toggle(self.selected)
 
 
 def _is_recorded(engine: MonitoredEngine) -> bool:
