@@ -4,7 +4,7 @@ A duration is kept as the logarithm of its ratio to a level that all of them sha
 level follows the machine (other tenants, clocks, longer contexts) within some fifty
 steps; the ratios move slowly. So a k that was last tried a minute ago is compared with
 the present one as if both had run side by side. A plane through what was measured stands
-in for batch sizes and k's that were not.
+in for batch sizes and k's that were not, and dummy steps of an idle engine where some were made.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from math import exp, log, sqrt
 from operator import mul
 from typing import NamedTuple
 
+from specdeck.engine.policy import dummy_times
+from specdeck.engine.policy.dummy_times import DummyTime, DummyTimes
 from specdeck.engine.policy.table import BOUNDS, first
 
 KNEES = (64, 128, 192, 256, 384, 512)
@@ -225,6 +227,8 @@ class _Near(NamedTuple):
     weight: float
     total: float
     """Of how far the bucket is off the model as such, and that times its weight."""
+    dummies: dict[int, DummyTime]
+    """By k."""
 
 
 class StepTimes:
@@ -257,10 +261,11 @@ class StepTimes:
         self._blocks = 0
         self._offs: dict[int, float] = {}
         """How far a bucket is off the model, all of its steps together."""
+        self._dummies = DummyTimes()
         self._found: tuple[list[float], list[float]] = ([], [])
         """By k: seconds, and their relative standard errors."""
         self._looked_at = (-1, -1)
-        self._near = _Near({}, [], 0.0, 0.0, 0.0)
+        self._near = _Near({}, [], 0.0, 0.0, 0.0, {})
         self._near_of = (-1, -1)
         """The bucket that `_near` is of, and the `version`."""
         self.version = 0
@@ -319,12 +324,40 @@ class StepTimes:
         cell.prompt += (prompt - cell.prompt) * share
         cell.t = t
         self._level += surprise * (1 - (1 - _LEVEL_GAIN) ** steps) * known / (known + 20)
+        if not prompts and (dummy := self._dummies.find(bucket, k)) is not None:
+            here = cell.off + self._relative(round(dummy.size), k, 0)
+            self._dummies.compare(bucket, k, here, cell.steps)
         self._offs.pop(bucket, None)
         self.version += 1
         self._blocks += 1
         self._blocks_to_refit -= 1
         if self._blocks_to_refit <= 0:
             self._refit()
+
+    def add_dummies(self, bucket: int, size: int, k: int, seconds: Sequence[float]) -> None:
+        """Takes in dummy steps of an idle engine: they tell until real steps do.
+
+        `size` is how many requests they stand for. They are no steps that were measured, to
+        `steps` and `last`, and do not age: they follow the level that all times share.
+        """
+        taken = log(max(_median(seconds), 1e-9))
+        if self._level is None:
+            self._level = taken - self._relative(size, k, 0)
+        self._dummies.add(bucket, size, k, taken - self._level)
+        cell = self._cells.get(bucket, {}).get(2 * k)
+        if cell is not None:
+            here = cell.off + self._relative(size, k, 0)
+            self._dummies.compare(bucket, k, here, cell.steps)
+        self.version += 1
+        self._refit()
+
+    def compare_with_dummies(self, bucket: int, k: int) -> tuple[float, float] | None:
+        """Seconds of the dummy steps of a cell and of its real ones; None unless both are known."""
+        dummy, cell = self._dummies.find(bucket, k), self._cells.get(bucket, {}).get(2 * k)
+        if dummy is None or cell is None or self._level is None:
+            return None
+        real = cell.off + self._relative(round(dummy.size), k, 0)
+        return exp(self._level + dummy.taken), exp(self._level + real)
 
     def steps(self, bucket: int, k: int) -> float:
         """The steps that the time of a cell rests on; 0 when it was never seen.
@@ -408,7 +441,7 @@ class StepTimes:
         It is found anew after every block, for all k's: hence in one loop. Only after the first
         step.
         """
-        here, beside, block2, least, start = self._gather(bucket)
+        here, beside, block2, least, start, dummies = self._gather(bucket)
         level, batch = self._level or 0.0, round(size)
         logs = self._plain_logs.get(batch)
         if logs is None or len(logs) <= deepest:
@@ -435,6 +468,9 @@ class StepTimes:
                     error2 = block2 / (cell.steps / 8 + 0.2) + _NEIGHBOUR2
                     weight += 1 / error2
                     total += cell.off / error2
+            if dummies and (dummy := dummies.get(k)):
+                weight += 1 / dummy_times.ERROR2
+                total += self._dummy_off(bucket, dummy, k) / dummy_times.ERROR2
             whole = exp(level + total / weight + logs[k])
             spent.append(whole)
             errors.append(sqrt(whole * (1 / weight) / whole))
@@ -447,6 +483,7 @@ class StepTimes:
         """
         if self._shapes is None:
             measured = {near for here in self._cells for near in (here - 1, here, here + 1)}
+            measured |= {here for here, _, _ in self._dummies}
             self._shapes = [
                 None if here in measured else list(map(exp, self._find_logs(batch, deepest)))
                 for here, batch in enumerate(map(round, MIDDLE))
@@ -481,7 +518,7 @@ class StepTimes:
         Each of what was measured has the weight of its precision: the same steps, those with or
         without prompts, those of the batch sizes beside, and how far the bucket is off as such.
         """
-        here, beside, block2, weight, total = self._gather(bucket)
+        here, beside, block2, weight, total, dummies = self._gather(bucket)
         of = 2 * k + laden
         if cell := here.get(of):
             error2 = block2 / (cell.steps / 8 + 0.2) + _LEAST_ERROR2
@@ -498,7 +535,15 @@ class StepTimes:
                 error2 = block2 / (cell.steps / 8 + 0.2) + _NEIGHBOUR2
                 weight += 1 / error2
                 total += cell.off / error2
+        if dummies and (dummy := dummies.get(k)):
+            error2 = dummy_times.ERROR2 + (_SIBLING2 if laden else 0.0)
+            weight += 1 / error2
+            total += self._dummy_off(bucket, dummy, k) / error2
         return total / weight, 1 / weight
+
+    def _dummy_off(self, bucket: int, dummy: DummyTime, k: int) -> float:
+        """How far real steps would be off the model, by dummy ones."""
+        return self._dummies.expect(bucket, dummy) - self._relative(round(dummy.size), k, 0)
 
     def _gather(self, bucket: int) -> _Near:
         """What `_off` is found from at every k."""
@@ -506,10 +551,12 @@ class StepTimes:
             return self._near
         cells = self._cells
         here = cells.get(bucket) or {}
-        weight = 1 / (_GUESS_ERROR2 if len(here) > 2 else _FAR_ERROR2)
+        dummies = self._dummies.row(bucket)
+        weight = 1 / (_GUESS_ERROR2 if max(len(here), len(dummies)) > 2 else _FAR_ERROR2)
         beside = [there for near in (bucket - 1, bucket + 1) if (there := cells.get(near))]
         block2 = (1.25 * self._noise) ** 2
-        self._near = _Near(here, beside, block2, weight, self._bucket_off(bucket) * weight)
+        off = self._bucket_off(bucket)
+        self._near = _Near(here, beside, block2, weight, off * weight, dummies)
         self._near_of = (bucket, self.version)
         return self._near
 
@@ -544,10 +591,20 @@ class StepTimes:
         logs = [
             cell.off + self._relative(round(cell.size), k, round(cell.prompt)) for k, cell in cells
         ]
-        self._model = fit(
+        measured = [
             CostCell(cell.size, k, exp(known + self._level), cell.steps + 1, cell.prompt)
             for (k, cell), known in zip(cells, logs, strict=True)
-        )
+        ]
+        dummies = [
+            CostCell(
+                dummy.size,
+                k,
+                exp(self._dummies.expect(bucket, dummy) + self._level),
+                dummy_times.WEIGHT,
+            )
+            for bucket, k, dummy in self._dummies
+        ]
+        self._model = fit(measured + dummies)
         self._model_level = self._level
         self._logs.clear()
         self._plain_logs.clear()
