@@ -23,6 +23,7 @@ from tests.support.drafting_scheduler import DraftingScheduler, make_request
 from vllm.v1.spec_decode.metrics import SpecDecodingStats
 
 from specdeck.engine.plugin.control import Control
+from specdeck.engine.plugin.dummy_steps import DummyRun
 from specdeck.engine.plugin.engine import Build, StepListener, Tally
 from specdeck.engine.plugin.fingerprint import Identity
 from specdeck.engine.plugin.lookup import Lookup
@@ -74,6 +75,12 @@ class Engine:
 
     def requests(self) -> tuple[int, int]:
         return len(self._scheduler.running), 0
+
+    def is_idle(self) -> bool:
+        return not self._scheduler.running
+
+    def make_dummy_steps(self, batch: int, k: int, steps: int) -> DummyRun:
+        return DummyRun((), interrupted=True)
 
     def weights(self) -> None:
         return None

@@ -44,6 +44,7 @@ from specdeck.engine.protocol.messages import (
 )
 
 if TYPE_CHECKING:
+    from specdeck.engine.protocol.calibration import DummySteps, StepShape
     from specdeck.engine.protocol.cohorts import Cohorts
     from specdeck.engine.protocol.requests import Requests
     from specdeck.engine.protocol.tuning import Tuning
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 TIMEOUT_S = 5.0
 CONNECT_S = 2.0
+CALIBRATION_S = 15.0
+"""For some dummy steps of one shape."""
 _PERHAPS_MADE = (
     "the change may have been made: `specdeck watch {url} --count 1` shows what is in force"
 )
@@ -166,6 +169,26 @@ class EngineClient:
                 raise
             # A plugin older than origins refuses the key, and has changed nothing.
             return await self._put(replace(change, origin="operator"), token)
+
+    async def calibrate(self, shape: StepShape) -> DummySteps:
+        """Has an idle engine make dummy steps, unless `guard` keeps it back.
+
+        Raises Unauthorized without asking when there is no token, Conflict while the engine has
+        requests, and Unsupported where dummy steps would tell nothing true.
+        """
+        from specdeck.engine.protocol.calibration import DummySteps
+
+        self.guard()
+        token = self.token()
+        if token is None:
+            raise Unauthorized(
+                "a calibration requires the engine's admin token", remedy=TOKEN_REMEDY
+            )
+        response = await self._send(
+            "POST", f"{PREFIX}/calibrate", bound=CHANGE, patience_s=CALIBRATION_S,
+            json=shape.as_json(), headers={TOKEN_HEADER: token.reveal()}, timeout=CALIBRATION_S,
+        )  # fmt: skip
+        return self._parse("calibrate", DummySteps.from_json, parse_object(self.url, response))
 
     async def _put(self, change: Change, token: Secret) -> AppliedChange:
         headers = {TOKEN_HEADER: token.reveal()}

@@ -36,6 +36,12 @@ _WARM = (
 _NOT_TURNED = ("request_k", "policy.fixed")
 """What holds without anybody turning k: of each request, and as the engine was started."""
 
+_MODEL_DRAFTS = frozenset({"draft_model", "eagle", "eagle3", "mtp"})
+"""Methods whose drafts cost the same whatever the text is."""
+_PLAIN_CACHE = "FullAttentionSpec"
+"""vLLM's name of the KV cache in which the null block is read by nobody."""
+_BY_SWEEP = "let a policy time the steps of real traffic, or measure it with `specdeck sweep`"
+
 _NO_ZERO_ON_V1 = frozenset({"step3p5", "step3p5_mtp"})
 """Drafts whose V1 proposer has no branch for k = 0."""
 
@@ -60,6 +66,7 @@ def capabilities(build: Build) -> tuple[Capability, ...]:
         replace(between, name="policy.goodput"),
         *_full_graphs(build),
         *_cohorts(build),
+        _calibration(build, live_k),
     )
     return tuple(replace(one, how=how) for one in found)
 
@@ -250,6 +257,39 @@ def _cohorts(build: Build) -> tuple[Capability, ...]:
     """Whether drafts are told apart by kind of request; an engine that does has nothing to say."""
     lost = by_loss(build.gaps).get("cohorts")
     return (Capability("cohorts", False, describe_gaps(lost, build.vllm), REMEDY),) if lost else ()
+
+
+def _calibration(build: Build, live_k: Capability) -> Capability:
+    """Whether dummy steps cost what real ones do, and leave nothing behind."""
+    name = "calibration"
+    if not live_k.available:
+        return _like(live_k, name)
+    if lost := by_loss(build.gaps).get("calibration"):
+        return Capability(name, False, describe_gaps(lost, build.vllm), REMEDY)
+    reason = _why_no_dummies(build)
+    return Capability(name, False, reason, _BY_SWEEP) if reason else Capability(name, True)
+
+
+def _why_no_dummies(build: Build) -> str | None:
+    """Why dummy steps would tell something else, or leave something behind; None where not."""
+    if build.runner != "V1" or build.device != "cpu":
+        return (
+            "dummy steps were held against real ones on the V1 runner of vLLM's CPU build alone, "
+            f"and this is {build.runner} on {build.device}"
+        )
+    if build.asynchronous or build.stages > 1:
+        return (
+            "with several steps under way at once, one alone does not take what each of them does"
+        )
+    if build.method not in _MODEL_DRAFTS or build.parallel_drafting:
+        return f"what drafts of method {build.method} cost depends on the text"
+    if build.moe:
+        return "all dummy tokens are alike, and would go to the same experts"
+    if build.kv_connector:
+        return "the KV connector would keep what dummy steps write"
+    if other := sorted({kind for kind in build.kv_kinds if kind != _PLAIN_CACHE}):
+        return f"dummy steps would write into a KV cache that is kept otherwise ({other[0]})"
+    return None
 
 
 def _like(live_k: Capability, name: str) -> Capability:

@@ -14,13 +14,14 @@ from typing import Literal
 
 Loss = Literal[
     "live_k", "cold", "request_k", "savings", "graph_reach",
-    "exact_models", "fingerprint", "responses", "counters", "cohorts", "start",
+    "exact_models", "fingerprint", "responses", "counters", "cohorts", "calibration", "start",
 ]  # fmt: skip
 """What is lost without a row: a capability, or something that one of them says.
 
 `savings` is whether a smaller k drafts less, `graph_reach` how many requests full CUDA graphs
-serve. The rest are the config's exact names, the facts and the path's name, that name in
-responses, drafts by position, drafts by kind of request, and starting an engine.
+serve, `calibration` dummy steps that time a step. The rest are the config's exact names, the facts
+and the path's name, that name in responses, drafts by position, drafts by kind of request, and
+starting an engine.
 """
 
 Process = Literal["api", "core", "worker", "launch"]
@@ -91,6 +92,7 @@ _PLUGINS = "vllm.plugins"
 _NO_STEPS = "no step is seen, so that no change is proven and no policy learns"
 _NO_PINS = "no request has a k of its own"
 _NO_COHORTS = "drafts are not told apart by the kind of request"
+_NO_DUMMIES = "no dummy steps can be made"
 _ONE_BY_ONE = "drafts are told apart one by one, which costs time in each step"
 
 SCHEDULER = (
@@ -177,6 +179,38 @@ SCHEDULER = (
         members=("outputs",)),
     Row("vllm.v1.engine", "EngineCoreOutput", "core", ("plugin.recorder",), "live_k", _NO_STEPS,
         members=("new_token_ids",)),
+    Row(_OUTPUT, "SchedulerOutput", "core", ("plugin.dummy_steps",), "calibration", _NO_DUMMIES,
+        members=("make_empty", "scheduled_new_reqs", "scheduled_cached_reqs",
+                 "num_scheduled_tokens", "total_num_scheduled_tokens",
+                 "scheduled_spec_decode_tokens", "num_spec_tokens_to_schedule",
+                 "finished_req_ids")),
+    Row(_OUTPUT, "NewRequestData", "core", ("plugin.dummy_steps",), "calibration", _NO_DUMMIES,
+        members=("req_id", "prompt_token_ids", "mm_features", "sampling_params",
+                 "pooling_params", "block_ids", "num_computed_tokens", "lora_request")),
+    Row(_OUTPUT, "CachedRequestData", "core", ("plugin.dummy_steps",), "calibration",
+        _NO_DUMMIES, members=("make_empty", "req_ids", "num_computed_tokens",
+                              "num_output_tokens", "new_block_ids")),
+    Row("vllm.sampling_params", "SamplingParams", "core", ("plugin.dummy_steps",),
+        "calibration", _NO_DUMMIES, members=("temperature", "max_tokens", "ignore_eos")),
+    Row(_SCHEDULER, "Scheduler", "core", ("plugin.core_engine", "plugin.dummy_steps"),
+        "calibration", "which KV block belongs to nobody is unknown",
+        members=("kv_cache_manager", "kv_cache_config", "num_spec_tokens",
+                 "finished_req_ids")),
+    Row("vllm.v1.core.kv_cache_manager", "KVCacheManager", "core", ("plugin.dummy_steps",),
+        "calibration", "which KV block belongs to nobody is unknown", members=("block_pool",)),
+    Row("vllm.v1.core.block_pool", "BlockPool", "core", ("plugin.dummy_steps",), "calibration",
+        "which KV block belongs to nobody is unknown", members=("null_block",)),
+    Row("vllm.v1.core.kv_cache_utils", "KVCacheBlock", "core", ("plugin.dummy_steps",),
+        "calibration", "which KV block belongs to nobody is unknown", members=("block_id",)),
+    Row("vllm.v1.kv_cache_interface", "KVCacheConfig", "core",
+        ("plugin.core_engine", "plugin.dummy_steps", "plugin.null_block"), "calibration",
+        "what kinds of KV cache there are is unknown",
+        members=("kv_cache_groups", "num_blocks")),
+    Row("vllm.v1.kv_cache_interface", "KVCacheGroupSpec", "core",
+        ("plugin.core_engine", "plugin.dummy_steps"), "calibration",
+        "what kinds of KV cache there are is unknown", members=("kv_cache_spec",)),
+    Row("vllm.v1.kv_cache_interface", "KVCacheSpec", "core", ("plugin.dummy_steps",),
+        "calibration", "what kinds of KV cache there are is unknown", members=("block_size",)),
     Row(f"{_PROPOSERS}.dynamic.utils", "build_dynamic_sd_schedule_lookup", "core",
         ("plugin.core_engine", "launch.command"), "live_k",
         "the list of k by batch size is another one",
@@ -190,6 +224,13 @@ CORE = (
         members=("scheduler", "model_executor", "vllm_config")),
     Row(_CORE, "EngineCore.__init__", "core", ("plugin.register",), "live_k",
         "the plugin is not loaded in the engine core", passes=(("load_general_plugins", ""),)),
+    Row(_CORE, "EngineCore.step", "core", ("plugin.dummy_steps",), "calibration",
+        "how a step is made is unknown", reads=("schedule", "update_from_output"),
+        passes=(("execute_model", "non_block"), ("sample_tokens", "")), meaning=True),
+    Row(_CORE, "EngineCoreProc", "core", ("plugin.dummy_steps",), "calibration",
+        "a request would wait until all dummy steps are made", members=("input_queue",)),
+    Row("vllm.v1.executor.abstract", "Executor", "core", ("plugin.dummy_steps",), "calibration",
+        _NO_DUMMIES, members=("execute_model", "sample_tokens", "take_draft_token_ids")),
     Row(_CORE, "EngineCore.collective_rpc", "core", ("plugin.weights",), "fingerprint",
         "new weights leave the path's name as it is"),
     Row(_CORE, "EngineCore.set_weight_version", "core", ("plugin.weights",), "fingerprint",
@@ -266,6 +307,14 @@ CONFIG = (
     Row(f"{_CONFIG}.model", "ModelConfig", "core", ("plugin.fingerprint",), "fingerprint",
         "model and tokenizer cannot be read",
         members=("revision", "tokenizer", "tokenizer_revision", "generation_config")),
+    Row(f"{_CONFIG}.model", "ModelConfig", "core", ("plugin.dummy_steps",), "calibration",
+        "how long a request may be is unknown", members=("max_model_len",)),
+    Row(f"{_CONFIG}.scheduler", "SchedulerConfig", "core", ("plugin.core_engine",),
+        "calibration", "how many tokens a step may have is unknown",
+        members=("max_num_batched_tokens",)),
+    Row(f"{_CONFIG}.parallel", "ParallelConfig", "core", ("plugin.core_engine",),
+        "calibration", "whether the model is cut into stages is unknown",
+        members=("pipeline_parallel_size",)),
     Row(f"{_CONFIG}.parallel", "ParallelConfig", "core",
         ("plugin.core_engine", "plugin.endpoint", "plugin.fingerprint"), "live_k",
         "data-parallel ranks are unknown",
@@ -298,6 +347,12 @@ WORKERS = (
     Row("vllm.v1.worker.gpu_model_runner", "GPUModelRunner", "worker", ("plugin.fingerprint",),
         "fingerprint", "the attention backends are unknown", members=("attn_groups",),
         optional=True),
+    Row("vllm.v1.worker.gpu_model_runner", "GPUModelRunner", "worker", ("plugin.null_block",),
+        "calibration", "the null block cannot be put back",
+        members=("kv_caches", "kv_cache_config", "drafter")),
+    Row("vllm.v1.worker.gpu_model_runner", "GPUModelRunner._update_states", "worker",
+        ("plugin.dummy_steps",), "calibration", "a step cannot be repeated",
+        reads=("num_output_tokens", "num_computed_tokens", "finished_req_ids"), meaning=True),
     Row("vllm.v1.worker.gpu_model_runner", "GPUModelRunner.propose_draft_token_ids", "worker",
         ("plugin.drafters",), "live_k", "the V1 drafter is not told k",
         reads=("num_spec_tokens_to_schedule",),

@@ -23,11 +23,19 @@ from specdeck.engine.plugin.fingerprint import Board, Identity, identify
 from specdeck.engine.plugin.guards import QUIET_S
 from specdeck.engine.plugin.leases import LeaseRecord, Leases
 from specdeck.engine.plugin.looks import PAGE
-from specdeck.engine.plugin.reply import Refusal, conflict, describe_tuning
+from specdeck.engine.plugin.reply import (
+    Refusal,
+    conflict,
+    describe_tuning,
+    inability,
+    nonsense,
+)
 from specdeck.engine.plugin.request_pins import exact_models
 from specdeck.engine.plugin.steering import Knobs, Steering
 from specdeck.engine.plugin.trials import Trials
 from specdeck.engine.policy.step import Step
+from specdeck.engine.policy.table import bucket
+from specdeck.engine.protocol.calibration import DummySteps, StepShape
 from specdeck.engine.protocol.messages import (
     INTERMEDIATE_K,
     ORCHESTRATION_VARIABLE,
@@ -178,6 +186,10 @@ class Control:
         if command == "join":
             self.join()
             return {}
+        if command == "calibrate":
+            if time.time() > payload["until"]:
+                raise Refusal(503, "late", "the engine core got to it too late; nothing was run")
+            return self.calibrate(StepShape(**payload["shape"])).as_json()
         raise Refusal(400, "invalid", f"unknown command {command!r}")
 
     def before_step(self) -> None:
@@ -260,6 +272,41 @@ class Control:
             ends = steering.knobs.policy != "fixed"
             self.change(replace(change, policy="fixed") if ends else change)
         steering.join(_ALONE)
+
+    def calibrate(self, shape: StepShape) -> DummySteps:
+        """Makes dummy steps, and has the policy's cost model learn from them.
+
+        Raises Refusal where they would tell nothing true, and while the engine is not idle.
+        """
+        steering, build = self._steering, self._engine.build
+        able = steering.can("calibration")
+        if not able.available or steering.runner is None:
+            raise inability(able)
+        if shape.k > build.k_max or (not shape.k and not steering.can("target_only").available):
+            lowest = 0 if steering.can("target_only").available else 1
+            raise nonsense(f"k is {lowest} to {build.k_max}, not {shape.k}")
+        if shape.batch > build.seats or shape.tokens > build.step_tokens:
+            raise nonsense(
+                f"a step of this engine has at most {build.seats} requests and "
+                f"{build.step_tokens} tokens, not {shape.batch} and {shape.tokens}"
+            )
+        if steering.knobs.cold:
+            message = "the drafter is left out of steps (cold), and would not be timed"
+            raise Refusal(409, "cold", message, "leave target-only, or use the warm fallback")
+        if not self._engine.is_idle():
+            raise Refusal(
+                409, "busy", "the engine has requests, and dummy steps would hold them up",
+                "take it out of the traffic, or calibrate it before it gets any",
+            )  # fmt: skip
+        made = self._engine.make_dummy_steps(shape.batch, shape.k, shape.steps)
+        times, here = steering.runner.estimates.times, bucket(shape.batch)
+        if made.seconds:
+            times.add_dummies(here, shape.batch, shape.k, made.seconds)
+        both = times.compare_with_dummies(here, shape.k)
+        return DummySteps(
+            self._instance, shape.batch, shape.k, made.seconds, made.interrupted,
+            None if both is None else both[1],
+        )  # fmt: skip
 
     def _change_marked(self, change: Change, mark: str | None) -> AppliedChange:
         """`change`, which `take_back` undoes where it bears a mark."""

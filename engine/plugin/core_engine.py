@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any
 
 from specdeck.engine.plugin.contract import BY_KEY, Gap, by_loss, describe_gaps
+from specdeck.engine.plugin.dummy_steps import DummyRun, DummySteps
 from specdeck.engine.plugin.engine import Build, StepListener, Tally
 from specdeck.engine.plugin.graph_reach import graph_reach
 from specdeck.engine.plugin.guards import DisableOnError
@@ -36,6 +37,8 @@ from specdeck.engine.protocol.full_graphs import Reach
 from specdeck.engine.protocol.messages import TIERS_VARIABLE, Capability
 from specdeck.engine.protocol.vllm_versions import REMEDY
 
+_DUMMY_BUDGET_S = 1.0
+"""What dummy steps of one shape may take, but for the last one."""
 _LOOKS_TO_FORGET = 16
 """Looks at drafts after which requests that have ended are let go of."""
 
@@ -52,7 +55,7 @@ class CoreEngine:
         self._pins = Pins(self._scheduler, k_max, on_presence=self._place_lookup)
         # Below the recorder's, which takes its own away again.
         self._counts = RequestCounts(self._scheduler, k_max)
-        self._build = _build(core.vllm_config, gaps, drafters)
+        self._build = _build(core, gaps, drafters)
         self._fruitless: Fruitless | None = None
         """None where every request drafts."""
         self._looks = 0
@@ -179,6 +182,14 @@ class CoreEngine:
         running, waiting = count() if count else (0, 0)
         return int(running), int(waiting)
 
+    def is_idle(self) -> bool:
+        """No request, and no finished one that the workers are still to be told of."""
+        return self.requests() == (0, 0) and not self._scheduler.finished_req_ids
+
+    def make_dummy_steps(self, batch: int, k: int, steps: int) -> DummyRun:
+        """The scheduler is not asked, so that nothing of them is scheduled or counted."""
+        return DummySteps(self._core).run(batch, k, steps, budget_s=_DUMMY_BUDGET_S)
+
     def tally(self) -> Tally:
         """Counts since the plugin took hold."""
         recorder, none, pins = self._recorder, (0,) * self._build.k_max, self._pins
@@ -235,10 +246,12 @@ class CoreEngine:
         return list(answers)
 
 
-def _build(config: Any, gaps: tuple[Gap, ...], drafters: list[dict[str, Any]]) -> Build:
+def _build(core: Any, gaps: tuple[Gap, ...], drafters: list[dict[str, Any]]) -> Build:
     """What is not there is said by `gaps`, and so need not be right here."""
     from vllm import __version__ as version
 
+    config, scheduler = core.vllm_config, getattr(core, "scheduler", None)
+    seats = getattr(config, "scheduler_config", None)
     spec = getattr(config, "speculative_config", None)
     model = getattr(config, "model_config", None)
     draft = getattr(spec, "draft_model_config", None)
@@ -273,7 +286,17 @@ def _build(config: Any, gaps: tuple[Gap, ...], drafters: list[dict[str, Any]]) -
         device=str(getattr(getattr(config, "device_config", None), "device_type", "unknown")),
         full_graphs=_has_full_graphs(config),
         graph_reach=_find_reach(config, spec),
+        kv_kinds=_find_kv_kinds(scheduler),
+        stages=getattr(parallel, "pipeline_parallel_size", 1),
+        seats=getattr(seats, "max_num_seqs", 0),
+        step_tokens=getattr(seats, "max_num_batched_tokens", None) or 0,
     )
+
+
+def _find_kv_kinds(scheduler: Any) -> tuple[str, ...]:
+    caches = getattr(scheduler, "kv_cache_config", None)
+    groups = getattr(caches, "kv_cache_groups", None) or ()
+    return tuple(type(group.kv_cache_spec).__name__ for group in groups)
 
 
 def _has_full_graphs(config: Any) -> bool:

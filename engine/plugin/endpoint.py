@@ -23,6 +23,8 @@ from specdeck.engine.plugin.rank_states import MERGES
 from specdeck.engine.plugin.ranks import Ranks, Turns, find_obstacle
 from specdeck.engine.plugin.reply import Refusal, inability, nonsense
 from specdeck.engine.plugin.take_hold import find_client_gaps
+from specdeck.engine.protocol.calibration import StepShape
+from specdeck.engine.protocol.codec import WrongType
 from specdeck.engine.protocol.cohorts import merge_cohorts
 from specdeck.engine.protocol.messages import (
     PREFIX,
@@ -59,6 +61,14 @@ look at hundreds of cells of a hundred positions takes the engine core ten milli
 
 _PAGE_PATIENCE_S = 1.0
 """How long a metrics page waits for the cohorts; after that it has those of the last time."""
+
+_CALIBRATION_PATIENCE_S = 12.0
+"""For some dummy steps, of which the last one may be long: a large batch on a slow machine."""
+
+_ALONE = Capability(
+    "calibration", False, "dummy steps on several data-parallel ranks would be as many experiments",
+    "run one engine per rank, without data_parallel_size",
+)  # fmt: skip
 
 _FIRST_PATIENCE_S = 60.0
 """At the first contact every worker is asked as well."""
@@ -116,8 +126,12 @@ class SpecdeckEndpoint:
         async def control(request: Request) -> Any:
             return await self._control(request)
 
+        async def calibrate(request: Request) -> Any:
+            return await self._calibrate(request)
+
         # FastAPI resolves annotations in this module's globals, where Request is not.
         control.__annotations__["request"] = Request
+        calibrate.__annotations__["request"] = Request
         router = APIRouter(prefix=PREFIX)
         router.add_api_route("/state", self._state, methods=["GET"])
         router.add_api_route("/steps", self._show_steps, methods=["GET"])
@@ -126,6 +140,7 @@ class SpecdeckEndpoint:
         router.add_api_route("/requests", self._requests, methods=["GET"])
         router.add_api_route("/cohorts", self._show_cohorts, methods=["GET"])
         router.add_api_route("/control", control, methods=["PUT"])
+        router.add_api_route("/calibrate", calibrate, methods=["POST"])
         app.include_router(router)
         app.add_middleware(BeforePage, prepare=self._publish_cohorts)
 
@@ -350,15 +365,34 @@ class SpecdeckEndpoint:
 
     async def _control(self, request: Any) -> Any:
         try:
-            # Before a byte of the body: nobody else's may cost anything.
-            if not is_accepted(request.headers.get(TOKEN_HEADER)):
-                raise self._refuse_token()
-            change = _parse_change(await read_json(request))
+            change = _parse_change(await self._read_order(request))
             if self._withheld is not None:
                 raise inability(self._withheld)
             return self._respond(await self._change(change))
         except Refusal as refusal:
             return _reply(refusal.as_json(), refusal.status)
+
+    async def _calibrate(self, request: Any) -> Any:
+        try:
+            shape = _parse_shape(await self._read_order(request))
+            if self._withheld is not None:
+                raise inability(self._withheld)
+            if self._data_parallel > 1:
+                raise inability(_ALONE)
+            until = time.time() + _PATIENCE_S - _ANSWERING_S
+            payload = {"shape": shape.as_json(), "until": until}
+            return self._respond(
+                await self._answer("calibrate", payload, patience_s=_CALIBRATION_PATIENCE_S)
+            )
+        except Refusal as refusal:
+            return _reply(refusal.as_json(), refusal.status)
+
+    async def _read_order(self, request: Any) -> Any:
+        """What somebody with the token asks for; raises Refusal on anybody else."""
+        # Before a byte of the body: nobody else's may cost anything.
+        if not is_accepted(request.headers.get(TOKEN_HEADER)):
+            raise self._refuse_token()
+        return await read_json(request)
 
     async def _change(self, change: Change) -> dict[str, Any]:
         if self._ranks is not None:
@@ -478,6 +512,13 @@ def _reply_text(text: str, status: int = 200) -> Any:
     from starlette.responses import Response
 
     return Response(text, status, media_type="application/json")
+
+
+def _parse_shape(asked: object) -> StepShape:
+    try:
+        return StepShape.from_json(asked)
+    except WrongType as error:
+        raise nonsense(str(error)) from None
 
 
 def _parse_change(asked: object) -> Change:

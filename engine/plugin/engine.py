@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from specdeck.engine.plugin.contract import Gap
+from specdeck.engine.plugin.dummy_steps import DummyRun
 from specdeck.engine.policy.step import Step
 from specdeck.engine.protocol.full_graphs import Reach
 from specdeck.engine.protocol.methods import drafts_all_or_none
@@ -50,6 +51,14 @@ class Build:
     """Whether steps are run from full CUDA graphs, for which all requests have as many rows."""
     graph_reach: tuple[Reach, ...] = ()
     """How far they reach, by k from 0; empty where there are none, or it cannot be told."""
+    kv_kinds: tuple[str, ...] = ()
+    """vLLM's names of the kinds of KV cache, by group of layers."""
+    stages: int = 1
+    """Of a pipeline."""
+    seats: int = 0
+    """Requests that a step can have; 0 where it cannot be told."""
+    step_tokens: int = 0
+    """Tokens that a step can have; 0 where it cannot be told."""
 
     @property
     def drafts_all_or_none(self) -> bool:
@@ -147,6 +156,13 @@ class Engine(Protocol):
     def cohorts(self) -> dict[str, Any]:
         """Finished requests by cohort as `plugin.cohorts.read_cohorts` takes them, but for instance
         and time; raises Refusal where this vLLM does not let requests be told apart."""
+
+    def is_idle(self) -> bool:
+        """Whether there is nothing to schedule, and nothing left of what was."""
+
+    def make_dummy_steps(self, batch: int, k: int, steps: int) -> DummyRun:
+        """Makes steps of no request, as many or fewer; only where `calibration` is available and
+        while it is idle."""
 
     def steps(self, since: int, most: int) -> list[Step]:
         """The first `most` of the remembered steps after number `since`, oldest first."""

@@ -72,8 +72,12 @@ def withdraw_placeholder_tiers(
 
 def _on_worker(worker: Any, command: str, *args: Any) -> Any:
     """The worker's method for `collective_rpc`."""
-    from specdeck.engine.plugin import drafters
+    from specdeck.engine.plugin import drafters, null_block
 
+    if command == "keep":
+        return null_block.keep(worker, *args)
+    if command == "restore":
+        return null_block.restore(worker)
     if command == "install":
         return drafters.install(worker)
     if command == "facts":

@@ -29,7 +29,7 @@ from specdeck.engine.protocol.messages import (
     with_implied_policy,
 )
 
-_WATCHED = ("trial", "policy.threshold", "policy.goodput", "request_rest")
+_WATCHED = ("trial", "policy.threshold", "policy.goodput", "request_rest", "calibration")
 """What goes by an engine's own steps: it can only be done while they are seen, and not where
 several ranks, with steps of their own each, are to stay alike."""
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from specdeck.engine.plugin.control import Control
+from specdeck.engine.plugin.dummy_steps import DummyRun
 from specdeck.engine.plugin.engine import Build, StepListener, Tally
 from specdeck.engine.plugin.fingerprint import Identity
 from specdeck.engine.plugin.recorder import StepOrder
@@ -34,6 +35,10 @@ class FakeCore:
     broken: bool = False
     """Whether the drafter cannot be told to leave a step out."""
     rest_rounds: int | None = None
+    dummies: list[tuple[int, int, int]] = field(default_factory=list)
+    """Batch size, k and number of the dummy steps that were asked for."""
+    dummy_s: Callable[[int, int], float] = lambda batch, k: 0.02 + 0.001 * k + 0.0005 * batch
+    """What one of them takes."""
     skips: list[bool] = field(default_factory=list)
     """What the drafter was asked for, in vain too."""
     _order: StepOrder = field(default_factory=StepOrder)
@@ -109,6 +114,15 @@ class FakeCore:
             "drafted_per_position": self.counts.drafted_per_position,
             "accepted_per_position": self.counts.accepted_per_position,
         }
+
+    def is_idle(self) -> bool:
+        """As in the contract."""
+        return self.busy == (0, 0)
+
+    def make_dummy_steps(self, batch: int, k: int, steps: int) -> DummyRun:
+        """As in the contract."""
+        self.dummies.append((batch, k, steps))
+        return DummyRun((self.dummy_s(batch, k),) * steps, interrupted=False)
 
     def steps(self, since: int, most: int) -> list[Step]:
         """As in the contract."""

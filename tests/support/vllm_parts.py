@@ -6,6 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 
+class FullAttentionSpec:
+    """The KV cache of layers that see everything before them."""
+
+    block_size = 32
+
+
 class Scheduler:
     """As much of vLLM's scheduler as the contract names."""
 
@@ -15,6 +21,13 @@ class Scheduler:
         self.running: list[Any] = []
         self.requests: dict[str, Any] = {}
         self.finished_req_ids: set[str] = set()
+        self.kv_cache_manager = SimpleNamespace(
+            block_pool=SimpleNamespace(null_block=SimpleNamespace(block_id=0))
+        )
+        self.kv_cache_config = SimpleNamespace(
+            num_blocks=9,
+            kv_cache_groups=[SimpleNamespace(kv_cache_spec=FullAttentionSpec())] * 2,
+        )
 
     def schedule(self) -> Any: ...
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any: ...
@@ -51,6 +64,10 @@ class Executor:
     def collective_rpc(self, method: str, timeout: Any = None, args: tuple[Any, ...] = ()) -> Any:
         return [{} for _ in self.drafters] if args == ("facts",) else self.drafters
 
+    def execute_model(self, scheduler_output: Any) -> Any: ...
+    def sample_tokens(self, grammar_output: Any) -> Any: ...
+    def take_draft_token_ids(self) -> Any: ...
+
 
 class EngineCore:
     """As much of an engine core as the contract names."""
@@ -70,12 +87,16 @@ class EngineCore:
             model_config=SimpleNamespace(
                 model="target", served_model_name="demo", is_moe=False, hf_config=None,
                 revision=None, tokenizer="t", tokenizer_revision=None, generation_config="auto",
+                max_model_len=1024,
             ),
             parallel_config=SimpleNamespace(
                 data_parallel_size=1, data_parallel_index=0, is_moe_model=False,
+                pipeline_parallel_size=1,
                 reconfigure_for_independent_dp_rank=lambda: None,
             ),
-            scheduler_config=SimpleNamespace(max_num_seqs=8, async_scheduling=False),
+            scheduler_config=SimpleNamespace(
+                max_num_seqs=8, async_scheduling=False, max_num_batched_tokens=512
+            ),
             compilation_config=SimpleNamespace(cudagraph_mode=None, cudagraph_capture_sizes=[]),
             load_config=SimpleNamespace(load_format="dummy"),
             kv_transfer_config=None,
@@ -84,6 +105,7 @@ class EngineCore:
             use_v2_model_runner=False,
         )  # fmt: skip
 
+    def step(self) -> Any: ...
     def collective_rpc(self, method: Any, timeout: Any = None, args: Any = ()) -> Any: ...
     def set_weight_version(self, weight_version: str) -> None: ...
     def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:

@@ -25,7 +25,8 @@ from specdeck.engine.errors import (
     Unsupported,
     UsageError,
 )
-from specdeck.engine.protocol.messages import AppliedChange, Change, EngineState
+from specdeck.engine.protocol.calibration import StepShape
+from specdeck.engine.protocol.messages import TOKEN_HEADER, AppliedChange, Change, EngineState
 
 URL = "http://engine:8000"
 Answer = Callable[[httpx.Request], httpx.Response]
@@ -170,6 +171,53 @@ async def test_a_plugin_older_than_origins_is_asked_without_one() -> None:
 async def test_a_change_that_cannot_be_encoded_is_wrong_usage() -> None:
     with pytest.raises(UsageError, match="UTF-8 cannot encode"):
         await of(failing(AssertionError("asked"))).put(Change(k=3, reason="try \udcff"))
+
+
+async def test_dummy_steps_are_asked_for_with_the_token() -> None:
+    asked: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return httpx.Response(
+            200,
+            json={"instance": "i", "batch": 4, "k": 0, "seconds": [0.01], "interrupted": True},
+        )
+
+    found = await of(answer).calibrate(StepShape(4, 0, 2))
+    assert (found.seconds, found.interrupted, found.real_s) == ((0.01,), True, None)
+    (request,) = asked
+    assert (request.method, request.url.path) == ("POST", "/v1/specdeck/calibrate")
+    assert request.headers[TOKEN_HEADER] == "secret"
+    assert json.loads(request.content) == {"batch": 4, "k": 0, "steps": 2}
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (always(409, refused("busy")), Conflict),
+        (always(501, refused("calibration")), Unsupported),
+        (always(404, {"detail": "Not Found"}), Unsupported),
+        (always(200, {"seconds": "soon"}), NotAnEngine),
+    ],
+)
+async def test_dummy_steps_that_are_not_made_are_named(
+    answer: Answer, kind: type[EngineError]
+) -> None:
+    with pytest.raises(kind):
+        await of(answer).calibrate(StepShape(4, 0))
+
+
+async def test_dummy_steps_without_a_token_or_kept_back_are_not_even_asked_for() -> None:
+    with pytest.raises(Unauthorized, match="admin token"):
+        await of(failing(AssertionError("asked")), token=None).calibrate(StepShape(4, 0))
+    client = of(failing(AssertionError("asked")))
+
+    def keep_back() -> None:
+        raise Unsupported("attached to watch")
+
+    client.guard = keep_back
+    with pytest.raises(Unsupported, match="to watch"):
+        await client.calibrate(StepShape(4, 0))
 
 
 async def test_a_change_without_a_token_is_not_even_sent() -> None:

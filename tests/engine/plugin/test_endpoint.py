@@ -122,6 +122,10 @@ class Cores:
             return [json.dumps(REQUESTS)] * len(self.to_changes)
         if command == "cohorts":
             return [json.dumps(COHORTS)] * len(self.to_changes)
+        if command == "calibrate":
+            shape = json.loads(payload)["shape"]
+            found = {"instance": "one", "seconds": [0.02], "interrupted": False, "real_s": None}
+            return [json.dumps({**found, "batch": shape["batch"], "k": shape["k"]})]
         if command == "change":
             self.changed.append(json.loads(payload)["change"])
             return [json.dumps(answer) for answer in self.to_changes]
@@ -166,6 +170,36 @@ async def test_one_engine_is_changed_as_it_is_asked(ask: Asking) -> None:
     assert cores.changed == [{"k": 3}]
     state = (await ask(cores)).json()
     assert state["capabilities"] == STATE["capabilities"]
+
+
+@pytest.mark.parametrize(
+    ("token", "body", "ranks", "status", "code"),
+    [
+        ("t", {"batch": 4, "k": 3}, 1, 200, None),
+        ("wrong", {"batch": 4, "k": 3}, 1, 401, "admin_token"),
+        (None, {"batch": 4, "k": 3}, 1, 401, "admin_token"),
+        ("t", {"batch": 0, "k": 3}, 1, 400, "invalid"),
+        ("t", {"batch": 4, "k": 3, "prompt": "x"}, 1, 400, "invalid"),
+        ("t", {"batch": 4, "k": 3}, 2, 501, None),
+    ],
+)
+async def test_dummy_steps_are_for_whoever_has_the_token(
+    ask: Asking, token: str | None, body: dict[str, Any], ranks: int, status: int, code: str | None
+) -> None:
+    app, endpoint, cores = fastapi.FastAPI(), SpecdeckEndpoint(), Cores(ranks=ranks)
+    endpoint.attach_router(app)
+    await endpoint.init_state(cores, None, SimpleNamespace(port=8000))
+    headers = {} if token is None else {TOKEN_HEADER: token}
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url="http://engine"
+    ) as client:
+        answer = await client.post(f"{PREFIX}/calibrate", json=body, headers=headers)
+    assert answer.status_code == status, answer.text
+    assert ("calibrate" in cores.asked) == (status == 200)
+    if status == 200:
+        assert answer.json()["seconds"] == [0.02]
+    elif code:
+        assert answer.json()["error"]["code"] == code
 
 
 async def test_cohorts_are_told_in_words_and_add_up_to_vllms_counters(ask: Asking) -> None:

@@ -66,6 +66,18 @@ def without(path: str) -> EngineCore:
         ("reset_prefix_cache", "cold", "cold", "EngineCore.reset_prefix_cache"),
         ("scheduler.reset_prefix_cache", "cold", "cold", "Scheduler.reset_prefix_cache"),
         ("scheduler.add_request", "request_k", "request_k", "Scheduler.add_request"),
+        (
+            "scheduler.kv_cache_manager",
+            "calibration",
+            "calibration",
+            "Scheduler.kv_cache_manager",
+        ),
+        (
+            "model_executor.sample_tokens",
+            "calibration",
+            "calibration",
+            "Executor.sample_tokens",
+        ),
         ("scheduler.finished_req_ids", "request_k", "request_k", "Scheduler.finished_req_ids"),
     ],
 )
