@@ -28,6 +28,7 @@ BENCHMARKS = {
     "overhead": "An engine with plugin and console, and without",
     "demo_models": "The demo's pair: acceptance, and throughput at every k",
     "policies": "Policies against every fixed k on the demo engine",
+    "calibration": "Dummy steps beside real ones of the same shape",
     "policy_overhead": "A policy with nothing to change, and stock vLLM",
     "plugin_step_cost": "What a step costs the plugin",
     "plugin_pins": "What pinned requests that wait cost",

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from specdeck.console.cli.audit import UserAudit
+from specdeck.console.cli.calibrate import SweepOnly, calibrate
 from specdeck.console.cli.common import Finite, until_signal
 from specdeck.console.cli.engines import Access, access, key_option, require_vllm, token_option
 from specdeck.console.cli.hard_sweep import STEADY, STREAMS, OwnLoad, sweep_hard
@@ -17,6 +18,7 @@ from specdeck.console.cli.operator import find_operator
 from specdeck.console.cli.output import emit, log, print_lines
 from specdeck.console.cli.sweep_report import WIDEST, SweepScreen, curve_lines, verdict_lines
 from specdeck.engine.errors import UsageError
+from specdeck.engine.operations.calibration import CALIBRATION_S, CalibrationRequest
 from specdeck.engine.operations.sweep import SWEEP_S, Sweep, SweepRequest
 from specdeck.engine.sweep.analysis import SweepOutcome
 from specdeck.engine.sweep.plan import Plan
@@ -31,16 +33,15 @@ from specdeck.engine.text import format_duration
 @click.option(
     "--seconds",
     type=Finite(min=1.0, max=86_400.0),
-    default=SWEEP_S,
     metavar="S",
-    show_default=True,
-    help="How long the whole sweep takes, with traffic all the time.",
+    help=f"How long the whole sweep takes, with traffic all the time; default: {SWEEP_S:g}, with "
+    f"--calibrate {CALIBRATION_S:g}.",
 )
 @click.option(
     "--rounds",
     type=click.IntRange(2, 100),
     metavar="N",
-    help="Visits of each k; default: 3 to 12, as many as the time allows.",
+    help="Visits of each k, or rounds of --calibrate; default: as many as the time allows.",
 )
 @click.option(
     "--hard",
@@ -71,6 +72,13 @@ from specdeck.engine.text import format_duration
     metavar="N",
     help=f"With --hard or --reference: requests at once; default: {STREAMS}.",
 )
+@click.option(
+    "--calibrate",
+    "calibrates",
+    is_flag=True,
+    help="Time dummy steps instead, on an engine without requests: what a step of each batch size "
+    "and k costs is known before the first request.",
+)
 @click.option("--reason", metavar="T", help="Kept in the audit log.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object; progress on stderr.")
 @key_option
@@ -78,13 +86,14 @@ from specdeck.engine.text import format_duration
 def command(
     engine: str,
     ks: str | None,
-    seconds: float,
+    seconds: float | None,
     rounds: int | None,
     hard: bool,
     reference: str | None,
     reference_key: str | None,
     profile: str | None,
     streams: int | None,
+    calibrates: bool,
     reason: str | None,
     as_json: bool,
     api_key_env: str | None,
@@ -96,13 +105,27 @@ def command(
     The engine is left as it was found, also on Ctrl-C; if the sweep is killed, the engine
     takes k back by itself within 10 s. Without traffic, and when somebody else turns a knob
     meanwhile, the sweep stops and exits with 3.
+
+    With --calibrate it is the other way round: the engine must have no requests, its policy's cost
+    model learns from dummy steps, and the first request that comes ends it (exit 3).
     """
+    if calibrates:
+        SweepOnly(hard, reference, profile, streams).refuse()
+        asked = CalibrationRequest(
+            find_operator(),
+            None if ks is None else numbers(ks, least=1),
+            CALIBRATION_S if seconds is None else seconds,
+            rounds,
+            "sweep --calibrate" if reason is None else f"sweep --calibrate: {reason}",
+        )
+        to = access(engine, api_key_env=api_key_env, token_file=token_file)
+        return asyncio.run(until_signal(calibrate(to, asked, as_json=as_json)))
     beside = hard or reference is not None
     refuse_options(hard=hard, reference=reference, profile=profile, streams=streams)
     wanted = SweepRequest(
         find_operator(),
         None if ks is None else numbers(ks, least=1 if beside else 2),
-        seconds,
+        SWEEP_S if seconds is None else seconds,
         rounds,
         "sweep" if reason is None else f"sweep: {reason}",
     )
