@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import exp, log
 
-ERROR2 = 0.1**2
+ERROR2 = 0.12**2
 """Squared relative error of a step's time that dummy steps tell, beside the other k's."""
 WEIGHT = 8.0
 """How many steps one of these is worth where a model is found through all that is known."""
