@@ -86,11 +86,31 @@ def section(name: str) -> str:
     return f"{title}\n\n`python -m benchmarks.{name}` · {about} · took {took}\n\n{body}\n"
 
 
-def sections(text: str) -> dict[str, str]:
-    """The sections of a RESULTS.md by the benchmark that wrote them."""
-    found = re.split(r"^(?=## )", text, flags=re.MULTILINE)[1:]
-    named = ((re.search(r"`python -m benchmarks\.(\w+)", part), part) for part in found)
-    return {match[1]: part for match, part in named if match}
+def put_section(text: str, name: str, made: str) -> str:
+    """RESULTS.md with one section made anew in its place; all else stays as it is.
+
+    A benchmark's section has its title, or else its command first. A new one follows that of the
+    benchmark before it.
+    """
+    parts = re.split(r"^(?=## )", text, flags=re.MULTILINE)
+    place = _find(parts, name)
+    if place is not None:
+        parts[place] = made
+    else:
+        before = list(BENCHMARKS)[: list(BENCHMARKS).index(name)]
+        places = [found for each in before if (found := _find(parts, each)) is not None]
+        parts.insert(places[-1] + 1 if places else len(parts), made)
+    return "\n".join(part.rstrip() + "\n" for part in parts)
+
+
+def _find(parts: list[str], name: str) -> int | None:
+    """Which part is a benchmark's."""
+    titled = [n for n, part in enumerate(parts) if part.startswith(f"## {BENCHMARKS[name]}\n")]
+    command = re.compile(r"`python -m benchmarks\.(\w+)")
+    by_command = [
+        n for n, part in enumerate(parts) if (match := command.search(part)) and match[1] == name
+    ]
+    return next(iter([*titled, *by_command]), None)
 
 
 def main() -> None:
@@ -98,12 +118,8 @@ def main() -> None:
     if unknown := set(wanted) - set(BENCHMARKS):
         sys.exit(f"no benchmark {', '.join(sorted(unknown))}: choose from {', '.join(BENCHMARKS)}")
     for name in wanted:
-        found = sections(RESULTS.read_text()) if RESULTS.exists() else {}
-        found[name] = section(name)
-        known = [each for each in BENCHMARKS if each in found]
-        others = [each for each in found if each not in BENCHMARKS]  # what asks for arguments
-        ordered = [found[each].rstrip() + "\n" for each in (*known, *others)]
-        RESULTS.write_text("\n".join([HEAD, *ordered]))
+        text = RESULTS.read_text() if RESULTS.exists() else HEAD
+        RESULTS.write_text(put_section(text, name, section(name)))
 
 
 if __name__ == "__main__":
