@@ -52,11 +52,13 @@ def write_whole(path: Path, *, mode: int = 0o666, over: bool = True) -> Iterator
     """A file to write to that is at `path` whole when this ends, and not at all where it fails.
 
     The folder has to exist. The file has the permissions `mode`, without those of the umask. What a
-    killed writer of the same file has left is removed. Raises OSError, and FileExistsError where
-    something has come to `path` meanwhile, unless it is to be written `over`.
+    killed writer of the same file has left is removed. Raises OSError, also for a device or a
+    pipe at `path`, and FileExistsError where something has come there meanwhile, unless it is to be
+    written `over`.
     """
     # A name that nobody foresees, and never what lies there already: in a folder that others
     # write in, a link could have been left for it.
+    _refuse_special(path)
     partial = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(partial, flags, mode)
@@ -72,6 +74,20 @@ def write_whole(path: Path, *, mode: int = 0o666, over: bool = True) -> Iterator
             partial.unlink()
         raise
     _remove_abandoned(path)
+
+
+def _refuse_special(path: Path) -> None:
+    """Raises OSError for what a file must not take the place of.
+
+    Root's `/dev/null` and `/dev/stdout` would be a file from then on, for everybody.
+    """
+    try:
+        mode = path.stat().st_mode
+        is_stream = path.is_symlink() and os.readlink(path).startswith("/proc/")
+    except OSError:  # nothing, or a link to nothing
+        return
+    if is_stream or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # of a folder a rename tells
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
 
 
 def _move_beside(partial: Path, path: Path) -> None:

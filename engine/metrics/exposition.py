@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specdeck.engine.errors import UsageError
+from specdeck.engine.files import write_whole
 from specdeck.engine.protocol.codec import mend_text
 
 if TYPE_CHECKING:
@@ -51,10 +52,11 @@ class Exposition:
 
         Raises UsageError where the file cannot be written.
         """
-        from prometheus_client import write_to_textfile
+        from prometheus_client import generate_latest
 
         try:
-            write_to_textfile(str(path), self.registry)
+            with write_whole(path) as file:
+                file.write(generate_latest(self.registry))
         except OSError as error:
             why = (error.strerror or "cannot be written").lower()
             raise UsageError(f"{path}: {why}", remedy="check --metrics-file") from error

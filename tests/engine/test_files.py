@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,25 @@ def test_what_is_no_regular_file_is_refused_at_once(name: str, tmp_path: Path) -
     with pytest.raises(OSError, match="not a regular file"):
         read_file(tmp_path / name, most=100)
     assert os.listdir("/proc/self/fd") == before
+
+
+@pytest.mark.parametrize("name", ["pipe", "null", "stdout", "socket"])
+def test_no_file_takes_the_place_of_a_device_or_a_pipe(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "null").symlink_to("/dev/null")
+    (tmp_path / "redirected").write_text("what was said before")
+    with (
+        socket.socket(socket.AF_UNIX) as listener,
+        (tmp_path / "redirected").open() as redirected,
+    ):
+        listener.bind(str(tmp_path / "socket"))
+        (tmp_path / "stdout").symlink_to(f"/proc/self/fd/{redirected.fileno()}")
+        path = tmp_path / name
+        before = path.lstat()
+        with pytest.raises(OSError, match="not a regular file"):
+            replace_file(path, "whole")
+        assert os.path.samestat(path.lstat(), before)
+    assert not [left for left in tmp_path.iterdir() if left.name.startswith(".")]
 
 
 @pytest.mark.parametrize("links", [True, False])

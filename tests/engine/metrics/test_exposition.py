@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -64,3 +65,13 @@ def test_what_an_engine_says_of_itself_is_written_whatever_it_is(tmp_path: Path)
     checks.mark_failed()
     checks.write(tmp_path / "check.prom")
     assert "\ufffd" in (tmp_path / "check.prom").read_text()
+
+
+@pytest.mark.parametrize("name", ["pipe", "null"])
+def test_no_page_takes_the_place_of_a_device_or_a_pipe(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "null").symlink_to("/dev/null")
+    before = (tmp_path / name).lstat()
+    with pytest.raises(UsageError, match="not a regular file"):
+        CheckGauges("http://engine").write(tmp_path / name)
+    assert os.path.samestat((tmp_path / name).lstat(), before)
