@@ -21,6 +21,9 @@ _MOST_VALUES = 20_000
 _PLAIN = frozenset(f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null"))
 _TEXT = "tag:yaml.org,2002:str"
 _DATE = "tag:yaml.org,2002:timestamp"
+_NUMBERS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("int", "float"))
+_LONGEST_NUMBER = 1_000
+"""Characters; `1:59:59:…` of thousands takes minutes to read, and nothing can print the number."""
 _LONGEST_SHOWN = 60
 
 
@@ -183,6 +186,8 @@ class _Builder:
             return node.value
         if node.tag not in _PLAIN:
             raise self._error(node, f"a value of type {quote(node.tag)} means nothing here")
+        if node.tag in _NUMBERS and len(node.value) > _LONGEST_NUMBER:
+            raise self._error(node, f"a number of {len(node.value):,} characters")
         try:
             value = self._loader.construct_object(node)
         except (ValueError, OverflowError, KeyError) as error:

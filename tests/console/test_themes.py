@@ -194,3 +194,18 @@ def test_no_value_of_the_settings_is_an_alias_of_aliases(tmp_path: Path) -> None
         assert len(caught.value.line()) < 300 + len(str(tmp_path))
     with pytest.raises(ValueError, match="`<<` is not read here"):
         parse_yaml("\n".join(bomb(merge=True)))
+
+
+@pytest.mark.parametrize("filler", ["", "# " + "x" * 8_000])
+@pytest.mark.parametrize(
+    "number", ["1" + ":59" * 400 + ".5", "1" + ":59" * 4_000, "0x" + "f" * 9_000]
+)
+def test_a_number_that_nothing_can_hold_is_refused(
+    number: str, filler: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "file.yaml"
+    for line in (f"interval: {number}", f"? {number}\n: 1", f"text_alpha: {number}"):
+        file.write_text(f"{PRIMARY}{line}\n{filler}\n")
+        for read in (settings.read, theme.read):
+            with pytest.raises(ConfigError, match="a number that is too long"):
+                read(file)

@@ -178,6 +178,13 @@ def test_aliases_that_stand_for_a_million_values_are_refused(refused: Refused) -
     assert "more values than a config ever has" in refused("\n".join(lines))
 
 
+@pytest.mark.parametrize(
+    "number", ["1" + ":59" * 100_000, "1" + ":59" * 100_000 + ".5", "9" * 2_000], ids=range(3)
+)
+def test_a_number_without_end_is_refused_at_once(refused: Refused, number: str) -> None:
+    assert f"a number of {len(number):,} characters" in refused(f"model: a/b\nport: {number}\n")
+
+
 def test_deep_nesting_is_refused(refused: Refused) -> None:
     assert "nested too deeply" in refused("model: " + "[" * 5000)
 
