@@ -4,7 +4,8 @@ Each piece compares the cohort with all other requests of the same time, so that
 busy machine, a new kind of text) is no drift. A line that falls through the pieces, beyond chance,
 is a slow drift; a step down is the cohort's own cause. All lines together raise `FALSE_ALARMS` at
 most where nothing drifts. A cohort that is a cause already, by the comparison with all others, is
-asked once more whether it decays; there a line needs no more than `_SUSPECT_Z`.
+asked once more whether it decays; there a line needs no more than `_SUSPECT_Z`, but most of the gap
+must have come within the pieces: a kind that was poor from the first piece on is poor by its kind.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ _LEAST_FALL = 0.1
 _NO_WORSE = 4.0
 """Of squared standard errors: a line is a drift where it leaves no more than the best step does,
 and so much, for a step has one more number to choose."""
+_OWN = 0.6
+"""Of a suspect's gap in the last piece, that must not have been there in the first."""
 _SUSPECT_Z = 2.6
 """Passed by one line in two hundred where nothing drifts."""
 
@@ -68,6 +71,11 @@ class Trend:
         """From the first piece to the last."""
         return self.slope * (self.pieces[-1].t - self.pieces[0].t)
 
+    @property
+    def last(self) -> float:
+        """The gap in the last piece, by the line."""
+        return self.mean + self.slope * (self.pieces[-1].t - self.middle)
+
     def is_line(self) -> bool:
         """Whether it falls all the time, and not in one step."""
         return self._left_by_line() <= self._left_by_step() + _NO_WORSE
@@ -103,9 +111,13 @@ def find_drift(evidence: Evidence, suspects: Sequence[Split] = ()) -> list[Findi
     falling = [
         trend
         for trend in trends
-        if trend.z > (_SUSPECT_Z if trend.split in suspects else limit)
-        and trend.fall >= _LEAST_FALL
+        if trend.fall >= _LEAST_FALL
         and trend.is_line()
+        and (
+            trend.z > _SUSPECT_Z and trend.fall >= _OWN * trend.last
+            if trend.split in suspects
+            else trend.z > limit
+        )
     ]
     if falling:
         worst = max(falling, key=lambda trend: trend.z)

@@ -108,6 +108,18 @@ def test_a_cohort_that_decays_is_a_drift_and_one_that_fell_is_not(seed: int) -> 
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_a_kind_that_was_poor_from_the_beginning_is_named_by_its_kind(seed: int) -> None:
+    """Though it became a little poorer as well."""
+
+    def accept(request: Request, t: float) -> float:
+        return 0.84 - (0.2 + 0.14 * t / 40 if request.sampled else 0.0)
+
+    found = diagnose(Traffic(seed, rate=20.0, accept=accept).run(40).evidence())
+    assert first(found) == "temperature"
+    assert "cohort_drift" not in {cause.name for cause in found.causes}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_latched_step_is_found_with_its_moment(seed: int) -> None:
     found = diagnose(Traffic(seed, slow=lambda t: 0.006 if t > 20 else 0.0).run(40).evidence())
     assert first(found) == "step_time_latched"
