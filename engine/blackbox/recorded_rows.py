@@ -31,6 +31,9 @@ and a half of readings a second apart."""
 _MOST_TAIL: Final = 4_096
 """Rows that are in no block yet; a writer keeps 300."""
 _MOST_N: Final = 2**62
+_EARLIEST: Final = 0.0
+_LATEST: Final = 1e11
+"""Unix times; those that `protocol.codec.UnixTime` takes."""
 
 
 class RecordedRows:
@@ -69,10 +72,14 @@ class RecordedRows:
             self.damage = f"{self.path} is damaged: {oneline(damage)[:200]}"
 
     def edges(self, of_blocks: str, of_rows: str) -> list[float]:
-        """The outermost times, by such a term of each table; not those that are none."""
-        found = self.ask(f"SELECT {of_blocks} FROM blocks") + self.ask(
-            f"SELECT {of_rows} FROM rows"
-        )
+        """The outermost times, by such a term of each table.
+
+        Not those that no calendar knows: whoever shows them counts with them.
+        """
+        bounds = (_EARLIEST, _LATEST)
+        found = self.ask(
+            f"SELECT {of_blocks} FROM blocks WHERE first >= ? AND last <= ?", bounds
+        ) + self.ask(f"SELECT {of_rows} FROM rows WHERE t BETWEEN ? AND ?", bounds)
         return [t for (t,) in found if isinstance(t, float) and math.isfinite(t)]
 
     def stretches(self, start: float, end: float) -> Iterator[Stretch]:

@@ -209,6 +209,30 @@ def test_what_is_no_url_is_asked_for_in_vain(tmp_path: Path, wanted: str) -> Non
         open_history(tmp_path, wanted)
 
 
+@pytest.mark.parametrize("t", [1e300, -1e300, math.inf, 1e12, -1.0])
+def test_a_time_that_no_calendar_knows_is_no_edge(tmp_path: Path, whole: bytes, t: float) -> None:
+    """The timeline counts with the edges: an overview of no time ended the replay with 70."""
+    path = tmp_path / "a.db"
+    path.write_bytes(whole)
+    with closing(History(path)) as history:
+        first, last = history.first, history.last
+    change(path, "UPDATE rows SET t = ? WHERE n = (SELECT MAX(n) FROM rows)", values=(t,))
+    change(
+        path,
+        "INSERT INTO blocks SELECT first_n + 1000, last_n + 1000, base, ?1, ?1, breaks, data"
+        " FROM blocks LIMIT 1",
+        values=(t,),
+    )
+    with closing(History(path)) as history:
+        assert first == history.first
+        assert last - 2 <= history.last <= last
+    change(path, "UPDATE rows SET t = ?", values=(t,))
+    change(path, "UPDATE blocks SET first = ?1, last = ?1", values=(t,))
+    with closing(History(path)) as history:
+        assert math.isnan(history.first)
+        assert math.isnan(history.last)
+
+
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.db")
     with pytest.raises(ConfigError, match="not a regular file"):
