@@ -232,8 +232,8 @@ class Goodput:
         errors = self._errors(here)
         found, most = None, self.parameters.margin
         for k in range(self._low, self._high + 1):
-            if k == present or (k < present and self._probing):
-                continue  # a shorter draft has just been timed, and teaches nothing else
+            if k == present or (self._probing and (k < present or errors[k] <= errors[present])):
+                continue  # what is in doubt shows at the present k as well, or better
             # What trying it would teach: its time, and how often what is deeper is accepted.
             doubt = self._error(errors, k, present) if k > present else errors[k]
             if doubt > self.parameters.margin / 2:

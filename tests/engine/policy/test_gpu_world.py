@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 from benchmarks.policy_gpu import GpuEngine, Segment, target_s
-from benchmarks.policy_regret import Load, Oracle, drive_fixed, measure
+from benchmarks.policy_regret import Load, Oracle, drive, drive_fixed, measure, runner
 
 from specdeck.engine.policy.parameters import BreakerParameters
+from specdeck.engine.policy.runner import PolicyRunner
+from specdeck.engine.policy.step import Step
 
 SECONDS = 40.0
 
@@ -36,6 +38,21 @@ def test_a_batch_that_varies_over_the_edge_of_a_bucket_sticks_at_no_wrong_k() ->
 def test_a_batch_size_never_seen_gets_its_k_with_the_first_step() -> None:
     sizes = [Segment("middling", size, 1.0) for size in (8, 128, 32, 256)]
     assert regret(*sizes * 10) < 0.06
+
+
+@pytest.mark.parametrize("seed", [105, 109])
+def test_tries_that_seem_to_gain_do_not_go_on_in_place_of_the_choice(seed: int) -> None:
+    auto = runner("goodput", GpuEngine.k_max, breaker=BreakerParameters())
+    row = longest = 0
+
+    def watch(seen: Step, auto: PolicyRunner) -> None:
+        nonlocal row, longest
+        row = row + 1 if auto.policy.decision.probing else 0
+        longest = max(longest, row)
+
+    segment = Segment("middling", 32, SECONDS, prompts=1.0)
+    drive(GpuEngine(), auto, [segment], seed, watch)
+    assert 0 < longest < 150
 
 
 def test_the_oracle_meets_the_same_steps() -> None:
