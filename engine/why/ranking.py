@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from specdeck.engine.why.causes import (
     ISSUES,
@@ -125,7 +125,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     config = [*judge_draft(evidence, of_cohorts), judge_k(evidence)]
     if any(isinstance(one, Cause) and one.name == "draft_of_another_target" for one in config):
         config = [one for one in config if not _is_k(one)]  # no k pays there
-    load = [*compare_steps(evidence), *compare_load(evidence)]
+    load = [*_excuse_steps(compare_steps(evidence), causes), *compare_load(evidence)]
     named = any(cause.movement == "more" for cause in causes)
     rest: list[Finding] = [*config, *load, judge_mix(evidence, is_named=named)]
     causes += [one for one in rest if isinstance(one, Cause)]
@@ -143,6 +143,19 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         ),
         evidence.missing,
     )  # fmt: skip
+
+
+_DEARER: Final = ("adapter", "structured_output")
+"""What makes every step of its batch dearer, and is not seen in the steps."""
+
+
+def _excuse_steps(steps: Sequence[Finding], causes: Sequence[Cause]) -> list[Finding]:
+    """Steps that are slower, but not where dearer requests came since the baseline."""
+    came = any(cause.name in _DEARER and cause.movement == "more" for cause in causes)
+    return [
+        Untold(one.name, "other_requests", one.cost) if came and isinstance(one, Cause) else one
+        for one in steps
+    ]
 
 
 def _list_groups(findings: Sequence[Finding]) -> list[Split]:

@@ -53,6 +53,7 @@ _REASONS: Final[Mapping[Reason, str]] = {
     "policy_moves_k": "the policy chooses k",
     "no_pieces": "needs a longer look: --for 60s",
     "in_proportion": "steps are slower in proportion, as on a busy machine",
+    "other_requests": "more requests have an adapter or a grammar now, whose steps take longer",
 }
 _NOUNS: Final[Mapping[str, str]] = {
     "prompt": "prompts of {} tokens",

@@ -166,6 +166,23 @@ def test_a_gap_that_was_always_there_stands_below_what_became_worse(seed: int) -
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_steps_that_adapters_make_dearer_are_not_called_latched(seed: int) -> None:
+    def none(random: Random) -> Request:
+        return replace(usual(random), adapter="none")
+
+    baseline = Traffic(seed, draw=none, rate=10.0).run(40).as_baseline()
+    accept = poor(lambda r: r.adapter != "none", 0.6)
+    now = Traffic(seed + 50, rate=10.0, accept=accept, slow=lambda t: 0.006).run(40)
+    found = diagnose(now.evidence(baseline))
+    assert first(found) == "adapter"
+    untold = {one.name: one.reason for one in found.untold}
+    assert untold["step_time_latched"] == "other_requests"
+    # With as many of them before, it is no excuse.
+    before = Traffic(seed, rate=10.0, accept=accept).run(40).as_baseline()
+    assert first(diagnose(now.evidence(before))) == "step_time_latched"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_mean_that_fell_by_the_mix_is_told_from_cohorts_that_fell(seed: int) -> None:
     def draw(share: float) -> Callable[[Random], Request]:
         return lambda random: replace(usual(random), sampled=random.random() < share)
