@@ -131,11 +131,17 @@ class Spread:
         return Trials(min(1.0, counts.accepted / tokens) * of, float(of))
 
     def first_drafted(self, counts: CohortCounts) -> Trials:
-        """Acceptance of the first drafted tokens, as trials."""
+        """Acceptance of the first drafted tokens, as trials.
+
+        Where none was accepted each request is one: were a tenth of them accepted, on average of
+        requests, then each had none with a chance of nine tenths at most.
+        """
         drafted, accepted = counts.drafted_per_position[:1], counts.accepted_per_position[:1]
         if not drafted or not drafted[0]:
             return Trials(0.0, 0.0)
         of = min(float(drafted[0]), self.trials(counts).of)
+        if not accepted[0]:
+            of = max(of, float(min(drafted[0], counts.requests)))
         return Trials(accepted[0] / drafted[0] * of, of)
 
 

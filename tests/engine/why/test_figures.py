@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specdeck.engine.protocol.cohorts import CohortCounts
+from specdeck.engine.why.draft_fit import HOPELESS
 from specdeck.engine.why.figures import (
+    FALSE_ALARMS,
     Pair,
     Spread,
     Trials,
@@ -64,3 +66,13 @@ def test_a_change_point_is_raised_no_more_often_than_it_says() -> None:
         found = find_change(values)
         raised += found is not None and found.p <= 0.001 and found.separated
     assert raised <= 2
+
+
+@pytest.mark.parametrize(("requests", "hopeless"), [(80, True), (50, False)])
+def test_requests_without_an_accepted_token_are_a_trial_each(requests: int, hopeless: bool) -> None:
+    tokens = requests * 48
+    none = CohortCounts(requests, 64, tokens, 0, tokens, (tokens, tokens), (0, 0))
+    high = Spread().first_drafted(none).limits(1 - 2 * FALSE_ALARMS)[1]
+    assert (high < HOPELESS) == hopeless
+    some = CohortCounts(requests, 64, tokens, 0, tokens, (tokens, tokens), (1, 0))
+    assert Spread().first_drafted(some).of == requests / 2
