@@ -175,6 +175,8 @@ KEYS: tuple[Key, ...] = (
     Key("requests.scroll", ("up", "down", "pageup", "pagedown", "home", "ctrl+end"),
         "scroll('{key}')", "scroll", "Scroll through the requests.", "Request list",
         searched=False),
+    Key("why.trial", ("T",), "trial", "trial",
+        "Try what the first cause that a trial can mend suggests.", "Why"),
     Key("why.again", ("enter",), "again", "look again", "Watch the engine anew.", "Why",
         brief="again"),
     Key("why.scroll", ("up", "down", "pageup", "pagedown", "home", "ctrl+end"),

@@ -173,6 +173,29 @@ class EngineScreen(Screen[None]):
         """The key of an action, for a hint."""
         return self.context.key_label(name)
 
+    def say(self, text: str, *, bad: bool = False) -> None:
+        """What a key brought, on a line of this screen."""
+
+    async def ask_trial(self, suggested: str | None = None) -> bool:
+        """Asks what to try, with `suggested` filled in, and has the engine judge it; whether it
+        does."""
+        from specdeck.console.screens.tuning.dialogs import TrialDialog
+
+        controller, index = self.controller, self.controller.selected
+        obstacle = controller.find_obstacle(Change(k=0, trial_s=1.0))
+        if obstacle is not None:
+            controller.tell(obstacle.line(), "warn")
+            self.say(obstacle.line(), bad=True)
+            return False
+        await controller.refresh_tuning(index)
+        if controller.selected != index:  # another engine is on the screen by now
+            return False
+        want = await self.app.push_screen_wait(TrialDialog(self.track, suggested))
+        if want is None or controller.selected != index:
+            return False
+        controller.wish(want)
+        return True
+
 
 class DetailScreen(ClosedOnce[None], EngineScreen):
     """Looks at the engine in one particular way; escape goes back to the live screen."""
@@ -184,9 +207,6 @@ class DetailScreen(ClosedOnce[None], EngineScreen):
     def leave(self) -> None:
         """Make room for the screen before, or for another one in this one's place."""
         self.dismiss()
-
-    def say(self, text: str, *, bad: bool = False) -> None:
-        """What a key brought, on a line of this screen."""
 
     @contextmanager
     def say_errors(self) -> Iterator[None]:
@@ -275,19 +295,7 @@ class SteeringScreen(EngineScreen):
     @work(group="ask", exclusive=True)
     async def action_trial(self) -> None:
         """Ask what to try, and have the engine judge it."""
-        from specdeck.console.screens.tuning.dialogs import TrialDialog
-
-        controller, index = self.controller, self.controller.selected
-        obstacle = controller.find_obstacle(Change(k=0, trial_s=1.0))
-        if obstacle is not None:
-            controller.tell(obstacle.line(), "warn")
-            return
-        await controller.refresh_tuning(index)
-        if controller.selected != index:  # another engine is on the screen by now
-            return
-        want = await self.app.push_screen_wait(TrialDialog(self.track))
-        if want is not None and controller.selected == index:
-            controller.wish(want)
+        await self.ask_trial()
 
     @now_only
     @work(group="ask", exclusive=True)

@@ -129,24 +129,27 @@ def dismiss(name: Name, cost: Estimate | None, group: Group | None = None) -> Ru
     return RuledOut(name, cost, group)
 
 
-_RESTING = "specdeck set {url} policy=goodput goodput.rest_rounds=16 --trial 40"
-_RESYNC = "specdeck set {url} mode=target-only fallback=cold && specdeck set {url} mode=speculate"
-_COMMANDS: Mapping[Name, str] = {
+_RESTING = "policy=goodput goodput.rest_rounds=16"
+_TRIALS: Mapping[Name, str] = {
     "prompt_length": _RESTING,
     "structured_output": _RESTING,
     "adapter": _RESTING,
     "temperature": _RESTING,
+    "k_beyond_what_pays": "k={suggested}",
+    "prefill_share": "policy=goodput",
+    "beyond_graphs": "k={suggested}",
+}
+"""What may mend a cause, as `specdeck set` takes it; judged by a trial."""
+_RESYNC = "specdeck set {url} mode=target-only fallback=cold && specdeck set {url} mode=speculate"
+_COMMANDS: Mapping[Name, str] = {
     "cold_cache": _RESYNC,
     "cohort_drift": _RESYNC,
     "every_cohort_fell": "specdeck fingerprint diff {url}",
     "draft_of_another_target": "specdeck set {url} mode=target-only",
     "traffic_mix": "specdeck sweep {url}",
-    "k_beyond_what_pays": "specdeck set {url} k={suggested} --trial 40",
     "step_time_latched": "specdeck stop {url} && specdeck run CONFIG",
-    "prefill_share": "specdeck set {url} policy=goodput --trial 40",
     "prefix_cache": "vllm serve … --gpu-memory-utilization 0.95",
     "preemption": "vllm serve … --max-num-seqs {suggested}",
-    "beyond_graphs": "specdeck set {url} k={suggested} --trial 40",
 }
 
 
@@ -156,4 +159,17 @@ def command_of(cause: Cause, url: str) -> str:
     >>> command_of(Cause("traffic_mix", Figure("acceptance", 0.4, 0.6), None, None), "http://h/;id")
     "specdeck sweep 'http://h/;id'"
     """
-    return _COMMANDS[cause.name].format(url=shlex.quote(url), suggested=cause.suggested)
+    trial = trial_of(cause)
+    command = _COMMANDS[cause.name] if trial is None else f"specdeck set {{url}} {trial} --trial 40"
+    return command.format(url=shlex.quote(url), suggested=cause.suggested)
+
+
+def trial_of(cause: Cause) -> str | None:
+    """What to try for `cause`, as `specdeck set` takes it; None of what no trial mends.
+
+    >>> seen = Figure("tokens_per_second", 1.0, 1.2)
+    >>> trial_of(Cause("k_beyond_what_pays", seen, Estimate(0.2, 0.1, 0.3), None, suggested=2))
+    'k=2'
+    """
+    words = _TRIALS.get(cause.name)
+    return None if words is None else words.format(suggested=cause.suggested)

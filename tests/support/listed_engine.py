@@ -99,7 +99,7 @@ class ListedEngine:
             self.state, k_set=k_set, mode=mode, policy=policy,
             k=0 if mode == "target-only" else k_set, version=self.state.version + 1,
         )  # fmt: skip
-        return AppliedChange({name: before[name] for name in asked}, asked, self.state.version, 7)
+        return AppliedChange({n: before.get(n) for n in asked}, asked, self.state.version, 7)
 
     async def close(self) -> None:
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -18,7 +19,8 @@ from specdeck.console.state.controller import Controller
 from specdeck.console.state.copies import Copyable
 from specdeck.console.state.engine_state import Track
 from specdeck.console.widgets.format import shorten
-from specdeck.engine.operations.assignments import format_set
+from specdeck.engine.errors import UsageError
+from specdeck.engine.operations.assignments import format_set, parse_assignments
 from specdeck.engine.protocol.messages import MODES, POLICIES, Change, Value
 from specdeck.engine.protocol.tuning import Parameter
 from specdeck.engine.text import oneline, printable
@@ -253,16 +255,18 @@ _USUAL_S, _MOST_S = 40.0, 3600.0
 
 
 class TrialDialog(Modal[Change | None]):
-    """Asks for a k, a policy or a mode, and seconds; None leaves things as they are."""
+    """Asks for a k, a policy, a mode or assignments, and seconds; None leaves all as it is."""
 
     CSS_PATH = "dialogs.tcss"
     BINDINGS = [*keys.bindings("dialog")]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (54, "-normal")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium")]
 
-    def __init__(self, track: Track) -> None:
+    def __init__(self, track: Track, suggested: str | None = None) -> None:
+        """`suggested` is what the first field holds; without it, the k that promises most."""
         super().__init__()
         self.track = track
+        self.suggested = suggested
 
     def compose(self) -> ComposeResult:
         """Two fields, and what will happen."""
@@ -274,9 +278,9 @@ class TrialDialog(Modal[Change | None]):
                 id="explanation",
                 markup=False,
             )
-            yield Label("k, goodput, threshold, target-only or speculate", classes="name wide")
-            yield Label("k, a policy or a mode", classes="name narrow")
-            yield Input(suggest_trial(self.track), id="what", compact=True)
+            yield Label("k, a policy, a mode, or name=value as in set", classes="name wide")
+            yield Label("k, policy, mode, name=value", classes="name narrow")
+            yield Input(self.suggested or suggest_trial(self.track), id="what", compact=True)
             yield Label("seconds of work to measure with the change", classes="name wide")
             yield Label("seconds of work to measure", classes="name narrow")
             yield Input(f"{_seconds(self.track):g}", id="seconds", compact=True)
@@ -353,14 +357,31 @@ def parse_wish(words: str, seconds: str, track: Track) -> Change:
     for mode in MODES:
         if text == mode:
             return Change(mode=mode, trial_s=lasts, reason="trial")
+    if "=" in text:
+        return replace(_parse_assignments(text, track), trial_s=lasts, reason="trial")
     if not (text.isascii() and text.isdecimal() and len(text) < 4):
         raise ValueError(f"{words.strip()!r} is neither a k nor a policy nor a mode")
-    k = int(text)
+    return Change(k=_check_k(int(text), track), trial_s=lasts, reason="trial")
+
+
+def _parse_assignments(text: str, track: Track) -> Change:
+    """`k=3 goodput.margin=0.1`, as `specdeck set` takes it; raises ValueError."""
+    try:
+        change = parse_assignments(text.split())
+    except UsageError as error:
+        raise ValueError(error.line()) from error
+    if change.k is not None:
+        _check_k(change.k, track)
+    return change
+
+
+def _check_k(k: int, track: Track) -> int:
+    """`k`; raises ValueError where the engine cannot draft so many."""
     if track.known is not None and k > track.known.k_max:
         raise ValueError(f"k_max is {track.known.k_max}: the engine's buffers are sized by it")
     if track.known is not None and (refused := track.known.find_refusal(k)) is not None:
         raise ValueError(f"{refused.reason}: {refused.remedy}")
-    return Change(k=k, trial_s=lasts, reason="trial")
+    return k
 
 
 def _read_number(text: str) -> float | None:

@@ -11,13 +11,15 @@ from textual.app import ComposeResult
 from specdeck.console import keys
 from specdeck.console.context import ConsoleContext
 from specdeck.console.screens import head
-from specdeck.console.screens.engine_screen import DetailScreen
+from specdeck.console.screens.engine_screen import DetailScreen, now_only
 from specdeck.console.screens.timeline.view import explain_why
 from specdeck.console.screens.why import view
 from specdeck.console.state.controller import Controller
 from specdeck.console.state.why import WhyLook
+from specdeck.console.widgets.cells import Cell
 from specdeck.console.widgets.text import Line, Notice, Rows, wrap_rows
 from specdeck.engine.errors import SpecdeckError
+from specdeck.engine.text import oneline
 
 if TYPE_CHECKING:
     from specdeck.console.state.copies import Copyable
@@ -41,6 +43,7 @@ class WhyScreen(DetailScreen):
         """None where there is no engine to ask."""
         self.top = 0
         """Rows above the first one that is shown."""
+        self._said: Cell | None = None
         self._moment: float | None = None
         """The moment of the past that `found` is of; None of an engine as it is."""
 
@@ -68,7 +71,7 @@ class WhyScreen(DetailScreen):
     def action_again(self) -> None:
         """Watch the engine anew; in the past, judge what was recorded around this moment."""
         index = self.controller.selected
-        self.top, self._moment = 0, self._past_moment
+        self.top, self._said, self._moment = 0, None, self._past_moment
         if self._moment is not None:
             self.found = WhyLook(self.controller.engine.url, 0.0)
             self._recall()
@@ -118,9 +121,22 @@ class WhyScreen(DetailScreen):
             title = head.title(self.track, armed=self.controller.engine.armed)
             self.query_one("#identity", Line).row = self.mark_title(title)
             self.query_one("#time", Notice).rows = self.time_rows()
-            self.query_one("#why-heading", Line).row = view.title(None if stale else self.found)
+            heading = view.title(None if stale else self.found, self._said)
+            self.query_one("#why-heading", Line).row = heading
             listed.rows = tuple(lines[self.top : self.top + height])
             self.query_one("#footer", Line).row = self.context.footer("why", width)
+
+    @now_only
+    @work(group="ask", exclusive=True)
+    async def action_trial(self) -> None:
+        """Ask whether to try what was suggested, and have the engine judge it."""
+        if await self.ask_trial(view.suggest_trial(self.found)):
+            await self.run_action("app.open_screen('tuning')")
+
+    def say(self, text: str, *, bad: bool = False) -> None:
+        """In the heading, until the next look."""
+        self._said = Cell(oneline(text), "warn" if bad else "muted")
+        self.show()
 
     def list_copies(self) -> Sequence[Copyable]:
         """The commands to try, and what each is for."""

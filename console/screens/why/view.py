@@ -13,7 +13,7 @@ from specdeck.console.state.why import WhyLook
 from specdeck.console.widgets.cells import Cell, Row, heading
 from specdeck.console.widgets.format import KeyLabel, LocalTime
 from specdeck.engine.text import format_duration, oneline
-from specdeck.engine.why.causes import Cause, command_of
+from specdeck.engine.why.causes import Cause, command_of, trial_of
 from specdeck.engine.why.ranking import Diagnosis
 from specdeck.engine.why.words import (
     describe_baseline,
@@ -26,8 +26,10 @@ from specdeck.engine.why.words import (
 _BAR = 24
 
 
-def title(look: WhyLook | None) -> Row:
-    """What was found, or how far the look is."""
+def title(look: WhyLook | None, said: Cell | None = None) -> Row:
+    """What was found, or how far the look is; `said` is what a key brought."""
+    if said is not None:
+        return heading("why", said)
     if look is None or look.error is not None:
         return heading("why")
     if look.diagnosis is not None:
@@ -102,6 +104,12 @@ def _cause(number: int, cause: Cause, url: str, local: LocalTime) -> Iterator[Ro
     for line in rest:
         yield Row((Cell("    "), Cell(line)))
     yield Row((Cell("    $ ", "muted"), Cell(command_of(cause, url), "accent")))
+
+
+def suggest_trial(look: WhyLook | None) -> str | None:
+    """What the first cause that a trial can mend suggests, as `specdeck set` takes it."""
+    causes = () if look is None or look.diagnosis is None else look.diagnosis.causes
+    return next((words for cause in causes if (words := trial_of(cause)) is not None), None)
 
 
 def list_copies(look: WhyLook | None) -> Iterator[Copyable]:

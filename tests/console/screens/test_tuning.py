@@ -384,6 +384,28 @@ async def test_a_trial_is_asked_for_with_what_the_dialog_says(
     assert (change.k, change.judge, change.trial_s, change.lease_s) == (3, True, 40.0, 10.0)
 
 
+async def test_a_trial_takes_what_set_takes(kit: type[Kit], tuned: MakeTuned) -> None:
+    app, _, changes = tuned()
+    async with run(app) as pilot:
+        await press(pilot, "T")
+        for words, reason in (
+            ("k=9", "k_max is 5"),
+            ("policy=goodput policy=fixed", "policy is given twice"),
+            ("url=x", "cannot be set"),
+        ):
+            app.screen.query_one("#what", Input).value = words
+            await press(pilot, "enter")
+            assert reason in str(app.screen.query_one("#refusal", Label).content)
+        app.screen.query_one("#what", Input).value = "policy=goodput goodput.margin=0.1"
+        await press(pilot, "enter")
+    (change,) = changes
+    assert (change.policy, change.parameters, change.judge) == (
+        "goodput",
+        {"goodput.margin": 0.1},
+        True,
+    )
+
+
 async def test_z_takes_a_trial_back(kit: type[Kit], tuned: MakeTuned) -> None:
     app, _, changes = tuned(state=replace(kit.state, trial="changed"))
     async with run(app) as pilot:

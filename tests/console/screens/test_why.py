@@ -9,7 +9,9 @@ import pytest
 from tests.support.listed_engine import ListedClient, ListedEngine
 from tests.support.pilot import press, run, settle
 from tests.support.simulated_traffic import Request, Traffic
+from textual.widgets import Input
 
+from specdeck.console.screens.tuning.dialogs import TrialDialog
 from specdeck.console.screens.why import screen as why_screen
 from specdeck.console.screens.why.screen import WhyScreen
 from specdeck.console.widgets.text import Line, Rows
@@ -153,3 +155,22 @@ async def test_an_engine_that_tells_no_cohorts_says_why(suffering: Callable[...,
         client.refuse = None
         await press(pilot, "enter")
         assert any(line.startswith(" 1.") for line in lines(app))
+
+
+async def test_what_a_cause_suggests_is_one_key_away_from_a_trial(
+    suffering: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, _ = suffering()
+    async with run(app, size=(80, 24)) as pilot:
+        await open_screen(pilot)
+        await press(pilot, "T")
+        heading = app.screen.query_one("#why-heading", Line).row
+        assert "plugin" in "".join(cell.text for cell in heading.right)  # why it cannot be tried
+        monkeypatch.setattr(app.screen.controller, "find_obstacle", lambda change: None)
+        await press(pilot, "T")
+        assert isinstance(app.screen, TrialDialog)
+        assert app.screen.query_one("#what", Input).value == (
+            "policy=goodput goodput.rest_rounds=16"
+        )
+        await press(pilot, "escape")
+        assert isinstance(app.screen, WhyScreen)
