@@ -212,7 +212,7 @@ def write_adapter(folder: Path) -> None:
             place = f"base_model.model.model.layers.{layer}.self_attn.{name}"
             for side, shape in (("A", (rank, width)), ("B", (width, rank))):
                 values = torch.randn(*shape, generator=draw) * (
-                    0.5 / width**0.5 if side == "A" else 0.5
+                    1.0 / width**0.5 if side == "A" else 1.0
                 )
                 tensors[f"{place}.lora_{side}.weight"] = values.to(torch.bfloat16)
     save_file(tensors, str(folder / "adapter_model.safetensors"))

