@@ -98,8 +98,6 @@ class Traffic:
     extra: Body = field(default_factory=dict)
     flood: int = 0
     """Further streams, of long prompts that nobody sends twice and short answers."""
-    epoch: int = 0
-    """With another one, prompts that begin as others do begin otherwise than before."""
     families: bool = False
     """Whether prompts have one of three long beginnings in common."""
     draw: random.Random = field(default_factory=lambda: random.Random(3))
@@ -111,7 +109,7 @@ class Traffic:
         long = self.families or draw.random() < self.long
         start = draw.randrange(10**6, 10**8)
         if self.families or draw.random() < self.again:
-            start = draw.randrange(3 if self.families else 6) + 100 * long + 1000 * self.epoch
+            start = draw.randrange(3 if self.families else 6) + 100 * long
         text = prompt(start, number, long=long)
         found = {"model": "demo", "prompt": text, "max_tokens": self.tokens, "temperature": 0,
                  "ignore_eos": True}  # fmt: skip
@@ -161,8 +159,6 @@ class Plant:
     settle_s: float = SETTLE_S
     before_s: float = 0.0
     """Of the same traffic without the fault."""
-    cold: bool = False
-    """Whether cold target-only is entered and left meanwhile."""
     each_k: bool = False
     """Whether every k is visited first, so that the engine has timed it."""
     baseline: str = "base"
@@ -183,7 +179,7 @@ PLANTS = (
     Plant("structured_output", {"some": 0.4, "extra": {"structured_outputs": {"json": SCHEMA}}}),
     Plant("temperature", {"some": 0.45, "extra": {"temperature": 0.8}}),
     Plant("adapter", {"some": 0.4, "extra": {"model": "sql"}}, engine="adapter"),
-    Plant("cold_cache", faults={"no_resync": True}, cold=True),
+    Plant("cold_cache", faults={"poison": {"share": 0.8, "cached": 32}}),
     Plant("step_time_latched", faults={"sleep_s": 0.06}, before_s=8.0),
     Plant(
         "cohort_drift", faults={"poison": {"share": 0.95, "prompt": LONG, "ramp_s": 55}},
@@ -298,9 +294,6 @@ async def run_plant(
     """One run: the cause planted, asked for, and taken away."""
     traffic = Traffic(**plant.traffic, draw=random.Random(f"{plant.name} {number}"))
     planted_causes.clear(file)
-    if plant.cold:
-        await change(engine, mode="target-only", fallback="cold")
-        await change(engine, mode="speculate")  # with a resync: what the last run left is gone
     async with put_under(engine.url, traffic):
         if plant.before_s:
             await asyncio.sleep(plant.before_s)
@@ -310,11 +303,6 @@ async def run_plant(
                 await asyncio.sleep(2.5)
         if plant.faults:
             planted_causes.plant(file, plant.faults)
-        if plant.cold:
-            await change(engine, mode="target-only", fallback="cold")
-            traffic.epoch += 1  # what is in the cache since before is good
-            await asyncio.sleep(SETTLE_S)
-            await change(engine, mode="speculate")
         await asyncio.sleep(plant.settle_s)
         more: list[str] = []
         saved = baselines / f"{plant.baseline}.json"
@@ -322,9 +310,6 @@ async def run_plant(
             more = ["--against", str(saved)]
         found = await ask_why(engine, plant.look_s, *more)
     planted_causes.clear(file)
-    if plant.cold:
-        await change(engine, mode="target-only", fallback="cold")
-        await change(engine, mode="speculate")
     causes = [cause["cause"] for cause in found["causes"]]
     looked = found["looked"]
     return {

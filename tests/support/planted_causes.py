@@ -2,12 +2,12 @@
 
 A general plugin of vLLM reads a file of JSON, whose path is in PLANTED_CAUSES:
 
-    {"poison": {"share": 0.9, "prompt": 256, "ramp_s": 0}, "sleep_s": 0.03, "no_resync": true}
+    {"poison": {"share": 0.9, "prompt": 256, "cached": 32, "ramp_s": 0}, "sleep_s": 0.03}
 
-`poison` has drafts of requests with at least so many prompt tokens (`prompt`) replaced by other
-tokens, a `share` of them, rising to it over `ramp_s` seconds; the target rejects them, and outputs
-stay right. `sleep_s` is slept in the worker at every step. `no_resync` leaves the prefix cache as
-it is where cold target-only ends. Without the file nothing is planted.
+`poison` has drafts of requests with at least so many prompt tokens (`prompt`), and so many of them
+from the prefix cache (`cached`), replaced by other tokens, a `share` of them, rising to it over
+`ramp_s` seconds; the target rejects them, and outputs stay right. `sleep_s` is slept in the worker
+at every step. Without the file nothing is planted.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ def register():
     from vllm.v1.worker.gpu_worker import Worker
     if getattr(Scheduler.update_draft_token_ids, "planted", False):
         return
-    update, reset, execute = (Scheduler.update_draft_token_ids, Scheduler.reset_prefix_cache,
-                              Worker.execute_model)
+    update, execute = Scheduler.update_draft_token_ids, Worker.execute_model
 
     def poison(self, drafts):
         told = _planted().get("poison")
@@ -53,12 +52,11 @@ def register():
                 request = self.requests.get(name)
                 if request is None or request.num_prompt_tokens < told.get("prompt", 0):
                     continue
+                if request.num_cached_tokens < told.get("cached", -1):
+                    continue
                 if _random.random() < share:
                     tokens[:] = [(token + 997) % 2000 + 20 for token in tokens]
         return update(self, drafts)
-
-    def keep(self, *args, **kwargs):
-        return True if _planted().get("no_resync") else reset(self, *args, **kwargs)
 
     def doze(self, *args, **kwargs):
         seconds = _planted().get("sleep_s")
@@ -68,7 +66,6 @@ def register():
 
     poison.planted = True
     Scheduler.update_draft_token_ids = poison
-    Scheduler.reset_prefix_cache = keep
     Worker.execute_model = doze
     _mend_temperatures()
     _mend_adapters()
