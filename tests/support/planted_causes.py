@@ -23,6 +23,7 @@ import json, os, random, time
 _file = os.environ.get("PLANTED_CAUSES", "")
 _random = random.Random(5)
 _read = (None, {})
+_cached = {}
 
 def _planted():
     global _read
@@ -35,11 +36,13 @@ def _planted():
     return _read[1]
 
 def register():
+    from vllm.v1.core.kv_cache_manager import KVCacheManager
     from vllm.v1.core.sched.scheduler import Scheduler
     from vllm.v1.worker.gpu_worker import Worker
     if getattr(Scheduler.update_draft_token_ids, "planted", False):
         return
     update, execute = Scheduler.update_draft_token_ids, Worker.execute_model
+    compute = KVCacheManager.get_computed_blocks
 
     def poison(self, drafts):
         told = _planted().get("poison")
@@ -52,11 +55,16 @@ def register():
                 request = self.requests.get(name)
                 if request is None or request.num_prompt_tokens < told.get("prompt", 0):
                     continue
-                if request.num_cached_tokens < told.get("cached", -1):
+                if _cached.get(name, 0) < told.get("cached", 0):
                     continue
                 if _random.random() < share:
                     tokens[:] = [(token + 997) % 2000 + 20 for token in tokens]
         return update(self, drafts)
+
+    def remember(self, request):
+        found = compute(self, request)
+        _cached.setdefault(request.request_id, found[1])
+        return found
 
     def doze(self, *args, **kwargs):
         seconds = _planted().get("sleep_s")
@@ -66,6 +74,7 @@ def register():
 
     poison.planted = True
     Scheduler.update_draft_token_ids = poison
+    KVCacheManager.get_computed_blocks = remember
     Worker.execute_model = doze
     _mend_temperatures()
     _mend_adapters()
