@@ -189,8 +189,8 @@ PLANTS = (
     Plant("preemption", {"streams": 28, "tokens": 240, "long": 0.6}, look_s=20.0, settle_s=12.0),
     Plant("prefix_cache", {"families": True, "streams": 4, "flood": 8}, baseline="families"),
     Plant(
-        "k_beyond_what_pays", {"some": 1.0, "extra": {"temperature": 1.0}}, each_k=True, baseline="",
-        engine="every k",
+        "k_beyond_what_pays", {"some": 1.0, "extra": {"temperature": 1.0}},
+        each_k=True, baseline="", engine="every k",
     ),
     Plant("draft_of_another_target", look_s=24.0, engine="other draft"),
 )  # fmt: skip
