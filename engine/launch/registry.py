@@ -6,7 +6,8 @@ import fcntl
 import json
 import os
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -26,6 +27,10 @@ SCHEMA = 1
 
 _LARGEST = 64_000
 """Bytes of a record; it names a few paths."""
+
+LOCK_S = 5.0
+"""How long another console may hold the records: it writes or deletes a small file meanwhile."""
+_LOCK_POLL_S = 0.05
 
 Life = Literal["running", "orphans", "gone", "elsewhere"]
 """`orphans`: the server is dead, and workers of it are not.
@@ -162,12 +167,20 @@ class Unreadable:
 class Registry:
     """The records in one folder, shared by every specdeck of one user.
 
-    The tokens lie in the folder `tokens` beside it.
+    The tokens lie in the folder `tokens` beside it. What writes or deletes a record raises
+    EngineError where another console holds the records for LOCK_S.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._root = root
         self._tokens = root.with_name("tokens")
+        self._clock, self._sleep = clock, sleep
 
     def add(self, record: Record, *, exclusive: bool = False) -> Record:
         """Writes `record` under its name or, where that is taken, with `-2`, `-3`, ….
@@ -274,10 +287,29 @@ class Registry:
         """Keeps two consoles from choosing one name; the lock dies with its holder."""
         handle = os.open(private(self._root) / ".lock", os.O_CREAT | os.O_RDWR, 0o600)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            self._lock(handle)
             yield
         finally:
             os.close(handle)
+
+    def _lock(self, handle: int) -> None:
+        # Never without a limit: a holder that is stopped would hold up all others for ever,
+        # deaf to signals within an event loop.
+        ends = self._clock() + LOCK_S
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if self._clock() >= ends:
+                    raise EngineError(
+                        f"another specdeck has held {self._root / '.lock'} for {LOCK_S:.0f} s",
+                        remedy="continue or end it, if it is stopped, and try again",
+                    ) from None
+                self._sleep(_LOCK_POLL_S)
+            except OSError:
+                return  # a file system without locks: better no guard than no engine
+            else:
+                return
 
 
 def port_conflict(port: int, by: Record) -> UsageError:

@@ -1,3 +1,5 @@
+import errno
+import fcntl
 import json
 import os
 import stat
@@ -318,3 +320,34 @@ def test_a_port_is_an_engines_from_its_registration_on(registry: Registry) -> No
     registry.update(replace(added, ready=2.0))
     with pytest.raises(UsageError, match="port 8000 is demo's, which runs"):
         registry.add(record("second"), exclusive=True)
+
+
+def test_a_console_that_is_stopped_does_not_hold_up_the_others_for_ever(tmp_path: Path) -> None:
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    registry = Registry(tmp_path / "engines", clock=lambda: now[0], sleep=sleep)
+    added = registry.add(record())
+    with (tmp_path / "engines/.lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        for change in (registry.add, registry.update, registry.remove):
+            began = now[0]
+            with pytest.raises(EngineError, match=r"another specdeck has held .* for 5 s"):
+                change(added)
+            assert 5 <= now[0] - began < 6
+        assert registry.all() == (added,)
+    registry.remove(added)
+    assert registry.all() == ()
+
+
+def test_records_are_kept_where_the_file_system_has_no_locks(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    added = registry.add(record())
+    assert registry.all() == (added,)
