@@ -195,11 +195,11 @@ def compare_alike(before: Mapping[Kind, StepTime], after: Mapping[Kind, StepTime
     Levels that are fitted from one kind to the next may be off where the traffic changed, and say
     then that steps became slower where other steps came.
 
-    >>> one = {(1, 3, 0): StepTime(40, 0.009, 0.010, 0.011)}
-    >>> other = {(1, 3, 0): StepTime(40, 0.014, 0.015, 0.016), (8, 3, 0): StepTime(99, 1, 2, 3)}
+    >>> one = {(1, 3, 0): StepTime(40, 1.0, 2.0, 3.0)}
+    >>> other = {(8, 3, 0): StepTime(99, 7.0, 8.0, 9.0)}
+    >>> compare_alike(one, {(1, 3, 0): StepTime(40, 4.0, 5.0, 6.0), **other})
+    Alike(then=2.0, now=5.0, quick=4.0)
     >>> compare_alike(one, other)
-    Alike(then=0.01, now=0.015, quick=0.014)
-    >>> compare_alike(one, {(8, 3, 0): StepTime(99, 1.0, 2.0, 3.0)})
     """
     weights = {
         kind: min(before[kind].steps, after[kind].steps) for kind in before.keys() & after.keys()
