@@ -328,12 +328,15 @@ def fill(path: Path) -> None:
 @pytest.fixture(scope="module")
 def stored(home: Path) -> bytes:
     """The bytes of a store that is well."""
-    place = home / "data" / "specdeck.sqlite"
-    fill(place)
-    with closing(sqlite3.connect(place)) as db:
+    # Apart from what other tests have left in this home: checks without an end among it.
+    alone = home / "alone" / "specdeck.sqlite"
+    alone.parent.mkdir()
+    fill(alone)
+    with closing(sqlite3.connect(alone)) as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        db.execute("PRAGMA journal_mode = DELETE")
-    return place.read_bytes()
+        assert db.execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",)
+        assert db.execute("SELECT summary IS NULL FROM checks").fetchall() == [(0,)]
+    return alone.read_bytes()
 
 
 HISTORIES = (
@@ -350,6 +353,7 @@ HISTORIES = (
 def put_back(home: Path, body: bytes) -> Path:
     """The store, as these bytes."""
     place = home / "data" / "specdeck.sqlite"
+    place.parent.mkdir(mode=0o700, exist_ok=True)
     for beside in place.parent.glob("specdeck.sqlite*"):
         beside.unlink(missing_ok=True)  # SQLite may be about to
     place.write_bytes(body)
