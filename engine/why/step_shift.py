@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, sqrt
+from operator import attrgetter
 from statistics import fmean, median, quantiles
 
 from specdeck.engine.why.causes import RULED_OUT, Cause, Figure, Finding, RuledOut, Untold
@@ -147,12 +148,12 @@ def find_latch(timed: Sequence[TimedStep], evidence: Evidence) -> Finding:
             return Untold("step_time_latched", "few_steps")
         if is_in_proportion(before, after):
             return Untold("step_time_latched", "in_proportion", cost)
-        moved, half = alike.now - alike.then, (shift.high - shift.low) / 2
-        shift = Estimate(moved, moved - half, moved + half)
-        cost = _cost(shift, alike.now)
+        half = (shift.high - shift.low) / 2
+        shift = Estimate(alike.shift, alike.shift - half, alike.shift + half)
+        cost = _cost(shift, alike.now.middle)
         if alike.is_slower:
             since = evidence.t - (timed[-1].t - blocks[found.index][0].t)
-            figure = Figure("step_ms", alike.now * 1e3, alike.then * 1e3)
+            figure = Figure("step_ms", alike.now.middle * 1e3, alike.then.middle * 1e3)
             return Cause("step_time_latched", figure, shift.over(1e3), cost, since=since)
     # A wave of the machine: what it comes to over the whole is next to nothing.
     return _dismiss(found, cost)
@@ -176,29 +177,33 @@ def _middles(steps: Iterable[TimedStep]) -> dict[Kind, StepTime]:
 
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """Steps of the kinds that were made at two times, in seconds; kinds weigh as they did then."""
+    """Steps of the kinds that were made at two times, each summarised in seconds."""
 
-    then: float
-    now: float
-    quick: float
-    """A fifth takes less now."""
+    then: StepTime
+    now: StepTime
+
+    @property
+    def shift(self) -> float:
+        """How much longer the middle one takes."""
+        return self.now.middle - self.then.middle
 
     @property
     def is_slower(self) -> bool:
         """Whether most steps take longer than the middle one did, and by enough."""
-        return self.quick > self.then and self.now - self.then >= LEAST_SHIFT * self.then
+        return self.now.low > self.then.middle and self.shift >= LEAST_SHIFT * self.then.middle
 
 
 def compare_alike(before: Mapping[Kind, StepTime], after: Mapping[Kind, StepTime]) -> Alike | None:
     """Steps of the same kinds before and after; None where no kind was made at both times.
 
-    Levels that are fitted from one kind to the next may be off where the traffic changed, and say
-    then that steps became slower where other steps came.
+    A kind weighs as the time that has fewer of its steps. Levels that are fitted from one kind to
+    the next may be off where the traffic changed, and say then that steps became slower where
+    other steps came.
 
     >>> one = {(1, 3, 0): StepTime(40, 1.0, 2.0, 3.0)}
     >>> other = {(8, 3, 0): StepTime(99, 7.0, 8.0, 9.0)}
-    >>> compare_alike(one, {(1, 3, 0): StepTime(40, 4.0, 5.0, 6.0), **other})
-    Alike(then=2.0, now=5.0, quick=4.0)
+    >>> compare_alike(one, {(1, 3, 0): StepTime(50, 4.0, 5.0, 6.0), **other}).now
+    StepTime(steps=40, low=4.0, middle=5.0, high=6.0)
     >>> compare_alike(one, other)
     """
     weights = {
@@ -206,16 +211,16 @@ def compare_alike(before: Mapping[Kind, StepTime], after: Mapping[Kind, StepTime
     }
     if not weights:
         return None
+    return Alike(_mean(before, weights), _mean(after, weights))
+
+
+def _mean(times: Mapping[Kind, StepTime], weights: Mapping[Kind, int]) -> StepTime:
     whole = sum(weights.values())
-
-    def mean(times: Iterable[tuple[Kind, float]]) -> float:
-        return sum(weights[kind] * seconds for kind, seconds in times) / whole
-
-    return Alike(
-        mean((kind, before[kind].middle) for kind in weights),
-        mean((kind, after[kind].middle) for kind in weights),
-        mean((kind, after[kind].low) for kind in weights),
-    )
+    sums = [
+        sum(weight * value(times[kind]) for kind, weight in weights.items())
+        for value in (attrgetter("low"), attrgetter("middle"), attrgetter("high"))
+    ]
+    return StepTime(whole, *(each / whole for each in sums))
 
 
 def is_in_proportion(before: Mapping[Kind, StepTime], after: Mapping[Kind, StepTime]) -> bool:
@@ -303,29 +308,19 @@ def _shift(found: ChangePoint) -> Estimate:
 
 def compare_profiles(then: StepProfile, timed: Iterable[TimedStep]) -> Finding:
     """Whether steps take longer than in the baseline, of each kind that both have."""
-    now = {kind: seconds for kind, seconds in group_steps(timed).items() if kind in then.times}
-    if not now:
+    now = _middles(timed)
+    alike = compare_alike(then.times, now)
+    if alike is None:
         return Untold("step_time_latched", "few_steps")
-    weight = {kind: min(len(seconds), then.times[kind].steps) for kind, seconds in now.items()}
-    whole = sum(weight.values())
-
-    def mean(value: Mapping[Kind, float]) -> float:
-        return sum(weight[kind] * value[kind] for kind in now) / whole
-
-    fifths = {kind: quantiles(seconds, n=5) for kind, seconds in now.items()}
-    before = {kind: then.times[kind] for kind in now}
-    middle = mean({kind: median(seconds) for kind, seconds in now.items()})
-    earlier = mean({kind: time.middle for kind, time in before.items()})
     # From the quickest now to the slowest then: what lies between is no chance of a few steps.
-    low = mean({kind: fifths[kind][0] - before[kind].high for kind in now})
-    high = mean({kind: fifths[kind][3] - before[kind].low for kind in now})
-    shift = Estimate(middle - earlier, low, high)
-    cost = _cost(shift, middle)
-    if low > 0 and shift.value >= LEAST_SHIFT * earlier:
-        if is_in_proportion(before, {kind: summarise(found) for kind, found in now.items()}):
+    low, high = alike.now.low - alike.then.high, alike.now.high - alike.then.low
+    shift = Estimate(alike.shift, low, high)
+    cost = _cost(shift, alike.now.middle)
+    if low > 0 and shift.value >= LEAST_SHIFT * alike.then.middle:
+        if is_in_proportion(then.times, now):
             return Untold("step_time_latched", "in_proportion", cost)
-        figure = Figure("step_ms", middle * 1e3, earlier * 1e3)
+        figure = Figure("step_ms", alike.now.middle * 1e3, alike.then.middle * 1e3)
         return Cause("step_time_latched", figure, shift.over(1e3), cost)
-    if shift.value < LEAST_SHIFT * earlier:
+    if shift.value < LEAST_SHIFT * alike.then.middle:
         return RuledOut("step_time_latched", Estimate(cost.value, min(0.0, low), cost.value))
     return Untold("step_time_latched", "wide", cost)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from random import Random
 
 from tests.support.simulated_traffic import T0, Traffic
@@ -15,10 +16,15 @@ from specdeck.engine.why.step_shift import find_latch
 
 
 def some(count: int, requests: int, seconds: float, seed: int) -> Iterator[tuple[int, float]]:
-    """Steps of one batch with one prompt in twenty, and noise of 3 %."""
+    """Steps of one batch, with noise of 3 %."""
     random = Random(seed)
     for _ in range(count):
         yield requests, seconds * random.gauss(1.0, 0.03)
+
+
+def by_turns(*kinds: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
+    """One of each, again and again."""
+    return [step for turn in zip(*kinds, strict=True) for step in turn]
 
 
 def latch(steps: list[tuple[int, float]]) -> object:
@@ -35,39 +41,25 @@ def latch(steps: list[tuple[int, float]]) -> object:
 
 def evidence(steps: list[Step]) -> Evidence:
     """Of an engine that made the steps."""
-    from dataclasses import replace
-
     found = Traffic(1).run(4).evidence()
     return replace(found, t=steps[-1].t, steps=tuple(steps))
 
 
 def test_other_steps_are_no_slower_ones() -> None:
     """Short answers of a large batch run out while a small one of long contexts begins."""
-    between = [
-        step
-        for pair in zip(some(20, 24, 0.012, 3), some(20, 4, 0.012, 4), strict=True)
-        for step in pair
-    ]
+    between = by_turns(some(20, 24, 0.012, 3), some(20, 4, 0.012, 4))
     found = latch([*some(600, 24, 0.012, 1), *between, *some(600, 4, 0.030, 2)])
     assert not isinstance(found, Cause), found
 
 
 def test_steps_without_their_like_before_say_nothing() -> None:
-    between = [
-        step
-        for pair in zip(some(10, 24, 0.012, 3), some(10, 4, 0.012, 4), strict=True)
-        for step in pair
-    ]
+    between = by_turns(some(10, 24, 0.012, 3), some(10, 4, 0.012, 4))
     found = latch([*some(600, 24, 0.012, 1), *between, *some(600, 4, 0.030, 2)])
     assert not isinstance(found, Cause), found
 
 
 def test_the_figure_is_of_steps_of_the_same_kinds() -> None:
-    mixed = [
-        step
-        for pair in zip(some(300, 24, 0.020, 3), some(300, 4, 0.010, 4), strict=True)
-        for step in pair
-    ]
+    mixed = by_turns(some(300, 24, 0.020, 3), some(300, 4, 0.010, 4))
     later = [(requests, seconds + 0.006) for requests, seconds in mixed]
     found = latch([*mixed, *later, *some(50, 60, 0.1, 5)])
     assert isinstance(found, Cause)
