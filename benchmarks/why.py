@@ -364,10 +364,10 @@ async def make_runs(runs: Runs, options: argparse.Namespace, folder: Path) -> No
     for kind in KINDS:
         plants = [plant for plant in PLANTS if plant.engine == kind and options.only in plant.name]
 
-        def wanted(plant: Plant) -> int:
+        def count_wanted(plant: Plant) -> int:
             return int(options.honest if plant.name == "none" else options.runs)
 
-        if runs.next(plants, wanted) is None or time.monotonic() > ends - 60:
+        if runs.next(plants, count_wanted) is None or time.monotonic() > ends - 60:
             continue
         place = folder / kind.replace(" ", "-")
         place.mkdir()
@@ -378,7 +378,7 @@ async def make_runs(runs: Runs, options: argparse.Namespace, folder: Path) -> No
             if kind != "other draft":
                 await save_baselines(engine, baselines)
             last = ""
-            while (plant := runs.next(plants, wanted)) is not None:
+            while (plant := runs.next(plants, count_wanted)) is not None:
                 if time.monotonic() > ends - plant.look_s - plant.settle_s - 10:
                     return
                 run = await run_plant(plant, engine, file, baselines, runs.count(plant.name))
