@@ -1,35 +1,83 @@
-"""Where a figure fell, as an event: what nobody has told of is found in the figures themselves."""
+"""Falls of an engine's figures as events: what nobody has told of is found in the record itself.
+
+A fall is looked for once, an hour of the record at a time, and kept.
+"""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass, field
 from typing import Final
 
 from specdeck.console.state.past import History, SeenEvent
-from specdeck.engine.incident.collapse import Fall, find_fall
+from specdeck.console.widgets.cells import Tone
+from specdeck.engine.blackbox.falls import SETTLED_S, Fall, list_falls
 
-COLUMNS: Final = 100
-"""A fall is found to a hundredth of the time that is searched."""
-_LEAST_SHARE: Final = 0.25
-"""Smaller falls come and go with the traffic."""
-_LEAST_S: Final = 15.0
-_LEAST_PART: Final = 0.05
-"""A fall has lasted so long, in seconds and of the time that is searched."""
+HOUR_S: Final = 3600.0
+_LATE_S: Final = 5.0
+"""A reading is recorded at most so long after its moment."""
 
 
-def find_event_of_fall(history: History, start: float, seconds: float) -> SeenEvent | None:
-    """The largest lasting fall of acceptance, or else of speed; None where neither fell by much.
+@dataclass(frozen=True, slots=True)
+class _Hour:
+    """What is known of an hour."""
 
-    Raises SpecdeckError for a history that cannot be read.
+    until: float
+    """Unix time up to which it was looked through."""
+    found: tuple[SeenEvent, ...] = ()
+
+
+@dataclass(slots=True)
+class Falls:
+    """The falls of one record, as far as it was looked through; from several threads."""
+
+    history: History
+    live: bool
+    """Whether it may still grow: then a fall is told of once it has settled."""
+    _hours: dict[int, _Hour] = field(default_factory=dict)
+
+    def list_hours(self, start: float, end: float, now: float) -> list[int]:
+        """The hours of a stretch of time that are still to be looked through, the latest first."""
+        first, last = self.history.first, min(end, self.history.last)
+        if not first <= last:  # of an empty record both are NaN
+            return []
+        begin, until = math.floor(max(start, first) / HOUR_S), self._settled(now)
+        hours = range(math.floor(last / HOUR_S), begin - 1, -1)
+        return [hour for hour in hours if self._known(hour).until < self._end(hour, until)]
+
+    def look_through(self, hour: int, now: float) -> bool:
+        """Looks for falls in an hour; whether there are more than before. Raises SpecdeckError."""
+        known, end = self._known(hour), self._end(hour, self._settled(now))
+        if known.until >= end:
+            return False
+        found = tuple(map(as_seen, list_falls(self.history, known.until, end)))
+        self._hours[hour] = _Hour(end, (*known.found, *found))
+        return bool(found)
+
+    def between(self, start: float, end: float) -> tuple[SeenEvent, ...]:
+        """Those that are known from `start` to `end`, Unix seconds, the oldest first."""
+        found = [one for hour in tuple(self._hours.values()) for one in hour.found]
+        return tuple(sorted((one for one in found if start <= one.t <= end), key=lambda one: one.t))
+
+    def _known(self, hour: int) -> _Hour:
+        return self._hours.get(hour) or _Hour(hour * HOUR_S)
+
+    def _end(self, hour: int, settled: float) -> float:
+        return min((hour + 1) * HOUR_S, settled)
+
+    def _settled(self, now: float) -> float:
+        return now - SETTLED_S - _LATE_S if self.live else math.inf
+
+
+def as_seen(fall: Fall) -> SeenEvent:
+    """A fall as an event. Load alone moves speed: that is none to be alarmed by.
+
+    >>> as_seen(Fall("acceptance", 60.0, 0.458, 0.035))
+    SeenEvent(t=60.0, kind='other', text='acceptance fell from 46 % to 4 %', tone='bad', \
+label=None, origin=None, who=None, reason=None)
     """
-    columns = history.overview(start, start + seconds, COLUMNS)
-    known = [one.end for one in columns if one.tokens is not None]
-    lasts = max(_LEAST_S, _LEAST_PART * seconds)
-    for found in (find_fall(columns, "acceptance"), find_fall(columns, "tokens_per_second")):
-        if found is None or found.share < _LEAST_SHARE:
-            continue
-        if found.t - known[0] >= _LEAST_S and known[-1] - found.t >= lasts:
-            return SeenEvent(found.t, "other", describe_fall(found), "bad")
-    return None
+    tone: Tone = "bad" if fall.figure == "acceptance" else "warn"
+    return SeenEvent(fall.t, "other", describe_fall(fall), tone)
 
 
 def describe_fall(fall: Fall) -> str:

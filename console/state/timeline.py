@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, Protocol, runtime_checkable
 
@@ -17,6 +18,7 @@ from specdeck.engine.errors import SpecdeckError, Unsupported
 # What only the past needs is imported after the first paint.
 if TYPE_CHECKING:
     from specdeck.console.state.controller import Controller, Task
+    from specdeck.console.state.falls import Falls
     from specdeck.console.state.stretch import Stretch
     from specdeck.engine.blackbox.history import History as BoxHistory
     from specdeck.engine.metrics.window import Window
@@ -34,12 +36,10 @@ _MOST_PASSED: Final = 1000
 AROUND_S: Final = 30.0
 JUDGED_S: Final = 120.0
 """What causes are judged by at least: cohorts are recorded once a minute."""
-_WINDOW_S: Final = 6000.0
-"""A minute for each column in which a fall is looked for: those are summed up in a black box."""
-_SEEK_S: Final = past.DAY_S
-"""How far a key to the next event looks for a fall, where it finds none on the charts."""
-FALL_S: Final = 5.0
-"""After which a fall is looked for again where time goes on."""
+HOURS_AT_ONCE: Final = 3
+"""That are looked through for falls while a screen waits; others follow in the background."""
+LOOK_S: Final = 10.0
+"""Between two looks for a fall of an engine that runs."""
 _LATE_S: Final = 5.0
 """A reading is recorded at most so long after its moment."""
 NOTHING_RECORDED: Final = "nothing is recorded of this engine: set `record: true` in the settings"
@@ -78,23 +78,13 @@ class When:
         return self.kind == "now"
 
 
-def _list_windows(
-    at: float, by: int, seconds: float, bounds: Bounds
-) -> Iterator[tuple[float, float]]:
-    """Where a fall is looked for from a moment on or back: what the charts show, then further.
+def _add_events(track: Track, events: Iterable[Event]) -> Track:
+    """With events that nobody has told of, in the order of their times.
 
-    >>> found = list(_list_windows(50_000.0, -1, 300.0, Bounds(40_000.0, 60_000.0)))
-    >>> found[0], found[1], found[-1]
-    ((49700.0, 50150.0), (47000.0, 53000.0), (40000.0, 41000.0))
+    What was told of comes last at the same moment: it is the event that is looked at.
     """
-    half = _WINDOW_S / 2
-    middles = (at + by * half * n for n in range(int(_SEEK_S / half)))
-    wide = ((one - half, one + half) for one in middles)
-    charts = (at - seconds, at + seconds / 2) if by < 0 else (at - seconds / 2, at + seconds)
-    for start, end in (charts, *wide):
-        first, last = max(start, bounds.first), min(end, bounds.last)
-        if last > first:
-            yield first, last
+    both = sorted((*events, *track.events), key=lambda one: one.t)
+    return replace(track, events=tuple(both)[-EVENTS:])
 
 
 class Timeline:
@@ -116,12 +106,15 @@ class Timeline:
         self._held: tuple[Track, ...] | None = None
         """What was known of the engines when the picture was held still."""
         self._opened = controller.clock()
-        self._fall: tuple[tuple[int, float, float], float, PastEvent | None] | None = None
-        self._sought: PastEvent | None = None
-        """The fall that a key went to last."""
+        self._falls: dict[int, Falls] = {}
+        """Of each engine by its number."""
+        self._looking: set[int] = set()
+        """Engines whose record is looked through for falls."""
+        self._look_at: dict[int, float] = {}
+        """When it is next, Unix time."""
         self._earlier: dict[int, tuple[Event, ...]] = {}
         """What happened to each engine before."""
-        self._joined: tuple[Track, Track] | None = None
+        self._joined: tuple[tuple[Track, int], Track] | None = None
         self._player: Task | None = None
         self._folded: tuple[tuple[int, TimeView], Track] | None = None
         self._stretch: tuple[tuple[int, float, float, int], Stretch] | None = None
@@ -190,43 +183,59 @@ class Timeline:
         except SpecdeckError as error:
             self.said = error.line()
             found = Track(live.name, live.url, live.recorded, past=True)
-        fall = self._find_fall()
-        if fall is not None and fall.t <= t:
-            # What was told of comes last at the same moment: it is the event that is looked at.
-            both = (past.as_event(fall), *found.events)
-            told = sorted(both, key=lambda event: (event.t, event.kind != "other"))
-            found = replace(found, events=tuple(told))
-        self._folded = key, found
-        return found
+        falls = self._list_falls(t - past.DAY_S, t)
+        self._folded = key, _add_events(found, map(past.as_event, falls))
+        return self._folded[1]
 
-    def _find_fall(self) -> PastEvent | None:
-        """Where a figure fell in the time that the charts show of the past."""
-        view, now = self.view, self.controller.clock()
-        if view.t is None or view.start is None:
-            return None
-        key = (self.controller.selected, view.start, view.seconds)
-        if self._fall is None or self._fall[0] != key or now >= self._fall[1]:
-            still = now < view.start + view.seconds + _LATE_S
-            until = now + FALL_S if still else float("inf")
-            self._fall = key, until, self._seek_fall(view.start, view.seconds)
-        found, sought = self._fall[2], self._sought
-        if sought is None or not view.start <= sought.t <= view.start + view.seconds:
-            return found
-        # A key has found it more closely than the charts do.
-        same = found is None or abs(found.t - sought.t) <= view.seconds / 20
-        return sought if same else found
-
-    def _seek_fall(self, start: float, seconds: float) -> PastEvent | None:
-        from specdeck.console.state.falls import find_event_of_fall
-
-        if seconds <= 0:
-            return None
+    def _list_falls(self, start: float, end: float) -> tuple[PastEvent, ...]:
+        """The falls of the selected engine from one moment to another; those of hours long before
+        follow in the background."""
+        index, now = self.controller.selected, self.controller.clock()
         try:
-            history = self.history
-            return None if history is None else find_event_of_fall(history, start, seconds)
+            falls = self._falls_of(index, self.history)
+            if falls is None:
+                return ()
+            hours = falls.list_hours(start, end, now)
+            for hour in hours[:HOURS_AT_ONCE]:
+                falls.look_through(hour, now)
         except SpecdeckError as error:
             self.said = error.line()
+            return ()
+        if len(hours) > HOURS_AT_ONCE:
+            self._look_back(index, start, end)
+        return falls.between(start, end)
+
+    def _falls_of(self, index: int, history: History | None) -> Falls | None:
+        """What is known of the falls in a record; of another one than before nothing is yet."""
+        from specdeck.console.state.falls import Falls
+
+        if history is None:
             return None
+        found = self._falls.get(index)
+        if found is None or found.history is not history:
+            live = not self.controller.tracks[index].recorded
+            found = self._falls[index] = Falls(history, live)
+        return found
+
+    def _look_back(self, index: int, start: float, end: float) -> None:
+        """Look for falls in a thread, and show those that there are."""
+        if index not in self._looking:
+            self._looking.add(index)
+            self.controller.spawn(self._look_through(index, start, end), "falls")
+
+    async def _look_through(self, index: int, start: float, end: float) -> None:
+        now = self.controller.clock()
+        try:
+            # As for any past: SQLite is imported, and the record opened, where it is read.
+            falls = self._falls_of(index, await asyncio.to_thread(self._histories, index))
+            for hour in [] if falls is None else falls.list_hours(start, end, now):
+                if falls is not None and await asyncio.to_thread(falls.look_through, hour, now):
+                    self._folded = self._stretch = None
+                    self.controller.refresh()
+        except SpecdeckError:
+            pass  # a key that looks back says why
+        finally:
+            self._looking.discard(index)
 
     def _add_earlier(self, index: int, live: Track) -> Track:
         """The track of now, with what happened before this console was opened."""
@@ -234,11 +243,17 @@ class Timeline:
             return live
         if index not in self._earlier:
             self._earlier[index] = self._read_earlier(index)
-        if not self._earlier[index]:
+        now = self.controller.clock()
+        if now >= self._look_at.get(index, 0.0):
+            self._look_at[index] = now + LOOK_S
+            self._look_back(index, now - past.DAY_S, now)
+        known = self._falls.get(index)
+        falls = () if known is None else known.between(now - past.DAY_S, now)
+        if not self._earlier[index] and not falls:
             return live
-        if self._joined is None or self._joined[0] is not live:
-            events = (*self._earlier[index], *live.events)[-EVENTS:]
-            self._joined = live, replace(live, events=events)
+        if self._joined is None or self._joined[0] != (live, len(falls)):
+            earlier = replace(live, events=(*self._earlier[index], *live.events))
+            self._joined = (live, len(falls)), _add_events(earlier, map(past.as_event, falls))
         return self._joined[1]
 
     def _read_earlier(self, index: int) -> tuple[Event, ...]:
@@ -280,8 +295,8 @@ class Timeline:
             self._stretch = None
             found = self._ask_history(start, seconds, columns)
             self._stretch_until = now + max(TICK_S, seconds / columns)
-        fall = self._find_fall()
-        return replace(found, cursor=t, events=(*found.events, *([fall] if fall else ())))
+        falls = self._list_falls(start, start + seconds)
+        return replace(found, cursor=t, events=(*found.events, *falls))
 
     def _recent_stretch(self, seconds: float, columns: int) -> Stretch:
         """The latest readings of a live engine, and before them what is recorded."""
@@ -363,19 +378,29 @@ class Timeline:
             return None
         at = bounds.last if t is None else t
         told = self._find_told(history, at, by)
-        # What nobody has told of is seen in the figures.
-        for start, end in _list_windows(at, by, self.view.seconds, bounds):
-            # It is found to a few hundredths of the time: what was told of so near is the same.
-            near = (end - start) / 20
-            fall = self._seek_fall(start, end - start)
-            if fall is not None and (fall.t - at) * by > near:
-                if told is not None and (told.t - fall.t) * by <= near:
-                    return told
-                self._sought = self._seek_fall(fall.t - near, 2 * near) or fall
-                return self._sought
-            if told is not None and start <= told.t <= end:
-                return told
-        return told
+        fall = self._find_fall(at, by, None if told is None else told.t)
+        both = [one for one in (told, fall) if one is not None]
+        return min(both, key=lambda one: abs(one.t - at), default=None)
+
+    def _find_fall(self, at: float, by: int, told: float | None) -> PastEvent | None:
+        """The next fall within a day, or the one before; none beyond the moment `told`."""
+        now = self.controller.clock()
+        falls = self._falls_of(self.controller.selected, self.history)
+        if falls is None:
+            return None
+        reach = at + by * past.DAY_S if told is None else told
+        start, end = min(at, reach), max(at, reach)
+        hours = falls.list_hours(start, end, now)
+        for hour in hours if by < 0 else reversed(hours):
+            if falls.look_through(hour, now) and self._beyond(falls, at, by, start, end):
+                break
+        found = self._beyond(falls, at, by, start, end)
+        return min(found, key=lambda one: abs(one.t - at), default=None)
+
+    def _beyond(
+        self, falls: Falls, at: float, by: int, start: float, end: float
+    ) -> list[PastEvent]:
+        return [one for one in falls.between(start, end) if (one.t - at) * by > 0]
 
     def _find_told(self, history: History, at: float, by: int) -> PastEvent | None:
         find = history.next_event if by > 0 else history.previous_event
@@ -476,8 +501,8 @@ class Timeline:
         history, view = self.history, self.view
         if not isinstance(history, BoxHistory) or view.t is None or view.start is None:
             raise Unsupported("causes are ranked by cohorts, and none are recorded here")
-        fall = self._find_fall()
-        start = view.start if fall is None or fall.t > view.t else fall.t
+        falls = self._list_falls(view.start, view.t)
+        start = falls[-1].t if falls else view.start
         end = min(view.start + view.seconds, self.bounds.last)
         return history, min(start, end - JUDGED_S), end
 

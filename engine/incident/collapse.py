@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final
 
-from specdeck.engine.blackbox.summary import Extent, OverviewColumn
-
-Figure = Literal["acceptance", "tokens_per_second"]
+from specdeck.engine.blackbox.falls import Fall, Figure, read_mean
+from specdeck.engine.blackbox.summary import OverviewColumn
 
 _REACH_S: Final = 300.0
 """Seconds on each side of a moment that are compared."""
@@ -22,35 +20,15 @@ _LEAST_RATIO: Final = 4.0
 """Of the fall to the standard error that the columns around it show."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fall:
-    """A figure that fell and stayed below."""
-
-    figure: Figure
-    t: float
-    """Unix time from which on it is lower, seconds."""
-    before: float
-    after: float
-
-    @property
-    def share(self) -> float:
-        """How much of it is gone."""
-        return 1 - self.after / self.before
-
-    def as_json(self) -> dict[str, Any]:
-        """For a script."""
-        return {"figure": self.figure, "t": self.t, "before": self.before, "after": self.after}
-
-
 def find_fall(columns: Sequence[OverviewColumn], figure: Figure) -> Fall | None:
     """The fall that stands out most of what the columns show; None where nothing fell.
 
     Columns of which nothing is known are passed over: an engine that is down has not accepted less.
     """
     known = [
-        (column.start, extent.mean)
+        (column.start, mean)
         for column in columns
-        if (extent := _extent(column, figure)) is not None
+        if (mean := read_mean(column, figure)) is not None
     ]
     times, values = [t for t, _ in known], [value for _, value in known]
     found: Fall | None = None
@@ -70,10 +48,6 @@ def find_fall(columns: Sequence[OverviewColumn], figure: Figure) -> Fall | None:
         if ratio > most:
             most, found = ratio, Fall(figure, t, was, now)
     return found
-
-
-def _extent(column: OverviewColumn, figure: Figure) -> Extent | None:
-    return column.acceptance if figure == "acceptance" else column.tokens
 
 
 def _variance(values: Sequence[float]) -> float:

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import yaml
 
 from specdeck.engine.blackbox.event import BoxEvent
+from specdeck.engine.blackbox.falls import Fall, Figure, list_falls
 from specdeck.engine.blackbox.history import MOST_COLUMNS, History
 from specdeck.engine.blackbox.summary import MINUTE_S
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.files import read_file
-from specdeck.engine.incident.collapse import Fall, find_fall
+from specdeck.engine.incident.collapse import find_fall
 from specdeck.engine.incident.engine_log import clean_log, read_tail
 from specdeck.engine.incident.figures import STRETCH_S, Stretch, measure, read_settings
 from specdeck.engine.incident.kinds import compare_kinds, explain
@@ -420,24 +421,30 @@ def _last_state(history: History, t: float) -> EngineState | None:
 def _find_falls(history: History, span: Span) -> tuple[Fall, ...]:
     """Of acceptance and of speed, the former first: load alone moves the latter.
 
-    They are looked for by the minute at most, and again in the seconds around the column that
-    one was found in.
+    The greatest of those that a console lists; else a smaller one that stands out of the span.
     """
+    listed = list_falls(history, span.start, span.end)
+    figures: tuple[Figure, ...] = ("acceptance", "tokens_per_second")
+    found = []
+    for figure in figures:
+        same = [one for one in listed if one.figure == figure]
+        fall = max(same, key=lambda one: one.share, default=None)
+        found.append(fall or _find_small_fall(history, span, figure))
+    return tuple(one for one in found if one is not None)
+
+
+def _find_small_fall(history: History, span: Span, figure: Figure) -> Fall | None:
+    """By the minute at most, and again in the seconds around the column that it was found in."""
     width = min(max(_NARROWEST_S, span.seconds / COLUMNS), MINUTE_S)
     count = max(3, min(MOST_COLUMNS, int(span.seconds / width)))
-    columns = history.overview(span.start, span.end, count)
-    found = [find_fall(columns, figure) for figure in ("acceptance", "tokens_per_second")]
-    falls = [one for one in found if one is not None]
+    fall = find_fall(history.overview(span.start, span.end, count), figure)
     width = span.seconds / count
-    if width <= _NARROWEST_S:
-        return tuple(falls)
-    sharper = []
-    for fall in falls:
-        start, end = max(span.start, fall.t - 8 * width), min(span.end, fall.t + 8 * width)
-        count = int((end - start) / _NARROWEST_S)
-        near = find_fall(history.overview(start, end, count), fall.figure) if count >= 8 else None
-        sharper.append(fall if near is None else replace(fall, t=near.t))
-    return tuple(sharper)
+    if fall is None or width <= _NARROWEST_S:
+        return fall
+    start, end = max(span.start, fall.t - 8 * width), min(span.end, fall.t + 8 * width)
+    count = int((end - start) / _NARROWEST_S)
+    near = find_fall(history.overview(start, end, count), figure) if count >= 8 else None
+    return fall if near is None else replace(fall, t=near.t)
 
 
 def _find_pivot(made: Material, last: Reading | None) -> float:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specdeck.engine.blackbox.event import BoxEvent
+from specdeck.engine.blackbox.falls import Fall
 from specdeck.engine.blackbox.summary import OverviewColumn
-from specdeck.engine.incident.collapse import Fall
 from specdeck.engine.incident.engine_log import LogTail
 from specdeck.engine.incident.figures import Stretch
 from specdeck.engine.incident.kinds import Kinds

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from specdeck.engine.incident.collapse import Fall
+from specdeck.engine.blackbox.falls import Fall
 from specdeck.engine.incident.figures import Stretch
 from specdeck.engine.incident.kinds import Kind
 from specdeck.engine.incident.material import Material

@@ -65,6 +65,9 @@ async def test_the_past_is_there_after_the_console_was_killed(
         assert "5.0 %" in screen_text(app)
         assert "PAST" in screen_text(app)
         await press(pilot, "left_curly_bracket")
+        assert app.context.timeline.view.t == pytest.approx(TURN, abs=1)
+        assert "acceptance fell from 70 % to 5 %" in screen_text(app)
+        await press(pilot, "left_curly_bracket")
         assert app.context.timeline.view.t == TURN
         assert "70.0 %" in screen_text(app)
         await press(pilot, "enter")
@@ -98,7 +101,7 @@ async def test_the_black_box_of_an_engine_is_replayed_with_its_url(
     async with run(app, size=(80, 24)) as pilot:
         assert "REPLAY" in screen_text(app)
         assert "5.0 %" in screen_text(app)
-        await press(pilot, "left_curly_bracket")
+        await press(pilot, *["left_curly_bracket"] * 2)
         assert app.context.timeline.view.t == TURN
 
 

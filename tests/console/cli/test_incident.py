@@ -314,7 +314,7 @@ def test_an_engine_without_the_plugin_has_its_counters_alone(home: Path) -> None
     record(box_path(places.black_boxes, URL), readings, rows=60).close()
     found = members(write(URL))
     page = found["incident.md"].decode()
-    assert "Acceptance fell from 70% to 20%" in page
+    assert "Acceptance fell from 69% to 20%" in page
     assert "state.json" not in found
     assert "why.json" not in found
 

@@ -14,6 +14,8 @@ from tests.support.tuned_engine import tuning
 
 from specdeck.console.app import Console
 from specdeck.console.screens.timeline.dialogs import EventDialog, MomentDialog
+from specdeck.console.state.engine_state import Event
+from specdeck.console.state.recorded import RecordedBox
 from specdeck.console.widgets.charts import Chart
 from specdeck.console.widgets.text import Line, Notice, Rows
 from specdeck.engine.errors import ConfigError
@@ -85,11 +87,11 @@ async def test_two_minutes_back_is_the_collapse_with_its_figures(app: Console) -
 async def test_keys_go_from_event_to_event_and_back_to_now(app: Console) -> None:
     async with run(app) as pilot:
         timeline = app.context.timeline
-        for wanted in (START + 560, COLLAPSE + 5, START + 60, START + 60):
+        for wanted in (START + 560, COLLAPSE + 5, COLLAPSE, START + 60, START + 60):
             await press(pilot, "left_curly_bracket")
-            assert timeline.view.t == pytest.approx(wanted, abs=5)
+            assert timeline.view.t == pytest.approx(wanted, abs=1)
         assert "no event is recorded before this" in words(app, "notice", Notice)
-        await press(pilot, "g", *"04:45", "enter", "right_curly_bracket")
+        await press(pilot, "g", *"04:45", "enter", *["right_curly_bracket"] * 2)
         assert timeline.view.t == COLLAPSE + 5
         assert "acceptance fell from" in screen_text(app)
         await press(pilot, "end")
@@ -109,6 +111,55 @@ async def test_a_fall_that_nobody_has_told_of_is_an_event(
         await press(pilot, "enter")
         assert isinstance(app.screen, EventDialog)
         assert "acceptance fell from" in screen_text(app)
+
+
+@pytest.mark.parametrize("kind", ["engine", "recording"])
+async def test_a_fall_is_one_fact_from_whatever_moment_and_span_it_is_looked_at(
+    kit: type[Kit], console: MakeConsole, kind: str
+) -> None:
+    story = [replace(collapsing(100 if n < 3000 else 430), t=START + n) for n in range(1, 4000)]
+    history = ListedHistory(story)
+    engine: Any = kit.engine(story[-1:])
+    if kind == "recording":
+        engine = RecordedBox(history, name="demo", url=history.url)
+    app = console(engine, clock=lambda: START + 4000, histories=lambda index: history)
+    timeline = app.context.timeline
+    async with run(app):
+        seen: set[tuple[Event, ...]] = set()
+        for t in (START + 3001, START + 3100, START + 3500, START + 3900):
+            timeline.go(t)
+            for _ in range(9):
+                timeline.widen(1)
+                seen.add(timeline.track.events)
+                stretch = timeline.stretch(53)
+                assert stretch is not None
+                inside = stretch.start <= START + 3000 <= stretch.start + stretch.seconds
+                assert bool(stretch.events) is inside
+            timeline.end()
+        [[event]] = seen
+        assert event.t == pytest.approx(START + 3000, abs=1)
+        assert event.text == "acceptance fell from 29 % to 2 %"
+
+
+async def test_a_fall_is_told_of_once_it_has_settled(
+    kit: type[Kit], console: MakeConsole, history: ListedHistory
+) -> None:
+    history.told.clear()
+    now = COLLAPSE + 60
+    history.listed = history.listed[:480]
+    engine = kit.engine([collapsing(479)])
+    app = console(engine, clock=lambda: now, histories=lambda index: history)
+    async with run(app) as pilot:
+        assert not app.context.timeline.track.events
+        now = COLLAPSE + 120
+        history.listed += [collapsing(n) for n in range(480, 540)]
+        for n in (538, 539):
+            engine.more.put_nowait(collapsing(n))
+            await press(pilot)
+        told = app.context.timeline.track.events
+        assert [one.text for one in told] == ["acceptance fell from 40 % to 2 %"]
+        await press(pilot, "g", *"-1m", "enter")
+        assert app.context.timeline.track.events == told
 
 
 async def test_a_fall_beyond_the_charts_is_found_to_its_seconds(

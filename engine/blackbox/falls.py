@@ -1,0 +1,190 @@
+"""Falls of acceptance and of speed, as facts: each has one time and one pair of figures.
+
+What a fall is depends on the record around it alone, and not on what is looked at: the figures of
+`REACH_S` on both sides of a moment are compared, at moments that are whole multiples of `COLUMN_S`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Final, Literal, Protocol
+
+from specdeck.engine.blackbox.summary import Extent, OverviewColumn
+
+Figure = Literal["acceptance", "tokens_per_second"]
+
+COLUMN_S: Final = 5.0
+REACH_S: Final = 45.0
+"""Seconds on each side of a moment that are compared: a fall lasts at least so long."""
+SETTLED_S: Final = 2 * REACH_S
+"""After which nothing that is still to come moves a fall: neither its own figures nor a greater
+fall beside it."""
+_SIDE: Final = int(REACH_S / COLUMN_S)
+_FEWEST: Final = 4
+"""Columns of which something is known, on each side."""
+_LEAST_SHARE: Final = 0.25
+"""Of what it was: smaller falls come and go with the traffic."""
+_LEAST_RATIO: Final = 5.0
+"""Of the fall to the standard error that the columns on both sides show."""
+_CLOSE_S: Final = 15.0
+"""Around a moment in which the second of the fall is looked for."""
+_SAME_S: Final = 60.0
+"""Speed that falls with acceptance is the same fall."""
+_PIECE_S: Final = 3600.0
+"""Of a long time, what is looked through at once."""
+
+
+class Overviewed(Protocol):
+    """A record of an engine, as far as falls are found in it."""
+
+    @property
+    def first(self) -> float:
+        """Unix time of the first reading; NaN without any."""
+
+    @property
+    def last(self) -> float:
+        """The same of the last one."""
+
+    def overview(self, start: float, end: float, columns: int) -> Sequence[OverviewColumn]:
+        """The figures of each of so many parts of a stretch of time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fall:
+    """A figure that fell and stayed below."""
+
+    figure: Figure
+    t: float
+    """Unix time from which on it is lower, seconds."""
+    before: float
+    after: float
+
+    @property
+    def share(self) -> float:
+        """How much of it is gone."""
+        return 1 - self.after / self.before
+
+    def as_json(self) -> dict[str, Any]:
+        """For a script."""
+        return {"figure": self.figure, "t": self.t, "before": self.before, "after": self.after}
+
+
+def list_falls(history: Overviewed, start: float, end: float) -> tuple[Fall, ...]:
+    """The falls from `start` on and before `end`, Unix seconds, the oldest first.
+
+    Those of the last `SETTLED_S` of a record that still grows may yet move. Raises SpecdeckError
+    for a record that cannot be read.
+    """
+    start, end = max(start, history.first), min(end, history.last)
+    found: list[Fall] = []
+    while start < end:  # never of an empty record, whose ends are NaN
+        piece = min(end, start + _PIECE_S)
+        found += [one for one in _list_around(history, start, piece) if start <= one.t < piece]
+        start = piece
+    return tuple(sorted(found, key=lambda one: one.t))
+
+
+def _list_around(history: Overviewed, start: float, end: float) -> list[Fall]:
+    """The falls between two moments and some beside them."""
+    # One is placed to the second beside the column that it is found at, and may be told already.
+    first, last = _column(start - _CLOSE_S - _SAME_S), _column(end + _CLOSE_S + _SAME_S)
+    lead = 2 * _SIDE
+    origin, count = first - lead, last - first + 1 + 2 * lead
+    columns = history.overview(origin * COLUMN_S, (origin + count) * COLUMN_S, count)
+    found: list[Fall] = []
+    for figure in ("acceptance", "tokens_per_second"):
+        values = [read_mean(column, figure) for column in columns]
+        for at in _find_peaks(values):
+            if lead <= at < count - lead:
+                fall = _measure(history, figure, (origin + at) * COLUMN_S)
+                if fall is not None and not _is_told(found, fall):
+                    found.append(fall)
+    return found
+
+
+def _column(t: float) -> int:
+    return math.floor(t / COLUMN_S)
+
+
+def read_mean(column: OverviewColumn, figure: Figure) -> float | None:
+    """A figure of a column; None where it is not known."""
+    extent: Extent | None = column.acceptance if figure == "acceptance" else column.tokens
+    return None if extent is None else extent.mean
+
+
+def _is_told(found: Sequence[Fall], fall: Fall) -> bool:
+    return any(one.figure != fall.figure and abs(one.t - fall.t) <= _SAME_S for one in found)
+
+
+def _find_peaks(values: Sequence[float | None]) -> Iterator[int]:
+    """Where a fall stands out more than anywhere within `REACH_S` of it."""
+    ratios = _list_ratios(values)
+    for at, ratio in enumerate(ratios):
+        if ratio > 0.0:
+            before = ratios[max(0, at - _SIDE) : at]
+            after = ratios[at + 1 : at + 1 + _SIDE]
+            if ratio > max(before, default=0.0) and ratio >= max(after, default=0.0):
+                yield at
+
+
+def _list_ratios(values: Sequence[float | None]) -> list[float]:
+    """By how many standard errors a figure is lower after the beginning of a column than before.
+
+    0 where it is not, or by too little.
+
+    >>> ratios = _list_ratios([0.5, 0.6] * 6 + [None, 0.1, 0.2] * 6)
+    >>> max(range(30), key=lambda at: ratios[at]), any(_list_ratios([0.5, 0.6] * 20))
+    (12, False)
+    """
+    known = [0.0 if value is None else 1.0 for value in values]
+    plain = [value or 0.0 for value in values]
+    counts, sums, squares = (
+        (0.0, *accumulate(each)) for each in (known, plain, [value**2 for value in plain])
+    )
+
+    def side(start: int, end: int) -> tuple[float, float, float]:
+        """How many, their mean, the variance of that mean."""
+        start, end = max(0, start), min(len(values), end)
+        n = counts[end] - counts[start]
+        if n < _FEWEST:
+            return 0.0, 0.0, 0.0
+        mean = (sums[end] - sums[start]) / n
+        spread = max(0.0, (squares[end] - squares[start]) - n * mean**2)
+        return n, mean, spread / (n - 1) / n
+
+    found = [0.0] * len(values)
+    for at in range(len(values)):
+        n, was, error = side(at - _SIDE, at)
+        m, now, other = side(at, at + _SIDE)
+        if n and m and was > 0 and now <= was * (1 - _LEAST_SHARE):
+            # A figure that never moved but once has no error of its own: a hundredth of it is one.
+            ratio = (was - now) / max(math.sqrt(error + other), 0.01 * was)
+            found[at] = ratio if ratio > _LEAST_RATIO else 0.0
+    return found
+
+
+def _measure(history: Overviewed, figure: Figure, t: float) -> Fall | None:
+    """A fall at about `t`, to its second, with the figures of the time around it."""
+
+    def list_means(start: float, end: float, columns: int) -> list[float | None]:
+        return [read_mean(one, figure) for one in history.overview(start, end, columns)]
+
+    def compare(t: float) -> tuple[float, float] | None:
+        # A reading at `t` itself is the first one of what is lower.
+        [was] = list_means(t - REACH_S, math.nextafter(t, 0.0), 1)
+        [now] = list_means(t, t + REACH_S, 1)
+        return None if was is None or now is None else (was, now)
+
+    if (figures := compare(t)) is None:
+        return None
+    # Where what stands above the middle of both is all before, and what stands below it all after.
+    middle = sum(figures) / 2
+    seconds = list_means(t - _CLOSE_S, t + _CLOSE_S, int(2 * _CLOSE_S))
+    above = [0.0, *accumulate(0.0 if one is None else one - middle for one in seconds)]
+    best = max(range(len(above)), key=lambda n: (above[n], -abs(n - _CLOSE_S)))
+    t = t - _CLOSE_S + best
+    figures = compare(t)
+    return None if figures is None or figures[0] <= 0 else Fall(figure, t, *figures)
