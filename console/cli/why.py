@@ -24,7 +24,7 @@ from specdeck.engine.why.baseline_file import load_baseline, save_baseline
 from specdeck.engine.why.causes import command_of
 from specdeck.engine.why.evidence import Baseline, Evidence
 from specdeck.engine.why.gather import LOOK_S, Progress, gather, with_baseline
-from specdeck.engine.why.past import recall, recall_hour_ago
+from specdeck.engine.why.past import compare_with_past, recall
 from specdeck.engine.why.ranking import Diagnosis, diagnose
 from specdeck.engine.why.words import (
     describe_baseline,
@@ -76,9 +76,10 @@ def command(
 ) -> int:
     """Rank the causes of low or falling acceptance and speed, with an interval each.
 
-    Watches an engine for a while and compares its requests with each other, with an hour ago or
-    the engine's life before, and with a baseline. With --last or --since it judges what was
-    recorded, and the engine may be gone. Says what it ruled out, and what it cannot tell and why.
+    Watches an engine for a while and compares its requests with each other and with a baseline:
+    the time before its figures fell, or an hour ago, where that was recorded; else its life before.
+    With --last or --since it judges what was recorded, and the engine may be gone. Says what it
+    ruled out, and what it cannot tell and why.
     Exits with 1 when it found a cause, and with 0 when it found none.
     """
     if last is not None or since is not None:
@@ -111,11 +112,11 @@ def recorded_name(engine: str) -> str:
         return engine
 
 
-def find_hour_ago(url: str) -> Baseline | None:
-    """How the engine was an hour ago; None where nobody recorded it."""
+def recall_past(evidence: Evidence, url: str) -> Evidence:
+    """The same against what was recorded of the time before; unchanged where nobody recorded it."""
     with suppress(SpecdeckError), closing(open_history(black_box_folder(), url)) as history:
-        return recall_hour_ago(history, time.time())
-    return None
+        return compare_with_past(evidence, history)
+    return evidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +169,7 @@ async def explain(to: Access, wanted: Wanted, *, as_json: bool) -> int:
         await client.close()
     assert evidence is not None  # gather ends with it, or with an error
     if evidence.baseline is None or evidence.baseline.source == "life":
-        hour_ago = find_hour_ago(to.url)
-        evidence = evidence if hour_ago is None else with_baseline(evidence, hour_ago)
+        evidence = recall_past(evidence, to.url)
     return await asyncio.to_thread(report, evidence, wanted.save, as_json=as_json)
 
 

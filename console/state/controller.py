@@ -131,7 +131,7 @@ class Controller:
         self.load = load
         self.clock, self.steady, self.sleep = clock, steady, sleep
         self.spawn = spawn
-        self._interval = interval
+        self.interval = interval
         self._audit: Audit = audit or _NoAudit()
         self._key_label = key_label
         self._until_shown = until_shown
@@ -205,7 +205,7 @@ class Controller:
         """Take in one engine's readings: for ever, or to the end of a recording."""
         if self._until_shown is not None:
             await self._until_shown()
-        async for reading in self.engines[index].readings(self._interval):
+        async for reading in self.engines[index].readings(self.interval):
             before = self.tracks[index]
             self.tracks[index] = fold_reading(before, reading)
             for feed in self._feeds[index]:
@@ -368,7 +368,7 @@ class Controller:
         from specdeck.engine.operations.record import NotRecorded
 
         # A proof takes three readings, however far they are apart.
-        patience_s = max(TIMEOUT_S, 5 * self._interval)
+        patience_s = max(TIMEOUT_S, 5 * self.interval)
         feed = ReadingFeed()
         making = make_change(
             client, change, name=self.engines[index].name, known=known,

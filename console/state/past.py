@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import dropwhile
 from typing import TYPE_CHECKING, Any, Final, Protocol, get_args
 
 from specdeck.console.state.engine_state import (
     EVENTS,
     MINUTE_S,
+    POINTS,
     Cause,
+    ChartPoint,
     Event,
     FingerprintNames,
     Track,
@@ -36,6 +39,8 @@ EDGE: Final = 0.1
 """Share of the span at both ends; a moment there has the charts show another stretch of time."""
 SILENCE_S: Final = 15.0
 """Nothing recorded for so long is a moment of which nothing is known."""
+QUIET: Final = frozenset({"policy", "load"})
+"""Kinds of events that come by themselves all the time: a key to the next event passes them."""
 LOOK_BACK_S: Final = 60.0
 """How far the last figures of an engine that is down are looked for."""
 
@@ -247,6 +252,35 @@ def fold_past(history: History, live: Track, t: float, *, silence_s: float = SIL
         past=True,
     )
     return found if reading is None else _add_documents(history, found, t)
+
+
+def read_points(history: History, end: float, apart: float, count: int) -> tuple[ChartPoint, ...]:
+    """What charts with a column for each reading have of the time before `end`, from the first
+    column on of which something is known."""
+    columns = history.overview(end - count * apart, math.nextafter(end, 0.0), count)
+    points = [
+        ChartPoint(
+            one.start,
+            None if one.tokens is None else one.tokens.mean,
+            None if one.acceptance is None else one.acceptance.mean,
+        )
+        for one in columns
+    ]
+    return tuple(dropwhile(lambda one: one.tokens is None and one.acceptance is None, points))
+
+
+def prepend(track: Track, events: tuple[Event, ...], points: tuple[ChartPoint, ...]) -> Track:
+    """A track with what is known of the time before its first reading."""
+    kept = (*points, *track.points)[-POINTS:]
+    shift = len(points)
+    marks = tuple(replace(mark, at=mark.at + shift) for mark in track.marks)
+    return replace(
+        track,
+        events=(*events, *track.events),
+        points=kept,
+        total=track.total + shift,
+        marks=marks,
+    )
 
 
 def read_last_minute(history: History, end: float) -> Window | None:

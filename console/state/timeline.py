@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, Protocol, runtime_checkable
 
 from specdeck.console.state import past
-from specdeck.console.state.engine_state import EVENTS, Event, Track
+from specdeck.console.state.engine_state import EVENTS, ChartPoint, Event, Track
 from specdeck.console.state.past import Bounds, History, PastEvent, TimeView
 from specdeck.console.widgets.format import LocalTime
 from specdeck.engine.client.attach import MonitoredEngine
@@ -23,15 +23,16 @@ if TYPE_CHECKING:
     from specdeck.engine.blackbox.history import History as BoxHistory
     from specdeck.engine.metrics.window import Window
 
+_Earlier = tuple[tuple[Event, ...], tuple[ChartPoint, ...]]
 Histories = Callable[[int], History | None]
 """The past of an engine by its number; None where nothing is recorded of it."""
 
 MOST_EARLIER: Final = 200
 """Events of the day before a console was opened that it lists."""
+EARLIER_POINTS: Final = 240
+"""Columns of the charts that are recorded from before a console was opened: more are on none."""
 TICK_S: Final = 1.0
 """Between two moments that play."""
-QUIET: Final = frozenset({"policy", "load"})
-"""Kinds of events that come by themselves all the time: a key to the next event passes them."""
 _MOST_PASSED: Final = 1000
 AROUND_S: Final = 30.0
 JUDGED_S: Final = 120.0
@@ -112,8 +113,8 @@ class Timeline:
         """Engines whose record is looked through for falls."""
         self._look_at: dict[int, float] = {}
         """When it is next, Unix time."""
-        self._earlier: dict[int, tuple[Event, ...]] = {}
-        """What happened to each engine before."""
+        self._earlier: dict[int, _Earlier] = {}
+        """What is recorded of each engine before."""
         self._joined: tuple[tuple[Track, int], Track] | None = None
         self._player: Task | None = None
         self._folded: tuple[tuple[int, TimeView], Track] | None = None
@@ -238,33 +239,38 @@ class Timeline:
             self._looking.discard(index)
 
     def _add_earlier(self, index: int, live: Track) -> Track:
-        """The track of now, with what happened before this console was opened."""
-        if live.recorded or live.reading is None:
+        """The track of now, with what was recorded before this console was opened."""
+        if live.recorded or live.reading is None or not live.points:
             return live
         if index not in self._earlier:
-            self._earlier[index] = self._read_earlier(index)
+            self._earlier[index] = self._read_earlier(index, live.points[0].t)
         now = self.controller.clock()
         if now >= self._look_at.get(index, 0.0):
             self._look_at[index] = now + LOOK_S
             self._look_back(index, now - past.DAY_S, now)
         known = self._falls.get(index)
         falls = () if known is None else known.between(now - past.DAY_S, now)
-        if not self._earlier[index] and not falls:
+        events, points = self._earlier[index]
+        if not events and not points and not falls:
             return live
         if self._joined is None or self._joined[0] != (live, len(falls)):
-            earlier = replace(live, events=(*self._earlier[index], *live.events))
-            self._joined = (live, len(falls)), _add_events(earlier, map(past.as_event, falls))
+            found = past.prepend(live, events, points)
+            self._joined = (live, len(falls)), _add_events(found, map(past.as_event, falls))
         return self._joined[1]
 
-    def _read_earlier(self, index: int) -> tuple[Event, ...]:
+    def _read_earlier(self, index: int, first: float) -> _Earlier:
+        """What is recorded of an engine before its `first` reading."""
+        apart = self.controller.interval
         try:
             history = self._histories(index)
             if history is None:
-                return ()
-            found = history.events(self._opened - past.DAY_S, self._opened, MOST_EARLIER)
+                return (), ()
+            told = history.events(self._opened - past.DAY_S, self._opened, MOST_EARLIER)
+            points = past.read_points(history, first, apart, EARLIER_POINTS)
         except SpecdeckError:
-            return ()  # a key that looks back says why
-        return tuple(past.as_event(one) for one in found if one.text and one.t < self._opened)
+            return (), ()  # a key that looks back says why
+        events = (past.as_event(one) for one in told if one.text and one.t < self._opened)
+        return tuple(events), points
 
     @property
     def tracks(self) -> tuple[Track, ...]:
@@ -406,7 +412,7 @@ class Timeline:
         find = history.next_event if by > 0 else history.previous_event
         for _ in range(_MOST_PASSED):
             found = find(at)
-            if found is None or (found.text and found.kind not in QUIET):
+            if found is None or (found.text and found.kind not in past.QUIET):
                 return found
             at = found.t
         return None
@@ -490,16 +496,24 @@ class Timeline:
         self.controller.refresh()
         return True
 
+    def find_box(self) -> BoxHistory | None:
+        """The black box of the selected engine; None where there is none that can be read."""
+        from specdeck.engine.blackbox.history import History as BoxHistory
+
+        try:
+            history = self.history
+        except SpecdeckError:
+            return None
+        return history if isinstance(history, BoxHistory) else None
+
     def find_recorded(self) -> tuple[BoxHistory, float, float]:
         """The black box and the stretch of time that causes of this moment are judged by.
 
-        That is what the charts show, from the fall on where there is one before the moment. Raises
-        SpecdeckError without a black box.
+        That is what the charts show, from the last fall before the moment on where there is one.
+        Raises Unsupported without a black box.
         """
-        from specdeck.engine.blackbox.history import History as BoxHistory
-
-        history, view = self.history, self.view
-        if not isinstance(history, BoxHistory) or view.t is None or view.start is None:
+        history, view = self.find_box(), self.view
+        if history is None or view.t is None or view.start is None:
             raise Unsupported("causes are ranked by cohorts, and none are recorded here")
         falls = self._list_falls(view.start, view.t)
         start = falls[-1].t if falls else view.start

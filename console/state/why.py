@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING
 
 from specdeck.engine.errors import SpecdeckError
@@ -36,18 +36,33 @@ class WhyLook:
         """Whether there is nothing to show yet."""
         return self.diagnosis is None and self.error is None
 
-    async def run(self, client: EngineClient, on_change: Callable[[], None]) -> None:
-        """Watches to the end; `on_change` is called whenever there is more to show."""
+    async def run(
+        self,
+        client: EngineClient,
+        on_change: Callable[[], None],
+        history: History | None = None,
+    ) -> None:
+        """Watches to the end; `on_change` is called whenever there is more to show.
+
+        What was seen is compared with what `history` has of the time before.
+        """
         from specdeck.engine.why.evidence import Evidence
         from specdeck.engine.why.gather import gather
+        from specdeck.engine.why.past import compare_with_past
         from specdeck.engine.why.ranking import diagnose
+
+        def judge(evidence: Evidence) -> Diagnosis:
+            if history is not None:
+                with suppress(SpecdeckError):  # the engine's life before is the next best
+                    evidence = compare_with_past(evidence, history)
+            return diagnose(evidence)
 
         try:
             async with aclosing(gather(client, seconds=self.seconds)) as found:
                 async for event in found:
                     if isinstance(event, Evidence):
                         # A second of a busy machine, for statistics that are imported then.
-                        self.diagnosis = await asyncio.to_thread(diagnose, event)
+                        self.diagnosis = await asyncio.to_thread(judge, event)
                     else:
                         self.progress = event
                     on_change()

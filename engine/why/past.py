@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
 
+from specdeck.engine.blackbox.falls import list_falls
 from specdeck.engine.blackbox.history import History
 from specdeck.engine.errors import Unsupported
 from specdeck.engine.metrics.reading import Reading
@@ -17,8 +18,8 @@ from specdeck.engine.policy.step import Step
 from specdeck.engine.protocol.codec import WrongType
 from specdeck.engine.protocol.cohorts import Cohorts
 from specdeck.engine.protocol.tuning import Tuning
-from specdeck.engine.why.evidence import Baseline, Evidence, span_between
-from specdeck.engine.why.gather import make_evidence
+from specdeck.engine.why.evidence import Baseline, Evidence, span_between, span_since_start
+from specdeck.engine.why.gather import make_evidence, with_baseline
 
 HOUR_S: Final = 3600.0
 _BEFORE_S: Final = 1800.0
@@ -30,7 +31,7 @@ _MOST_STEPS: Final = 20_000
 
 
 def recall(history: History, start: float, end: float) -> Evidence:
-    """What was recorded from `start` to `end`, in Unix seconds, against an hour before.
+    """What was recorded from `start` to `end`, in Unix seconds, against the time before.
 
     Only the life of the engine that was there at the end is looked at. Raises Unsupported where
     no cohorts were recorded.
@@ -45,9 +46,41 @@ def recall(history: History, start: float, end: float) -> Evidence:
         history.url, looks, (),
         samples=(None if first is None else first.sample, None if last is None else last.sample),
         state=None if last is None else last.state, tuning=_read_tuning(history, end),
-        baseline=recall_hour_ago(history, start), t=end,
+        baseline=recall_before(history, start), t=end,
     )  # fmt: skip
     return replace(found, step_means=tuple(_list_step_means(history, start, end)))
+
+
+def compare_with_past(evidence: Evidence, history: History) -> Evidence:
+    """What was seen of a live engine, against what is recorded of the time before it was looked at;
+    unchanged where that is too little."""
+    t = evidence.t if evidence.since_start else evidence.span.start
+    before = recall_before(history, t)
+    return evidence if before is None else with_baseline(evidence, before)
+
+
+def recall_before(history: History, t: float) -> Baseline | None:
+    """How the engine was an hour before `t`, and before the first fall of its figures since then.
+
+    Where too little of that was recorded, it is the engine's life before the fall. None where
+    neither is known.
+    """
+    falls = list_falls(history, t - HOUR_S - _BEFORE_S, t)
+    if not falls:
+        return recall_hour_ago(history, t)
+    return recall_hour_ago(history, falls[0].t) or _recall_life(history, falls[0].t)
+
+
+def _recall_life(history: History, t: float) -> Baseline | None:
+    """All that requests had done at `t` in that life of the engine, whoever recorded it."""
+    cohorts, reading = history.cohorts_at(t), history.reading_at(t)
+    state = None if reading is None else reading.state
+    if cohorts is None or state is None or state.instance != cohorts.instance:
+        return None
+    span = span_since_start(cohorts, state.started)
+    if span.comparable().total.requests < _LEAST_REQUESTS:
+        return None
+    return Baseline("life", span, url=history.url)
 
 
 def recall_hour_ago(history: History, t: float) -> Baseline | None:

@@ -11,6 +11,8 @@ from tests.support.readings import START, URL
 from tests.support.screen_text import screen_text
 
 from specdeck.console.app import Console
+from specdeck.console.widgets.charts import Chart
+from specdeck.console.widgets.text import Line
 from specdeck.engine.blackbox.box import open_box
 from specdeck.engine.blackbox.event import BoxEvent
 from specdeck.engine.blackbox.folder import box_path
@@ -73,6 +75,28 @@ async def test_the_past_is_there_after_the_console_was_killed(
         await press(pilot, "enter")
         for one in ("bob", "a change", "30 s before", "70.0 %", "5.0 %"):
             assert one in screen_text(app)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_a_console_that_comes_later_shows_at_once_what_was_recorded(
+    kit: type[Kit], console: MakeConsole, tmp_path: Path, size: tuple[int, int]
+) -> None:
+    record(tmp_path, kit, 198, told=False)
+    app = console(kit.engine([kit.reading(199)]), clock=lambda: NOW, black_boxes=tmp_path)
+    async with run(app, size=size) as pilot:
+        await press(pilot)
+        assert "04:41:01  acceptance fell from 70 % to 5 %" in screen_text(app)
+        lane = app.screen.query_one("#lane", Line).row
+        assert "".join(cell.text for cell in lane.left).startswith(" • 04:41:01 ◂ 04:4")
+        chart = app.screen.query_one("#acceptance", Chart)
+        known = [value for value in chart.series.window(chart.columns)[1] if value is not None]
+        assert len(known) > chart.columns / 2
+        assert known[-3] == pytest.approx(0.05)
+        assert not app.controller.tracks[0].events
+        await press(pilot, "e")
+        assert "events of demo  1" in screen_text(app)
+        await press(pilot, "enter")
+        assert app.context.timeline.view.t == TURN + 1
 
 
 async def test_a_longer_span_now_has_what_another_console_recorded(

@@ -6,10 +6,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from specdeck.console.state.past import PastEvent, TimeView, place
+from specdeck.console.state.past import QUIET, PastEvent, TimeView, place
 from specdeck.console.widgets.blocks import Series
 from specdeck.console.widgets.cells import Cell, Cells, Row, Tone
-from specdeck.console.widgets.format import DASH, KeyLabel, LocalTime, at, number, percent
+from specdeck.console.widgets.format import (
+    DASH,
+    KeyLabel,
+    LocalTime,
+    at,
+    number,
+    on_day,
+    percent,
+)
 from specdeck.engine.metrics.window import Window
 from specdeck.engine.text import format_duration, oneline
 
@@ -216,18 +224,38 @@ def lane(
     local: LocalTime,
     key_label: KeyLabel,
 ) -> Row:
-    """The events under the charts, between the two ends of the time that these show."""
-    first = at(start, local) if start else ""
+    """The events under the charts, between the two ends of the time that these show.
+
+    Now, the latest of those before stands left of it.
+    """
+    first: Cells = (Cell(f" {at(start, local) if start else ''} ", "muted"),)
     if t is None:
         last: Cells = (
             Cell(" now", "muted"), Cell(f"  {key_label('time.go')} ", "key"),
             Cell("looks back ", "muted"),
         )  # fmt: skip
+        if width >= _ROOM_BEFORE:
+            first = (*_before(events, start, local), *first)
     else:
         last = (Cell(f" {at(start + seconds, local)} ", "muted"),)
-    used = len(first) + 2 + sum(len(cell.text) for cell in last)
+    used = sum(len(cell.text) for cell in (*first, *last))
     drawn = draw_lane(events, start, seconds, t, max(0, width - used))
-    return Row((Cell(f" {first} ", "muted"), *drawn, *last))
+    return Row((*first, *drawn, *last))
+
+
+_ROOM_BEFORE: Final = 72
+"""Cells of a lane that names the latest event before it."""
+
+
+def _before(events: Sequence[PastEvent], start: float, local: LocalTime) -> Cells:
+    """The latest event that is worth a look before the time that the lane shows."""
+    earlier = [one for one in events if one.text and one.t < start and one.kind not in QUIET]
+    if not earlier:
+        return ()
+    latest = max(earlier, key=lambda one: one.t)
+    glyph = GLYPHS.get(latest.kind, _OTHER)
+    moment = on_day(latest.t, local, start)
+    return (Cell(f" {glyph}", latest.tone), Cell(f" {moment} ◂", "muted"))
 
 
 def describe_event(

@@ -86,7 +86,7 @@ class WhyScreen(DetailScreen):
     async def _watch(self) -> None:
         look, client = self.found, self.controller.find_client(self.controller.selected)
         if look is not None and client is not None:
-            await look.run(client, self.show)
+            await look.run(client, self.show, self.timeline.find_box())
 
     @work(group="why", exclusive=True)
     async def _recall(self) -> None:

@@ -6,18 +6,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.listed_engine import ListedClient, ListedEngine
 from tests.support.pilot import press, run, settle
 from tests.support.simulated_traffic import Request, Traffic
+from tests.support.suffering_client import SufferingClient
 from textual.widgets import Input
 
 from specdeck.console.screens.tuning.dialogs import TrialDialog
 from specdeck.console.screens.why import screen as why_screen
 from specdeck.console.screens.why.screen import WhyScreen
 from specdeck.console.widgets.text import Line, Rows
-from specdeck.engine.errors import SpecdeckError, Unsupported
-from specdeck.engine.protocol.cohorts import Cohorts
-from specdeck.engine.protocol.requests import Requests
+from specdeck.engine.errors import Unsupported
 
 if TYPE_CHECKING:
     from tests.console.conftest import Kit, MakeConsole
@@ -29,36 +27,6 @@ Make = Callable[..., "App[str]"]
 
 def suffer(request: Request, t: float) -> float:
     return 0.3 if request.structured == "json" else 0.72
-
-
-class SufferingClient(ListedClient):
-    """Tells what a traffic did, or why it tells nothing."""
-
-    def __init__(self, engine: ListedEngine, traffic: Traffic) -> None:
-        super().__init__(engine)
-        self.traffic = traffic
-        self.refuse: SpecdeckError | None = None
-
-    async def cohorts(self) -> Cohorts:
-        if self.refuse is not None:
-            raise self.refuse
-        return self.traffic.tell()
-
-    async def requests(self) -> Requests:
-        finished = tuple(reversed(self.traffic.lines[-64:]))
-        return Requests("one", self.traffic.t, self.traffic.k, 0, 0, (), finished)
-
-    async def steps(self, since: int) -> tuple[Any, ...]:
-        return tuple(self.traffic.steps[-4096:])
-
-    async def facts(self) -> dict[str, Any]:
-        return {}
-
-    async def state(self) -> Any:
-        raise Unsupported("no state")
-
-    async def page(self) -> str:
-        raise Unsupported("no page")
 
 
 @pytest.fixture

@@ -7,11 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.support.engine_state import engine_state
 from tests.support.pilot import press, run, until
 from tests.support.recorded_engine import busy_sample
+from tests.support.recorded_fall import FALL, record_fall
 from tests.support.screen_text import screen_text
 from tests.support.simulated_traffic import T0, URL, Request, Traffic
+from tests.support.suffering_client import SufferingClient
 
 from specdeck.console.screens.why.screen import WhyScreen
 from specdeck.console.state.recorded import RecordedBox
@@ -19,9 +22,10 @@ from specdeck.engine.blackbox.box import open_box
 from specdeck.engine.blackbox.folder import box_path
 from specdeck.engine.blackbox.history import History
 from specdeck.engine.metrics.reading import Reading
+from specdeck.engine.protocol.cohorts import Cohorts
 
 if TYPE_CHECKING:
-    from tests.console.conftest import MakeConsole
+    from tests.console.conftest import Kit, MakeConsole
 
 COLLAPSE, END = 3900, 4800
 """Seconds after the beginning: JSON requests collapse; nobody records any longer."""
@@ -69,3 +73,27 @@ async def test_causes_of_a_recorded_moment_are_ranked_without_the_engine(
             await press(pilot, "enter")
             await until(pilot, lambda: screen.found is not None and not screen.found.is_open)
             assert "1. " in screen_text(app)
+
+
+async def test_causes_of_now_are_told_against_the_time_before_the_fall_that_was_recorded(
+    kit: type[Kit], console: MakeConsole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(WhyScreen.__init__, "__kwdefaults__", {"seconds": 0.1})
+    traffic = record_fall(box_path(tmp_path, URL), FALL + 240)
+    engine = kit.engine([kit.reading(0)], url=URL)
+    engine.client = GoingOn(engine, traffic.forget())
+    app = console(engine, clock=lambda: T0 + FALL + 245, black_boxes=tmp_path)
+    async with run(app, size=(80, 24)) as pilot:
+        await press(pilot, "y")
+        screen = app.screen
+        assert isinstance(screen, WhyScreen)
+        await until(pilot, lambda: screen.found is not None and not screen.found.is_open)
+        assert "against the black box, until 13:56:" in screen_text(app)
+
+
+class GoingOn(SufferingClient):
+    """An engine whose traffic goes on whenever it is looked at."""
+
+    async def cohorts(self) -> Cohorts:
+        self.traffic.run(10.0, pieces=1)
+        return await super().cohorts()

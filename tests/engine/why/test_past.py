@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.support.engine_state import engine_state
 from tests.support.recorded_engine import busy_sample
+from tests.support.recorded_fall import FALL, record_fall
 from tests.support.simulated_traffic import T0, URL, Request, Traffic
 
 from specdeck.engine.blackbox.box import open_box
@@ -18,7 +19,7 @@ from specdeck.engine.blackbox.history import History
 from specdeck.engine.errors import Unsupported
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.window import between
-from specdeck.engine.why.past import recall, recall_hour_ago
+from specdeck.engine.why.past import compare_with_past, recall, recall_before, recall_hour_ago
 from specdeck.engine.why.ranking import diagnose
 
 MINUTE = 60.0
@@ -101,3 +102,28 @@ def test_too_short_a_past_is_no_baseline(history: History) -> None:
     assert recall_hour_ago(history, T0 + 30) is None
     assert recall_hour_ago(history, T0 - 30) is None
     assert recall_hour_ago(history, T0 + END) is not None
+
+
+def test_an_engine_is_compared_with_the_time_before_its_fall(tmp_path: Path) -> None:
+    traffic = record_fall(tmp_path / "a.db", FALL + 240)
+    evidence = traffic.forget().run(30.0, pieces=6).evidence()
+    with closing(History(tmp_path / "a.db")) as history:
+        found = compare_with_past(evidence, history)
+        assert found.baseline is not None
+        assert found.baseline.source == "history"
+        assert found.baseline.span.end <= T0 + FALL
+        moved = diagnose(found).moved
+        assert moved is not None
+        assert moved.before > 2 * moved.after
+
+
+def test_what_was_recorded_for_a_moment_only_knows_the_life_before_the_fall(
+    tmp_path: Path,
+) -> None:
+    record_fall(tmp_path / "a.db", FALL + 240, since=FALL - 60)
+    with closing(History(tmp_path / "a.db")) as history:
+        found = recall_before(history, T0 + FALL + 240)
+        assert found is not None
+        assert found.source == "life"
+        assert found.span.end <= T0 + FALL
+        assert found.span.total.requests > 500
