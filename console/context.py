@@ -49,5 +49,6 @@ class ConsoleContext:
         return key_label(name, self.keymap)
 
     def footer(self, place: Place, width: int, *, armed: bool = False) -> Row:
-        """The footer of a screen that is `width` cells wide."""
-        return footer(place, self.keys, self.keymap, width, armed=armed)
+        """The footer of a screen that is `width` cells wide, at the moment that is shown."""
+        now = self.timeline.when.is_now
+        return footer(place, self.keys, self.keymap, width, armed=armed, now=now)

@@ -40,6 +40,21 @@ _LEFT: Final[Mapping[Place, tuple[str, ...]]] = {
 }  # fmt: skip
 """The first ones stay longest."""
 
+_PAST: Final[Mapping[Place, tuple[str, ...]]] = {
+    "live": (
+        "lane.open", "events.open", "screen.why", "screen.tuning", "screen.fingerprint",
+        "engine.next", "view.maximise", "view.copy",
+    ),
+    "tuning": ("events.open", "screen.why", "screen.fingerprint", "engine.next", "view.copy"),
+    "check": ("screen.why", "screen.tuning", "screen.fingerprint", "view.copy"),
+    "results": ("screen.why", "screen.tuning", "screen.fingerprint", "view.copy"),
+    "requests": ("screen.why", "screen.tuning", "engine.next", "view.copy"),
+    "why": ("why.again", "screen.tuning", "view.copy", "engine.next"),
+    "fingerprint": ("screen.why", "screen.tuning", "view.copy"),
+}  # fmt: skip
+"""The same where another moment than now is shown, at which nothing can be done; the keys of time
+stand below the title."""
+
 _AWAY: Final = ("console.help", "console.quit")
 _BACK: Final = ("console.help", "screen.back")
 """What explains and what leaves keep their place."""
@@ -52,8 +67,10 @@ def footer(
     width: int,
     *,
     armed: bool = False,
+    now: bool = True,
 ) -> Row:
-    """The keys of a screen in `width` cells; of `table` those that mean something here.
+    """The keys of a screen in `width` cells; of `table` those that mean something here, and of an
+    engine at another moment than `now` those that look.
 
     Labels come closer together and get shorter before a key is left out. Once `armed`, the
     key that arms has nothing to say.
@@ -61,7 +78,8 @@ def footer(
     known = {key.id: key for key in of(place, table)}
     if armed:
         known.pop("control.arm", None)
-    wanted = [name for name in _LEFT.get(place, ()) if name == _K or name in known]
+    listed = (_LEFT if now else _PAST).get(place, ())
+    wanted = [name for name in listed if name == _K or name in known]
     away = [name for name in (_BACK if "screen.back" in known else _AWAY) if name in known]
     for gap, brief in (("  ", False), (" ", False), (" ", True)):
         left = [_entry(known, name, keymap, gap, brief=brief) for name in wanted]

@@ -55,7 +55,8 @@ def command(wanted: str, as_json: bool, speed: float, at: str | None) -> int:
     """Show what was recorded in the console, with its whole time to go through.
 
     ENGINE is one that a console or `specdeck record` has recorded, by its name or URL; FILE is its
-    black box or an incident file, which open at their end, or what `specdeck watch URL --json`,
+    black box or an incident file, which open at the first alarm or fall of the incident, or of the
+    last hour, and without one at the last figures; or what `specdeck watch URL --json`,
     `run --headless` and `demo --headless` print, which is played from its beginning. Lines of
     several engines become several engines. Nothing can be changed in a recording.
     """
@@ -65,6 +66,7 @@ def command(wanted: str, as_json: bool, speed: float, at: str | None) -> int:
     path = Path(wanted)
     if _is_box(path):
         from specdeck.console.cli.export import open_recorded
+        from specdeck.engine.incident.archive import is_archive
 
         with ExitStack() as stack:
             found = open_recorded(wanted, stack)
@@ -72,7 +74,9 @@ def command(wanted: str, as_json: bool, speed: float, at: str | None) -> int:
                 raise UsageError(f"nothing is recorded of {found.name} yet")
             if as_json:
                 return _print_box(found)
-            engine = RecordedBox(found, name=found.name, url=found.url, speed=speed)
+            engine = RecordedBox(
+                found, name=found.name, url=found.url, speed=speed, is_incident=is_archive(path)
+            )
             return asyncio.run(_show([engine], at))
     recording = read_recording(path)
     if not as_json:

@@ -239,7 +239,7 @@ def fold_past(history: History, live: Track, t: float, *, silence_s: float = SIL
             figures = earlier if earlier.up and not reading.up else figures
             # A state of its former life says nothing about this one.
             state = None if earlier.restarted else earlier.state or state
-    told = history.events(history.first, t, EVENTS)
+    told = history.events(-math.inf, t, EVENTS)
     found = Track(
         live.name,
         live.url,

@@ -17,6 +17,7 @@ class PlayedRecording(ReplayedEngine):
     """A recording of JSON lines: plays from its beginning until somebody goes to another moment."""
 
     plays = True
+    is_incident = False
     _history: JsonHistory | None = None
 
     def find_history(self) -> JsonHistory:
@@ -29,14 +30,23 @@ class PlayedRecording(ReplayedEngine):
 
 
 class RecordedBox:
-    """A black box, looked at without its engine: from its end, until somebody goes elsewhere."""
+    """A black box, looked at without its engine, at one moment until somebody goes elsewhere."""
 
     armed = False
     local = False
     plays = False
 
-    def __init__(self, history: History, *, name: str, url: str, speed: float = 1.0) -> None:
+    def __init__(
+        self,
+        history: History,
+        *,
+        name: str,
+        url: str,
+        speed: float = 1.0,
+        is_incident: bool = False,
+    ) -> None:
         self.name = name
+        self.is_incident = is_incident
         self.url = url
         self.speed = speed
         self._history = history

@@ -53,7 +53,9 @@ class RecordedEngine(MonitoredEngine, Protocol):
     speed: float
     """How fast it is played, as a multiple of its own pace."""
     plays: bool
-    """Whether it gives readings by itself, from its beginning; else its end is looked at."""
+    """Whether it gives readings by itself, from its beginning; else one moment is looked at."""
+    is_incident: bool
+    """Whether it was cut out of a longer record for what happened in it."""
 
     def find_history(self) -> History:
         """All that it holds; raises SpecdeckError where that cannot be read."""
@@ -122,7 +124,23 @@ class Timeline:
         self._stretch_until = float("-inf")
         engine = controller.engine
         if isinstance(engine, RecordedEngine) and not engine.plays:
-            self.view = past.now(self.view, self.bounds)
+            self.view = self._open_recording(engine)
+
+    def _open_recording(self, engine: RecordedEngine) -> TimeView:
+        """At the first alarm of an incident, or of the last hour with figures of a longer record;
+        without one at its last figures."""
+        from specdeck.console.state.opening import LAST_S, find_last_figures, find_opening
+
+        history = engine.find_history()
+        last = find_last_figures(history)
+        start = history.first if engine.is_incident else last - LAST_S
+        told = history.events(start, last, MOST_EARLIER)
+        falls = self._falls_of(self.controller.selected, history)
+        if falls is not None:
+            for hour in falls.list_hours(start, last, last):
+                falls.look_through(hour, last)
+            told = (*told, *falls.between(start, last))
+        return past.move_to(self.view, find_opening(history, told, last), self.bounds)
 
     @property
     def is_recording(self) -> bool:

@@ -189,6 +189,21 @@ def test_the_footer_at_80_columns_names_the_screens_and_what_steers(armed: bool)
     assert len(shown) < 80
 
 
+@pytest.mark.parametrize("place", ["live", "tuning", "check", "results", "requests", "why",
+                                   "fingerprint"])  # fmt: skip
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_footer_of_the_past_names_no_key_that_acts(place: keys.Place, width: int) -> None:
+    shown = footer(place, keys.KEYS, {}, width, now=False)
+    groups = ("Speculation", "Tuning", "Check", "Results", "Fingerprint")
+    acts = {
+        f"screen.{key.action}"
+        for key in keys.of(place)
+        if key.group in groups or key.id in ("load.next", "why.trial", "screen.divergence")
+    }
+    assert acts.isdisjoint(cell.action for cell in (*shown.left, *shown.right))
+    assert any("why" in cell.text or "look" in cell.text for cell in shown.left)
+
+
 def test_the_footer_at_120_columns_names_everything_in_full() -> None:
     shown = words(footer("live", keys.available(engines=False, load=False), {}, 120))
     for one in ("c control", "d check", "f fingerprint", "u tuning", "space freeze"):

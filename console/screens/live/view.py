@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 def events(track: Track, local: LocalTime, most: int = 40) -> tuple[Row, ...]:
     """The newest first."""
     if not track.events:
-        text = "nothing had happened yet" if track.past else "nothing has happened yet"
+        text = "no event is recorded before this" if track.past else "nothing has happened yet"
         return (Row((Cell(f" {text}", "muted"),)),)
     newest = track.events[: -most - 1 : -1]
     today = newest[0].t if track.reading is None else track.reading.t

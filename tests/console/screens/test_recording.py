@@ -19,7 +19,7 @@ from specdeck.console.app import Console
 from specdeck.console.screens.live.screen import LiveScreen
 from specdeck.console.state.recorded import PlayedRecording, RecordedBox
 from specdeck.console.widgets.charts import CurveBars
-from specdeck.console.widgets.text import Feed, Rows
+from specdeck.console.widgets.text import Feed, Line, Rows
 from specdeck.engine.errors import Unsupported
 from specdeck.engine.metrics.recording import read_recording, reading_as_json
 
@@ -173,6 +173,35 @@ async def test_a_recording_is_named_as_one_on_every_screen(
         for key in ("d", "f", "u", "r"):
             await press(pilot, key)
             assert "REPLAY 2026-11-21 04:44:59" in screen_text(boxed)
+
+
+async def test_a_recording_of_an_engine_that_went_opens_at_its_last_figures(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    story = [*kit.run(200), *(kit.down(n) for n in range(200, 400))]
+    told = [ListedEvent(START + 200, "no answer within 2 s", "down", "bad", "down")]
+    engine = RecordedBox(ListedHistory(story, told), name="demo", url="http://a")
+    app = console(engine, clock=lambda: START + 86_400)
+    async with run(app, size=(80, 24)) as pilot:
+        assert "REPLAY 2026-11-21 04:43:19" in screen_text(app)
+        assert app.context.timeline.track.up
+        footer = "".join(cell.text for cell in app.screen.query_one("#footer", Line).row.left)
+        assert footer.startswith(" enter event e events y why")
+        await press(pilot, "end")
+        assert "REPLAY 2026-11-21 04:46:39" in screen_text(app)
+
+
+async def test_an_incident_opens_at_its_first_alarm_and_a_record_of_days_at_that_of_its_last_hour(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    told = [
+        ListedEvent(START + 100, "breaker open: loses 12 %", "breaker", "bad", "breaker open"),
+        ListedEvent(START + 5000, "alarm: streams repeat", "alert", "bad"),
+    ]
+    history = ListedHistory(kit.run(6000), told)
+    for is_incident, moment in ((True, START + 100), (False, START + 5000)):
+        engine = RecordedBox(history, name="demo", url="http://a", is_incident=is_incident)
+        assert console(engine).context.timeline.view.t == moment
 
 
 async def test_a_recording_is_sought_from_its_end(boxed: Console) -> None:

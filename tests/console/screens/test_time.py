@@ -17,7 +17,7 @@ from specdeck.console.screens.timeline.dialogs import EventDialog, MomentDialog
 from specdeck.console.state.engine_state import Event
 from specdeck.console.state.recorded import RecordedBox
 from specdeck.console.widgets.charts import Chart
-from specdeck.console.widgets.text import Line, Notice, Rows
+from specdeck.console.widgets.text import Feed, Line, Notice, Rows
 from specdeck.engine.errors import ConfigError
 from specdeck.engine.metrics.reading import Reading
 
@@ -388,6 +388,24 @@ async def test_what_happened_before_the_console_was_opened_is_listed(app: Consol
         assert app.controller.tracks[0].events == ()
         await press(pilot, "e")
         assert "ann changed k 3 → 5" in screen_text(app)
+
+
+async def test_nothing_is_said_to_have_happened_only_where_nothing_is_recorded_before(
+    app: Console, history: ListedHistory
+) -> None:
+    history.told.insert(0, ListedEvent(START - 1, "control armed", "control"))
+    async with run(app, size=(80, 24)) as pilot:
+        await press(pilot, "g", *"04:40:30", "enter")
+        assert "control armed" in screen_text(app)
+        del history.told[0]
+        await press(pilot, "left_square_bracket")
+        assert "no event is recorded before this" in screen_text(app)
+        history.told.clear()
+        app.context.timeline.go(COLLAPSE + 1)
+        await press(pilot)
+        assert "acceptance fell" in words(app, "events", Feed)
+        await press(pilot, *["greater_than_sign"] * 2)
+        assert "acceptance fell" in words(app, "events", Feed)
 
 
 async def test_a_frozen_view_is_named_as_one(app: Console) -> None:
