@@ -25,7 +25,10 @@ _SHORTEST = 4
 _LAG = 2
 """Settled steps whose prompts are those of answers that ended at the k before."""
 _KNOWN_STEPS = 24
-"""Those of one that others are compared with."""
+"""Those before it that it is compared with, at least, whatever their k was: where many k's are
+tried, none of them lasts as long."""
+_KNOWN_MEMORY = 96.0
+"""Steps after which those count a third: load drifts."""
 _LONGEST = 192
 _RECENT_S = 30.0
 _MOST_WEIGHT = 8.0
@@ -33,18 +36,23 @@ _MOST_WEIGHT = 8.0
 _FOLLOWS = 0.7
 _FOLLOWS_ERROR2 = 0.5**2
 """What is taken of `follows` before anything was seen, and the squared error of it."""
-_FORGETS = 0.97
-"""What one comparison leaves of those before."""
+_FORGETS = 0.03
+"""What a comparison replaces of those before, if it says as much as a squared error of 1."""
+_BY_CHANCE = 2.0
+"""Standard errors by which a comparison may lie beyond what is possible: others are cut there."""
 
 
 class _Stretch:
-    """Steps in a row that verified drafts of one length, those just after the turn left out."""
+    """Steps in a row that verified drafts of one length, those just after the turn left out.
+
+    Or all of such stretches, of any length of drafts, as far as they are not yet forgotten.
+    """
 
     __slots__ = ("accepted", "committed", "ended", "prompt", "squares", "steps", "verified")
 
     def __init__(self, verified: int) -> None:
         self.verified = verified
-        self.steps = self.prompt = self.squares = self.committed = self.accepted = 0
+        self.steps = self.prompt = self.squares = self.committed = self.accepted = 0.0
         self.ended = 0.0
 
     def add(self, step: Step) -> None:
@@ -55,6 +63,16 @@ class _Stretch:
         self.committed += step.committed
         self.accepted += step.accepted
         self.ended = step.t
+
+    def join(self, later: _Stretch) -> None:
+        """Counts the steps of another one as well; those before fade."""
+        keep = exp(-later.steps / _KNOWN_MEMORY)
+        self.steps = keep * self.steps + later.steps
+        self.prompt = keep * self.prompt + later.prompt
+        self.squares = keep * self.squares + later.squares
+        self.committed = keep * self.committed + later.committed
+        self.accepted = keep * self.accepted + later.accepted
+        self.ended = later.ended
 
     @property
     def mean(self) -> float:
@@ -94,7 +112,7 @@ class PromptMix:
         """Prompt tokens of a step, of late."""
         self._steps = self._share = self._squares = 0.0
         self._stretch = _Stretch(-1)
-        self._known: _Stretch | None = None
+        self._known = _Stretch(-1)
         self._turned = 0
         """Settled steps since k turned."""
         self._seen = self._weight = 0.0
@@ -136,7 +154,7 @@ class PromptMix:
             self._follow(step)
 
     def _follow(self, step: Step) -> None:
-        """Holds each stretch, once it is over, against the last long one before it."""
+        """Holds each stretch, once it is over, against all those before it."""
         present = self._stretch
         if step.verified != present.verified or present.steps >= _LONGEST:
             if present.steps >= _SHORTEST:
@@ -151,22 +169,20 @@ class PromptMix:
 
     def _compare(self, present: _Stretch) -> None:
         before = self._known
-        if (
-            before is not None
-            and before.prompt
-            and before.committed
-            and present.committed
-            and present.ended - before.ended < _RECENT_S
-        ):
+        if present.ended - before.ended > _RECENT_S:
+            before = self._known = _Stretch(-1)
+        known = before.steps >= _KNOWN_STEPS and before.prompt and before.committed
+        if known and present.committed:
             differs = before.mean * (present.tokens / before.tokens - 1)
             variance = before.variance * (1 / present.steps + 1 / before.steps)
             if variance > 0:
                 weight = min(_MOST_WEIGHT, differs * differs / variance)
-                moved = (present.mean - before.mean) / differs if differs else 0.0
-                self._seen = _FORGETS * self._seen + weight * max(-1.0, min(2.0, moved))
-                self._weight = _FORGETS * self._weight + weight
-        if present.steps >= _KNOWN_STEPS:
-            self._known = present
+                if weight:
+                    slack, keep = _BY_CHANCE / sqrt(weight), 1 - _FORGETS * min(1.0, weight)
+                    moved = (present.mean - before.mean) / differs
+                    self._seen = keep * self._seen + weight * max(-slack, min(1 + slack, moved))
+                    self._weight = keep * self._weight + weight
+        self._known.join(present)
 
     def kinds(self, tokens: float) -> Prompts:
         """The kinds of steps there are where a step hands out so many tokens to a request."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from specdeck.engine.policy.prompts import PromptMix
 from specdeck.engine.policy.step import Step
 
@@ -37,6 +40,50 @@ def test_prompts_that_follow_the_tokens_are_told_from_those_that_do_not() -> Non
     visit_both(steady, follows=False)
     assert closed.follows > 0.8
     assert steady.follows < 0.2
+
+
+def try_often(mix: PromptMix, follows: bool) -> None:
+    """No k for longer than a try lasts: there is no long stretch to compare one with."""
+    random = Random(5)
+    for _ in range(40):
+        for k in (4, 2, 4, 0):
+            mix.add(steps(8, k, 1.5 * (1 + k // 2) / 3 if follows else 1.5, random))
+
+
+def test_tries_that_come_one_after_another_tell_it_as_well() -> None:
+    closed, steady = PromptMix(), PromptMix()
+    try_often(closed, follows=True)
+    try_often(steady, follows=False)
+    assert closed.follows > 0.85
+    assert steady.follows < 0.15
+
+
+def test_a_comparison_that_says_nothing_takes_nothing_back() -> None:
+    mix, random = PromptMix(), Random(5)
+    try_often(mix, follows=False)
+    for _ in range(100):  # until the tries are so long ago that all is of one k
+        mix.add(steps(8, 4, 1.5, random))
+    before = mix.follows
+    for _ in range(1000):
+        mix.add(steps(8, 4, 1.5, random))
+    assert abs(mix.follows - before) < 0.01
+
+
+def test_a_burst_of_prompts_by_chance_counts_for_no_more_than_chance() -> None:
+    mix, random = PromptMix(), Random(5)
+    try_often(mix, follows=False)
+    mix.add(steps(8, 3, 8.0, random))
+    mix.add(steps(8, 4, 1.5, random))
+    assert mix.follows < 0.3
+
+
+@given(st.lists(st.tuples(st.integers(0, 7), st.integers(1, 40), st.floats(0, 8)), max_size=30))
+def test_they_follow_by_a_share(visits: list[tuple[int, int, float]]) -> None:
+    mix, random = PromptMix(), Random(5)
+    for k, count, rate in visits:
+        mix.add(steps(count, k, rate, random))
+        assert 0 <= mix.follows <= 1
+        assert sum(share for share, _ in mix.kinds(2.0)) > 0.999
 
 
 def test_where_they_follow_fewer_steps_carry_one_at_a_smaller_k() -> None:
