@@ -205,16 +205,55 @@ Row = tuple[list[float], list[float]]
 """By k: the seconds of a step, and their relative standard errors."""
 
 
+class _Part:
+    """Steps of a cell: those whose prompts are no longer than its mean, or the others."""
+
+    __slots__ = ("off", "prompt", "steps")
+
+    def __init__(self) -> None:
+        self.off = self.prompt = self.steps = 0.0
+
+    def add(self, prompts: Sequence[int], off: float, limit: float) -> None:
+        """Takes in steps that are `off` the model; `limit` is the most that they move it."""
+        count = len(prompts)
+        known, self.steps = self.steps, min(_FULL, self.steps + count)
+        share = count / self.steps
+        self.prompt += (sum(prompts) / count - self.prompt) * share
+        surprise = off - self.off
+        self.off += (max(-limit, min(limit, surprise)) if known else surprise) * share
+
+
 class _Times:
     """The steps of one bucket, one k, and either with prompts or without."""
 
-    __slots__ = ("off", "prompt", "size", "steps", "t")
+    __slots__ = ("long", "off", "prompt", "short", "size", "steps", "t")
 
     def __init__(self, t: float) -> None:
         self.t, self.steps = t, 0.0
         self.off = 0.0
         """How far they are off the model at `size` and `prompt`: a logarithm."""
         self.size = self.prompt = 0.0
+        self.short, self.long = _Part(), _Part()
+        """By which the model sees what a longer prompt costs where every step carries one."""
+
+    def divide(self, prompts: Sequence[int], offs: Sequence[float], limit: float) -> None:
+        """Counts steps, each so much off the model, with those of its prompt's length."""
+        for part, longer in ((self.short, False), (self.long, True)):
+            here = [at for at, prompt in enumerate(prompts) if (prompt > self.prompt) == longer]
+            if here:
+                off = _median([offs[at] for at in here])
+                part.add([prompts[at] for at in here], off, limit)
+
+    def parts(self) -> Iterable[tuple[float, float, float]]:
+        """Steps, prompt and how far off the model, for the model to be found through."""
+        short, long = self.short, self.long
+        if not (short.steps and long.steps):
+            return ((self.steps, self.prompt, self.off),)
+        share = self.steps / (short.steps + long.steps)
+        return (
+            (share * short.steps, short.prompt, short.off),
+            (share * long.steps, long.prompt, long.off),
+        )
 
 
 class _Near(NamedTuple):
@@ -322,6 +361,8 @@ class StepTimes:
         cell.off += surprise * steps / cell.steps
         cell.size += (size - cell.size) * share
         cell.prompt += (prompt - cell.prompt) * share
+        if prompts:
+            cell.divide(prompts, [one - self._level for one in each], limit)
         cell.t = t
         self._level += surprise * (1 - (1 - _LEVEL_GAIN) ** steps) * known / (known + 20)
         if not prompts and (dummy := self._dummies.find(bucket, k)) is not None:
@@ -412,6 +453,11 @@ class StepTimes:
         if self._level is None:
             return [_GUESS_ERROR] * (deepest + 1)
         return self._look(bucket, deepest)[1]
+
+    @property
+    def block_error2(self) -> float:
+        """Squared relative error of what one block of steps shows."""
+        return (1.25 * self._noise) ** 2
 
     def model(self) -> CostModel | None:
         """The surface through the cells; None before any step."""
@@ -588,12 +634,17 @@ class StepTimes:
         assert self._level is not None
         self._blocks_to_refit = min(_REFIT_BLOCKS, 1 + self._blocks // 4)
         cells = [(of // 2, cell) for cells in self._cells.values() for of, cell in cells.items()]
-        logs = [
-            cell.off + self._relative(round(cell.size), k, round(cell.prompt)) for k, cell in cells
-        ]
+        logs = [self._logs_of(k, cell) for k, cell in cells]
         measured = [
-            CostCell(cell.size, k, exp(known + self._level), cell.steps + 1, cell.prompt)
-            for (k, cell), known in zip(cells, logs, strict=True)
+            CostCell(
+                cell.size,
+                k,
+                exp(off + self._relative(round(cell.size), k, round(prompt)) + self._level),
+                steps + 1,
+                prompt,
+            )
+            for k, cell in cells
+            for steps, prompt, off in cell.parts()
         ]
         dummies = [
             CostCell(
@@ -611,7 +662,19 @@ class StepTimes:
         self._shapes = None
         self._offs.clear()
         for (k, cell), known in zip(cells, logs, strict=True):
-            cell.off = known - self._relative(round(cell.size), k, round(cell.prompt))
+            present = self._logs_of(k, cell)
+            cell.off += known[0] - present[0]
+            cell.short.off += known[1] - present[1]
+            cell.long.off += known[2] - present[2]
+
+    def _logs_of(self, k: int, cell: _Times) -> tuple[float, float, float]:
+        """What the model has for a cell, and for its shorter and its longer prompts."""
+        size = round(cell.size)
+        return (
+            self._relative(size, k, round(cell.prompt)),
+            self._relative(size, k, round(cell.short.prompt)),
+            self._relative(size, k, round(cell.long.prompt)),
+        )
 
 
 def _median(values: Sequence[float]) -> float:

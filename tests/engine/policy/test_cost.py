@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import exp
+from math import exp, sqrt
 from random import Random
 
 import pytest
@@ -75,6 +75,24 @@ def test_a_slower_machine_does_not_make_another_k_look_fast() -> None:
     assert here / other == pytest.approx(1.5, rel=0.12)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_what_a_longer_prompt_costs_shows_where_every_step_carries_one(seed: int) -> None:
+    """The mean prompt is the same at every k, so that only single steps can tell."""
+    times, random = StepTimes(), Random(seed)
+
+    def spent(k: int, prompt: int) -> float:
+        return 0.010 + 0.001 * k + 0.00005 * (8 * (1 + k) + prompt)
+
+    for block in range(40):
+        k = random.choice((1, 2, 4))
+        prompts = [random.randrange(300, 900) for _ in range(8)]
+        took = [spent(k, prompt) * exp(random.gauss(0, 0.03)) for prompt in prompts]
+        times.add(5, 8, k, took, block, prompts=prompts)
+    for prompt in (350, 850):
+        found, _ = times.expect(5, 8, 2, ((1.0, prompt),))
+        assert found == pytest.approx(spent(2, prompt), rel=0.1)
+
+
 def test_a_batch_size_never_seen_is_derived_and_doubted() -> None:
     times, random = StepTimes(), Random(5)
     for block in range(20):
@@ -111,7 +129,7 @@ def test_all_ks_at_once_are_what_each_is_alone(seed: int) -> None:
         seconds, errors = times.expect_plain(bucket, size, 7)
         alone = [times.expect(bucket, size, k, NO_PROMPTS) for k in range(8)]
         assert seconds == [spent for spent, _ in alone]
-        assert errors == [error2**0.5 for _, error2 in alone]
+        assert errors == [sqrt(error2) for _, error2 in alone]
 
 
 @pytest.mark.parametrize("seed", range(3))
