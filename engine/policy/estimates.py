@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from math import exp, sqrt
+from math import exp, inf, sqrt
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -51,6 +51,8 @@ class Estimates:
         self.size = 1.0
         """The mean batch size of the last block."""
         self.prompts = PromptMix()
+        self.block_steps = BLOCK_STEPS
+        """Steps of a block, at most; fewer where somebody looks at the text and at nothing else."""
         self._elapsed = Elapsed()
         self._k = -1
         self._block: list[Step] = []
@@ -86,7 +88,7 @@ class Estimates:
         block.append(step)
         self._t = step.t
         drafts = step.drafts
-        if len(block) >= BLOCK_STEPS:
+        if len(block) >= self.block_steps:
             self._close()
         elif drafts:
             # Whether so much more or less is accepted since the last block that the text has
@@ -267,6 +269,14 @@ _ALIKE_DRAFTS = 10.0
 """Drafts of a window from which the requests they come from are fewer than they."""
 _OVERDISPERSION = 2.0
 """Tokens of one request are alike, so a window says less than its number of drafts."""
+_TEXTS = 4
+"""Kinds of text that are remembered."""
+_KNOWN_DRAFTS = 48.0
+"""Drafts that a kind of text rests on to be worth that."""
+_ALIKE = 4.0
+"""Squared standard errors, of a position on average, below which two windows are of one text."""
+_REMEMBERED = 0.5
+"""What the drafts of then count now."""
 
 
 class Acceptance:
@@ -286,6 +296,8 @@ class Acceptance:
         self._slow: list[list[float]] = [[0.0, 0.0] for _ in range(k_max)]
         self._fast: list[list[float]] = [[0.0, 0.0] for _ in range(k_max)]
         self._middle: list[list[float]] = [[0.0, 0.0] for _ in range(k_max)]
+        self._texts: deque[list[list[float]]] = deque(maxlen=_TEXTS)
+        """The long windows of kinds of text that were there before, the last one last."""
         self.survival: list[float] = []
         """Expected share of requests whose draft is accepted up to each position."""
         self.expected: list[float] = []
@@ -323,6 +335,7 @@ class Acceptance:
             factors = self._factors[steps] = self._fade(steps)
         slow, medium, fast, neglected = factors
         drafted, short_apart, middle_apart = 0, 0.0, 0.0
+        blank = not self._slow[0][0]
         for counts, long, middle, short in zip(
             self._block, self._slow, self._middle, self._fast, strict=True
         ):
@@ -357,12 +370,30 @@ class Acceptance:
             for counts, short in zip(self._block, self._fast, strict=True):
                 short[:] = counts
         if shifted:
+            before = [list(long) for long in self._slow]
             self._start_again()
+            if not blank:
+                self._remember(before)
         if drafted:
             for counts in self._block:
                 counts[0] = counts[1] = 0
         self._estimate()
-        return shifted
+        return shifted and not blank
+
+    def _remember(self, before: list[list[float]]) -> None:
+        """Keeps the text that was; goes on from an earlier one where the new one is like it."""
+        texts = self._texts
+        alike = next((text for text in texts if _apart(before, text) < _ALIKE), None)
+        if alike is not None:
+            texts.remove(alike)
+        if before[0][0] >= _KNOWN_DRAFTS:
+            texts.append(before)
+        found = min(texts, key=lambda text: _apart(self._slow, text), default=None)
+        if found is None or _apart(self._slow, found) >= _ALIKE:
+            return
+        for long, known in zip(self._slow, found, strict=True):
+            for i in (0, 1):
+                long[i] += _REMEMBERED * known[i]
 
     def _fade(self, steps: int) -> tuple[float, float, float, float]:
         """What is left of the three windows after so many steps, the long one first, and of a
@@ -409,6 +440,28 @@ class Acceptance:
             expected.append(tokens)
             variances.append(squares - (tokens - 1) ** 2)
         self.survival, self.expected, self.variances = survival, expected, variances
+
+
+def _apart(one: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> float:
+    """By how many standard errors, squared, two windows differ in a position on average.
+
+    Drafts of few requests are alike, so that many say less than their number. Positions that
+    either has not seen are left out.
+
+    >>> window = [[40.0, 30.0], [30.0, 20.0]]
+    >>> _apart(window, window), round(_apart(window, [[40.0, 10.0], [10.0, 2.0]]), 1)
+    (0.0, 8.3)
+    """
+    found, positions = 0.0, 0
+    for (here, kept), (there, stayed) in zip(one, other, strict=True):
+        if here < _FEWEST / 2 or there < _FEWEST:
+            break
+        p = (kept + stayed + 1) / (here + there + 2)
+        difference = kept / here - stayed / there
+        error2 = _OVERDISPERSION * p * (1 - p) * (1 / here + 1 / there)
+        found += difference * difference / error2
+        positions += 1
+    return found / positions if positions else inf
 
 
 _BLOCK_STEPS = 16

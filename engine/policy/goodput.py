@@ -9,40 +9,35 @@ few steps at a time, paid from a budget of lost output.
 
 from __future__ import annotations
 
-from math import exp, log, sqrt
+from math import ceil, erfc, exp, log, pi, sqrt
 from operator import truediv
 
-from specdeck.engine.policy.estimates import Estimates
+from specdeck.engine.policy.estimates import BLOCK_STEPS, Estimates
 from specdeck.engine.policy.parameters import GoodputParameters, ParameterError
 from specdeck.engine.policy.reason import MoreTokens
 from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.table import BUCKETS, Decision, bucket, everywhere
 
-_OPTIMISM = 1.5
-"""Standard errors by which another k is given the benefit of the doubt when a try is due."""
 _BASELINE_SHARE = 0.3
 """Of what exploring may cost, the part that measuring target-only takes while it is far behind."""
-_BLIND = 10
-"""How often more a draft is tried where target-only is the choice, which says nothing of the text,
-as long as that is cheap."""
-_BLIND_SHARE = 0.6
-"""Of what exploring may cost, the part that this takes."""
-_OFTEN = 0.5
-"""Recent changes of text from which tries beside target-only are paid from no budget."""
-_RESTLESS, _SCOUT = 1.5, 0.9
-"""Recent changes from which k = 1 is chosen in place of target-only, and the rate, as a share of
-target-only's, that it must have for that."""
-_SHIFTS_S = 10.0
-_SHIFTING, _MOST_BLIND = 10.0, 0.1
-"""By how much more each change of text in the last ten seconds or so allows, and the largest share
-of the output: where text changes often, it pays to see the next change soon."""
+_SHIFTS_S = 30.0
+"""How long a change of text counts."""
+_SELDOM = 0.1
+"""Changes in that time that are expected where none was seen."""
+_GAIN_KEEPS = 0.9995
+"""What a block leaves of the most that speculation was seen to gain."""
+_GAIN = 0.5
+"""What speculation is taken to gain after the next change, as a share, before any was seen."""
+_LOOK_DRAFTS = 8
+"""Drafts of a look at the text: they tell what is mostly accepted from what is not."""
 _TIMED_STEPS = 8
 _SETTLED_STEPS = 24.0
 """Steps at a batch size before target-only is measured there."""
 _SWITCH = 0.03
 """What a try costs at least, as a share of its steps: the step that changes k is mixed."""
-_RESERVE_STEPS = 250
-"""The output that may be saved up for tries, in steps' worth of the budget's share."""
+_RESERVE_S = 15.0
+"""The output that may be saved up for tries at one batch size, and is there at the start: the
+budget's share of so many seconds. Not of steps: a few hundred of a large batch are a minute."""
 
 
 class Goodput:
@@ -65,7 +60,7 @@ class Goodput:
         self._steps = 0
         self._probing = False
         self._here = 0
-        self._shifts = self._shifted_at = 0.0
+        self._shifts = self._shifted_at = self._gain = 0.0
         self.decision = everywhere(first)
         self.reason: MoreTokens | None = None
         """Why k moved last."""
@@ -82,8 +77,9 @@ class Goodput:
         if not self._estimates.closed:
             return self.decision
         here, steps, self._steps = self._estimates.bucket, self._steps, 0
-        self._prober.earn(steps)
         trying = self._prober.goes_on(here, steps)
+        if not trying:
+            self._estimates.block_steps = BLOCK_STEPS
         if not steering:
             self._prober.stop()
         elif trying:
@@ -93,6 +89,8 @@ class Goodput:
         rates = self._rates(here)
         if rates is None:
             return self.decision
+        self._prober.earn(here, steps * self._seconds(here)[self._chosen[here]])
+        self._watch_gain(rates)
         moved = self._choose(here, rates)
         tried = self._try(here, rates) if steering else None
         if moved or tried is not None or self._probing or here != self._here:
@@ -134,6 +132,19 @@ class Goodput:
             return None
         return list(map(truediv, known.acceptance.expected, costs[0]))
 
+    def _seconds(self, here: int) -> list[float]:
+        """Of a step, by k."""
+        costs = self._estimates.costs(here)
+        assert costs is not None
+        return costs[0]
+
+    def _cost(self, spent: float, ratio: float) -> float:
+        """What a try is expected to lose, in seconds of the present k's output.
+
+        Its steps take `spent` seconds each, its rate is `ratio` of the present one.
+        """
+        return self.parameters.probe_steps * spent * max(0.0, 1 - ratio + _SWITCH)
+
     def _errors(self, here: int) -> list[float]:
         costs = self._estimates.costs(here)
         assert costs is not None
@@ -151,7 +162,7 @@ class Goodput:
         now, parameters = self._estimates.now, self.parameters
         present = self._chosen[here]
         best = _best(rates, self._low, self._high)
-        if not best and rates[1] > _SCOUT * rates[0] and self._recent_shifts() > _RESTLESS:
+        if not best and self._scouts(here, rates):
             best = 1  # target-only would not see the next change of text
         fresh = not self._visited[here]
         self._visited[here] = True
@@ -187,60 +198,123 @@ class Goodput:
         present = self._chosen[here]
         if self._estimates.times.steps(here, present) < _TIMED_STEPS / 2:
             return None  # what is not known is the present k
-        wanted = self._due(here, rates)
-        if wanted is not None and not present and self._recent_shifts() > _OFTEN:
-            self._prober.begin(here)  # what it may cost is in when it is due
-            return wanted
-        if not self._prober.affords(1 - max(rates) / rates[present]):
-            return None  # nor could any other k be paid
+        if not present and (look := self._look(here, rates)):
+            self._estimates.block_steps = self._look_steps
+            self._prober.begin(here, self._look_steps)  # what it may cost is in when it is due
+            return look
+        wanted = self._due(here, rates) if present else None
         if wanted is None:
             wanted = self._promising(here, rates)
         if wanted is None:
             return None
-        loss = 1 - rates[wanted] / rates[present]
-        return wanted if self._prober.start(here, loss) else None
+        cost = self._cost(self._seconds(here)[wanted], rates[wanted] / rates[present])
+        return wanted if self._prober.start(here, cost) else None
 
     def _due(self, here: int, rates: list[float]) -> int | None:
-        """Target-only whose time is old; or a draft, where target-only is the choice."""
+        """Target-only whose time is old."""
         times, now = self._estimates.times, self._estimates.now
-        present = self._chosen[here]
-        lowest = max(1, self._low)
-        other = 0 if present else _best(rates, lowest, self._high)
-        if other < self._low:
+        if self._low:
             return None
-        last = times.last(here, other)
+        last = times.last(here, 0)
         if last is None:  # a batch size that is only passed through is not worth it
-            return other if times.steps(here, present) >= _SETTLED_STEPS else None
-        shifts = 0.0 if present else self._recent_shifts()
-        wait = self.parameters.baseline_s / (1 if present else _BLIND * (1 + shifts))
+            present = self._chosen[here]
+            return 0 if times.steps(here, present) >= _SETTLED_STEPS else None
+        wait = self.parameters.baseline_s
         if now - last < wait:
             return None
         if explore := self.parameters.explore:
-            spent = self.parameters.probe_steps * (times.seconds(here, other) or 0.0)
-            lost = spent * max(0.0, 1 - rates[other] / rates[present])
-            share = _BASELINE_SHARE if present else _BLIND_SHARE * (1 + _SHIFTING * shifts)
-            wait = max(wait, lost / min(share * explore, _MOST_BLIND))
-        return other if now - last >= wait else None
+            spent = self.parameters.probe_steps * (times.seconds(here, 0) or 0.0)
+            lost = spent * max(0.0, 1 - rates[0] / rates[self._chosen[here]])
+            wait = max(wait, lost / (_BASELINE_SHARE * explore))
+        return 0 if now - last >= wait else None
+
+    def _look(self, here: int, rates: list[float]) -> int | None:
+        """The draft by which to see whether the text has changed, where target-only is the choice.
+
+        A change comes by chance, and costs from then on what speculation would gain: looks
+        that cost c each, for changes of h a second that are worth g of the output, cost least
+        every sqrt(2 c / (h g)) seconds.
+        """
+        times, now = self._estimates.times, self._estimates.now
+        if not self.parameters.explore:
+            return None
+        other = _best(rates, 1, self._high)
+        last = times.last(here, other)
+        if last is None:
+            due = times.steps(here, 0) >= _SETTLED_STEPS
+        else:
+            due = now - last >= sqrt(2 * self._look_cost(here, other, rates) / self._worth())
+        return other if due else None
+
+    def _look_cost(self, here: int, k: int, rates: list[float]) -> float:
+        """What a look loses, in seconds of target-only's output."""
+        spent = self._estimates.times.seconds(here, k) or 0.0
+        return self._look_steps * spent * max(_SWITCH, 1 - rates[k] / rates[0])
+
+    @property
+    def _look_steps(self) -> int:
+        """Steps of a look: the first only drafts."""
+        known, most = self._estimates, self.parameters.probe_steps
+        if known.prompts.any:  # how many of them come at another k takes longer to see
+            return most
+        return min(most, 2 + ceil(_LOOK_DRAFTS / max(1.0, known.size)))
+
+    def _worth(self) -> float:
+        """What seeing the next change at once is worth in each second, as a share of the output."""
+        return (self._recent_shifts() + _SELDOM) / _SHIFTS_S * max(self._gain, _GAIN)
+
+    def _scouts(self, here: int, rates: list[float]) -> bool:
+        """Whether to draft one token all the time costs less than looks from time to time."""
+        looks = sqrt(2 * self._look_cost(here, 1, rates) * self._worth())
+        return rates[1] > (1 - looks) * rates[0]
 
     def _recent_shifts(self) -> float:
         """How often the text changed of late."""
         return self._shifts * exp((self._shifted_at - self._estimates.now) / _SHIFTS_S)
 
+    def _watch_gain(self, rates: list[float]) -> None:
+        """Remembers what speculation gained at most, and forgets it slowly."""
+        self._gain = max(_GAIN_KEEPS * self._gain, max(rates) / rates[0] - 1)
+
     def _promising(self, here: int, rates: list[float]) -> int | None:
-        """The other k that could be best, given what is not known of it."""
-        present = self._chosen[here]
+        """The other k by which most is expected to be gained, beyond what the try costs.
+
+        What a try may find out is worth something for about as many steps as are remembered.
+        """
+        present, margin = self._chosen[here], self.parameters.margin
+        rate, spent = rates[present], self._seconds(here)
+        lasts = self.parameters.memory_steps * spent[present]
+        funded = self._prober.affords(here, 1.0)
+        if not funded and max(rates) <= (1 + _SWITCH) * rate:
+            return None  # nor could any other k be paid
         errors = self._errors(here)
-        found, most = None, self.parameters.margin
+        found, most = None, 0.0
         for k in range(self._low, self._high + 1):
             if k == present or (self._probing and (k < present or errors[k] <= errors[present])):
                 continue  # what is in doubt shows at the present k as well, or better
+            cost = self._cost(spent[k], rates[k] / rate)
+            if cost and not funded:
+                continue
             # What trying it would teach: its time, and how often what is deeper is accepted.
             doubt = self._error(errors, k, present) if k > present else errors[k]
-            if doubt > self.parameters.margin / 2:
-                hope = log(rates[k] / rates[present]) + _OPTIMISM * doubt
-                if hope > most and self._prober.affords(1 - rates[k] / rates[present]):
-                    found, most = k, hope
+            gain = log(rates[k] / rate) - margin
+            if doubt <= margin / 2 or (gain < 0 and lasts * _DENSITY * doubt <= cost):
+                continue  # it can promise no more than that
+            shown = doubt * self._share_shown(errors[k], k, present)
+            worth = lasts * improvement(gain, shown) - cost
+            if worth > most:
+                found, most = k, worth
         return found
+
+    def _share_shown(self, error: float, k: int, present: int) -> float:
+        """The share of a doubt that one try takes away: a little where much was tried before."""
+        known = self._estimates
+        error2 = error * error
+        shown = error2 / (error2 + known.times.block_error2)
+        if k > present:
+            drafts = self.parameters.probe_steps * known.size
+            shown = max(shown, drafts / (drafts + known.acceptance.drafts(present + 1)))
+        return sqrt(shown)
 
     def _explain(self, here: int, before: int, after: int, rates: list[float]) -> None:
         known = self._estimates
@@ -270,52 +344,71 @@ def _best(rates: list[float], low: int, high: int) -> int:
     return rates.index(max(rates[low : high + 1]), low)
 
 
+def improvement(gain: float, doubt: float) -> float:
+    """What is expected of the better of two, one of which gains `gain` ± `doubt` on the other.
+
+    The expected improvement of Bayesian optimisation (Jones, Schonlau and Welch, 1998): little
+    where neither a gain nor a doubt is large.
+
+    >>> round(improvement(0.0, 0.1), 3), round(improvement(-0.1, 0.1), 4), improvement(0.2, 0.0)
+    (0.04, 0.0083, 0.2)
+    """
+    if doubt <= 0:
+        return max(0.0, gain)
+    z = gain / doubt
+    return gain * erfc(-z * _ROOT_HALF) / 2 + doubt * _DENSITY * exp(-z * z / 2)
+
+
+_ROOT_HALF, _DENSITY = sqrt(0.5), 1 / sqrt(2 * pi)
+
+
 class Prober:
     """Whether a try may start, and when it ends.
 
-    `share` is the part of the output that tries may cost: a try that is expected to lose a
-    third over eight steps is paid back in 270 steps at 1 %.
+    `share` is the part of the output that tries may cost: a try that is expected to lose 0.1 s of
+    it is paid back in 10 s at 1 %. What is saved at one batch size pays for tries there, since
+    little of what is known of another holds for it.
 
     >>> prober = Prober(share=0.01, steps=8)
-    >>> prober.start(0, loss=0.0)
+    >>> prober.start(0, cost=0.2)
     True
     >>> [prober.goes_on(0, steps) for steps in (4, 4)]
     [True, False]
+    >>> prober.start(0, cost=0.1), prober.start(0, cost=0.0), prober.start(5, cost=0.1)
+    (False, True, False)
     """
 
     def __init__(self, share: float, steps: int) -> None:
         self._share = share
         self._steps = steps
-        self._budget = share * _RESERVE_STEPS
+        self._budgets = [share * _RESERVE_S] * BUCKETS
         self._left = 0
         self._bucket: int | None = None
         """Where a try is under way."""
 
-    def earn(self, steps: int) -> None:
-        """Puts the share of so many steps into the budget."""
-        self._budget = min(self._budget + self._share * steps, self._share * _RESERVE_STEPS)
+    def earn(self, bucket: int, seconds: float) -> None:
+        """Puts the share of so many seconds into the budget of their batch sizes."""
+        saved = self._budgets[bucket] + self._share * seconds
+        self._budgets[bucket] = min(saved, self._share * _RESERVE_S)
 
-    def start(self, bucket: int, loss: float) -> bool:
-        """Begins a try that loses `loss` of a step's output in each step, if that can be paid.
+    def start(self, bucket: int, cost: float) -> bool:
+        """Begins a try that is expected to cost so many seconds, if that can be paid.
 
-        One that is expected to gain, a negative loss, costs nothing.
+        One that is expected to gain costs nothing.
         """
-        if self._bucket is not None or not self._share or not self.affords(loss):
+        if self._bucket is not None or not self._share or not self.affords(bucket, cost):
             return False
-        self._budget -= self._cost(loss)
-        self.begin(bucket)
+        self._budgets[bucket] -= cost
+        self.begin(bucket, self._steps)
         return True
 
-    def begin(self, bucket: int) -> None:
-        """Begins a try, whatever it costs."""
-        self._bucket, self._left = bucket, self._steps
+    def begin(self, bucket: int, steps: int) -> None:
+        """Begins a try of so many steps, whatever it costs."""
+        self._bucket, self._left = bucket, steps
 
-    def affords(self, loss: float) -> bool:
-        """Whether a try that loses `loss` of a step's output in each step can be paid."""
-        return self._budget > 0 or not self._cost(loss)
-
-    def _cost(self, loss: float) -> float:
-        return self._steps * max(0.0, loss + _SWITCH)
+    def affords(self, bucket: int, cost: float) -> bool:
+        """Whether a try that costs so many seconds can be paid: what is owed is paid back."""
+        return self._budgets[bucket] > 0 or not cost
 
     def goes_on(self, bucket: int, steps: int) -> bool:
         """Whether a try goes on after `steps` more; one ends early when the batch moves away."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Protocol, Self
 
 from specdeck.engine.policy.breaker import Breaker, Cause
-from specdeck.engine.policy.estimates import Acceptance, Curve, Estimates
+from specdeck.engine.policy.estimates import BLOCK_STEPS, Acceptance, Curve, Estimates
 from specdeck.engine.policy.evidence import MEASURED_STEPS
 from specdeck.engine.policy.fixed import Fixed
 from specdeck.engine.policy.goodput import Goodput
@@ -120,6 +120,7 @@ class PolicyRunner:
     def switch(self, policy: Policy) -> None:
         """Lets `policy` choose from now on; what was learned stays, and so does the breaker."""
         self.policy = policy
+        self.estimates.block_steps = BLOCK_STEPS  # the policy before may have been looking
         self._audit_left = 0
         self._settle()
 

@@ -52,6 +52,37 @@ def test_a_change_of_text_is_noticed_within_two_blocks() -> None:
     assert window.survival[0] < 0.4
 
 
+def test_the_first_text_is_no_change() -> None:
+    window = Acceptance(5)
+    window.add(8, 5, (0, 0, 0, 0, 0))
+    assert not window.merge(anew=True)
+
+
+def test_a_text_that_comes_back_is_known_at_once() -> None:
+    window, random = Acceptance(5), Random(3)
+    feed(window, [5] * 200, SHARES, random)
+    feed(window, [5] * 200, (0.1,) * 5, random)
+    window.add(24, 5, (19, 12, 6, 3, 1))
+    assert window.merge(anew=True)
+    assert window.drafts(1) > 400
+    assert window.survival[:2] == pytest.approx([0.8, 0.48], abs=0.08)
+
+
+def test_another_text_is_not_taken_for_one_that_was_there() -> None:
+    window, random = Acceptance(5), Random(3)
+    feed(window, [5] * 200, SHARES, random)
+    feed(window, [5] * 200, (0.1,) * 5, random)
+    feed(window, [5] * 200, (0.45,) * 5, random)
+    assert window.survival[0] == pytest.approx(0.45, abs=0.05)
+
+
+def test_the_texts_that_are_remembered_are_few() -> None:
+    window, random = Acceptance(5), Random(3)
+    for number in range(40):
+        feed(window, [5] * 24, ((number * 0.37) % 1.0,) * 5, random)
+    assert 0 < len(window._texts) <= 4
+
+
 def test_the_same_text_rarely_looks_changed() -> None:
     window, random = Acceptance(5), Random(3)
     feed(window, [3] * 200, SHARES, random)

@@ -6,9 +6,12 @@ import re
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from specdeck.engine.policy.estimates import Estimates
-from specdeck.engine.policy.goodput import Goodput
+from specdeck.engine.policy.estimates import BLOCK_STEPS, Estimates
+from specdeck.engine.policy.fixed import Fixed
+from specdeck.engine.policy.goodput import Goodput, Prober, improvement
 from specdeck.engine.policy.parameters import GoodputParameters, ParameterError
 from specdeck.engine.policy.runner import PolicyRunner
 from specdeck.engine.policy.step import Step
@@ -73,10 +76,91 @@ def test_tries_are_few_and_target_only_is_among_them(engine: Any) -> None:
     assert len(tried) < 0.08 * steps
 
 
+def test_a_try_in_a_row_of_tries_never_replaces_the_choice(engine: Any) -> None:
+    """What is chosen is run, or another is chosen: a try that seems to gain ends as well."""
+    runner, policy = auto()
+    longest = row = 0
+
+    def watch(seen: Step) -> None:
+        nonlocal longest, row
+        row = row + 1 if seen.k != policy.chosen(8) else 0
+        longest = max(longest, row)
+
+    engine.noise = 0.3
+    engine.drive(runner, "middling", 8, 60, watch)
+    assert longest <= 6 * GoodputParameters().probe_steps
+
+
+def test_looks_beside_target_only_are_short_and_cost_little(engine: Any) -> None:
+    runner, policy = auto()
+    engine.drive(runner, "hard", 32, 30)
+    assert not policy.chosen(32)
+    rows: list[int] = []
+    before = 0
+
+    def watch(seen: Step) -> None:
+        nonlocal before
+        if seen.k:
+            rows[-1:] = [rows[-1] + 1] if before else [*rows[-1:], 1]
+        before = seen.k
+
+    rate = engine.drive(runner, "hard", 32, 60, watch)
+    assert rows
+    assert max(rows) <= 4
+    assert rate > 0.99 * engine.rate("hard", 32, 0)
+
+
+def test_a_text_that_comes_and_goes_is_seen_at_once(engine: Any) -> None:
+    runner, _ = auto()
+    for _ in range(6):
+        engine.drive(runner, "hard", 8, 4)
+        engine.drive(runner, "predictable", 8, 4)
+    engine.drive(runner, "hard", 8, 4)
+    rate = engine.drive(runner, "predictable", 8, 1)
+    assert rate > 0.8 * engine.rate("predictable", 8, engine.best("predictable", 8))
+
+
+def test_a_policy_that_is_replaced_while_it_looks_leaves_blocks_as_they_were(engine: Any) -> None:
+    runner, _ = auto()
+    known = runner.estimates
+    engine.drive(runner, "hard", 32, 20)
+    for _ in range(10_000):
+        runner.choose(engine.step("hard", 32, runner.decision.k(32)))
+        if known.block_steps < BLOCK_STEPS:
+            break
+    assert known.block_steps < BLOCK_STEPS
+    runner.switch(Fixed(3, k_max=5))
+    assert known.block_steps == BLOCK_STEPS
+
+
+@given(st.floats(-1, 1), st.floats(0, 1), st.floats(0, 1))
+def test_more_doubt_promises_no_less(gain: float, doubt: float, more: float) -> None:
+    less, most = improvement(gain, doubt), improvement(gain, doubt + more)
+    assert max(0.0, gain) <= less + 1e-9
+    assert less <= most + 1e-9
+
+
+@given(st.lists(st.tuples(st.integers(0, 21), st.floats(0, 2), st.floats(0, 0.3)), max_size=200))
+def test_tries_cost_no_more_than_was_saved_for_them(work: list[tuple[int, float, float]]) -> None:
+    prober, spent, earned = Prober(0.01, 8), 0.0, 0.0
+    for here, seconds, cost in work:
+        prober.earn(here, seconds)
+        earned += seconds
+        if prober.start(here, cost):
+            spent += cost
+            prober.stop()
+    batches = len({here for here, _, _ in work})
+    assert spent <= 0.01 * earned + batches * (0.15 + 0.3) + 1e-9
+
+
 def test_without_exploring_it_still_chooses(engine: Any) -> None:
     runner, policy = auto(GoodputParameters(explore=0.0))
     engine.drive(runner, "hard", 8, 10)
-    assert policy.chosen(8) <= 1
+    chosen = policy.chosen(8)
+    assert chosen <= 1
+    ks = set()
+    engine.drive(runner, "hard", 8, 20, lambda seen: ks.add(seen.k))
+    assert ks <= {0, 1, chosen}
 
 
 def test_it_stays_within_the_lengths_it_was_given(engine: Any) -> None:

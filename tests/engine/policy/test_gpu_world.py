@@ -27,6 +27,12 @@ def test_steps_that_all_carry_prompts_are_timed_and_judged(text: str, size: int)
     assert regret(Segment(text, size, SECONDS, prompts=1.0)) < 0.06
 
 
+# Before tries told how prompts follow k, and single steps what a longer one costs: 0.025 to 0.05.
+@pytest.mark.parametrize(("text", "size"), [("half", 64), ("middling", 256)])
+def test_many_tries_do_not_keep_it_from_learning_of_prompts(text: str, size: int) -> None:
+    assert regret(Segment(text, size, SECONDS, prompts=0.95)) < 0.02
+
+
 def test_prompts_that_follow_the_answers_are_not_taken_for_free() -> None:
     assert regret(Segment("hard", 64, SECONDS, answer=30)) < 0.06
 
