@@ -11,7 +11,7 @@ import math
 import platform
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import yaml
 
 from specdeck.engine.blackbox.event import BoxEvent
-from specdeck.engine.blackbox.falls import Fall, Figure, list_falls
+from specdeck.engine.blackbox.falls import REACH_S, Fall, Figure, list_falls, read_mean
 from specdeck.engine.blackbox.history import MOST_COLUMNS, History
 from specdeck.engine.blackbox.summary import MINUTE_S
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.files import read_file
+from specdeck.engine.incident.case import make_case
 from specdeck.engine.incident.collapse import find_fall
 from specdeck.engine.incident.engine_log import clean_log, read_tail
 from specdeck.engine.incident.figures import STRETCH_S, Stretch, measure, read_settings
@@ -31,6 +32,7 @@ from specdeck.engine.incident.kinds import compare_kinds, explain
 from specdeck.engine.incident.live import Live, ask_engine
 from specdeck.engine.incident.material import Material, Span
 from specdeck.engine.incident.moves import Move, join_moves, list_changes
+from specdeck.engine.incident.onset import Point, find_onset
 from specdeck.engine.incident.redaction import Redactor
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.protocol.messages import EngineState, LastChange
@@ -53,6 +55,16 @@ _MOST_CHECKS: Final = 10
 _MOST_ACTIONS: Final = 2_000
 _MOST_DOWNS: Final = 200
 _LARGEST_CONFIG: Final = 1_000_000
+_MOST_FURTHER: Final = 4
+"""Falls beside the first one."""
+_LEAST_SLOWER: Final = 0.1
+"""Of what it was, by which the speed fell with acceptance."""
+_TOGETHER_S: Final = 15.0
+"""Falls of two figures so near each other are one."""
+_ONSET_S: Final = 90.0
+"""Seconds on each side of a fall that are read one by one."""
+_ASIDE_S: Final = 120.0
+"""Seconds before and after a fall that is not the first one that are told."""
 _SETTLED_S: Final = 60.0
 """Before a fall: what was set earlier than that was in force when all was well."""
 _BEFORE_S: Final = 600.0
@@ -163,12 +175,15 @@ class _Assembly:
         made.columns = history.overview(span.start, span.end, columns)
         self._walk(history)
         made.falls = _find_falls(history, span)
+        if made.fall is not None:
+            made.onset = find_onset(list(_list_points(history, made.fall)), made.fall)
         made.events = tuple(map(self._clean_event, history.events(*_edges(span), MOST_EVENTS)))
         if not made.readings:
             made.missing["readings"] = "nothing was recorded in this time"
             return
         made.pivot = _find_pivot(made, self._last)
         made.stretches, moments = _measure(history, span, made.pivot, made.downs)
+        made.further = tuple(_measure_further(history, span, made.falls))
         made.settings = {
             label: self._redactor.hide_texts(found)
             for label, t in moments.items()
@@ -336,6 +351,11 @@ class _Assembly:
             )  # fmt: skip
         except Exception as error:  # noqa: BLE001  # a file without causes is better than none
             made.missing["why.json"] = self._redactor.hide(f"{type(error).__name__}: {error}"[:300])
+        if made.diagnosis is not None and made.diagnosis.causes:
+            is_acceptance = made.fall is not None and made.fall.figure == "acceptance"
+            onset = made.onset if is_acceptance else None
+            since = made.fall.t if made.fall is not None and is_acceptance else None
+            made.case = make_case(made.diagnosis.causes[0], made.kinds, since, onset)
 
     def _read_config(self) -> None:
         if self._sources.config is None:
@@ -419,18 +439,36 @@ def _last_state(history: History, t: float) -> EngineState | None:
 
 
 def _find_falls(history: History, span: Span) -> tuple[Fall, ...]:
-    """Of acceptance and of speed, the former first: load alone moves the latter.
+    """The one that it is about first, then the greatest others by time.
 
-    The greatest of those that a console lists; else a smaller one that stands out of the span.
+    The first is the greatest fall of acceptance that a console lists; else a smaller one that
+    stands out of the span, or one of the speed, which load alone moves.
     """
     listed = list_falls(history, span.start, span.end)
     figures: tuple[Figure, ...] = ("acceptance", "tokens_per_second")
-    found = []
+    first: Fall | None = None
     for figure in figures:
         same = [one for one in listed if one.figure == figure]
-        fall = max(same, key=lambda one: one.share, default=None)
-        found.append(fall or _find_small_fall(history, span, figure))
-    return tuple(one for one in found if one is not None)
+        first = first or max(same, key=lambda one: one.share, default=None)
+        first = first or _find_small_fall(history, span, figure)
+    if first is None:
+        return ()
+    further = sorted((one for one in listed if one is not first), key=lambda one: -one.share)
+    rest = list(further[:_MOST_FURTHER])
+    if first.figure == "acceptance" and (speed := _find_speed(history, first.t)) is not None:
+        rest.append(speed)
+    return (first, *sorted(rest, key=lambda one: one.t))
+
+
+def _find_speed(history: History, t: float) -> Fall | None:
+    """How the speed fell at the moment that acceptance did; None where it did not."""
+    was, now = (
+        read_mean(history.overview(start, end, 1)[0], "tokens_per_second")
+        for start, end in ((t - REACH_S, math.nextafter(t, 0.0)), (t, t + REACH_S))
+    )
+    if was is None or now is None or now > was * (1 - _LEAST_SLOWER):
+        return None
+    return Fall("tokens_per_second", t, was, now)
 
 
 def _find_small_fall(history: History, span: Span, figure: Figure) -> Fall | None:
@@ -445,6 +483,35 @@ def _find_small_fall(history: History, span: Span, figure: Figure) -> Fall | Non
     count = int((end - start) / _NARROWEST_S)
     near = find_fall(history.overview(start, end, count), figure) if count >= 8 else None
     return fall if near is None else replace(fall, t=near.t)
+
+
+def _list_points(history: History, fall: Fall) -> Iterator[Point]:
+    """The figure of a fall, reading by reading around it."""
+    for reading in history.readings(fall.t - _ONSET_S, fall.t + _ONSET_S):
+        window = reading.window
+        if window is None or not window.seconds:
+            continue
+        start = reading.t - window.seconds
+        if fall.figure == "tokens_per_second":
+            if window.tokens_per_second is not None:
+                yield Point(start, reading.t, window.tokens_per_second, window.seconds)
+        elif window.acceptance_rate is not None and window.drafted:
+            yield Point(start, reading.t, window.acceptance_rate, window.drafted)
+
+
+def _measure_further(
+    history: History, span: Span, falls: Sequence[Fall]
+) -> Iterator[tuple[Fall, Stretch, Stretch]]:
+    """What the engine did around falls of the speed beside which acceptance did not fall."""
+    of_acceptance = [one.t for one in falls if one.figure == "acceptance"]
+    for fall in falls:
+        if fall.figure == "acceptance" or any(
+            abs(fall.t - t) <= _TOGETHER_S for t in of_acceptance
+        ):
+            continue
+        start, end = max(span.start, fall.t - _ASIDE_S), min(span.end, fall.t + _ASIDE_S)
+        before, after = ("before", start, fall.t), ("after", fall.t, end)
+        yield fall, measure(history, *before), measure(history, *after)
 
 
 def _find_pivot(made: Material, last: Reading | None) -> float:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 from specdeck.engine.blackbox.history import History
+from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.sample import quantile
 from specdeck.engine.metrics.window import Window
 from specdeck.engine.protocol.messages import EngineState
@@ -45,6 +47,8 @@ class Stretch:
     """Requests, on average."""
     waiting: float | None = None
     kv_cache_usage: float | None = None
+    step_s: float | None = None
+    """What a scheduler step took on average, while requests ran."""
     readings: int = 0
     down: int = 0
     """Readings of an engine that did not answer."""
@@ -72,6 +76,7 @@ def measure(history: History, label: str, start: float, end: float) -> Stretch:
         running=_mean([one.running for one in samples]),
         waiting=_mean([one.waiting for one in samples]),
         kv_cache_usage=_mean([one.kv_cache_usage for one in samples]),
+        step_s=_mean_step(alive),
         readings=len(readings), down=down,
         **({} if window is None else _rates(window)),
     )  # fmt: skip
@@ -95,6 +100,20 @@ def _rates(window: Window) -> dict[str, Any]:
             found[f"{name}_p50_s"] = quantile(histogram, 0.5)
             found[f"{name}_p99_s"] = quantile(histogram, 0.99)
     return found
+
+
+def _mean_step(readings: Sequence[Reading]) -> float | None:
+    """Seconds of a step, by those made between readings of a busy engine."""
+    seconds, steps = 0.0, 0
+    for older, newer in pairwise(readings):
+        before, after, window = older.state, newer.state, newer.window
+        if before is None or after is None or window is None or before.instance != after.instance:
+            continue
+        made = after.step - before.step
+        # An engine that stood still meanwhile made its steps in a part of the time.
+        if made > 0 and before.running and after.running:
+            seconds, steps = seconds + window.seconds, steps + made
+    return seconds / steps if steps else None
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -9,10 +9,12 @@ from typing import Any
 from specdeck.engine.blackbox.event import BoxEvent
 from specdeck.engine.blackbox.falls import Fall
 from specdeck.engine.blackbox.summary import OverviewColumn
+from specdeck.engine.incident.case import Case
 from specdeck.engine.incident.engine_log import LogTail
 from specdeck.engine.incident.figures import Stretch
 from specdeck.engine.incident.kinds import Kinds
 from specdeck.engine.incident.moves import Move
+from specdeck.engine.incident.onset import Onset
 from specdeck.engine.why.ranking import Diagnosis
 
 
@@ -49,7 +51,11 @@ class Material:
     restarts: tuple[float, ...] = ()
     readings: int = 0
     falls: tuple[Fall, ...] = ()
-    """The one that tells when first."""
+    """The one that tells when first, the others by time."""
+    onset: Onset | None = None
+    """How sudden the first one was."""
+    further: tuple[tuple[Fall, Stretch, Stretch], ...] = ()
+    """Falls of the speed beside which acceptance did not fall, and the figures before and after."""
     pivot: float | None = None
     """The moment around which before and after are told, Unix seconds."""
     stretches: tuple[Stretch, ...] = ()
@@ -59,6 +65,8 @@ class Material:
     events: tuple[BoxEvent, ...] = ()
     kinds: Kinds | None = None
     diagnosis: Diagnosis | None = None
+    case: Case | None = None
+    """What speaks for the first cause, where that is about a kind of request."""
     state: Mapping[str, Any] | None = None
     """The engine's last word of itself."""
     tuning: Mapping[str, Any] | None = None

@@ -10,7 +10,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from specdeck.engine.blackbox.falls import Fall
+from specdeck.engine.incident.case_words import (
+    DIMENSIONS,
+    describe_case,
+    describe_fall,
+    describe_who,
+    list_evidence,
+    list_unchanged,
+)
 from specdeck.engine.incident.figures import Stretch
+from specdeck.engine.incident.hypotheses import format_command, list_hypotheses
 from specdeck.engine.incident.kinds import Kind
 from specdeck.engine.incident.material import Material
 from specdeck.engine.incident.moves import Move
@@ -23,7 +32,7 @@ from specdeck.engine.text import (
     format_duration,
     oneline,
 )
-from specdeck.engine.why.causes import ISSUES, command_of
+from specdeck.engine.why.causes import RESTING, Cause, command_of, trial_of
 from specdeck.engine.why.words import (
     describe_baseline,
     describe_cause,
@@ -42,12 +51,6 @@ _MOST_KINDS: Final = 8
 """Of one dimension."""
 _LONGEST: Final = 400
 
-_FIGURES: Final = {"acceptance": "acceptance", "tokens_per_second": "tokens/s"}
-_DIMENSIONS: Final = {
-    "prompt": "prompt tokens", "cached": "prompt cached", "output": "output tokens",
-    "adapter": "adapter", "structured": "structured output", "temperature": "temperature",
-    "pinned": "k of its own", "finish": "finished by",
-}  # fmt: skip
 _ASKED: Final = ("prompt", "cached", "adapter", "structured", "temperature", "pinned")
 """What a request brings along; how long its output is and how it ends comes of it."""
 _NEW_SHARE: Final = 0.05
@@ -113,11 +116,7 @@ class _Page:
 
     def _short(self) -> list[str]:
         made = self._made
-        found = []
-        for fall in made.falls:
-            found.append(f"- {_name(fall).capitalize()} fell {self._fall(fall)}.")
-        if not made.falls:
-            found.append("- Neither acceptance nor tokens/s fell for good in this time.")
+        found = [*self._falls(), *self._likeliest()]
         if made.restarts:
             found.append(f"- The engine was restarted at {self._clocks(made.restarts)}.")
         for first, last in made.downs[-3:]:
@@ -126,15 +125,31 @@ class _Page:
             found.append(f"- It did not answer from {self._clock(first)} {until}.")
         found += [f"- Shortly before: {self._move(one)}" for one in self._near_moves()]
         found += self._new_traffic()
-        diagnosis = made.diagnosis
-        if diagnosis is not None and diagnosis.causes:
-            title, *rest = describe_cause(diagnosis.causes[0], self._local)
-            found.append(f"- The likeliest cause: {_md(title)}; {_md('; '.join(rest))}.")
-        elif diagnosis is not None:
-            found.append("- What finished requests tell names no cause.")
         up = {True: "It answered", False: "It did not answer", None: "It was not asked"}[made.up]
         found.append(f"- {up} when this was written, at {self._clock(made.written)}.")
         return found
+
+    def _falls(self) -> list[str]:
+        """Those of acceptance and what fell with the first one; of the others when they were."""
+        made = self._made
+        if not made.falls:
+            return ["- Neither acceptance nor tokens/s fell for good in this time."]
+        told = [one for one in made.falls if one.figure == "acceptance" or one.t == made.falls[0].t]
+        found = [f"- {self._clock(one.t)} {_md(self._fall(one))}." for one in told]
+        if alone := [one.t for one in made.falls if one not in told]:
+            found.append(f"- Tokens/s fell at {self._clocks(alone)}, while acceptance did not.")
+        return found
+
+    def _likeliest(self) -> list[str]:
+        diagnosis = self._made.diagnosis
+        if diagnosis is None:
+            return []
+        if not diagnosis.causes:
+            return ["- What finished requests tell names no cause."]
+        case = self._made.case
+        known = None if case is None else describe_case(case, self._clock)
+        words = known or "; ".join(describe_cause(diagnosis.causes[0], self._local))
+        return [f"- The likeliest cause: {_md(words)}."]
 
     def _new_traffic(self) -> list[str]:
         """What is asked for since then and was not before, and how much there is of it."""
@@ -154,14 +169,32 @@ class _Page:
             if kind.by in _ASKED and is_new and was_all:
                 accepted = _format_acceptance(kind.after)
                 found.append(
-                    f"- New since then: {_DIMENSIONS[kind.by]} {_md(kind.word)}, {after} of"
+                    f"- New since then: {DIMENSIONS[kind.by]} {_md(kind.word)}, {after} of"
                     f" {now_all} finished requests, {accepted} accepted."
                 )
         return found
 
     def _fall(self, fall: Fall) -> str:
-        was, now = (_figure(fall, value) for value in (fall.before, fall.after))
-        return f"from {was} to {now} at {self._clock(fall.t)} ({fall.share:.0%} of it gone)"
+        """A fall in words: whom it met, and what went with it."""
+        made = self._made
+        is_first = fall is made.fall
+        text = describe_fall(fall, made.onset if is_first else None)
+        if is_first and made.case is not None and (who := describe_who(made.case)):
+            return f"{text}: {who}"
+        if not is_first and made.fall is not None and fall.t == made.fall.t:
+            return f"{text}, at the same second"
+        for other, before, after in made.further:
+            if other is fall and before.acceptance is not None and after.acceptance is not None:
+                text += (
+                    f"; acceptance did not fall then ({before.acceptance:.0%} before,"
+                    f" {after.acceptance:.0%} after)"
+                )
+                if before.step_s is not None and after.step_s is not None:
+                    text += (
+                        f", a step took {before.step_s * 1e3:.1f} ms before and"
+                        f" {after.step_s * 1e3:.1f} ms after"
+                    )
+        return text
 
     def _near_moves(self) -> list[Move]:
         pivot = self._made.fall.t if self._made.fall is not None else None
@@ -223,19 +256,28 @@ class _Page:
         ]
 
     def _events(self) -> list[str]:
-        events = [one for one in self._made.events if one.text]
-        if not events:
-            return [self._reason("recording", "no event was recorded")]
-        shown = _choose(events, self._made.pivot)
-        rows = [
-            f"- {self._clock(one.t)} {'**' if one.tone == 'bad' else ''}{_md(one.text)}"
-            f"{'**' if one.tone == 'bad' else ''}"
-            for one in shown
+        """The fall that it is about first, then by time what was told of and what else fell."""
+        made = self._made
+        told = [one for one in made.events if one.text]
+        shown = _choose(told, made.pivot)
+        rows = [(one.t, _md(one.text), one.tone == "bad") for one in shown]
+        rows += [
+            (one.t, _md(self._fall(one)), one.figure == "acceptance")
+            for one in made.falls
+            if one is not made.fall
         ]
-        left = len(events) - len(shown)
+        rows.sort(key=lambda row: row[0])
+        if made.fall is not None:
+            rows.insert(0, (made.fall.t, _md(self._fall(made.fall)), True))
+        if not rows:
+            return [self._reason("recording", "no event was recorded")]
+        lines = [
+            f"- {self._clock(t)} {f'**{text}**' if is_bad else text}" for t, text, is_bad in rows
+        ]
+        left = len(told) - len(shown)
         if left:
-            rows.append(f"- … {format_count(left, 'more event')} in the recording")
-        return rows
+            lines.append(f"- … {format_count(left, 'more event')} in the recording")
+        return lines
 
     def _why(self) -> list[str]:
         diagnosis = self._made.diagnosis
@@ -247,13 +289,7 @@ class _Page:
             lines.append(f"Compared {_md(baseline)}.")
         lines.append("")
         for number, cause in enumerate(diagnosis.causes, start=1):
-            title, *rest = describe_cause(cause, self._local)
-            lines.append(f"{number}. **{_md(title)}**")
-            lines += [f"   - {_md(one)}" for one in rest]
-            command = oneline(command_of(cause, self._made.url)).replace("`", "")
-            lines.append(f"   - to try: `{command}`")
-            if cause.name in ISSUES:
-                lines.append(f"   - known as {ISSUES[cause.name]}")
+            lines += self._cause(number, cause)
         if not diagnosis.causes:
             lines.append("No cause was found.")
         if diagnosis.ruled_out:
@@ -263,6 +299,45 @@ class _Page:
             lines += ["", "Cannot be told:", ""]
             lines += [f"- {_md(describe_untold(one))}" for one in diagnosis.untold]
         return lines
+
+    def _cause(self, number: int, cause: Cause) -> list[str]:
+        """A cause: what speaks for it, what may be behind it, what to try."""
+        made, case = self._made, self._made.case if number == 1 else None
+        title, *rest = describe_cause(cause, self._local)
+        known = None if case is None else describe_case(case, self._clock)
+        lines = [f"{number}. **{_md(known or title)}**"]
+        figures = [f"   - {_md(one)}" for one in rest]
+        if known is not None:
+            figures = [f"   - as `specdeck why` has it: {_md('; '.join((title, *rest)))}"]
+        if (
+            cause.since is not None and made.fall is not None
+            and cause.since - made.fall.t > NEAR_S
+        ):  # fmt: skip
+            later = format_duration(cause.since - made.fall.t)
+            lines.append(f"   - it began {later} after the fall, and so is not what caused that")
+        command = oneline(command_of(cause, made.url)).replace("`", "")
+        if case is None:
+            return [*lines, *figures, f"   - to try: `{command}`"]
+        lines += ["", "   What speaks for it:", ""]
+        lines += [f"   - {_md(one)}" for one in list_evidence(case, self._clock)]
+        if len(made.stretches) > 1 and not self._near_moves():
+            unchanged = list_unchanged(made.stretches[0], made.stretches[1], made.settings)
+            lines += [f"   - {_md(one)}" for one in unchanged]
+        lines += figures
+        hypotheses = list_hypotheses(case)
+        if hypotheses:
+            lines += ["", "   What may be behind it (guesses: what is recorded does not tell them"
+                      " apart), and what would tell:", ""]  # fmt: skip
+        for one in hypotheses:
+            issue = "" if one.issue is None else f" (met in {one.issue})"
+            lines.append(f"   - {_md(one.fault + issue)}; {_md(one.test)}")
+            if one.command is not None:
+                lines.append(f"     - `{oneline(format_command(one.command, made.url))}`")
+        first = "   - first, so that less is lost meanwhile: requests whose drafts are all rejected"
+        if trial_of(cause) == RESTING:
+            return [*lines, "", "   To try:", "", f"{first} draft no more: `{command}`",
+                    "   - last, as it interrupts every request: a restart"]  # fmt: skip
+        return [*lines, "", "   To try:", "", f"   - `{command}`"]
 
     def _kinds(self) -> list[str]:
         kinds = self._made.kinds
@@ -289,7 +364,7 @@ class _Page:
             for kind in listed[:_MOST_KINDS]:
                 loss = kind.loss
                 rows.append([
-                    _DIMENSIONS.get(dimension, dimension), _md(kind.word),
+                    DIMENSIONS.get(dimension, dimension), _md(kind.word),
                     _requests(kind.before, totals[0]), _requests(kind.after, totals[1]),
                     _format_acceptance(kind.before), _format_acceptance(kind.after),
                     UNKNOWN if loss is None else f"{-loss * 100:+.0f}",
@@ -447,14 +522,6 @@ def _choose(events: Sequence[Any], pivot: float | None) -> list[Any]:
     at = events[-1].t if pivot is None else pivot
     nearest = sorted(range(len(events)), key=lambda n: abs(events[n].t - at))[:_MOST_EVENTS]
     return [events[n] for n in sorted(nearest)]
-
-
-def _name(fall: Fall) -> str:
-    return _FIGURES[fall.figure]
-
-
-def _figure(fall: Fall, value: float) -> str:
-    return f"{value:.0%}" if fall.figure == "acceptance" else f"{value:,.1f}"
 
 
 def _requests(counts: CohortCounts | None, total: int) -> str:

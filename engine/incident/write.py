@@ -132,7 +132,9 @@ def _make_members(made: Material, local: LocalTime) -> dict[str, bytes | Path]:
         for name, chart in (("acceptance.svg", _chart(made, "acceptance")),
                             ("tokens.svg", _chart(made, "tokens"))):  # fmt: skip
             found[name] = draw_chart(chart, local).encode()
-    add("why.json", None if made.diagnosis is None else made.diagnosis.as_json())
+    if made.diagnosis is not None:
+        case = None if made.case is None else made.case.as_json()
+        add("why.json", {**made.diagnosis.as_json(), "case": case})
     add("cohorts.json", None if made.kinds is None else made.kinds.as_json())
     add("audit.json", [one.as_json() for one in made.moves])
     add("checks.json", list(made.checks))
@@ -210,6 +212,7 @@ def _manifest(made: Material, names: list[str], readings: int) -> dict[str, Any]
         "span": {"start": made.span.start, "end": made.span.end},
         "readings": readings,
         "falls": [one.as_json() for one in made.falls],
+        "fall_s": None if made.onset is None else made.onset.seconds,
         "stretches": [one.as_json() for one in made.stretches],
         "settings": made.settings,
         "downs": made.downs,

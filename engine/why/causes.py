@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from specdeck.engine.why.figures import Estimate
 
@@ -129,12 +129,13 @@ def dismiss(name: Name, cost: Estimate | None, group: Group | None = None) -> Ru
     return RuledOut(name, cost, group)
 
 
-_RESTING = "policy=goodput goodput.rest_rounds=16"
+RESTING: Final = "policy=goodput goodput.rest_rounds=16"
+"""Requests whose drafts are rejected again and again draft no more."""
 _TRIALS: Mapping[Name, str] = {
-    "prompt_length": _RESTING,
-    "structured_output": _RESTING,
-    "adapter": _RESTING,
-    "temperature": _RESTING,
+    "prompt_length": RESTING,
+    "structured_output": RESTING,
+    "adapter": RESTING,
+    "temperature": RESTING,
     "k_beyond_what_pays": "k={suggested}",
     "prefill_share": "policy=goodput",
     "beyond_graphs": "k={suggested}",

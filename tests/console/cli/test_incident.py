@@ -152,7 +152,7 @@ def test_neither_key_nor_prompt_is_in_any_byte(known: Path, tmp_path: Path) -> N
 def test_the_page_tells_the_story(known: Path, capsys: Captured) -> None:
     path = write("demo", "--last", "20m")
     page = members(path)["incident.md"].decode()
-    assert "Acceptance fell from 69% to 20%" in page
+    assert "acceptance fell from 69% to 20%" in page
     assert "mira set fallback warm → cold" in page
     assert f"`specdeck set {URL} fallback=warm`" in page
     assert "did not answer" in page.lower()
@@ -314,7 +314,7 @@ def test_an_engine_without_the_plugin_has_its_counters_alone(home: Path) -> None
     record(box_path(places.black_boxes, URL), readings, rows=60).close()
     found = members(write(URL))
     page = found["incident.md"].decode()
-    assert "Acceptance fell from 69% to 20%" in page
+    assert "acceptance fell from 69% to 20%" in page
     assert "state.json" not in found
     assert "why.json" not in found
 
@@ -368,4 +368,4 @@ def test_a_recording_that_is_too_large_loses_its_beginning(
     manifest = json.loads(found["manifest.json"])
     assert 59 <= manifest["readings"] < SECONDS
     assert any("too large" in note for note in manifest["notes"])
-    assert "Acceptance fell" in found["incident.md"].decode()
+    assert "acceptance fell" in found["incident.md"].decode()

@@ -1,0 +1,240 @@
+"""A case in sentences: what fell and what did not, and what speaks for the cause."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from specdeck.engine.blackbox.falls import Fall
+from specdeck.engine.incident.case import Case, Contrast, Pattern, Side, first_accepted
+from specdeck.engine.incident.figures import Stretch
+from specdeck.engine.incident.onset import Onset
+from specdeck.engine.protocol.cohorts import CohortCounts
+from specdeck.engine.text import UNKNOWN, format_count, format_duration
+from specdeck.engine.why.cohort_gaps import prompt_order
+from specdeck.engine.why.words import describe_group
+
+Clock = Callable[[float], str]
+
+DIMENSIONS: Final[Mapping[str, str]] = {
+    "prompt": "prompt tokens", "cached": "prompt cached", "output": "output tokens",
+    "adapter": "adapter", "structured": "structured output", "temperature": "temperature",
+    "pinned": "k of its own", "finish": "finished by",
+}  # fmt: skip
+_ASPECTS: Final[Mapping[str, str]] = {
+    "prompt": "the prompt's length", "cached": "the prefix cache", "adapter": "the adapter",
+    "structured": "structured output", "temperature": "sampling", "pinned": "a k of its own",
+}  # fmt: skip
+_MOST_CONTRASTS: Final = 8
+_SAME: Final = 0.15
+"""Of a figure: what moved by less, by more than a hundredth of which nothing is made, did not."""
+_TITLES: Final[Mapping[Pattern, str]] = {
+    "rejected": "the draft fails for {}{}: what it proposes is rejected from the first token on",
+    "decayed": "the draft became worse for {}{}, little by little",
+    "weaker": "the draft is accepted less for {}{}",
+}
+
+
+def format_share(value: float | None) -> str:
+    """A share, whole.
+
+    >>> format_share(0.684), format_share(None)
+    ('68%', '–')
+    """
+    return UNKNOWN if value is None else f"{value:.0%}"
+
+
+def describe_fall(fall: Fall, onset: Onset | None) -> str:
+    """What a figure was and is, and how long its fall took.
+
+    >>> describe_fall(Fall("acceptance", 0.0, 0.68, 0.25), Onset(2.0))
+    'acceptance fell from 68% to 25% within 2 s'
+    >>> describe_fall(Fall("tokens_per_second", 0.0, 1242.0, 685.0), None)
+    'tokens/s fell from 1,242 to 685'
+    """
+    if fall.figure == "acceptance":
+        text = f"acceptance fell from {fall.before:.0%} to {fall.after:.0%}"
+    else:
+        text = f"tokens/s fell from {fall.before:,.0f} to {fall.after:,.0f}"
+    return text if onset is None else f"{text} {describe_onset(onset)}"
+
+
+def describe_onset(onset: Onset) -> str:
+    """How sudden a fall was.
+
+    >>> describe_onset(Onset(0.0)), describe_onset(Onset(40.0))
+    ('at once (within a second)', 'over 40 s')
+    """
+    if onset.seconds <= 0:
+        return "at once (within a second)"
+    word = "within" if onset.is_sudden else "over"
+    return f"{word} {format_duration(onset.seconds)}"
+
+
+def name_inside(case: Case) -> str:
+    """The requests that a case is about."""
+    if case.group.by == "prompt" and case.is_longest:
+        return f"prompts of {prompt_order(case.group.words[0])} or more tokens"
+    if case.group.by == "prompt" and case.is_shortest:
+        longest = case.group.words[-1].rpartition("-")[2]
+        return f"prompts of up to {longest} tokens"
+    return describe_group(case.group)
+
+
+def name_outside(case: Case) -> str:
+    """All other requests."""
+    if case.group.by == "prompt" and case.is_longest:
+        return "shorter ones"
+    if case.group.by == "prompt" and case.is_shortest:
+        return "longer ones"
+    return "other requests"
+
+
+def describe_who(case: Case) -> str:
+    """Which requests fell and which did not.
+
+    Empty where too few are known to tell.
+    """
+    if not case.inside.is_known:
+        return ""
+    text = f"{name_inside(case)} from {_move(case.inside, ' to ')}"
+    if case.outside.held:
+        return f"{text}; {name_outside(case)} did not fall ({_move(case.outside)})"
+    if case.outside.is_known:
+        return f"{text}; {name_outside(case)} {_move(case.outside)}"
+    return text
+
+
+def describe_case(case: Case, clock: Clock) -> str | None:
+    """What became of the drafts of whom, and since when; None where that is not known."""
+    if case.pattern is None:
+        return None
+    since = "" if case.since is None else f" since {clock(case.since)}"
+    return _TITLES[case.pattern].format(name_inside(case), since)
+
+
+def list_evidence(case: Case, clock: Clock) -> Iterator[str]:
+    """What speaks for a case, a sentence each, the most telling first."""
+    inside, outside = name_inside(case), name_outside(case)
+    if case.inside.is_known:
+        yield (
+            f"of {inside} {_count(case.inside.before)} of drafted tokens were accepted before,"
+            f" {_count(case.inside.after)} after"
+        )
+    if case.outside.is_known:
+        word = "did not fall" if case.outside.held else "moved as well"
+        yield (
+            f"{outside} {word}: {_count(case.outside.before)} before,"
+            f" {_count(case.outside.after)} after"
+        )
+    was, now = first_accepted(case.inside.before), first_accepted(case.inside.after)
+    if was is not None and now is not None:
+        text = (
+            f"of the first token of each draft for {inside} {was:.0%} were accepted before,"
+            f" {now:.0%} after"
+        )
+        if case.pattern == "rejected":
+            text += ": not a k that is too long, which has the first ones accepted"
+        yield text
+    if case.onset is not None and case.since is not None:
+        text = f"it began at {clock(case.since)} and fell {describe_onset(case.onset)}"
+        text += ", by the acceptance of all requests, read every second"
+        if case.onset.is_sudden:
+            text += ": no drift, which takes minutes or hours"
+        yield text
+    if case.share_before is not None and case.share_after is not None:
+        text = (
+            f"{format_share(case.share_before)} of the requests that finished were such before,"
+            f" {format_share(case.share_after)} after"
+        )
+        if abs(case.share_after - case.share_before) < 0.1:
+            text += ": not another mix of traffic"
+        yield text
+    yield from _list_contrasts(case)
+
+
+def _list_contrasts(case: Case) -> Iterator[str]:
+    """Whether it is this word of a request, and not another that goes along with it."""
+    shown: Sequence[Contrast] = sorted(
+        case.contrasts, key=lambda one: -(one.inside.after.requests if one.inside.after else 0)
+    )[:_MOST_CONTRASTS]
+    for by in dict.fromkeys(one.by for one in shown):
+        words = [one for one in shown if one.by == by]
+        fell = [one for one in words if one.inside.held is False]
+        compared = [one for one in fell if one.outside.held]
+        if len(fell) < len(words) or not fell:
+            continue
+        text = f"it is not {_ASPECTS[by]}: {name_inside(case)} fell with " + _list_moves(
+            (one.word, one.inside) for one in fell
+        )
+        if compared:
+            text += f"; {name_outside(case)} did not with " + _list_moves(
+                (one.word, one.outside) for one in compared
+            )
+        yield text
+
+
+def _list_moves(sides: Iterable[tuple[str, Side]]) -> str:
+    return ", ".join(f"{word} ({_move(side)})" for word, side in sides)
+
+
+def list_unchanged(
+    before: Stretch, after: Stretch, settings: Mapping[str, Mapping[str, Any]]
+) -> Iterator[str]:
+    """What stayed as it was around the moment, and so is not the cause, with its figures."""
+    if (step := _same(before.step_s, after.step_s)) is not None:
+        yield f"steps are not slower: {_ms(before.step_s)} before, {_ms(step)} after"
+    if (wait := _same(before.ttft_p50_s, after.ttft_p50_s)) is not None:
+        text = f"not the computing of prompts: {_ms(before.ttft_p50_s)} to the first token before"
+        yield f"{text}, {_ms(wait)} after"
+    if before.preemptions == 0 and after.preemptions == 0:
+        text = "no request was preempted"
+        if after.kv_cache_usage is not None:
+            text += f": {format_share(after.kv_cache_usage)} of the KV cache in use"
+        yield text
+    was, now = before.prefix_hit_rate, after.prefix_hit_rate
+    if was is not None and now is not None and now >= was - 0.05:
+        yield f"the prefix cache is hit as before: {was:.0%} before, {now:.0%} after"
+    if (busy := _same(before.running, after.running)) is not None:
+        yield f"the load is the same: {before.running:.1f} requests ran before, {busy:.1f} after"
+    yield from _list_same_settings(settings)
+
+
+_ENGINE: Final = ("instance", "model", "method", "vllm", "plugin", "fingerprint")
+_KNOBS: Final = ("k", "k_set", "mode", "fallback", "policy", "breaker", "trial")
+
+
+def _list_same_settings(settings: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    was, now = settings.get("before"), settings.get("after")
+    if was is None or now is None:
+        return
+    if all(was.get(name) == now.get(name) for name in _ENGINE):
+        path = now.get("fingerprint")
+        yield (
+            "the engine is the same: no restart, the same model, method and versions"
+            + (f", the same fingerprint of the serving path ({path})" if path else "")
+        )
+    if all(was.get(name) == now.get(name) for name in _KNOBS):
+        words = [f"{name} {now[name]}" for name in _KNOBS if now.get(name) is not None]
+        yield f"nothing was set: {', '.join(words)}, before and after"
+
+
+def _same(before: float | None, after: float | None) -> float | None:
+    """What a figure is after, where it is not above what it was by more than a little."""
+    if before is None or after is None or after > before * (1 + _SAME):
+        return None
+    return after
+
+
+def _move(side: Side, arrow: str = " → ") -> str:
+    was, now = (None if one is None else one.acceptance for one in (side.before, side.after))
+    return f"{format_share(was)}{arrow}{format_share(now)}"
+
+
+def _count(counts: CohortCounts | None) -> str:
+    assert counts is not None  # of a side that is known
+    return f"{format_share(counts.acceptance)} ({format_count(counts.requests, 'request')})"
+
+
+def _ms(seconds: float | None) -> str:
+    return UNKNOWN if seconds is None else f"{seconds * 1e3:.1f} ms"

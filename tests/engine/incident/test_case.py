@@ -1,0 +1,102 @@
+"""What speaks for a cause: who fell, who did not, how suddenly, and what stayed as it was."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.support.incident_engine import FALL, SECONDS, record_collapse, record_poison
+from tests.support.readings import START, URL
+
+from specdeck.engine.blackbox.folder import box_path
+from specdeck.engine.blackbox.history import History
+from specdeck.engine.incident.collect import Sources, assemble
+from specdeck.engine.incident.hypotheses import list_hypotheses
+from specdeck.engine.incident.material import Material, Span
+from specdeck.engine.incident.page import write_page
+
+
+def collect(path: Path) -> Material:
+    with closing(History(path)) as history:
+        span = Span(START, START + SECONDS + 20.0)
+        return assemble(Sources(URL, "demo", history=history), span, None, written=span.end)
+
+
+@pytest.fixture
+def poisoned(tmp_path: Path) -> Material:
+    path = box_path(tmp_path, URL)
+    record_poison(path)
+    return collect(path)
+
+
+def section(page: str, name: str) -> list[str]:
+    """The lines under a heading."""
+    return page.split(f"## {name}\n\n")[1].split("\n## ")[0].splitlines()
+
+
+def test_the_fall_has_its_second_and_is_sudden(poisoned: Material) -> None:
+    assert poisoned.fall is not None
+    assert poisoned.onset is not None
+    assert poisoned.fall.t == pytest.approx(START + FALL, abs=1.5)
+    assert poisoned.onset.is_sudden
+
+
+def test_the_case_has_who_fell_and_who_did_not(poisoned: Material) -> None:
+    case = poisoned.case
+    assert case is not None
+    assert (case.group.by, case.pattern, case.is_longest) == ("prompt", "rejected", True)
+    assert case.inside.held is False
+    assert case.outside.held is True
+    assert {(one.word, one.inside.held, one.outside.held) for one in case.contrasts} == {
+        ("0%", False, True), ("50-74%", False, True),
+    }  # fmt: skip
+    assert case.share_before == pytest.approx(case.share_after, abs=0.02)
+    assert [one.issue for one in list_hypotheses(case)].count("vllm#47930") == 1
+
+
+def test_what_happened_begins_with_the_fall_and_whom_it_met(poisoned: Material) -> None:
+    page = write_page(poisoned, (), time.gmtime)
+    first = section(page, "What happened")[0]
+    when = time.strftime("%H:%M:%S", time.gmtime(START + FALL))
+    assert when in first
+    assert "acceptance fell from 69% to 20%" in first
+    assert "prompts of 64 or more tokens from 73% to 4%" in first
+    assert "shorter ones did not fall (66% → 68%)" in first
+    assert "acceptance fell from 69% to 20%" in section(page, "In short")[0]
+
+
+def test_the_page_says_what_it_is_not_with_figures(poisoned: Material) -> None:
+    why = "\n".join(section(write_page(poisoned, (), time.gmtime), "Why"))
+    for words in (
+        "the draft fails for prompts of 64 or more tokens since", "from the first token on",
+        "not a k that is too long", "no drift", "not another mix of traffic",
+        "it is not the prefix cache", "steps are not slower", "no request was preempted",
+        "the engine is the same: no restart", "nothing was set: k",
+        "guesses", "vllm\\#47930", "last, as it interrupts every request: a restart",
+    ):  # fmt: skip
+        assert words in why, words
+
+
+def test_a_change_shortly_before_is_not_called_nothing(tmp_path: Path) -> None:
+    path = box_path(tmp_path, URL)
+    record_collapse(path)
+    page = write_page(collect(path), (), time.gmtime)
+    assert "nothing was set" not in page
+    assert "Shortly before" in page
+
+
+def test_the_speed_falls_with_acceptance_and_again_by_itself(tmp_path: Path) -> None:
+    path = box_path(tmp_path, URL)
+    record_poison(path, slower=450)
+    made = collect(path)
+    speeds = [one.t - START for one in made.falls if one.figure == "tokens_per_second"]
+    assert speeds == pytest.approx([FALL, 450], abs=5.0)
+    assert len(made.further) == 1
+    _, before, after = made.further[0]
+    assert before.step_s is not None
+    assert after.step_s == pytest.approx(2 * before.step_s, rel=0.2)
+    text = "\n".join(section(write_page(made, (), time.gmtime), "What happened"))
+    assert "at the same second" in text
+    assert "acceptance did not fall then" in text
