@@ -10,6 +10,7 @@ from math import exp, log
 from pathlib import Path
 from statistics import fmean
 
+from specdeck.engine.demo.profiles import PROFILES
 from specdeck.engine.policy.intervals import mean
 
 
@@ -88,13 +89,21 @@ def report(visits: Iterable[Visit], *, missing: int) -> str:
 def _speeds(cell: tuple[str, int], rounds: Rounds, arms: Sequence[str]) -> list[str]:
     zero = rounds.get("k=0", {})
     speed = f"{fmean(zero.values()):.0f}" if zero else "–"
-    row = [cell[0], str(cell[1] or "1 to 16"), str(len(zero)), speed]
+    row = [cell[0], _streams(cell), str(len(zero)), speed]
     ratios = (_ratio(rounds, arm, "k=0") for arm in arms[1:])
     return row + ["–" if not ratio else f"{_centre(ratio):.2f}" for ratio in ratios]
 
 
+def _streams(cell: tuple[str, int]) -> str:
+    """How many of a cell's requests run at once, as its profile says where the cell does not."""
+    if cell[1]:
+        return str(cell[1])
+    phases = [phase.streams for phase in PROFILES[cell[0]].phases if phase.streams]
+    return str(phases[0]) if len(set(phases)) == 1 else f"{min(phases)} to {max(phases)}"
+
+
 def _ratios(cell: tuple[str, int], rounds: Rounds) -> list[str]:
-    row = [cell[0], str(cell[1] or "1 to 16"), _best(rounds, leave=None) or "–"]
+    row = [cell[0], _streams(cell), _best(rounds, leave=None) or "–"]
     for arm in ("goodput", "threshold"):
         row += [_interval(_against_best(rounds, arm)), _interval(_ratio(rounds, arm, "k=0"))]
     return row
