@@ -63,6 +63,8 @@ _PASSES = _set(
 
 _USERINFO = re.compile(r"(?<=://)(?:[^\s/?#]*|[^\s/:@]*:(?!\d+(?:[/?#]|$))\S*)@")
 """Also with a slash in the password, which a URL must not hold and some do."""
+_UP_TO_AT = re.compile(r"(?<!\S)\S*@")
+"""Where it can be: in vain it would be looked for to the end of the text behind every `://`."""
 
 _BEARER = re.compile(r"\b(bearer\s+)[^\s\"',;]{6,}", re.IGNORECASE)
 _NAMED = re.compile(r"(?<![A-Za-z0-9_.\-])([A-Za-z0-9_.\-]+)[\"']?\s*[=:](?!//)\s*[\"']?")
@@ -79,7 +81,8 @@ def is_secret(name: str) -> bool:
     [False, False, False]
     """
     words = tuple(_words(name))
-    return any(_is_secret(words, at) for at in range(len(words)))
+    kinds = frozenset(words)
+    return any(_is_secret(words, at, kinds) for at in range(len(words)))
 
 
 def redact(text: str) -> str:
@@ -90,7 +93,8 @@ def redact(text: str) -> str:
     >>> redact("https://hub/x?api_key=s&k=5")
     'https://hub/x?api_key=***&k=5'
     """
-    text = _BEARER.sub(rf"\1{MASK}", _USERINFO.sub(f"{MASK}@", text))
+    text = _UP_TO_AT.sub(lambda found: _USERINFO.sub(f"{MASK}@", found[0]), text)
+    text = _BEARER.sub(rf"\1{MASK}", text)
     parts, at = [], 0
     for named in _NAMED.finditer(text):
         if named.start() >= at and is_secret(named[1]):
@@ -107,16 +111,17 @@ def _words(name: str) -> Iterator[str]:
         yield from joined.groups() if joined else (part.lower(),) if part else ()
 
 
-def _is_secret(words: tuple[str, ...], at: int) -> bool:
+def _is_secret(words: tuple[str, ...], at: int, kinds: frozenset[str]) -> bool:
+    """Whether the word at `at` is a credential's; `kinds` are all of them, each once."""
     word = words[at]
     before = words[at - 1] if at else ""
     after = words[at + 1] if at + 1 < len(words) else ""
     if word == "pass":
-        return after in ("", "file", "env", "value") and not _PASSES.intersection(words)
+        return after in ("", "file", "env", "value") and _PASSES.isdisjoint(kinds)
     if word in ("key", "keys"):
         known = before in _KEY_BEFORE or after in _KEY_AFTER
     elif word in ("token", "tokens"):
-        counted = word == "tokens" and bool(_COUNTING.intersection(words))
+        counted = word == "tokens" and not _COUNTING.isdisjoint(kinds)
         known = counted or before in _TOKEN_BEFORE or after in _TOKEN_AFTER
     else:
         return bool(_ALWAYS.search(word))

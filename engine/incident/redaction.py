@@ -3,6 +3,9 @@
 A credential is known by its name, by its shape, or because this process has it. A prompt has
 neither: it is known by the name before it, and by being words in quotes where settings have one.
 What is withheld by mistake costs a detail; what is shown by mistake cannot be taken back.
+
+Engines choose the texts. So an expression begins at the beginning of a word alone, and what it has
+passed in vain it does not pass again from the next character on.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from urllib.parse import quote, quote_plus
 
 from specdeck.engine.client.secret import hide_secrets
 from specdeck.engine.fingerprint.secrecy import MASK, is_secret, redact
-from specdeck.engine.protocol.codec import mend_text
+from specdeck.engine.protocol.codec import loads, mend_text
 
 WITHHELD: Final = "(withheld)"
 """Stands where a prompt, or what may be one, stood."""
@@ -43,7 +46,7 @@ _HEADER = re.compile(
 _KEY_BLOCK = re.compile(r"-----BEGIN [A-Z ]*KEY-----.*?(?:-----END [A-Z ]*KEY-----|\Z)", re.DOTALL)
 _OPTION = re.compile(
     r"(?<![\w-])(--?[A-Za-z][\w.-]*)([\"']?(?:\s*,\s*|[ =]\s*))(?!-)([^\n]+?)"
-    r"(?=\s+-|[\"']?\s*,\s*[\"']?-|\]|$)"
+    r"(?=(?<!\s)\s+-|[\"']?(?:(?<!\s)\s+)?,\s*[\"']?-|\]|\n|$)"
 )
 """An option and all that it is given, on a command line or in a list of arguments."""
 _CALLED = re.compile(
@@ -52,7 +55,9 @@ _CALLED = re.compile(
     re.IGNORECASE,
 )
 """A secret that somebody calls one, in words."""
-_LISTED = re.compile(r"([A-Za-z0-9_.\-]+)([\"']?\s*[=:]\s*)[\[({][^\])}]*[\])}]?")
+_LISTED = re.compile(
+    r"(?<![A-Za-z0-9_.\-])([A-Za-z0-9_.\-]+)([\"']?\s*[=:]\s*)[\[({][^\])}]*[\])}]?"
+)
 _QUERY = re.compile(r"(\?)[^\s\"'<>#]*(?=[\s\"'<>#]|$)")
 _LONG = re.compile(
     r"(?<![A-Za-z0-9+])(?=[a-z0-9+]*[A-Z])(?=[A-Za-z+]*\d)(?=[A-Z0-9+]*[a-z])[A-Za-z0-9+]{32,}={0,2}"
@@ -70,23 +75,32 @@ _PROMPT_NAMES: Final = frozenset({
     "regex", "response", "responses", "schema", "stop", "structured_outputs", "suffix",
     "system", "system_prompt", "text", "texts", "token_ids", "tools", "user",
 })  # fmt: skip
-_PROMPT_MARK = re.compile(
-    r"(?<![A-Za-z0-9])((?:[A-Za-z0-9]+_)*(?:prompt|prompts|messages|message|content|input_value|"
-    r"input_text|completion|output|outputs|query|question|instruction|instructions|suffix|body|"
-    r"json_schema|guided_\w+|token_ids|stop|bad_words|chat_template|text))"
-    r"([\"']?\s*[=:]\s*)(?=\S)(?!//)(?!\d+(?:\.\d+)?(?:[\s,;)\]}]|$))"
+_MARK = re.compile(
+    r"(?<!\w)(\w+)([\"']?\s*[=:]\s*)(?=\S)(?!//)(?!\d+(?:\.\d+)?(?:[\s,;)\]}]|$))"
     r"(?!(?:None|null|true|false)\b)",
     re.IGNORECASE,
 )
-"""A name of what requests say, and that a value follows that is no number."""
-_QUOTED = re.compile(r"'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\"|“[^”\n]*”|«[^»\n]*»|„[^“\n]*“")
+"""A word that a value follows which is no number."""
+_PROMPT_WORD = re.compile(
+    r"(?<![A-Za-z0-9])(?:prompt|prompts|messages|message|content|input_value|input_text|completion"
+    r"|output|outputs|query|question|instruction|instructions|suffix|body|json_schema|token_ids"
+    r"|stop|bad_words|chat_template|text)\Z|(?<![A-Za-z0-9])guided_\w",
+    re.IGNORECASE,
+)
+"""The end of a word that names what requests say."""
+_OPENER = re.compile("['\"“«„]")
+_CLOSES: Final = {
+    "'": re.compile(r"(?:[^'\\\n]++|\\.)*+'"), '"': re.compile(r"(?:[^\"\\\n]++|\\.)*+\""),
+    "“": re.compile("[^”\n]*+”"), "«": re.compile("[^»\n]*+»"), "„": re.compile("[^“\n]*+“"),
+}  # fmt: skip
+"""What stands behind an opening mark, up to the closing one."""
 _TOLD = re.compile(
     r"\b(prompts?|messages?|questions?|answers?|asked|asks|saying|said|wrote)"
     r"(?:\s+[A-Z\"'“«„]\S*(?:\s+\S+){2,}|(?:\s+\S+){6,})"
 )
 """In words of a person: what was asked, or a long clause after it."""
-_SPOKEN = re.compile(r"\S+\s+\S+\s+\S+")
-"""Three words: nothing that is set is called so."""
+_SPOKEN: Final = 3
+"""Words: nothing that is set is called so."""
 _REQUEST_LINE = re.compile(r"[\"'](?:GET|PUT|POST|HEAD|OPTIONS|DELETE|PATCH) \S+ HTTP/[\d.]+[\"']")
 _NUMBERS = re.compile(r"\[\s*-?\d+(?:\s*,\s*-?\d+){7,}[^\]]*\]?")
 """Eight numbers in a row may be a prompt's tokens."""
@@ -140,10 +154,10 @@ class Redactor:
         """
         found = self.hide_credentials(text)
         found = _NUMBERS.sub(WITHHELD, found)
-        if (mark := _PROMPT_MARK.search(found)) is not None:
+        if (mark := _find_prompt_mark(found)) is not None:
             # Where a prompt ends nobody can tell: it may hold any quote and any name.
             found = f"{found[: mark.end()].rstrip()} {WITHHELD}"
-        return _QUOTED.sub(_hide_spoken, found)
+        return _hide_quoted(found)
 
     def hide_said(self, text: str) -> str:
         """The same of what a person may have written: also where a prompt is told without quotes.
@@ -175,7 +189,7 @@ class Redactor:
             return value
         if value.lstrip()[:1] in ("{", "["):
             with suppress(ValueError):
-                return json.dumps(self.hide_settings(json.loads(value)))
+                return json.dumps(self.hide_settings(loads(value)))
         return WITHHELD if len(value.split()) >= 4 else value
 
     def hide_in(self, value: Any, name: str = "") -> Any:
@@ -255,8 +269,33 @@ def _hide_query(found: re.Match[str]) -> str:
     return f"?{MASK}" if "=" in found[0] else found[0]
 
 
-def _hide_spoken(found: re.Match[str]) -> str:
-    text = found[0]
+def _find_prompt_mark(text: str) -> re.Match[str] | None:
+    """The first name of what requests say that such a value follows."""
+    return next((mark for mark in _MARK.finditer(text) if _PROMPT_WORD.search(mark[1])), None)
+
+
+def _hide_quoted(text: str) -> str:
+    """`text` with what may be a prompt in quotes withheld; a quote ends with its line."""
+    parts, shown, at = [], 0, 0
+    unclosed: dict[str, int] = {}
+    while (opener := _OPENER.search(text, at)) is not None:
+        mark, start = opener[0], opener.start()
+        at = start + 1
+        if start < unclosed.get(mark, 0):
+            continue
+        closed = _CLOSES[mark].match(text, at)
+        if closed is None:  # nor is any later one of its kind, up to the end of the line
+            end = text.find("\n", start)
+            unclosed[mark] = len(text) if end < 0 else end
+            continue
+        at = closed.end()
+        parts += [text[shown:start], _hide_spoken(text[start:at])]
+        shown = at
+    return "".join((*parts, text[shown:]))
+
+
+def _hide_spoken(text: str) -> str:
     if _REQUEST_LINE.fullmatch(text):
         return text
-    return WITHHELD if _SPOKEN.search(text[1:-1]) or len(text) > 200 else text
+    is_spoken = len(text[1:-1].split(None, _SPOKEN)) >= _SPOKEN
+    return WITHHELD if is_spoken or len(text) > 200 else text

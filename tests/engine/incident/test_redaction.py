@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from urllib.parse import quote
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specdeck.engine.fingerprint.secrecy import MASK
-from specdeck.engine.incident.redaction import WITHHELD, Redactor
+from specdeck.engine.incident.redaction import LONGEST_TEXT, WITHHELD, Redactor
 
 KEY = "zq7-planted-credential-x1"
 PROMPT = "Dear Ann Example your biopsy results are"
@@ -140,3 +141,40 @@ def test_texts_are_changed_and_the_shape_is_kept(value: object) -> None:
         return "" if isinstance(one, str) else one
 
     assert shape(Redactor().hide_texts(value)) == shape(value)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "a_", "aA1", "x", "A", "-", "a.", "prompt_", "guided_", "text=", "=", "'", '"', "'\\",
+        "“", "«", "„", "[1,", "://a:", "https://", "user@", "--a-", "-a /", "-a ,", "a b ",
+        "pass_", "tokens_max_", "eyJaaaaaaaa-", "said A", "token ", "Bearer ", "asked x ",
+        "cookie:", "?a=",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("end", ["", "\n", " " * (LONGEST_TEXT // 2)])
+def test_no_text_takes_longer_than_it_is_long(piece: str, end: str) -> None:
+    """An engine says what it likes, and an expression in C hears no signal."""
+    text = (piece * LONGEST_TEXT)[: LONGEST_TEXT - len(end)] + end
+    redactor = Redactor([KEY])
+    began = time.process_time()
+    redactor.hide_said(text)
+    redactor.hide_settings({text: text})
+    assert time.process_time() - began < 2.0
+
+
+@pytest.mark.parametrize("depth", [65, 5_000])
+def test_a_setting_may_be_nested_as_deep_as_it_likes(depth: int) -> None:
+    found = Redactor().hide_settings({"x": "[" * depth + "]" * depth})
+    assert isinstance(found["x"], str)
+
+
+def test_a_quote_that_nobody_closes_hides_none_that_is_closed() -> None:
+    text = "it's “open, and he said 'my name is Ann' to us\nthe “next line is mine”"
+    assert Redactor().hide(text) == f"it{WITHHELD}my name is Ann' to us\nthe {WITHHELD}"
+
+
+def test_an_option_ends_with_its_line() -> None:
+    found = Redactor().hide_credentials(f"--api-key {KEY}\n--port 8000")
+    assert KEY not in found
+    assert "--port 8000" in found
