@@ -417,7 +417,12 @@ class Console(App[str]):
     @work(group="incident")
     async def action_incident(self) -> None:
         """Write what happened to this engine into one file, and say where that is."""
-        from specdeck.console.state.incident_files import PROGRESS_S, IncidentFiles
+        from specdeck.console.state.incident_files import (
+            PROGRESS_S,
+            IncidentFiles,
+            choose_span,
+        )
+        from specdeck.console.state.moment import format_moment
 
         track, write = self.controller.track, self._write_incident
         if write is None or track.recorded:
@@ -428,19 +433,26 @@ class Console(App[str]):
         if incidents.is_writing:
             self.notify("an incident file is being written", markup=False)
             return
-        self.notify(f"writing the last half hour of {track.name}", markup=False, timeout=3)
+        now = self.controller.clock()
+        span = choose_span(self.context.timeline.view.t, now)
+        first, last = (
+            "now" if t is None else format_moment(t, self.context.local, now=now) for t in span
+        )
+        taken = f"{track.name} from {first} to {last}"
+        self.notify(f"writing {taken}", markup=False, timeout=3)
 
         def show(what: str) -> None:
             self.notify(f"incident: {what}", markup=False, timeout=PROGRESS_S)
 
         try:
-            path = await incidents.write(track.url, self.context.folders(), show)
+            path = await incidents.write(track.url, self.context.folders(), span, show)
         except (SpecdeckError, OSError) as error:
             line = error.line() if isinstance(error, SpecdeckError) else str(error)
             self.notify(f"no incident file: {line}", severity="error", markup=False)
         else:
-            self.controller.tell(f"incident file: {path}", "accent")
-            self.notify(f"incident file: {path}", markup=False, timeout=15)
+            line = f"incident file: {path}, {taken}"
+            self.controller.tell(line, "accent")
+            self.notify(line, markup=False, timeout=15)
 
     @work(exclusive=True, group="copy")
     async def action_copy(self) -> None:

@@ -231,7 +231,7 @@ KEYS: tuple[Key, ...] = (
     Key("view.save", ("s",), "app.save", "save SVG", "Save the screen as an SVG picture.",
         "Console"),
     Key("incident.write", ("I",), "app.incident", "incident",
-        "Write the last half hour into one file to send on.", "Console"),
+        "Write this half hour into one file to send on.", "Console"),
     Key("engine.next", ("tab",), "step(1)", "next", "Show the next engine.", "Engines",
         needs="engines"),
     Key("engine.previous", ("shift+tab",), "step(-1)", "previous", "Show the previous engine.",

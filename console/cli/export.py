@@ -28,8 +28,8 @@ _AT_ONCE = 500
 @click.command("export")
 @click.argument("engine", metavar="URL|NAME|FILE")
 @click.option("--last", metavar="T", help="How much of the past, such as 30m; default: all.")
-@click.option("--from", "start", metavar="T", help="Since when, such as 03:10 or -20m.")
-@click.option("--to", "end", metavar="T", help="Until when; default: the end.")
+@click.option("--since", "--from", "start", metavar="T", help="Since when, such as 03:10 or -20m.")
+@click.option("--until", "--to", "end", metavar="T", help="Until when; default: the end.")
 @click.option(
     "--every", metavar="T", help="One row for each so long, such as 1m; default: each reading."
 )

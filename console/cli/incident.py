@@ -45,8 +45,8 @@ _LARGEST_TOKEN = 4_096
 @click.command("incident")
 @click.argument("engine", metavar="URL|NAME")
 @click.option("--last", metavar="T", help="How much of the past, such as 30m (the default) or 2h.")
-@click.option("--from", "start", metavar="T", help="Since when, such as 03:10 or -20m.")
-@click.option("--to", "end", metavar="T", help="Until when; default: now.")
+@click.option("--since", "--from", "start", metavar="T", help="Since when, such as 03:10 or -20m.")
+@click.option("--until", "--to", "end", metavar="T", help="Until when; default: now.")
 @click.option(
     "--output", "-o", metavar="F", type=click.Path(path_type=Path, dir_okay=False),
     help="The file to write; default: incident-NAME-TIME.zip here.",
@@ -185,7 +185,7 @@ async def make_incident(
         if not (made.readings or made.up or made.log is not None):
             raise EngineError(
                 f"{known.url} does not answer, and nothing of it is recorded here in this time",
-                remedy="give --last or --from with a time that was recorded, or record it with"
+                remedy="give --last or --since with a time that was recorded, or record it with"
                 " `specdeck record URL`",
             )
         path = asked.output or asked.folder / _file_name(known.name, span.end)
@@ -196,16 +196,22 @@ async def make_incident(
         return made, written
 
 
-async def write_recent(
-    url: str, folder: Path, on_progress: OnProgress, known: Iterable[Access] = ()
+async def write_around(
+    url: str,
+    folder: Path,
+    stretch: tuple[float, float | None],
+    on_progress: OnProgress,
+    known: Iterable[Access] = (),
 ) -> Path:
-    """What the console's key does: the last half hour of an engine, into a folder; where it is.
+    """What the console's key does: a stretch of an engine's time, into a folder; where it is.
 
-    `known` are engines with the keys that they were attached with. Raises SpecdeckError, and
-    OSError where the folder does not take it.
+    `stretch` is in Unix seconds; None is now. `known` are engines with the keys that they were
+    attached with. Raises SpecdeckError, and OSError where the folder does not take it.
     """
     to = next((one for one in known if one.url == url), None) or access(url)
-    asked = Asked(read_span(None, None, None, time.time()), is_open=True, folder=folder)
+    start, end = stretch
+    span = Span(start, time.time() if end is None else end)
+    asked = Asked(span, is_open=end is None, folder=folder)
     _, written = await make_incident(Known(url, to.name, to), asked, on_progress)
     return written.path
 

@@ -22,7 +22,7 @@ def read_span(
     now: float,
     local: LocalTime = time.localtime,
 ) -> Span:
-    """The span of `--last`, or of `--from` and `--to`, at `now` in Unix seconds.
+    """The span of `--last`, or of `--since` and `--until`, at `now` in Unix seconds.
 
     Raises UsageError for what is no time, for both ways at once, and for none or too much of it.
 
@@ -32,14 +32,14 @@ def read_span(
     Span(start=2400.0, end=3300.0)
     """
     if last is not None and start is not None:
-        raise UsageError("--last and --from are two ways to say it", remedy="give one of them")
-    to = now if end is None else _read_moment("--to", end, now, local)
+        raise UsageError("--last and --since are two ways to say it", remedy="give one of them")
+    to = now if end is None else _read_moment("--until", end, now, local)
     if start is not None:
-        since = _read_moment("--from", start, now, local)
+        since = _read_moment("--since", start, now, local)
     else:
         since = to - (LAST_S if last is None else _read_length(last))
     if not since < to:
-        raise UsageError("the time ends before it begins", remedy="--from is the earlier one")
+        raise UsageError("the time ends before it begins", remedy="--since is the earlier one")
     if to - since > LONGEST_S:
         raise UsageError("more than a week", remedy="give a shorter time")
     return Span(since, to)

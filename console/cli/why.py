@@ -62,6 +62,7 @@ _LONGEST_S = 86_400.0
 @click.option(
     "--since", metavar="T", help="Judge the recorded past since then, such as 03:10 or -20m."
 )
+@click.option("--until", metavar="T", help="With --since or --last: until when; default: now.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object; progress on stderr.")
 @key_option
 def command(
@@ -71,6 +72,7 @@ def command(
     save: Path | None,
     last: str | None,
     since: str | None,
+    until: str | None,
     as_json: bool,
     api_key_env: str | None,
 ) -> int:
@@ -78,16 +80,18 @@ def command(
 
     Watches an engine for a while and compares its requests with each other and with a baseline:
     the time before its figures fell, or an hour ago, where that was recorded; else its life before.
-    With --last or --since it judges what was recorded, and the engine may be gone. Says what it
-    ruled out, and what it cannot tell and why.
+    With --last or --since (and --until) it judges what was recorded, and the engine may be gone.
+    Says what it ruled out, and what it cannot tell and why.
     Exits with 1 when it found a cause, and with 0 when it found none.
     """
     if last is not None or since is not None:
         if look is not None:
             raise UsageError("--for watches a live engine", remedy="leave it out")
-        span = read_span(last, since, None, time.time())
+        span = read_span(last, since, until, time.time())
         baseline = None if against is None else load_baseline(against)
         return explain_past(engine, span, baseline, save, as_json=as_json)
+    if until is not None:
+        raise UsageError("--until ends a recorded past", remedy="give --since or --last as well")
     wanted = Wanted(read_look(look), None if against is None else load_baseline(against), save)
     to = access(engine, api_key_env=api_key_env)
     return asyncio.run(until_signal(explain(to, wanted, as_json=as_json)))

@@ -7,11 +7,30 @@ from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-WriteIncident = Callable[[str, Path, Callable[[str], None]], Awaitable[Path]]
-"""Writes an incident file of the engine at a URL into a folder, says how far it is, and where the
-file is; raises SpecdeckError, and OSError for a folder that does not take it."""
+TimeSpan = tuple[float, float | None]
+"""Unix seconds; the end is None for now."""
+WriteIncident = Callable[[str, Path, TimeSpan, Callable[[str], None]], Awaitable[Path]]
+"""Writes an incident file of the engine at a URL into a folder, of so much of its time, says how
+far it is, and where the file is; raises SpecdeckError, and OSError for a folder that does not take
+it."""
+LAST_S: Final = 1800.0
+"""What is taken of an engine as it is."""
+AROUND_S: Final = 900.0
+"""What is taken before and after a moment of the past."""
 PROGRESS_S: Final = 2.0
 """Between two words of how far it is."""
+
+
+def choose_span(moment: float | None, now: float) -> TimeSpan:
+    """What is written of an engine that is looked at as it was at a moment; None is as it is.
+
+    >>> choose_span(None, 10_000.0), choose_span(5_000.0, 10_000.0), choose_span(9_500.0, 10_000.0)
+    ((8200.0, None), (4100.0, 5900.0), (8600.0, None))
+    """
+    if moment is None:
+        return now - LAST_S, None
+    end = moment + AROUND_S
+    return moment - AROUND_S, end if end < now else None
 
 
 class IncidentFiles:
@@ -23,7 +42,7 @@ class IncidentFiles:
         self._write = write
 
     async def write(
-        self, url: str, folders: Iterable[Path], on_progress: Callable[[str], None]
+        self, url: str, folders: Iterable[Path], span: TimeSpan, on_progress: Callable[[str], None]
     ) -> str:
         """Writes one of the engine at `url`, and where it is; raises what the last folder raised.
 
@@ -48,7 +67,7 @@ class IncidentFiles:
             for folder in folders:
                 if folder.is_dir():
                     try:
-                        return abbreviate_home(await self._write(url, folder, pass_on))
+                        return abbreviate_home(await self._write(url, folder, span, pass_on))
                     except OSError as error:
                         refused = error
         finally:

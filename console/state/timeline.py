@@ -535,8 +535,9 @@ class Timeline:
             raise Unsupported("causes are ranked by cohorts, and none are recorded here")
         falls = self._list_falls(view.start, view.t)
         start = falls[-1].t if falls else view.start
-        end = min(view.start + view.seconds, self.bounds.last)
-        return history, min(start, end - JUDGED_S), end
+        # Whole seconds: a command that names them judges the same.
+        end = math.ceil(min(view.start + view.seconds, self.bounds.last))
+        return history, float(math.floor(min(start, end - JUDGED_S))), float(end)
 
     def compare(self, t: float) -> tuple[Window | None, Window | None]:
         """The work of half a minute before a moment, and of half a minute after it."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
+import time
 from collections.abc import Callable
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING
 
+from specdeck.console.widgets.format import LocalTime
 from specdeck.engine.errors import SpecdeckError
 
 # Statistics are imported by the first look: a console paints before it.
@@ -30,6 +33,8 @@ class WhyLook:
         """None while it watches."""
         self.error: SpecdeckError | None = None
         """Why there is nothing to judge."""
+        self.recalled: tuple[float, float] | None = None
+        """What of the past is judged, Unix seconds; None of an engine that is watched."""
 
     @property
     def is_open(self) -> bool:
@@ -75,7 +80,18 @@ class WhyLook:
         from specdeck.engine.why.past import recall
         from specdeck.engine.why.ranking import diagnose
 
+        self.recalled = start, end
         try:
             self.diagnosis = await asyncio.to_thread(lambda: diagnose(recall(history, start, end)))
         except SpecdeckError as error:
             self.error = error
+
+
+def format_recall(url: str, start: float, end: float, local: LocalTime) -> str:
+    """The command that judges the same past.
+
+    >>> format_recall("http://a:1", 0.0, 120.0, time.gmtime)
+    'specdeck why http://a:1 --since 1970-01-01T00:00:00 --until 1970-01-01T00:02:00'
+    """
+    since, until = (time.strftime("%Y-%m-%dT%H:%M:%S", local(t)) for t in (start, end))
+    return f"specdeck why {shlex.quote(url)} --since {since} --until {until}"

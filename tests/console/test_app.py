@@ -22,6 +22,7 @@ from specdeck.console import keys
 from specdeck.console.screens.dialogs import Dialog, HelpScreen
 from specdeck.console.screens.live.screen import LiveScreen
 from specdeck.console.settings import Settings
+from specdeck.console.state.incident_files import TimeSpan
 from specdeck.console.widgets.charts import Chart, CurveBars
 from specdeck.console.widgets.text import Notice, Rows
 from specdeck.engine.errors import Conflict, EngineError, UsageError
@@ -633,7 +634,9 @@ async def test_an_incident_file_is_written_beside_everything_else(
     begun, go = asyncio.Event(), asyncio.Event()
     asked: list[tuple[str, Path]] = []
 
-    async def write(url: str, folder: Path, on_progress: Callable[[str], None]) -> Path:
+    async def write(
+        url: str, folder: Path, span: TimeSpan, on_progress: Callable[[str], None]
+    ) -> Path:
         asked.append((url, folder))
         if folder.name == "full":
             raise OSError("no space left on device")
@@ -661,10 +664,37 @@ async def test_an_incident_file_is_written_beside_everything_else(
     assert any(line.startswith("incident file: ") and "incident-a.zip" in line for line in told)
 
 
+async def test_an_incident_is_of_the_moment_that_is_looked_at(
+    kit: type[Kit], console: MakeConsole, tmp_path: Path
+) -> None:
+    asked: list[TimeSpan] = []
+
+    async def write(
+        url: str, folder: Path, span: TimeSpan, on_progress: Callable[[str], None]
+    ) -> Path:
+        asked.append(span)
+        return folder / "incident-a.zip"
+
+    app = console(kit.engine(kit.run(3)), incident=write, folders=lambda: (tmp_path,))
+    async with run(app, size=(120, 40), notifications=True) as pilot:
+        now = app.controller.clock()
+        await press(pilot, "I")
+        await wait_until(pilot, lambda: len(asked) == 1)
+        view = app.context.timeline.view
+        app.context.timeline.view = replace(view, t=now - 7200.0, start=now - 7300.0)
+        await press(pilot, "I")
+        await wait_until(pilot, lambda: len(asked) == 2)
+        told = [toast.message for toast in app._notifications]
+    assert asked == [(now - 1800.0, None), (now - 8100.0, now - 6300.0)]
+    assert any(line.startswith("writing ") and line.endswith("to now") for line in told)
+
+
 async def test_an_incident_that_cannot_be_written_is_said(
     kit: type[Kit], console: MakeConsole, tmp_path: Path
 ) -> None:
-    async def write(url: str, folder: Path, on_progress: Callable[[str], None]) -> Path:
+    async def write(
+        url: str, folder: Path, span: TimeSpan, on_progress: Callable[[str], None]
+    ) -> Path:
         raise EngineError("nothing of it is recorded", remedy="record it")
 
     app = console(kit.engine(kit.run(3)), incident=write, folders=lambda: (tmp_path,))

@@ -140,7 +140,7 @@ class WhyScreen(DetailScreen):
 
     def list_copies(self) -> Sequence[Copyable]:
         """The commands to try, and what each is for."""
-        return [*view.list_copies(self.found), *super().list_copies()]
+        return [*view.list_copies(self.found, self.context.local), *super().list_copies()]
 
     def action_scroll(self, key: str) -> None:
         """Up or down; `show` keeps it within."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from specdeck.console.state.copies import Copyable
 from specdeck.console.state.engine_state import Track
-from specdeck.console.state.why import WhyLook
+from specdeck.console.state.why import WhyLook, format_recall
 from specdeck.console.widgets.cells import Cell, Row, heading
 from specdeck.console.widgets.format import KeyLabel, LocalTime
 from specdeck.engine.text import format_duration, oneline
@@ -52,7 +52,15 @@ def rows(
                 Row((Cell(" "), Cell(again, "muted"))))  # fmt: skip
     if look.diagnosis is None:
         return tuple(_watching(look))
-    return tuple(_diagnosis(look.diagnosis, key_label, local))
+    recalled = () if track.recorded else tuple(_recalled(look, local))
+    return (*recalled, *_diagnosis(look.diagnosis, key_label, local))
+
+
+def _recalled(look: WhyLook, local: LocalTime) -> Iterator[Row]:
+    """The command that says the same elsewhere."""
+    if look.recalled is not None:
+        command = format_recall(look.url, *look.recalled, local)
+        yield Row((Cell(" $ ", "muted"), Cell(command, "muted")))
 
 
 def _watching(look: WhyLook) -> Iterator[Row]:
@@ -112,11 +120,13 @@ def suggest_trial(look: WhyLook | None) -> str | None:
     return next((words for cause in causes if (words := trial_of(cause)) is not None), None)
 
 
-def list_copies(look: WhyLook | None) -> Iterator[Copyable]:
-    """The command of each cause, and each cause in a line."""
+def list_copies(look: WhyLook | None, local: LocalTime) -> Iterator[Copyable]:
+    """The command of each cause, each cause in a line, and what judges the same past."""
     if look is None or look.diagnosis is None:
         return
     for cause in look.diagnosis.causes:
         name, *rest = describe_cause(cause)
         yield Copyable(f"try: {name}", oneline(command_of(cause, look.url)))
         yield Copyable(name, oneline("; ".join((name, *rest))))
+    if look.recalled is not None:
+        yield Copyable("these causes", oneline(format_recall(look.url, *look.recalled, local)))

@@ -29,7 +29,7 @@ from tests.support.pages import recorded_page
 from tests.support.readings import START, URL
 from tests.support.recorded_engine import record
 
-from specdeck.console.cli.incident import write_recent
+from specdeck.console.cli.incident import write_around
 from specdeck.console.cli.main import outcome
 from specdeck.engine.blackbox.file import open_for_reading
 from specdeck.engine.blackbox.folder import box_path
@@ -287,11 +287,27 @@ def test_nonsense_is_refused(words: list[str], capsys: Captured) -> None:
 
 def test_the_console_writes_into_a_folder(known: Path, tmp_path: Path) -> None:
     said: list[str] = []
-    path = asyncio.run(write_recent(URL, tmp_path, said.append))
+    path = asyncio.run(write_around(URL, tmp_path, (START - 1200.0, None), said.append))
     assert path.parent == tmp_path
     assert path.name.startswith("incident-")
     assert "recording.db" in members(path)
     assert said
+
+
+def test_the_console_writes_the_time_around_a_moment(known: Path, tmp_path: Path) -> None:
+    stretch = (START + 100.0, START + 400.0)
+    path = asyncio.run(write_around(URL, tmp_path, stretch, lambda what: None))
+    manifest = json.loads(members(path)["manifest.json"])
+    assert manifest["span"] == {"start": stretch[0], "end": stretch[1]}
+    assert manifest["readings"] == 301
+
+
+def test_since_and_until_are_from_and_to(known: Path) -> None:
+    spans = []
+    for words in (("--since", "-8m", "--until", "-3m"), ("--from", "-8m", "--to", "-3m")):
+        spans.append(json.loads(members(write("demo", *words, "--force"))["manifest.json"])["span"])
+    assert spans[0] == spans[1]
+    assert spans[0]["end"] - spans[0]["start"] == 300.0
 
 
 def test_a_live_engine_without_a_recording_tells_what_it_is() -> None:

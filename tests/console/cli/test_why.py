@@ -90,6 +90,8 @@ def test_what_was_saved_is_what_it_is_compared_with(
         (["why", "127.0.0.1:9", "--for", "9d"], 2),
         (["why", "127.0.0.1:9", "--against", "none.json"], 2),
         (["why"], 2),
+        (["why", "127.0.0.1:9", "--until", "-1m"], 2),
+        (["why", "127.0.0.1:9", "--since", "-1m", "--until", "-5m"], 2),
     ],
 )
 def test_wrong_usage_is_2_and_an_engine_that_is_away_3(

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import shlex
+import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +20,15 @@ from tests.support.screen_text import screen_text
 from tests.support.simulated_traffic import T0, URL, Request, Traffic
 from tests.support.suffering_client import SufferingClient
 
+from specdeck.console.cli.main import outcome
 from specdeck.console.screens.why.screen import WhyScreen
 from specdeck.console.state.recorded import RecordedBox
+from specdeck.console.state.why import WhyLook, format_recall
 from specdeck.engine.blackbox.box import open_box
 from specdeck.engine.blackbox.folder import box_path
 from specdeck.engine.blackbox.history import History
 from specdeck.engine.metrics.reading import Reading
+from specdeck.engine.paths import locations
 from specdeck.engine.protocol.cohorts import Cohorts
 
 if TYPE_CHECKING:
@@ -35,7 +42,7 @@ def suffer(request: Request, t: float) -> float:
     return 0.25 if request.structured == "json" and t > COLLAPSE else 0.72
 
 
-def record(folder: Path) -> Path:
+def record(folder: Path, begin: float = T0) -> Path:
     """An hour and a third: readings every ten seconds, cohorts every minute."""
     path = box_path(folder, URL)
     box = open_box(path, URL, name="demo")
@@ -43,14 +50,32 @@ def record(folder: Path) -> Path:
     traffic = Traffic(1, accept=suffer, rate=1.5, step_s=1.0)
     with closing(box):
         for second in range(0, END + 1, 10):
-            state = engine_state(instance="one", started=T0, step=40 * second)
-            sample = busy_sample(second, t=T0 + second, start=T0)
-            box.append(Reading(T0 + second, URL, sample, None, state))
+            state = engine_state(instance="one", started=begin, step=40 * second)
+            sample = busy_sample(second, t=begin + second, start=begin)
+            box.append(Reading(begin + second, URL, sample, None, state))
             if second % 60 == 0:
                 if second:
                     traffic.run(60.0, pieces=1)
-                box.add_cohorts(T0 + second, replace(traffic.tell(), t=T0 + second))
+                box.add_cohorts(begin + second, replace(traffic.tell(), t=begin + second))
     return path
+
+
+def test_what_is_judged_again_by_the_command_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The screen names the command; both judge the same whole seconds of the same record."""
+    monkeypatch.setenv("SPECDECK_HOME", str(tmp_path))
+    begin = 1_795_262_400.0  # in a year that a calendar of the command line has
+    path = record(locations({"SPECDECK_HOME": str(tmp_path)}).black_boxes, begin)
+    start, end = begin + COLLAPSE, begin + END - 120.0
+    monkeypatch.setattr(time, "time", lambda: begin + 90_000.0)
+    look = WhyLook(URL, 0.0)
+    with closing(History(path)) as history:
+        asyncio.run(look.recall(history, start, end))
+    assert look.diagnosis is not None
+    words = shlex.split(format_recall(URL, start, end, time.localtime))
+    assert outcome([*words[1:], "--json"]) == 1
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(look.diagnosis.as_json()))
 
 
 async def test_causes_of_a_recorded_moment_are_ranked_without_the_engine(
