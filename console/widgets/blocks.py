@@ -131,10 +131,10 @@ def line(
 def axis(
     width: int, start: str, marks: Sequence[tuple[int, str]], cursor: tuple[int, str] | None = None
 ) -> str:
-    """The time axis: where it begins, and what changed where.
+    """The time axis: where it begins, what changed where, and the moment that is looked at.
 
-    A label stands right of its mark, left of it at the edge, and not at all where the
-    next mark leaves no room.
+    A label stands right of its mark, left of it at the edge, and not at all where that leaves no
+    room: the moment's comes first, then the beginning's.
 
     >>> axis(24, "12:00:00", [(14, "k3")])
     '─12:00:00 ────▴k3───────'
@@ -142,32 +142,38 @@ def axis(
     '──▴──▴k3─k4▴'
     >>> axis(24, "12:00:00", [(3, "k3")], cursor=(14, "12:01"))
     '───▴k3────────▲12:01────'
+    >>> axis(24, "12:00:00", [], cursor=(3, "12:00:10"))
+    '───▲12:00:10────────────'
+    >>> axis(24, "12:00:00", [(12, "target")], cursor=(13, "12:00:10"))
+    '─12:00:00 ──▴▲12:00:10──'
     """
-    if cursor is not None:
-        text = list(axis(width, start, marks))
-        column, label = cursor
-        if 0 <= column < width:
-            first = column + 1 if column + 1 + len(label) <= width else column - len(label)
-            if first >= 0:
-                text[first : first + len(label)] = label
-            text[column] = "▲"
-        return "".join(text)
-    places = [column for column, _ in marks]
     text = ["─"] * width
-    free = min([*places, width])
-    if start and free > len(start) + 2:
-        text[1 : len(start) + 2] = f"{start} "
-    for index, (column, label) in enumerate(marks):
-        if not 0 <= column < width:
-            continue
+    known = [(column, label) for column, label in marks if 0 <= column < width]
+    for column, _ in known:
         text[column] = "▴"
-        after = places[index + 1] if index + 1 < len(places) else width
-        before = "".join(text[max(0, column - len(label) - 1) : column])
-        if column + len(label) < after:
+    if cursor is not None and 0 <= cursor[0] < width:
+        column, label = cursor
+        first = column + 1 if column + 1 + len(label) <= width else column - len(label)
+        if first >= 0:
+            text[first : first + len(label)] = label
+        text[column] = "▲"
+    beginning = f"{start} "
+    if start and _is_free(text, 0, len(beginning) + 2):
+        text[1 : len(beginning) + 1] = beginning
+    for number, (column, label) in enumerate(known):
+        if text[column] != "▴":
+            continue
+        is_last = number == len(known) - 1
+        if _is_free(text, column + 1, len(label)):
             text[column + 1 : column + 1 + len(label)] = label
-        elif after == width and before == "─" * (len(label) + 1):
+        elif is_last and _is_free(text, column - len(label) - 1, len(label) + 1):
             text[column - len(label) : column] = label
     return "".join(text)
+
+
+def _is_free(text: Sequence[str], first: int, count: int) -> bool:
+    """Whether nothing stands on so many columns of an axis."""
+    return 0 <= first <= len(text) - count and set(text[first : first + count]) <= {"─"}
 
 
 WhiskerPart = Literal["bar", "interval", "empty"]

@@ -138,7 +138,9 @@ class Chart(Toned):
         """Choose first column and scale; True when the whole chart must be drawn anew."""
         first, values = self.series.window(self.columns)
         # A chart that jumps is painted anew in any case, so its scale may fit again.
-        kept = self.top if first == self.first and self.series.total > 1 else None
+        # A stretch of the past has the same scale wherever it is shown, and after whatever else.
+        stays = first == self.first and self.series.total > 1 and self.series.cursor is None
+        kept = self.top if stays else None
         peak = max((value for value in values if value is not None), default=0.0)
         top = self.fixed_top or blocks.axis_top(kept, peak)
         moved = (first, top) != (self.first, self.top)
