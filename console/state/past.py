@@ -41,6 +41,8 @@ SILENCE_S: Final = 15.0
 """Nothing recorded for so long is a moment of which nothing is known."""
 QUIET: Final = frozenset({"policy", "load"})
 """Kinds of events that come by themselves all the time: a key to the next event passes them."""
+_MOST_TURNS: Final = 200
+"""Events since the tuning was recorded, among which the breaker's last turn is looked for."""
 LOOK_BACK_S: Final = 60.0
 """How far the last figures of an engine that is down are looked for."""
 
@@ -306,6 +308,7 @@ def _add_documents(history: History, track: Track, t: float) -> Track:
     told = _last_document(history, "tuning", t)
     if told is None or state is None:
         return track
+    from specdeck.console.state.tuning import breaker_at
     from specdeck.engine.protocol.tuning import Tuning  # after the first paint
 
     try:
@@ -314,7 +317,10 @@ def _add_documents(history: History, track: Track, t: float) -> Track:
         return track  # of a newer specdeck, or damaged
     if tuning.instance != state.instance:
         return track
-    return replace(track, tuning=tuning, tuning_age=max(0.0, t - told[0]))
+    age = max(0.0, t - told[0])
+    turns = [one.t for one in history.events(told[0], t, _MOST_TURNS) if one.kind == "breaker"]
+    breaker = breaker_at(tuning.breaker, state.breaker, age, t - turns[-1] if turns else None)
+    return replace(track, tuning=replace(tuning, breaker=breaker), tuning_age=age)
 
 
 def _last_document(history: History, kind: str, t: float) -> tuple[float, Mapping[str, Any]] | None:

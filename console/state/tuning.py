@@ -1,15 +1,16 @@
-"""A sweep of this console, and what it and a trial have found, in words."""
+"""A sweep of this console, what it and a trial have found in words, and the breaker of a moment."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from specdeck.console.widgets.cells import Tone
 from specdeck.engine.text import format_changes, format_duration, oneline
 
 if TYPE_CHECKING:  # what a sweep and a trial need is not for the first paint
-    from specdeck.engine.protocol.tuning import TrialTuning
+    from specdeck.engine.protocol.messages import KnownBreaker
+    from specdeck.engine.protocol.tuning import BreakerTuning, TrialTuning
     from specdeck.engine.sweep.analysis import Analysis, SweepOutcome
     from specdeck.engine.sweep.runner import SweepProgress
 
@@ -69,3 +70,31 @@ def describe_trial(trial: TrialTuning) -> tuple[str, Tone]:
     if trial.comparison is not None:
         return f"{what} {ended}: {trial.comparison}", tone
     return f"{what} {ended}: {oneline(trial.reason or 'no reason given')}", tone
+
+
+def breaker_at(
+    breaker: BreakerTuning, state: KnownBreaker, age: float, turned: float | None
+) -> BreakerTuning:
+    """The breaker as it was `age` seconds after it was told of, in the state that it had then.
+
+    `turned` is how many seconds before that moment it turned last, None where it did not since.
+
+    >>> from specdeck.engine.protocol.tuning import BreakerTuning
+    >>> told = BreakerTuning("open", True, "loses 8 %", since_s=12.0, next_probe_s=100.0)
+    >>> found = breaker_at(told, "open", 60.0, None)
+    >>> found.since_s, found.next_probe_s
+    (72.0, 40.0)
+    >>> found = breaker_at(told, "half-open", 110.0, 10.0)
+    >>> found.state, found.since_s, found.next_probe_s
+    ('half-open', 10.0, None)
+    """
+    if turned is None and state == breaker.state:
+        probe = breaker.next_probe_s
+        left = None if probe is None or probe < age else probe - age
+        return replace(breaker, since_s=breaker.since_s + age, next_probe_s=left)
+    # Why it opened after it was told of was not recorded with the rest: an event says so.
+    reason = breaker.reason if state == "closed" or breaker.state != "closed" else None
+    since = age if turned is None else turned
+    return replace(
+        breaker, state=state, since_s=since, reason=reason, next_probe_s=None, held=False
+    )

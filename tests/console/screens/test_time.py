@@ -290,19 +290,24 @@ async def test_the_tuning_of_a_moment_is_shown_with_its_age(
     breaker = replace(tuning().breaker, reason="then")
     told = replace(tuning(), breaker=breaker)
     history.kept = [("tuning", COLLAPSE, told.as_json())]
+    history.listed = [
+        replace(one, state=None if one.state is None else replace(one.state, breaker="open"))
+        for one in history.listed
+    ]
+    history.told.clear()
     async with run(app, size=size) as pilot:
         await press(pilot, "g", *"04:49", "enter", "u")
         text = screen_text(app)
         assert "policy, breaker and measured speeds as recorded 2 min earlier" in text
-        assert "12 s: then" in text
+        assert "open for 2 min 12 s: then" in text
         assert "846" in text  # of its curve
         await press(pilot, "g", *"04:47", "enter")
         assert "as recorded" not in screen_text(app)
-        assert "12 s: then" in screen_text(app)
+        assert "open for 12 s: then" in screen_text(app)
         await press(pilot, "g", *"04:46", "enter")
         assert "not recorded of this moment" in screen_text(app)
         await press(pilot, "end")
-        assert "12 s: then" not in screen_text(app)
+        assert "s: then" not in screen_text(app)
 
 
 async def test_prefix_cache_and_preemptions_are_those_of_the_minute_before(

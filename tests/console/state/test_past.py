@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +15,7 @@ from tests.support.recorded_engine import busy_sample, look_at, record
 from tests.support.tuned_engine import TRIAL, tuning
 
 from specdeck.console.screens.head import brief_control, control
+from specdeck.console.screens.tuning.view import breaker_line
 from specdeck.console.state.engine_state import FingerprintNames, Track, fold_reading
 from specdeck.console.state.past import (
     SPANS,
@@ -179,7 +180,7 @@ def test_the_last_minute_of_a_moment_is_the_one_that_was_shown_live(
 
 
 def _kept(*found: tuple[str, float, dict[str, Any]], count: int = 60) -> ListedHistory:
-    history = ListedHistory(readings(count))
+    history = ListedHistory(readings(count, replace(STATE, breaker="open")))
     history.kept = list(found)
     return history
 
@@ -191,9 +192,30 @@ def test_the_tuning_of_a_moment_is_the_last_one_that_was_recorded_before() -> No
     )
     assert fold_past(history, LIVE, START + 9).tuning is None
     found = fold_past(history, LIVE, START + 40)
-    assert (found.tuning, found.tuning_age) == (first, 30.0)
+    later = replace(first.breaker, since_s=first.breaker.since_s + 30.0, next_probe_s=None)
+    assert (found.tuning, found.tuning_age) == (replace(first, breaker=later), 30.0)
     found = fold_past(history, LIVE, START + 50)
     assert (found.tuning, found.tuning_age) == (second, 0.0)
+
+
+@pytest.mark.parametrize(("told", "state", "shown"), [
+    ((), "open", "open for 42 s"),
+    ((("half-open", 25),), "half-open", "half-open for 15 s"),
+    ((("half-open", 25), ("open", 32)), "open", "open for 8 s"),
+    ((), "closed", "closed"),
+])  # fmt: skip
+def test_the_breaker_is_as_it_was_at_the_moment_that_is_looked_at(
+    told: tuple[tuple[str, int], ...], state: Literal["closed", "open", "half-open"], shown: str
+) -> None:
+    history = _kept(("tuning", START + 10, tuning().as_json()))
+    history.listed = readings(60, replace(STATE, breaker=state))
+    history.told = [
+        ListedEvent(START + n, f"breaker {turned}", "breaker", "bad") for turned, n in told
+    ]
+    found = fold_past(history, LIVE, START + 40).tuning
+    assert found is not None
+    line = breaker_line(found.breaker, reset="b")
+    assert line == shown or line.startswith((f"{shown};", f"{shown}:"))
 
 
 def test_the_tuning_of_another_life_is_none() -> None:
