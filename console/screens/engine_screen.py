@@ -17,6 +17,7 @@ from specdeck.console.state.controller import Controller
 from specdeck.console.state.engine_state import Track
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.protocol.messages import Change
+from specdeck.engine.text import oneline
 
 if TYPE_CHECKING:
     from specdeck.console.state.copies import Copyable
@@ -96,7 +97,7 @@ class EngineScreen(Screen[None]):
         """What can be copied: the latest event, the engine's figures and names."""
         from specdeck.console.state.copies import Copyable, list_figures
 
-        latest = [Copyable("latest event", one.text) for one in self.track.events[-1:]]
+        latest = [Copyable("latest event", oneline(one.text)) for one in self.track.events[-1:]]
         return [*latest, *list_figures(self.track)]
 
     @property

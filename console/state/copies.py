@@ -37,7 +37,7 @@ class Copyable:
 
 def list_figures(track: Track) -> Iterator[Copyable]:
     """The engine's address, its names and its figures, in full."""
-    yield Copyable("engine", track.url)
+    yield Copyable("engine", oneline(track.url))  # that of a recording is its own word
     state = track.known
     names = (
         ("path", None if state is None else state.fingerprint),
@@ -108,7 +108,13 @@ def list_check_copies(
             yield Copyable(f"curl, {arm.name}", asked)
     yield Copyable("check", format_check(url, options, session.source))
     if prompt is not None:
-        yield Copyable("prompt", json.dumps(prompt.body, ensure_ascii=False))
+        yield Copyable("prompt", _spell_json(prompt.body))
+
+
+def _spell_json(body: Mapping[str, Any]) -> str:
+    """`body` as JSON that can be read, with escapes for what a terminal would obey."""
+    text = json.dumps(body, ensure_ascii=False)
+    return printable(text, lambda character: json.dumps(character)[1:-1])
 
 
 def copy_case(case: Mapping[str, Any]) -> Copyable:

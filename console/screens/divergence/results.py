@@ -34,6 +34,7 @@ from specdeck.engine.divergence.report import check_markdown
 from specdeck.engine.divergence.runner import CheckProgress
 from specdeck.engine.errors import SpecdeckError, UsageError
 from specdeck.engine.operations.check import CheckEvent, CheckResult, run_check
+from specdeck.engine.text import printable
 
 if TYPE_CHECKING:
     from specdeck.engine.divergence.running import RunningFigures
@@ -211,7 +212,7 @@ class ResultsScreen(DetailScreen):
             prompt = results.prompts.find(case["prompt"])
         context = self.split_check.context
         rows = self.query_one("#figures", Flow).rows
-        told = "\n".join("".join(cell.text for cell in row.left).strip() for row in rows)
+        told = "\n".join(printable("".join(cell.text for cell in row.left).strip()) for row in rows)
         return [
             *([] if case is None else [copy_case(case)]),
             Copyable("figures", told),

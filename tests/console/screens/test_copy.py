@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import base64
+import json
 import shlex
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from tests.support.listed_history import ListedEvent, ListedHistory
 from tests.support.pilot import press, run
 from tests.support.screen_text import screen_text
 from textual.widgets import OptionList
 
 from specdeck.console.screens.copy import CopyDialog
-from specdeck.console.state.copies import copy_case, list_commands, list_figures
+from specdeck.console.state.copies import (
+    copy_case,
+    list_check_copies,
+    list_commands,
+    list_figures,
+)
 from specdeck.console.state.engine_state import Track, fold_reading
+from specdeck.console.state.recorded import RecordedBox
 from specdeck.console.terminal.cell_diff import CellDiff
+from specdeck.engine.divergence.prompts import parse_prompt
 from specdeck.engine.operations.assignments import format_set, parse_assignments
 from specdeck.engine.operations.check import CheckOptions
 from specdeck.engine.operations.check_command import format_check
@@ -25,6 +34,8 @@ if TYPE_CHECKING:
     from tests.console.conftest import Kit, MakeConsole
     from textual.app import App
     from textual.pilot import Pilot
+
+    from specdeck.console.state.check import SplitCheck
 
 URL = "http://gpu-1:8000"
 
@@ -98,6 +109,46 @@ def test_nothing_of_an_engine_is_sent_off_or_obeyed_where_it_is_pasted(kit: type
     assert {"path", "model", "instance", "trial"} <= {one.label for one in told}
     for one in told:
         assert one.text.isprintable(), one
+
+
+async def test_nothing_of_a_recording_is_sent_off_where_it_is_pasted(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    """Its address, its name and its events are whatever its file says."""
+    planted = "http://x/\nid\r\x1b[201~\x9b31m\u202e"
+    readings = [replace(one, url=planted) for one in kit.run(3)]
+    told = [ListedEvent(readings[-1].t, planted, who=planted, reason=planted)]
+    box = RecordedBox(ListedHistory(readings, told), name=planted, url=planted)
+    app = console(box)
+    async with run(app, size=(80, 24)) as pilot:
+        await press(pilot, "C")
+        assert isinstance(app.screen, CopyDialog)
+        labels = {one.label for one in app.screen.copies}
+        assert {"engine", "latest event"} <= labels
+        for one in app.screen.copies:
+            assert one.text.isprintable(), one
+
+
+def test_a_prompt_is_copied_with_what_a_terminal_would_obey_spelt_out() -> None:
+    prompt = parse_prompt('{"prompt": "é\\n\u2028\x9b31m\u202e"}')
+    (text,) = (
+        one.text
+        for one in list_check_copies(_idle_check(), URL, prompt, keyed=False)
+        if one.label == "prompt"
+    )
+    assert text.isprintable()
+    assert "é" in text
+    assert json.loads(text) == prompt.body
+
+
+def _idle_check() -> SplitCheck:
+    from types import SimpleNamespace
+
+    session = SimpleNamespace(options=CheckOptions(), source="chat")
+    return cast(
+        "SplitCheck",
+        SimpleNamespace(session=session, reference=None, split=SimpleNamespace(arms=None)),
+    )
 
 
 def test_an_engines_address_is_one_word_for_a_shell(kit: type[Kit]) -> None:
