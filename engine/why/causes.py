@@ -148,7 +148,8 @@ _COMMANDS: Mapping[Name, str] = {
     "every_cohort_fell": "specdeck fingerprint diff {url}",
     "draft_of_another_target": "specdeck set {url} mode=target-only",
     "traffic_mix": "specdeck sweep {url}",
-    "step_time_latched": "specdeck stop {url} && specdeck run CONFIG",
+    # On the engine's machine; a restart would interrupt every request, and hide what it was.
+    "step_time_latched": "top -b -n 1 | head -20; nvidia-smi -q -d CLOCK,PERFORMANCE",
     "prefix_cache": "vllm serve … --gpu-memory-utilization 0.95",
     "preemption": "vllm serve … --max-num-seqs {suggested}",
 }

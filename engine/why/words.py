@@ -62,6 +62,13 @@ _NOUNS: Final[Mapping[str, str]] = {
     "adapter": "adapter {}",
     "temperature": "{} requests",
 }
+_ADVICE: Final[Mapping[Name, str]] = {
+    "step_time_latched": "look first, on its machine: what shares it, clocks and power limits, its "
+    "log of that time; a restart is the last step: it interrupts every request",
+    "prefix_cache": "this takes a restart, which interrupts every request",
+    "preemption": "this takes a restart, which interrupts every request",
+}
+"""What is to be known before the command is run."""
 _MOVEMENTS: Final[Mapping[Movement, str]] = {
     "always": "it was so in the baseline",
     "more": "it was so in the baseline, and there is more of it now",
@@ -165,6 +172,8 @@ def describe_cause(cause: Cause, local: LocalTime = time.localtime) -> list[str]
         lines.append("or text that no draft can guess: no fact tells the two apart")
     if moved := _MOVEMENTS[cause.movement]:
         lines.append(moved)
+    if (advice := _ADVICE.get(cause.name)) is not None:
+        lines.append(advice)
     return lines
 
 

@@ -20,9 +20,24 @@ def test_each_cause_has_a_title_and_a_command(name: Name) -> None:
     assert lines[0].startswith(TITLES[name])
     assert all(line and "{" not in line for line in lines)
     command = command_of(cause, "http://engine")
-    assert command.startswith(("specdeck ", "vllm serve "))
+    assert command.startswith(("specdeck ", "vllm serve ", "top "))
     assert "None" not in command
     assert "{" not in command
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_command_ends_an_engine_and_a_restart_is_said_to_interrupt(name: Name) -> None:
+    cause = Cause(name, Figure("step_ms", 37.0, 18.0), SURE, SURE, suggested=2)
+    command, words = command_of(cause, "http://engine"), " ".join(describe_cause(cause))
+    assert not any(word in command for word in ("specdeck stop", "specdeck run", "kill", "restart"))
+    if "vllm serve" in command or "restart" in words:
+        assert "interrupts every request" in words
+
+
+def test_slower_steps_are_looked_into_before_anything_is_done() -> None:
+    cause = Cause("step_time_latched", Figure("step_ms", 37.0, 18.0), SURE, SURE)
+    words = " ".join(describe_cause(cause))
+    assert words.index("what shares it") < words.index("a restart is the last step")
 
 
 def test_a_draft_that_a_figure_suspects_is_no_certain_one() -> None:
