@@ -31,6 +31,7 @@ from specdeck.engine.why.words import (
     describe_cause,
     describe_look,
     describe_ruled_out,
+    describe_together,
     describe_untold,
 )
 
@@ -211,6 +212,8 @@ def diagnosis_lines(diagnosis: Diagnosis) -> list[str]:
         for line in rest:
             lines += _wrap(f"   {line}", "   ")
         lines.append(f"   $ {command_of(cause, diagnosis.url)}")
+    if (together := describe_together(diagnosis.causes)) is not None:
+        lines += ["", *_wrap(together, "")]
     if not diagnosis.causes:
         lines += ["", "no cause found"]
     if diagnosis.ruled_out:

@@ -38,6 +38,7 @@ from specdeck.engine.why.words import (
     describe_cause,
     describe_look,
     describe_ruled_out,
+    describe_together,
     describe_untold,
 )
 
@@ -290,6 +291,8 @@ class _Page:
         lines.append("")
         for number, cause in enumerate(diagnosis.causes, start=1):
             lines += self._cause(number, cause)
+        if (together := describe_together(diagnosis.causes)) is not None:
+            lines += ["", f"{_md(together[:1].upper() + together[1:])}."]
         if not diagnosis.causes:
             lines.append("No cause was found.")
         if diagnosis.ruled_out:

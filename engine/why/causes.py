@@ -74,8 +74,9 @@ class Cause:
     effect: Estimate
     """How far the figure is off, in its own unit."""
     cost: Estimate | None
-    """The share of the speed that it takes: 0.2 is a fifth of the tokens a second. None where
-    that is not known."""
+    """The share that it takes of the speed that there would be without it alone: 0.2 is a fifth of
+    those tokens a second. Of several causes each takes its share of what the others leave, so that
+    they do not add up. None where that is not known."""
     group: Group | None = None
     movement: Movement = "unknown"
     since: float | None = None
@@ -85,7 +86,7 @@ class Cause:
     suggested: int | None = None
     """The k, or the number of seats, that its command tries."""
     share: float | None = None
-    """Of what all causes cost together; filled in by `ranking`."""
+    """Of what all causes cost together, which is one in all; filled in by `ranking`."""
 
 
 @dataclass(frozen=True, slots=True)

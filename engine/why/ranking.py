@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import exp, log1p
 from typing import Any, Final
 
 from specdeck.engine.why.causes import (
@@ -176,14 +177,36 @@ def rank(causes: Sequence[Cause]) -> tuple[Cause, ...]:
     What a fact proves stands above what a figure shows, what has no price below, and last what the
     baseline had as well: a gap that was always there says nothing of what became worse.
     """
-    whole = sum(max(0.0, cause.cost.value) for cause in causes if cause.cost is not None)
+    parts = [0.0 if cause.cost is None else _weigh(cause.cost.value) for cause in causes]
+    whole = sum(parts)
     shared = [
-        replace(cause, share=max(0.0, cause.cost.value) / whole)
-        if whole and cause.cost is not None
-        else cause
-        for cause in causes
+        replace(cause, share=part / whole) if whole and cause.cost is not None else cause
+        for cause, part in zip(causes, parts, strict=True)
     ]
     return tuple(sorted(shared, key=_order))
+
+
+_MOST_COST: Final = 0.99
+
+
+def _weigh(cost: float) -> float:
+    """What a cost adds to others: speeds that are left multiply, so their logarithms add up."""
+    return -log1p(-min(_MOST_COST, max(0.0, cost)))
+
+
+def sum_costs(causes: Sequence[Cause]) -> float | None:
+    """What all causes with a known cost take of the speed together; None of fewer than two.
+
+    >>> from specdeck.engine.why.causes import Figure
+    >>> from specdeck.engine.why.figures import Estimate
+    >>> one, half = (Estimate(value, 0.0, 1.0) for value in (0.6, 0.5))
+    >>> figure = Figure("step_ms", 2.0, 1.0)
+    >>> causes = [Cause("step_time_latched", figure, cost, cost) for cost in (one, half)]
+    >>> round(sum_costs(causes), 6)
+    0.8
+    """
+    costs = [cause.cost.value for cause in causes if cause.cost is not None]
+    return 1 - exp(-sum(map(_weigh, costs))) if len(costs) > 1 else None
 
 
 def _order(cause: Cause) -> tuple[bool, bool, bool, float, float]:

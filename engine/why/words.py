@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from specdeck.engine.text import format_duration, oneline
@@ -19,7 +19,7 @@ from specdeck.engine.why.causes import (
     Untold,
 )
 from specdeck.engine.why.figures import Estimate
-from specdeck.engine.why.ranking import Diagnosis, Looked
+from specdeck.engine.why.ranking import Diagnosis, Looked, sum_costs
 
 LocalTime = Callable[[float], time.struct_time]
 
@@ -117,11 +117,19 @@ def describe_cost(cost: Estimate | None) -> str:
     """What a cause takes of the speed.
 
     >>> describe_cost(Estimate(0.12, 0.05, 0.2)), describe_cost(None)
-    ('12 % of the speed (5 to 20 %)', 'what it costs is not known')
+    ('takes 12 % of the speed without it (5 to 20 %)', 'what it costs is not known')
     """
     if cost is None:
         return "what it costs is not known"
-    return f"{percent(cost.value)} of the speed ({interval(cost)})"
+    return f"takes {percent(cost.value)} of the speed without it ({interval(cost)})"
+
+
+def describe_together(causes: Sequence[Cause]) -> str | None:
+    """What several causes take together, as their costs do not add up; None of a single one."""
+    together = sum_costs(causes)
+    if together is None:
+        return None
+    return f"together they take {percent(together)} of the speed: each, of what the others leave"
 
 
 def describe_figure(cause: Cause) -> str:
@@ -166,7 +174,7 @@ def describe_cause(cause: Cause, local: LocalTime = time.localtime) -> list[str]
     lines = [title, f"{describe_figure(cause)}{since}"]
     cost = describe_cost(cause.cost)
     if cause.share is not None:
-        cost += f", {percent(cause.share)} of what is found"
+        cost += f"; {percent(cause.share)} of the loss that is explained"
     lines.append(cost)
     if cause.name == "draft_of_another_target" and not cause.certain:
         lines.append("or text that no draft can guess: no fact tells the two apart")

@@ -20,6 +20,7 @@ from specdeck.engine.why.words import (
     describe_cause,
     describe_look,
     describe_ruled_out,
+    describe_together,
     describe_untold,
 )
 
@@ -88,6 +89,9 @@ def _diagnosis(diagnosis: Diagnosis, key_label: KeyLabel, local: LocalTime) -> I
     yield Row()
     for number, cause in enumerate(diagnosis.causes, start=1):
         yield from _cause(number, cause, diagnosis.url, local)
+        yield Row()
+    if (together := describe_together(diagnosis.causes)) is not None:
+        yield Row((Cell(" "), Cell(together, "muted")))
         yield Row()
     if not diagnosis.causes:
         yield Row((Cell(" "), Cell("no cause found", "good")))
