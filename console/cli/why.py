@@ -21,7 +21,6 @@ from specdeck.engine.errors import SpecdeckError, UsageError
 from specdeck.engine.incident.material import Span
 from specdeck.engine.text import parse_duration
 from specdeck.engine.why.baseline_file import load_baseline, save_baseline
-from specdeck.engine.why.causes import command_of
 from specdeck.engine.why.evidence import Baseline, Evidence
 from specdeck.engine.why.gather import LOOK_S, Progress, gather, with_baseline
 from specdeck.engine.why.past import compare_with_past, recall
@@ -32,7 +31,8 @@ from specdeck.engine.why.words import (
     describe_look,
     describe_ruled_out,
     describe_together,
-    describe_untold,
+    list_commands,
+    list_untold,
 )
 
 _WIDTH = 80
@@ -206,12 +206,16 @@ def diagnosis_lines(diagnosis: Diagnosis) -> list[str]:
     lines = _wrap(describe_look(diagnosis.looked), "")
     if (baseline := describe_baseline(diagnosis)) is not None:
         lines += _wrap(baseline, "")
-    for number, cause in enumerate(diagnosis.causes, start=1):
+    commands = list_commands(diagnosis.causes, diagnosis.url)
+    for number, (cause, command) in enumerate(
+        zip(diagnosis.causes, commands, strict=True), start=1
+    ):
         title, *rest = describe_cause(cause)
         lines += ["", *_wrap(f"{number}. {title}", "   ")]
         for line in rest:
             lines += _wrap(f"   {line}", "   ")
-        lines.append(f"   $ {command_of(cause, diagnosis.url)}")
+        if command is not None:
+            lines.append(f"   $ {command}")
     if (together := describe_together(diagnosis.causes)) is not None:
         lines += ["", *_wrap(together, "")]
     if not diagnosis.causes:
@@ -222,8 +226,8 @@ def diagnosis_lines(diagnosis: Diagnosis) -> list[str]:
             lines += _wrap(f"   {describe_ruled_out(out)}", "     ")
     if diagnosis.untold:
         lines += ["", "cannot be told"]
-        for untold in diagnosis.untold:
-            lines += _wrap(f"   {describe_untold(untold)}", "     ")
+        for untold in list_untold(diagnosis.untold):
+            lines += _wrap(f"   {untold}", "     ")
     for what, reason in diagnosis.missing:
         lines += _wrap(f"   {what}: {reason}", "     ")
     return lines

@@ -39,7 +39,7 @@ from specdeck.engine.why.words import (
     describe_look,
     describe_ruled_out,
     describe_together,
-    describe_untold,
+    list_untold,
 )
 
 LocalTime = Callable[[float], time.struct_time]
@@ -300,7 +300,7 @@ class _Page:
             lines += [f"- {_md(describe_ruled_out(one))}" for one in diagnosis.ruled_out]
         if diagnosis.untold:
             lines += ["", "Cannot be told:", ""]
-            lines += [f"- {_md(describe_untold(one))}" for one in diagnosis.untold]
+            lines += [f"- {_md(one)}" for one in list_untold(diagnosis.untold)]
         return lines
 
     def _cause(self, number: int, cause: Cause) -> list[str]:

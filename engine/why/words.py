@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from specdeck.engine.text import format_duration, oneline
@@ -17,6 +17,7 @@ from specdeck.engine.why.causes import (
     Reason,
     RuledOut,
     Untold,
+    command_of,
 )
 from specdeck.engine.why.figures import Estimate
 from specdeck.engine.why.ranking import Diagnosis, Looked, sum_costs
@@ -201,6 +202,30 @@ def describe_untold(one: Untold) -> str:
     if one.reason == "wide" and one.cost is not None:
         text += f" ({interval(one.cost)} of the speed)"
     return text
+
+
+def list_untold(untold: Iterable[Untold]) -> list[str]:
+    """What is not known, a line for each reason.
+
+    >>> names: list[Name] = ["adapter", "preemption", "temperature"]
+    >>> reasons: list[Reason] = ["no_drafts", "no_steps", "no_drafts"]
+    >>> list_untold([Untold(*pair) for pair in zip(names, reasons)])[0]
+    'LoRA adapter; sampled requests: nothing was drafted'
+    """
+    lines: dict[str, list[str]] = {}
+    for one in untold:
+        title, _, reason = describe_untold(one).partition(": ")
+        lines.setdefault(reason, []).append(title)
+    return [f"{'; '.join(titles)}: {reason}" for reason, titles in lines.items()]
+
+
+def list_commands(causes: Iterable[Cause], url: str) -> list[str | None]:
+    """What to try for each cause; None where it is what is to be tried for an earlier one."""
+    found: list[str | None] = []
+    for cause in causes:
+        command = command_of(cause, url)
+        found.append(None if command in found else command)
+    return found
 
 
 def clock(t: float, local: LocalTime) -> str:

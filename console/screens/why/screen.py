@@ -109,7 +109,7 @@ class WhyScreen(DetailScreen):
             self.action_again()
             return
         width, listed = self.size.width, self.query_one("#why", Rows)
-        found = view.rows(self.track, self.found, self.key_label, self.context.local)
+        found = view.rows(self.track, self.found, self.context.local)
         # Causes of one moment are not shown as those of another.
         stale = moment != self._moment
         if stale or (moment is not None and self.found is not None and self.found.is_open):

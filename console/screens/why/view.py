@@ -11,7 +11,7 @@ from specdeck.console.state.copies import Copyable
 from specdeck.console.state.engine_state import Track
 from specdeck.console.state.why import WhyLook, format_recall
 from specdeck.console.widgets.cells import Cell, Row, heading
-from specdeck.console.widgets.format import KeyLabel, LocalTime
+from specdeck.console.widgets.format import LocalTime
 from specdeck.engine.text import format_duration, oneline
 from specdeck.engine.why.causes import Cause, command_of, trial_of
 from specdeck.engine.why.ranking import Diagnosis
@@ -21,7 +21,8 @@ from specdeck.engine.why.words import (
     describe_look,
     describe_ruled_out,
     describe_together,
-    describe_untold,
+    list_commands,
+    list_untold,
 )
 
 _BAR = 24
@@ -40,21 +41,20 @@ def title(look: WhyLook | None, said: Cell | None = None) -> Row:
     return heading("why: watching")
 
 
-def rows(
-    track: Track, look: WhyLook | None, key_label: KeyLabel, local: LocalTime
-) -> tuple[Row, ...]:
-    """The diagnosis, or the progress of the look, or why there is neither."""
+def rows(track: Track, look: WhyLook | None, local: LocalTime) -> tuple[Row, ...]:
+    """The diagnosis, or the progress of the look, or why there is neither.
+
+    What keys do here stands in the footer.
+    """
     if look is None:
         text = "a recording has no engine to ask" if track.recorded else "no engine to ask"
         return (Row((Cell(" "), Cell(text, "muted"))),)
     if look.error is not None:
-        again = f"{key_label('why.again')} looks again"
-        return (Row((Cell(" "), Cell(oneline(look.error.line()), "warn"))),
-                Row((Cell(" "), Cell(again, "muted"))))  # fmt: skip
+        return (Row((Cell(" "), Cell(oneline(look.error.line()), "warn"))),)
     if look.diagnosis is None:
         return tuple(_watching(look))
     recalled = () if track.recorded else tuple(_recalled(look, local))
-    return (*recalled, *_diagnosis(look.diagnosis, key_label, local))
+    return (*recalled, *_diagnosis(look.diagnosis, local))
 
 
 def _recalled(look: WhyLook, local: LocalTime) -> Iterator[Row]:
@@ -82,13 +82,14 @@ def _watching(look: WhyLook) -> Iterator[Row]:
     )))  # fmt: skip
 
 
-def _diagnosis(diagnosis: Diagnosis, key_label: KeyLabel, local: LocalTime) -> Iterator[Row]:
+def _diagnosis(diagnosis: Diagnosis, local: LocalTime) -> Iterator[Row]:
     yield Row((Cell(" "), Cell(describe_look(diagnosis.looked), "muted")))
     if (baseline := describe_baseline(diagnosis, local)) is not None:
         yield Row((Cell(" "), Cell(baseline, "muted")))
     yield Row()
+    commands = list_commands(diagnosis.causes, diagnosis.url)
     for number, cause in enumerate(diagnosis.causes, start=1):
-        yield from _cause(number, cause, diagnosis.url, local)
+        yield from _cause(number, cause, commands[number - 1], local)
         yield Row()
     if (together := describe_together(diagnosis.causes)) is not None:
         yield Row((Cell(" "), Cell(together, "muted")))
@@ -102,20 +103,19 @@ def _diagnosis(diagnosis: Diagnosis, key_label: KeyLabel, local: LocalTime) -> I
             yield Row((Cell(" ✓ ", "good"), Cell(describe_ruled_out(out))))
     if diagnosis.untold:
         yield heading("cannot be told")
-        for untold in diagnosis.untold:
-            yield Row((Cell(" ? ", "muted"), Cell(describe_untold(untold), "muted")))
+        for untold in list_untold(diagnosis.untold):
+            yield Row((Cell(" ? ", "muted"), Cell(untold, "muted")))
     for what, reason in diagnosis.missing:
         yield Row((Cell(" ! ", "warn"), Cell(oneline(f"{what}: {reason}"), "muted")))
-    hint = f"{key_label('why.again')} looks again, {key_label('view.copy')} copies a command"
-    yield Row((Cell(" "), Cell(hint, "muted")))
 
 
-def _cause(number: int, cause: Cause, url: str, local: LocalTime) -> Iterator[Row]:
+def _cause(number: int, cause: Cause, command: str | None, local: LocalTime) -> Iterator[Row]:
     name, *rest = describe_cause(cause, local)
     yield Row((Cell(f" {number}. ", "strong"), Cell(name, "bad" if number == 1 else "warn")))
     for line in rest:
         yield Row((Cell("    "), Cell(line)))
-    yield Row((Cell("    $ ", "muted"), Cell(command_of(cause, url), "accent")))
+    if command is not None:
+        yield Row((Cell("    $ ", "muted"), Cell(command, "accent")))
 
 
 def suggest_trial(look: WhyLook | None) -> str | None:

@@ -85,6 +85,24 @@ async def test_the_cause_is_first_with_its_command_and_what_was_ruled_out_below(
         assert copies[0].text.startswith("specdeck set http")
 
 
+async def test_no_hint_and_no_command_stands_there_twice(suffering: Callable[..., Any]) -> None:
+    def accept(request: Request, t: float) -> float:
+        return 0.8 - 0.45 * request.sampled - 0.3 * (request.adapter == "sql")
+
+    app, _ = suffering(accept)
+    async with run(app, size=(140, 70)) as pilot:
+        await open_screen(pilot)
+        text = lines(app)
+        footer = "".join(cell.text for cell in app.screen.query_one("#footer", Line).row.left)
+    assert sum(line.startswith(" 2. ") for line in text) == 1
+    commands = [line for line in text if line.startswith("    $ ")]
+    assert len(commands) == len(set(commands)) == 1
+    assert "look again" in footer
+    assert not any("looks again" in line or "copies a command" in line for line in text)
+    reasons = [line.rpartition(": ")[2] for line in text if line.startswith(" ? ")]
+    assert len(reasons) == len(set(reasons))
+
+
 async def test_it_scrolls_and_looks_again(suffering: Callable[..., Any]) -> None:
     app, client = suffering()
     async with run(app, size=(80, 24)) as pilot:
@@ -92,7 +110,7 @@ async def test_it_scrolls_and_looks_again(suffering: Callable[..., Any]) -> None
         top = lines(app)
         await press(pilot, "ctrl+end")
         assert lines(app) != top
-        assert "looks again" in lines(app)[-1]
+        assert lines(app)[-1].startswith(" ! tuning")
         await press(pilot, "home")
         assert lines(app) == top
         client.traffic = Traffic(2, rate=10.0).run(60)
