@@ -417,6 +417,7 @@ class Console(App[str]):
     @work(group="incident")
     async def action_incident(self) -> None:
         """Write what happened to this engine into one file, and say where that is."""
+        from specdeck.console.screenshots import abbreviate_home
         from specdeck.console.state.incident_files import (
             PROGRESS_S,
             IncidentFiles,
@@ -442,17 +443,21 @@ class Console(App[str]):
         self.notify(f"writing {taken}", markup=False, timeout=3)
 
         def show(what: str) -> None:
-            self.notify(f"incident: {what}", markup=False, timeout=PROGRESS_S)
+            self.notify(f"incident under way: {what}", markup=False, timeout=PROGRESS_S)
 
         try:
-            path = await incidents.write(track.url, self.context.folders(), span, show)
+            found = await incidents.write(track.url, self.context.folders(), span, show)
         except (SpecdeckError, OSError) as error:
             line = error.line() if isinstance(error, SpecdeckError) else str(error)
             self.notify(f"no incident file: {line}", severity="error", markup=False)
         else:
-            line = f"incident file: {path}, {taken}"
+            line = f"incident file: {abbreviate_home(found.path)}, {taken}"
             self.controller.tell(line, "accent")
             self.notify(line, markup=False, timeout=15)
+            if found.left_out is not None:
+                line = f"not in the incident file: {found.left_out}"
+                self.controller.tell(line, "muted")
+                self.notify(line, severity="warning", markup=False, timeout=15)
 
     @work(exclusive=True, group="copy")
     async def action_copy(self) -> None:

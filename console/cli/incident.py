@@ -18,6 +18,7 @@ from specdeck.console.cli.common import black_box_folder, until_signal
 from specdeck.console.cli.engines import Access, access, key_option, token_option
 from specdeck.console.cli.output import draw_over, emit, log, print_lines
 from specdeck.console.cli.span import read_span
+from specdeck.console.state.incident_files import IncidentFile
 from specdeck.engine.blackbox.folder import open_history
 from specdeck.engine.blackbox.history import History
 from specdeck.engine.client.webhook import VARIABLE
@@ -202,8 +203,8 @@ async def write_around(
     stretch: tuple[float, float | None],
     on_progress: OnProgress,
     known: Iterable[Access] = (),
-) -> Path:
-    """What the console's key does: a stretch of an engine's time, into a folder; where it is.
+) -> IncidentFile:
+    """What the console's key does: a stretch of an engine's time, into a folder.
 
     `stretch` is in Unix seconds; None is now. `known` are engines with the keys that they were
     attached with. Raises SpecdeckError, and OSError where the folder does not take it.
@@ -212,8 +213,9 @@ async def write_around(
     start, end = stretch
     span = Span(start, time.time() if end is None else end)
     asked = Asked(span, is_open=end is None, folder=folder)
-    _, written = await make_incident(Known(url, to.name, to), asked, on_progress)
-    return written.path
+    made, written = await make_incident(Known(url, to.name, to), asked, on_progress)
+    left_out = "; ".join(f"{names}: {why}" for names, why in made.list_missing())
+    return IncidentFile(written.path, left_out or None)
 
 
 def find_secrets(to: Access | None, record: Record | None = None) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from specdeck.console.cli.engines import Access
-    from specdeck.console.state.incident_files import TimeSpan, WriteIncident
+    from specdeck.console.state.incident_files import IncidentFile, TimeSpan, WriteIncident
 
 
 def incident_writer(known: Iterable[Access] = ()) -> WriteIncident:
@@ -16,7 +16,7 @@ def incident_writer(known: Iterable[Access] = ()) -> WriteIncident:
 
     async def write(
         url: str, folder: Path, span: TimeSpan, on_progress: Callable[[str], None]
-    ) -> Path:
+    ) -> IncidentFile:
         # Archives, charts and causes are nothing that a console needs before its first paint.
         from specdeck.console.cli.incident import write_around
 

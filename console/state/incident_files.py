@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 TimeSpan = tuple[float, float | None]
 """Unix seconds; the end is None for now."""
-WriteIncident = Callable[[str, Path, TimeSpan, Callable[[str], None]], Awaitable[Path]]
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentFile:
+    """A file that was written."""
+
+    path: Path
+    left_out: str | None = None
+    """What is not in it and why, in one line; None where all is."""
+
+
+WriteIncident = Callable[[str, Path, TimeSpan, Callable[[str], None]], Awaitable[IncidentFile]]
 """Writes an incident file of the engine at a URL into a folder, of so much of its time, says how
-far it is, and where the file is; raises SpecdeckError, and OSError for a folder that does not take
+far it is, and what came of it; raises SpecdeckError, and OSError for a folder that does not take
 it."""
 LAST_S: Final = 1800.0
 """What is taken of an engine as it is."""
@@ -43,13 +55,11 @@ class IncidentFiles:
 
     async def write(
         self, url: str, folders: Iterable[Path], span: TimeSpan, on_progress: Callable[[str], None]
-    ) -> str:
-        """Writes one of the engine at `url`, and where it is; raises what the last folder raised.
+    ) -> IncidentFile:
+        """Writes one of the engine at `url`; raises what the last folder raised.
 
         `on_progress` is called on this loop, whichever thread tells.
         """
-        from specdeck.console.screenshots import abbreviate_home
-
         loop, told = asyncio.get_running_loop(), 0.0
 
         def tell(what: str) -> None:
@@ -67,7 +77,7 @@ class IncidentFiles:
             for folder in folders:
                 if folder.is_dir():
                     try:
-                        return abbreviate_home(await self._write(url, folder, span, pass_on))
+                        return await self._write(url, folder, span, pass_on)
                     except OSError as error:
                         refused = error
         finally:

@@ -65,6 +65,7 @@ _ONSET_S: Final = 90.0
 """Seconds on each side of a fall that are read one by one."""
 _ASIDE_S: Final = 120.0
 """Seconds before and after a fall that is not the first one that are told."""
+_ELSEWHERE: Final = "specdeck did not start the engine on this machine: they are on its host"
 _SETTLED_S: Final = 60.0
 """Before a fall: what was set earlier than that was in force when all was well."""
 _BEFORE_S: Final = 600.0
@@ -359,7 +360,7 @@ class _Assembly:
 
     def _read_config(self) -> None:
         if self._sources.config is None:
-            self._made.missing.setdefault("config.yaml", "the engine was not started from here")
+            self._made.missing.setdefault("config.yaml", _ELSEWHERE)
             return
         path = self._sources.config
 
@@ -374,7 +375,7 @@ class _Assembly:
 
     def _read_log(self) -> None:
         if self._sources.log is None:
-            self._made.missing.setdefault("engine.log", "the engine was not started from here")
+            self._made.missing.setdefault("engine.log", _ELSEWHERE)
             return
         path = self._sources.log
         self._made.log = self._try(

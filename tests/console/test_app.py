@@ -22,7 +22,7 @@ from specdeck.console import keys
 from specdeck.console.screens.dialogs import Dialog, HelpScreen
 from specdeck.console.screens.live.screen import LiveScreen
 from specdeck.console.settings import Settings
-from specdeck.console.state.incident_files import TimeSpan
+from specdeck.console.state.incident_files import IncidentFile, TimeSpan
 from specdeck.console.widgets.charts import Chart, CurveBars
 from specdeck.console.widgets.text import Notice, Rows
 from specdeck.engine.errors import Conflict, EngineError, UsageError
@@ -246,8 +246,29 @@ async def test_a_picture_is_saved_in_the_first_folder_that_takes_it(
         assert picture.suffix == ".svg"
         assert [toast.message for toast in app._notifications] == [f"saved ~/{picture.name}"]
         (toast,) = app.screen.query(Toast)
-        assert (toast.region.y, toast.region.right) == (1, 120)
+        assert (toast.region.y, toast.region.right) == (38, 120)
         assert toast.region.height == 1
+
+
+async def test_at_80x24_a_message_hides_neither_k_nor_the_charts_figures_nor_keys(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    app = console(kit.engine(kit.run(3)))
+    async with run(app, size=(80, 24), notifications=True) as pilot:
+        app.notify("copied: latest event")
+        app.notify("incident file: ~/incident-demo.zip, demo from 03:10:00 to now")
+        await press(pilot)
+        for toast in app.screen.query(Toast):
+            for name in (
+                "identity",
+                "control",
+                "tokens",
+                "acceptance",
+                "lane",
+                "traffic",
+                "footer",
+            ):
+                assert not toast.region.overlaps(app.screen.query_one(f"#{name}").region)
 
 
 async def test_a_picture_that_cannot_be_saved_is_said_with_the_reason(
@@ -636,14 +657,14 @@ async def test_an_incident_file_is_written_beside_everything_else(
 
     async def write(
         url: str, folder: Path, span: TimeSpan, on_progress: Callable[[str], None]
-    ) -> Path:
+    ) -> IncidentFile:
         asked.append((url, folder))
         if folder.name == "full":
             raise OSError("no space left on device")
         on_progress("the recording")
         begun.set()
         await go.wait()
-        return folder / "incident-a.zip"
+        return IncidentFile(folder / "incident-a.zip", "config.yaml: it is on the engine's host")
 
     (tmp_path / "full").mkdir()
     engine = kit.engine(kit.run(3))
@@ -657,6 +678,7 @@ async def test_an_incident_file_is_written_beside_everything_else(
         assert [change.k for change in engine.asked] == [4]
         go.set()
         await wait_until(pilot, lambda: any("incident-a.zip" in line for line in said(app)))
+        assert said(app)[-1] == "not in the incident file: config.yaml: it is on the engine's host"
     url = app.controller.track.url
     assert asked == [(url, tmp_path / "full"), (url, tmp_path)]
     told = [toast.message for toast in app._notifications]
@@ -671,9 +693,9 @@ async def test_an_incident_is_of_the_moment_that_is_looked_at(
 
     async def write(
         url: str, folder: Path, span: TimeSpan, on_progress: Callable[[str], None]
-    ) -> Path:
+    ) -> IncidentFile:
         asked.append(span)
-        return folder / "incident-a.zip"
+        return IncidentFile(folder / "incident-a.zip")
 
     app = console(kit.engine(kit.run(3)), incident=write, folders=lambda: (tmp_path,))
     async with run(app, size=(120, 40), notifications=True) as pilot:
@@ -694,7 +716,7 @@ async def test_an_incident_that_cannot_be_written_is_said(
 ) -> None:
     async def write(
         url: str, folder: Path, span: TimeSpan, on_progress: Callable[[str], None]
-    ) -> Path:
+    ) -> IncidentFile:
         raise EngineError("nothing of it is recorded", remedy="record it")
 
     app = console(kit.engine(kit.run(3)), incident=write, folders=lambda: (tmp_path,))

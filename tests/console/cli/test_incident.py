@@ -287,7 +287,10 @@ def test_nonsense_is_refused(words: list[str], capsys: Captured) -> None:
 
 def test_the_console_writes_into_a_folder(known: Path, tmp_path: Path) -> None:
     said: list[str] = []
-    path = asyncio.run(write_around(URL, tmp_path, (START - 1200.0, None), said.append))
+    found = asyncio.run(write_around(URL, tmp_path, (START - 1200.0, None), said.append))
+    path = found.path
+    assert found.left_out is not None
+    assert "config.yaml, engine.log: specdeck did not start the engine" in found.left_out
     assert path.parent == tmp_path
     assert path.name.startswith("incident-")
     assert "recording.db" in members(path)
@@ -296,7 +299,7 @@ def test_the_console_writes_into_a_folder(known: Path, tmp_path: Path) -> None:
 
 def test_the_console_writes_the_time_around_a_moment(known: Path, tmp_path: Path) -> None:
     stretch = (START + 100.0, START + 400.0)
-    path = asyncio.run(write_around(URL, tmp_path, stretch, lambda what: None))
+    path = asyncio.run(write_around(URL, tmp_path, stretch, lambda what: None)).path
     manifest = json.loads(members(path)["manifest.json"])
     assert manifest["span"] == {"start": stretch[0], "end": stretch[1]}
     assert manifest["readings"] == 301
