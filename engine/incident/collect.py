@@ -134,6 +134,8 @@ class _Assembly:
         self._redactor = Redactor(sources.secrets)
         self._changes: list[LastChange] = []
         self._last: Reading | None = None
+        self._told: Reading | None = None
+        """The last one with the plugin's word: an engine that hangs still tells its counters."""
         hide = self._redactor.hide
         self._made = Material(hide(sources.url), hide(sources.name), span, written)
         self._made.missing.update(sources.missing or {})
@@ -212,6 +214,8 @@ class _Assembly:
                 last_t = reading.t
                 if reading.up:
                     self._last = reading
+                if reading.state is not None:
+                    self._told = reading
                 yield reading
 
         self._changes = list_changes(walk())
@@ -307,8 +311,11 @@ class _Assembly:
         """State and tuning: the engine's own of now, or the last ones that were recorded."""
         made, live, history = self._made, self._live, self._sources.history
         state = None if live is None else live.state
-        if state is None and self._last is not None:
-            state = self._last.state
+        if state is None and self._told is not None:
+            state = self._told.state
+            made.told = self._told.t
+        if self._last is not None and self._last.sample is not None:
+            made.model = self._redactor.hide(self._last.sample.model or "") or None
         if state is not None:
             made.state = self._redactor.hide_texts(state.as_json())
             made.settings["now" if live is not None and live.state is not None else "last"] = {
@@ -339,7 +346,9 @@ class _Assembly:
             )  # fmt: skip
             return
         is_now = cohorts is not None and looks[-1] is cohorts
-        state = self._last.state if self._last is not None else None
+        state = None if self._told is None else self._told.state
+        if state is not None and state.instance != looks[-1].instance:
+            state = None  # of another life than the requests
         steps = live.steps if live is not None and is_now and live.steps else ()
         lines: tuple[RequestLine, ...] = ()
         if live is not None and is_now and live.requests is not None:

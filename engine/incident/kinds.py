@@ -21,6 +21,7 @@ from specdeck.engine.why.evidence import (
     span_between,
     span_since_start,
 )
+from specdeck.engine.why.figures import LEAST_REQUESTS
 from specdeck.engine.why.gather import make_evidence
 from specdeck.engine.why.past import recall
 from specdeck.engine.why.ranking import Diagnosis, diagnose
@@ -41,9 +42,15 @@ class Kind:
     after: CohortCounts | None
 
     @property
+    def few(self) -> bool:
+        """Whether one side has too few requests to tell anything."""
+        sides = (self.before, self.after)
+        return any(one is None or one.requests < LEAST_REQUESTS for one in sides)
+
+    @property
     def loss(self) -> float | None:
         """By how much its acceptance fell; None where one side is too small to tell."""
-        if self.before is None or self.after is None:
+        if self.before is None or self.after is None or self.few:
             return None
         was, now = self.before.acceptance, self.after.acceptance
         least = min(self.before.drafted, self.after.drafted)
@@ -65,14 +72,18 @@ class Kinds:
     after: CohortSpan | None
 
     def list(self) -> tuple[Kind, ...]:
-        """By dimension, and in it by what the words lost, most first."""
+        """By dimension, and in it by what the words lost, most first; what does not tell last."""
         was, now = _by_word(self.before), _by_word(self.after)
         found = [
             Kind(by, word, was.get((by, word)), now.get((by, word)))
             for by, word in dict.fromkeys((*was, *now))
         ]
         order = {name: number for number, name in enumerate(DIMENSIONS)}
-        return tuple(sorted(found, key=lambda one: (order[one.by], -(one.loss or -1.0), one.word)))
+
+        def place(kind: Kind) -> tuple[int, bool, float, str]:
+            return order[kind.by], kind.loss is None, -(kind.loss or 0.0), kind.word
+
+        return tuple(sorted(found, key=place))
 
     def as_json(self) -> dict[str, Any]:
         """Plain values: the stretches, and every kind in both."""

@@ -69,6 +69,10 @@ class Material:
     """What speaks for the first cause, where that is about a kind of request."""
     state: Mapping[str, Any] | None = None
     """The engine's last word of itself."""
+    told: float | None = None
+    """When that was, Unix seconds; None where it was told when this was written."""
+    model: str | None = None
+    """What its counters call the model."""
     tuning: Mapping[str, Any] | None = None
     fingerprint: Mapping[str, Any] | None = None
     """The keys of `Fingerprint.as_json`, without the facts."""

@@ -353,7 +353,8 @@ class _Page:
         ]
         lines = [
             f"Requests that finished before ({spans[0]}) and after ({spans[1]}), by one word of"
-            " each kind; where acceptance fell most stands first.", "",
+            " each kind; where acceptance fell most stands first, and kinds of few requests last.",
+            "",
         ]  # fmt: skip
         rows = []
         by: dict[str, list[Kind]] = {}
@@ -366,11 +367,12 @@ class _Page:
                 continue  # all requests are alike in it
             for kind in listed[:_MOST_KINDS]:
                 loss = kind.loss
+                points = "few requests" if kind.few else UNKNOWN
                 rows.append([
                     DIMENSIONS.get(dimension, dimension), _md(kind.word),
                     _requests(kind.before, totals[0]), _requests(kind.after, totals[1]),
                     _format_acceptance(kind.before), _format_acceptance(kind.after),
-                    UNKNOWN if loss is None else f"{-loss * 100:+.0f}",
+                    points if loss is None else f"{-loss * 100:+.0f}",
                 ])  # fmt: skip
         head = ["kind", "is", "requests before", "after", "accepted before", "after", "points"]
         return [*lines, *_table(head, rows)]
@@ -425,8 +427,10 @@ class _Page:
 
     def _engine(self) -> list[str]:
         made, state = self._made, self._made.state or {}
-        rows = [["URL", _md(made.url)]]
-        for name in ("model", "vllm", "method", "k_max", "runner", "plugin", "instance"):
+        rows = [["URL", _md(made.url)], ["model", _md(_short(state.get("model") or made.model))]]
+        if made.told is not None:
+            rows.append(["last word of its plugin", self._clock(made.told)])
+        for name in ("vllm", "method", "k_max", "runner", "plugin", "instance"):
             rows.append([name, _md(_short(state.get(name)))])
         started = state.get("started")
         if isinstance(started, int | float):

@@ -180,7 +180,9 @@ def _chart(made: Material, which: str) -> Chart:
     ]
     marks += [ChartMark(t, "restart", bad=True) for t in made.restarts]
     figure = "acceptance" if is_acceptance else "tokens_per_second"
-    fall = next((one for one in made.falls if one.figure == figure), None)
+    same = [one for one in made.falls if one.figure == figure]
+    pivot = made.falls[0].t if made.falls else 0.0
+    fall = min(same, key=lambda one: abs(one.t - pivot), default=None)
     word = None
     if fall is not None:
         clock = "" if is_acceptance else " tokens/s"

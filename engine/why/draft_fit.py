@@ -138,7 +138,7 @@ def judge_k(evidence: Evidence) -> Finding:
     """
     state, tuning = evidence.state, evidence.tuning
     if state is None or tuning is None:
-        return Untold(_K, "no_plugin")
+        return Untold(_K, "not_told")
     if state.policy != "fixed":
         return Untold(_K, "policy_moves_k")
     if not state.k or state.mode == "target-only":

@@ -60,7 +60,7 @@ def judge_preemption(evidence: Evidence, prefill: Estimate | None) -> tuple[Find
     all prompt tokens that computed are theirs."""
     count, total = evidence.preemptions, evidence.span.total
     if count is None:
-        return Untold("preemption", "no_plugin"), 0.0
+        return Untold("preemption", "not_told"), 0.0
     if not count:
         return RuledOut("preemption", None), 0.0
     if not total.requests:
@@ -174,7 +174,7 @@ def judge_graphs(evidence: Evidence) -> Finding:
     """Whether batches are too large for the CUDA graphs that were captured."""
     state = evidence.state
     if state is None:
-        return Untold(_GRAPHS, "no_plugin")
+        return Untold(_GRAPHS, "not_told")
     if not state.full_graphs:
         return RuledOut(_GRAPHS, None)
     steps = [s for s in evidence.steps if (s.seconds or 0) > 0 and not s.prefill and s.requests > 0]

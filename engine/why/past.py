@@ -17,6 +17,7 @@ from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.policy.step import Step
 from specdeck.engine.protocol.codec import WrongType
 from specdeck.engine.protocol.cohorts import Cohorts
+from specdeck.engine.protocol.messages import EngineState
 from specdeck.engine.protocol.tuning import Tuning
 from specdeck.engine.why.evidence import Baseline, Evidence, span_between, span_since_start
 from specdeck.engine.why.gather import make_evidence, with_baseline
@@ -28,6 +29,8 @@ _MOST_LOOKS: Final = 48
 _LEAST_REQUESTS: Final = 40
 """Of a baseline."""
 _MOST_STEPS: Final = 20_000
+_SILENCE_S: Final = 60.0
+"""Before the last look, that the plugin's word of it is looked for in."""
 
 
 def recall(history: History, start: float, end: float) -> Evidence:
@@ -45,7 +48,7 @@ def recall(history: History, start: float, end: float) -> Evidence:
     found = make_evidence(
         history.url, looks, (),
         samples=(None if first is None else first.sample, None if last is None else last.sample),
-        state=None if last is None else last.state, tuning=_read_tuning(history, end),
+        state=_read_state(history, looks[-1], end), tuning=_read_tuning(history, end),
         baseline=recall_before(history, start), t=end,
     )  # fmt: skip
     return replace(found, step_means=tuple(_list_step_means(history, start, end)))
@@ -117,6 +120,15 @@ def _list_looks(history: History, start: float, end: float) -> list[Cohorts]:
         if cohorts is not None and (not found or cohorts.t > found[-1].t):
             found.append(cohorts)
     return [one for one in found if one.instance == found[-1].instance]
+
+
+def _read_state(history: History, last: Cohorts, end: float) -> EngineState | None:
+    """The plugin's last word in the life of the last look: at the end it may have been gone."""
+    found = None
+    for reading in history.readings(last.t - _SILENCE_S, end):
+        if reading.state is not None and reading.state.instance == last.instance:
+            found = reading.state
+    return found
 
 
 def _read_tuning(history: History, t: float) -> Tuning | None:

@@ -35,9 +35,11 @@ def collapsed_readings(
     reason: str | None = None,
     changed: bool = True,
     slower: int | None = None,
+    hangs: int = 0,
 ) -> list[Reading]:
     """Acceptance falls from 0.7 to 0.2, after a change where it is `changed`, and the engine is
-    down in the end. From `slower` seconds on it makes half as many steps."""
+    down in the end. From `slower` seconds on it makes half as many steps; its last `hangs` readings
+    before have counters, and no word of the plugin."""
     chance = random.Random(1)
     drafts = drafted = accepted = generated = 0.0
     looks: list[tuple[Sample | None, object]] = []
@@ -61,7 +63,7 @@ def collapsed_readings(
                 "operator",
             )  # fmt: skip
             state = replace(state, fallback="cold", last_change=change)
-        looks.append((sample, state))
+        looks.append((sample, state if n < seconds - hangs else None))
     looks += [(None, None)] * down
     return look_at(looks)  # type: ignore[arg-type]
 
@@ -128,7 +130,7 @@ def poisoned_cohorts_at(n: int, *, fall: int = FALL) -> Cohorts:
 
 def record_poison(path: Path, *, slower: int | None = None) -> None:
     """The black box of an engine where nothing was changed, and drafts of long prompts failed."""
-    readings = collapsed_readings(changed=False, slower=slower)
+    readings = collapsed_readings(changed=False, slower=slower, hangs=3)
     with closing(record(path, readings, rows=60)) as box:
         for n in range(0, SECONDS, 60):
             box.add_cohorts(START + n, poisoned_cohorts_at(n))

@@ -100,3 +100,24 @@ def test_the_speed_falls_with_acceptance_and_again_by_itself(tmp_path: Path) -> 
     text = "\n".join(section(write_page(made, (), time.gmtime), "What happened"))
     assert "at the same second" in text
     assert "acceptance did not fall then" in text
+
+
+def test_what_was_known_is_told_of_an_engine_that_hung_at_its_end(poisoned: Material) -> None:
+    page = write_page(poisoned, (), time.gmtime)
+    engine = "\n".join(section(page, "The engine"))
+    assert "| model | demo" in engine
+    assert "| vllm | 0.32" in engine
+    when = time.strftime("%H:%M:%S", time.gmtime(START + SECONDS - 4))
+    assert f"| last word of its plugin | {when} |" in engine
+    assert "needs specdeck" not in page
+    assert "the engine tells no steps" not in page
+
+
+def test_kinds_of_few_requests_stand_last_and_are_marked(poisoned: Material) -> None:
+    assert poisoned.kinds is not None
+    prompts = [kind for kind in poisoned.kinds.list() if kind.by == "prompt"]
+    assert [kind.word for kind in prompts] == ["64-255", "16-63", "256-1023"]
+    assert [kind.few for kind in prompts] == [False, False, True]
+    rows = section(write_page(poisoned, (), time.gmtime), "Who suffers")
+    (row,) = (line for line in rows if "256-1023" in line)
+    assert row.endswith("| few requests |")
