@@ -304,6 +304,9 @@ class StepTimes:
         self._found: tuple[list[float], list[float]] = ([], [])
         """By k: seconds, and their relative standard errors."""
         self._looked_at = (-1, -1)
+        self._row: Row = ([], [])
+        self._row_of = (-1, -1, -1)
+        """The bucket and the batch size that `_row` is of, and the `version`."""
         self._near = _Near({}, [], 0.0, 0.0, 0.0, {})
         self._near_of = (-1, -1)
         """The bucket that `_near` is of, and the `version`."""
@@ -482,13 +485,17 @@ class StepTimes:
         return whole, doubt / whole
 
     def expect_plain(self, bucket: int, size: float, deepest: int) -> Row:
-        """`expect` for every k from 0 to `deepest`, without prompts, and the errors' roots.
+        """`expect` for every k from 0 to `deepest` and maybe above, without prompts; not to be
+        changed. The errors are the roots of those of `expect`.
 
         It is found anew after every block, for all k's: hence in one loop. Only after the first
         step.
         """
-        here, beside, block2, least, start, dummies = self._gather(bucket)
         level, batch = self._level or 0.0, round(size)
+        of = (bucket, batch, self.version)
+        if of == self._row_of and len(self._row[0]) > deepest:
+            return self._row
+        here, beside, block2, least, start, dummies = self._gather(bucket)
         logs = self._plain_logs.get(batch)
         if logs is None or len(logs) <= deepest:
             logs = self._find_logs(batch, deepest)
@@ -520,7 +527,8 @@ class StepTimes:
             whole = exp(level + total / weight + logs[k])
             spent.append(whole)
             errors.append(sqrt(whole * (1 / weight) / whole))
-        return spent, errors
+        self._row, self._row_of = (spent, errors), of
+        return self._row
 
     def shapes(self, deepest: int) -> list[list[float] | None]:
         """By bucket, then k, what a step takes without prompts, up to a factor of each bucket.

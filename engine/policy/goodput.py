@@ -287,19 +287,25 @@ class Goodput:
         funded = self._prober.affords(here, 1.0)
         if not funded and max(rates) <= (1 + _SWITCH) * rate:
             return None  # nor could any other k be paid
-        errors = self._errors(here)
+        errors, probing = self._errors(here), self._probing
         found, most = None, 0.0
         for k in range(self._low, self._high + 1):
-            if k == present or (self._probing and (k < present or errors[k] <= errors[present])):
+            if k == present or (probing and (k < present or errors[k] <= errors[present])):
                 continue  # what is in doubt shows at the present k as well, or better
-            cost = self._cost(spent[k], rates[k] / rate)
+            ratio = rates[k] / rate
+            cost = self._cost(spent[k], ratio)
             if cost and not funded:
                 continue
             # What trying it would teach: its time, and how often what is deeper is accepted.
             doubt = self._error(errors, k, present) if k > present else errors[k]
-            gain = log(rates[k] / rate) - margin
-            if doubt <= margin / 2 or (gain < 0 and lasts * _DENSITY * doubt <= cost):
-                continue  # it can promise no more than that
+            if doubt <= margin / 2:
+                continue
+            gain = log(ratio) - margin
+            # With a gain below 0 it can promise no more than this: most k's end here.
+            if gain < 0 and lasts * _DENSITY * doubt * exp(gain * gain / (-2 * doubt * doubt)) <= (
+                cost + most
+            ):
+                continue
             shown = doubt * self._share_shown(errors[k], k, present)
             worth = lasts * improvement(gain, shown) - cost
             if worth > most:

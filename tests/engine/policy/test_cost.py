@@ -132,6 +132,17 @@ def test_all_ks_at_once_are_what_each_is_alone(seed: int) -> None:
         assert errors == [sqrt(error2) for _, error2 in alone]
 
 
+def test_what_was_found_for_all_ks_is_found_anew_after_another_block() -> None:
+    times = measure_some(Random(1))
+    few, _ = times.expect_plain(4, 6, 3)
+    every, _ = times.expect_plain(4, 6, 7)
+    assert every[:4] == few[:4]
+    assert len(every) > 7
+    times.add(4, 6, 2, steps(Random(2), 0.5), 61.0)
+    after, _ = times.expect_plain(4, 6, 7)
+    assert after != every
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_the_shape_of_what_was_not_measured_is_that_of_its_row(seed: int) -> None:
     times = measure_some(Random(seed))
