@@ -1,6 +1,6 @@
 """Policies and breaker driven by steps of an engine, a million of them in seconds.
 
-    python -m benchmarks.policy_simulation [--steps FILE]... [--synthetic] [--gpu]
+    python -m benchmarks.policy_simulation [--steps FILE]... [--synthetic] [--gpu | --recorded]
                                            [--seeds N] [--seconds S] [--count N]
 
 FILE is what `benchmarks.policy_record` writes: steps of a real engine with every k from 0 to
@@ -247,7 +247,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--steps", action="append", type=Path, metavar="FILE")
     parser.add_argument("--synthetic", action="store_true")
-    parser.add_argument("--gpu", action="store_true", help="only the synthetic GPU")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--gpu", action="store_true", help="only the synthetic GPU")
+    only.add_argument("--recorded", action="store_true", help="only the recorded steps")
     parser.add_argument("--seeds", type=int, default=30)
     parser.add_argument("--seconds", type=float, default=120, help="of a steady cell")
     parser.add_argument("--count", type=int, default=1_000_000)
@@ -255,7 +257,7 @@ def main() -> None:
     breaker = BreakerParameters()
     seeds, seconds = arguments.seeds, arguments.seconds
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        if not arguments.synthetic:
+        if not (arguments.synthetic or arguments.recorded):
             print("SYNTHETIC GPU: no engine was measured; goodput with the breaker")
             table(partial(gpu_row, seeds, breaker), gpu_loads(seconds), pool)
         if arguments.gpu:
