@@ -69,6 +69,24 @@ def heading(text: str, *value: Cell) -> Row:
     return Row(left, (Cell(" "), *value) if value else (), "─")
 
 
+def beyond(top: int, shown: int, total: int) -> Cells:
+    """How many lines of a list stand above and below those that are shown; nothing for none.
+
+    >>> [cell.text for cell in beyond(3, 10, 25)], beyond(0, 10, 10)
+    (['↑ 3', ' ', '↓ 12 more lines'], ())
+    >>> beyond(0, 10, 11)[0].text
+    '↓ 1 more line'
+    """
+    above, below = max(0, top), max(0, total - top - shown)
+    lines = "more line" if below == 1 else "more lines"
+    cells = (
+        Cell(f"↑ {above}", "accent") if above else None,
+        Cell(f"↓ {below} {lines}", "accent") if below else None,
+    )
+    known = [cell for cell in cells if cell is not None]
+    return (known[0], Cell(" "), known[1]) if len(known) == 2 else tuple(known)
+
+
 def fade(line: Cells) -> Cells:
     """The same words, muted: figures of an engine that no longer answers.
 

@@ -16,7 +16,7 @@ from specdeck.console.state.controller import Controller
 from specdeck.console.state.engine_state import Track
 from specdeck.console.state.past import PastEvent, list_events
 from specdeck.console.widgets import format
-from specdeck.console.widgets.cells import Cell, Row, heading
+from specdeck.console.widgets.cells import Cell, Cells, Row, heading
 from specdeck.console.widgets.charts import Bars, Chart
 from specdeck.console.widgets.text import Feed, Line, Notice, Rows
 
@@ -115,6 +115,7 @@ class LiveScreen(SteeringScreen):
                     setattr(self.query_one(f"#{name}"), attribute, getattr(view, name))
             self.query_one("#compact", Rows).rows = (*told, *view.compact)
             self.query_one("#lane", Line).row = self._lane(self._chart, stretch)
+            self.query_one("#events-heading", Line).row = heading("events", *self._more_events())
 
     @property
     def _chart(self) -> Chart:
@@ -131,6 +132,14 @@ class LiveScreen(SteeringScreen):
         if stretch is not None:
             start, seconds = stretch.start, stretch.seconds
         return lane(events, start, seconds, t, self.size.width, self.context.local, self.key_label)
+
+    def _more_events(self) -> Cells:
+        """In the past, that the list has more than there is room for."""
+        shown, total = self.query_one("#events", Feed).size.height, len(self.view.events)
+        if self.timeline.when.is_now or not 0 < shown < total:
+            return ()
+        key = self.context.key_label("events.open")
+        return Cell(f"{total} up to here ", "muted"), Cell(key, "key"), Cell(" lists them", "muted")
 
     @property
     def event(self) -> PastEvent | None:

@@ -16,7 +16,7 @@ from specdeck.console.screens.timeline.view import explain_why
 from specdeck.console.screens.why import view
 from specdeck.console.state.controller import Controller
 from specdeck.console.state.why import WhyLook
-from specdeck.console.widgets.cells import Cell
+from specdeck.console.widgets.cells import Cell, beyond
 from specdeck.console.widgets.text import Line, Notice, Rows, wrap_rows
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.text import oneline
@@ -121,7 +121,8 @@ class WhyScreen(DetailScreen):
             title = head.title(self.track, armed=self.controller.engine.armed)
             self.query_one("#identity", Line).row = self.mark_title(title)
             self.query_one("#time", Notice).rows = self.time_rows()
-            heading = view.title(None if stale else self.found, self._said)
+            more = beyond(self.top, height, len(lines))
+            heading = view.title(None if stale else self.found, self._said, more)
             self.query_one("#why-heading", Line).row = heading
             listed.rows = tuple(lines[self.top : self.top + height])
             self.query_one("#footer", Line).row = self.context.footer("why", width)

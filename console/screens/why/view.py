@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from specdeck.console.state.copies import Copyable
 from specdeck.console.state.engine_state import Track
 from specdeck.console.state.why import WhyLook, format_recall
-from specdeck.console.widgets.cells import Cell, Row, heading
+from specdeck.console.widgets.cells import Cell, Cells, Row, heading
 from specdeck.console.widgets.format import LocalTime
 from specdeck.engine.text import format_duration, oneline
 from specdeck.engine.why.causes import Cause, command_of, trial_of
@@ -28,8 +28,9 @@ from specdeck.engine.why.words import (
 _BAR = 24
 
 
-def title(look: WhyLook | None, said: Cell | None = None) -> Row:
-    """What was found, or how far the look is; `said` is what a key brought."""
+def title(look: WhyLook | None, said: Cell | None = None, more: Cells = ()) -> Row:
+    """What was found, or how far the look is; `said` is what a key brought, `more` tells of lines
+    that are not shown."""
     if said is not None:
         return heading("why", said)
     if look is None or look.error is not None:
@@ -37,7 +38,7 @@ def title(look: WhyLook | None, said: Cell | None = None) -> Row:
     if look.diagnosis is not None:
         number = len(look.diagnosis.causes)
         found = "no cause found" if not number else f"{number} cause{'s' * (number > 1)} found"
-        return heading(f"why: {found}")
+        return heading(f"why: {found}", *more)
     return heading("why: watching")
 
 

@@ -413,6 +413,16 @@ async def test_nothing_is_said_to_have_happened_only_where_nothing_is_recorded_b
         assert "acceptance fell" in words(app, "events", Feed)
 
 
+async def test_events_that_there_is_no_room_for_are_counted(
+    app: Console, history: ListedHistory
+) -> None:
+    history.told[:0] = [ListedEvent(START + n, f"ann changed k to {n}") for n in range(30)]
+    async with run(app, size=(80, 24)) as pilot:
+        assert "lists them" not in words(app, "events-heading")
+        await press(pilot, "g", *"04:48", "enter")
+        assert "34 up to here e lists them" in words(app, "events-heading")
+
+
 async def test_a_frozen_view_is_named_as_one(app: Console) -> None:
     async with run(app) as pilot:
         await press(pilot, "space")

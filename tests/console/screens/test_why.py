@@ -57,6 +57,11 @@ def lines(app: App[str]) -> list[str]:
     return ["".join(cell.text for cell in row.left).rstrip() for row in shown]
 
 
+def above(app: App[str]) -> str:
+    row = app.screen.query_one("#why-heading", Line).row
+    return "".join(cell.text for cell in (*row.left, *row.right))
+
+
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (60, 20)])
 def test_the_why_screen(
     size: tuple[int, int], suffering: Callable[..., Any], snap_compare: Callable[..., bool]
@@ -108,8 +113,12 @@ async def test_it_scrolls_and_looks_again(suffering: Callable[..., Any]) -> None
     async with run(app, size=(80, 24)) as pilot:
         await open_screen(pilot)
         top = lines(app)
+        assert " more lines" in above(app)
+        assert "↑" not in above(app)
         await press(pilot, "ctrl+end")
         assert lines(app) != top
+        assert "↑" in above(app)
+        assert "↓" not in above(app)
         assert lines(app)[-1].startswith(" ! tuning")
         await press(pilot, "home")
         assert lines(app) == top
