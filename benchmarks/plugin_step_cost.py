@@ -23,6 +23,7 @@ from tests.support.drafting_scheduler import DraftingScheduler, make_request
 from vllm.v1.spec_decode.metrics import SpecDecodingStats
 
 from specdeck.engine.plugin.control import Control
+from specdeck.engine.plugin.cpu_times import CpuTimes
 from specdeck.engine.plugin.dummy_steps import DummyRun
 from specdeck.engine.plugin.engine import Build, StepListener, Tally
 from specdeck.engine.plugin.fingerprint import Identity
@@ -83,6 +84,9 @@ class Engine:
         return DummyRun((), interrupted=True)
 
     def weights(self) -> None:
+        return None
+
+    def cpu_times(self) -> CpuTimes | None:
         return None
 
     def active_requests(self) -> dict[str, Any]:

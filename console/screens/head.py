@@ -16,7 +16,7 @@ from specdeck.console.widgets.cells import (
     fade_row,
     join_cells,
 )
-from specdeck.console.widgets.format import KeyLabel, LocalTime, at
+from specdeck.console.widgets.format import KeyLabel, LocalTime, at, percent
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.protocol.messages import EngineState
 from specdeck.engine.text import format_duration, oneline
@@ -33,7 +33,8 @@ _LIGHT: dict[bool | None, Cell] = {
 
 def title(track: Track, *, armed: bool) -> Row:
     """Engine, model and method; up or down; armed or read-only, of an engine as it is now."""
-    right = (*_badge(track.names), _light(track), Cell("  "), _control_light(armed), Cell(" "))
+    badges = (*_wait(track), *_badge(track.names))
+    right = (*badges, _light(track), Cell("  "), _control_light(armed), Cell(" "))
     if track.past:
         right = (_light(track), Cell(" "))
     return Row((Cell(" specdeck  ", "accent"), *_identity(track)), right)
@@ -41,6 +42,18 @@ def title(track: Track, *, armed: bool) -> Row:
 
 def _light(track: Track) -> Cell:
     return Cell("○ unknown", "muted") if track.past and track.up is None else _LIGHT[track.up]
+
+
+_MUCH_WAITING = 0.2
+"""Of a minute, without a CPU: an engine that has its CPUs for itself waits a tenth at most."""
+
+
+def _wait(track: Track) -> Cells:
+    """What stands there while the engine's threads wait for CPUs that other work has."""
+    share = None if track.last_minute is None else track.last_minute.cpu_waiting
+    if share is None or share < _MUCH_WAITING or not track.up:
+        return ()
+    return (Cell(f"CPU wait {percent(share)}", "warn", "app.open_screen('why')"), Cell("  "))
 
 
 def _badge(found: FingerprintNames | None) -> Cells:

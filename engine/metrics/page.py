@@ -25,6 +25,12 @@ COUNTERS: Final[dict[str, tuple[str, ...]]] = {
     "preemptions": ("vllm:num_preemptions_total",),
     "prefix_queries": ("vllm:prefix_cache_queries_total",),
     "prefix_hits": ("vllm:prefix_cache_hits_total",),
+    "cpu_watched": ("specdeck:cpu_watched_seconds",),
+    "core_ran": ("specdeck:core_cpu_seconds",),
+    "core_waited": ("specdeck:core_cpu_waiting_seconds",),
+    "worker_ran": ("specdeck:worker_cpu_seconds",),
+    "worker_waited": ("specdeck:worker_cpu_waiting_seconds",),
+    "cpu_throttled": ("specdeck:cpu_throttled_seconds",),
 }
 """Counters that only rise while the engine lives; summed over data-parallel engines."""
 

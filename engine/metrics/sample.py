@@ -44,6 +44,19 @@ class Sample:
     """Prompt tokens that were looked up in the prefix cache."""
     prefix_hits: float | None = None
     """Those that it had."""
+    cpu_watched: float | None = None
+    """Seconds over which the engine's threads were watched, as all of these; told by specdeck's
+    plugin on Linux only."""
+    core_ran: float | None = None
+    """That the engine core's step thread ran."""
+    core_waited: float | None = None
+    """That it was ready to run and had no CPU."""
+    worker_ran: float | None = None
+    """That a worker's busiest thread ran."""
+    worker_waited: float | None = None
+    """That a thread of it that computes was ready to run and had no CPU."""
+    cpu_throttled: float | None = None
+    """That a quota kept the engine from running."""
 
     running: float | None = None
     waiting: float | None = None

@@ -35,6 +35,12 @@ class Window:
     itl: Histogram | None = None
     prefix_queries: float | None = None
     prefix_hits: float | None = None
+    cpu_watched: float | None = None
+    core_ran: float | None = None
+    core_waited: float | None = None
+    worker_ran: float | None = None
+    worker_waited: float | None = None
+    cpu_throttled: float | None = None
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -50,6 +56,13 @@ class Window:
     def prefix_hit_rate(self) -> float | None:
         """Share of the prompt tokens looked up that the prefix cache had; None when none were."""
         return _share(self.prefix_hits, self.prefix_queries)
+
+    @property
+    def cpu_waiting(self) -> float | None:
+        """Share of the time that threads which compute waited for a CPU; a worker's, or the
+        engine core's where it is alone."""
+        waited = self.core_waited if self.worker_waited is None else self.worker_waited
+        return _share(waited, self.cpu_watched)
 
     @property
     def acceptance_rate(self) -> float | None:

@@ -170,6 +170,9 @@ class Control:
         if command == "requests":
             found = self._engine.active_requests()
             return {**found, "instance": self._instance, "t": self._wall()}
+        if command == "cpu":
+            times = self._engine.cpu_times()
+            return {"cpu": None if times is None else asdict(times)}
         if command == "cohorts":
             return {**self._engine.cohorts(), "instance": self._instance, "t": self._wall()}
         if command == "facts":

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any
 
 from specdeck.engine.plugin.contract import BY_KEY, Gap, by_loss, describe_gaps
+from specdeck.engine.plugin.cpu_times import CpuTimes, CpuWatch
 from specdeck.engine.plugin.dummy_steps import DummyRun, DummySteps
 from specdeck.engine.plugin.engine import Build, StepListener, Tally
 from specdeck.engine.plugin.graph_reach import graph_reach
@@ -51,6 +52,7 @@ class CoreEngine:
         self._scheduler: Any = getattr(core, "scheduler", None)
         gaps = find_core_gaps(core)
         drafters = [] if "live_k" in by_loss(gaps) else self._on_workers("install")
+        self._cpu = CpuWatch([one["pid"] for one in drafters if isinstance(one.get("pid"), int)])
         k_max = getattr(self._scheduler, "num_spec_tokens", 0)
         self._pins = Pins(self._scheduler, k_max, on_presence=self._place_lookup)
         # Below the recorder's, which takes its own away again.
@@ -214,6 +216,10 @@ class CoreEngine:
             "drafted_per_position": tally.drafted_per_position,
             "accepted_per_position": tally.accepted_per_position,
         }
+
+    def cpu_times(self) -> CpuTimes | None:
+        """How long threads waited for a CPU; None where Linux does not say."""
+        return self._cpu.read()
 
     def active_requests(self) -> dict[str, Any]:
         """Requests under way and those that ended last, as `protocol.requests` has them."""

@@ -60,7 +60,11 @@ PAGE_GAP_S = 5.0
 look at hundreds of cells of a hundred positions takes the engine core ten milliseconds."""
 
 _PAGE_PATIENCE_S = 1.0
-"""How long a metrics page waits for the cohorts; after that it has those of the last time."""
+"""How long a metrics page waits for the engine core; after that it has the figures of last time."""
+
+CPU_GAP_S = 0.5
+"""Between two looks at the CPU time of its threads for metrics pages: a console asks each second.
+"""
 
 _CALIBRATION_PATIENCE_S = 12.0
 """For some dummy steps, of which the last one may be long: a large batch on a slow machine."""
@@ -91,6 +95,8 @@ class SpecdeckEndpoint:
         self._clock = clock
         self._published_at = float("-inf")
         """When a metrics page last had the cohorts brought up to date."""
+        self._cpu_at = float("-inf")
+        """When one last had the threads' CPU times so."""
         self._client: Any = None
         self._data_parallel = 1
         self._ranks: Ranks | None = None
@@ -142,7 +148,7 @@ class SpecdeckEndpoint:
         router.add_api_route("/control", control, methods=["PUT"])
         router.add_api_route("/calibrate", calibrate, methods=["POST"])
         app.include_router(router)
-        app.add_middleware(BeforePage, prepare=self._publish_cohorts)
+        app.add_middleware(BeforePage, prepare=self._prepare_page)
 
     async def init_state(self, engine_client: Any, state: Any, args: Any) -> None:
         """Takes hold of the engine before the first request can be scheduled."""
@@ -303,6 +309,24 @@ class SpecdeckEndpoint:
         except Refusal as refusal:
             return refusal
         return {"ranks": [read_cohorts(answer) for answer in answers]}
+
+    async def _prepare_page(self) -> None:
+        await asyncio.gather(self._publish_cohorts(), self._publish_cpu_times())
+
+    async def _publish_cpu_times(self) -> None:
+        """Brings what a metrics page says of the threads' CPU time up to this moment."""
+        if self._unsteerable is not None or not self._model:
+            return
+        if self._clock() - self._cpu_at < CPU_GAP_S:
+            return
+        self._cpu_at = self._clock()
+        try:
+            answers = await self._ask("cpu", None, patience_s=_PAGE_PATIENCE_S)
+        except Refusal:
+            return
+        from specdeck.engine.plugin import stats
+
+        stats.publish_cpu_times(self._model, [answer.get("cpu") or {} for answer in answers])
 
     async def _publish_cohorts(self) -> None:
         """Brings what a metrics page says of cohorts up to this moment, where that can be.

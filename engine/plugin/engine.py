@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from specdeck.engine.plugin.contract import Gap
+from specdeck.engine.plugin.cpu_times import CpuTimes
 from specdeck.engine.plugin.dummy_steps import DummyRun
 from specdeck.engine.policy.step import Step
 from specdeck.engine.protocol.full_graphs import Reach
@@ -148,6 +149,9 @@ class Engine(Protocol):
 
     def tally(self) -> Tally:
         """Counts since the plugin took hold."""
+
+    def cpu_times(self) -> CpuTimes | None:
+        """How long its threads waited for a CPU; None where the system does not say."""
 
     def active_requests(self) -> dict[str, Any]:
         """Requests under way and finished ones as `protocol.requests` has them, but for instance

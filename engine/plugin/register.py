@@ -79,7 +79,8 @@ def _on_worker(worker: Any, command: str, *args: Any) -> Any:
     if command == "restore":
         return null_block.restore(worker)
     if command == "install":
-        return drafters.install(worker)
+        # The engine core asks Linux how long it waited for a CPU.
+        return {**drafters.install(worker), "pid": os.getpid()}
     if command == "facts":
         from specdeck.engine.plugin import fingerprint
 

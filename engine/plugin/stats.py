@@ -12,7 +12,7 @@ Imported by vLLM's API server process only.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -116,3 +116,37 @@ def publish_cohorts(model: str, ranks: Sequence[Cohorts]) -> None:
         for labels, counts in found.items():
             gauge.labels(*labels).set(count(counts))
             shown.add(labels)
+
+
+_CPU_FIGURES = {
+    "watched": ("specdeck:cpu_watched_seconds", "Time over which threads were watched."),
+    "core_ran": ("specdeck:core_cpu_seconds", "CPU time of the engine core's step thread."),
+    "core_waited": (
+        "specdeck:core_cpu_waiting_seconds", "Time that it was ready to run and had no CPU.",
+    ),
+    "worker_ran": ("specdeck:worker_cpu_seconds", "CPU time of a worker's busiest thread."),
+    "worker_waited": (
+        "specdeck:worker_cpu_waiting_seconds",
+        "Time that a thread of it that computes was ready to run and had no CPU.",
+    ),
+    "throttled": (
+        "specdeck:cpu_throttled_seconds", "Time that a quota kept the engine from running.",
+    ),
+}  # fmt: skip
+
+
+@cache
+def _cpu_gauge(name: str) -> Any:
+    """Not a counter, as that of a cohort."""
+    series, help_ = _CPU_FIGURES[name]
+    return Gauge(series, help_, ("model_name", "engine"), multiprocess_mode="max")
+
+
+def publish_cpu_times(model: str, ranks: Sequence[Mapping[str, float | None]]) -> None:
+    """Shows how long threads of each data-parallel rank waited for a CPU; nothing that is not
+    known of a rank."""
+    for rank, found in enumerate(ranks):
+        for name in _CPU_FIGURES:
+            seconds = found.get(name)
+            if seconds is not None:
+                _cpu_gauge(name).labels(model, str(rank)).set(seconds)

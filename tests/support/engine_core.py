@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specdeck.engine.plugin.control import Control
+from specdeck.engine.plugin.cpu_times import CpuTimes
 from specdeck.engine.plugin.dummy_steps import DummyRun
 from specdeck.engine.plugin.engine import Build, StepListener, Tally
 from specdeck.engine.plugin.fingerprint import Identity
@@ -35,6 +36,7 @@ class FakeCore:
     broken: bool = False
     """Whether the drafter cannot be told to leave a step out."""
     rest_rounds: int | None = None
+    cpu: CpuTimes | None = None
     dummies: list[tuple[int, int, int]] = field(default_factory=list)
     """Batch size, k and number of the dummy steps that were asked for."""
     dummy_s: Callable[[int, int], float] = lambda batch, k: 0.02 + 0.001 * k + 0.0005 * batch
@@ -96,6 +98,10 @@ class FakeCore:
     def tally(self) -> Tally:
         """As in the contract."""
         return self.counts
+
+    def cpu_times(self) -> CpuTimes | None:
+        """As in the contract."""
+        return self.cpu
 
     def active_requests(self) -> dict[str, Any]:
         """As in the contract: nobody asks for anything."""

@@ -273,3 +273,15 @@ async def test_a_large_page_is_parsed_beside_the_event_loop(page: Pages) -> None
 
     assert await page_.read_page(Text(text), t=1000.0, at=10.0) == look(page("speculative"))
     assert threading.current_thread().name not in threads
+
+
+def test_what_threads_waited_is_read_and_added_up_over_ranks(page: Pages) -> None:
+    rows = [
+        f'specdeck:{name}{{engine="{rank}",model_name="demo"}} {value}'
+        for name, value in (("cpu_watched_seconds", 2.0), ("worker_cpu_waiting_seconds", 0.5),
+                            ("core_cpu_seconds", 1.0))
+        for rank in (0, 1)
+    ]  # fmt: skip
+    sample = look("\n".join((*rows, page("speculative-busy"))))
+    assert (sample.cpu_watched, sample.worker_waited, sample.core_ran) == (4.0, 1.0, 2.0)
+    assert sample.core_waited is None

@@ -40,6 +40,12 @@ def samples(draw: st.DrawFn) -> Sample:
         preemptions=draw(maybe),
         prefix_queries=draw(maybe),
         prefix_hits=draw(maybe),
+        cpu_watched=draw(maybe),
+        core_ran=draw(maybe),
+        core_waited=draw(maybe),
+        worker_ran=draw(maybe),
+        worker_waited=draw(maybe),
+        cpu_throttled=draw(maybe),
         ttft=draw(st.none() | histograms()),
         itl=draw(st.none() | histograms()),
     )
@@ -185,3 +191,12 @@ def test_positions_are_divided_by_the_drafts_that_had_them() -> None:
     )
     assert window.acceptance_per_position == (0.8, 0.6, None)
     assert replace(window, drafted_per_position=None).acceptance_per_position == (0.8, 0.3, 0.0)
+
+
+def test_the_share_that_threads_waited_is_of_the_time_that_they_were_watched() -> None:
+    """A page may be some tenths of a second behind its time."""
+    window = Window(2.0, cpu_watched=1.6, core_waited=1.2, worker_waited=0.4)
+    assert window.cpu_waiting == 0.25
+    assert Window(2.0, cpu_watched=1.6, core_waited=0.8).cpu_waiting == 0.5
+    assert Window(2.0, cpu_watched=0.0, worker_waited=0.0).cpu_waiting is None
+    assert Window(2.0).cpu_waiting is None

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from specdeck.engine.plugin import endpoint as module
 from specdeck.engine.plugin import request_pins
 from specdeck.engine.plugin.endpoint import (
+    CPU_GAP_S,
     MOST_BODY,
     PAGE_GAP_S,
     SpecdeckEndpoint,
@@ -235,7 +236,10 @@ async def test_cohorts_are_put_into_words_once_a_look_however_many_ask(
 
     monkeypatch.setattr(Cohorts, "as_json", counted)
     published: list[Any] = []
-    stats = SimpleNamespace(publish_cohorts=lambda model, ranks: published.append(ranks))
+    stats = SimpleNamespace(
+        publish_cohorts=lambda model, ranks: published.append(ranks),
+        publish_cpu_times=lambda model, ranks: None,
+    )
     monkeypatch.setitem(sys.modules, "specdeck.engine.plugin.stats", stats)
     monkeypatch.setattr("specdeck.engine.plugin.stats", stats, raising=False)
     cores = Cores()
@@ -256,7 +260,10 @@ async def test_metrics_pages_have_the_cohorts_looked_at_every_few_seconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     published: list[Any] = []
-    stats = SimpleNamespace(publish_cohorts=lambda model, ranks: published.append(ranks))
+    stats = SimpleNamespace(
+        publish_cohorts=lambda model, ranks: published.append(ranks),
+        publish_cpu_times=lambda model, ranks: None,
+    )
     monkeypatch.setitem(sys.modules, "specdeck.engine.plugin.stats", stats)
     monkeypatch.setattr("specdeck.engine.plugin.stats", stats, raising=False)
     cores, now = Cores(), [100.0]
@@ -273,6 +280,40 @@ async def test_metrics_pages_have_the_cohorts_looked_at_every_few_seconds(
             looks.append(cores.asked.count("cohorts"))
     assert looks == [1, 1, 1, 2]
     assert len(published) == 2
+
+
+async def test_metrics_pages_have_cpu_times_looked_at_once_however_many_ask(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    published: list[Any] = []
+    stats = SimpleNamespace(
+        publish_cohorts=lambda model, ranks: None,
+        publish_cpu_times=lambda model, ranks: published.append(ranks),
+    )
+    monkeypatch.setitem(sys.modules, "specdeck.engine.plugin.stats", stats)
+    monkeypatch.setattr("specdeck.engine.plugin.stats", stats, raising=False)
+
+    class Waiting(Cores):
+        async def call(self, method: str, command: str, payload: str) -> list[str]:
+            if command == "cpu":
+                self.asked.append(command)
+                return [json.dumps({"cpu": {"watched": 2.0}}), json.dumps({"cpu": None})]
+            return await super().call(method, command, payload)
+
+    cores, now = Waiting(), [100.0]
+    app, endpoint = fastapi.FastAPI(), SpecdeckEndpoint(clock=lambda: now[0])
+    endpoint.attach_router(app)
+    await endpoint.init_state(cores, None, SimpleNamespace(port=8000))
+    looks = []
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url="http://engine"
+    ) as client:
+        for later in (0.0, CPU_GAP_S - 0.1, 0.2, 1.0):
+            now[0] += later
+            await asyncio.gather(*(client.get("/metrics") for _ in range(5)))
+            looks.append(cores.asked.count("cpu"))
+    assert looks == [1, 1, 2, 3]
+    assert published == [[{"watched": 2.0}, {}]] * 3
 
 
 async def test_requests_are_told_and_those_of_ranks_with_their_rank(ask: Asking) -> None:
