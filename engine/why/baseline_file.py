@@ -15,6 +15,7 @@ from specdeck.engine.errors import ConfigError, Place, UsageError
 from specdeck.engine.files import read_file, replace_file
 from specdeck.engine.protocol.codec import NotJson, UnixTime, WrongType, loads, read_record
 from specdeck.engine.protocol.cohorts import CohortCell
+from specdeck.engine.why.cpu_wait import CpuWait
 from specdeck.engine.why.evidence import Baseline, CohortSpan, DraftFacts, Evidence
 from specdeck.engine.why.figures import Spread
 from specdeck.engine.why.step_profile import StepProfile, StepTime, profile_steps
@@ -22,6 +23,7 @@ from specdeck.engine.why.step_profile import StepProfile, StepTime, profile_step
 FORMAT = 1
 _MOST_BYTES = 4_000_000
 _MOST_K = 256
+_MOST_WAITS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,8 @@ class _Document:
     times: tuple[_Time, ...]
     prefill: float | None
     facts: DraftFacts
+    waits: tuple[CpuWait, ...] = ()
+    """Nothing in a file that was written before threads were watched."""
 
 
 def save_baseline(path: Path, evidence: Evidence) -> None:
@@ -61,7 +65,7 @@ def save_baseline(path: Path, evidence: Evidence) -> None:
             _Time(requests, k, prefill, time.steps, time.low, time.middle, time.high)
             for (requests, k, prefill), time in profile.times.items()
         ),
-        profile.prefill, evidence.facts,
+        profile.prefill, evidence.facts, evidence.waits[:_MOST_WAITS],
     )  # fmt: skip
     try:
         replace_file(path, json.dumps(asdict(document)) + "\n", mode=0o600)
@@ -104,6 +108,8 @@ def _read(data: Any, place: Place) -> Baseline:
             raise WrongType("tokens_per_trial is below 1")
         if not all(one.steps > 0 and one.middle > 0 for one in found.times):
             raise WrongType("a step took no time")
+        if len(found.waits) > _MOST_WAITS or not all(map(_is_wait, found.waits)):
+            raise WrongType("a wait that is no share of its time")
     except WrongType as error:
         message = f"no baseline of `specdeck why`: {error}"
         raise ConfigError(message, place=place, remedy="write one with --save") from None
@@ -119,4 +125,10 @@ def _read(data: Any, place: Place) -> Baseline:
         StepProfile(times, found.prefill),
         found.facts,
         found.url,
+        found.waits,
     )
+
+
+def _is_wait(one: CpuWait) -> bool:
+    shares = (one.waiting, one.most, one.throttled or 0.0)
+    return one.start < one.end and all(0 <= share <= 1 for share in shares)

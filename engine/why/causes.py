@@ -15,7 +15,8 @@ from specdeck.engine.why.figures import Estimate
 Name = Literal[
     "prompt_length", "cold_cache", "structured_output", "adapter", "temperature", "cohort_drift",
     "every_cohort_fell", "draft_of_another_target", "traffic_mix", "k_beyond_what_pays",
-    "step_time_latched", "prefill_share", "prefix_cache", "preemption", "beyond_graphs",
+    "step_time_latched", "cpu_contention", "prefill_share", "prefix_cache", "preemption",
+    "beyond_graphs",
 ]  # fmt: skip
 NAMES: tuple[Name, ...] = get_args(Name)
 
@@ -26,6 +27,7 @@ of it; its own acceptance fell; there is no baseline that tells."""
 Reason = Literal[
     "few_requests", "no_drafts", "no_contrast", "no_baseline", "no_steps", "few_steps", "not_timed",
     "not_told", "wide", "policy_moves_k", "no_pieces", "in_proportion", "other_requests",
+    "no_waiting", "cpu_contention",
 ]  # fmt: skip
 
 ISSUES: Mapping[Name, str] = {
@@ -58,7 +60,7 @@ class Figure:
 
     of: Literal[
         "acceptance", "output_from_drafts", "step_ms", "time_share", "cached_share",
-        "per_request", "tokens_per_second", "same_vocabulary",
+        "per_request", "tokens_per_second", "same_vocabulary", "waiting_ms",
     ]  # fmt: skip
     value: float
     against: float | None
@@ -85,6 +87,9 @@ class Cause:
     """Whether a fact says so and not a figure."""
     suggested: int | None = None
     """The k, or the number of seats, that its command tries."""
+    throttled: float | None = None
+    """The share of the time that a quota kept the engine from running; None where that is not
+    known, or of no account."""
     share: float | None = None
     """Of what all causes cost together, which is one in all; filled in by `ranking`."""
 
@@ -151,9 +156,11 @@ _COMMANDS: Mapping[Name, str] = {
     "traffic_mix": "specdeck sweep {url}",
     # On the engine's machine; a restart would interrupt every request, and hide what it was.
     "step_time_latched": "top -b -n 1 | head -20; nvidia-smi -q -d CLOCK,PERFORMANCE",
+    "cpu_contention": "top -b -n 1 -o %CPU | head -20",
     "prefix_cache": "vllm serve … --gpu-memory-utilization 0.95",
     "preemption": "vllm serve … --max-num-seqs {suggested}",
 }
+_QUOTA = "cat /sys/fs/cgroup/cpu.max /sys/fs/cgroup/cpu.stat"
 
 
 def command_of(cause: Cause, url: str) -> str:
@@ -162,6 +169,8 @@ def command_of(cause: Cause, url: str) -> str:
     >>> command_of(Cause("traffic_mix", Figure("acceptance", 0.4, 0.6), None, None), "http://h/;id")
     "specdeck sweep 'http://h/;id'"
     """
+    if cause.throttled is not None and cause.throttled >= MATERIAL:
+        return _QUOTA
     trial = trial_of(cause)
     command = _COMMANDS[cause.name] if trial is None else f"specdeck set {{url}} {trial} --trial 40"
     return command.format(url=shlex.quote(url), suggested=cause.suggested)

@@ -22,6 +22,7 @@ from specdeck.engine.protocol.cohorts import (
 from specdeck.engine.protocol.messages import EngineState
 from specdeck.engine.protocol.requests import RequestLine
 from specdeck.engine.protocol.tuning import Tuning
+from specdeck.engine.why.cpu_wait import CpuWait
 from specdeck.engine.why.figures import Spread, own_tokens
 from specdeck.engine.why.step_profile import StepProfile
 
@@ -160,6 +161,8 @@ class Baseline:
     steps: StepProfile = NO_STEPS
     facts: DraftFacts = NO_FACTS
     url: str | None = None
+    waits: tuple[CpuWait, ...] = ()
+    """How long threads waited for a CPU; empty where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +181,8 @@ class Evidence:
     """Of the scheduler, oldest first, up to `t`."""
     step_means: tuple[Step, ...] = ()
     """Means of many steps between two readings, where single ones were not recorded."""
+    waits: tuple[CpuWait, ...] = ()
+    """How long threads waited for a CPU, piece by piece; empty where that is not known."""
     preemptions: int | None = None
     """In `span`, by vLLM's counter; None where it was not read at both ends."""
     preempted_context: float | None = None

@@ -22,6 +22,7 @@ from specdeck.engine.protocol.messages import EngineState
 from specdeck.engine.protocol.requests import RequestLine
 from specdeck.engine.protocol.tuning import Tuning
 from specdeck.engine.text import oneline
+from specdeck.engine.why.cpu_wait import CpuWait, read_waits
 from specdeck.engine.why.evidence import (
     Baseline,
     CohortSpan,
@@ -127,6 +128,7 @@ class _Watch:
             client.url, [look.cohorts for look in self._looks], list(self._lines.values()),
             samples=(self._looks[0].sample, self._looks[-1].sample), state=state, tuning=tuning,
             facts=read_draft_facts(facts), steps=steps or (), baseline=baseline, t=self._wall(),
+            waits=read_waits([look.sample for look in self._looks]),
             missing=tuple(sorted(self._missing.items())),
         )  # fmt: skip
 
@@ -170,6 +172,7 @@ def make_evidence(
     facts: DraftFacts | None = None,
     steps: Sequence[Step] = (),
     baseline: Baseline | None = None,
+    waits: Sequence[CpuWait] = (),
     t: float,
     missing: tuple[tuple[str, str], ...] = (),
 ) -> Evidence:
@@ -198,7 +201,7 @@ def make_evidence(
     context = [max(0, line.prompt_tokens) + max(0, line.output_tokens) / 2 for line in pushed]
     return Evidence(
         url, t, span, _thin(series), read_spread(lines), tuple(steps),
-        preemptions=_preemptions(window, life if is_life else None),
+        waits=tuple(waits), preemptions=_preemptions(window, life if is_life else None),
         preempted_context=sum(context) / len(context) if context else None,
         state=state, tuning=tuning, facts=facts or DraftFacts(), baseline=baseline,
         since_start=is_life, missing=missing,

@@ -6,6 +6,7 @@ takes is told by how many an engine made between two readings in which it was bu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
@@ -19,6 +20,7 @@ from specdeck.engine.protocol.codec import WrongType
 from specdeck.engine.protocol.cohorts import Cohorts
 from specdeck.engine.protocol.messages import EngineState
 from specdeck.engine.protocol.tuning import Tuning
+from specdeck.engine.why.cpu_wait import CpuWait, read_waits
 from specdeck.engine.why.evidence import Baseline, Evidence, span_between, span_since_start
 from specdeck.engine.why.gather import make_evidence, with_baseline
 
@@ -50,6 +52,7 @@ def recall(history: History, start: float, end: float) -> Evidence:
         samples=(None if first is None else first.sample, None if last is None else last.sample),
         state=_read_state(history, looks[-1], end), tuning=_read_tuning(history, end),
         baseline=recall_before(history, start), t=end,
+        waits=_read_waits(history, [look.t for look in looks]),
     )  # fmt: skip
     return replace(found, step_means=tuple(_list_step_means(history, start, end)))
 
@@ -105,7 +108,13 @@ def recall_hour_ago(history: History, t: float) -> Baseline | None:
     span = span_between(looks[0], looks[1])
     if span is None or span.comparable().total.requests < _LEAST_REQUESTS:
         return None
-    return Baseline("history", span, url=history.url)
+    waits = _read_waits(history, [look.t for look in looks])
+    return Baseline("history", span, url=history.url, waits=waits)
+
+
+def _read_waits(history: History, times: Sequence[float]) -> tuple[CpuWait, ...]:
+    readings = [history.reading_at(t) for t in times]
+    return read_waits([None if one is None else one.sample for one in readings])
 
 
 def _list_looks(history: History, start: float, end: float) -> list[Cohorts]:

@@ -16,6 +16,7 @@ from specdeck.engine.why.causes import (
     command_of,
 )
 from specdeck.engine.why.cohort_gaps import Split, compare_cohorts
+from specdeck.engine.why.contention import judge_contention
 from specdeck.engine.why.draft_fit import judge_draft, judge_k
 from specdeck.engine.why.drift import find_drift, merge_drift
 from specdeck.engine.why.engine_load import compare_load
@@ -112,6 +113,7 @@ def _cause_as_json(cause: Cause, url: str) -> dict[str, Any]:
         "movement": cause.movement,
         "since": cause.since,
         "certain": cause.certain,
+        "throttled": cause.throttled,
         "issue": ISSUES.get(cause.name),
         "command": command_of(cause, url),
     }
@@ -126,7 +128,8 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     config = [*judge_draft(evidence, of_cohorts), judge_k(evidence)]
     if any(isinstance(one, Cause) and one.name == "draft_of_another_target" for one in config):
         config = [one for one in config if not _is_k(one)]  # no k pays there
-    load = [*_excuse_steps(compare_steps(evidence), causes), *compare_load(evidence)]
+    steps = judge_contention(evidence, compare_steps(evidence))
+    load = [*_excuse_steps(steps, causes), *compare_load(evidence)]
     named = any(cause.movement == "more" for cause in causes)
     rest: list[Finding] = [*config, *load, judge_mix(evidence, is_named=named)]
     causes += [one for one in rest if isinstance(one, Cause)]
@@ -154,7 +157,9 @@ def _excuse_steps(steps: Sequence[Finding], causes: Sequence[Cause]) -> list[Fin
     """Steps that are slower, but not where dearer requests came since the baseline."""
     came = any(cause.name in _DEARER and cause.movement == "more" for cause in causes)
     return [
-        Untold(one.name, "other_requests", one.cost) if came and isinstance(one, Cause) else one
+        Untold(one.name, "other_requests", one.cost)
+        if came and isinstance(one, Cause) and one.name == "step_time_latched"
+        else one
         for one in steps
     ]
 

@@ -9,6 +9,7 @@ from typing import Final
 from specdeck.engine.text import format_duration, oneline
 from specdeck.engine.why.causes import (
     ISSUES,
+    MATERIAL,
     Cause,
     Figure,
     Group,
@@ -36,6 +37,7 @@ TITLES: Final[Mapping[Name, str]] = {
     "traffic_mix": "another mix of traffic",
     "k_beyond_what_pays": "k beyond what pays",
     "step_time_latched": "every step became slower and stays so",
+    "cpu_contention": "the machine's CPUs are shared",
     "prefill_share": "prompts take the steps' time",
     "prefix_cache": "prompts are no longer in the prefix cache",
     "preemption": "requests are preempted",
@@ -55,6 +57,8 @@ _REASONS: Final[Mapping[Reason, str]] = {
     "no_pieces": "needs a longer look: --for 60s",
     "in_proportion": "steps are slower in proportion, as on a busy machine",
     "other_requests": "more requests have an adapter or a grammar now, whose steps take longer",
+    "no_waiting": "needs Linux and a newer plugin in the engine",
+    "cpu_contention": "its threads waited for a CPU, and as long as that",
 }
 _NOUNS: Final[Mapping[str, str]] = {
     "prompt": "prompts of {} tokens",
@@ -153,6 +157,10 @@ def describe_figure(cause: Cause) -> str:
 
 
 def _describe_other(figure: Figure, effect: Estimate) -> str:
+    if figure.of == "waiting_ms":
+        before = "" if figure.against is None else f", before {figure.against:.1f} ms"
+        ends = f"{effect.low:.1f} to {effect.high:.1f} ms"
+        return f"its threads wait {figure.value:.1f} ms of a step for a CPU{before} ({ends})"
     if figure.of == "per_request":
         return f"{figure.value:.2f} times a request ({effect.low:.2f} to {effect.high:.2f})"
     if figure.of == "cached_share":
@@ -177,6 +185,8 @@ def describe_cause(cause: Cause, local: LocalTime = time.localtime) -> list[str]
     if cause.share is not None:
         cost += f"; {percent(cause.share)} of the loss that is explained"
     lines.append(cost)
+    if cause.throttled is not None and cause.throttled >= MATERIAL:
+        lines.append(f"a quota kept it from running {percent(cause.throttled)} of the time")
     if cause.name == "draft_of_another_target" and not cause.certain:
         lines.append("or text that no draft can guess: no fact tells the two apart")
     if moved := _MOVEMENTS[cause.movement]:

@@ -313,7 +313,7 @@ def test_what_is_not_there_is_ruled_out_and_what_is_not_known_says_why() -> None
     assert untold["temperature"] == "no_contrast"
     assert untold["prefix_cache"] == "no_baseline"
     told = [*ruled, *untold]
-    assert len(told) == len(set(told)) == 15
+    assert len(told) == len(set(told)) == 16
 
 
 def test_too_few_requests_are_no_ground_for_anything() -> None:
