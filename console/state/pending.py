@@ -285,7 +285,7 @@ def fold_error(track: Track, error: SpecdeckError, t: float) -> Track:
     """The track after a wish that the engine would not fulfil; nothing stays pending."""
     track = replace(track, want=None, undo=track.undo.restore())
     if isinstance(error, Conflict):
-        # The next reading says who it was and brings the version to ask with.
-        refused = track.add_event(t, f"not changed: {error.line()}", "warn", kind="change")
-        return replace(refused, version=None)
+        # The next reading says who it was and brings the version to ask with. Until then whatever
+        # is asked meets the same refusal: an undo, too, was made for what was in force before.
+        return track.add_event(t, f"not changed: {error.line()}", "warn", kind="change")
     return track.add_event(t, f"not changed: {error.line()}", "bad", kind="change")

@@ -145,6 +145,8 @@ def test_a_conflict_forgets_the_wish_and_asks_with_what_is_read_next(kit: type[K
     found = add_wish(track(kit.run(2)), Change(k=4))
     found = fold_error(found, Conflict("bob was first"), 0.0)
     assert found.want is None
+    before = as_request(Change(k=5, origin="undo"), "ann", found.version)
+    assert before.expect_version == kit.state.version
     found = fold_reading(found, kit.reading(3, replace(kit.state, version=9)))
     assert found.version == 9
 
