@@ -31,6 +31,8 @@ _LEAST_RATIO: Final = 5.0
 """Of the fall to the standard error that the columns on both sides show."""
 _CLOSE_S: Final = 15.0
 """Around a moment in which the second of the fall is looked for."""
+_PART_S: Final = 0.125
+"""To which the first reading after a fall is told."""
 _SAME_S: Final = 60.0
 """Speed that falls with acceptance is the same fall."""
 _PIECE_S: Final = 3600.0
@@ -187,4 +189,9 @@ def _measure(history: Overviewed, figure: Figure, t: float) -> Fall | None:
     best = max(range(len(above)), key=lambda n: (above[n], -abs(n - _CLOSE_S)))
     t = t - _CLOSE_S + best
     figures = compare(t)
-    return None if figures is None or figures[0] <= 0 else Fall(figure, t, *figures)
+    if figures is None or figures[0] <= 0:
+        return None
+    # Whoever looks at the moment of the fall sees the first reading of what is lower.
+    parts = list_means(t, t + COLUMN_S, int(COLUMN_S / _PART_S))
+    first = next((n for n, one in enumerate(parts) if one is not None), -1)
+    return Fall(figure, t + (first + 1) * _PART_S, *figures)

@@ -116,12 +116,14 @@ def test_speed_that_falls_with_acceptance_is_told_once_and_alone_as_itself() -> 
     both = Seconds([0.7] * 200 + [0.1] * 200, [400.0] * 204 + [100.0] * 196)
     assert [one.figure for one in list_falls(both, T0, T0 + 500)] == ["acceptance"]
     alone = Seconds([0.7] * 400, [400.0] * 200 + [150.0] * 200)
-    assert list_falls(alone, T0, T0 + 500) == (Fall("tokens_per_second", T0 + 200, 400.0, 150.0),)
+    [fall] = list_falls(alone, T0, T0 + 500)
+    assert fall == Fall("tokens_per_second", fall.t, 400.0, 150.0)
+    assert fall.t == pytest.approx(T0 + 200, abs=1)
 
 
 def test_each_of_two_falls_is_told() -> None:
     found = list_falls(Seconds([0.8] * 200 + [0.4] * 200 + [0.1] * 200), T0, T0 + 700)
-    assert [one.t - T0 for one in found] == [200.0, 400.0]
+    assert [one.t - T0 for one in found] == [pytest.approx(200, abs=1), pytest.approx(400, abs=1)]
 
 
 def sampled(share: Callable[[int], float], seconds: int) -> list[Reading]:
@@ -149,6 +151,10 @@ def test_a_fall_of_a_black_box_is_found_to_its_second(tmp_path: Path) -> None:
     with closing(History(path)) as history:
         [fall] = list_falls(history, history.first, history.last)
         assert fall.t == pytest.approx(T0 + 500, abs=1)
+        reading = history.reading_at(fall.t)
+        assert reading is not None
+        assert reading.window is not None
+        assert reading.window.acceptance_rate == pytest.approx(0.06)
         assert fall.before == pytest.approx(0.6)
         assert fall.after == pytest.approx(0.06)
         near = list_falls(history, fall.t, fall.t + 1)
