@@ -6,6 +6,9 @@ One engine (the demo pair, few blocks of KV cache, a LoRA adapter) serves all ca
 draft, which has an engine of its own. A run plants a cause, lets traffic go on for some seconds,
 and asks `specdeck why --json`, which alone is judged: is the first cause the planted one? Causes
 take turns, so that none has a better hour of the machine. Honest windows are runs without a cause.
+Other work on the machine is no plant: where processes beside the engine, its load and the question
+take OTHERS of its CPUs, by /proc/stat, that the CPUs are shared is true, and what is named first
+but for it is judged; how often it was said is a column of its own.
 Every run is a line of FILE, and a run that is there is not made again: `--seconds` may end it
 anywhere. At last the table is printed.
 """
@@ -49,6 +52,12 @@ FLOOD_TOKENS = 16
 LOOK_S = 12.0
 SETTLE_S = 4.0
 BLOCKS = 200
+DEEPEST = 10
+"""The k of the engine that has timed every k: text that is sampled has some four tokens accepted
+at best, and pays for none of the rest."""
+OTHERS = 0.15
+"""Of the machine's CPUs: where processes beside the engine and its load take as much, that CPUs are
+shared is so, whatever else is planted."""
 KINDS = ("demo", "adapter", "other draft", "every k")
 """Engines: the pair, the pair with a LoRA adapter, the target with a draft that is not its own, and
 the pair that has timed every k."""
@@ -253,6 +262,11 @@ def start(folder: Path, kind: str) -> Iterator[tuple[RunningEngine, Path]]:
         arguments["speculative_config"] = json.dumps(
             {"method": "draft_model", "model": str(draft), "num_speculative_tokens": 6}
         )
+    if kind == "every k":
+        arguments["speculative_config"] = json.dumps(
+            {"method": "draft_model", "model": str(MODELS / "draft"),
+             "num_speculative_tokens": DEEPEST}
+        )  # fmt: skip
     config = planted_defect.config(folder)
     try:
         with start_engine(path=config, **arguments) as engine:
@@ -289,6 +303,38 @@ async def ask_why(engine: RunningEngine, seconds: float, *more: str) -> dict[str
     return found
 
 
+def read_cpus() -> tuple[int, int, int]:
+    """Ticks that this machine's CPUs had, worked, and worked for this program and its children."""
+    words = Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
+    ticks = [int(word) for word in words]
+    mine = 0
+    for process in list_tree(os.getpid()):
+        with contextlib.suppress(OSError):  # it ended; its parent has its time
+            text = Path(f"/proc/{process}/stat").read_text()
+            mine += sum(map(int, text.rpartition(")")[2].split()[11:15]))
+    return sum(ticks), sum(ticks) - ticks[3] - ticks[4], mine
+
+
+def list_tree(process: int) -> Iterator[int]:
+    """A process and all that it and its children started."""
+    yield process
+    for path in Path(f"/proc/{process}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in path.read_text().split():
+                yield from list_tree(int(child))
+
+
+def share_of_others(before: tuple[int, int, int], after: tuple[int, int, int]) -> float:
+    """The share of the machine's CPUs that processes beside this program's took."""
+    had, worked, mine = (then - now for now, then in zip(before, after, strict=True))
+    return max(0.0, worked - mine) / max(1, had)
+
+
+def is_true_beside(name: str, others: float) -> bool:
+    """Whether a cause is there that nobody planted: other work on the machine's CPUs."""
+    return name == "cpu_contention" and others >= OTHERS
+
+
 async def run_plant(
     plant: Plant, engine: RunningEngine, file: Path, baselines: Path, number: int
 ) -> dict[str, Any]:
@@ -299,7 +345,7 @@ async def run_plant(
         if plant.before_s:
             await asyncio.sleep(plant.before_s)
         if plant.each_k:
-            for k in (0, 1, 2, 3, 4, 5, 6):
+            for k in (0, 1, 2, 3, 4, 6, 8, DEEPEST):
                 await change(engine, k=k)
                 await asyncio.sleep(2.5)
         if plant.faults:
@@ -309,12 +355,16 @@ async def run_plant(
         saved = baselines / f"{plant.baseline}.json"
         if saved.exists() and not (plant.name == "none" and number % 2):
             more = ["--against", str(saved)]
+        before = read_cpus()
         found = await ask_why(engine, plant.look_s, *more)
+        others = share_of_others(before, read_cpus())
     planted_causes.clear(file)
     causes = [cause["cause"] for cause in found["causes"]]
+    first = next((name for name in causes if not is_true_beside(name, others)), "none")
     looked = found["looked"]
     return {
-        "planted": plant.name, "number": number, "first": causes[0] if causes else "none",
+        "planted": plant.name, "number": number, "first": first, "others": round(others, 3),
+        "shared": "cpu_contention" in causes,
         "causes": [
             {key: cause[key] for key in ("cause", "cohort", "figure", "effect", "cost", "since")}
             for cause in found["causes"]
@@ -362,7 +412,11 @@ class Runs:
 async def make_runs(runs: Runs, options: argparse.Namespace, folder: Path) -> None:
     ends = time.monotonic() + options.seconds
     for kind in KINDS:
-        plants = [plant for plant in PLANTS if plant.engine == kind and options.only in plant.name]
+        plants = [
+            plant
+            for plant in PLANTS
+            if plant.engine == kind and any(word in plant.name for word in options.only.split(","))
+        ]
 
         def count_wanted(plant: Plant) -> int:
             return int(options.honest if plant.name == "none" else options.runs)
@@ -398,22 +452,25 @@ def format_runs(done: list[dict[str, Any]]) -> str:
         right = sum(run["first"] == plant.name for run in runs)
         others = Counter(run["first"] for run in runs if run["first"] != plant.name)
         beside = Counter(
-            cause["cause"] for run in runs for cause in run["causes"][1:]
-            if cause["cause"] != plant.name
+            cause["cause"] for run in runs for cause in run["causes"]
+            if cause["cause"] not in (plant.name, run["first"], "cpu_contention")
         )  # fmt: skip
         rows.append([
             f"`{plant.name}`", str(len(runs)), str(right),
             ", ".join(f"{name} {number}" for name, number in others.most_common()) or "–",
             ", ".join(f"{name} {number}" for name, number in beside.most_common(4)) or "–",
+            str(sum(run.get("shared", False) for run in runs)),
         ])  # fmt: skip
     planted = [run for run in done if run["planted"] != "none"]
     right = sum(run["first"] == run["planted"] for run in planted)
-    rows.append(["all", str(len(planted)), str(right), "", ""])
+    rows.append(["all", str(len(planted)), str(right), "", "", ""])
     honest = [run for run in done if run["planted"] == "none"]
     raised = Counter(run["first"] for run in honest if run["first"] != "none")
     words = ", ".join(f"{name} {number}" for name, number in raised.most_common()) or "–"
-    rows.append(["nothing", str(len(honest)), str(len(honest) - sum(raised.values())), words, ""])
-    return table(["planted", "runs", "right first", "else first", "named beside"], rows)
+    rows.append(["nothing", str(len(honest)), str(len(honest) - sum(raised.values())), words, "",
+                 str(sum(run.get("shared", False) for run in honest))])  # fmt: skip
+    head = ["planted", "runs", "right first", "else first", "named beside", "CPUs shared"]
+    return table(head, rows)
 
 
 def main() -> None:
@@ -422,7 +479,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=420.0)
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--honest", type=int, default=40)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="words of names, with commas between")
     options = parser.parse_args()
     runs = Runs(options.state)
     with tempfile.TemporaryDirectory(prefix="specdeck-why-") as name:
