@@ -21,6 +21,7 @@ from specdeck.engine.divergence.history import (
 from specdeck.engine.divergence.likelihood import Visible
 from specdeck.engine.divergence.structured import Violation
 from specdeck.engine.errors import UsageError
+from specdeck.engine.files import replace_file
 from specdeck.engine.metrics.exposition import Exposition
 from specdeck.engine.text import UNKNOWN, escape_markdown, format_percent, format_value, oneline
 
@@ -79,9 +80,12 @@ def write_report(data: Data, path: Path) -> None:
 
 
 def save_file(path: Path, content: str) -> None:
-    """Writes a file; raises UsageError where it cannot be."""
+    """Writes a file, whole or not at all; raises UsageError where it cannot be."""
     try:
-        path.write_text(content, encoding="utf-8")
+        if path.exists() and not (path.is_file() and os.access(path.resolve().parent, os.W_OK)):
+            path.write_text(content, encoding="utf-8")  # a pipe, or nothing may come beside it
+        else:
+            replace_file(path.resolve(), content)  # what a link leads to
     except OSError as error:
         why = (error.strerror or "cannot be written").lower()
         raise UsageError(f"{path}: {why}", remedy="give another file") from error

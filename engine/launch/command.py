@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from specdeck.engine.client.webhook import VARIABLE as WEBHOOK_VARIABLE
 from specdeck.engine.config.config import Config
 from specdeck.engine.config.vllm_args import Argument
 from specdeck.engine.launch.machine import Build, detect_build
@@ -17,6 +19,7 @@ from specdeck.engine.protocol.messages import (
     ORCHESTRATION_VARIABLE,
     TIERS_VARIABLE,
     TOKEN_FILE_VARIABLE,
+    TOKEN_VARIABLE,
 )
 from specdeck.engine.protocol.methods import GRAPHS_PER_K, SCHEDULE, SPECULATIVE, is_mtp
 from specdeck.engine.protocol.vllm_versions import is_too_old
@@ -27,6 +30,12 @@ _MODULE = "vllm.entrypoints.openai.api_server"
 
 _SEVERAL = "specdeck.engine.launch.api_servers"
 """The same for several API servers, which vLLM's own module does not start."""
+
+_OPERATORS = re.compile(
+    rf"{TOKEN_VARIABLE}|{WEBHOOK_VARIABLE}|VLLM_API_KEY_[A-Za-z0-9_]+"
+    r"|SPECDECK_([A-Za-z0-9_]+_)?API_KEY"
+)
+"""Variables for specdeck alone: tokens and keys of other engines, and who is told of alerts."""
 
 _DEFAULT_SEQS = 256
 """The end of a schedule when max_num_seqs is vLLM's to choose: it carries the last tier on."""
@@ -177,14 +186,16 @@ def build_environment(
 ) -> dict[str, str]:
     """The engine's variables: the config's, the caller's over them, then specdeck's.
 
-    `build` is the vLLM that will run, `installed` gives the names of vLLM plugins
+    What the caller has for other engines stays with the caller: a model's own code runs in this
+    one. `build` is the vLLM that will run, `installed` gives the names of vLLM plugins
     that load by themselves; both are looked up when they are not given.
     """
+    inherited = {name: value for name, value in base.items() if not _OPERATORS.fullmatch(name)}
     found = {
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
         **config.environment,
-        **base,
+        **inherited,
         # What lies in the folder where an operator stands is no part of the engine.
         "PYTHONSAFEPATH": "1",
         TOKEN_FILE_VARIABLE: str(token_file),

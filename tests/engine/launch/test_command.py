@@ -226,6 +226,17 @@ def test_the_environment_says_where_the_token_lies_and_not_what_it_is(tmp_path: 
     assert "VLLM_SERVER_DEV_MODE" not in found
 
 
+def test_what_the_caller_has_for_other_engines_stays_with_the_caller(tmp_path: Path) -> None:
+    own = {"VLLM_API_KEY": "own", "HF_TOKEN": "t"}
+    others = {
+        "SPECDECK_ADMIN_TOKEN": "s1", "SPECDECK_WEBHOOK": "s2", "VLLM_API_KEY_PROD": "s3",
+        "SPECDECK_API_KEY": "s4", "SPECDECK_PROD_API_KEY": "s5",
+    }  # fmt: skip
+    found = made(tmp_path, "model: a/b\n", {**own, **others})
+    assert not set(others) & set(found)
+    assert own.items() <= found.items()
+
+
 def test_the_cpu_build_gets_a_cache_of_one_gibibyte(tmp_path: Path) -> None:
     name, text = "VLLM_CPU_KVCACHE_SPACE", "model: a/b\n"
     assert made(tmp_path, text, {})[name] == "1"
