@@ -13,6 +13,7 @@ from collections.abc import (
     Callable,
     Coroutine,
     Iterable,
+    Mapping,
     Sequence,
 )
 from pathlib import Path
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from specdeck.console.state.incident_files import IncidentFiles, WriteIncident
     from specdeck.console.state.past import History
     from specdeck.engine.client.attach import MonitoredEngine
+    from specdeck.engine.client.command_options import CommandOptions
     from specdeck.engine.launch.progress import StartProgress
     from specdeck.engine.operations.record import Audit
     from specdeck.engine.operations.watches import Watches
@@ -156,6 +158,7 @@ class Console(App[str]):
         folders: Callable[[], Iterable[Path]] | None = None,
         driver_class: type[Driver] | None = None,
         histories: Histories | None = None,
+        command_options: Mapping[str, CommandOptions] | None = None,
     ) -> None:
         """Set up the app; nothing runs yet.
 
@@ -168,6 +171,7 @@ class Console(App[str]):
         instead. `check` is what the check asks its engines with. `incident`
         writes an incident file into the first of `folders` that takes it. `opening` is asked after
         the first paint; a SpecdeckError that it raises closes the console and is its `failure`.
+        `command_options` are what commands have to be given for engines, by their URLs.
         """
         # Before Textual's own set-up, which asks for it.
         self.settings = settings or Settings()
@@ -215,6 +219,7 @@ class Console(App[str]):
             folders=folders or _folders,
             check=check,
             watches=None if watches is None else _watch(self.controller, watches),
+            command_options=command_options or {},
             slow=self.settings.slow,
         )
         self._selected = 0

@@ -12,6 +12,7 @@ from specdeck.console.footer import footer
 from specdeck.console.keys import KEYS, Key, Place, key_label
 from specdeck.console.widgets.cells import Row
 from specdeck.console.widgets.format import LocalTime
+from specdeck.engine.client.command_options import NO_OPTIONS, CommandOptions
 
 if TYPE_CHECKING:
     from specdeck.console.state.check import CheckContext
@@ -41,12 +42,18 @@ class ConsoleContext:
     """Lends both arms of an engine; None where there is no live engine to ask."""
     watches: EngineWatches | None = None
     """Fingerprints, drift and alerts of the engines; None where there is nothing to ask."""
+    command_options: Mapping[str, CommandOptions] = field(default_factory=dict)
+    """What commands have to be given for engines, by their URLs."""
     slow: bool = False
     """Whether little is drawn, for a poor line."""
 
     def key_label(self, name: str) -> str:
         """The key of an action, for a hint."""
         return key_label(name, self.keymap)
+
+    def options(self, url: str) -> CommandOptions:
+        """What commands have to be given for an engine; nothing where its URL alone does."""
+        return self.command_options.get(url, NO_OPTIONS)
 
     def footer(self, place: Place, width: int, *, armed: bool = False) -> Row:
         """The footer of a screen that is `width` cells wide, at the moment that is shown."""

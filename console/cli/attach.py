@@ -139,6 +139,7 @@ async def attach_console(options: AttachOptions) -> int:
         themes=theme_folders(),
         black_boxes=black_box_folder(),
         incident=incident_writer(asked),
+        command_options={to.url: to.options for to in asked},
         opening=engines[0].require_vllm if len(engines) == 1 else None,
     )
     code = await run_console(app, engines)

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from specdeck.engine.client.command_options import CommandOptions, list_options
 from specdeck.engine.client.secret import Secret, refuse_no_name
 from specdeck.engine.client.token import admin_token, refuse_unfit
 from specdeck.engine.errors import ConfigError, Unsupported, UsageError
 from specdeck.engine.launch.ownership import PortOwner
 from specdeck.engine.launch.registry import Record, Registry
 from specdeck.engine.paths import locations
+from specdeck.engine.protocol.messages import TOKEN_VARIABLE
 
 if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient
@@ -53,6 +55,8 @@ class Access:
     """Beside the variable SPECDECK_ADMIN_TOKEN."""
     is_inherited: bool = False
     """Whether nobody named `api_key`: it is the one of this shell, for an engine started here."""
+    key_variable: str | None = None
+    """The variable that `api_key` was named by."""
     owner: PortOwner | None = None
     """Who must have the port that is asked; None where there is no record."""
 
@@ -63,6 +67,12 @@ class Access:
     def name(self) -> str:
         """What the audit log calls it: its name from `ps`, or its URL."""
         return self.record.name if self.record else self.url
+
+    @property
+    def options(self) -> CommandOptions:
+        """What another command has to be given for it; a record's token is found by the URL."""
+        has_token = self.record is not None or bool(os.environ.get(TOKEN_VARIABLE, "").strip())
+        return list_options(self.key_variable, self.token_file, has_token=has_token)
 
     def client(self) -> EngineClient:
         """A client of it, to be closed by the caller."""
@@ -108,11 +118,12 @@ def access(
             key or own_key(),
             token_file,
             is_inherited=key is None,
+            key_variable=api_key_env,
             owner=PortOwner(record, registry),
         )
     if is_name(engine):
         raise UsageError(f"no engine called {engine}", remedy="see `specdeck ps`")
-    return Access(engine_url(engine), None, key, token_file)
+    return Access(engine_url(engine), None, key, token_file, key_variable=api_key_env)
 
 
 def _find_started(engine: str, registry: Registry) -> Record | None:

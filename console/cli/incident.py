@@ -21,6 +21,7 @@ from specdeck.console.cli.span import read_span
 from specdeck.console.state.incident_files import IncidentFile
 from specdeck.engine.blackbox.folder import open_history
 from specdeck.engine.blackbox.history import History
+from specdeck.engine.client.command_options import CommandOptions, list_options
 from specdeck.engine.client.webhook import VARIABLE
 from specdeck.engine.errors import EngineError, SpecdeckError, UsageError
 from specdeck.engine.files import open_file, read_file
@@ -170,6 +171,7 @@ async def make_incident(
             config=None if record is None or not record.config else Path(record.config),
             log=Path(record.log) if record is not None else _find_log(known, span),
             secrets=find_secrets(known.to, record), version=_version(), missing=missing,
+            options=_find_options(known, record),
         )  # fmt: skip
         client = None
         try:
@@ -216,6 +218,14 @@ async def write_around(
     made, written = await make_incident(Known(url, to.name, to), asked, on_progress)
     left_out = "; ".join(f"{names}: {why}" for names, why in made.list_missing())
     return IncidentFile(written.path, left_out or None)
+
+
+def _find_options(known: Known, record: Record | None) -> CommandOptions:
+    """What commands have to be given for it; one that is known by its recording alone has no
+    token that anybody knows of."""
+    if known.to is None or (record is not None and known.to.token_file is None):
+        return list_options(None, None, has_token=record is not None)
+    return known.to.options
 
 
 def find_secrets(to: Access | None, record: Record | None = None) -> tuple[str, ...]:

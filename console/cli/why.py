@@ -7,7 +7,7 @@ import sys
 import textwrap
 import time
 from contextlib import aclosing, closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -17,6 +17,7 @@ from specdeck.console.cli.engines import Access, access, key_option, require_vll
 from specdeck.console.cli.output import draw_over, emit, log, print_lines
 from specdeck.console.cli.span import read_span
 from specdeck.engine.blackbox.folder import open_history
+from specdeck.engine.client.command_options import CommandOptions, list_options
 from specdeck.engine.errors import SpecdeckError, UsageError
 from specdeck.engine.incident.material import Span
 from specdeck.engine.text import parse_duration
@@ -106,7 +107,15 @@ def explain_past(
         evidence = recall(history, span.start, span.end)
     if baseline is not None:
         evidence = with_baseline(evidence, baseline)
-    return report(evidence, save, as_json=as_json)
+    return report(evidence, save, find_options(engine), as_json=as_json)
+
+
+def find_options(engine: str) -> CommandOptions:
+    """What commands have to be given for an engine; that of a stranger where there is none."""
+    try:
+        return access(engine).options
+    except UsageError:
+        return list_options(None, None, has_token=False)
 
 
 def recorded_name(engine: str) -> str:
@@ -175,15 +184,15 @@ async def explain(to: Access, wanted: Wanted, *, as_json: bool) -> int:
     assert evidence is not None  # gather ends with it, or with an error
     if evidence.baseline is None or evidence.baseline.source == "life":
         evidence = recall_past(evidence, to.url)
-    return await asyncio.to_thread(report, evidence, wanted.save, as_json=as_json)
+    return await asyncio.to_thread(report, evidence, wanted.save, to.options, as_json=as_json)
 
 
-def report(evidence: Evidence, save: Path | None, *, as_json: bool) -> int:
+def report(evidence: Evidence, save: Path | None, options: CommandOptions, *, as_json: bool) -> int:
     """Judges what was seen and prints it; the exit code."""
     if save is not None:
         save_baseline(save, evidence)
         log(f"specdeck: saved {evidence.span.total.requests} requests in {save}")
-    diagnosis = diagnose(evidence)
+    diagnosis = replace(diagnose(evidence), options=options)
     if as_json:
         emit(diagnosis.as_json())
     else:
@@ -206,7 +215,7 @@ def diagnosis_lines(diagnosis: Diagnosis) -> list[str]:
     lines = _wrap(describe_look(diagnosis.looked), "")
     if (baseline := describe_baseline(diagnosis)) is not None:
         lines += _wrap(baseline, "")
-    commands = list_commands(diagnosis.causes, diagnosis.url)
+    commands = list_commands(diagnosis)
     for number, (cause, command) in enumerate(
         zip(diagnosis.causes, commands, strict=True), start=1
     ):

@@ -241,7 +241,10 @@ class SteeringScreen(EngineScreen):
         from specdeck.console.state.copies import list_commands
 
         trial = suggest_change(self.track)
-        return [*super().list_copies(), *list_commands(self.track, trial=trial)]
+        return [
+            *super().list_copies(),
+            *list_commands(self.track, trial=trial, options=self.context.options(self.track.url)),
+        ]
 
     @now_only
     def action_change_k(self, by: int) -> None:
@@ -305,7 +308,8 @@ class SteeringScreen(EngineScreen):
         from specdeck.console.screens.tuning.dialogs import ParametersScreen
 
         await self.controller.refresh_tuning(self.controller.selected)
-        await self.app.push_screen_wait(ParametersScreen(self.controller))
+        options = self.context.options(self.track.url)
+        await self.app.push_screen_wait(ParametersScreen(self.controller, options))
 
     def action_events(self) -> None:
         """Everything that happened to the engine."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from specdeck.console.state.pending import (
     next_mode,
     next_policy,
 )
+from specdeck.engine.client.command_options import NO_OPTIONS, CommandOptions
 from specdeck.engine.operations.assignments import format_set
 from specdeck.engine.protocol.messages import Change
 from specdeck.engine.text import oneline, printable
@@ -60,32 +60,41 @@ def list_figures(track: Track) -> Iterator[Copyable]:
         )
 
 
-def list_commands(track: Track, *, trial: Change | None = None) -> Iterator[Copyable]:
+def list_commands(
+    track: Track, *, trial: Change | None = None, options: CommandOptions = NO_OPTIONS
+) -> Iterator[Copyable]:
     """Each action on the engine as the command that would do it now.
 
-    `trial` is the one that the dialog would suggest.
+    `trial` is the one that the dialog would suggest, `options` what commands have to be given for
+    the engine.
     """
+
+    def command(label: str, change: Change) -> Iterator[Copyable]:
+        if text := format_set(track.url, change, options):
+            yield Copyable(label, printable(text))
+
     k = k_wanted(track)
     if k is not None and track.known is not None:
         for by, name in ((1, "k more"), (-1, "k less")):
             if 0 <= k + by <= track.known.k_max:
-                yield from _command(track, name, Change(k=k + by))
-        yield from _command(track, "this k", Change(k=k))
-    yield from _command(track, "target-only", next_mode(track))
-    yield from _command(track, "auto", next_policy(track))
-    yield from _command(track, "breaker", next_breaker(track))
+                yield from command(name, Change(k=k + by))
+        yield from command("this k", Change(k=k))
+    yield from command("target-only", next_mode(track))
+    yield from command("auto", next_policy(track))
+    yield from command("breaker", next_breaker(track))
     if trial is not None:
-        yield from _command(track, "trial", trial)
+        yield from command("trial", trial)
     if track.undo.latest is not None:
-        yield from _command(track, "undo", track.undo.latest)
+        yield from command("undo", track.undo.latest)
     for one in track.tuning.parameters if track.tuning is not None else ():
         if one.value != one.default:
             value = "none" if one.value is None else one.value
-            yield from _command(track, one.name, Change(parameters={one.name: value}))
-    for name, words in (("sweep", "sweep {}"), ("watch", "watch {}"), ("check", "check {}"),
-                        ("fingerprint", "fingerprint show {}"),
-                        ("console", "attach {} --control")):  # fmt: skip
-        yield Copyable(name, printable(f"specdeck {words.format(shlex.quote(track.url))}"))
+            yield from command(one.name, Change(parameters={one.name: value}))
+    steer, read = options.steer(track.url), options.read(track.url)
+    for name, words in (("sweep", f"sweep {steer}"), ("watch", f"watch {read}"),
+                        ("check", f"check {read}"), ("fingerprint", f"fingerprint show {read}"),
+                        ("console", f"attach {steer} --control")):  # fmt: skip
+        yield Copyable(name, printable(f"specdeck {words}"))
 
 
 def list_check_copies(
@@ -122,8 +131,3 @@ def copy_case(case: Mapping[str, Any]) -> Copyable:
     from specdeck.engine.divergence.report import case_line
 
     return Copyable("case", printable(case_line(case)))
-
-
-def _command(track: Track, label: str, change: Change) -> Iterator[Copyable]:
-    if text := format_set(track.url, change):
-        yield Copyable(label, printable(text))

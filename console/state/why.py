@@ -7,9 +7,11 @@ import shlex
 import time
 from collections.abc import Callable
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from specdeck.console.widgets.format import LocalTime
+from specdeck.engine.client.command_options import NO_OPTIONS, CommandOptions
 from specdeck.engine.errors import SpecdeckError
 
 # Statistics are imported by the first look: a console paints before it.
@@ -23,8 +25,10 @@ if TYPE_CHECKING:
 class WhyLook:
     """Watches an engine for a while and keeps what came of it."""
 
-    def __init__(self, url: str, seconds: float) -> None:
+    def __init__(self, url: str, seconds: float, options: CommandOptions = NO_OPTIONS) -> None:
         self.url = url
+        self.options = options
+        """What commands have to be given for the engine."""
         self.seconds = seconds
         """How long it takes."""
         self.progress: Progress | None = None
@@ -60,7 +64,7 @@ class WhyLook:
             if history is not None:
                 with suppress(SpecdeckError):  # the engine's life before is the next best
                     evidence = compare_with_past(evidence, history)
-            return diagnose(evidence)
+            return replace(diagnose(evidence), options=self.options)
 
         try:
             async with aclosing(gather(client, seconds=self.seconds)) as found:
@@ -82,7 +86,8 @@ class WhyLook:
 
         self.recalled = start, end
         try:
-            self.diagnosis = await asyncio.to_thread(lambda: diagnose(recall(history, start, end)))
+            found = await asyncio.to_thread(lambda: diagnose(recall(history, start, end)))
+            self.diagnosis = replace(found, options=self.options)
         except SpecdeckError as error:
             self.error = error
 

@@ -22,6 +22,7 @@ from specdeck.engine.blackbox.event import BoxEvent
 from specdeck.engine.blackbox.falls import REACH_S, Fall, Figure, list_falls, read_mean
 from specdeck.engine.blackbox.history import MOST_COLUMNS, History
 from specdeck.engine.blackbox.summary import MINUTE_S
+from specdeck.engine.client.command_options import NO_OPTIONS, CommandOptions
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.files import read_file
 from specdeck.engine.incident.case import make_case
@@ -88,6 +89,8 @@ class Sources:
     version: str | None = None
     """specdeck's own."""
     missing: Mapping[str, str] | None = None
+    options: CommandOptions = NO_OPTIONS
+    """What commands have to be given for the engine."""
 
 
 async def collect(
@@ -359,6 +362,8 @@ class _Assembly:
                 self._sources.url, made.kinds, looks, history, state=state, tuning=made.tuning,
                 facts=facts, steps=steps, lines=lines,
             )  # fmt: skip
+            if made.diagnosis is not None:
+                made.diagnosis = replace(made.diagnosis, options=self._hide_options())
         except Exception as error:  # noqa: BLE001  # a file without causes is better than none
             made.missing["why.json"] = self._redactor.hide(f"{type(error).__name__}: {error}"[:300])
         if made.diagnosis is not None and made.diagnosis.causes:
@@ -366,6 +371,11 @@ class _Assembly:
             onset = made.onset if is_acceptance else None
             since = made.fall.t if made.fall is not None and is_acceptance else None
             made.case = make_case(made.diagnosis.causes[0], made.kinds, since, onset)
+
+    def _hide_options(self) -> CommandOptions:
+        """The options of commands; where a token lies is no secret, what is in a path may be."""
+        hide, options = self._redactor.hide, self._sources.options
+        return CommandOptions(tuple(map(hide, options.reading)), tuple(map(hide, options.steering)))
 
     def _read_config(self) -> None:
         if self._sources.config is None:

@@ -4,12 +4,12 @@ more of the engine than its counters do.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from specdeck.engine.incident.case import Case, Pattern
+from specdeck.engine.why.causes import RESYNC
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +22,9 @@ class Hypothesis:
     issue: str | None = None
     """Where vLLM's users met something like it."""
     command: str | None = None
-    """For a shell, with `{url}`."""
+    """As `causes.format_command` takes it."""
 
 
-_RESYNC: Final = (
-    "specdeck set {url} mode=target-only fallback=cold && specdeck set {url} mode=speculate"
-)
 _POSITIONS: Final = Hypothesis(
     "the draft computes prompts of this length wrongly: positions, rope scaling, or a limit of its"
     " context or window",
@@ -39,7 +36,7 @@ _CACHE: Final = Hypothesis(
     "the draft's KV cache of these requests is wrong: never filled, overwritten, or of another"
     " request",
     "have it filled anew; if new requests are accepted as before, it was that",
-    command=_RESYNC,
+    command=RESYNC,
 )
 _REPLACED: Final = Hypothesis(
     "something between draft and verification replaces these requests' drafts: a plugin of vLLM, a"
@@ -55,7 +52,7 @@ _STATE: Final = Hypothesis(
     "a state of the draft decays with time",
     "have its KV cache filled anew; if that does not help and a restart does, it was another state",
     "vllm#41838",
-    _RESYNC,
+    RESYNC,
 )
 _TEXT: Final = Hypothesis(
     "these requests ask for text that is harder to guess than before",
@@ -82,8 +79,3 @@ def list_hypotheses(case: Case) -> tuple[Hypothesis, ...]:
         None: (),
     }
     return found[case.pattern]
-
-
-def format_command(command: str, url: str) -> str:
-    """A hypothesis's command, for a shell."""
-    return command.format(url=shlex.quote(url))

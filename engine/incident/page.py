@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from specdeck.engine.blackbox.falls import Fall
+from specdeck.engine.client.command_options import NO_OPTIONS
 from specdeck.engine.incident.case_words import (
     DIMENSIONS,
     describe_case,
@@ -19,11 +20,12 @@ from specdeck.engine.incident.case_words import (
     list_unchanged,
 )
 from specdeck.engine.incident.figures import Stretch
-from specdeck.engine.incident.hypotheses import format_command, list_hypotheses
+from specdeck.engine.incident.hypotheses import list_hypotheses
 from specdeck.engine.incident.kinds import Kind
 from specdeck.engine.incident.material import Material
 from specdeck.engine.incident.moves import Move
 from specdeck.engine.protocol.cohorts import CohortCounts
+from specdeck.engine.protocol.messages import TOKEN_VARIABLE
 from specdeck.engine.text import (
     UNKNOWN,
     escape_markdown,
@@ -32,7 +34,8 @@ from specdeck.engine.text import (
     format_duration,
     oneline,
 )
-from specdeck.engine.why.causes import RESTING, Cause, command_of, trial_of
+from specdeck.engine.why.causes import RESTING, Cause, format_command, trial_of
+from specdeck.engine.why.ranking import Diagnosis
 from specdeck.engine.why.words import (
     describe_baseline,
     describe_cause,
@@ -290,11 +293,14 @@ class _Page:
             lines.append(f"Compared {_md(baseline)}.")
         lines.append("")
         for number, cause in enumerate(diagnosis.causes, start=1):
-            lines += self._cause(number, cause)
+            lines += self._cause(number, cause, diagnosis)
         if (together := describe_together(diagnosis.causes)) is not None:
             lines += ["", f"{_md(together[:1].upper() + together[1:])}."]
         if not diagnosis.causes:
             lines.append("No cause was found.")
+        if any("specdeck set" in diagnosis.command(cause) for cause in diagnosis.causes):
+            words = f"in the file that is named, or in {TOKEN_VARIABLE}"
+            lines += ["", f"Commands that change the engine need its admin token: {words}."]
         if diagnosis.ruled_out:
             lines += ["", "Ruled out:", ""]
             lines += [f"- {_md(describe_ruled_out(one))}" for one in diagnosis.ruled_out]
@@ -303,7 +309,7 @@ class _Page:
             lines += [f"- {_md(one)}" for one in list_untold(diagnosis.untold)]
         return lines
 
-    def _cause(self, number: int, cause: Cause) -> list[str]:
+    def _cause(self, number: int, cause: Cause, diagnosis: Diagnosis) -> list[str]:
         """A cause: what speaks for it, what may be behind it, what to try."""
         made, case = self._made, self._made.case if number == 1 else None
         title, *rest = describe_cause(cause, self._local)
@@ -318,7 +324,7 @@ class _Page:
         ):  # fmt: skip
             later = format_duration(cause.since - made.fall.t)
             lines.append(f"   - it began {later} after the fall, and so is not what caused that")
-        command = oneline(command_of(cause, made.url)).replace("`", "")
+        command = oneline(diagnosis.command(cause)).replace("`", "")
         if case is None:
             return [*lines, *figures, f"   - to try: `{command}`"]
         lines += ["", "   What speaks for it:", ""]
@@ -335,12 +341,17 @@ class _Page:
             issue = "" if one.issue is None else f" (met in {one.issue})"
             lines.append(f"   - {_md(one.fault + issue)}; {_md(one.test)}")
             if one.command is not None:
-                lines.append(f"     - `{oneline(format_command(one.command, made.url))}`")
+                lines.append(f"     - `{self._command(one.command)}`")
         first = "   - first, so that less is lost meanwhile: requests whose drafts are all rejected"
         if trial_of(cause) == RESTING:
             return [*lines, "", "   To try:", "", f"{first} draft no more: `{command}`",
                     "   - last, as it interrupts every request: a restart"]  # fmt: skip
         return [*lines, "", "   To try:", "", f"   - `{command}`"]
+
+    def _command(self, command: str) -> str:
+        diagnosis = self._made.diagnosis
+        options = NO_OPTIONS if diagnosis is None else diagnosis.options
+        return oneline(format_command(command, self._made.url, options)).replace("`", "")
 
     def _kinds(self) -> list[str]:
         kinds = self._made.kinds

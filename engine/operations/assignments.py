@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from specdeck.engine.client.command_options import NO_OPTIONS, CommandOptions
 from specdeck.engine.errors import UsageError
 from specdeck.engine.protocol.messages import FALLBACKS, KNOBS, MODES, POLICIES, Change, Value
 from specdeck.engine.text import find_nearest
@@ -113,8 +114,10 @@ def format_undo(url: str, knobs: Mapping[str, object]) -> str:
     return shlex.join(["specdeck", "set", url, *words]) if names else ""
 
 
-def format_set(url: str, change: Change) -> str:
+def format_set(url: str, change: Change, options: CommandOptions = NO_OPTIONS) -> str:
     """The `specdeck set` that asks the engine at `url` for the same; empty where none does.
+
+    `options` are what the command has to be given for the engine.
 
     >>> format_set("http://gpu-1:8000", Change(k=3, mode="speculate"))
     'specdeck set http://gpu-1:8000 k=3 mode=speculate'
@@ -133,6 +136,7 @@ def format_set(url: str, change: Change) -> str:
         words += ["--lease", f"{change.lease_s:g}"]
     if change.reason:
         words += ["--reason", change.reason]
+    words += options.steering
     return " ".join([command, *([shlex.join(words)] if words else [])])
 
 

@@ -5,11 +5,11 @@ A cause is told by its name, which is data: nothing reads the sentences that are
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
+from specdeck.engine.client.command_options import NO_OPTIONS, CommandOptions
 from specdeck.engine.why.figures import Estimate
 
 Name = Literal[
@@ -147,13 +147,16 @@ _TRIALS: Mapping[Name, str] = {
     "beyond_graphs": "k={suggested}",
 }
 """What may mend a cause, as `specdeck set` takes it; judged by a trial."""
-_RESYNC = "specdeck set {url} mode=target-only fallback=cold && specdeck set {url} mode=speculate"
+RESYNC: Final = (
+    "specdeck set {steer} mode=target-only fallback=cold && specdeck set {steer} mode=speculate"
+)
+"""The draft's KV cache is filled anew."""
 _COMMANDS: Mapping[Name, str] = {
-    "cold_cache": _RESYNC,
-    "cohort_drift": _RESYNC,
-    "every_cohort_fell": "specdeck fingerprint diff {url}",
-    "draft_of_another_target": "specdeck set {url} mode=target-only",
-    "traffic_mix": "specdeck sweep {url}",
+    "cold_cache": RESYNC,
+    "cohort_drift": RESYNC,
+    "every_cohort_fell": "specdeck fingerprint diff {read}",
+    "draft_of_another_target": "specdeck set {steer} mode=target-only",
+    "traffic_mix": "specdeck sweep {steer}",
     # On the engine's machine; a restart would interrupt every request, and hide what it was.
     "step_time_latched": "top -b -n 1 | head -20; nvidia-smi -q -d CLOCK,PERFORMANCE",
     "cpu_contention": "top -b -n 1 -o %CPU | head -20",
@@ -163,8 +166,8 @@ _COMMANDS: Mapping[Name, str] = {
 _QUOTA = "cat /sys/fs/cgroup/cpu.max /sys/fs/cgroup/cpu.stat"
 
 
-def command_of(cause: Cause, url: str) -> str:
-    """The command to try, for a shell.
+def command_of(cause: Cause, url: str, options: CommandOptions = NO_OPTIONS) -> str:
+    """The command to try, for a shell; `options` are what it has to be given for that engine.
 
     >>> command_of(Cause("traffic_mix", Figure("acceptance", 0.4, 0.6), None, None), "http://h/;id")
     "specdeck sweep 'http://h/;id'"
@@ -172,8 +175,17 @@ def command_of(cause: Cause, url: str) -> str:
     if cause.throttled is not None and cause.throttled >= MATERIAL:
         return _QUOTA
     trial = trial_of(cause)
-    command = _COMMANDS[cause.name] if trial is None else f"specdeck set {{url}} {trial} --trial 40"
-    return command.format(url=shlex.quote(url), suggested=cause.suggested)
+    command = (
+        _COMMANDS[cause.name] if trial is None else f"specdeck set {{steer}} {trial} --trial 40"
+    )
+    return format_command(command, url, options, suggested=cause.suggested)
+
+
+def format_command(
+    command: str, url: str, options: CommandOptions, *, suggested: int | None = None
+) -> str:
+    """A command with the engine in the place of `{steer}` and `{read}`, for a shell."""
+    return command.format(steer=options.steer(url), read=options.read(url), suggested=suggested)
 
 
 def trial_of(cause: Cause) -> str | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import exp, log1p
 from typing import Any, Final
 
+from specdeck.engine.client.command_options import NO_OPTIONS, CommandOptions
 from specdeck.engine.why.causes import (
     ISSUES,
     Cause,
@@ -69,6 +70,12 @@ class Diagnosis:
     """What drafts brought, since the baseline; None without one."""
     missing: tuple[tuple[str, str], ...] = ()
     """What could not be read, and why."""
+    options: CommandOptions = NO_OPTIONS
+    """What commands have to be given for the engine."""
+
+    def command(self, cause: Cause) -> str:
+        """What to try for a cause, for a shell."""
+        return command_of(cause, self.url, self.options)
 
     def as_json(self) -> dict[str, Any]:
         """The document of `specdeck why --json`."""
@@ -76,7 +83,7 @@ class Diagnosis:
             "engine": self.url,
             "looked": self.looked.as_json(),
             "moved": None if self.moved is None else self.moved.as_json(),
-            "causes": [_cause_as_json(cause, self.url) for cause in self.causes],
+            "causes": [_cause_as_json(cause, self.command(cause)) for cause in self.causes],
             "ruled_out": [
                 {
                     "cause": one.name,
@@ -97,7 +104,7 @@ class Diagnosis:
         }
 
 
-def _cause_as_json(cause: Cause, url: str) -> dict[str, Any]:
+def _cause_as_json(cause: Cause, command: str) -> dict[str, Any]:
     figure = cause.figure
     return {
         "cause": cause.name,
@@ -115,7 +122,7 @@ def _cause_as_json(cause: Cause, url: str) -> dict[str, Any]:
         "certain": cause.certain,
         "throttled": cause.throttled,
         "issue": ISSUES.get(cause.name),
-        "command": command_of(cause, url),
+        "command": command,
     }
 
 

@@ -18,7 +18,6 @@ from specdeck.engine.why.causes import (
     Reason,
     RuledOut,
     Untold,
-    command_of,
 )
 from specdeck.engine.why.figures import Estimate
 from specdeck.engine.why.ranking import Diagnosis, Looked, sum_costs
@@ -229,11 +228,11 @@ def list_untold(untold: Iterable[Untold]) -> list[str]:
     return [f"{'; '.join(titles)}: {reason}" for reason, titles in lines.items()]
 
 
-def list_commands(causes: Iterable[Cause], url: str) -> list[str | None]:
+def list_commands(diagnosis: Diagnosis) -> list[str | None]:
     """What to try for each cause; None where it is what is to be tried for an earlier one."""
     found: list[str | None] = []
-    for cause in causes:
-        command = command_of(cause, url)
+    for cause in diagnosis.causes:
+        command = diagnosis.command(cause)
         found.append(None if command in found else command)
     return found
 

@@ -19,6 +19,7 @@ from specdeck.console.state.controller import Controller
 from specdeck.console.state.copies import Copyable
 from specdeck.console.state.engine_state import Track
 from specdeck.console.widgets.format import shorten
+from specdeck.engine.client.command_options import NO_OPTIONS, CommandOptions
 from specdeck.engine.errors import UsageError
 from specdeck.engine.operations.assignments import format_set, parse_assignments
 from specdeck.engine.protocol.messages import MODES, POLICIES, Change, Value
@@ -128,9 +129,11 @@ class ParametersScreen(Modal[None]):
     CSS_PATH = "dialogs.tcss"
     BINDINGS = [*keys.bindings("parameters")]
 
-    def __init__(self, controller: Controller) -> None:
+    def __init__(self, controller: Controller, options: CommandOptions = NO_OPTIONS) -> None:
         super().__init__()
         self.controller = controller
+        self.command_options = options
+        """What commands have to be given for the engine."""
         self.listed: tuple[Parameter, ...] = ()
         self.before = controller.track.events
         """Events that were there before this screen."""
@@ -201,7 +204,8 @@ class ParametersScreen(Modal[None]):
             return ()
         one = self.listed[at]
         value = "none" if one.value is None else one.value
-        command = format_set(self.controller.engine.url, Change(parameters={one.name: value}))
+        change = Change(parameters={one.name: value})
+        command = format_set(self.controller.engine.url, change, self.command_options)
         return (
             Copyable("command", printable(command)),
             Copyable(oneline(one.name), oneline(format_value(one.value))),

@@ -70,15 +70,19 @@ class WhyScreen(DetailScreen):
 
     def action_again(self) -> None:
         """Watch the engine anew; in the past, judge what was recorded around this moment."""
-        index = self.controller.selected
+        index, url = self.controller.selected, self.controller.engine.url
         self.top, self._said, self._moment = 0, None, self._past_moment
         if self._moment is not None:
-            self.found = WhyLook(self.controller.engine.url, 0.0)
+            self.found = WhyLook(url, 0.0, self.context.options(url))
             self._recall()
             self.show()
             return
         client = self.controller.find_client(index)
-        self.found = None if client is None else WhyLook(client.url, self.seconds)
+        self.found = (
+            None
+            if client is None
+            else WhyLook(client.url, self.seconds, self.context.options(client.url))
+        )
         self._watch()
         self.show()
 

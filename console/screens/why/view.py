@@ -13,7 +13,7 @@ from specdeck.console.state.why import WhyLook, format_recall
 from specdeck.console.widgets.cells import Cell, Cells, Row, heading
 from specdeck.console.widgets.format import LocalTime
 from specdeck.engine.text import format_duration, oneline
-from specdeck.engine.why.causes import Cause, command_of, trial_of
+from specdeck.engine.why.causes import Cause, trial_of
 from specdeck.engine.why.ranking import Diagnosis
 from specdeck.engine.why.words import (
     describe_baseline,
@@ -88,7 +88,7 @@ def _diagnosis(diagnosis: Diagnosis, local: LocalTime) -> Iterator[Row]:
     if (baseline := describe_baseline(diagnosis, local)) is not None:
         yield Row((Cell(" "), Cell(baseline, "muted")))
     yield Row()
-    commands = list_commands(diagnosis.causes, diagnosis.url)
+    commands = list_commands(diagnosis)
     for number, cause in enumerate(diagnosis.causes, start=1):
         yield from _cause(number, cause, commands[number - 1], local)
         yield Row()
@@ -131,7 +131,7 @@ def list_copies(look: WhyLook | None, local: LocalTime) -> Iterator[Copyable]:
         return
     for cause in look.diagnosis.causes:
         name, *rest = describe_cause(cause)
-        yield Copyable(f"try: {name}", oneline(command_of(cause, look.url)))
+        yield Copyable(f"try: {name}", oneline(look.diagnosis.command(cause)))
         yield Copyable(name, oneline("; ".join((name, *rest))))
     if look.recalled is not None:
         yield Copyable("these causes", oneline(format_recall(look.url, *look.recalled, local)))

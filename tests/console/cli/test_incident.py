@@ -24,6 +24,7 @@ from tests.support.incident_engine import (
     SECONDS,
     collapsed_readings,
     record_collapse,
+    record_poison,
 )
 from tests.support.pages import recorded_page
 from tests.support.readings import START, URL
@@ -166,6 +167,20 @@ def test_the_page_tells_the_story(known: Path, capsys: Captured) -> None:
     said = capsys.readouterr()
     assert "acceptance fell from 69% to 20%" in said.out
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_commands_have_the_file_of_the_token_and_not_the_token(home: Path) -> None:
+    places = locations({"SPECDECK_HOME": str(home)})
+    record_poison(box_path(places.black_boxes, URL))
+    token = Path("night token")
+    token.write_text(TOKEN)
+    token.chmod(0o600)
+    page = members(write(URL, "--admin-token-file", str(token)))["incident.md"].decode()
+    assert f"specdeck set {URL} --admin-token-file '{token.absolute()}' policy=goodput" in page
+    assert TOKEN not in page
+    page = members(write(URL, "--force"))["incident.md"].decode()
+    assert f"specdeck set {URL} --admin-token-file TOKEN_FILE policy=goodput" in page
+    assert "SPECDECK_ADMIN_TOKEN" in page
 
 
 def test_the_cause_stands_in_why(known: Path) -> None:

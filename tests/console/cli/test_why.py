@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ Captured = pytest.CaptureFixture[str]
 KEYS = {"engine", "looked", "moved", "causes", "ruled_out", "untold", "missing"}
 CAUSE_KEYS = {
     "cause", "cohort", "figure", "effect", "cost", "share", "movement", "since", "certain",
+    "throttled",
     "issue", "command",
 }  # fmt: skip
 
@@ -54,6 +56,26 @@ def test_a_cause_is_exit_code_1_and_has_every_key(
     assert first["cohort"] == {"by": "structured", "words": ["json"]}
     assert first["command"].startswith(f"specdeck set {engine.url} ")
     assert first["share"] == 1.0
+
+
+def test_the_suggested_command_can_be_pasted(
+    engine: SufferingEngine,
+    capsys: Captured,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def suggest() -> list[str]:
+        assert outcome(["why", engine.url, "--for", "0s", "--json"]) == 1
+        said = capsys.readouterr()
+        assert "planted-token" not in said.out + said.err
+        return shlex.split(json.loads(said.out)["causes"][0]["command"])
+
+    assert suggest()[2:5] == [engine.url, "--admin-token-file", "TOKEN_FILE"]
+    monkeypatch.setenv("SPECDECK_ADMIN_TOKEN", "planted-token")
+    words = suggest()
+    assert "--admin-token-file" not in words
+    # Taken as it is: nothing of it is wrong usage, but this engine cannot be controlled.
+    assert outcome(words[1:]) not in (0, 2)
 
 
 def test_nothing_found_is_exit_code_0(capsys: Captured) -> None:

@@ -6,6 +6,7 @@ import base64
 import json
 import shlex
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -24,6 +25,7 @@ from specdeck.console.state.copies import (
 from specdeck.console.state.engine_state import Track, fold_reading
 from specdeck.console.state.recorded import RecordedBox
 from specdeck.console.terminal.cell_diff import CellDiff
+from specdeck.engine.client.command_options import list_options
 from specdeck.engine.divergence.prompts import parse_prompt
 from specdeck.engine.operations.assignments import format_set, parse_assignments
 from specdeck.engine.operations.check import CheckOptions
@@ -97,6 +99,22 @@ def test_every_action_on_an_engine_is_a_command(kit: type[Kit]) -> None:
     figures = {one.label: one.text for one in list_figures(track)}
     assert figures["engine"] == URL
     assert float(figures["acceptance"]) > 0
+
+
+def test_each_command_has_what_the_engine_must_be_given(kit: type[Kit]) -> None:
+    track = Track("demo", URL)
+    for reading in kit.run(3):
+        track = fold_reading(track, reading)
+    options = list_options("NIGHT_KEY", Path("/tokens/a b"), has_token=False)
+    told = [*list_commands(track, trial=Change(k=4, trial_s=40.0), options=options)]
+    assert len(told) > 6
+    for one in told:
+        words = shlex.split(one.text)
+        assert words[words.index("--api-key-env") + 1] == "NIGHT_KEY", one.text
+        changes = words[1] in ("set", "sweep", "attach")
+        assert ("--admin-token-file" in words) == changes, one.text
+        if changes:
+            assert words[words.index("--admin-token-file") + 1] == "/tokens/a b"
 
 
 def test_nothing_of_an_engine_is_sent_off_or_obeyed_where_it_is_pasted(kit: type[Kit]) -> None:
