@@ -27,8 +27,10 @@ _BETWEEN_SEARCHES_S = 60.0
 """Between two looks at all threads of a process: others may have become the busy ones."""
 _MOST_THREADS = 1024
 """Of a process, that are searched for the busy ones."""
-_MOST_BUSY = 16
-"""Of a process, that are read every time."""
+_MOST_READ = 32
+"""Threads of all processes that are read every time, at some ten microseconds each."""
+_LEAST_BUSY = 2
+"""Of a process."""
 _MOST_WORKERS = 64
 _SHARE = 0.5
 """Of the busiest thread's time: one that ran less does not compute."""
@@ -65,6 +67,8 @@ class _Process:
 
     pid: int
     proc: Path
+    most: int = _LEAST_BUSY
+    """Threads that are read every time."""
     busy: list[int] = field(default_factory=list)
     last: dict[int, _Ran] = field(default_factory=dict)
     """Of the busy ones, when they were read last."""
@@ -97,7 +101,7 @@ class _Process:
             thread: now.ran - self.searched.get(thread, none).ran for thread, now in found.items()
         }
         ran[self.pid] = float("inf")
-        self.busy = sorted(ran, key=lambda thread: -ran[thread])[:_MOST_BUSY]
+        self.busy = sorted(ran, key=lambda thread: -ran[thread])[: self.most]
         self.searched = found
 
     def _list_threads(self) -> list[int]:
@@ -132,8 +136,10 @@ class CpuWatch:
         own = os.getpid() if pid is None else pid
         known = [one for one in dict.fromkeys(workers) if _is_child(one, own, proc) or one == own]
         alone = own in known
+        known = known[:_MOST_WORKERS]
+        most = max(_LEAST_BUSY, _MOST_READ // (len(known) or 1))
         self._core = None if alone else _Process(own, proc)
-        self._workers = [_Process(one, proc) for one in known[:_MOST_WORKERS]]
+        self._workers = [_Process(one, proc, most) for one in known]
         self._group = _find_group(proc, groups, own)
         self._clock = clock
         self._at: float | None = None

@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import astuple
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -138,6 +139,26 @@ def test_a_thread_that_becomes_the_busy_one_is_found_within_a_minute(
     assert told is not None
     assert told.worker_waited is not None
     assert 60 * 0.5 < told.worker_waited <= 65
+
+
+def test_however_many_workers_there_are_few_threads_are_read(
+    tree: SchedstatTree, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers = range(1000, 1016)
+    for worker in workers:
+        tree.add(worker, CORE, *range(worker * 100, worker * 100 + 9))
+    found = watch(tree, clock, *workers)
+    opened: list[object] = []
+    real = os.open
+
+    def open_counted(*args: Any) -> int:
+        opened.append(args)
+        return real(*args)
+
+    monkeypatch.setattr(os, "open", open_counted)
+    clock.now += 1.0
+    found.read()
+    assert len(opened) <= 60
 
 
 @pytest.mark.parametrize(
