@@ -55,6 +55,8 @@ class Cohort:
 
 
 DIMENSIONS: tuple[str, ...] = tuple(field.name for field in fields(Cohort))
+BROUGHT = ("prompt", "cached", "adapter", "structured", "temperature")
+"""Dimensions that a request brings along; the others are what came of it."""
 
 
 @dataclass(frozen=True, slots=True)

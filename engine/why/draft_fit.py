@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from specdeck.engine.protocol.cohorts import BROUGHT, Cohort
 from specdeck.engine.protocol.tuning import Outlook
 from specdeck.engine.why.causes import MATERIAL, Cause, Figure, Finding, Reason, RuledOut, Untold
 from specdeck.engine.why.cohort_gaps import LEAST_GAP, Split, cost_of
@@ -90,9 +91,12 @@ def _judge_fall(evidence: Evidence, span: CohortSpan) -> Finding:
     then = evidence.baseline.span.comparable()
     both = [cohort for cohort in span.cells if cohort in then.cells]
     before = evidence.baseline.spread if evidence.baseline.spread.tokens else evidence.spread
-    sides = [(then.cells[cohort], span.cells[cohort]) for cohort in both]
-    pairs = [Pair(before.trials(older), evidence.spread.trials(newer)) for older, newer in sides]
-    pairs = [pair for pair in pairs if pair.better.of and pair.worse.of]
+    fell = {
+        cohort: Pair(before.trials(then.cells[cohort]), evidence.spread.trials(span.cells[cohort]))
+        for cohort in both
+    }
+    fell = {cohort: pair for cohort, pair in fell.items() if pair.better.of and pair.worse.of}
+    pairs = list(fell.values())
     requests = sum(span.cells[cohort].requests for cohort in both)
     if not pairs or requests < LEAST_REQUESTS:
         return Untold(_FALL, "few_requests")
@@ -101,12 +105,27 @@ def _judge_fall(evidence: Evidence, span: CohortSpan) -> Finding:
     weight = sum(own_tokens(span.cells[cohort]) for cohort in both) / max(1, own_tokens(total))
     cost = cost_of(evidence.span.comparable(), shown, weight)
     if sure.low > 0 and shown.value >= LEAST_GAP and cost.value >= MATERIAL:
+        if _is_of_one_kind(fell):
+            return Untold(_FALL, "few_requests", cost)
         met = sum(p.worse.met for p in pairs) / sum(p.worse.of for p in pairs)
         figure = Figure("output_from_drafts", met, met + shown.value)
         return Cause(_FALL, figure, shown, cost, movement="fell")
     if cost.high <= 2 * LEAST_GAP:
         return RuledOut(_FALL, cost)
     return Untold(_FALL, "wide", cost)
+
+
+def _is_of_one_kind(fell: Mapping[Cohort, Pair]) -> bool:
+    """Whether the fall goes away where requests with one word in common are left out.
+
+    Then it is theirs, and they are too few for a cause of their own.
+    """
+    for by in BROUGHT:
+        for word in {getattr(cohort, by) for cohort in fell}:
+            rest = [pair for cohort, pair in fell.items() if getattr(cohort, by) != word]
+            if rest and difference(rest, CONFIDENCE).value < LEAST_GAP:
+                return True
+    return False
 
 
 def _cost_of_drafting(evidence: Evidence) -> Estimate | None:

@@ -9,15 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from specdeck.engine.protocol.cohorts import DIMENSIONS
+from specdeck.engine.protocol.cohorts import BROUGHT, DIMENSIONS
 from specdeck.engine.why.causes import MATERIAL, Cause, Figure, Finding, Group, RuledOut, Untold
 from specdeck.engine.why.cohort_gaps import cost_of
 from specdeck.engine.why.evidence import CohortSpan, Evidence
 from specdeck.engine.why.figures import LEAST_REQUESTS, Estimate, own_tokens
 
 _NAME: Final = "traffic_mix"
-_BROUGHT = ("prompt", "cached", "adapter", "structured", "temperature")
-"""Dimensions that a request brings along."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ def _by_brought(span: CohortSpan) -> dict[tuple[str, ...], tuple[int, int]]:
     found: dict[tuple[str, ...], tuple[int, int]] = {}
     for cohort, counts in span.cells.items():
         if (tokens := own_tokens(counts)) > 0:
-            key = tuple(getattr(cohort, by) for by in _BROUGHT)
+            key = tuple(getattr(cohort, by) for by in BROUGHT)
             had, met = found.get(key, (0, 0))
             found[key] = had + tokens, met + counts.accepted
     return found
@@ -104,7 +102,7 @@ def _grown(then: CohortSpan, now: CohortSpan) -> Group | None:
     worst: tuple[float, Group] | None = None
     mean = now.total.accepted / max(1, own_tokens(now.total))
     for by in DIMENSIONS:
-        if by not in _BROUGHT:
+        if by not in BROUGHT:
             continue
         for word in {getattr(cohort, by) for cohort in now.cells}:
             (has, takes), (had, _) = (_side(span, by, word) for span in (now, then))

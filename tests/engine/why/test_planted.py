@@ -225,6 +225,29 @@ def test_a_fall_of_every_cohort_is_told_and_another_draft_named(seed: int) -> No
     assert found.causes[0].certain
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("rate", [0.4, 0.7])
+def test_a_fall_of_one_kind_that_is_too_few_to_compare_is_no_fall_of_all(
+    seed: int, rate: float
+) -> None:
+    """An engine that has become slow finishes a dozen requests; four in ten are long ones."""
+
+    def draw(random: Random) -> Request:
+        return Request(prompt=200 if random.random() < 0.4 else 40)
+
+    baseline = Traffic(seed, draw=draw, rate=10.0).run(60).as_baseline()
+    accept = poor(lambda request: request.prompt >= 64, 0.7)
+    now = Traffic(seed + 50, draw=draw, rate=rate, accept=accept).run(40)
+    assert first(diagnose(now.evidence(baseline))) in (None, "prompt_length")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_few_requests_that_all_fell_are_a_fall_of_all(seed: int) -> None:
+    baseline = Traffic(seed, rate=10.0).run(60).as_baseline()
+    now = Traffic(seed + 50, rate=0.8, accept=lambda r, t: 0.1).run(40)
+    assert first(diagnose(now.evidence(baseline))) == "every_cohort_fell"
+
+
 def test_a_draft_that_nobody_accepts_or_of_another_vocabulary_is_of_another_target() -> None:
     found = diagnose(Traffic(1, accept=lambda r, t: 0.02).run(30).evidence())
     assert first(found) == "draft_of_another_target"
