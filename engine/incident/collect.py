@@ -16,15 +16,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import yaml
-
 from specdeck.engine.blackbox.event import BoxEvent
 from specdeck.engine.blackbox.falls import REACH_S, Fall, Figure, list_falls, read_mean
 from specdeck.engine.blackbox.history import MOST_COLUMNS, History
 from specdeck.engine.blackbox.summary import MINUTE_S
 from specdeck.engine.client.command_options import NO_OPTIONS, CommandOptions
+from specdeck.engine.config import yaml_source
 from specdeck.engine.errors import SpecdeckError
-from specdeck.engine.files import read_file
 from specdeck.engine.incident.case import make_case
 from specdeck.engine.incident.collapse import find_fall
 from specdeck.engine.incident.engine_log import clean_log, read_tail
@@ -55,7 +53,6 @@ MOST_EVENTS: Final = 1_000
 _MOST_CHECKS: Final = 10
 _MOST_ACTIONS: Final = 2_000
 _MOST_DOWNS: Final = 200
-_LARGEST_CONFIG: Final = 1_000_000
 _MOST_FURTHER: Final = 4
 """Falls beside the first one."""
 _LEAST_SLOWER: Final = 0.1
@@ -383,14 +380,10 @@ class _Assembly:
             return
         path = self._sources.config
 
-        def read() -> Any:
-            try:
-                found = yaml.safe_load(read_file(path, most=_LARGEST_CONFIG))
-            except (yaml.YAMLError, RecursionError) as error:
-                raise ValueError(f"no YAML: {type(error).__name__}") from None
-            return self._redactor.hide_settings(_plain(found))
-
-        self._made.config = self._try("config.yaml", read)
+        # Within the bounds of a config: aliases of aliases would have no end.
+        self._made.config = self._try(
+            "config.yaml", lambda: self._redactor.hide_settings(yaml_source.read(path).data)
+        )
 
     def _read_log(self) -> None:
         if self._sources.log is None:
@@ -557,17 +550,6 @@ def _measure(
         stretches.append(measure(history, "end", max(after[1], span.end - STRETCH_S), span.end))
         moments["end"] = span.end
     return tuple(one for one in stretches if one.readings), moments
-
-
-def _plain(value: Any) -> Any:
-    """What YAML may hold beyond JSON, such as dates, as text."""
-    if isinstance(value, Mapping):
-        return {str(name): _plain(one) for name, one in value.items()}
-    if isinstance(value, list | tuple | set):
-        return [_plain(one) for one in value]
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    return str(value)
 
 
 def describe_log(made: Material) -> Mapping[str, Any] | None:

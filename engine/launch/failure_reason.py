@@ -31,6 +31,10 @@ _SAYS_LITTLE = ("KeyError", "AttributeError", "IndexError", "StopIteration", "Ty
 _PLAIN = ("ValueError", "RuntimeError", "Exception", "ValidationError")
 """Classes whose name adds nothing to the message."""
 
+_LONGEST = 2_000
+"""Characters of a message that are looked at: a line of a log may be a megabyte, and the meanings
+below take the square of it."""
+
 _MEANINGS = (
     (re.compile(r"Worker failed with error '(.*)', please check the stack trace"), "{0}"),
     (
@@ -177,11 +181,12 @@ def _one(
     found = _EXCEPTION.match(text)
     if found is None:
         return index, None
-    message = found.group(2) or ""
+    message = (found.group(2) or "")[:_LONGEST]
     if "validation error" in message and index + 1 < len(stream):
         # pydantic: a count, then the indented details
         detail = next((t.strip() for _, t in stream[index + 1 : index + 4] if t[:1] == " "), "")
-        message = re.sub(r" \[type=.*", "", detail).removeprefix("Value error, ") or message
+        detail = re.sub(r" \[type=.*", "", detail[:_LONGEST])
+        message = detail.removeprefix("Value error, ") or message
     return index + 1, _Raised(number, found.group(1), message.strip(), _frame(place), cause)
 
 

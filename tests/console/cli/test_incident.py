@@ -212,6 +212,15 @@ def test_all_members_are_there_and_what_is_not_has_its_reason(known: Path) -> No
         assert "cold" in "".join(drawn.itertext())
 
 
+def test_a_config_of_aliases_without_an_end_is_left_out(known: Path) -> None:
+    lines = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9)]
+    (known / "demo.yaml").write_text("a0: &a0 [x, x]\n" + "".join(lines))
+    found = members(write("demo", "--last", "20m"))
+    assert "config.yaml" not in found
+    missing = json.loads(found["manifest.json"])["missing"]
+    assert "more values than a config ever has" in missing["config.yaml"]
+
+
 def test_the_recording_opens_as_the_whole_does(known: Path) -> None:
     path = write("demo", "--last", "20m")
     places = locations({"SPECDECK_HOME": str(known)})

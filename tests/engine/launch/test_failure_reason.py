@@ -1,3 +1,4 @@
+import time
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,11 @@ def test_what_was_raised_from_an_accident_of_code_tells_more() -> None:
 def test_an_engine_that_was_killed_says_so() -> None:
     assert "SIGKILL" in find_reason("INFO 11-21 08:44:58 [a.py:1] loading\n", -9)
     assert "SIGSEGV" in find_reason("", -11)
+
+
+@pytest.mark.parametrize("said", ["Worker failed with error '", "Repo id must be in the form "])
+def test_a_line_of_a_megabyte_is_read_in_no_time(said: str) -> None:
+    log = f'Traceback (most recent call last):\n  File "a.py", line 1, in f\nValueError: {said * 9000}'
+    began = time.process_time()
+    assert find_reason(log, 1).startswith(said[:20])
+    assert time.process_time() - began < 1.0
