@@ -28,6 +28,9 @@ SCHEMA: Final = 1
 """Of the manifest; raised when a member changes its meaning."""
 _LARGEST_RECORDING: Final = 14_000_000
 """Bytes of the recording, as its file; compressed it is hardly smaller."""
+_MOST_TEXT: Final = 16_000_000
+"""Characters of the states in it, each as often as it changes. An engine's have a few thousand and
+change once in minutes; one that lies has a new one each second, and each is looked through."""
 _LARGEST_JSON: Final = 1_500_000
 """Bytes of one member of JSON."""
 _MOST_MARKS: Final = 60
@@ -102,7 +105,8 @@ def _cut_recording(
     history: History, target: Path, span: Span, redactor: Redactor
 ) -> tuple[int, Span]:
     """Writes the slice, of as long a time as fits, and says of which; the end is kept."""
-    start, end = span.start, min(span.end, history.last + 1.0)
+    end = min(span.end, history.last + 1.0)
+    start = _find_start(history, span.start, end)
     while True:
         count = write_slice(
             history, target, start, end,
@@ -114,6 +118,23 @@ def _cut_recording(
         target.unlink()
         share = 0.9 * _LARGEST_RECORDING / size
         start = min(end - _SHORTEST_S, end - (end - start) * share)
+
+
+def _find_start(history: History, start: float, end: float) -> float:
+    """From when on the states up to `end` have no more than `_MOST_TEXT` characters."""
+    changes: list[tuple[float, int]] = []
+    template = ""
+    for row, _ in history.rows(start, end):
+        if row.template != template:
+            template = row.template
+            changes.append((row.t, len(template)))
+    left, kept = _MOST_TEXT, end
+    for t, size in reversed(changes):
+        left -= size
+        if left < 0:
+            return max(start, kept)
+        kept = t
+    return start
 
 
 def _make_members(made: Material, local: LocalTime) -> dict[str, bytes | Path]:

@@ -412,3 +412,18 @@ def test_a_recording_that_is_too_large_loses_its_beginning(
     assert 59 <= manifest["readings"] < SECONDS
     assert any("too large" in note for note in manifest["notes"])
     assert "acceptance fell" in found["incident.md"].decode()
+
+
+def test_states_that_differ_each_second_are_looked_through_to_a_bound(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_module, "_MOST_TEXT", 300_000)
+    readings = [
+        replace(one, state=replace(one.state, policy_reason=f"{n} {'w' * 1000}"))
+        for n, one in enumerate(collapsed_readings(down=0))
+        if one.state is not None
+    ]
+    record(box_path(locations({"SPECDECK_HOME": str(home)}).black_boxes, URL), readings).close()
+    manifest = json.loads(members(write(URL, "--last", "20m"))["manifest.json"])
+    assert 50 < manifest["readings"] < 200
+    assert any("too large" in note for note in manifest["notes"])

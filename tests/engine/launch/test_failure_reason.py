@@ -89,7 +89,7 @@ def test_an_engine_that_was_killed_says_so() -> None:
 
 @pytest.mark.parametrize("said", ["Worker failed with error '", "Repo id must be in the form "])
 def test_a_line_of_a_megabyte_is_read_in_no_time(said: str) -> None:
-    log = f'Traceback (most recent call last):\n  File "a.py", line 1, in f\nValueError: {said * 9000}'
+    trace = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\nValueError: '
     began = time.process_time()
-    assert find_reason(log, 1).startswith(said[:20])
+    assert find_reason(trace + said * 9000, 1).startswith(said[:20])
     assert time.process_time() - began < 1.0
