@@ -376,7 +376,9 @@ class FingerprintScreen(DetailScreen):
         name = f"specdeck-fingerprint-{engine}-{now}.diff".replace(":", "-")
 
         def write(folder: Path) -> str:
-            (folder / name).write_text(text, encoding="utf-8", errors="backslashreplace")
+            # Never through what lies there: the folder may be one that others write in.
+            with (folder / name).open("x", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(text)
             return str(folder / name)
 
         try:

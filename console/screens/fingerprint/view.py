@@ -239,7 +239,8 @@ def diff(found: Comparison, label: str) -> str:
     lines += [f"# {probe.line()}" for probe in found.probes]
     for one in found.differences:
         if one.kind != "added":
-            lines.append(f"-{one.fact} = {oneline(format_value(one.before))}")
+            lines.append(f"-{one.fact} = {format_value(one.before)}")
         if one.kind != "removed":
-            lines.append(f"+{one.fact} = {oneline(format_value(one.after))}")
-    return "\n".join(lines) + "\n"
+            lines.append(f"+{one.fact} = {format_value(one.after)}")
+    # Names of facts are an engine's word as much as their values: none writes a line of its own.
+    return "".join(f"{oneline(line)}\n" for line in lines)

@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 from tests.support.facts_engine import FactsEngine
+from tests.support.fingerprints import Fingerprints as Made
 from tests.support.pilot import settle
 
 from specdeck.console.screens.dialogs import Dialog
+from specdeck.console.screens.fingerprint import view
 from specdeck.console.screens.fingerprint.dialogs import AgainstScreen
 from specdeck.console.screens.fingerprint.screen import FingerprintScreen
 from specdeck.console.screens.live.screen import LiveScreen
 from specdeck.engine.client.engine_client import EngineClient, open_client
 from specdeck.engine.client.secret import Secret
 from specdeck.engine.client.webhook import Webhook
+from specdeck.engine.fingerprint.compare import compare
 from specdeck.engine.operations.alerts import Limits
 from specdeck.engine.operations.fingerprint import Fingerprints
 from specdeck.engine.operations.watches import Watches
@@ -362,6 +365,31 @@ async def test_the_diff_can_be_saved(bench: Bench) -> None:
     text = saved.read_text()
     assert text.startswith("--- pin (http://127.0.0.1:8000)\n+++ http://127.0.0.1:8000\n")
     assert text.endswith("-live.k = 5\n+live.k = 4\n")
+
+
+async def test_a_diff_is_saved_through_no_link(bench: Bench, tmp_path: Path) -> None:
+    await bench.pin()
+    other = tmp_path / "somebody's"
+    other.write_text("as it was")
+    async with bench.run() as (app, pilot):
+        await bench.turn(pilot, 4)
+        await press(pilot, "f")
+        now = int(live(app).context.clock())
+        for t in range(now - 60, now + 600):
+            name = f"specdeck-fingerprint-{bench.engine.name}-{t}.diff".replace(":", "-")
+            (bench.folder / name).symlink_to(other)
+        await pilot.press("w")
+        await settle(pilot)
+    assert other.read_text() == "as it was"
+
+
+def test_no_name_of_a_fact_writes_a_line_of_its_own_into_a_diff() -> None:
+    planted = "a\n+engine.vllm = 9.9\x1b]0;owned\x07"
+    made = Made()
+    before, after = made.seen(), made.seen(environment={planted: planted}, own=planted)
+    text = view.diff(compare(before, after), planted)
+    assert all(line.isprintable() for line in text.splitlines())
+    assert not any(line.startswith("+engine.vllm") for line in text.split("\n"))
 
 
 async def test_an_engine_that_is_away_is_one_line(bench: Bench) -> None:
