@@ -118,7 +118,7 @@ def list_evidence(case: Case, clock: Clock) -> Iterator[str]:
     inside, outside = name_inside(case), name_outside(case)
     if case.inside.is_known:
         yield (
-            f"of {inside} {_count(case.inside.before)} of drafted tokens were accepted before,"
+            f"of tokens drafted for {inside} {_count(case.inside.before)} were accepted before,"
             f" {_count(case.inside.after)} after"
         )
     if case.outside.is_known:
@@ -165,13 +165,19 @@ def _list_contrasts(case: Case) -> Iterator[str]:
         if len(fell) < len(words) or not fell:
             continue
         text = f"it is not {_ASPECTS[by]}: {name_inside(case)} fell with " + _list_moves(
-            (one.word, one.inside) for one in fell
+            (_name_word(one), one.inside) for one in fell
         )
         if compared:
             text += f"; {name_outside(case)} did not with " + _list_moves(
-                (one.word, one.outside) for one in compared
+                (_name_word(one), one.outside) for one in compared
             )
         yield text
+
+
+def _name_word(contrast: Contrast) -> str:
+    """A word of a dimension where it stands alone."""
+    form = {"cached": "{} of the prompt cached", "adapter": "adapter {}", "pinned": "own k: {}"}
+    return form.get(contrast.by, "{}").format(contrast.word)
 
 
 def _list_moves(sides: Iterable[tuple[str, Side]]) -> str:

@@ -18,6 +18,7 @@ from specdeck.engine.incident.case_words import (
     describe_who,
     list_evidence,
     list_unchanged,
+    name_outside,
 )
 from specdeck.engine.incident.figures import Stretch
 from specdeck.engine.incident.hypotheses import list_hypotheses
@@ -34,9 +35,10 @@ from specdeck.engine.text import (
     format_duration,
     oneline,
 )
-from specdeck.engine.why.causes import RESTING, Cause, format_command, trial_of
+from specdeck.engine.why.causes import RESTING, Cause, RuledOut, format_command, trial_of
 from specdeck.engine.why.ranking import Diagnosis
 from specdeck.engine.why.words import (
+    TITLES,
     describe_baseline,
     describe_cause,
     describe_look,
@@ -120,7 +122,7 @@ class _Page:
 
     def _short(self) -> list[str]:
         made = self._made
-        found = [*self._falls(), *self._likeliest()]
+        found = [*self._falls(), *self._likeliest(), *self._quiet()]
         if made.restarts:
             found.append(f"- The engine was restarted at {self._clocks(made.restarts)}.")
         for first, last in made.downs[-3:]:
@@ -205,6 +207,22 @@ class _Page:
         if pivot is None:
             return []
         return [one for one in self._made.moves if pivot - NEAR_S <= one.t <= pivot + 5.0][-5:]
+
+    def _quiet(self) -> list[str]:
+        """That nothing is known to have led to the fall, as far back as there is a record."""
+        made = self._made
+        before = made.stretches[0].seconds if made.stretches else None
+        if made.fall is None or before is None or self._near_causes():
+            return []
+        seconds = format_duration(round(min(NEAR_S, before)))
+        return [f"- No change, no restart and no event is known of the {seconds} before that."]
+
+    def _near_causes(self) -> bool:
+        """Whether anything is known to have happened shortly before the fall."""
+        made, moves = self._made, self._near_moves()
+        told = [*made.restarts, *(one.t for one in made.events), *(t for _, t in made.downs)]
+        pivot = 0.0 if made.fall is None else made.fall.t
+        return bool(moves) or any(pivot - NEAR_S <= t <= pivot + 5.0 for t in told)
 
     def _move(self, move: Move) -> str:
         changes = format_changes(move.before, move.after, moved_only=True)
@@ -303,11 +321,18 @@ class _Page:
             lines += ["", f"Commands that change the engine need its admin token: {words}."]
         if diagnosis.ruled_out:
             lines += ["", "Ruled out:", ""]
-            lines += [f"- {_md(describe_ruled_out(one))}" for one in diagnosis.ruled_out]
+            lines += [f"- {_md(self._ruled_out(one))}" for one in diagnosis.ruled_out]
         if diagnosis.untold:
             lines += ["", "Cannot be told:", ""]
             lines += [f"- {_md(one)}" for one in list_untold(diagnosis.untold)]
         return lines
+
+    def _ruled_out(self, one: RuledOut) -> str:
+        case = self._made.case
+        if one.name == "draft_of_another_target" and case is not None:
+            # Those that the first cause is about were left aside.
+            return f"{TITLES[one.name]}: first tokens of {name_outside(case)} are accepted"
+        return describe_ruled_out(one)
 
     def _cause(self, number: int, cause: Cause, diagnosis: Diagnosis) -> list[str]:
         """A cause: what speaks for it, what may be behind it, what to try."""
@@ -344,8 +369,12 @@ class _Page:
                 lines.append(f"     - `{self._command(one.command)}`")
         first = "   - first, so that less is lost meanwhile: requests whose drafts are all rejected"
         if trial_of(cause) == RESTING:
-            return [*lines, "", "   To try:", "", f"{first} draft no more: `{command}`",
-                    "   - last, as it interrupts every request: a restart"]  # fmt: skip
+            tell = "   - then what tells the guesses apart; and the engine's log of that second"
+            last = (
+                "   - last, as it interrupts every request: a restart; if acceptance comes back"
+                " with it, the fault is in what the engine keeps in memory, and not in its files"
+            )
+            return [*lines, "", "   To try:", "", f"{first} draft no more: `{command}`", tell, last]
         return [*lines, "", "   To try:", "", f"   - `{command}`"]
 
     def _command(self, command: str) -> str:

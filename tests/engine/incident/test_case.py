@@ -85,6 +85,18 @@ def test_a_change_shortly_before_is_not_called_nothing(tmp_path: Path) -> None:
     page = write_page(collect(path), (), time.gmtime)
     assert "nothing was set" not in page
     assert "Shortly before" in page
+    assert "No change, no restart" not in page
+
+
+def test_that_nothing_happened_before_is_said(poisoned: Material) -> None:
+    short = "\n".join(section(write_page(poisoned, (), time.gmtime), "In short"))
+    assert "No change, no restart and no event is known of the 3 min before that." in short
+
+
+def test_what_is_ruled_out_does_not_deny_the_first_cause(poisoned: Material) -> None:
+    why = "\n".join(section(write_page(poisoned, (), time.gmtime), "Why"))
+    assert "its first tokens are accepted" not in why
+    assert "the draft of another target: first tokens of shorter ones are accepted" in why
 
 
 def test_the_speed_falls_with_acceptance_and_again_by_itself(tmp_path: Path) -> None:
