@@ -16,8 +16,8 @@ _K: Final = "k"
 _LEFT: Final[Mapping[Place, tuple[str, ...]]] = {
     "live": (
         _K, "mode.toggle", "policy.auto", "change.undo", "control.arm", "load.next",
-        "screen.divergence", "screen.fingerprint", "screen.tuning", "engine.next", "view.freeze",
-        "events.open",
+        "screen.divergence", "screen.fingerprint", "screen.tuning", "engine.next", "screen.why",
+        "view.freeze", "events.open",
     ),
     "tuning": (
         _K, "sweep.toggle", "trial.begin", "breaker.toggle", "parameters.edit", "policy.auto",
@@ -32,7 +32,7 @@ _LEFT: Final[Mapping[Place, tuple[str, ...]]] = {
         "results.report",
     ),
     "requests": ("requests.order", "requests.search", "engine.next"),
-    "why": ("why.again", "view.copy", "engine.next"),
+    "why": ("why.again", "why.trial", "view.copy", "engine.next"),
     "fingerprint": (
         "fingerprint.against", "fingerprint.pin", "fingerprint.probe", "fingerprint.changes",
         "fingerprint.unfold", "fingerprint.search", "fingerprint.save",

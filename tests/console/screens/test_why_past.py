@@ -21,6 +21,7 @@ from tests.support.simulated_traffic import T0, URL, Request, Traffic
 from tests.support.suffering_client import SufferingClient
 
 from specdeck.console.cli.main import outcome
+from specdeck.console.cli.why import find_options
 from specdeck.console.screens.why.screen import WhyScreen
 from specdeck.console.state.recorded import RecordedBox
 from specdeck.console.state.why import WhyLook, format_recall
@@ -69,7 +70,7 @@ def test_what_is_judged_again_by_the_command_is_the_same(
     path = record(locations({"SPECDECK_HOME": str(tmp_path)}).black_boxes, begin)
     start, end = begin + COLLAPSE, begin + END - 120.0
     monkeypatch.setattr(time, "time", lambda: begin + 90_000.0)
-    look = WhyLook(URL, 0.0)
+    look = WhyLook(URL, 0.0, find_options(URL))
     with closing(History(path)) as history:
         asyncio.run(look.recall(history, start, end))
     assert look.diagnosis is not None
