@@ -96,12 +96,23 @@ def new_session(reference: str | None = None) -> CheckSession:
     return CheckSession(CheckOptions(reference=reference))
 
 
+MOST_SHOWN = 20_000
+"""Characters of an answer whose end is shown: it is laid out anew ten times a second, and an engine
+may say a megabyte in each token."""
+
+
 @dataclass(slots=True)
 class Side:
     """What one arm has said so far."""
 
     text: str = ""
+    """Of a long answer the end."""
     tokens: int = 0
+
+    def hear(self, text: str, tokens: int) -> None:
+        """Takes in what it says next, and of how many tokens that is."""
+        self.text = (self.text + text)[-MOST_SHOWN:]
+        self.tokens += tokens
 
 
 @dataclass(slots=True)
@@ -212,9 +223,7 @@ class SplitCheck:
         from specdeck.engine.divergence.race import ArmText, FirstDifference
 
         if isinstance(event, ArmText):
-            side = split.sides[event.arm]
-            side.text += event.text
-            side.tokens += len(event.tokens)
+            split.sides[event.arm].hear(event.text, len(event.tokens))
         elif isinstance(event, FirstDifference):
             split.difference = event
             self._on_change()

@@ -18,6 +18,7 @@ from tests.support.pilot import press, settle, until
 from specdeck.console.screens.divergence.dialogs import CheckForm, PromptPicker
 from specdeck.console.screens.divergence.screen import DivergenceScreen
 from specdeck.console.settings import Settings
+from specdeck.console.state.check import MOST_SHOWN, Side
 from specdeck.engine.divergence.prompts import load_prompts
 from specdeck.engine.errors import Unreachable, Unsupported
 from specdeck.engine.operations.check import CheckOptions
@@ -71,6 +72,13 @@ async def test_one_prompt_is_judged_by_the_share_that_the_form_says(deck: Opens)
         await until(pilot, lambda: screen.check.data)
         assert screen.check.data is not None
         assert screen.check.data["max_mismatch"] == 0.25
+
+
+def test_of_an_answer_of_megabytes_the_end_is_laid_out() -> None:
+    side = Side()
+    for word in ("a" * 1_000_000, "b", "c"):
+        side.hear(word, 1)
+    assert (len(side.text), side.text[-3:], side.tokens) == (MOST_SHOWN, "abc", 3)
 
 
 async def test_the_grade_is_shown_before_anything_is_asked(deck: Opens) -> None:
