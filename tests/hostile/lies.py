@@ -32,6 +32,8 @@ METRICS, VERSION, MODELS, COMPLETIONS = "/metrics", "/version", "/v1/models", "/
 ESCAPES = "\x1b]52;c;cHduZWQ=\x07\x1b]0;owned\x07\x9b31m\x1b[2J\u202eevil\r\x00\x08\x85\nforged"
 """Clipboard, title, colour, clear, right to left, return, null, backspace, kinds of new line."""
 DEEP = b"[" * 100_000 + b"]" * 100_000
+COSTLY = ("a_", "aA1", "x", "prompt_", "“", "'\\", "://a:", "-a /", "pass_", "[", "= ", "said A ")
+"""What an expression may pass in vain, again from each character on."""
 HUGE_NUMBER = b"9" * 5000
 
 
@@ -183,6 +185,11 @@ def _fields_of_the_wrong_type() -> Iterator[Case]:
     }
     yield Case("facts with escapes", {FACTS: reply(facts)})
     yield Case("facts of wrong types", {FACTS: reply(dict.fromkeys(facts, 3))})
+    costly = {str(n): piece * (20_000 // len(piece)) for n, piece in enumerate(COSTLY)}
+    yield Case(
+        "facts that expressions are slow on",
+        {FACTS: reply({**facts, "facts": {"config": costly, "environment": costly}})},
+    )
 
 
 def _pages() -> Iterator[Case]:

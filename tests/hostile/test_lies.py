@@ -39,19 +39,21 @@ COMMANDS = {
     "doctor": ["doctor", "URL"],
     "gate": ["gate", "--save", "b.json", "URL", "--limit", "2", "--max-tokens", "4",
              "--patience", "0"],
+    "incident": ["incident", "URL", "--last", "1m", "--output", "i.zip", "--force"],
 }  # fmt: skip
 ASKS = {
     METRICS: ("watch", "watch --json", "set", "doctor"),
     STATE: ("watch", "watch --json", "set", "set --json", "sweep", "doctor"),
     CONTROL: ("set", "set --json", "sweep"),
-    FACTS: ("fingerprint", "fingerprint --json", "check", "sweep"),
+    FACTS: ("fingerprint", "fingerprint --json", "check", "sweep", "incident"),
     STEPS: ("sweep",),
     TUNING: ("doctor", "set"),
     VERSION: ("watch", "doctor", "check"),
     MODELS: ("check", "doctor"),
     COMPLETIONS: ("check", "fingerprint --json", "gate"),
-    "*": ("watch --json", "set", "set --json", "check", "sweep", "fingerprint", "doctor"),
-}
+    "*": ("watch --json", "set", "set --json", "check", "sweep", "fingerprint", "doctor",
+          "incident"),
+}  # fmt: skip
 """The commands that a path matters to."""
 SWIFT = [case for case in cases() if not case.waits]
 
