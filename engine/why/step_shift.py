@@ -116,7 +116,10 @@ def compare_steps(evidence: Evidence) -> list[Finding]:
     baseline = evidence.baseline
     if baseline is None or not baseline.steps.times:
         return [latched]
-    against = compare_profiles(baseline.steps, timed)
+    # What is remembered goes back to before the look, when steps may have been as ever.
+    seconds = evidence.span.end - evidence.span.start
+    looked = [step for step in timed if step.t >= timed[-1].t - seconds]
+    against = compare_profiles(baseline.steps, looked)
     if isinstance(against, Untold) and isinstance(latched, RuledOut):
         return [latched]
     return [against]

@@ -12,7 +12,7 @@ from specdeck.engine.policy.step import Step
 from specdeck.engine.why.causes import Cause
 from specdeck.engine.why.evidence import Evidence
 from specdeck.engine.why.step_profile import timed_steps
-from specdeck.engine.why.step_shift import find_latch
+from specdeck.engine.why.step_shift import compare_steps, find_latch
 
 
 def some(count: int, requests: int, seconds: float, seed: int) -> Iterator[tuple[int, float]]:
@@ -66,3 +66,19 @@ def test_the_figure_is_of_steps_of_the_same_kinds() -> None:
     assert found.figure.against is not None
     assert abs(found.figure.value - found.figure.against - 6) < 0.5
     assert 14 < found.figure.against < 16
+
+
+def test_steps_of_the_look_are_held_against_the_baseline_and_not_those_remembered() -> None:
+    """A machine that is busy by turns hides the moment, and most of what is remembered is older."""
+
+    def by_turns_busy(t: float) -> float:
+        return 2.5 if t < 100 and int(t / 7) % 2 else 1.0
+
+    baseline = Traffic(3).run(20).as_baseline()
+    traffic = Traffic(4, factor=by_turns_busy, slow=lambda t: 0.05 if t > 100 else 0.0).run(100)
+    traffic.looks = traffic.looks[-1:]
+    evidence = traffic.run(12).evidence(baseline)
+    assert not isinstance(find_latch(timed_steps(evidence.steps), evidence), Cause)
+    (found,) = compare_steps(evidence)
+    assert isinstance(found, Cause)
+    assert 45 < found.effect.value < 55
