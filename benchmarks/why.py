@@ -429,7 +429,9 @@ async def make_runs(runs: Runs, options: argparse.Namespace, folder: Path) -> No
             # Well for as long as the file of runs lasts: an engine started anew is no other one.
             baselines = options.state.with_suffix(f".{kind.replace(' ', '-')}")
             baselines.mkdir(exist_ok=True)
-            if kind != "other draft":
+            if any(plant.baseline for plant in plants if plant.engine == kind) and (
+                kind != "other draft"
+            ):
                 await save_baselines(engine, baselines)
             last = ""
             while (plant := runs.next(plants, count_wanted)) is not None:
