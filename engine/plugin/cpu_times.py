@@ -138,7 +138,7 @@ class CpuWatch:
         alone = own in known
         known = known[:_MOST_WORKERS]
         most = max(_LEAST_BUSY, _MOST_READ // (len(known) or 1))
-        self._core = None if alone else _Process(own, proc)
+        self._core_process = None if alone else _Process(own, proc)
         self._workers = [_Process(one, proc, most) for one in known]
         self._group = _find_group(proc, groups, own)
         self._clock = clock
@@ -155,9 +155,9 @@ class CpuWatch:
         if self._at is not None and now - self._at < LEAST_GAP_S:
             return self._found
         passed = 0.0 if self._at is None else now - self._at
-        core = None if self._core is None else self._core.measure(now)
+        of_core = None if self._core_process is None else self._core_process.measure(now)
         spent = [found for one in self._workers if (found := one.measure(now)) is not None]
-        worker = max(spent, key=lambda one: one.waited, default=None)
+        of_worker = max(spent, key=lambda one: one.waited, default=None)
         throttled = _read_throttled(self._group)
         before, self._throttled_before = self._throttled_before, throttled
         more = None if throttled is None or before is None else throttled - before
@@ -165,31 +165,35 @@ class CpuWatch:
         if first:
             # What was read is what the next look is compared with.
             self._found = self._begin(throttled is not None)
-        elif self._found is not None and (core is not None or worker is not None):
-            self._found = _add(self._found, passed, core, worker, more)
+        elif self._found is not None and (of_core is not None or of_worker is not None):
+            self._found = _add(self._found, passed, of_core, of_worker, more)
         return self._found
 
     def _begin(self, has_quota: bool) -> CpuTimes | None:
-        has_core = self._core is not None and bool(self._core.last)
+        has_core = self._core_process is not None and bool(self._core_process.last)
         has_worker = any(one.last for one in self._workers)
         if not has_core and not has_worker:
             return None
-        core, worker = (0.0 if known else None for known in (has_core, has_worker))
-        return CpuTimes(0.0, core, core, worker, worker, 0.0 if has_quota else None)
+        of_core, of_worker = (0.0 if known else None for known in (has_core, has_worker))
+        return CpuTimes(0.0, of_core, of_core, of_worker, of_worker, 0.0 if has_quota else None)
 
 
 def _add(
-    so_far: CpuTimes, passed: float, core: _Ran | None, worker: _Ran | None, more: float | None
+    so_far: CpuTimes,
+    passed: float,
+    of_core: _Ran | None,
+    of_worker: _Ran | None,
+    more: float | None,
 ) -> CpuTimes:
     def rise(count: float | None, by: float | None) -> float | None:
         return count if count is None or by is None else count + max(0.0, by)
 
     return CpuTimes(
         so_far.watched + passed,
-        rise(so_far.core_ran, core and core.ran),
-        rise(so_far.core_waited, core and core.waited),
-        rise(so_far.worker_ran, worker and worker.ran),
-        rise(so_far.worker_waited, worker and worker.waited),
+        rise(so_far.core_ran, of_core and of_core.ran),
+        rise(so_far.core_waited, of_core and of_core.waited),
+        rise(so_far.worker_ran, of_worker and of_worker.ran),
+        rise(so_far.worker_waited, of_worker and of_worker.waited),
         rise(so_far.throttled, more),
     )
 

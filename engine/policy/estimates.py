@@ -450,7 +450,7 @@ def _apart(one: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> 
 
     >>> window = [[40.0, 30.0], [30.0, 20.0]]
     >>> _apart(window, window), round(_apart(window, [[40.0, 10.0], [10.0, 2.0]]), 1)
-    (0.0, 8.3)
+    (0.0, 6.6)
     """
     found, positions = 0.0, 0
     for (here, kept), (there, stayed) in zip(one, other, strict=True):
