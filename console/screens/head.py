@@ -45,7 +45,7 @@ def _light(track: Track) -> Cell:
 
 
 _MUCH_WAITING = 0.2
-"""Of a minute, without a CPU: an engine that has its CPUs for itself waits a tenth at most."""
+"""Of a minute, without a CPU: one that shares two cores with its own API server waits 13 %."""
 
 
 def _wait(track: Track) -> Cells:

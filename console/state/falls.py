@@ -9,13 +9,11 @@ import math
 from dataclasses import dataclass, field
 from typing import Final
 
-from specdeck.console.state.past import History, SeenEvent
+from specdeck.console.state.past import LATE_S, History, SeenEvent
 from specdeck.console.widgets.cells import Tone
 from specdeck.engine.blackbox.falls import SETTLED_S, Fall, list_falls
 
 HOUR_S: Final = 3600.0
-_LATE_S: Final = 5.0
-"""A reading is recorded at most so long after its moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +39,13 @@ class Falls:
         first, last = self.history.first, min(end, self.history.last)
         if not first <= last:  # of an empty record both are NaN
             return []
-        begin, until = math.floor(max(start, first) / HOUR_S), self._settled(now)
+        begin, until = math.floor(max(start, first) / HOUR_S), self._settles_at(now)
         hours = range(math.floor(last / HOUR_S), begin - 1, -1)
         return [hour for hour in hours if self._known(hour).until < self._end(hour, until)]
 
     def look_through(self, hour: int, now: float) -> bool:
         """Looks for falls in an hour; whether there are more than before. Raises SpecdeckError."""
-        known, end = self._known(hour), self._end(hour, self._settled(now))
+        known, end = self._known(hour), self._end(hour, self._settles_at(now))
         if known.until >= end:
             return False
         found = tuple(map(as_seen, list_falls(self.history, known.until, end)))
@@ -65,8 +63,8 @@ class Falls:
     def _end(self, hour: int, settled: float) -> float:
         return min((hour + 1) * HOUR_S, settled)
 
-    def _settled(self, now: float) -> float:
-        return now - SETTLED_S - _LATE_S if self.live else math.inf
+    def _settles_at(self, now: float) -> float:
+        return now - SETTLED_S - LATE_S if self.live else math.inf
 
 
 def as_seen(fall: Fall) -> SeenEvent:

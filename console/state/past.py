@@ -39,6 +39,8 @@ EDGE: Final = 0.1
 """Share of the span at both ends; a moment there has the charts show another stretch of time."""
 SILENCE_S: Final = 15.0
 """Nothing recorded for so long is a moment of which nothing is known."""
+LATE_S: Final = 5.0
+"""A reading is recorded at most so long after its moment."""
 QUIET: Final = frozenset({"policy", "load"})
 """Kinds of events that come by themselves all the time: a key to the next event passes them."""
 _MOST_TURNS: Final = 200

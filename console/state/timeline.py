@@ -41,8 +41,6 @@ HOURS_AT_ONCE: Final = 3
 """That are looked through for falls while a screen waits; others follow in the background."""
 LOOK_S: Final = 10.0
 """Between two looks for a fall of an engine that runs."""
-_LATE_S: Final = 5.0
-"""A reading is recorded at most so long after its moment."""
 NOTHING_RECORDED: Final = "nothing is recorded of this engine: set `record: true` in the settings"
 
 
@@ -315,7 +313,7 @@ class Timeline:
         """A stretch of the past; where it reaches up to now, it is read again as time goes on."""
         now = self.controller.clock()
         found = self._ask_history(start, seconds, columns)
-        if self.bounds.live and now < start + seconds + _LATE_S and now >= self._stretch_until:
+        if self.bounds.live and now < start + seconds + past.LATE_S and now >= self._stretch_until:
             self._stretch = None
             found = self._ask_history(start, seconds, columns)
             self._stretch_until = now + max(TICK_S, seconds / columns)

@@ -162,10 +162,28 @@ def _list_ratios(values: Sequence[float | None]) -> list[float]:
         n, was, error = side(at - _SIDE, at)
         m, now, other = side(at, at + _SIDE)
         if n and m and was > 0 and now <= was * (1 - _LEAST_SHARE):
-            # A figure that never moved but once has no error of its own: a hundredth of it is one.
-            ratio = (was - now) / max(math.sqrt(error + other), 0.01 * was)
+            ratio = stand_out(was, now, math.sqrt(error + other))
             found[at] = ratio if ratio > _LEAST_RATIO else 0.0
     return found
+
+
+def stand_out(was: float, now: float, error: float) -> float:
+    """By how many standard errors a figure fell; `error` is what the columns around it show.
+
+    One that never moved but once has no error of its own: a hundredth of it is one.
+    """
+    return (was - now) / max(error, 0.01 * was)
+
+
+def compare_sides(history: Overviewed, figure: Figure, t: float) -> tuple[float, float] | None:
+    """The mean of a figure before a moment and from it on, `REACH_S` each; None where one of them
+    is not known. A reading at `t` itself is the first one after it.
+    """
+    was, now = (
+        read_mean(history.overview(start, end, 1)[0], figure)
+        for start, end in ((t - REACH_S, math.nextafter(t, 0.0)), (t, t + REACH_S))
+    )
+    return None if was is None or now is None else (was, now)
 
 
 def _measure(history: Overviewed, figure: Figure, t: float) -> Fall | None:
@@ -174,13 +192,7 @@ def _measure(history: Overviewed, figure: Figure, t: float) -> Fall | None:
     def list_means(start: float, end: float, columns: int) -> list[float | None]:
         return [read_mean(one, figure) for one in history.overview(start, end, columns)]
 
-    def compare(t: float) -> tuple[float, float] | None:
-        # A reading at `t` itself is the first one of what is lower.
-        [was] = list_means(t - REACH_S, math.nextafter(t, 0.0), 1)
-        [now] = list_means(t, t + REACH_S, 1)
-        return None if was is None or now is None else (was, now)
-
-    if (figures := compare(t)) is None:
+    if (figures := compare_sides(history, figure, t)) is None:
         return None
     # Where what stands above the middle of both is all before, and what stands below it all after.
     middle = sum(figures) / 2
@@ -188,7 +200,7 @@ def _measure(history: Overviewed, figure: Figure, t: float) -> Fall | None:
     above = [0.0, *accumulate(0.0 if one is None else one - middle for one in seconds)]
     best = max(range(len(above)), key=lambda n: (above[n], -abs(n - _CLOSE_S)))
     t = t - _CLOSE_S + best
-    figures = compare(t)
+    figures = compare_sides(history, figure, t)
     if figures is None or figures[0] <= 0:
         return None
     # Whoever looks at the moment of the fall sees the first reading of what is lower.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from specdeck.engine.incident.kinds import Kinds
+from specdeck.engine.incident.kinds import ASKED, Kinds
 from specdeck.engine.incident.onset import Onset
 from specdeck.engine.protocol.cohorts import Cohort, CohortCounts, sum_counts
 from specdeck.engine.why.causes import Cause, Group
@@ -20,8 +20,6 @@ Pattern = Literal["rejected", "decayed", "weaker"]
 """What became of the drafts: the first token of nearly each is rejected, at once; acceptance fell
 over some time; it is lower, and not by as much."""
 
-_ASKED: Final = ("prompt", "cached", "adapter", "structured", "temperature", "pinned")
-"""What a request brings along; how long its output is and how it ends comes of it."""
 _LOST: Final = 0.35
 """Of the first drafted tokens that were accepted: with less left drafts are as good as none."""
 _HELD: Final = 0.85
@@ -144,7 +142,7 @@ def _list_contrasts(
     spans: Sequence[CohortSpan], by: str, has: Callable[[Cohort], bool]
 ) -> Iterator[Contrast]:
     """The other words that requests of the group had, with those of the same word beside them."""
-    for other in _ASKED:
+    for other in ASKED:
         words = {getattr(cohort, other) for span in spans for cohort in span.cells}
         if other == by or len(words) < 2:
             continue

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
-from specdeck.engine.blackbox.falls import Fall, Figure, read_mean
+from specdeck.engine.blackbox.falls import Fall, Figure, read_mean, stand_out
 from specdeck.engine.blackbox.summary import OverviewColumn
 
 _REACH_S: Final = 300.0
@@ -43,8 +43,7 @@ def find_fall(columns: Sequence[OverviewColumn], figure: Figure) -> Fall | None:
         if was <= 0 or now > was * (1 - _LEAST_FALL):
             continue
         error = math.sqrt(_variance(before) / len(before) + _variance(after) / len(after))
-        # A figure that never moved but once has no error of its own: a hundredth of it is one.
-        ratio = (was - now) / max(error, 0.01 * was)
+        ratio = stand_out(was, now, error)
         if ratio > most:
             most, found = ratio, Fall(figure, t, was, now)
     return found

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from specdeck.engine.blackbox.event import BoxEvent
-from specdeck.engine.blackbox.falls import REACH_S, Fall, Figure, list_falls, read_mean
+from specdeck.engine.blackbox.falls import Fall, Figure, compare_sides, list_falls
 from specdeck.engine.blackbox.history import MOST_COLUMNS, History
 from specdeck.engine.blackbox.summary import MINUTE_S
 from specdeck.engine.client.command_options import NO_OPTIONS, CommandOptions
@@ -31,7 +31,7 @@ from specdeck.engine.incident.kinds import compare_kinds, explain
 from specdeck.engine.incident.live import Live, ask_engine
 from specdeck.engine.incident.material import Material, Span
 from specdeck.engine.incident.moves import Move, join_moves, list_changes
-from specdeck.engine.incident.onset import Point, find_onset
+from specdeck.engine.incident.onset import NEAR_S, Point, find_onset
 from specdeck.engine.incident.redaction import Redactor
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.protocol.messages import EngineState, LastChange
@@ -59,8 +59,6 @@ _LEAST_SLOWER: Final = 0.1
 """Of what it was, by which the speed fell with acceptance."""
 _TOGETHER_S: Final = 15.0
 """Falls of two figures so near each other are one."""
-_ONSET_S: Final = 90.0
-"""Seconds on each side of a fall that are read one by one."""
 _ASIDE_S: Final = 120.0
 """Seconds before and after a fall that is not the first one that are told."""
 _ELSEWHERE: Final = "specdeck did not start the engine on this machine: they are on its host"
@@ -475,13 +473,10 @@ def _find_falls(history: History, span: Span) -> tuple[Fall, ...]:
 
 def _find_speed(history: History, t: float) -> Fall | None:
     """How the speed fell at the moment that acceptance did; None where it did not."""
-    was, now = (
-        read_mean(history.overview(start, end, 1)[0], "tokens_per_second")
-        for start, end in ((t - REACH_S, math.nextafter(t, 0.0)), (t, t + REACH_S))
-    )
-    if was is None or now is None or now > was * (1 - _LEAST_SLOWER):
+    figures = compare_sides(history, "tokens_per_second", t)
+    if figures is None or figures[1] > figures[0] * (1 - _LEAST_SLOWER):
         return None
-    return Fall("tokens_per_second", t, was, now)
+    return Fall("tokens_per_second", t, *figures)
 
 
 def _find_small_fall(history: History, span: Span, figure: Figure) -> Fall | None:
@@ -500,7 +495,7 @@ def _find_small_fall(history: History, span: Span, figure: Figure) -> Fall | Non
 
 def _list_points(history: History, fall: Fall) -> Iterator[Point]:
     """The figure of a fall, reading by reading around it."""
-    for reading in history.readings(fall.t - _ONSET_S, fall.t + _ONSET_S):
+    for reading in history.readings(fall.t - NEAR_S, fall.t + NEAR_S):
         window = reading.window
         if window is None or not window.seconds:
             continue

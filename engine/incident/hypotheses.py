@@ -61,7 +61,6 @@ _TEXT: Final = Hypothesis(
 _WEAKER: Final = Hypothesis(
     "the draft became worse for these requests",
     "replay requests that were sent before: if they are accepted less than then, it is the draft",
-    command=None,
 )
 
 _BY_KIND: Final[Mapping[str, tuple[Hypothesis, ...]]] = {

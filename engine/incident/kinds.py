@@ -10,7 +10,7 @@ from typing import Any, Final
 from specdeck.engine.blackbox.history import History
 from specdeck.engine.policy.step import Step
 from specdeck.engine.protocol.codec import WrongType
-from specdeck.engine.protocol.cohorts import DIMENSIONS, CohortCounts, Cohorts, sum_counts
+from specdeck.engine.protocol.cohorts import BROUGHT, DIMENSIONS, CohortCounts, Cohorts, sum_counts
 from specdeck.engine.protocol.messages import EngineState
 from specdeck.engine.protocol.requests import RequestLine
 from specdeck.engine.protocol.tuning import Tuning
@@ -26,6 +26,8 @@ from specdeck.engine.why.gather import make_evidence
 from specdeck.engine.why.past import recall
 from specdeck.engine.why.ranking import Diagnosis, diagnose
 
+ASKED: Final = (*BROUGHT, "pinned")
+"""What a request brings along, and that it was pinned; the rest comes of it."""
 _MOST_LOOKS: Final = 60
 _LEAST_LOOKS: Final = 2
 _FEWEST_DRAFTED: Final = 100

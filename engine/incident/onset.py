@@ -9,7 +9,7 @@ from typing import Final
 
 from specdeck.engine.blackbox.falls import Fall
 
-_NEAR_S: Final = 90.0
+NEAR_S: Final = 90.0
 """Seconds on each side of a fall that its onset is looked for in."""
 _FEWEST_POINTS: Final = 8
 """Of a figure on each side of a fall."""
@@ -54,7 +54,7 @@ def find_onset(points: Sequence[Point], fall: Fall) -> Onset | None:
     """
     near = [
         one for one in points
-        if fall.t - _NEAR_S <= one.start and one.end <= fall.t + _NEAR_S and one.weight > 0
+        if fall.t - NEAR_S <= one.start and one.end <= fall.t + NEAR_S and one.weight > 0
     ]  # fmt: skip
     earlier = sum(one.end <= fall.t for one in near)
     if min(earlier, len(near) - earlier) < _FEWEST_POINTS:

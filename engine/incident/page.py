@@ -22,7 +22,7 @@ from specdeck.engine.incident.case_words import (
 )
 from specdeck.engine.incident.figures import Stretch
 from specdeck.engine.incident.hypotheses import list_hypotheses
-from specdeck.engine.incident.kinds import Kind
+from specdeck.engine.incident.kinds import ASKED, Kind
 from specdeck.engine.incident.material import Material
 from specdeck.engine.incident.moves import Move
 from specdeck.engine.protocol.cohorts import CohortCounts
@@ -57,8 +57,6 @@ _MOST_KINDS: Final = 8
 """Of one dimension."""
 _LONGEST: Final = 400
 
-_ASKED: Final = ("prompt", "cached", "adapter", "structured", "temperature", "pinned")
-"""What a request brings along; how long its output is and how it ends comes of it."""
 _NEW_SHARE: Final = 0.05
 _MEMBERS: Final = {
     "acceptance.svg": "acceptance over the span",
@@ -172,7 +170,7 @@ class _Page:
             before = 0 if kind.before is None else kind.before.requests
             after = 0 if kind.after is None else kind.after.requests
             is_new = after > _NEW_SHARE * now_all and before < 0.01 * was_all
-            if kind.by in _ASKED and is_new and was_all:
+            if kind.by in ASKED and is_new and was_all:
                 accepted = _format_acceptance(kind.after)
                 found.append(
                     f"- New since then: {DIMENSIONS[kind.by]} {_md(kind.word)}, {after} of"

@@ -244,10 +244,15 @@ class _Times:
                 off = _median([offs[at] for at in here])
                 part.add([prompts[at] for at in here], off, limit)
 
+    @property
+    def is_divided(self) -> bool:
+        """Whether both shorter and longer prompts were seen."""
+        return bool(self.short.steps and self.long.steps)
+
     def parts(self) -> Iterable[tuple[float, float, float]]:
         """Steps, prompt and how far off the model, for the model to be found through."""
         short, long = self.short, self.long
-        if not (short.steps and long.steps):
+        if not self.is_divided:
             return ((self.steps, self.prompt, self.off),)
         share = self.steps / (short.steps + long.steps)
         return (
@@ -644,15 +649,11 @@ class StepTimes:
         cells = [(of // 2, cell) for cells in self._cells.values() for of, cell in cells.items()]
         logs = [self._logs_of(k, cell) for k, cell in cells]
         measured = [
-            CostCell(
-                cell.size,
-                k,
-                exp(off + self._relative(round(cell.size), k, round(prompt)) + self._level),
-                steps + 1,
-                prompt,
+            CostCell(cell.size, k, exp(off + known + self._level), steps + 1, prompt)
+            for (k, cell), (whole, *parts) in zip(cells, logs, strict=True)
+            for (steps, prompt, off), known in zip(
+                cell.parts(), parts if cell.is_divided else [whole], strict=True
             )
-            for k, cell in cells
-            for steps, prompt, off in cell.parts()
         ]
         dummies = [
             CostCell(
@@ -678,8 +679,11 @@ class StepTimes:
     def _logs_of(self, k: int, cell: _Times) -> tuple[float, float, float]:
         """What the model has for a cell, and for its shorter and its longer prompts."""
         size = round(cell.size)
+        whole = self._relative(size, k, round(cell.prompt))
+        if not (cell.short.steps or cell.long.steps):  # without prompts
+            return whole, whole, whole
         return (
-            self._relative(size, k, round(cell.prompt)),
+            whole,
             self._relative(size, k, round(cell.short.prompt)),
             self._relative(size, k, round(cell.long.prompt)),
         )

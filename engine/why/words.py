@@ -205,9 +205,8 @@ def describe_ruled_out(one: RuledOut) -> str:
     return f"{title}: at most {percent(max(0.0, one.cost.high))} of the speed"
 
 
-def describe_untold(one: Untold) -> str:
-    """What is not known, and why."""
-    text = f"{TITLES[one.name]}: {_REASONS[one.reason]}"
+def _describe_reason(one: Untold) -> str:
+    text = _REASONS[one.reason]
     if one.reason == "wide" and one.cost is not None:
         text += f" ({interval(one.cost)} of the speed)"
     return text
@@ -223,8 +222,7 @@ def list_untold(untold: Iterable[Untold]) -> list[str]:
     """
     lines: dict[str, list[str]] = {}
     for one in untold:
-        title, _, reason = describe_untold(one).partition(": ")
-        lines.setdefault(reason, []).append(title)
+        lines.setdefault(_describe_reason(one), []).append(TITLES[one.name])
     return [f"{'; '.join(titles)}: {reason}" for reason, titles in lines.items()]
 
 

@@ -54,11 +54,11 @@ def rows(track: Track, look: WhyLook | None, local: LocalTime) -> tuple[Row, ...
         return (Row((Cell(" "), Cell(oneline(look.error.line()), "warn"))),)
     if look.diagnosis is None:
         return tuple(_watching(look))
-    recalled = () if track.recorded else tuple(_recalled(look, local))
-    return (*recalled, *_diagnosis(look.diagnosis, local))
+    recall = () if track.recorded else tuple(_list_recall(look, local))
+    return (*recall, *_diagnosis(look.diagnosis, local))
 
 
-def _recalled(look: WhyLook, local: LocalTime) -> Iterator[Row]:
+def _list_recall(look: WhyLook, local: LocalTime) -> Iterator[Row]:
     """The command that says the same elsewhere."""
     if look.recalled is not None:
         command = format_recall(look.url, *look.recalled, local)
