@@ -8,11 +8,19 @@ well. All splits together raise `FALSE_ALARMS` at most where nothing is wrong.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from specdeck.engine.protocol.cohorts import NONE, OTHER, Cohort, CohortCounts, sum_counts
+from specdeck.engine.protocol.cohorts import (
+    MOST_ADAPTERS,
+    NONE,
+    OTHER,
+    Cohort,
+    CohortCounts,
+    sum_counts,
+)
 from specdeck.engine.why.causes import (
     MATERIAL,
     Cause,
@@ -40,6 +48,8 @@ from specdeck.engine.why.figures import (
 LEAST_GAP = 0.05
 """In the share of the output that drafts bring: a cohort that is nearer to the others is none."""
 _MOST_CAUSES = 4
+_MOST_WORDS = 2 * MOST_ADAPTERS
+"""Of a dimension that are held against the others."""
 _SHARES: Final = ("0%", "1-24%", "25-49%", "50-74%", "75-100%")
 _SUSPECTS: Final[dict[str, Name]] = {
     "prompt": "prompt_length",
@@ -93,13 +103,20 @@ def list_splits(span: CohortSpan) -> list[Split]:
     """Every split that the words of a span allow, once."""
     found: dict[frozenset[Cohort], Split] = {}
     for by, name in _SUSPECTS.items():
-        words = {getattr(cohort, by) for cohort in span.cells}
-        for group in _groups(by, words):
+        for group in _groups(by, _list_words(span, by)):
             split = Split(name, Group(by, group))
             inside = frozenset(filter(split.has, span.cells))
             if inside and len(inside) < len(span.cells):
                 found.setdefault(inside, split)
     return list(found.values())
+
+
+def _list_words(span: CohortSpan, by: str) -> set[str]:
+    """The words of a dimension, of more than `_MOST_WORDS` those with the most tokens."""
+    tokens: Counter[str] = Counter()
+    for cohort, counts in span.cells.items():
+        tokens[getattr(cohort, by)] += own_tokens(counts)
+    return {word for word, _ in tokens.most_common(_MOST_WORDS)}
 
 
 def _groups(by: str, words: set[str]) -> Iterator[tuple[str, ...]]:

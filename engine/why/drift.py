@@ -20,7 +20,7 @@ from specdeck.engine.protocol.cohorts import sum_counts
 from specdeck.engine.why.causes import Cause, Figure, Finding, RuledOut, Untold
 from specdeck.engine.why.cohort_gaps import Split, cost_of, list_splits
 from specdeck.engine.why.evidence import CohortSpan, Evidence
-from specdeck.engine.why.figures import FALSE_ALARMS, Estimate, Trials, own_tokens
+from specdeck.engine.why.figures import FALSE_ALARMS, Estimate, Spread, Trials, own_tokens
 
 _NAME: Final = "cohort_drift"
 LEAST_PIECES = 5
@@ -103,8 +103,10 @@ def find_drift(evidence: Evidence, suspects: Sequence[Split] = ()) -> list[Findi
     """The cohort that decays most surely, or that none does; `suspects` are causes already."""
     if len(evidence.series) < LEAST_PIECES:
         return [Untold(_NAME, "no_pieces")]
-    splits = list_splits(evidence.span.comparable())
-    trends = [t for split in splits if (t := fit_trend(evidence, split)) is not None]
+    span = evidence.span.comparable()
+    splits = list_splits(span)
+    series = [piece.comparable() for piece in evidence.series]
+    trends = [t for split in splits if (t := fit_trend(series, evidence.spread, split)) is not None]
     if not trends:
         return [Untold(_NAME, "few_requests" if splits else "no_contrast")]
     limit = NormalDist().inv_cdf(1 - FALSE_ALARMS / len(splits))
@@ -121,14 +123,11 @@ def find_drift(evidence: Evidence, suspects: Sequence[Split] = ()) -> list[Findi
     ]
     if falling:
         worst = max(falling, key=lambda trend: trend.z)
-        return [_make_cause(worst, evidence)]
+        return [_make_cause(worst, span)]
     worst = max(trends, key=lambda trend: trend.fall)
     reach = worst.error * (worst.pieces[-1].t - worst.pieces[0].t) * 1.96
-    cost = cost_of(
-        evidence.span.comparable(),
-        Estimate(worst.fall / 2, (worst.fall - reach) / 2, (worst.fall + reach) / 2),
-        _weigh(evidence.span.comparable(), worst.split),
-    )
+    fall = Estimate(worst.fall / 2, (worst.fall - reach) / 2, (worst.fall + reach) / 2)
+    cost = cost_of(span, fall, _weigh(span, worst.split))
     return [RuledOut(_NAME, cost, worst.split.group)]
 
 
@@ -138,25 +137,23 @@ def _weigh(span: CohortSpan, split: Split) -> float:
     return sum(inside) / max(1, own_tokens(span.total))
 
 
-def _make_cause(trend: Trend, evidence: Evidence) -> Cause:
+def _make_cause(trend: Trend, span: CohortSpan) -> Cause:
     last, first = trend.pieces[-1], trend.pieces[0]
     seconds = last.t - first.t
     fall = Estimate(trend.fall, *((trend.slope + side * 1.96 * trend.error) * seconds
                                   for side in (-1, 1)))  # fmt: skip
     now = max(0.0, min(1.0, last.worse))
-    span = evidence.span.comparable()
     cost = cost_of(span, fall, _weigh(span, trend.split))
     figure = Figure("output_from_drafts", now, min(1.0, now + trend.fall))
     return Cause(_NAME, figure, fall, cost, trend.split.group, "fell", since=first.t)
 
 
-def fit_trend(evidence: Evidence, split: Split) -> Trend | None:
-    """The line of a cohort's gap; None where too few pieces have both sides."""
-    pieces = [
-        piece
-        for span in evidence.series
-        if (piece := _compare(span.comparable(), split, evidence)) is not None
-    ]
+def fit_trend(series: Sequence[CohortSpan], spread: Spread, split: Split) -> Trend | None:
+    """The line of a cohort's gap through what is comparable of each piece.
+
+    None where too few pieces have both sides.
+    """
+    pieces = [piece for span in series if (piece := _compare(span, spread, split)) is not None]
     if len(pieces) < LEAST_PIECES:
         return None
     whole = sum(one.weight for one in pieces)
@@ -173,12 +170,12 @@ def fit_trend(evidence: Evidence, split: Split) -> Trend | None:
     return Trend(split, tuple(pieces), slope, sqrt(max(1.0, left) / across), middle, mean)
 
 
-def _compare(span: CohortSpan, split: Split, evidence: Evidence) -> Piece | None:
+def _compare(span: CohortSpan, spread: Spread, split: Split) -> Piece | None:
     sides = [
         sum_counts((c for h, c in span.cells.items() if split.has(h) == inside), span.k_max)
         for inside in (False, True)
     ]
-    better, worse = (evidence.spread.trials(side) for side in sides)
+    better, worse = (spread.trials(side) for side in sides)
     if min(better.of, worse.of) < _LEAST_TRIALS:
         return None
     variance = _variance(better) + _variance(worse)

@@ -6,13 +6,17 @@ Plain values: whoever judges them needs no engine. `gather` asks one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import sub
 from typing import Any
 
 from specdeck.engine.errors import NotAnEngine
 from specdeck.engine.policy.step import Step
 from specdeck.engine.protocol.cohorts import (
+    BROUGHT,
+    DIMENSIONS,
+    MOST_CELLS,
+    OTHER,
     Cohort,
     CohortCounts,
     Cohorts,
@@ -46,16 +50,26 @@ class CohortSpan:
     def comparable(self) -> CohortSpan:
         """The same without requests that have a k of their own, or no token for a draft to bring.
 
-        Empty where nothing was drafted at all.
+        By what requests bring along, and not by what came of them: the other dimensions have the
+        word `OTHER`. The `_MOST_KINDS` with the most tokens, which is more than an engine tells
+        apart; each split is held against each of them. Empty where nothing was drafted at all.
         """
-        kept = {
-            cohort: counts
-            for cohort, counts in self.cells.items()
-            if cohort.pinned != "yes" and own_tokens(counts) > 0
-        }
+        alike: dict[Cohort, list[CohortCounts]] = {}
+        for cohort, counts in self.cells.items():
+            if cohort.pinned != "yes" and own_tokens(counts) > 0:
+                kind = replace(cohort, **dict.fromkeys(_CAME_OF_IT, OTHER))
+                alike.setdefault(kind, []).append(counts)
+        kept = {kind: sum_counts(each, self.k_max) for kind, each in alike.items()}
+        if len(kept) > _MOST_KINDS:
+            largest = sorted(kept, key=lambda kind: own_tokens(kept[kind]), reverse=True)
+            kept = {kind: kept[kind] for kind in largest[:_MOST_KINDS]}
         if not any(counts.drafts for counts in kept.values()):
             kept = {}
         return CohortSpan(self.start, self.end, self.k_max, kept)
+
+
+_CAME_OF_IT = tuple(name for name in DIMENSIONS if name not in BROUGHT)
+_MOST_KINDS = 2 * MOST_CELLS
 
 
 def span_between(older: Cohorts, newer: Cohorts) -> CohortSpan | None:

@@ -14,10 +14,19 @@ from tests.support.simulated_traffic import T0, URL
 from specdeck.console.cli.why import diagnosis_lines
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.policy.step import Step
-from specdeck.engine.protocol.cohorts import Cohort, CohortCell, CohortCounts, Cohorts
+from specdeck.engine.protocol.cohorts import (
+    MOST_ADAPTERS,
+    MOST_CELLS,
+    Cohort,
+    CohortCell,
+    CohortCounts,
+    Cohorts,
+)
 from specdeck.engine.protocol.full_graphs import Reach
 from specdeck.engine.protocol.requests import RequestLine
 from specdeck.engine.protocol.tuning import BreakerTuning, Outlook, Tuning
+from specdeck.engine.why.cohort_gaps import list_splits
+from specdeck.engine.why.evidence import CohortSpan
 from specdeck.engine.why.gather import make_evidence
 from specdeck.engine.why.ranking import diagnose
 
@@ -90,3 +99,39 @@ def test_nothing_that_is_told_is_a_defect(
             found = diagnose(one)
             assert found.as_json()
             assert "\x1b" not in "\n".join(diagnosis_lines(found))
+
+
+def test_what_is_compared_is_bounded_whatever_is_told() -> None:
+    outputs = ("16-63", "64-255")
+    prompts = [f"{4**n}-{4 ** (n + 1) - 1}" for n in range(14)]
+    cells = tuple(
+        CohortCell(
+            Cohort(prompt, "0%", output, f"adapter-{n}", "none", "greedy", "no", "stop"),
+            CohortCounts(9, 90, 909, 0, 300, (300,), (30 if n == 7 else 240,)),
+        )
+        for prompt in prompts
+        for n in range(288)
+        for output in outputs
+    )
+    everything = CohortCounts(0, 0, 0, 0, 0, (0,), (0,))
+    told = Cohorts("one", T0 + 60, cells, (), everything, 0, (0,), (0,))
+    span = make_evidence(URL, [told], [], state=engine_state(started=T0), t=T0 + 60).span
+    compared = span.comparable()
+    assert len(span.cells) == 14 * 288 * 2
+    assert len(compared.cells) == 2 * MOST_CELLS
+    assert {counts.requests for counts in compared.cells.values()} == {18}  # of both outputs
+    # Each adapter and each end of the prompts, for as many words as an engine tells apart.
+    assert len(list_splits(compared)) <= 2 * 14 + 2 * MOST_ADAPTERS + 1
+
+
+def test_the_kinds_with_the_most_tokens_are_compared() -> None:
+    cells = {
+        Cohort("4-15", "0%", "16-63", f"a{n}", "none", "greedy", "no", "stop"):
+        CohortCounts(2, 20, 40 + n, 0, 10, (10,), (5,))
+        for n in range(3000)
+    }  # fmt: skip
+    span = CohortSpan(T0, T0 + 60, 1, cells)
+    kept = {cohort.adapter for cohort in span.comparable().cells}
+    assert kept == {f"a{n}" for n in range(3000 - 2 * MOST_CELLS, 3000)}
+    asked = {split.group.words for split in list_splits(span) if len(split.group.words) == 1}
+    assert asked == {(f"a{n}",) for n in range(3000 - 2 * MOST_ADAPTERS, 3000)}
