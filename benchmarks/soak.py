@@ -4,10 +4,10 @@
 
 A real engine answers streams of greedy requests. Two consoles reach it over a link that
 delays, stalls and cuts, and get random keys and sizes; one of them is killed again and again,
-and so is the engine. Looked at in the end: every request answered with the tokens that
-target-only gives (or the engine was killed meanwhile), the memory of the console that lived,
-processes left over, and changes that the engine made and the audit log has not, or the other
-way round. Exit code 1 where one of them is not as it should be.
+and so is the engine. The other one begins with every screen, once. Looked at in the end: every
+request answered with the tokens that target-only gives (or the engine was killed meanwhile), the
+memory of the console that lived, processes left over, and changes that the engine made and the
+audit log has not, or the other way round. Exit code 1 where one of them is not as it should be.
 """
 
 from __future__ import annotations
@@ -51,6 +51,30 @@ from specdeck.engine.store.database import Store
 
 KEYS = [*"+-+-+-0123456789tabzcTwpdfugver/nm x?[]", "\t", "\r", "\r", "\x1b", "\x1b", "\x1b"]
 """Random ones; none of them quits, and none saves a file where nobody asked for it."""
+TOUR = [
+    key
+    for room in (
+        "p",
+        "w",
+        "T",
+        "?",
+        "e",
+        "e/",
+        "g",
+        "dp",
+        "dv",
+        "db",
+        "fv",
+        "f/",
+        "fe",
+        "u",
+        "u\r",
+        "r/",
+        "y",
+    )
+    for key in (*room, "\x1b", "\x1b", "\x1b")
+]
+"""Each screen and dialog once, and back: what Python keeps of the first time is no leak."""
 SIZES = ("120x40", "80x24", "100x30", "40x10", "200x60")
 SETTLED = 1 / 6
 """The share of the time after which memory should be flat: ten minutes of an hour."""
@@ -130,6 +154,7 @@ class Soak:
     async def operate(self, *, killed: bool) -> None:
         """A console with random keys; one that is to be killed, again and again."""
         began = time.monotonic()
+        tour = [] if killed else TOUR[::-1]
         while not self.is_over:
             who = f"operator-{len(self.deaths) + 1}" if killed else LIVES
             console, opened = self.open_console(who), time.monotonic()
@@ -138,7 +163,7 @@ class Soak:
             try:
                 while time.monotonic() < min(ends, self.until) and console.process.poll() is None:
                     await asyncio.to_thread(drain, console)
-                    self._press(console)
+                    self._press(console, tour.pop() if tour else self.rng.choice(KEYS))
                     if not killed and time.monotonic() >= next_sample:
                         next_sample = time.monotonic() + SAMPLE_S
                         with suppress(psutil.Error):
@@ -156,11 +181,11 @@ class Soak:
                 console.close()
                 self.deaths[who] = time.time()
 
-    def _press(self, console: PseudoTerminal) -> None:
+    def _press(self, console: PseudoTerminal, key: str) -> None:
         if self.rng.random() < 0.02:
             console.set_size(self.rng.choice(SIZES))
             console.process.send_signal(signal.SIGWINCH)
-        console.press(self.rng.choice(KEYS))
+        console.press(key)
         self.keys += 1
 
     async def kill_engines(self, every_s: float) -> None:
