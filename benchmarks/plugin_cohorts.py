@@ -22,6 +22,7 @@ from typing import Any
 
 from benchmarks.engines import table
 from tests.support.drafting_scheduler import DraftingScheduler, make_request
+from vllm.sampling_params import SamplingParams
 from vllm.v1.spec_decode.metrics import SpecDecodingStats
 
 from specdeck.engine.plugin.request_counts import RequestCounts
@@ -48,10 +49,9 @@ def make_cohort(number: int, *, alone: bool) -> Any:
         num_output_tokens=output,
         lora_request=SimpleNamespace(lora_name=f"adapter {number // 1296 % 16}"),
         prefill_stats=SimpleNamespace(num_prompt_tokens=prompt, num_cached_tokens=cached),
-        sampling_params=SimpleNamespace(
+        sampling_params=SamplingParams(
             temperature=float(number // 324 % 2),
             extra_args={"specdeck_k": 1} if number // 648 % 2 else None,
-            structured_outputs=None,
         ),
     )
 

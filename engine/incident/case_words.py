@@ -18,12 +18,12 @@ Clock = Callable[[float], str]
 
 DIMENSIONS: Final[Mapping[str, str]] = {
     "prompt": "prompt tokens", "cached": "prompt cached", "output": "output tokens",
-    "adapter": "adapter", "structured": "structured output", "temperature": "temperature",
+    "adapter": "adapter", "structured": "rules for the output", "temperature": "temperature",
     "pinned": "k of its own", "finish": "finished by",
 }  # fmt: skip
 _ASPECTS: Final[Mapping[str, str]] = {
     "prompt": "the prompt's length", "cached": "the prefix cache", "adapter": "the adapter",
-    "structured": "structured output", "temperature": "sampling", "pinned": "a k of its own",
+    "structured": "a rule for the output", "temperature": "sampling", "pinned": "a k of its own",
 }  # fmt: skip
 _MOST_CONTRASTS: Final = 8
 _SAME: Final = 0.15

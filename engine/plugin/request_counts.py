@@ -290,7 +290,7 @@ class RequestCounts:
             cached_word(cached, prompt),
             length_word(request.num_output_tokens),
             NONE if lora is None else name_adapter(lora.lora_name),
-            NONE if params.structured_outputs is None else _structure(params.structured_outputs),
+            _name_rule(params),
             "greedy" if params.temperature < _GREEDY else "sampled",
             "yes" if extra and KEY in extra else "no",
             reason if reason in _REASONS else OTHER,
@@ -381,8 +381,19 @@ def find_missing(scheduler: Any, *, optional: bool = False) -> tuple[Gap, ...]:
     return find_gaps({"Scheduler": scheduler}, "core", rows=rows)
 
 
-def _structure(outputs: Any) -> str:
-    for name in _STRUCTURES:
-        if getattr(outputs, name) is not None:
-            return name
+def _name_rule(params: Any) -> str:
+    """What the output has to obey; of several rules, the one that leaves the draft least."""
+    outputs = params.structured_outputs
+    if outputs is not None:
+        for name in _STRUCTURES:
+            if getattr(outputs, name) is not None:
+                return name
+    if params.allowed_token_ids:
+        return "allowed_tokens"
+    if params.logit_bias:
+        return "logit_bias"
+    if params.bad_words:
+        return "bad_words"
+    if params.frequency_penalty or params.presence_penalty or params.repetition_penalty != 1.0:
+        return "penalties"
     return NONE

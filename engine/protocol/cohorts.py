@@ -45,7 +45,8 @@ class Cohort:
     adapter: str
     """Name of the LoRA adapter; `none`, or `other` for those not among the most seen."""
     structured: str
-    """What the output had to obey: `none`, `json`, `regex`, `choice`, `grammar`, …"""
+    """What the output had to obey, and the draft does not know: a structure (`json`, `regex`,
+    `choice`, `grammar`, …), `allowed_tokens`, `logit_bias`, `bad_words`, `penalties`; or `none`."""
     temperature: str
     """`greedy` or `sampled`."""
     pinned: str

@@ -26,6 +26,8 @@ _FALL: Final = "every_cohort_fell"
 _K: Final = "k_beyond_what_pays"
 HOPELESS = 0.1
 """Of the first drafted tokens: a draft of the same target and vocabulary has more accepted."""
+_LEAST_REST = 0.1
+"""Of all that is compared."""
 _SHORTEST_S = 1e-7
 """Of a step that is believed."""
 _TIMING = 0.03
@@ -118,12 +120,16 @@ def _judge_fall(evidence: Evidence, span: CohortSpan) -> Finding:
 def _is_of_one_kind(fell: Mapping[Cohort, Pair]) -> bool:
     """Whether the fall goes away where requests with one word in common are left out.
 
-    Then it is theirs, and they are too few for a cause of their own.
+    Then it is theirs, and they are too few for a cause of their own. A rest of next to none is no
+    witness.
     """
+    least = _LEAST_REST * sum(pair.worse.of for pair in fell.values())
     for by in BROUGHT:
         for word in {getattr(cohort, by) for cohort in fell}:
             rest = [pair for cohort, pair in fell.items() if getattr(cohort, by) != word]
-            if rest and difference(rest, CONFIDENCE).value < LEAST_GAP:
+            if sum(pair.worse.of for pair in rest) < least:
+                continue
+            if difference(rest, CONFIDENCE).value < LEAST_GAP:
                 return True
     return False
 

@@ -27,7 +27,7 @@ LocalTime = Callable[[float], time.struct_time]
 TITLES: Final[Mapping[Name, str]] = {
     "prompt_length": "prompt length",
     "cold_cache": "prompts from the prefix cache that the draft has not seen",
-    "structured_output": "structured output",
+    "structured_output": "rules for the output",
     "adapter": "LoRA adapter",
     "temperature": "sampled requests",
     "cohort_drift": "slow drift in one cohort",
@@ -66,6 +66,13 @@ _NOUNS: Final[Mapping[str, str]] = {
     "adapter": "adapter {}",
     "temperature": "{} requests",
 }
+_RULES: Final[Mapping[str, str]] = {
+    "allowed_tokens": "allowed tokens only",
+    "logit_bias": "a logit bias",
+    "bad_words": "bad words",
+    "penalties": "penalties",
+}
+"""Of `structured`, what is no structure."""
 _ADVICE: Final[Mapping[Name, str]] = {
     "step_time_latched": "look first, on its machine: what shares it, clocks and power limits, its "
     "log of that time; a restart is the last step: it interrupts every request",
@@ -88,12 +95,16 @@ def describe_group(group: Group) -> str:
     'prompts of 256-4095 tokens'
     >>> describe_group(Group("structured", ("json", "regex")))
     'structured output json, regex'
+    >>> describe_group(Group("structured", ("allowed_tokens", "json")))
+    'output with allowed tokens only, json'
     """
     if group.by == "prompt":
         first, last = group.words[0], group.words[-1]
         low = first.partition("-")[0].rstrip("+")
         high = last.rpartition("-")[2]
         words = last if first == last else f"{low}+" if high.endswith("+") else f"{low}-{high}"
+    elif group.by == "structured" and any(word in _RULES for word in group.words):
+        return oneline("output with " + ", ".join(_RULES.get(word, word) for word in group.words))
     else:
         words = ", ".join(group.words)
     return oneline(_NOUNS.get(group.by, "{}").format(words))

@@ -86,7 +86,7 @@ async def test_the_cause_is_first_with_its_command_and_what_was_ruled_out_below(
         assert any("ruled out" in line for line in text)
         assert any(line.startswith(" ? ") for line in text)
         copies = app.screen.list_copies()
-        assert copies[0].label.startswith("try: structured output")
+        assert copies[0].label.startswith("try: rules for the output")
         assert copies[0].text.startswith("specdeck set http")
 
 

@@ -80,7 +80,10 @@ def request(name: str, **told: Any) -> Any:
         "temperature": told.pop("temperature", 0.0),
         "extra_args": told.pop("extra_args", None),
         "structured_outputs": SimpleNamespace(**outputs) if structure else None,
-    }
+        "allowed_token_ids": None, "logit_bias": None, "bad_words": None,
+        "frequency_penalty": 0.0, "presence_penalty": 0.0, "repetition_penalty": 1.0,
+        **told.pop("params", {}),
+    }  # fmt: skip
     lora = told.pop("adapter", None)
     reason = SimpleNamespace(name=told.pop("reason", "STOP"))
     usual = {
@@ -156,6 +159,29 @@ def test_a_finished_request_is_told_by_its_kind(
     assert (cell.counts.prompt_tokens, cell.counts.output_tokens) == (20, 5)
     assert (cell.counts.preemptions, cell.counts.drafts) == (2, 1)
     assert scheduler.freed == ["r"]
+
+
+@pytest.mark.parametrize(
+    ("params", "word"),
+    [
+        ({}, "none"),
+        ({"allowed_token_ids": [1, 2], "frequency_penalty": 0.5}, "allowed_tokens"),
+        ({"logit_bias": {7: -100.0}}, "logit_bias"),
+        ({"bad_words": ["no"]}, "bad_words"),
+        ({"bad_words": []}, "none"),
+        ({"frequency_penalty": 0.1}, "penalties"),
+        ({"presence_penalty": -0.1}, "penalties"),
+        ({"repetition_penalty": 1.05}, "penalties"),
+    ],
+)
+def test_what_a_draft_does_not_know_of_the_output_is_told(
+    scheduler: Scheduler, counts: RequestCounts, params: dict[str, Any], word: str
+) -> None:
+    one, structured = request("r", params=params), request("s", params=params, structure="json")
+    for each in (one, structured):
+        scheduler.add_request(each)
+        finish(scheduler, each)
+    assert {cell.cohort.structured for cell in told(counts).cells} == {word, "json"}
 
 
 def test_sums_are_vllms_own_at_every_moment(scheduler: Scheduler, counts: RequestCounts) -> None:

@@ -248,6 +248,19 @@ def test_few_requests_that_all_fell_are_a_fall_of_all(seed: int) -> None:
     assert first(diagnose(now.evidence(baseline))) == "every_cohort_fell"
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_few_requests_of_another_kind_do_not_hide_a_fall_of_all(seed: int) -> None:
+    """Three in a hundred are long ones, as good or as bad by themselves as chance has it."""
+
+    def draw(random: Random) -> Request:
+        return Request(prompt=200 if random.random() < 0.03 else 40)
+
+    baseline = Traffic(seed, draw=draw, rate=10.0).run(60).as_baseline()
+    accept = poor(lambda request: request.prompt < 64, 0.7)
+    now = Traffic(seed + 50, draw=draw, rate=10.0, accept=accept).run(40)
+    assert first(diagnose(now.evidence(baseline))) in ("every_cohort_fell", "prompt_length")
+
+
 def test_a_draft_that_nobody_accepts_or_of_another_vocabulary_is_of_another_target() -> None:
     found = diagnose(Traffic(1, accept=lambda r, t: 0.02).run(30).evidence())
     assert first(found) == "draft_of_another_target"
