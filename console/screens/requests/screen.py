@@ -13,6 +13,7 @@ from specdeck.console.screens import head
 from specdeck.console.screens.engine_screen import DetailScreen
 from specdeck.console.screens.requests import view
 from specdeck.console.state.controller import Controller
+from specdeck.console.widgets.cells import beyond
 from specdeck.console.widgets.search import SearchField
 from specdeck.console.widgets.text import Line, Notice, Rows
 
@@ -66,16 +67,17 @@ class RequestsScreen(DetailScreen):
         track, width = self.track, self.size.width
         listed = self.query_one("#requests", Rows)
         found = view.rows(track, self.order, self.wanted, width, self.key_label)
-        self.top = max(0, min(self.top, len(found) - max(1, listed.size.height)))
+        height = max(1, listed.size.height)
+        self.top = max(0, min(self.top, len(found) - height))
         with self.app.batch_update():
             title = head.title(track, armed=self.controller.engine.armed)
             self.query_one("#identity", Line).row = self.mark_title(title)
             self.query_one("#time", Notice).rows = self.time_rows()
             self.query_one("#requests-heading", Line).row = view.title(
-                track.requests, self.order, self.wanted
+                track.requests, self.order, self.wanted, beyond(self.top, height, len(found))
             )
             self.query_one("#requests-head", Line).row = view.head(width)
-            listed.rows = found[self.top :][: max(1, listed.size.height)]
+            listed.rows = found[self.top :][:height]
             self.query_one("#footer", Line).row = self.context.footer("requests", width)
 
     def action_order(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal, get_args
 
 from specdeck.console.state.engine_state import Track
-from specdeck.console.widgets.cells import Cell, Row, Tone, heading
+from specdeck.console.widgets.cells import Cell, Cells, Row, Tone, heading
 from specdeck.console.widgets.format import DASH, KeyLabel, count, number, percent
 from specdeck.engine.protocol.requests import RequestLine, Requests
 from specdeck.engine.text import format_duration, oneline
@@ -63,13 +63,13 @@ def sort_requests(lines: Iterable[RequestLine], order: Order) -> list[RequestLin
     return sorted(lines, key=lambda line: (_KEYS[order](line), line.number))
 
 
-def title(requests: Requests | None, order: Order, wanted: str) -> Row:
-    """How many there are, and which are listed how."""
+def title(requests: Requests | None, order: Order, wanted: str, more: Cells = ()) -> Row:
+    """How many there are, which are listed how, and how many rows are not shown."""
     if requests is None:
         return heading("requests")
     found = f'  "{oneline(wanted)}"' if wanted.strip() else ""
     said = f"requests: {requests.running} running, {requests.waiting} waiting"
-    return heading(f"{said}  by {order}{found}")
+    return heading(f"{said}  by {order}{found}", *more)
 
 
 def head(width: int) -> Row:

@@ -52,6 +52,12 @@ def numbers(app: App[str]) -> list[int]:
     return [int(word) for word in found if word.isdecimal()]
 
 
+def hidden(app: App[str]) -> str:
+    """What the heading says of lines that are not shown."""
+    right = app.screen.query_one("#requests-heading", Line).row.right
+    return "".join(cell.text for cell in right).strip()
+
+
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (60, 20)])
 def test_the_requests_screen(
     size: tuple[int, int], listing: MakeRequests, snap_compare: Callable[..., bool]
@@ -133,8 +139,10 @@ async def test_more_than_fit_are_scrolled_through_and_no_further(listing: MakeRe
     async with run(app, size=(80, 24)) as pilot:
         await open_screen(pilot)
         assert numbers(app)[0] == 1
+        assert hidden(app) == f"↓ {len(many) - numbers(app)[-1]} more lines"
         await press(pilot, "ctrl+end")
         assert numbers(app)[-1] == 100
+        assert hidden(app) == f"↑ {numbers(app)[0] - 1}"
         await press(pilot, "down", "down", "up")
         assert numbers(app)[-1] == 99
         await press(pilot, "home")
