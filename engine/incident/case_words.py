@@ -118,7 +118,7 @@ def list_evidence(case: Case, clock: Clock) -> Iterator[str]:
     inside, outside = name_inside(case), name_outside(case)
     if case.inside.is_known:
         yield (
-            f"of tokens drafted for {inside} {_count(case.inside.before)} were accepted before,"
+            f"of tokens drafted for {inside}{_mean_length(case)} {_count(case.inside.before)} were accepted before,"
             f" {_count(case.inside.after)} after"
         )
     if case.outside.is_known:
@@ -151,6 +151,15 @@ def list_evidence(case: Case, clock: Clock) -> Iterator[str]:
             text += ": not another mix of traffic"
         yield text
     yield from _list_contrasts(case)
+
+
+def _mean_length(case: Case) -> str:
+    """Of prompts that are told apart by their length: a word is as wide as a power of four."""
+    sides = [one for one in (case.inside.before, case.inside.after) if one is not None]
+    requests = sum(one.requests for one in sides)
+    if case.group.by != "prompt" or not requests:
+        return ""
+    return f" ({sum(one.prompt_tokens for one in sides) / requests:.0f} on average)"
 
 
 def _list_contrasts(case: Case) -> Iterator[str]:
@@ -200,7 +209,7 @@ def list_unchanged(
         yield text
     was, now = before.prefix_hit_rate, after.prefix_hit_rate
     if was is not None and now is not None and now >= was - 0.05:
-        yield f"the prefix cache is hit as before: {was:.0%} before, {now:.0%} after"
+        yield f"the prefix cache is hit no less than before: {was:.0%} before, {now:.0%} after"
     if (busy := _same(before.running, after.running)) is not None:
         yield f"the load is the same: {before.running:.1f} requests ran before, {busy:.1f} after"
     yield from _list_same_settings(settings)

@@ -120,7 +120,7 @@ class _Page:
 
     def _short(self) -> list[str]:
         made = self._made
-        found = [*self._falls(), *self._likeliest(), *self._quiet()]
+        found = [*self._falls(), *self._likeliest(), *self._quiet(), *self._age()]
         if made.restarts:
             found.append(f"- The engine was restarted at {self._clocks(made.restarts)}.")
         for first, last in made.downs[-3:]:
@@ -215,6 +215,14 @@ class _Page:
         seconds = format_duration(round(min(NEAR_S, before)))
         return [f"- No change, no restart and no event is known of the {seconds} before that."]
 
+    def _age(self) -> list[str]:
+        """How long the engine had run when it fell: something that takes its time may be behind."""
+        made, started = self._made, (self._made.state or {}).get("started")
+        if made.fall is None or not isinstance(started, int | float) or started >= made.fall.t:
+            return []
+        ran = format_duration(made.fall.t - started)
+        return [f"- The engine had run for {ran} by then, since {self._clock(started)}."]
+
     def _near_causes(self) -> bool:
         """Whether anything is known to have happened shortly before the fall."""
         made, moves = self._made, self._near_moves()
@@ -236,7 +244,7 @@ class _Page:
             "![acceptance](acceptance.svg)", "",
             "![tokens per second](tokens.svg)", "",
             "The band is the least and the most of each column, the line its mean; red is an engine"
-            " that does not answer, violet lines are changes.",
+            " that does not answer, violet lines are changes, the dashed one is the fall.",
         ]  # fmt: skip
 
     def _stretches(self) -> list[str]:

@@ -125,8 +125,14 @@ def make_request(number: int, *, left: int | None = None, **told: Any) -> Any:
         "left": left,
         "spec_token_ids": [],
         "sampling_params": SimpleNamespace(
-            temperature=0.0, extra_args=None, structured_outputs=None, allowed_token_ids=None,
-            logit_bias=None, bad_words=None, frequency_penalty=0.0, presence_penalty=0.0,
+            temperature=0.0,
+            extra_args=None,
+            structured_outputs=None,
+            allowed_token_ids=None,
+            logit_bias=None,
+            bad_words=None,
+            frequency_penalty=0.0,
+            presence_penalty=0.0,
             repetition_penalty=1.0,
         ),  # fmt: skip
         "lora_request": None,

@@ -16,6 +16,7 @@ from specdeck.engine.incident.collect import Sources, assemble
 from specdeck.engine.incident.hypotheses import list_hypotheses
 from specdeck.engine.incident.material import Material, Span
 from specdeck.engine.incident.page import write_page
+from specdeck.engine.text import format_duration
 
 
 def collect(path: Path) -> Material:
@@ -64,13 +65,20 @@ def test_what_happened_begins_with_the_fall_and_whom_it_met(poisoned: Material) 
     assert "acceptance fell from 69% to 20%" in first
     assert "prompts of 64 or more tokens from 73% to 4%" in first
     assert "shorter ones did not fall (66% → 68%)" in first
-    assert "acceptance fell from 69% to 20%" in section(page, "In short")[0]
+    short = section(page, "In short")
+    assert "acceptance fell from 69% to 20%" in short[0]
+    started = poisoned.state["started"] if poisoned.state else None
+    assert started is not None
+    since = time.strftime("%H:%M:%S", time.gmtime(started))
+    ran = format_duration(START + FALL - started)
+    assert f"- The engine had run for {ran} by then, since {since}." in short
 
 
 def test_the_page_says_what_it_is_not_with_figures(poisoned: Material) -> None:
     why = "\n".join(section(write_page(poisoned, (), time.gmtime), "Why"))
     for words in (
         "the draft fails for prompts of 64 or more tokens since", "from the first token on",
+        "tokens drafted for prompts of 64 or more tokens (", " on average) 7",
         "not a k that is too long", "no drift", "not another mix of traffic",
         "it is not the prefix cache", "steps are not slower", "no request was preempted",
         "the engine is the same: no restart", "nothing was set: k",
