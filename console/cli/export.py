@@ -17,7 +17,7 @@ from specdeck.console.cli.span import read_span
 from specdeck.engine.blackbox.folder import open_history
 from specdeck.engine.blackbox.history import History
 from specdeck.engine.blackbox.table import write_rows
-from specdeck.engine.errors import UsageError
+from specdeck.engine.errors import ConfigError, Place, UsageError
 from specdeck.engine.files import write_whole
 from specdeck.engine.incident.archive import extract_recording, is_archive, refuse_existing
 from specdeck.engine.text import format_count, parse_duration
@@ -83,6 +83,8 @@ def open_recorded(engine: str, stack: ExitStack) -> History:
     if is_archive(path):
         return stack.enter_context(closing(History(stack.enter_context(extract_recording(path)))))
     wanted = engine
+    if path.suffix in (".db", ".zip") and not path.exists():
+        raise ConfigError("no such file", place=Place(path))
     if not path.is_file():
         with suppress(UsageError):  # a name that only its recording knows
             wanted = access(engine).url

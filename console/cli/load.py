@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 
 import click
 
-from specdeck.console.cli.engines import OWN_KEY, access, key_option
+from specdeck.console.cli.common import until_signal
+from specdeck.console.cli.engines import OWN_KEY, Access, access, key_option
 from specdeck.engine.demo.load import main
 from specdeck.engine.demo.load_process import PROFILES
 
@@ -17,9 +19,25 @@ from specdeck.engine.demo.load_process import PROFILES
 @click.option("--streams", type=click.IntRange(1, 512), default=4, show_default=True)
 @key_option
 def command(engine: str, profile: str, streams: int, api_key_env: str | None) -> None:
-    """Put streams of completions on an engine until interrupted; counts go to stdout."""
+    """Put streams of completions on an engine until interrupted; counts go to stdout.
+
+    An engine that goes away meanwhile is waited for.
+    """
     to = access(engine, api_key_env=api_key_env)
+    key = None if to.api_key is None else api_key_env or OWN_KEY
+    if code := asyncio.run(until_signal(find_model(to))):
+        sys.exit(code)
     words = [to.url, "--profile", profile, "--streams", str(streams), "--no-stdin"]
-    if to.api_key is not None:
-        words += ["--api-key-env", api_key_env or OWN_KEY]
+    if key is not None:
+        words += ["--api-key-env", key]
     sys.exit(main(words, check_port=to.check_port))
+
+
+async def find_model(to: Access) -> int:
+    """Raises EngineError where nothing serves a model: at the start that is a wrong address."""
+    client = to.client()
+    try:
+        await client.models()
+    finally:
+        await client.close()
+    return 0

@@ -79,6 +79,17 @@ class Lazy(click.Group):
         command: click.Command = getattr(module, cmd_name if cmd_name in _SHARED else "command")
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is asked for; one that is mistyped is told with the nearest there is."""
+        if (name := args[0]) not in COMMANDS:
+            from difflib import get_close_matches  # for a wrong word alone
+
+            if near := get_close_matches(name, COMMANDS, n=1):
+                raise click.UsageError(f"No such command {name!r}, did you mean {near[0]!r}", ctx)
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Lists the commands without importing them."""
         with formatter.section("Commands"):

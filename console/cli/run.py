@@ -76,17 +76,16 @@ STAGES = {
 
 
 def parse_port(value: str) -> Port:
-    """A port number, or `auto` for any free one; click turns the ValueError into its own.
+    """A port number, or `auto` for any free one; raises ValueError, which click tells.
 
     >>> parse_port("8000"), parse_port("auto")
     (8000, 'auto')
     """
     if value == "auto":
         return "auto"
-    number = int(value)
-    if not 0 <= number <= 65535:
-        raise ValueError(value)
-    return number
+    if not (value.isascii() and value.isdecimal() and len(value) < 6 and int(value) <= 65535):
+        raise ValueError(f"{value!r} is no port: a number up to 65535, or auto")
+    return int(value)
 
 
 @click.command("run")

@@ -114,7 +114,7 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
             return _open(path, options, pragma)
         except (sqlite3.Error, UnicodeError) as error:
             failure = failure or error
-    with translate_errors(path):
+    with translate_errors(path, remedy=None):  # it may be anything that somebody named
         raise failure or sqlite3.DatabaseError("cannot be opened")
 
 
@@ -192,16 +192,19 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
 
 
 @contextmanager
-def translate_errors(path: Path) -> Iterator[None]:
-    """What SQLite and the system raise within it as a ConfigError: one line."""
+def translate_errors(path: Path, remedy: str | None = REMEDY) -> Iterator[None]:
+    """What SQLite and the system raise within it as a ConfigError: one line; `remedy` is for a file
+    that is damaged, or none of ours."""
     try:
         yield
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        remedy = REMEDY if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) else None
-        raise ConfigError(str(error), place=Place(path), remedy=remedy) from error
+        is_damaged = code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+        raise ConfigError(
+            str(error), place=Place(path), remedy=remedy if is_damaged else None
+        ) from error
     except UnicodeError as error:  # SQLite's own words, which quote what is damaged
-        raise ConfigError("its tables are damaged", place=Place(path), remedy=REMEDY) from error
+        raise ConfigError("its tables are damaged", place=Place(path), remedy=remedy) from error
     except OSError as error:
         raise ConfigError((error.strerror or str(error)).lower(), place=Place(path)) from error
 

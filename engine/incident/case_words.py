@@ -118,8 +118,8 @@ def list_evidence(case: Case, clock: Clock) -> Iterator[str]:
     inside, outside = name_inside(case), name_outside(case)
     if case.inside.is_known:
         yield (
-            f"of tokens drafted for {inside}{_mean_length(case)} {_count(case.inside.before)} were accepted before,"
-            f" {_count(case.inside.after)} after"
+            f"of tokens drafted for {inside}{_mean_length(case)} {_count(case.inside.before)} were"
+            f" accepted before, {_count(case.inside.after)} after"
         )
     if case.outside.is_known:
         word = "did not fall" if case.outside.held else "moved as well"

@@ -134,7 +134,7 @@ def make_request(number: int, *, left: int | None = None, **told: Any) -> Any:
             frequency_penalty=0.0,
             presence_penalty=0.0,
             repetition_penalty=1.0,
-        ),  # fmt: skip
+        ),
         "lora_request": None,
         "num_prompt_tokens": 900,
         "num_output_tokens": 150,

@@ -428,3 +428,37 @@ def test_a_store_of_a_newer_specdeck_is_refused_with_the_reason(
     said = one_line(capsys)
     assert "was written by a newer specdeck (schema 99, this one " in said
     assert "update specdeck" in said
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (("doctr",), "No such command 'doctr', did you mean 'doctor'"),
+        (("export", "nofile.db"), "nofile.db: no such file"),
+        (("export", "nofile.zip"), "nofile.zip: no such file"),
+        (("demo", "--port", "80x"), "'80x' is no port: a number up to 65535, or auto"),
+        (("run", "a.yaml", "--port", "65536"), "'65536' is no port: a number up to 65535, or auto"),
+    ],
+)
+def test_what_was_mistyped_is_told_as_it_was_typed(
+    line: tuple[str, ...], said: str, capsys: Captured
+) -> None:
+    assert outcome(line) == 2
+    assert said in one_line(capsys)
+
+
+def test_what_is_no_black_box_is_left_where_it_is(tmp_path: Path, capsys: Captured) -> None:
+    page = tmp_path / "README.md"
+    page.write_text("A page of text, and nothing of SQLite's. " * 9)
+    assert outcome(("export", str(page))) == 2
+    said = one_line(capsys)
+    assert "not a database" in said
+    assert "move it" not in said
+
+
+def test_no_load_is_put_where_nothing_listens(capsys: Captured) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    assert outcome(("load", f"127.0.0.1:{port}")) == 3
+    assert "refuses connections" in one_line(capsys)
