@@ -122,7 +122,8 @@ def access(
             owner=PortOwner(record, registry),
         )
     if is_name(engine):
-        raise UsageError(f"no engine called {engine}", remedy="see `specdeck ps`")
+        file = f", or give ./{engine} for the file" if Path(engine).is_file() else ""
+        raise UsageError(f"no engine called {engine}", remedy=f"see `specdeck ps`{file}")
     return Access(engine_url(engine), None, key, token_file, key_variable=api_key_env)
 
 
@@ -159,12 +160,13 @@ async def require_vllm(client: EngineClient) -> AsyncIterator[None]:
 def is_config(subject: str) -> bool:
     """Whether `subject` is meant as a file rather than as an engine.
 
+    By its spelling alone: a file that somebody left in the folder where an operator stands, under
+    the name of an engine, would say where its key goes.
+
     >>> is_config("a.yaml"), is_config("./a"), is_config("http://h:1"), is_config("h:1")
     (True, True, False, False)
     """
-    if "://" in subject:
-        return False
-    return subject.endswith((".yaml", ".yml")) or "/" in subject or Path(subject).is_file()
+    return "://" not in subject and (subject.endswith((".yaml", ".yml")) or "/" in subject)
 
 
 def is_name(engine: str) -> bool:

@@ -65,10 +65,10 @@ def list_boxes(folder: Path) -> tuple[BoxFile, ...]:
 def open_history(folder: Path, wanted: str) -> History:
     """The black box that `wanted` names: a file, an engine's URL, or what people call the engine.
 
-    Of several engines of one name it is the one recorded last. Raises UsageError where there is
-    none, and what History raises.
+    Of several engines of one name it is the one recorded last. A URL is no file, whatever lies in
+    the working folder. Raises UsageError where there is none, and what History raises.
     """
-    if wanted.endswith(_SUFFIX) or Path(wanted).is_file():
+    if "://" not in wanted and (wanted.endswith(_SUFFIX) or Path(wanted).is_file()):
         return History(Path(wanted))
     path = box_path(folder, wanted.rstrip("/"))
     if path.is_file():

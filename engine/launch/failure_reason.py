@@ -88,8 +88,15 @@ def find_reason(log: str, exit_code: int | None = None) -> str:
     if exit_code == -signal.SIGKILL:
         return "it was killed by SIGKILL: perhaps the machine ran out of memory"
     if exit_code is not None and exit_code < 0:
-        return f"it was ended by {signal.Signals(-exit_code).name}"
+        return f"it was ended by {_name_signal(-exit_code)}"
     return _last_words(lines, exit_code)
+
+
+def _name_signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal, most of which have no name
+        return f"signal {number}"
 
 
 def _root(raised: _Raised) -> _Raised:

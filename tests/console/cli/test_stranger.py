@@ -268,3 +268,26 @@ def test_an_operator_has_any_variable_sent(tmp_path: Path) -> None:
     config = attaching(tmp_path, 9, "AWS_SECRET_ACCESS_KEY")
     asked = AttachOptions((config,), api_key_env="AWS_SECRET_ACCESS_KEY")
     assert read_attach_block(asked).api_key_env == "AWS_SECRET_ACCESS_KEY"
+
+
+@pytest.mark.parametrize("subject", ["demo", "gpu-1", "gpu-1:8000", "gpu-1.example.com", "8000"])
+def test_no_file_in_the_working_folder_stands_for_an_engine(
+    subject: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = tmp_path / "cloned"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    Path(subject).write_bytes(Path(attaching(tmp_path, 9, "VLLM_API_KEY")).read_bytes())
+    asked = AttachOptions((subject,))
+    assert read_attach_block(asked) == asked
+    assert read_attach_block(AttachOptions((f"./{subject}",))).api_key_env == "VLLM_API_KEY"
+
+
+def test_whoever_means_a_file_is_told_how_to_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("deck").write_text("attach: {url: http://127.0.0.1:9}\n")
+    assert outcome(["doctor", "deck"]) == 2
+    said = capsys.readouterr().err
+    assert "no engine called deck: see `specdeck ps`, or give ./deck for the file" in said

@@ -322,6 +322,22 @@ def test_boxes_are_found_by_name_url_and_file(tmp_path: Path) -> None:
     assert caught.value.line() == "nothing is recorded of other: recorded are demo"
 
 
+def test_no_file_in_the_working_folder_stands_for_the_past_of_a_url(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boxes, work = tmp_path / "boxes", tmp_path / "cloned"
+    (work / "http:").mkdir(parents=True)
+    boxes.mkdir()
+    ours, planted = box_path(boxes, URL), work / URL
+    record(ours, busy_readings(5)).close()
+    record(planted, busy_readings(5)).close()
+    monkeypatch.chdir(work)
+    with closing(open_history(boxes, URL)) as history:
+        assert history.path == ours
+    with pytest.raises(UsageError, match="nothing is recorded"):
+        open_history(tmp_path, URL)
+
+
 def test_only_its_owner_reads_a_black_box(tmp_path: Path) -> None:
     path = box_path(tmp_path / "boxes", URL)
     box = record(path, busy_readings(5))

@@ -85,6 +85,7 @@ def test_what_was_raised_from_an_accident_of_code_tells_more() -> None:
 def test_an_engine_that_was_killed_says_so() -> None:
     assert "SIGKILL" in find_reason("INFO 11-21 08:44:58 [a.py:1] loading\n", -9)
     assert "SIGSEGV" in find_reason("", -11)
+    assert find_reason("", -40) == "it was ended by signal 40"
 
 
 @pytest.mark.parametrize("said", ["Worker failed with error '", "Repo id must be in the form "])
