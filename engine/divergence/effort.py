@@ -24,10 +24,16 @@ SCHEMA_STEPS = 200_000
 """The same of what a schema itself is held against: 30 for each schema within it."""
 SECONDS = 1.0
 """For all expressions together that one answer is held against."""
+PROMPT_STEPS, PROMPT_SECONDS = 4 * STEPS, 2 * SECONDS
+"""The same for all answers to one prompt."""
+CALL_STEPS = 20
+"""What a call of a tool costs beside the keywords that it is held against."""
 _MOST_ITEMS = 10_000
 """Of an expression written out; each takes 260 bytes once it is compiled."""
 _REMEMBERED = 64
 """Compiled expressions."""
+_WIDTH = 50
+"""Values or names of a keyword, all of which may be looked through, that count as a step."""
 _STEP = 200
 """Characters of an error, or of an item that is compared with others, that count as a step."""
 
@@ -68,13 +74,28 @@ _left: ContextVar[_Effort] = ContextVar("specdeck_effort")
 
 
 @contextmanager
-def bounded_effort(steps: int = STEPS) -> Iterator[None]:
-    """Has what is judged within raise TooMuch once it has taken too much of steps or seconds."""
-    before = _left.set(_Effort(steps))
+def bounded_effort(steps: int = STEPS, seconds: float = SECONDS) -> Iterator[None]:
+    """Has what is judged within raise TooMuch once it has taken too much of steps or seconds.
+
+    Within another one it has at most what is left of that, and takes it from there.
+    """
+    outer = _left.get(None)
+    if outer is not None:
+        steps, seconds = max(0, min(steps, outer.steps)), min(seconds, outer.seconds)
+    own = _Effort(steps, seconds)
+    before = _left.set(own)
     try:
         yield
     finally:
         _left.reset(before)
+        if outer is not None:
+            outer.steps -= steps - own.steps
+            outer.seconds -= seconds - own.seconds
+
+
+def spend_steps(steps: int) -> None:
+    """Takes so many steps from the effort; raises TooMuch where they are not left."""
+    _left.get().spend(steps)
 
 
 def accept_by_pieces(accept: Callable[[str], bool], text: str, size: int) -> bool:
@@ -176,7 +197,7 @@ def without_dialects(schema: Any) -> Any:
 def _count(rule: Keyword) -> Keyword:
     def check(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
         effort = _left.get()
-        effort.spend(1)
+        effort.spend(1 + (len(value) // _WIDTH if isinstance(value, list | dict) else 0))
         for error in rule(validator, value, instance, schema) or ():
             effort.spend(len(error.message) // _STEP)  # jsonschema has all of the instance in it
             yield error

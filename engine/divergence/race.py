@@ -17,7 +17,7 @@ from specdeck.engine.divergence.privacy import hash_prompt
 from specdeck.engine.divergence.prompts import Prompt
 from specdeck.engine.divergence.recheck import recheck_divergence
 from specdeck.engine.divergence.requests import Asker, Refusal
-from specdeck.engine.divergence.runner import judge_answers, least_near_tie
+from specdeck.engine.divergence.runner import judge_answers, least_near_tie, name_violation
 from specdeck.engine.errors import EngineError, SpecdeckError
 
 NAMES: tuple[Name, Name] = ("serving", "reference")
@@ -218,6 +218,7 @@ async def _judge(
             found, prompt, serving=answer, reference=reference, near_tie=least_near_tie(ruler)
         ),
     )
+    answers = name_violation(answers)
     totals = Totals(calibration=ruler, seconds=max(answer.seconds for answer in streamed))
     totals.take(answers)
     cases = {

@@ -86,6 +86,7 @@ async def judge_answers(
 
     `recheck` has the target look at a divergence that is no near tie by the `ruler` so far, and
     at the answer that it is in: of the arms, and of the reference with itself, in the same way.
+    What breaks the prompt's rules is not named yet, as that may take seconds: `name_violation`.
     Raises Unsupported where the arms cannot be compared, or a pin is not obeyed.
     """
     ours, theirs = serving[0], reference[0]
@@ -109,8 +110,7 @@ async def judge_answers(
     streamed = await look(streamed, serving[1]) if streamed is not cross else streamed
     mine, yours = find_stream_divergences((serving[1], ours), (reference[1], theirs))
     yours = await look(yours, reference[1])
-    answers = PromptAnswers(prompt, serving, reference, cross, streamed, mine, yours, looks, alone)
-    return name_violation(answers)
+    return PromptAnswers(prompt, serving, reference, cross, streamed, mine, yours, looks, alone)
 
 
 def name_violation(answers: PromptAnswers) -> PromptAnswers:
@@ -302,7 +302,11 @@ class CheckRunner:
                 if one.prompt.number % ALONE == 0 and one.refused is None:
                     answer = await self._one(self.reference, one.prompt, stream=False)
                     one.alone = answer if isinstance(answer, Answer) else None
-        return await _all([self._judge(one) for one in asked])
+        found: list[_Result] = []
+        for result in await _all([self._judge(one) for one in asked]):
+            await asyncio.sleep(0)  # between prompts a signal or a key is heard
+            found.append(name_violation(result) if isinstance(result, PromptAnswers) else result)
+        return found
 
     async def _take_turns(self, asked: Sequence[BlockPrompt], *turns: _Step) -> None:
         """Takes every prompt through one turn after the other, as many at once as streams.

@@ -11,16 +11,21 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from specdeck.engine.divergence.answers import Answer, Call
 from specdeck.engine.divergence.effort import (
+    CALL_STEPS,
+    PROMPT_SECONDS,
+    PROMPT_STEPS,
     TooMuch,
     accept_by_pieces,
     bound_validator,
     bounded_effort,
     compile_pattern,
     is_schema,
+    spend_steps,
     without_dialects,
 )
 from specdeck.engine.divergence.prompts import Prompt
@@ -83,7 +88,8 @@ def judge_validity(
     judge = _find_judge(prompt.body)
     if judge is None:
         return None
-    return Validity(_first(map(judge, serving)), _first(map(judge, reference)))
+    with bounded_effort(PROMPT_STEPS, PROMPT_SECONDS):
+        return Validity(_first(map(judge, serving)), _first(map(judge, reference)))
 
 
 def _first(found: Any) -> Violation | None:
@@ -134,7 +140,8 @@ def _judge_json(schema: Any) -> _Judge | None:
             schema = loads(schema)
         except NotJson:
             return None
-    return lambda answer: check_json(answer.text, schema, cut=answer.finish == _CUT)
+    judged = _Schema(schema)
+    return lambda answer: _check_text(answer.text, judged, cut=answer.finish == _CUT)
 
 
 def _judge_object(value: Any) -> _Judge | None:
@@ -215,36 +222,43 @@ _RULES: Mapping[str, Callable[[Any], _Judge | None]] = {
 }
 
 
-def _find_tools(tools: Sequence[Any]) -> dict[str, Any]:
+def _find_tools(tools: Sequence[Any]) -> dict[str, _Schema]:
     """The schema of each tool's arguments, by its name."""
     functions = (tool.get("function") for tool in tools if isinstance(tool, dict))
     return {
-        str(one.get("name")): one.get("parameters", {})
+        str(one.get("name")): _Schema(one.get("parameters", {}))
         for one in functions
         if isinstance(one, dict)
     }
 
 
-def _judge_calls(answer: Answer, tools: Mapping[str, Any], *, required: bool) -> Violation | None:
+def _judge_calls(
+    answer: Answer, tools: Mapping[str, _Schema], *, required: bool
+) -> Violation | None:
     cut = answer.finish == _CUT
     if required and not answer.calls and not cut:
         return Violation("$", "tool", "no tool is called")
-    for number, call in enumerate(answer.calls):
-        prefix = f"calls[{number}]" if len(answer.calls) > 1 else ""
-        last = cut and number == len(answer.calls) - 1
-        found = _judge_call(call, tools, prefix, cut=last)
-        if found is not None:
-            return replace(found, enforced=required)
+    try:
+        with bounded_effort():  # one for all calls: of small ones an answer holds thousands
+            for number, call in enumerate(answer.calls):
+                spend_steps(CALL_STEPS)
+                prefix = f"calls[{number}]" if len(answer.calls) > 1 else ""
+                last = cut and number == len(answer.calls) - 1
+                found = _judge_call(call, tools, prefix, cut=last)
+                if found is not None:
+                    return replace(found, enforced=required)
+    except TooMuch:
+        pass
     return None
 
 
 def _judge_call(
-    call: Call, tools: Mapping[str, Any], prefix: str, *, cut: bool
+    call: Call, tools: Mapping[str, _Schema], prefix: str, *, cut: bool
 ) -> Violation | None:
     if call.name not in tools:
         path = f"{prefix}.name" if prefix else "name"
         return None if cut else Violation(path, "tool", f"there is no tool {_quote(call.name)}")
-    found = check_json(call.arguments, tools[call.name], cut=cut)
+    found = _check_text(call.arguments, tools[call.name], cut=cut)
     if found is None or not prefix:
         return found
     path = f"{prefix}.arguments" if found.path == "$" else f"{prefix}.{found.path}"
@@ -259,13 +273,17 @@ def check_json(text: str, schema: Any, *, cut: bool = False) -> Violation | None
     >>> check_json('{"limit": 5', {}, cut=True), check_json('{"limit": 5', {}).rule
     (None, 'json')
     """
+    return _check_text(text, _Schema(schema), cut=cut)
+
+
+def _check_text(text: str, schema: _Schema, *, cut: bool) -> Violation | None:
     try:
         value = loads(text)
     except NotJson as error:
         if cut and _is_beginning(text):
             return None
         return Violation("$", "json", f"{_quote(text)} is not JSON: {error}")
-    return _check_schema(value, schema)
+    return schema.check(value)
 
 
 def _is_beginning(text: str) -> bool:
@@ -299,28 +317,54 @@ _NO_SCHEMA = (ArithmeticError, AttributeError, LookupError, RecursionError, Type
 """What jsonschema raises where a reference leads to what is no schema, or a dialect is no text."""
 
 
-def _check_schema(value: Any, schema: Any) -> Violation | None:
-    from jsonschema import exceptions, validators
-    from referencing import Registry
+class _Schema:
+    """A schema, looked at when it is first needed, and once."""
+
+    def __init__(self, schema: Any) -> None:
+        self._schema = schema
+
+    @cached_property
+    def _validator(self) -> Any:
+        """What values are held against; None where that is no schema."""
+        from jsonschema import validators
+        from referencing import Registry
+
+        schema = self._schema
+        if not isinstance(schema, dict):
+            return None
+        try:
+            kind = validators.validator_for(schema, default=validators.Draft202012Validator)
+            if not is_schema(kind, schema):
+                return None
+            # Without a registry a reference would be looked for on the network.
+            return bound_validator(kind)(without_dialects(schema), registry=Registry())
+        except _find_no_schema():
+            return None  # the engine has its own view of such a schema
+
+    def check(self, value: Any) -> Violation | None:
+        """Where `value` breaks it; None as well where nobody can tell."""
+        from jsonschema import exceptions
+
+        if (validator := self._validator) is None:
+            return None
+        try:
+            with bounded_effort():
+                found = exceptions.best_match(validator.iter_errors(value))
+        except _find_no_schema():
+            return None
+        if found is None:
+            return None
+        why = oneline(str(found.message))[:_LONGEST]
+        path = oneline(_format_path(found.absolute_path))[:_LONGEST]
+        return Violation(path, str(found.validator), why)
+
+
+def _find_no_schema() -> tuple[type[BaseException], ...]:
+    """What is raised where a schema is none, or takes too long."""
+    from jsonschema.exceptions import UnknownType
     from referencing.exceptions import Unresolvable
 
-    if not isinstance(schema, dict):
-        return None
-    try:
-        kind = validators.validator_for(schema, default=validators.Draft202012Validator)
-        if not is_schema(kind, schema):
-            return None
-        # Without a registry a reference would be looked for on the network.
-        validator = bound_validator(kind)(without_dialects(schema), registry=Registry())
-        with bounded_effort():
-            found = exceptions.best_match(validator.iter_errors(value))
-    except (exceptions.UnknownType, Unresolvable, TooMuch, *_NO_SCHEMA):
-        return None  # the engine has its own view of such a schema
-    if found is None:
-        return None
-    why = oneline(str(found.message))[:_LONGEST]
-    path = oneline(_format_path(found.absolute_path))[:_LONGEST]
-    return Violation(path, str(found.validator), why)
+    return (UnknownType, Unresolvable, TooMuch, *_NO_SCHEMA)
 
 
 def _format_path(parts: Any) -> str:

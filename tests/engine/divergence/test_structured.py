@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 import tracemalloc
 from typing import Any
 
@@ -10,10 +12,12 @@ import pytest
 from tests.engine.divergence.conftest import Bench
 from tests.support.checks import finish_check
 
+from specdeck.engine.divergence import runner
 from specdeck.engine.divergence.answers import Answer, Call
-from specdeck.engine.divergence.compare import Divergence
+from specdeck.engine.divergence.compare import Divergence, PromptAnswers
 from specdeck.engine.divergence.prompts import Prompt, parse_prompt
 from specdeck.engine.divergence.report import check_lines
+from specdeck.engine.divergence.runner import name_violation
 from specdeck.engine.divergence.structured import (
     Violation,
     check_json,
@@ -137,6 +141,43 @@ def test_calls_of_tools_are_held_against_their_schemas() -> None:
     assert violation(asked, cut) is None
 
 
+def test_thousands_of_calls_are_given_up_and_not_judged_one_by_one() -> None:
+    good, bad = Call("search", '{"limit": 1}'), Call("search", '{"limit": "x"}')
+    assert violation(chat(), answer("", *[good] * 100, bad)) is not None
+    assert violation(chat(), answer("", *[good] * 10_000, bad)) is None
+
+
+def test_all_answers_to_a_prompt_share_what_may_be_spent_on_them() -> None:
+    asked = prompt(structured_outputs={"json": {"pattern": BACKTRACKS}})
+    began = time.process_time()
+    judge_validity(asked, [answer(json.dumps("a" * 80))] * 8, [])
+    assert time.process_time() - began < 6.0
+
+
+async def test_between_two_prompts_whatever_else_waits_has_its_turn(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard, turns = 0, []
+
+    async def listen() -> None:
+        nonlocal heard
+        while True:
+            heard += 1
+            await asyncio.sleep(0)
+
+    def name(answers: PromptAnswers) -> PromptAnswers:
+        turns.append(heard)
+        return name_violation(answers)
+
+    monkeypatch.setattr(runner, "name_violation", name)
+    listening = asyncio.create_task(listen())
+    prompts = bench.written(*({"prompt": f"prompt {n}"} for n in range(1, 9)))
+    async with bench.lab(bench.engine(), max_tokens=8) as lab:
+        await finish_check(lab, prompts, bench.store)
+    listening.cancel()
+    assert len(set(turns)) == len(turns) == 8
+
+
 def test_a_call_that_a_model_may_make_is_no_rule_of_the_engine() -> None:
     found = violation(chat(), answer("", Call("search", "{}")))
     assert found is not None
@@ -248,9 +289,14 @@ RECURSIVE = {
         ({"uniqueItems": True}, [{"a": n} for n in range(100_000)]),
         ({"uniqueItems": True}, [[*[1] * 100, n, "x" if n % 2 else 0] for n in [*range(560), 559]]),
         (RECURSIVE, json.loads('{"left": ' * 60 + f'"{"a" * 200_000}"' + "}" * 60)),
+        ({"items": {"enum": [*map(str, range(1000))]}}, [*["999"] * 24_000, "none"]),
+        ({"items": {"properties": {str(n): {} for n in range(1000)}}}, [*[{}] * 24_000, 1]),
     ],
-    ids=["branches", "within", "pattern", "names", "others", "unique", "pairs", "messages"],
-)
+    ids=[
+        "branches", "within", "pattern", "names", "others", "unique", "pairs", "messages", "values",
+        "properties",
+    ],
+)  # fmt: skip
 def test_an_answer_that_takes_for_ever_to_judge_is_given_up(schema: Any, value: Any) -> None:
     assert check_json(json.dumps(value), schema) is None
 
