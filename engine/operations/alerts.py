@@ -133,7 +133,8 @@ class AcceptanceAlarm:
         if drafts < MIN_DRAFTS:
             return None
         # Tokens of one draft stand and fall together: a draft is one piece of evidence.
-        rate, of = accepted / drafted, int(drafts)
+        # Nothing but an engine that makes its counters up accepts more than was drafted.
+        rate, of = min(1.0, accepted / drafted), int(drafts)
         low, high = wilson(round(rate * of), of, 2 * CONFIDENCE - 1)
         well = min(self._floor + MARGIN, (1 + self._floor) / 2)
         crossed = low >= well if self.is_raised else high < self._floor

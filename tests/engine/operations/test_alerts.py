@@ -62,6 +62,10 @@ def test_a_few_drafts_raise_nothing() -> None:
     assert alerts(alarm, (reading(30.0 * t, 0.0, drafts=40) for t in range(50))) == []
 
 
+def test_an_engine_that_accepts_more_than_it_drafts_raises_nothing() -> None:
+    assert alerts(AcceptanceAlarm(0.5), (reading(t, 3.0) for t in range(60))) == []
+
+
 def test_an_engine_that_drafts_nothing_changes_nothing() -> None:
     alarm = AcceptanceAlarm(0.5)
     assert alerts(alarm, [reading(0, None), reading(1, 0.0, drafts=0), reading(2, None)]) == []
