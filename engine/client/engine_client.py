@@ -54,6 +54,8 @@ TIMEOUT_S = 5.0
 CONNECT_S = 2.0
 CALIBRATION_S = 15.0
 """For some dummy steps of one shape."""
+_MOST_STEPS = 4096
+"""The last ones of a reply: a plugin remembers no more."""
 _PERHAPS_MADE = (
     "the change may have been made: `specdeck watch {url} --count 1` shows what is in force"
 )
@@ -298,4 +300,4 @@ def _parse_steps(data: dict[str, Any]) -> tuple[Step, ...]:
         raise Unsupported(
             "the engine's specdeck plugin does not time its steps", remedy="update specdeck there"
         )
-    return tuple(map(Step.from_json, steps))
+    return tuple(map(Step.from_json, steps[-_MOST_STEPS:]))

@@ -41,6 +41,8 @@ _LEAST_BLOCKS = 12
 _EDGE = 3
 """Blocks on either side of a change point at least."""
 _TERMS = 20
+_MOST_KINDS = 64
+"""Kinds of steps whose levels are fitted to each other, which takes the cube of their number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,8 @@ def compare_steps(evidence: Evidence) -> list[Finding]:
 
 def find_latch(timed: Sequence[TimedStep], evidence: Evidence) -> Finding:
     """Whether every step became slower within those remembered, and stayed so."""
-    usual = group_steps(timed)
+    grouped = group_steps(timed)
+    usual = {*sorted(grouped, key=lambda kind: -len(grouped[kind]))[:_MOST_KINDS]}
     known = [step for step in timed if step.kind in usual]
     blocks = [known[first : first + _BLOCK] for first in range(0, len(known) - _BLOCK + 1, _BLOCK)]
     if len(blocks) < _LEAST_BLOCKS:

@@ -125,6 +125,12 @@ STEP = (
 )  # fmt: skip
 
 
+async def test_of_more_steps_than_a_plugin_remembers_the_last_ones_are_read() -> None:
+    told = [dict(zip(STEP, [number, *range(1, 10)], strict=True)) for number in range(5000)]
+    steps = await of(always(200, {"steps": told})).steps(0)
+    assert (len(steps), steps[0].step, steps[-1].step) == (4096, 904, 4999)
+
+
 async def test_a_plugin_that_does_not_time_its_steps_is_named() -> None:
     older = {"steps": [dict(zip(STEP[:8], range(8), strict=True))]}
     with pytest.raises(Unsupported, match="does not time its steps"):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from random import Random
 
+import pytest
 from tests.support.simulated_traffic import T0, Traffic
 
 from specdeck.engine.policy.step import Step
+from specdeck.engine.why import step_shift
 from specdeck.engine.why.causes import Cause
 from specdeck.engine.why.evidence import Evidence
-from specdeck.engine.why.step_profile import timed_steps
+from specdeck.engine.why.step_profile import TimedStep, timed_steps
 from specdeck.engine.why.step_shift import compare_steps, find_latch
 
 
@@ -82,3 +84,24 @@ def test_steps_of_the_look_are_held_against_the_baseline_and_not_those_remembere
     (found,) = compare_steps(evidence)
     assert isinstance(found, Cause)
     assert 45 < found.effect.value < 55
+
+
+def test_of_many_kinds_of_steps_the_most_frequent_ones_are_told_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fitted: list[set[tuple[int, int, int]]] = []
+    centre = step_shift._centre
+
+    def count(steps: Sequence[TimedStep]) -> list[float]:
+        fitted.append({step.kind for step in steps})
+        return centre(steps)
+
+    monkeypatch.setattr(step_shift, "_centre", count)
+    random = Random(1)
+    kinds = [(4, k, 0) for k in range(200) for _ in range(16 + k % 3)]
+    random.shuffle(kinds)
+    timed = [TimedStep(T0 + n, kind, 0.01, 0) for n, kind in enumerate(kinds)]
+    find_latch(timed, evidence([Step(1, T0, 4, 4, 4, 0, 0, 0, 0.01, 4)]))
+    (found,) = fitted
+    assert len(found) == 64
+    assert all(k % 3 == 2 for _, k, _ in found)
