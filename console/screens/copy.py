@@ -44,9 +44,10 @@ class CopyDialog(Modal[Copyable | None]):
             yield Label("enter copies   esc closes", id="keys", markup=False)
 
     def on_mount(self) -> None:
-        """List it."""
+        """List it, unless this went before it was there: keys come faster than screens."""
         self.list_options()
-        self.query_one(OptionList).focus()
+        for options in self.query(OptionList):
+            options.focus()
 
     def on_resize(self) -> None:
         """Lines are cut to the width."""
@@ -54,7 +55,8 @@ class CopyDialog(Modal[Copyable | None]):
 
     def list_options(self) -> None:
         """A line for each."""
-        options = self.query_one(OptionList)
+        if (options := next(iter(self.query(OptionList)), None)) is None:
+            return
         width, at = max(20, options.size.width - 2), options.highlighted
         longest = max((len(one.label) for one in self.copies), default=0)
         options.clear_options()

@@ -227,3 +227,9 @@ def test_what_the_clipboard_gets_passes_the_driver_whole() -> None:
     text = base64.b64encode(("specdeck set http://x k=3\n" * 50).encode()).decode()
     assert diff.feed(f"\x1b]52;c;{text}\a") == f"\x1b]52;c;{text}\a"
     assert diff.feed("\x1b[1;1Hk") != ""
+
+
+def test_a_dialog_that_goes_before_it_has_widgets_lists_nothing() -> None:
+    dialog = CopyDialog([])
+    dialog.list_options()
+    dialog.on_mount()
