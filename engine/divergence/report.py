@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,6 +31,8 @@ SHOWN = 10
 """Cases that a terminal is shown."""
 FORMS = (".json", ".xml", ".md")
 UNJUDGED = "could not be judged: "
+_MOST_LINKS = 40
+"""One after the other, as Linux has it."""
 _MISFIT = 1e-4
 """So unlikely are the reference's own draws where it does not sample by what it says."""
 SAMPLED_SHOWN = 5
@@ -82,13 +85,36 @@ def write_report(data: Data, path: Path) -> None:
 def save_file(path: Path, content: str) -> None:
     """Writes a file, whole or not at all; raises UsageError where it cannot be."""
     try:
-        if path.exists() and not (path.is_file() and os.access(path.resolve().parent, os.W_OK)):
-            path.write_text(content, encoding="utf-8")  # a pipe, or nothing may come beside it
+        if path.exists() and not path.is_file():
+            path.write_text(content, encoding="utf-8")  # a pipe
+            return
+        place = _follow_links(path)
+        if place.exists() and not os.access(place.parent, os.W_OK):
+            place.write_text(content, encoding="utf-8")  # nothing may come beside it
         else:
-            replace_file(path.resolve(), content)  # what a link leads to
+            replace_file(place, content)
     except OSError as error:
         why = (error.strerror or "cannot be written").lower()
         raise UsageError(f"{path}: {why}", remedy="give another file") from error
+
+
+def _follow_links(path: Path) -> Path:
+    """Where the links of a path lead; raises UsageError for one of another user.
+
+    In a folder that all may write to, such as /tmp, anybody could lead a report to a file of its
+    writer's. Linux does not follow such links there (`fs.protected_symlinks`), but is not asked
+    where a link is read.
+    """
+    place = path.absolute()
+    for _ in range(_MOST_LINKS):
+        parts = [*reversed(place.parents), place]
+        link = next((one for one in parts if one.is_symlink()), None)
+        if link is None:
+            return place
+        if link.lstat().st_uid not in (0, os.geteuid()):
+            raise UsageError(f"{link}: a link of another user", remedy="give another file")
+        place = link.parent / os.readlink(link) / place.relative_to(link)
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
 
 def refuse_place(path: Path, *, replaced: bool = False) -> None:

@@ -41,6 +41,41 @@ def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == [link, path]
 
 
+@pytest.mark.parametrize("named", ["report.md", "folder/report.md", "chain.md"])
+def test_a_link_of_another_user_leads_no_report_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    kept = own / "report.md"
+    kept.write_text("the operator's own")
+    (tmp_path / "folder").symlink_to(own)
+    (tmp_path / "report.md").symlink_to(kept)
+    (tmp_path / "chain.md").symlink_to(tmp_path / "report.md")
+    somebody = os.geteuid() + 1
+    monkeypatch.setattr(os, "geteuid", lambda: somebody)
+    for link in ("folder", "report.md", "chain.md"):
+        os.chown(tmp_path / link, os.getuid() or 23456, -1, follow_symlinks=False)
+    with pytest.raises(UsageError, match="a link of another user"):
+        report.save_file(tmp_path / named, "a report")
+    assert kept.read_text() == "the operator's own"
+
+
+def test_links_in_a_circle_are_told(tmp_path: Path) -> None:
+    (tmp_path / "a.md").symlink_to(tmp_path / "b.md")
+    (tmp_path / "b.md").symlink_to(tmp_path / "a.md")
+    with pytest.raises(UsageError, match="too many levels"):
+        report.save_file(tmp_path / "a.md", "a report")
+
+
+def test_a_report_goes_where_links_of_its_writer_lead(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "folder").symlink_to("there")
+    (tmp_path / "there" / "link.md").symlink_to("../report.md")
+    report.save_file(tmp_path / "folder" / "link.md", "a report")
+    assert (tmp_path / "report.md").read_text() == "a report"
+
+
 def test_a_report_goes_into_a_pipe(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     os.mkfifo(path)
