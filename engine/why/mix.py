@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from specdeck.engine.protocol.cohorts import BROUGHT, DIMENSIONS
+from specdeck.engine.protocol.cohorts import BROUGHT, DIMENSIONS, Cohort
 from specdeck.engine.why.causes import MATERIAL, Cause, Figure, Finding, Group, RuledOut, Untold
 from specdeck.engine.why.cohort_gaps import cost_of
 from specdeck.engine.why.evidence import CohortSpan, Evidence
@@ -38,9 +38,10 @@ class Moved:
 def split_move(then: CohortSpan, now: CohortSpan) -> Moved | None:
     """How it moved, and by what; None where one of them has no tokens.
 
-    A cohort that one of them lacks is taken to have been the same.
+    Of comparable spans, whose cohorts are told apart by what requests bring along. A cohort that
+    one of them lacks is taken to have been the same.
     """
-    before, after = (_by_brought(span) for span in (then, now))
+    before, after = (_list_tokens(span) for span in (then, now))
     whole_before, whole_after = (sum(d for d, _ in each.values()) for each in (before, after))
     if not whole_before or not whole_after:
         return None
@@ -60,15 +61,9 @@ def split_move(then: CohortSpan, now: CohortSpan) -> Moved | None:
     )  # fmt: skip
 
 
-def _by_brought(span: CohortSpan) -> dict[tuple[str, ...], tuple[int, int]]:
-    """Tokens, and those from drafts, by what requests bring along and not by what came of them."""
-    found: dict[tuple[str, ...], tuple[int, int]] = {}
-    for cohort, counts in span.cells.items():
-        if (tokens := own_tokens(counts)) > 0:
-            key = tuple(getattr(cohort, by) for by in BROUGHT)
-            had, met = found.get(key, (0, 0))
-            found[key] = had + tokens, met + counts.accepted
-    return found
+def _list_tokens(span: CohortSpan) -> dict[Cohort, tuple[int, int]]:
+    """Tokens of each cohort, and those from drafts."""
+    return {cohort: (own_tokens(counts), counts.accepted) for cohort, counts in span.cells.items()}
 
 
 def judge_mix(evidence: Evidence, *, is_named: bool) -> Finding:
