@@ -26,6 +26,7 @@ from specdeck.engine.client.webhook import VARIABLE
 from specdeck.engine.errors import EngineError, SpecdeckError, UsageError
 from specdeck.engine.files import open_file, read_file
 from specdeck.engine.incident.archive import refuse_existing
+from specdeck.engine.incident.case_words import describe_dip, describe_stall
 from specdeck.engine.incident.collect import Sources, collect
 from specdeck.engine.incident.material import Material, Span
 from specdeck.engine.incident.redaction import Redactor, list_secrets
@@ -82,7 +83,10 @@ def command(
     to = find_engine(engine, api_key_env=api_key_env, token_file=token_file)
     made, written = asyncio.run(_run(to, asked))
     if as_json:
-        emit({**written.as_json(), "falls": [one.as_json() for one in made.falls]})
+        falls, dips, stalls = (
+            [one.as_json() for one in found] for found in (made.falls, made.dips, made.stalls)
+        )
+        emit({**written.as_json(), "falls": falls, "dips": dips, "stalls": stalls})
     else:
         print_lines(*summary_lines(made, written))
     return 0
@@ -243,19 +247,25 @@ def find_secrets(to: Access | None, record: Record | None = None) -> tuple[str, 
     return tuple(one for one in found if one)
 
 
+def _clock(t: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(t))
+
+
 def summary_lines(made: Material, written: Written) -> list[str]:
     """What was written, for a person."""
     kept = format_count(written.readings, "reading")
     lines = [f"{written.path}  {written.size / 1e6:.1f} MB, {kept} of "
              f"{format_duration(made.span.seconds)}"]  # fmt: skip
     for fall in made.falls:
-        clock = time.strftime("%H:%M:%S", time.localtime(fall.t))
         was, now = (
             f"{value:.0%}" if fall.figure == "acceptance" else f"{value:,.1f}"
             for value in (fall.before, fall.after)
         )
         words = "acceptance" if fall.figure == "acceptance" else "tokens/s"
-        lines.append(f"  {words} fell from {was} to {now} at {clock}")
+        lines.append(f"  {words} fell from {was} to {now} at {_clock(fall.t)}")
+    passing = [(one.start, describe_dip(one)) for one in made.dips]
+    passing += [(one.start, describe_stall(one, _clock)) for one in made.stalls]
+    lines += [f"  {_clock(t)} {text}" for t, text in sorted(passing)]
     lines += [f"  not in it: {names}: {why}" for names, why in made.list_missing()]
     return lines
 

@@ -34,6 +34,7 @@ from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.window import Window, between
 from specdeck.engine.protocol.codec import loads, read_record
 from specdeck.engine.protocol.cohorts import Cohorts
+from specdeck.engine.protocol.messages import EngineState
 
 MOST_EVENTS: Final = 1_000
 MOST_COLUMNS: Final = 10_000
@@ -98,6 +99,18 @@ class History:
         """The last reading at or before `t`, with its window; None before the first one."""
         found = self._rows.find(t)
         return None if found is None else self._read(*found)
+
+    def last_state(
+        self, start: float, end: float, *, instance: str | None = None
+    ) -> EngineState | None:
+        """The plugin's last word from `start` to `end`, Unix seconds; with `instance` the last one
+        of that life of the engine. None where it said nothing."""
+        found = None
+        for reading in self.readings(start, end):
+            state = reading.state
+            if state is not None and instance in (None, state.instance):
+                found = state
+        return found
 
     def window(self, start: float, end: float) -> Window | None:
         """The work between the last samples at or before `start` and `end`.

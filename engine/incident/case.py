@@ -22,7 +22,7 @@ over some time; it is lower, and not by as much."""
 
 _LOST: Final = 0.35
 """Of the first drafted tokens that were accepted: with less left drafts are as good as none."""
-_HELD: Final = 0.85
+HELD: Final = 0.85
 """Of what was accepted before: with so much left a kind did not fall."""
 
 
@@ -47,7 +47,7 @@ class Side:
         if not self.is_known or self.before is None or self.after is None:
             return None
         was, now = self.before.acceptance, self.after.acceptance
-        return None if was is None or now is None else now >= _HELD * was
+        return None if was is None or now is None else now >= HELD * was
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""

@@ -7,8 +7,10 @@ from typing import Any, Final
 
 from specdeck.engine.blackbox.falls import Fall
 from specdeck.engine.incident.case import Case, Contrast, Pattern, Side, first_accepted
+from specdeck.engine.incident.dips import Dip
 from specdeck.engine.incident.figures import Stretch
 from specdeck.engine.incident.onset import Onset
+from specdeck.engine.incident.stalls import Stall
 from specdeck.engine.protocol.cohorts import CohortCounts
 from specdeck.engine.text import UNKNOWN, format_count, format_duration
 from specdeck.engine.why.cohort_gaps import prompt_order
@@ -69,6 +71,29 @@ def describe_onset(onset: Onset) -> str:
         return "at once (within a second)"
     word = "within" if onset.is_sudden else "over"
     return f"{word} {format_duration(onset.seconds)}"
+
+
+def describe_dip(dip: Dip) -> str:
+    """Acceptance that was lost and came back.
+
+    >>> describe_dip(Dip(0.0, 29.0, 0.92, 0.014))
+    'acceptance fell from 92% to 1% for 29 s and came back'
+    """
+    seconds = format_duration(round(dip.seconds))
+    return f"acceptance fell from {dip.before:.0%} to {dip.low:.0%} for {seconds} and came back"
+
+
+def describe_stall(stall: Stall, clock: Clock) -> str:
+    """An engine that stood still.
+
+    >>> describe_stall(Stall(0.0, 50.0, 16, False), lambda t: f"{t:.0f} s")
+    'no token for 50 s, until 50 s, while 16 requests ran; the engine core did not answer'
+    """
+    text = (
+        f"no token for {format_duration(round(stall.seconds))}, until {clock(stall.end)}, while"
+        f" {format_count(stall.running, 'request')} ran"
+    )
+    return text if stall.answered else f"{text}; the engine core did not answer"
 
 
 def name_inside(case: Case) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from specdeck.engine.blackbox.event import BoxEvent
-from specdeck.engine.blackbox.falls import Fall, Figure, compare_sides, list_falls
+from specdeck.engine.blackbox.falls import REACH_S, Fall, Figure, compare_sides, list_falls
 from specdeck.engine.blackbox.history import MOST_COLUMNS, History
 from specdeck.engine.blackbox.summary import MINUTE_S
 from specdeck.engine.client.command_options import NO_OPTIONS, CommandOptions
@@ -25,6 +25,7 @@ from specdeck.engine.config import yaml_source
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.incident.case import make_case
 from specdeck.engine.incident.collapse import find_fall
+from specdeck.engine.incident.dips import TOGETHER_S, Dip, list_dips
 from specdeck.engine.incident.engine_log import clean_log, read_tail
 from specdeck.engine.incident.figures import STRETCH_S, Stretch, measure, read_settings
 from specdeck.engine.incident.kinds import compare_kinds, explain
@@ -33,13 +34,14 @@ from specdeck.engine.incident.material import Material, Span
 from specdeck.engine.incident.moves import Move, join_moves, list_changes
 from specdeck.engine.incident.onset import NEAR_S, Point, find_onset
 from specdeck.engine.incident.redaction import Redactor
+from specdeck.engine.incident.stalls import Stall, StallWatch
 from specdeck.engine.metrics.reading import Reading
-from specdeck.engine.protocol.messages import EngineState, LastChange
-from specdeck.engine.protocol.requests import RequestLine
+from specdeck.engine.protocol.messages import LastChange
 from specdeck.engine.store import fingerprints as fingerprint_store
 from specdeck.engine.store.audit import Action, AuditLog
 from specdeck.engine.store.checks import GREEDY, SAMPLED, Checks
 from specdeck.engine.text import oneline
+from specdeck.engine.why.past import NOTHING, Heard
 
 if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient
@@ -57,9 +59,7 @@ _MOST_FURTHER: Final = 4
 """Falls beside the first one."""
 _LEAST_SLOWER: Final = 0.1
 """Of what it was, by which the speed fell with acceptance."""
-_TOGETHER_S: Final = 15.0
-"""Falls of two figures so near each other are one."""
-_ASIDE_S: Final = 120.0
+_ASIDE_S: Final = REACH_S
 """Seconds before and after a fall that is not the first one that are told."""
 _ELSEWHERE: Final = "specdeck did not start the engine on this machine: they are on its host"
 _SETTLED_S: Final = 60.0
@@ -175,7 +175,8 @@ class _Assembly:
         columns = max(3, min(COLUMNS, int(span.seconds / _NARROWEST_S)))
         made.columns = history.overview(span.start, span.end, columns)
         self._walk(history)
-        made.falls = _find_falls(history, span)
+        made.falls = _find_falls(history, span, made.stalls)
+        made.dips = _list_dips(history, span, made.falls)
         if made.fall is not None:
             made.onset = find_onset(list(_list_points(history, made.fall)), made.fall)
         made.events = tuple(map(self._clean_event, history.events(*_edges(span), MOST_EVENTS)))
@@ -188,7 +189,7 @@ class _Assembly:
         made.settings = {
             label: self._redactor.hide_texts(found)
             for label, t in moments.items()
-            if (found := read_settings(_last_state(history, t)))
+            if (found := read_settings(history.last_state(t - MINUTE_S, t)))
         }
         if history.damage is not None:
             made.notes.append(self._redactor.hide(history.damage))
@@ -197,11 +198,13 @@ class _Assembly:
         """Once over the readings: changes, restarts, and when the engine did not answer."""
         made, downs, since = self._made, [], None
         restarts, last_t = [], None
+        stalls = StallWatch()
 
         def walk() -> Iterable[Reading]:
             nonlocal since, last_t
             for reading in history.readings(self._span.start, self._span.end):
                 made.readings += 1
+                stalls.add(reading)
                 if reading.restarted:
                     restarts.append(reading.t)
                 if reading.up and since is not None:
@@ -221,6 +224,8 @@ class _Assembly:
             downs.append((since, max(last_t, since)))
         made.is_down_at_end = since is not None
         made.downs, made.restarts = tuple(downs[-_MOST_DOWNS:]), tuple(restarts)
+        stalls.end()
+        made.stalls = tuple(stalls.found)
 
     def _read_store(self) -> None:
         if self._sources.open_store is None:
@@ -344,28 +349,29 @@ class _Assembly:
             )  # fmt: skip
             return
         is_now = cohorts is not None and looks[-1] is cohorts
-        state = None if self._told is None else self._told.state
-        if state is not None and state.instance != looks[-1].instance:
-            state = None  # of another life than the requests
-        steps = live.steps if live is not None and is_now and live.steps else ()
-        lines: tuple[RequestLine, ...] = ()
-        if live is not None and is_now and live.requests is not None:
-            lines = live.requests.finished
+        heard = NOTHING
+        if live is not None and is_now:
+            lines = () if live.requests is None else live.requests.finished
+            state = live.state
+            if state is not None and state.instance != looks[-1].instance:
+                state = None  # of another life than the requests
+            heard = Heard(live.sample, state, steps=live.steps or (), lines=lines)
         facts = None if made.facts is None else {"facts": made.facts}
+        end = max(looks[-1].t, min(self._span.end, history.last))
         try:
             made.diagnosis = explain(
-                self._sources.url, made.kinds, looks, history, state=state, tuning=made.tuning,
-                facts=facts, steps=steps, lines=lines,
+                made.kinds, looks, history, end, tuning=made.tuning, facts=facts, heard=heard,
             )  # fmt: skip
             if made.diagnosis is not None:
                 made.diagnosis = replace(made.diagnosis, options=self._hide_options())
         except Exception as error:  # noqa: BLE001  # a file without causes is better than none
             made.missing["why.json"] = self._redactor.hide(f"{type(error).__name__}: {error}"[:300])
-        if made.diagnosis is not None and made.diagnosis.causes:
+        first = next(iter(made.diagnosis.causes), None) if made.diagnosis is not None else None
+        if first is not None and not made.is_later(first):
             is_acceptance = made.fall is not None and made.fall.figure == "acceptance"
             onset = made.onset if is_acceptance else None
             since = made.fall.t if made.fall is not None and is_acceptance else None
-            made.case = make_case(made.diagnosis.causes[0], made.kinds, since, onset)
+            made.case = make_case(first, made.kinds, since, onset)
 
     def _hide_options(self) -> CommandOptions:
         """The options of commands; where a token lies is no secret, what is in a path may be."""
@@ -441,21 +447,19 @@ def _documents(history: History, kind: str, span: Span) -> list[tuple[float, dic
     return [*before, *history.documents(kind, span.start, span.end)]
 
 
-def _last_state(history: History, t: float) -> EngineState | None:
-    """The plugin's last word at or before `t`, within a minute."""
-    found = None
-    for reading in history.readings(t - 60.0, t):
-        found = reading.state or found
-    return found
-
-
-def _find_falls(history: History, span: Span) -> tuple[Fall, ...]:
+def _find_falls(history: History, span: Span, stalls: Sequence[Stall]) -> tuple[Fall, ...]:
     """The one that it is about first, then the greatest others by time.
 
     The first is the greatest fall of acceptance that a console lists; else a smaller one that
-    stands out of the span, or one of the speed, which load alone moves.
+    stands out of the span, or one of the speed, which load alone moves. One of the speed that a
+    stall tells of, which was over before the record's end, is none.
     """
-    listed = list_falls(history, span.start, span.end)
+    over = [one.start for one in stalls if one.end < history.last - 1.0]
+    listed = [
+        one
+        for one in list_falls(history, span.start, span.end)
+        if one.figure == "acceptance" or all(abs(one.t - t) > TOGETHER_S for t in over)
+    ]
     figures: tuple[Figure, ...] = ("acceptance", "tokens_per_second")
     first: Fall | None = None
     for figure in figures:
@@ -469,6 +473,18 @@ def _find_falls(history: History, span: Span) -> tuple[Fall, ...]:
     if first.figure == "acceptance" and (speed := _find_speed(history, first.t)) is not None:
         rest.append(speed)
     return (first, *sorted(rest, key=lambda one: one.t))
+
+
+def _list_dips(history: History, span: Span, falls: Sequence[Fall]) -> tuple[Dip, ...]:
+    """The greatest by time; one that a fall of acceptance tells of already is none."""
+    of_acceptance = [one.t for one in falls if one.figure == "acceptance"]
+    found = [
+        dip
+        for dip in list_dips(history, span.start, span.end)
+        if all(abs(dip.start - t) > TOGETHER_S for t in of_acceptance)
+    ]
+    found.sort(key=lambda dip: (dip.before - dip.low) * dip.seconds, reverse=True)
+    return tuple(sorted(found[:_MOST_FURTHER], key=lambda dip: dip.start))
 
 
 def _find_speed(history: History, t: float) -> Fall | None:
@@ -513,9 +529,7 @@ def _measure_further(
     """What the engine did around falls of the speed beside which acceptance did not fall."""
     of_acceptance = [one.t for one in falls if one.figure == "acceptance"]
     for fall in falls:
-        if fall.figure == "acceptance" or any(
-            abs(fall.t - t) <= _TOGETHER_S for t in of_acceptance
-        ):
+        if fall.figure == "acceptance" or any(abs(fall.t - t) <= TOGETHER_S for t in of_acceptance):
             continue
         start, end = max(span.start, fall.t - _ASIDE_S), min(span.end, fall.t + _ASIDE_S)
         before, after = ("before", start, fall.t), ("after", fall.t, end)
@@ -527,8 +541,12 @@ def _find_pivot(made: Material, last: Reading | None) -> float:
     last minutes where neither is."""
     if made.falls:
         return made.falls[0].t
+    if made.dips:
+        return max(made.dips, key=lambda one: one.before - one.low).start
     if made.is_down_at_end:
         return made.downs[-1][0]
+    if made.stalls:
+        return max(made.stalls, key=lambda one: one.seconds).start
     end = made.span.end if last is None else last.t
     return max(made.span.start + (end - made.span.start) / 2, end - STRETCH_S)
 

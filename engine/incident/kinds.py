@@ -8,22 +8,17 @@ from dataclasses import astuple, dataclass, replace
 from typing import Any, Final
 
 from specdeck.engine.blackbox.history import History
-from specdeck.engine.policy.step import Step
 from specdeck.engine.protocol.codec import WrongType
 from specdeck.engine.protocol.cohorts import BROUGHT, DIMENSIONS, CohortCounts, Cohorts, sum_counts
-from specdeck.engine.protocol.messages import EngineState
-from specdeck.engine.protocol.requests import RequestLine
 from specdeck.engine.protocol.tuning import Tuning
 from specdeck.engine.why.evidence import (
-    Baseline,
     CohortSpan,
     read_draft_facts,
     span_between,
     span_since_start,
 )
 from specdeck.engine.why.figures import LEAST_REQUESTS
-from specdeck.engine.why.gather import make_evidence
-from specdeck.engine.why.past import recall
+from specdeck.engine.why.past import Heard, make_baseline, recall_looks
 from specdeck.engine.why.ranking import Diagnosis, diagnose
 
 ASKED: Final = (*BROUGHT, "pinned")
@@ -134,41 +129,32 @@ def _span(replies: Sequence[Cohorts], *, alone: bool = False) -> CohortSpan | No
 
 
 def explain(
-    url: str,
     kinds: Kinds,
     looks: Sequence[Cohorts],
     history: History,
+    end: float,
     *,
-    state: EngineState | None,
     tuning: Mapping[str, Any] | None,
     facts: Mapping[str, Any] | None,
-    steps: Sequence[Step] = (),
-    lines: Sequence[RequestLine] = (),
+    heard: Heard,
 ) -> Diagnosis | None:
-    """The causes of what changed, ranked; None where no finished requests are known.
+    """The causes of what changed, ranked, out of what is recorded up to `end`, Unix seconds, and
+    what was heard beside it; None where no finished requests are known.
 
     Raises SpecdeckError where they are not enough.
     """
     if not looks:
         return None
-    at = [history.reading_at(one.t) for one in (looks[0], looks[-1])]
-    first, last = (None if one is None else one.sample for one in at)
     try:
         known = None if tuning is None else Tuning.from_json(tuning)
     except WrongType:
         known = None
-    baseline = None
-    if kinds.before is not None and kinds.before.total.drafts:
-        baseline = Baseline("history", kinds.before)
-    evidence = make_evidence(
-        url, looks, lines, samples=(first, last), state=state, tuning=known,
-        facts=read_draft_facts(facts), steps=steps, baseline=baseline, t=looks[-1].t,
-    )  # fmt: skip
-    if not steps:
-        # Single steps are not recorded; how many there were between two readings is.
-        since = looks[0].t if kinds.before is None else kinds.before.start
-        evidence = replace(evidence, step_means=recall(history, since, looks[-1].t).step_means)
-    return diagnose(evidence)
+    before, baseline = kinds.before, None
+    if before is not None and before.total.drafts:
+        baseline = make_baseline(history, before, (before.start, before.end))
+    heard = replace(heard, tuning=known, facts=read_draft_facts(facts))
+    since = looks[0].t if before is None else before.start
+    return diagnose(recall_looks(history, looks, since, end, baseline=baseline, heard=heard))
 
 
 def _thin(times: Sequence[float]) -> list[float]:

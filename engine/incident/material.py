@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from specdeck.engine.blackbox.event import BoxEvent
 from specdeck.engine.blackbox.falls import Fall
 from specdeck.engine.blackbox.summary import OverviewColumn
 from specdeck.engine.incident.case import Case
+from specdeck.engine.incident.dips import Dip
 from specdeck.engine.incident.engine_log import LogTail
 from specdeck.engine.incident.figures import Stretch
 from specdeck.engine.incident.kinds import Kinds
 from specdeck.engine.incident.moves import Move
 from specdeck.engine.incident.onset import Onset
+from specdeck.engine.incident.stalls import Stall
+from specdeck.engine.why.causes import Cause
 from specdeck.engine.why.ranking import Diagnosis
+
+LATER_S: Final = 180.0
+"""After a fall: what is seen to begin later than that did not make it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,10 @@ class Material:
     readings: int = 0
     falls: tuple[Fall, ...] = ()
     """The one that tells when first, the others by time."""
+    dips: tuple[Dip, ...] = ()
+    """Falls of acceptance that went by, by time; none that `falls` has."""
+    stalls: tuple[Stall, ...] = ()
+    """When requests ran and no token came, by time."""
     onset: Onset | None = None
     """How sudden the first one was."""
     further: tuple[tuple[Fall, Stretch, Stretch], ...] = ()
@@ -92,6 +102,17 @@ class Material:
         for name, why in sorted(self.missing.items()):
             by_reason.setdefault(why, []).append(name)
         return [(", ".join(names), why) for why, names in by_reason.items()]
+
+    def is_later(self, cause: Cause) -> bool:
+        """Whether a cause began so long after the fall that it is not what made it."""
+        fall = self.fall
+        return fall is not None and cause.since is not None and cause.since - fall.t > LATER_S
+
+    @property
+    def likeliest(self) -> Cause | None:
+        """The cause that explains most, of those that may have made the fall."""
+        causes = () if self.diagnosis is None else self.diagnosis.causes
+        return next((one for one in causes if not self.is_later(one)), None)
 
     @property
     def fall(self) -> Fall | None:

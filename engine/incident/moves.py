@@ -11,6 +11,8 @@ from specdeck.engine.operations.assignments import format_undo
 from specdeck.engine.protocol.messages import LastChange
 from specdeck.engine.store.audit import Action
 
+_ONE_SWEEP_S: Final = 120.0
+"""Between two moves of one sweep, at most."""
 _SAME_S: Final = 5.0
 """Between the engine's time of a change and the time that it is in the log with."""
 MOST: Final = 500
@@ -64,6 +66,74 @@ def join_moves(
                 )
             )  # fmt: skip
     return tuple(sorted(moves, key=lambda one: one.t)[-MOST:])
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One change that somebody made; all moves of a sweep, or of a trial's end, are one."""
+
+    moves: tuple[Move, ...]
+    """By time; never empty."""
+
+    @property
+    def first(self) -> Move:
+        """What it began with; its undo takes all of it back."""
+        return self.moves[0]
+
+    @property
+    def last(self) -> Move:
+        """What it ended with, or came to so far."""
+        return self.moves[-1]
+
+    @property
+    def swept(self) -> str | None:
+        """The draft lengths of a sweep, as the audit log has them; None of another change."""
+        ks = (
+            sides["k"]
+            for one in self.moves
+            for sides in (one.before, one.after)
+            if _is_edge(one) and isinstance(sides.get("k"), str)
+        )
+        return next(ks, None)
+
+    @property
+    def visits(self) -> int:
+        """Of a sweep, how often the engine told that it moved k."""
+        return sum(not _is_edge(one) for one in self.moves)
+
+    @property
+    def reason(self) -> str | None:
+        """The last one that was given."""
+        return next((one.reason for one in reversed(self.moves) if one.reason), None)
+
+
+def group_moves(moves: Iterable[Move]) -> list[Run]:
+    """Moves, the oldest first, with those that are of one sweep or one trial's end together."""
+    found: list[Run] = []
+    for move in moves:
+        if found and _is_of_one(found[-1], move):
+            found[-1] = Run((*found[-1].moves, move))
+        else:
+            found.append(Run((move,)))
+    return found
+
+
+def _is_of_one(run: Run, move: Move) -> bool:
+    last = run.last
+    if move.origin != last.origin:
+        return False
+    if move.origin == "trial":  # the engine's own word of its end, and that of whoever began it
+        return move.t - last.t <= _SAME_S
+    if move.origin != "sweep" or move.who != last.who or move.t - last.t > _ONE_SWEEP_S:
+        return False
+    is_ended = _is_edge(last) and isinstance(last.before.get("k"), str)
+    return not is_ended and not (_is_edge(move) and isinstance(move.after.get("k"), str))
+
+
+def _is_edge(move: Move) -> bool:
+    """Whether it begins or ends a sweep: the audit log has all its k as one text."""
+    sides = (move.before.get("k"), move.after.get("k"))
+    return move.origin == "sweep" and move.logged and any(isinstance(one, str) for one in sides)
 
 
 def _from_action(action: Action) -> Move:

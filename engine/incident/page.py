@@ -7,24 +7,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from specdeck.engine.blackbox.falls import Fall
 from specdeck.engine.client.command_options import NO_OPTIONS
+from specdeck.engine.incident.case import HELD
 from specdeck.engine.incident.case_words import (
     DIMENSIONS,
     describe_case,
+    describe_dip,
     describe_fall,
+    describe_stall,
     describe_who,
     list_evidence,
     list_unchanged,
     name_outside,
 )
+from specdeck.engine.incident.dips import TOGETHER_S, find_near
 from specdeck.engine.incident.figures import Stretch
 from specdeck.engine.incident.hypotheses import list_hypotheses
 from specdeck.engine.incident.kinds import ASKED, Kind
 from specdeck.engine.incident.material import Material
-from specdeck.engine.incident.moves import Move
+from specdeck.engine.incident.moves import Move, Run, group_moves
 from specdeck.engine.protocol.cohorts import CohortCounts
 from specdeck.engine.protocol.messages import TOKEN_VARIABLE
 from specdeck.engine.text import (
@@ -47,12 +51,15 @@ from specdeck.engine.why.words import (
     list_untold,
 )
 
+_T = TypeVar("_T")
 LocalTime = Callable[[float], time.struct_time]
 
 NEAR_S: Final = 180.0
 """Seconds before a fall in which a change may be its cause."""
 _MOST_EVENTS: Final = 120
 _MOST_MOVES: Final = 60
+_MOST_STALLS: Final = 3
+"""Told in short, the longest."""
 _MOST_KINDS: Final = 8
 """Of one dimension."""
 _LONGEST: Final = 400
@@ -120,7 +127,7 @@ class _Page:
 
     def _short(self) -> list[str]:
         made = self._made
-        found = [*self._falls(), *self._likeliest(), *self._quiet(), *self._age()]
+        found = [*self._falls(), *self._passing(), *self._likeliest(), *self._quiet(), *self._age()]
         if made.restarts:
             found.append(f"- The engine was restarted at {self._clocks(made.restarts)}.")
         for first, last in made.downs[-3:]:
@@ -138,11 +145,37 @@ class _Page:
         made = self._made
         if not made.falls:
             return ["- Neither acceptance nor tokens/s fell for good in this time."]
-        told = [one for one in made.falls if one.figure == "acceptance" or one.t == made.falls[0].t]
+        alone = [one.t for one in made.falls if one is not made.fall and self._has_held(one)]
+        told = [one for one in made.falls if one.t not in alone]
         found = [f"- {self._clock(one.t)} {_md(self._fall(one))}." for one in told]
-        if alone := [one.t for one in made.falls if one not in told]:
+        if alone:
             found.append(f"- Tokens/s fell at {self._clocks(alone)}, while acceptance did not.")
         return found
+
+    def _passing(self) -> list[str]:
+        """What went by: acceptance that came back, unless a fall has it, and stalls."""
+        made = self._made
+        beside = [find_near(made.dips, one.t, TOGETHER_S) for one in made.falls]
+        rows = [(one.start, describe_dip(one)) for one in made.dips if one not in beside]
+        longest = sorted(made.stalls, key=lambda one: -one.seconds)[:_MOST_STALLS]
+        rows += [(one.start, describe_stall(one, self._clock)) for one in longest]
+        found = [f"- {self._clock(t)} {_md(text)}." for t, text in sorted(rows)]
+        if left := len(made.stalls) - len(longest):
+            found.append(f"- {format_count(left, 'shorter stall')} besides.")
+        return found
+
+    def _has_held(self, fall: Fall) -> bool:
+        """Whether acceptance was known beside a fall of the speed, and did not fall."""
+        made = self._made
+        if find_near(made.dips, fall.t, TOGETHER_S) is not None:
+            return False
+        sides = [(before, after) for other, before, after in made.further if other is fall]
+        return any(
+            before.acceptance is not None
+            and after.acceptance is not None
+            and after.acceptance >= HELD * before.acceptance
+            for before, after in sides
+        )
 
     def _likeliest(self) -> list[str]:
         diagnosis = self._made.diagnosis
@@ -150,9 +183,17 @@ class _Page:
             return []
         if not diagnosis.causes:
             return ["- What finished requests tell names no cause."]
-        case = self._made.case
-        known = None if case is None else describe_case(case, self._clock)
-        words = known or "; ".join(describe_cause(diagnosis.causes[0], self._local))
+        case, cause = self._made.case, self._made.likeliest
+        if cause is None:
+            first = diagnosis.causes[0]
+            since = "later" if first.since is None else f"at {self._clock(first.since)}"
+            return [
+                f"- No cause of that fall was found: what costs most now began {since}"
+                f" ({_md(TITLES[first.name])})."
+            ]
+        is_first = cause is diagnosis.causes[0]
+        known = None if case is None or not is_first else describe_case(case, self._clock)
+        words = known or "; ".join(describe_cause(cause, self._local))
         return [f"- The likeliest cause: {_md(words)}."]
 
     def _new_traffic(self) -> list[str]:
@@ -187,12 +228,17 @@ class _Page:
             return f"{text}: {who}"
         if not is_first and made.fall is not None and fall.t == made.fall.t:
             return f"{text}, at the same second"
+        dip = find_near(made.dips, fall.t, TOGETHER_S)
+        if dip is not None:
+            text += f"; {describe_dip(dip)}"
         for other, before, after in made.further:
             if other is fall and before.acceptance is not None and after.acceptance is not None:
-                text += (
-                    f"; acceptance did not fall then ({before.acceptance:.0%} before,"
-                    f" {after.acceptance:.0%} after)"
-                )
+                if dip is None:
+                    word = "did not fall then" if self._has_held(fall) else "fell as well"
+                    text += (
+                        f"; acceptance {word} ({before.acceptance:.0%} before,"
+                        f" {after.acceptance:.0%} after)"
+                    )
                 if before.step_s is not None and after.step_s is not None:
                     text += (
                         f", a step took {before.step_s * 1e3:.1f} ms before and"
@@ -261,23 +307,29 @@ class _Page:
         return _table(["figure", *heads], rows)
 
     def _moves(self) -> list[str]:
-        moves = self._made.moves
-        if not moves:
+        runs = group_moves(self._made.moves)
+        if not runs:
             return ["None is known: neither the engine told of one, nor is one in the audit log of"
                     " the machine that wrote this."]  # fmt: skip
         rows = []
-        for one in moves[-_MOST_MOVES:]:
-            changes = format_changes(one.before, one.after, moved_only=True) or "nothing"
+        chosen = _choose(runs, [run.first.t for run in runs], self._made.pivot, _MOST_MOVES)
+        for run in chosen:
+            one = run.last if run.first.before == run.first.after else run.first
+            changes = _describe_run(run)
             if one.outcome != "applied":
                 changes += f" (outcome {one.outcome})"
             observed = UNKNOWN if one.observed_k is None else f"{one.observed_k:.2f}"
             undo = f"`{oneline(one.undo).replace('`', '')}`" if one.undo else UNKNOWN
             rows.append([
                 self._clock(one.t), _md(one.who) or UNKNOWN, _md(one.origin or UNKNOWN),
-                _md(changes), observed, _md(one.reason or UNKNOWN), undo.replace("|", "\\|"),
+                _md(changes), observed, _md(run.reason or UNKNOWN), undo.replace("|", "\\|"),
             ])  # fmt: skip
-        left = len(moves) - len(rows)
-        more = [f"{left} earlier ones are in audit.json.", ""] if left else []
+        left = len(runs) - len(rows)
+        more = []
+        if left:
+            more = [f"Those nearest to the fall; {left} others are in audit.json.", ""]
+        elif any(len(run.moves) > 1 for run in runs):
+            more = ["Each single move of a sweep or a trial is in audit.json.", ""]
         return [
             *more,
             *_table(["time", "who", "origin", "change", "k seen", "reason", "undo"], rows),
@@ -287,12 +339,17 @@ class _Page:
         """The fall that it is about first, then by time what was told of and what else fell."""
         made = self._made
         told = [one for one in made.events if one.text]
-        shown = _choose(told, made.pivot)
+        shown = _choose(told, [one.t for one in told], made.pivot, _MOST_EVENTS)
         rows = [(one.t, _md(one.text), one.tone == "bad") for one in shown]
         rows += [
             (one.t, _md(self._fall(one)), one.figure == "acceptance")
             for one in made.falls
             if one is not made.fall
+        ]
+        rows += [(one.start, _md(describe_stall(one, self._clock)), True) for one in made.stalls]
+        beside = [find_near(made.dips, one.t, TOGETHER_S) for one in made.falls]
+        rows += [
+            (one.start, _md(describe_dip(one)), True) for one in made.dips if one not in beside
         ]
         rows.sort(key=lambda row: row[0])
         if made.fall is not None:
@@ -349,10 +406,7 @@ class _Page:
         figures = [f"   - {_md(one)}" for one in rest]
         if known is not None:
             figures = [f"   - as `specdeck why` has it: {_md('; '.join((title, *rest)))}"]
-        if (
-            cause.since is not None and made.fall is not None
-            and cause.since - made.fall.t > NEAR_S
-        ):  # fmt: skip
+        if made.fall is not None and cause.since is not None and made.is_later(cause):
             later = format_duration(cause.since - made.fall.t)
             lines.append(f"   - it began {later} after the fall, and so is not what caused that")
         command = oneline(diagnosis.command(cause)).replace("`", "")
@@ -568,12 +622,28 @@ class _Page:
         return f"Not told: {_md(self._made.missing.get(name, otherwise))}"
 
 
-def _choose(events: Sequence[Any], pivot: float | None) -> list[Any]:
-    """At most so many, those nearest to the moment that the story is about."""
-    if len(events) <= _MOST_EVENTS:
+def _describe_run(run: Run) -> str:
+    """What one change moved; of a sweep what it tried and what it left."""
+    if run.first.origin != "sweep" or len(run.moves) == 1:
+        moved = [
+            words
+            for one in run.moves
+            if (words := format_changes(one.before, one.after, moved_only=True))
+        ]
+        return moved[0] if moved else "nothing"
+    was, now = run.first.before.get("k"), run.last.after.get("k")
+    tried = run.swept or "k after k"
+    return f"k {UNKNOWN if was is None else was}, swept {tried} in {run.visits} moves, then {now}"
+
+
+def _choose(
+    events: Sequence[_T], times: Sequence[float], pivot: float | None, most: int
+) -> list[_T]:
+    """At most so many, those nearest to the moment that the story is about, by their `times`."""
+    if len(events) <= most:
         return list(events)
-    at = events[-1].t if pivot is None else pivot
-    nearest = sorted(range(len(events)), key=lambda n: abs(events[n].t - at))[:_MOST_EVENTS]
+    at = times[-1] if pivot is None else pivot
+    nearest = sorted(range(len(events)), key=lambda n: abs(times[n] - at))[:most]
     return [events[n] for n in sorted(nearest)]
 
 

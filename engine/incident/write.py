@@ -20,6 +20,7 @@ from specdeck.engine.incident.archive import MANIFEST, PAGE, RECORDING, write_ar
 from specdeck.engine.incident.chart import Chart, ChartMark, LocalTime, Point, draw_chart
 from specdeck.engine.incident.collect import describe_log
 from specdeck.engine.incident.material import Material, Span
+from specdeck.engine.incident.moves import group_moves
 from specdeck.engine.incident.page import write_page
 from specdeck.engine.incident.redaction import Redactor
 from specdeck.engine.text import format_duration, oneline
@@ -195,14 +196,15 @@ def _chart(made: Material, which: str) -> Chart:
     known = {round(one.t / 5.0) for one in marks}
     marks += [
         ChartMark(one.t, _label(one.after))
-        for one in made.moves
+        for one in (run.first for run in group_moves(made.moves))
         if made.span.start <= one.t <= made.span.end
         and not {round(one.t / 5.0) + n for n in (-1, 0, 1)} & known
     ]
     marks += [ChartMark(t, "restart", bad=True) for t in made.restarts]
     figure = "acceptance" if is_acceptance else "tokens_per_second"
     same = [one for one in made.falls if one.figure == figure]
-    pivot = made.falls[0].t if made.falls else 0.0
+    pivot = made.falls[0].t if made.falls else made.span.end if made.pivot is None else made.pivot
+    marks = sorted(marks, key=lambda one: abs(one.t - pivot))[:_MOST_MARKS]
     fall = min(same, key=lambda one: abs(one.t - pivot), default=None)
     word = None
     if fall is not None:
@@ -216,7 +218,7 @@ def _chart(made: Material, which: str) -> Chart:
     return Chart(
         "Acceptance: accepted over drafted tokens" if is_acceptance else "Generated tokens/s",
         "%" if is_acceptance else "tokens/s",
-        made.span.start, made.span.end, points, marks[-_MOST_MARKS:], made.downs,
+        made.span.start, made.span.end, points, marks, made.downs,
         None if fall is None or word is None else (fall.t, word),
     )  # fmt: skip
 
@@ -235,6 +237,8 @@ def _manifest(made: Material, names: list[str], readings: int) -> dict[str, Any]
         "span": {"start": made.span.start, "end": made.span.end},
         "readings": readings,
         "falls": [one.as_json() for one in made.falls],
+        "dips": [one.as_json() for one in made.dips],
+        "stalls": [one.as_json() for one in made.stalls],
         "fall_s": None if made.onset is None else made.onset.seconds,
         "stretches": [one.as_json() for one in made.stretches],
         "settings": made.settings,

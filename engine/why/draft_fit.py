@@ -173,7 +173,9 @@ def judge_k(evidence: Evidence) -> Finding:
         return Untold(_K, "few_requests")
     seconds = _step_seconds(tuning.outlook)
     if state.k not in seconds or len(seconds) < 2:
-        return Untold(_K, "not_timed")
+        # Timed at another batch size, as by a sweep under another load, it says nothing of this.
+        elsewhere = any(one.k != state.k for one in tuning.curve)
+        return Untold(_K, "not_timed_here" if elsewhere else "not_timed")
     options = [
         _Option(k, _gain(evidence, k, state.k, seconds)) for k in sorted(seconds) if k < state.k
     ]

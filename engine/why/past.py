@@ -7,7 +7,7 @@ takes is told by how many an engine made between two readings in which it was bu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -15,13 +15,22 @@ from specdeck.engine.blackbox.falls import list_falls
 from specdeck.engine.blackbox.history import History
 from specdeck.engine.errors import Unsupported
 from specdeck.engine.metrics.reading import Reading
+from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.policy.step import Step
 from specdeck.engine.protocol.codec import WrongType
 from specdeck.engine.protocol.cohorts import Cohorts
 from specdeck.engine.protocol.messages import EngineState
+from specdeck.engine.protocol.requests import RequestLine
 from specdeck.engine.protocol.tuning import Tuning
 from specdeck.engine.why.cpu_wait import CpuWait, read_waits
-from specdeck.engine.why.evidence import Baseline, Evidence, span_between, span_since_start
+from specdeck.engine.why.evidence import (
+    Baseline,
+    CohortSpan,
+    DraftFacts,
+    Evidence,
+    span_between,
+    span_since_start,
+)
 from specdeck.engine.why.gather import make_evidence, with_baseline
 
 HOUR_S: Final = 3600.0
@@ -45,16 +54,65 @@ def recall(history: History, start: float, end: float) -> Evidence:
     if not looks:
         reason = "no cohorts are recorded of that time"
         raise Unsupported(reason, remedy="cohorts are recorded once a minute: give a longer time")
+    return recall_looks(history, looks, start, end, baseline=recall_before(history, start))
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What an engine that still answers said beside its record; empty or None is what it did not.
+
+    It is of the life of the last look, and not of an earlier moment.
+    """
+
+    sample: Sample | None = None
+    state: EngineState | None = None
+    tuning: Tuning | None = None
+    facts: DraftFacts | None = None
+    steps: tuple[Step, ...] = ()
+    lines: tuple[RequestLine, ...] = ()
+
+
+NOTHING: Final = Heard()
+
+
+def recall_looks(
+    history: History,
+    looks: Sequence[Cohorts],
+    start: float,
+    end: float,
+    *,
+    baseline: Baseline | None,
+    heard: Heard = NOTHING,
+) -> Evidence:
+    """The evidence of replies of one life of an engine, with what was recorded of it to `end`, in
+    Unix seconds, and of its steps from `start` on. Raises Unsupported of no looks.
+
+    Single steps are not recorded: without those that were heard there are their means.
+    """
+    readings = [history.reading_at(look.t) for look in looks]
+    samples = [None if one is None else one.sample for one in readings]
     last = history.reading_at(end)
-    first = history.reading_at(looks[0].t)
+    newest = heard.sample or (None if last is None else last.sample)
+    if heard.sample is not None:
+        samples.append(heard.sample)
+    state = heard.state
+    if state is None and looks:
+        since = looks[-1].t - _SILENCE_S  # at the end the plugin may have been gone
+        state = history.last_state(since, end, instance=looks[-1].instance)
     found = make_evidence(
-        history.url, looks, (),
-        samples=(None if first is None else first.sample, None if last is None else last.sample),
-        state=_read_state(history, looks[-1], end), tuning=_read_tuning(history, end),
-        baseline=recall_before(history, start), t=end,
-        waits=_read_waits(history, [look.t for look in looks]),
+        history.url, looks, heard.lines,
+        samples=(samples[0] if samples else None, newest), state=state,
+        tuning=heard.tuning or _read_tuning(history, end), facts=heard.facts, steps=heard.steps,
+        baseline=baseline, t=end, waits=read_waits(samples),
     )  # fmt: skip
+    if heard.steps:
+        return found
     return replace(found, step_means=tuple(_list_step_means(history, start, end)))
+
+
+def make_baseline(history: History, span: CohortSpan, times: Sequence[float]) -> Baseline:
+    """A recorded stretch to compare with, and how long threads waited for a CPU between `times`."""
+    return Baseline("history", span, url=history.url, waits=_read_waits(history, times))
 
 
 def compare_with_past(evidence: Evidence, history: History) -> Evidence:
@@ -108,8 +166,7 @@ def recall_hour_ago(history: History, t: float) -> Baseline | None:
     span = span_between(looks[0], looks[1])
     if span is None or span.comparable().total.requests < _LEAST_REQUESTS:
         return None
-    waits = _read_waits(history, [look.t for look in looks])
-    return Baseline("history", span, url=history.url, waits=waits)
+    return make_baseline(history, span, [look.t for look in looks])
 
 
 def _read_waits(history: History, times: Sequence[float]) -> tuple[CpuWait, ...]:
@@ -129,15 +186,6 @@ def _list_looks(history: History, start: float, end: float) -> list[Cohorts]:
         if cohorts is not None and (not found or cohorts.t > found[-1].t):
             found.append(cohorts)
     return [one for one in found if one.instance == found[-1].instance]
-
-
-def _read_state(history: History, last: Cohorts, end: float) -> EngineState | None:
-    """The plugin's last word in the life of the last look: at the end it may have been gone."""
-    found = None
-    for reading in history.readings(last.t - _SILENCE_S, end):
-        if reading.state is not None and reading.state.instance == last.instance:
-            found = reading.state
-    return found
 
 
 def _read_tuning(history: History, t: float) -> Tuning | None:

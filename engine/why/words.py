@@ -50,6 +50,8 @@ _REASONS: Final[Mapping[Reason, str]] = {
     "no_steps": "single steps are not known (a recording has none)",
     "few_steps": "too few steps",
     "not_timed": "no other k was timed: run specdeck sweep",
+    "not_timed_here": "no step at this k and at a smaller one was timed with as many"
+    " requests as run now: run specdeck sweep under this load",
     "not_told": "the engine did not say",
     "wide": "the interval is too wide",
     "policy_moves_k": "the policy chooses k",

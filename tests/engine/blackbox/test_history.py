@@ -361,3 +361,24 @@ def test_seeks_are_quick(tmp_path: Path) -> None:
         begun = time.process_time()
         assert history.reading_at(START + 1_500) is not None
         assert time.process_time() - begun < 0.2
+
+
+def test_the_plugins_last_word_is_of_the_life_that_is_asked_for(tmp_path: Path) -> None:
+    path = box_path(tmp_path, URL)
+    states = [
+        replace(STATE, k=4), replace(STATE, k=3), None,
+        replace(STATE, instance="b", k=2), None,
+    ]  # fmt: skip
+    record(path, look_at((busy_sample(n), one) for n, one in enumerate(states))).close()
+    with closing(History(path)) as history:
+        start, end = START, START + 9
+
+        def find_k(*span: float, instance: str | None = None) -> int | None:
+            found = history.last_state(*span, instance=instance)
+            return None if found is None else found.k
+
+        assert find_k(start, end) == 2
+        assert find_k(start, end, instance="a") == 3
+        assert find_k(start, start + 0.5) == 4
+        assert find_k(start + 4, end) is None
+        assert find_k(start, end, instance="c") is None

@@ -12,7 +12,7 @@ from tests.support.simulated_traffic import T0, Accept, Request, Traffic, usual
 from tests.support.tuned_engine import tuning
 
 from specdeck.engine.protocol.full_graphs import Reach
-from specdeck.engine.protocol.tuning import Outlook
+from specdeck.engine.protocol.tuning import CurvePoint, Outlook
 from specdeck.engine.why.causes import RuledOut
 from specdeck.engine.why.evidence import DraftFacts
 from specdeck.engine.why.ranking import Diagnosis, diagnose
@@ -287,6 +287,20 @@ def test_a_k_beyond_what_pays_is_named_with_the_k_that_does() -> None:
     found = diagnose(traffic.evidence(tuning=told))
     assert first(found) is None
     assert any(one.name == "k_beyond_what_pays" for one in found.ruled_out)
+
+
+def test_a_k_that_was_timed_under_another_load_is_not_called_untimed() -> None:
+    def judge(curve: tuple[CurvePoint, ...]) -> str:
+        untimed = tuple(replace(one, timed=False) for one in outlook(lambda k: 0.01))
+        told = replace(tuning(), policy="fixed", outlook=untimed, curve=curve)
+        traffic = Traffic(1, rate=10.0, accept=lambda r, t: 0.9).run(40)
+        found = diagnose(traffic.evidence(tuning=told))
+        [reason] = [one.reason for one in found.untold if one.name == "k_beyond_what_pays"]
+        return reason
+
+    swept = tuple(CurvePoint(4, 4, 4.0, k, 64, 0.1, 40.0, 25.0, None, None, 9.0) for k in (0, 1, 2))
+    assert judge(()) == "not_timed"
+    assert judge(swept) == "not_timed_here"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
