@@ -23,6 +23,7 @@ from specdeck.engine.config.vllm_args import (
     shipped_table,
 )
 from specdeck.engine.config.yaml_source import Document, quote, read
+from specdeck.engine.fingerprint.secrecy import contains_secret
 from specdeck.engine.paths import locations
 from specdeck.engine.policy.parameters import block_of
 from specdeck.engine.protocol.methods import SPECULATIVE
@@ -137,7 +138,7 @@ def _refuse_unknown(document: Document, keys: Keys, words: Iterable[str], elsewh
 def _refuse_value(document: Document, keys: Keys, value: object, requires: str) -> None:
     quoted = requires == _TEXT and isinstance(value, int | float)
     given = str(value).lower() if isinstance(value, bool) else quote(value)
-    if keys[-1] == "webhook" or holds_secret(keys[-1]):
+    if keys[-1] == "webhook" or holds_secret(keys[-1]) or contains_secret(keys[-1], value):
         given = "what it has"
     remedy = "put it in quotes" if quoted else None
     document.refuse(keys, f"`{keys[-1]}` requires {requires}, not {given}", remedy)

@@ -219,6 +219,11 @@ def fit(argument: Argument, value: object) -> object:
     return _one(argument, value)
 
 
+def format_word(value: object) -> str:
+    """One value as a word of a command line."""
+    return json.dumps(value) if isinstance(value, dict | list) else str(value)
+
+
 def _one(argument: Argument, value: object) -> object:
     kind = argument.kind
     if kind == "any":

@@ -7,7 +7,7 @@ or is part of a computation: a setting that is withheld costs a fact, a shown ke
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 MASK = "***"
 """Stands where a credential stood."""
@@ -69,7 +69,12 @@ _UP_TO_AT = re.compile(r"(?<!\S)\S*@")
 _BEARER = re.compile(r"\b(bearer\s+)[^\s\"',;]{6,}", re.IGNORECASE)
 _NAMED = re.compile(r"(?<![A-Za-z0-9_.\-])([A-Za-z0-9_.\-]+)[\"']?\s*[=:](?!//)\s*[\"']?")
 _BARE = re.compile(r"(?:(?:bearer|basic|token)\s+)?[^\s&;,\"'}\]]*", re.IGNORECASE)
-_QUOTED = re.compile(r"[^\"']*")
+_QUOTED = {
+    '"': re.compile(r"(?:[^\"\\]|\\.)*+", re.DOTALL),
+    "'": re.compile(r"(?:[^'\\]|\\.)*+", re.DOTALL),
+}
+_NESTED = re.compile(r"[\[\]{}()]|\"(?:[^\"\\]|\\.)*+\"?|'(?:[^'\\]|\\.)*+'?", re.DOTALL)
+"""Brackets, and texts in which a bracket is none; one without an end takes all the rest."""
 
 
 def is_secret(name: str) -> bool:
@@ -92,17 +97,52 @@ def redact(text: str) -> str:
     ('redis://***@cache:6379', 'max_tokens=5')
     >>> redact("https://hub/x?api_key=s&k=5")
     'https://hub/x?api_key=***&k=5'
+    >>> redact("{'secrets': [{'a': 'x]'}, 'y'], 'k': 5}")
+    "{'secrets': ***, 'k': 5}"
     """
     text = _UP_TO_AT.sub(lambda found: _USERINFO.sub(f"{MASK}@", found[0]), text)
     text = _BEARER.sub(rf"\1{MASK}", text)
     parts, at = [], 0
     for named in _NAMED.finditer(text):
-        if named.start() >= at and is_secret(named[1]):
-            value = (_QUOTED if named[0][-1] in "\"'" else _BARE).match(text, named.end())
-            if value and value[0]:
-                parts += [text[at : named.end()], MASK]
-                at = value.end()
+        if named.start() < at or not is_secret(named[1]):
+            continue
+        if (end := _find_end(text, named.end(), named[0][-1])) > named.end():
+            parts += [text[at : named.end()], MASK]
+            at = end
     return "".join((*parts, text[at:]))
+
+
+def _find_end(text: str, at: int, before: str) -> int:
+    """Where the value ends that begins at `at`, behind `before`: a quote has a quoted one."""
+    if (quoted := _QUOTED.get(before)) is None and text[at : at + 1] in ("[", "{", "("):
+        depth = 0
+        for part in _NESTED.finditer(text, at):
+            depth += (part[0] in "[{(") - (part[0] in ")}]")
+            if not depth:
+                return part.end()
+        return len(text)
+    value = (quoted or _BARE).match(text, at)
+    return value.end() if value else at
+
+
+def contains_secret(name: str, value: object) -> bool:
+    """Whether there is a credential anywhere within `value`, which bears `name`.
+
+    >>> contains_secret("kv_transfer_config", {"extra": [{"redis_password": "pw"}]})
+    True
+    >>> contains_secret("otlp_traces_endpoint", "http://me:pw@collector:4317")
+    True
+    >>> contains_secret("hf_overrides", {"max_tokens": 5, "password": None})
+    False
+    """
+    if isinstance(value, Mapping):
+        secret = is_secret(name)
+        return any(contains_secret(name if secret else str(k), v) for k, v in value.items())
+    if isinstance(value, list | tuple):
+        return any(contains_secret(name, item) for item in value)
+    if value is None or value == "" or isinstance(value, bool):
+        return False
+    return is_secret(name) or (isinstance(value, str) and redact(value) != value)
 
 
 def _words(name: str) -> Iterator[str]:

@@ -134,9 +134,10 @@ class Redactor:
         text = hide_secrets(text)
         text = _KEY_BLOCK.sub(MASK, text)
         text = _HEADER.sub(rf"\1\2{MASK}", text)
+        text = redact(text)  # before what looks no further than the next bracket
         text = _LISTED.sub(_hide_listed, text)
         text = _OPTION.sub(_hide_option, text)
-        text = _BASIC.sub(rf"\1{MASK}", redact(text))
+        text = _BASIC.sub(rf"\1{MASK}", text)
         text = _QUERY.sub(_hide_query, text)
         text = _CALLED.sub(rf"\1{MASK}", text)
         return _LONG.sub(MASK, _SHAPES.sub(MASK, text))
@@ -220,9 +221,18 @@ class Redactor:
         # Who knows a webhook's URL may post to it.
         if (is_secret(name) or name.lower() == "webhook") and not isinstance(value, Mapping):
             return MASK
+        if is_secret(name) and isinstance(value, Mapping):
+            return self._mask_texts(value)  # of numbers it is more likely a count of tokens
         if name.lower() in _PROMPT_NAMES and _may_speak(value):
             return WITHHELD
         return self.hide_in(value, name)
+
+    def _mask_texts(self, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {self.hide(str(key)): self._mask_texts(one) for key, one in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._mask_texts(one) for one in value]
+        return MASK if isinstance(value, str) else value
 
 
 def list_secrets(environment: Mapping[str, str]) -> tuple[str, ...]:

@@ -10,9 +10,11 @@ from typing import Any
 
 from specdeck.engine.client.webhook import VARIABLE as WEBHOOK_VARIABLE
 from specdeck.engine.config.config import Config
-from specdeck.engine.config.vllm_args import Argument
+from specdeck.engine.config.vllm_args import Argument, format_word
+from specdeck.engine.errors import UsageError
 from specdeck.engine.launch.machine import Build, detect_build
 from specdeck.engine.launch.model_runner import choose_runner
+from specdeck.engine.launch.private_arguments import FLAG, find_private, format_private
 from specdeck.engine.protocol.messages import (
     EXACT_VARIABLE,
     IN_RESPONSES_VARIABLE,
@@ -57,19 +59,34 @@ def build_argv(
     port: int,
     build: Build | None = None,
     environment: Mapping[str, str] | None = None,
+    private: Path | None = None,
 ) -> list[str]:
     """The words that start the config's engine with the interpreter `python`.
 
     `build` is the vLLM that will run, None where it is not known, and `environment` what
     it will find there: both decide whether CUDA graphs are asked for at every k. Holds no
-    secret: load() refuses a config with one.
+    secret: arguments with one are left to the file `private`, whose text is
+    `private_arguments`. Raises UsageError for such arguments without it.
     """
     args = engine_arguments(config, build=build or Build("unknown"), environment=environment or {})
     several = (args.get("api_server_count") or 1) > 1
     words = [python, "-m", _SEVERAL if several else _MODULE]
+    if secret := find_private(args):
+        if private is None:
+            raise UsageError(f"{', '.join(sorted(secret))}: a secret is no word of a command line")
+        words += [FLAG, str(private)]
     for name, value in (args | {"host": host, "port": port}).items():
-        words += format_flags(name, value, config.arguments.engine.get(name, Argument()))
+        if name not in secret:
+            words += format_flags(name, value, config.arguments.engine.get(name, Argument()))
     return words
+
+
+def private_arguments(
+    config: Config, *, build: Build, environment: Mapping[str, str]
+) -> str | None:
+    """The file for arguments with a secret in them, as text; None where there are none."""
+    args = engine_arguments(config, build=build, environment=environment)
+    return format_private(args, config.arguments.engine)
 
 
 def engine_arguments(
@@ -157,23 +174,19 @@ def format_flags(name: str, value: object, argument: Argument) -> Iterator[str]:
     elif argument.words == "many" and isinstance(value, list):
         if value:
             yield flag
-            yield from map(_word, value)
+            yield from map(format_word, value)
     elif argument.kind == "any" and isinstance(value, list):
-        yield from _flag(flag, ",".join(map(_word, value)))  # device_ids
+        yield from _flag(flag, ",".join(map(format_word, value)))  # device_ids
     else:
         yield from _flag(flag, value)
 
 
 def _flag(flag: str, value: object) -> Iterator[str]:
-    word = _word(value)
+    word = format_word(value)
     if word.startswith("-"):  # argparse would take it for a flag
         yield f"{flag}={word}"
     else:
         yield from (flag, word)
-
-
-def _word(value: object) -> str:
-    return json.dumps(value) if isinstance(value, dict | list) else str(value)
 
 
 def build_environment(

@@ -7,6 +7,8 @@ import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from specdeck.engine.fingerprint.secrecy import redact
+
 _PREFIX = re.compile(r"^\(([\w-]+) pid=\d+\) (?=\S|$)")
 """`(EngineCore pid=17) `: vLLM's processes share one log."""
 _STAMP = re.compile(r"^(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) [\d-]+ [\d:.,]+ \[[^\]]*\] ?")
@@ -71,13 +73,17 @@ def find_reason(log: str, exit_code: int | None = None) -> str:
 
     The last thing raised counts, unless it only echoes another process; from there
     back along "direct cause" to where the trouble began. A plugin that vLLM skipped
-    is no reason.
+    is no reason. Holds no credential.
 
     >>> find_reason("INFO 01-01 00:00:00 [a.py:1] hello\\napi_server.py: error: unrecognized --x")
     'unrecognized --x'
     >>> find_reason("", exit_code=-9)
     'it was killed by SIGKILL: perhaps the machine ran out of memory'
     """
+    return redact(_find_reason(log, exit_code))  # vLLM quotes the argument that it refuses
+
+
+def _find_reason(log: str, exit_code: int | None) -> str:
     lines = log.splitlines()
     for line in reversed(lines):
         if usage := _USAGE.match(line):

@@ -22,6 +22,7 @@ from specdeck.engine.launch import command, ports, process
 from specdeck.engine.launch.failure_reason import find_reason
 from specdeck.engine.launch.machine import detect_build
 from specdeck.engine.launch.ownership import PortOwner
+from specdeck.engine.launch.private_arguments import private_file, write_private
 from specdeck.engine.launch.progress import LogTail, Stage, StartProgress, follow
 from specdeck.engine.launch.registry import Record, Registry, port_conflict, slug
 from specdeck.engine.launch.stop import Stopping, stop_engine
@@ -110,6 +111,7 @@ class Launch:
                 self.failed = moment
                 await self.stop(grace_s=0.0)
             elif moment.ready:
+                private_file(self.token_file).unlink(missing_ok=True)  # vLLM has read it
                 self.record = replace(self.record, ready=time.time())
                 self._registry.update(self.record)
             yield moment
@@ -178,8 +180,10 @@ class Launch:
                 port=self._port,
                 build=build,
                 environment=environment,
+                private=private_file(self.token_file),
             ),
             environment=environment,
+            private=command.private_arguments(self.config, build=build, environment=environment),
             name=self.name,
             url=self.url,
             token_file=self.token_file,
@@ -249,6 +253,8 @@ class Command:
     config: str | None = None
     model: str | None = None
     version: str | None = None
+    private: str | None = field(default=None, repr=False)
+    """The text of the file with the arguments that hold a secret; None without such."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +290,10 @@ def start(
         undo.callback(command.token_file.unlink, missing_ok=True)
         private(command.token_file.parent)
         write_token(command.token_file)
+        if command.private is not None:
+            file = private_file(command.token_file)
+            undo.callback(file.unlink, missing_ok=True)
+            write_private(file, command.private)
         with open(reading, "rb") as stdin, open(writing, "wb") as gate, open(log, "ab") as output:
             try:
                 popen = subprocess.Popen(

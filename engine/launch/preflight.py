@@ -10,6 +10,7 @@ from typing import Literal
 
 from specdeck.engine.config.config import Config
 from specdeck.engine.errors import ConfigError, ConfigErrors, Place
+from specdeck.engine.fingerprint.secrecy import redact
 from specdeck.engine.launch import model_files as models
 from specdeck.engine.launch.known_bad import KNOWN_BAD, Situation
 from specdeck.engine.launch.machine import Gpu, Machine, inspect_machine
@@ -62,7 +63,8 @@ class Finding:
         }
 
     def _text(self) -> str:
-        return self.message if self.place is None else f"{self.place}: {self.message}"
+        said = redact(self.message)
+        return said if self.place is None else f"{self.place}: {said}"
 
 
 def findings(
@@ -96,7 +98,7 @@ def raise_errors(config: Config, found: Iterable[Finding]) -> None:
     """Raises the errors among the findings: with them an engine must not be started."""
     errors = [
         ConfigError(
-            f"{finding.name}: {finding.message}",
+            f"{finding.name}: {redact(finding.message)}",
             place=finding.place or Place(config.path),
             remedy=finding.remedy,
         )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
+from specdeck.engine.fingerprint.secrecy import redact
 from specdeck.engine.launch.failure_reason import find_reason
 
 Stage = Literal["environment", "weights", "process", "loading", "warming", "ready"]
@@ -85,7 +86,7 @@ def later(one: Stage, other: Stage | None) -> Stage:
 
 
 class LogTail:
-    """The last lines of a file that grows."""
+    """The last lines of a file that grows, without the credentials in them."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -104,8 +105,8 @@ class LogTail:
         self._offset += len(data)
         *whole, self._rest = (self._rest + data).split(b"\n")
         new = tuple(line.decode("utf-8", "replace").rstrip("\r") for line in whole)
-        told = tuple(line for line in new if line.strip())
-        self.lines = (self.lines + told)[-_TAIL_LINES:]
+        told = [line for line in new if line.strip()][-_TAIL_LINES:]
+        self.lines = (*self.lines, *(redact(line) for line in told))[-_TAIL_LINES:]
         return new
 
     def text(self, limit: int = 1 << 20) -> str:

@@ -19,6 +19,7 @@ from specdeck.engine.errors import EngineError, UsageError
 from specdeck.engine.files import read_file, replace_file
 from specdeck.engine.launch import process
 from specdeck.engine.launch.ports import port_refusal
+from specdeck.engine.launch.private_arguments import private_file
 from specdeck.engine.paths import private
 from specdeck.engine.protocol.codec import UnixTime, Within, loads, read_record
 
@@ -236,8 +237,7 @@ class Registry:
             # The name may belong to a later engine already.
             if isinstance(found, Record) and found.leader == record.leader:
                 path.unlink(missing_ok=True)
-            if self._is_own(record.token_path):
-                record.token_path.unlink(missing_ok=True)
+            self._remove_secrets(record.token_path)
 
     def clean(self) -> tuple[Record, ...]:
         """Removes the records of engines of which nothing is left, and returns the others.
@@ -262,10 +262,16 @@ class Registry:
             if found is None:
                 return candidate
             if isinstance(found, Record) and found.life() == "gone":
-                if self._is_own(found.token_path) and found.token_path != keep:
-                    found.token_path.unlink(missing_ok=True)
+                if found.token_path != keep:
+                    self._remove_secrets(found.token_path)
                 return candidate
             number += 1
+
+    def _remove_secrets(self, token: Path) -> None:
+        """Deletes an engine's token, and its arguments with secrets where it never was ready."""
+        if self._is_own(token):
+            token.unlink(missing_ok=True)
+            private_file(token).unlink(missing_ok=True)
 
     def _is_own(self, token: Path) -> bool:
         """Whether a record's token is a file that specdeck made: anybody's path may be named."""

@@ -155,6 +155,8 @@ def test_a_file_that_is_not_there_has_no_line(tmp_path: Path) -> None:
         "alerts: {webhook: [https://hooks/hush]}",
         "api_key: {a: hush}",
         "environment: {HF_TOKEN: [hush]}",
+        "max_num_seqs: {password: hush}",
+        "seed: redis://me:hush@cache",
     ],
 )
 def test_what_may_be_a_secret_is_not_repeated(errors: Errors, text: str) -> None:

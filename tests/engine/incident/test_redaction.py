@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from specdeck.engine.fingerprint.secrecy import MASK
 from specdeck.engine.incident.redaction import LONGEST_TEXT, WITHHELD, Redactor
+from specdeck.engine.plugin.fingerprint import plain
 
 KEY = "zq7-planted-credential-x1"
 PROMPT = "Dear Ann Example your biopsy results are"
@@ -178,3 +179,31 @@ def test_an_option_ends_with_its_line() -> None:
     found = Redactor().hide_credentials(f"--api-key {KEY}\n--port 8000")
     assert KEY not in found
     assert "--port 8000" in found
+
+
+NESTED = {
+    "otlp_traces_endpoint": "http://me:hush-1@collector:4317",
+    "additional_config": '{"password": "hush-2"}',
+    "kv_transfer_config": {
+        "kv_connector": "C",
+        "hosts": [{"redis_password": "hush-3 a", "secrets": ["hush-4", "hush-5]", "a'hush-8"]}],
+        "passwords": {"a": "hush-6", "b": ["hush-7"]},
+        "db": 3,
+    },
+}
+
+
+def test_secrets_nested_in_an_engines_arguments_are_in_no_incident() -> None:
+    settings = Redactor().hide_settings(NESTED)
+    assert "hush" not in str(settings)
+    assert settings["kv_transfer_config"]["db"] == 3
+    line = Redactor().hide_credentials(f"non-default args: {NESTED}")
+    assert "hush" not in line
+    assert "'kv_connector': 'C'" in line
+    assert "'db': 3" in line
+
+
+def test_secrets_nested_in_an_engines_arguments_are_in_no_fact() -> None:
+    facts = plain(NESTED)
+    assert "hush" not in str(facts)
+    assert facts["kv_transfer_config"]["db"] == 3

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,13 @@ from hypothesis import strategies as st
 from specdeck.engine.config.config import Config
 from specdeck.engine.config.loader import load
 from specdeck.engine.config.vllm_args import Argument, shipped_table
+from specdeck.engine.errors import UsageError
 from specdeck.engine.launch.command import (
     build_argv,
     build_environment,
     format_flags,
     installed_plugins,
+    private_arguments,
     schedule,
 )
 from specdeck.engine.launch.machine import Build
@@ -281,3 +284,68 @@ def test_several_api_servers_are_started_by_what_can(
     line = words(tmp_path, f"model: a/b\n{count}")
     assert line[2] == module
     assert ("--api-server-count" in line) == bool(count)
+
+
+SECRETS = """\
+model: a/b
+seed: 7
+served_model_name: [x, 'https://me:hush-5@hub/x']
+middleware: ['a.B', 'c.D?password=hush-4']
+otlp_traces_endpoint: http://me:hush-1@collector:4317
+kv_transfer_config:
+  kv_connector: C
+  kv_role: kv_both
+  kv_connector_extra_config: {hosts: [{redis_password: "hush-2 '\\" \\u1F600"}], db: 3}
+"""
+
+
+def test_a_secret_at_any_depth_is_no_word_of_the_command_line(tmp_path: Path) -> None:
+    found = config(tmp_path, SECRETS)
+    file = tmp_path / "secret.yaml"
+    line = build_argv(found, python="py", host="h", port=1, private=file)
+    assert not any("hush" in word for word in line)
+    assert line[3:5] == ["--config", str(file)]
+    assert after(line, "--model") == "a/b"
+    text = private_arguments(found, build=CPU, environment={})
+    assert text is not None
+    assert "hush-1" in text
+    assert "seed" not in text
+    with pytest.raises(UsageError, match=r"kv_transfer_config.*otlp_traces_endpoint"):
+        build_argv(found, python="py", host="h", port=1)
+
+
+def test_a_config_without_a_secret_needs_no_file(tmp_path: Path) -> None:
+    found = config(tmp_path, EAGLE + "hf_overrides: {max_tokens: 5, password: null}\n")
+    line = build_argv(found, python="py", host="h", port=1, private=tmp_path / "secret.yaml")
+    assert "--config" not in line
+    assert private_arguments(found, build=CPU, environment={}) is None
+
+
+@pytest.mark.skipif(find_spec("vllm") is None, reason="the parser is vLLM's own")
+def test_vllm_reads_the_same_from_the_file_as_from_a_command_line(tmp_path: Path) -> None:
+    found = config(tmp_path, SECRETS)
+    file = tmp_path / "secret.yaml"
+    text = private_arguments(found, build=CPU, environment={})
+    assert text is not None
+    file.write_text(text)
+    line = build_argv(found, python="py", host="h", port=1, private=file)[3:]
+    program = (
+        "import sys, json\n"
+        "from specdeck.engine.config.dump_vllm_args import PARSER_MODULES, find_in_first\n"
+        "from vllm.utils.argparse_utils import FlexibleArgumentParser\n"
+        "make = find_in_first(PARSER_MODULES, 'make_arg_parser')\n"
+        "args = make(FlexibleArgumentParser()).parse_args(sys.argv[1:])\n"
+        "print(json.dumps([args.otlp_traces_endpoint, args.middleware, args.served_model_name,"
+        " args.kv_transfer_config.kv_connector_extra_config, args.seed, args.model]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *line], capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout.splitlines()[-1]) == [
+        "http://me:hush-1@collector:4317",
+        ["a.B", "c.D?password=hush-4"],
+        ["x", "https://me:hush-5@hub/x"],
+        {"hosts": [{"redis_password": "hush-2 '\" \u1f600"}], "db": 3},
+        7,
+        "a/b",
+    ]

@@ -94,3 +94,9 @@ def test_a_line_of_a_megabyte_is_read_in_no_time(said: str) -> None:
     began = time.process_time()
     assert find_reason(trace + said * 9000, 1).startswith(said[:20])
     assert time.process_time() - began < 1.0
+
+
+def test_no_credential_of_an_argument_is_repeated() -> None:
+    log = """api_server.py: error: argument --seed: invalid value: '{"password": "hush"}'"""
+    assert "hush" not in find_reason(log)
+    assert "--seed" in find_reason(log)

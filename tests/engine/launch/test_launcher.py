@@ -265,17 +265,20 @@ def test_an_engine_that_cannot_be_made_leaves_no_token(
 ) -> None:
     token = token_path(places)
     command = Command(["x"], {"A": "\ud800"}, "demo", "http://127.0.0.1:1", token)
-    huge = Command(["x" * (1 << 22)], {}, "demo", "http://127.0.0.1:1", token)
+    huge = Command(["x" * (1 << 22)], {}, "demo", "http://127.0.0.1:1", token, private="a: b")
     with pytest.raises((StartFailed, UnicodeEncodeError)):
         start(command, registry=registry, locations=places)
     with pytest.raises(StartFailed, match="cannot be started"):
         start(huge, registry=registry, locations=places)
     assert not token.exists()
+    assert not list(token.parent.iterdir())
     assert registry.all() == ()
 
 
 def test_the_admin_token_is_in_no_text_of_a_command(places: Locations) -> None:
-    command = Command(["x"], {"KEY": "secret"}, "demo", "http://127.0.0.1:1", token_path(places))
+    command = Command(
+        ["x"], {"KEY": "secret"}, "demo", "http://127.0.0.1:1", token_path(places), private="secret"
+    )
     assert "secret" not in repr(command)
 
 

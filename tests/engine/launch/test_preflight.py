@@ -451,3 +451,10 @@ def test_arguments_that_stand_in_for_those_of_another_vllm_are_named(tmp_path: P
         "the arguments of vLLM 0.34.0 could not be read: ImportError: it moved"
     )
     assert not [one for one in look(tmp_path, "model: org/name\n") if one == "arguments"]
+
+
+def test_a_finding_holds_no_credential_of_an_address() -> None:
+    found = Finding("notice", "target", "s3://me:hush@store/model is fetched by vLLM")
+    assert "hush" not in found.line()
+    assert "hush" not in str(found.as_json())
+    assert "store/model" in found.line()

@@ -108,3 +108,12 @@ def test_a_log_is_read_in_whole_lines(tmp_path: Path) -> None:
 def test_stages_are_in_the_order_of_a_start() -> None:
     assert STAGES[0] == "environment"
     assert STAGES[-1] == "ready"
+
+
+def test_the_lines_of_a_log_are_shown_without_credentials(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_text("non-default args: {'seed': 1, 'extra': {'redis_password': 'hush'}}\n")
+    tail = LogTail(log)
+    tail.read()
+    assert "redis_password" in tail.lines[0]
+    assert "hush" not in tail.lines[0]

@@ -12,6 +12,7 @@ import pytest
 from specdeck.engine.config.loader import load
 from specdeck.engine.errors import UsageError
 from specdeck.engine.launch.launcher import Launch
+from specdeck.engine.launch.private_arguments import private_file
 from specdeck.engine.paths import locations
 
 
@@ -85,3 +86,22 @@ async def test_an_engine_that_was_killed_says_how_it_ended(launch: Launch) -> No
     end = launch.exit_error()
     assert "the engine ended: it was killed by SIGKILL" in str(end)
     assert launch.exit_error() is end
+
+
+@pytest.mark.parametrize("launch", [no], indirect=True)
+async def test_arguments_with_a_secret_lie_in_a_file_for_their_owner_until_it_stops(
+    launch: Launch, tmp_path: Path
+) -> None:
+    (tmp_path / "a.yaml").write_text("model: some/model\nadditional_config: {password: hush}\n")
+    accepted = frozenset({"model", "additional_config"})
+    launch.config = load(tmp_path / "a.yaml", accepted=accepted)
+    async with aclosing(launch.progress()) as moments:  # type: ignore[type-var]  # a generator
+        async for moment in moments:
+            if moment.stage == "process" and launch.record is not None:
+                break
+    assert launch.record is not None
+    file = private_file(launch.token_file)
+    assert "hush" in file.read_text()
+    assert file.stat().st_mode & 0o777 == 0o600
+    await launch.stop(grace_s=0.0)
+    assert not file.exists()

@@ -1,0 +1,58 @@
+"""Engine arguments with a credential in them: handed to vLLM in a file for its owner only.
+
+Every account of a machine sees the command lines on it. vLLM reads arguments from a file as well,
+as the words of a command line, and those in it stand before the words that are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from specdeck.engine.config.vllm_args import Argument, format_word
+from specdeck.engine.files import replace_file
+from specdeck.engine.fingerprint.secrecy import contains_secret
+
+FLAG = "--config"
+"""What vLLM takes the file by; as another argument it is not for a config of specdeck's."""
+
+
+def find_private(arguments: Mapping[str, Any]) -> frozenset[str]:
+    """The names of the arguments that hold a credential, at whatever depth."""
+    return frozenset(name for name, value in arguments.items() if contains_secret(name, value))
+
+
+def format_private(arguments: Mapping[str, Any], accepted: Mapping[str, Argument]) -> str | None:
+    """The text of the file for those of the `arguments` that hold a credential; None for none.
+
+    >>> print(format_private({"kv_transfer_config": {"password": "pw"}, "seed": 1}, {}), end="")
+    kv-transfer-config: '{"password": "pw"}'
+    """
+    found: dict[str, Any] = {}
+    for name in sorted(find_private(arguments)):
+        found |= _entries(name, arguments[name], accepted.get(name, Argument()))
+    return yaml.safe_dump(found, width=2**31) if found else None
+
+
+def _entries(name: str, value: Any, argument: Argument) -> Iterable[tuple[str, Any]]:
+    """The lines of one argument: vLLM puts the name after two dashes, and words behind it."""
+    flag = name.replace("_", "-")
+    if isinstance(value, list) and argument.words == "many":
+        return [(flag, [format_word(item) for item in value])]
+    if isinstance(value, list) and argument.words == "repeat":
+        return [(f"{flag}={format_word(item)}", True) for item in value]  # a flag for each
+    word = format_word(value)
+    return [(f"{flag}={word}", True)] if word.startswith("-") else [(flag, word)]
+
+
+def private_file(token_file: Path) -> Path:
+    """Where the arguments of the engine lie that has its admin token in `token_file`."""
+    return token_file.with_name(f"{token_file.name}.yaml")  # vLLM goes by the ending
+
+
+def write_private(path: Path, text: str) -> None:
+    """Writes the file for its owner only; raises OSError."""
+    replace_file(path, text, mode=0o600)
