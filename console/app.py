@@ -410,9 +410,11 @@ class Console(App[str]):
         """Save the screen as SVG where its user can find it, and say where that is."""
         from specdeck.console import screenshots
 
+        svg, stamp = self.export_screenshot(), time.strftime("%Y-%m-%dT%H_%M_%S")
+        name = f"{self.title}_{stamp}_{time.time_ns() // 1000 % 10**6:06}.svg"
         try:
             path = screenshots.save(
-                lambda to: self.save_screenshot(path=str(to)), self.context.folders()
+                lambda to: screenshots.write_picture(svg, to, name), self.context.folders()
             )
         except OSError as error:
             self.notify(f"not saved: {error}", severity="error", markup=False)

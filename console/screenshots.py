@@ -7,6 +7,8 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from specdeck.engine.files import write_whole
+
 
 def folders() -> Iterator[Path]:
     """Pictures and downloads of the user, the current folder, the one for temporary files."""
@@ -16,6 +18,17 @@ def folders() -> Iterator[Path]:
     yield platformdirs.user_downloads_path()
     yield Path.cwd()
     yield Path(tempfile.gettempdir())
+
+
+def write_picture(svg: str, folder: Path, name: str) -> str:
+    """Writes a picture into `folder` for its owner only; where it is.
+
+    Answers and prompts may be on it. Raises OSError, also where there is a file of the name.
+    """
+    path = folder / name
+    with write_whole(path, mode=0o600, over=False) as file:
+        file.write(svg.encode("utf-8", "replace"))
+    return str(path)
 
 
 def save(write: Callable[[Path], str], choices: Iterable[Path]) -> str:

@@ -173,7 +173,8 @@ def _keep(ours: Access, outcome: HardOutcome, own: OwnLoad) -> None:
         return
     with suppress(SpecdeckError), open_user_store() as store:
         known = load_config(Path(config))
-        key, digest = config_key(known.path), known.arguments_digest
+        started = ours.record.arguments if ours.record is not None else None
+        key, digest = config_key(known.path), started or known.arguments_digest
         measured = (found.known_cost, cost.low, cost.high, found.hard_batch)
         SoftCosts(store).add(SoftCost(time.time(), key, digest, *measured, str(own)))
 

@@ -17,7 +17,7 @@ from specdeck.engine.launch.stop import Stopping, stop_engine
 from specdeck.engine.paths import locations
 from specdeck.engine.text import format_duration, format_table, format_value
 
-_INTERNAL = ("born", "boot", "machine", "namespace", "schema")
+_INTERNAL = ("born", "boot", "machine", "namespace", "arguments", "schema")
 """Of a record, what only specdeck can read."""
 
 EVERY_S = 5.0

@@ -412,15 +412,23 @@ async def is_up(url: str) -> bool:
 async def start_reference_engine(ours: Access) -> AsyncIterator[Access]:
     """Runs the config of `ours` without speculation while it is held, and leaves nothing of it.
 
-    Raises Unsupported for an engine that specdeck did not start here, ConfigError where
-    there is no memory for another, StartFailed when it does not come up.
+    Raises Unsupported for an engine that specdeck did not start here, and for one whose config
+    says otherwise by now, ConfigError where there is no memory for another, StartFailed when it
+    does not come up.
     """
     if ours.record is None or ours.record.config is None:
         raise Unsupported(
             f"{ours.url} was not started here by specdeck, so its config is not known",
             remedy="start a second engine yourself and give --reference URL",
         )
-    config = load_config(Path(ours.record.config)).reference()
+    config = load_config(Path(ours.record.config))
+    if ours.record.arguments not in (None, config.arguments_digest):
+        raise Unsupported(
+            f"{config.path} says otherwise than when {ours.record.name} was started from it, so "
+            "another engine would be compared",
+            remedy="put it back as it was, restart the engine, or give --reference URL",
+        )
+    config = config.reference()
     found = findings(config, port=None, environment=os.environ)
     raise_errors(config, found)
     for finding in found:

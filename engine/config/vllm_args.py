@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from specdeck.engine.files import read_file, replace_file
+from specdeck.engine.fingerprint.secrecy import drop_secrets
 from specdeck.engine.text import find_nearest
 
 Kind = Literal["int", "float", "bool", "flag", "str", "size", "json", "any"]
@@ -131,7 +132,7 @@ def dump_installed() -> str:
     quiet = {"VLLM_PLUGINS": "", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
     answer = subprocess.run(
         [sys.executable, "-P", "-m", "specdeck.engine.config.dump_vllm_args"],
-        env={**os.environ, **quiet},
+        env={**drop_secrets(os.environ), **quiet},
         capture_output=True,
         text=True,
         timeout=_SECONDS_TO_READ,

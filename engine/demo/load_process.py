@@ -7,6 +7,8 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 
+from specdeck.engine.fingerprint.secrecy import drop_secrets
+
 PROFILES = ("predictable", "hard", "mixed", "burst", "prompts")
 """The profiles of `engine.demo.profiles`, in the order in which they are stepped through."""
 
@@ -24,11 +26,14 @@ class LoadProcess:
         python: str = sys.executable,
         module: str = "specdeck.engine.demo.load",
     ) -> None:
-        """`module` is run as the child; one of its own takes words before the URL in `start`."""
+        """`module` is run as the child; one of its own takes words before the URL in `start`.
+
+        Of the credentials in `environment` the child has only the API key that `api_key_env` names.
+        """
         self._program = [python, "-P", "-m", module]
         self._url = url
         self._key = ["--api-key-env", api_key_env] if api_key_env else []
-        self._environment = dict(environment)
+        self._environment = drop_secrets(environment, keep=filter(None, (api_key_env,)))
         self._profile = profile
         self._popen: subprocess.Popen[bytes] | None = None
 

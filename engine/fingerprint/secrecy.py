@@ -7,7 +7,7 @@ or is part of a computation: a setting that is withheld costs a fact, a shown ke
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 MASK = "***"
 """Stands where a credential stood."""
@@ -110,6 +110,20 @@ def redact(text: str) -> str:
             parts += [text[at : named.end()], MASK]
             at = end
     return "".join((*parts, text[at:]))
+
+
+def drop_secrets(environment: Mapping[str, str], *, keep: Iterable[str] = ()) -> dict[str, str]:
+    """The variables of `environment` for a child that needs no credential but those to `keep`.
+
+    >>> drop_secrets({"HOME": "/", "SPECDECK_ADMIN_TOKEN": "s", "SPECDECK_WEBHOOK": "https://h"})
+    {'HOME': '/'}
+    """
+    kept = frozenset(keep)
+    return {
+        name: value
+        for name, value in environment.items()
+        if name in kept or not (is_secret(name) or "webhook" in _words(name))
+    }
 
 
 def _find_end(text: str, at: int, before: str) -> int:

@@ -77,6 +77,7 @@ class Launch:
         self.name = config.served_name or config.path.stem
         """What people call it; the registry may have to add a number."""
         self._locations = locations
+        self._arguments = config.arguments_digest  # of the file, before a model is deepened
         self._answers = answers
         self._environment = os.environ if environment is None else environment
         self._last_elapsed = last_elapsed
@@ -190,6 +191,7 @@ class Launch:
             config=str(self.config.path.absolute()),
             model=self.config.served_name,
             version=self._version,
+            arguments=self._arguments,
         )
         return start(asked, registry=self._registry, locations=self._locations)
 
@@ -253,6 +255,8 @@ class Command:
     config: str | None = None
     model: str | None = None
     version: str | None = None
+    arguments: str | None = None
+    """`Config.arguments_digest`."""
     private: str | None = field(default=None, repr=False)
     """The text of the file with the arguments that hold a secret; None without such."""
 
@@ -336,6 +340,7 @@ def _register(command: Command, pid: int, log: Path, now: float, registry: Regis
             config=command.config,
             model=command.model,
             version=command.version,
+            arguments=command.arguments,
             host=here.name,
             machine=here.machine,
             namespace=here.namespace,

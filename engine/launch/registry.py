@@ -66,6 +66,8 @@ class Record:
     """See `process.Host.machine`."""
     namespace: str | None = None
     """See `process.Host.namespace`."""
+    arguments: str | None = None
+    """`Config.arguments_digest` at the start; None in a record of an older specdeck."""
     schema: int = SCHEMA
 
     @property

@@ -33,7 +33,7 @@ from typing import Any
 from specdeck import __version__
 from specdeck.engine.fingerprint.digest import cache_file
 from specdeck.engine.fingerprint.name import compute_name
-from specdeck.engine.fingerprint.secrecy import is_secret, redact
+from specdeck.engine.fingerprint.secrecy import drop_secrets, is_secret, redact
 from specdeck.engine.fingerprint.sources import numeric_variables, parse_mapped_libraries, text
 from specdeck.engine.plugin.contract import Loss, by_loss, describe_gaps
 from specdeck.engine.plugin.engine import Build
@@ -397,6 +397,7 @@ def read_beside(request: Mapping[str, Any], on_progress: OnProgress) -> dict[str
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
+        env=drop_secrets(os.environ),
     ) as reader:
         assert reader.stdin is not None
         assert reader.stdout is not None

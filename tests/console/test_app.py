@@ -244,6 +244,7 @@ async def test_a_picture_is_saved_in_the_first_folder_that_takes_it(
         await press(pilot, "s")
         (picture,) = (tmp_path / name for name in os.listdir(tmp_path))
         assert picture.suffix == ".svg"
+        assert picture.stat().st_mode & 0o777 == 0o600  # answers may be on it
         assert [toast.message for toast in app._notifications] == [f"saved ~/{picture.name}"]
         (toast,) = app.screen.query(Toast)
         assert (toast.region.y, toast.region.right) == (38, 120)

@@ -13,7 +13,10 @@ import pytest
 from specdeck.console.cli import hard_sweep
 from specdeck.console.cli.engines import Access
 from specdeck.console.cli.hard_sweep import OwnLoad, sweep_hard
-from specdeck.engine.errors import ConfigError, Conflict, Place, UsageError
+from specdeck.console.cli.run import start_reference_engine
+from specdeck.engine.config.loader import load as load_config
+from specdeck.engine.errors import ConfigError, Conflict, Place, Unsupported, UsageError
+from specdeck.engine.launch.registry import Record
 from specdeck.engine.operations.sweep import SweepRequest
 from specdeck.engine.protocol.messages import Capability
 
@@ -94,3 +97,21 @@ async def test_an_engine_that_cannot_skip_a_round_has_no_soft_zero(
     with pytest.raises(UsageError, match="it drafts always"):
         await sweep_hard(OURS, None, SweepRequest("ann"), OWN, as_json=False)
     assert started == []
+
+
+async def test_a_config_that_was_changed_since_the_start_is_no_reference(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("model: /nowhere/a\n")
+    record = Record(
+        name="demo", url="http://e:1", pid=1, born=1, boot=None, started=1.0, log="", token_file="",
+        config=str(path), arguments=load_config(path).arguments_digest,
+    )  # fmt: skip
+    path.write_text("# the same engine\nport: 9000\nmodel: /nowhere/a\n")
+    with pytest.raises(ConfigError, match="/nowhere/a does not exist"):
+        await start_reference_engine(Access("http://e:1", record)).__aenter__()
+    path.write_text("model: /nowhere/b\n")
+    with pytest.raises(Unsupported, match=r"a.yaml says otherwise than when demo was started"):
+        await start_reference_engine(Access("http://e:1", record)).__aenter__()
+    older = replace(record, arguments=None)
+    with pytest.raises(ConfigError, match="/nowhere/b does not exist"):
+        await start_reference_engine(Access("http://e:1", older)).__aenter__()

@@ -167,3 +167,17 @@ def test_a_parser_is_described_by_what_each_option_wants() -> None:
         "method": {"kind": "str"},
         "num_speculative_tokens": {"kind": "int"},
     }
+
+
+def test_the_reader_has_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: dict[str, str] = {}
+
+    def look(argv: list[str], *, env: dict[str, str], **_: Any) -> Any:
+        found.update(env)
+        return subprocess.CompletedProcess(argv, 0, stdout="{}")
+
+    monkeypatch.setenv("SPECDECK_ADMIN_TOKEN", "secret")
+    monkeypatch.setattr(subprocess, "run", look)
+    dump_installed()
+    assert "PATH" in found
+    assert "SPECDECK_ADMIN_TOKEN" not in found

@@ -105,3 +105,13 @@ async def test_arguments_with_a_secret_lie_in_a_file_for_their_owner_until_it_st
     assert file.stat().st_mode & 0o777 == 0o600
     await launch.stop(grace_s=0.0)
     assert not file.exists()
+
+
+@pytest.mark.parametrize("launch", [no], indirect=True)
+async def test_a_record_says_which_arguments_the_engine_was_started_with(launch: Launch) -> None:
+    async with aclosing(launch.progress()) as moments:  # type: ignore[type-var]  # a generator
+        async for _ in moments:
+            if launch.record is not None:
+                break
+    assert launch.record is not None
+    assert launch.record.arguments == launch.config.arguments_digest
