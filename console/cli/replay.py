@@ -77,7 +77,7 @@ def command(wanted: str, as_json: bool, speed: float, at: str | None) -> int:
             engine = RecordedBox(
                 found, name=found.name, url=found.url, speed=speed, is_incident=is_archive(path)
             )
-            return asyncio.run(_show([engine], at))
+            return asyncio.run(_show_box(engine, found, at))
     recording = read_recording(path)
     if not as_json:
         engines = [PlayedRecording(recording, url, speed=speed) for url in recording.engines]
@@ -106,6 +106,17 @@ def _print_box(found: History) -> int:
     for reading in found.readings(found.first, found.last):
         emit(reading_as_json(reading))
     return 0
+
+
+async def _show_box(engine: RecordedBox, found: History, at: str | None) -> int:
+    """The same of a file that anybody may have made: it holds the console up in bounds alone."""
+    from specdeck.engine.blackbox.patience import Patience
+
+    found.limit_waiting(Patience())
+    try:
+        return await _show([engine], at)
+    finally:
+        found.close()  # what a thread still reads of it comes to its end
 
 
 async def _show(engines: Sequence[PlayedRecording | RecordedBox], at: str | None) -> int:

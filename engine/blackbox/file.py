@@ -52,6 +52,13 @@ LARGEST_VALUE: Final = 4_000_000
 _STEPS: Final = 10_000
 QUERY_S: Final = 5.0
 """The longest that one question to a foreign file may take."""
+_OPENING_S: Final = 1.0
+"""The longest that its list of tables may take: SQLite reads all of it before any question, and
+takes the square of their number."""
+_OPENING_STEPS: Final = 1_000
+"""Some hundred tables; a black box has fourteen, and is never asked what time it is."""
+_LONGEST_STATEMENT: Final = 100_000
+"""Bytes of SQL, in a file as well."""
 
 REMEDY: Final = "move it out of the way"
 
@@ -113,6 +120,8 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
         try:
             return _open(path, options, pragma)
         except (sqlite3.Error, UnicodeError) as error:
+            if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT:
+                raise ConfigError("not the tables of a black box", place=Place(path)) from None
             failure = failure or error
     with translate_errors(path, remedy=None):  # it may be anything that somebody named
         raise failure or sqlite3.DatabaseError("cannot be opened")
@@ -124,11 +133,12 @@ def _open(path: Path, options: str, pragma: str | None) -> sqlite3.Connection:
         uri=True, timeout=PATIENCE_S, isolation_level=None, check_same_thread=False,
     )  # fmt: skip
     try:
-        _harden(db)
-        if pragma is not None:
-            db.execute(f"PRAGMA {pragma} = ON")
-        db.execute("PRAGMA query_only = ON")
-        _check_schema(db, path)
+        with limit_time(db, _OPENING_S, _OPENING_STEPS):
+            _harden(db)
+            if pragma is not None:
+                db.execute(f"PRAGMA {pragma} = ON")
+            db.execute("PRAGMA query_only = ON")
+            _check_schema(db, path)
     except BaseException:
         db.close()
         raise
@@ -136,10 +146,15 @@ def _open(path: Path, options: str, pragma: str | None) -> sqlite3.Connection:
 
 
 @contextmanager
-def limit_time(db: sqlite3.Connection, seconds: float = QUERY_S) -> Iterator[None]:
-    """Ends what is asked of `db` within it after so many seconds, as an OperationalError."""
+def limit_time(
+    db: sqlite3.Connection, seconds: float = QUERY_S, steps: int = _STEPS
+) -> Iterator[None]:
+    """Ends what is asked of `db` within it after so many seconds, as an OperationalError.
+
+    The time is looked at once in so many `steps` of SQLite's.
+    """
     ends = time.monotonic() + seconds
-    db.set_progress_handler(lambda: time.monotonic() > ends, _STEPS)
+    db.set_progress_handler(lambda: time.monotonic() > ends, steps)
     try:
         yield
     finally:
@@ -152,6 +167,7 @@ def _harden(db: sqlite3.Connection) -> None:
     db.execute("PRAGMA mmap_size = 0")
     db.text_factory = _read_text
     db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_VALUE)
+    db.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, _LONGEST_STATEMENT)
 
 
 def _read_text(data: bytes) -> str:

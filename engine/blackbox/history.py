@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from specdeck.engine.blackbox import cohort_steps
 from specdeck.engine.blackbox.event import BoxEvent
+from specdeck.engine.blackbox.patience import Patience
 from specdeck.engine.blackbox.recorded_rows import RecordedRows
 from specdeck.engine.blackbox.row import (
     Damaged,
@@ -67,6 +68,10 @@ class History:
             self._rows.close()
             raise
 
+    def limit_waiting(self, patience: Patience) -> None:
+        """Has what takes longer be left out, as damage, for the thread that `patience` is of."""
+        self._rows.patience = patience
+
     @property
     def damage(self) -> str | None:
         """What could not be read so far, as one line; None while all could."""
@@ -88,12 +93,15 @@ class History:
         Windows are as they were live: None at the beginning, across a restart and where readings
         are missing.
         """
-        for stretch in self._rows.stretches(start, end):
-            for index in stretch.indices:
-                if start <= stretch.times[index] <= end:
-                    reading = self._read(stretch, index)
-                    if reading is not None:
-                        yield reading
+        with self._rows.wait() as is_over:
+            for stretch in self._rows.stretches(start, end):
+                for index in stretch.indices:
+                    if is_over():
+                        return
+                    if start <= stretch.times[index] <= end:
+                        reading = self._read(stretch, index)
+                        if reading is not None:
+                            yield reading
 
     def reading_at(self, t: float) -> Reading | None:
         """The last reading at or before `t`, with its window; None before the first one."""
@@ -150,10 +158,13 @@ class History:
             for minute, found in self._minutes(start, end):
                 find_sum((minute + 0.5) * MINUTE_S).merge(found)
         else:
-            for stretch in self._rows.stretches(start, end):
-                for figures in self._figures(stretch):
-                    if start <= figures.t <= end:
-                        find_sum(figures.t).add(figures)
+            with self._rows.wait() as is_over:
+                for stretch in self._rows.stretches(start, end):
+                    if is_over():
+                        break
+                    for figures in self._figures(stretch):
+                        if start <= figures.t <= end:
+                            find_sum(figures.t).add(figures)
         edges = [start + width * i for i in range(columns)] + [end]
         return tuple(found.column(edges[i], edges[i + 1]) for i, found in enumerate(sums))
 

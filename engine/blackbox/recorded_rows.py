@@ -11,11 +11,13 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from specdeck.engine.blackbox.block import Block
 from specdeck.engine.blackbox.file import QUERY_S, limit_time, open_for_reading
+from specdeck.engine.blackbox.patience import IsOver, Patience, never
 from specdeck.engine.blackbox.row import Damaged, Row, find_places, unpack_numbers
 from specdeck.engine.blackbox.stretch import Stretch, StretchRow
 from specdeck.engine.text import oneline
@@ -30,6 +32,9 @@ _MOST_UNSAMPLED: Final = 1_000
 and a half of readings a second apart."""
 _MOST_TAIL: Final = 4_096
 """Rows that are in no block yet; a writer keeps 300."""
+_LARGEST_ANSWER: Final = 64_000_000
+"""Bytes of the texts and blobs of one answer: rows of a crafted file can share their pages, so that
+one of some kilobytes holds gigabytes."""
 _MOST_N: Final = 2**62
 _EARLIEST: Final = 0.0
 _LATEST: Final = 1e11
@@ -47,6 +52,8 @@ class RecordedRows:
         self.path = path
         self.damage: str | None = None
         """What could not be read so far, as one line; None while all could."""
+        self.patience: Patience | None = None
+        """That of a console; None where nobody is held up."""
         self.lock = threading.RLock()
         """Held by whoever asks several things of one moment of the file."""
         self._blocks: OrderedDict[int, Stretch] = OrderedDict()
@@ -59,12 +66,40 @@ class RecordedRows:
 
     def ask(self, question: str, values: Sequence[Any] = ()) -> list[Any]:
         """The rows of an answer; none, and a note of the damage, where the file is damaged."""
+        found: list[Any] = []
         try:
-            with self.lock, limit_time(self._db):
-                return self._db.execute(question, tuple(values)).fetchall()
+            self._fetch(question, values, found)
         except (sqlite3.Error, OverflowError, UnicodeError) as error:
             self.note(str(error))
             return []
+        return found
+
+    def _fetch(self, question: str, values: Sequence[Any], found: list[Any]) -> None:
+        """Adds the rows of an answer to `found`; of one that is too large, its beginning."""
+        size = 0
+        with self.lock, limit_time(self._db):
+            for row in self._db.execute(question, tuple(values)):
+                found.append(row)
+                size += sum(len(value) for value in row if isinstance(value, (str, bytes)))
+                if size > _LARGEST_ANSWER:
+                    self.note("an answer beyond all bounds")
+                    return
+
+    @contextmanager
+    def wait(self) -> Iterator[IsOver]:
+        """Counts what a console waits for; what it gives says, and notes, when that is to end."""
+        if self.patience is None:
+            yield never
+            return
+        with self.patience.wait() as is_spent:
+
+            def is_over() -> bool:
+                spent = is_spent()
+                if spent:
+                    self.note("it takes too long to read")
+                return spent
+
+            yield is_over
 
     def note(self, damage: str) -> None:
         """Keeps what could not be read; the first of it alone."""
@@ -118,9 +153,7 @@ class RecordedRows:
         """The rows of an answer up to where the file is damaged."""
         found: list[Any] = []
         try:
-            with self.lock, limit_time(self._db):
-                for row in self._db.execute(question, tuple(values)):
-                    found.append(row)
+            self._fetch(question, values, found)
         except (sqlite3.Error, UnicodeError) as error:
             self.note(str(error))
         return found
@@ -229,18 +262,19 @@ class RecordedRows:
             return None
         stretch, index = found
         ends = time.monotonic() + QUERY_S
-        for _ in range(_MOST_UNSAMPLED):
-            if time.monotonic() > ends:
-                self.note("a search for an answer that took too long")
-                break
-            while index >= stretch.base:
-                if find_places(stretch.template(index)).up:
-                    return StretchRow(stretch, index)
-                index -= 1
-            earlier = self._block_before(stretch.first_n)
-            if earlier is None:
-                return None
-            stretch, index = earlier, len(earlier.times) - 1
+        with self.wait() as is_over:
+            for _ in range(_MOST_UNSAMPLED):
+                if is_over() or time.monotonic() > ends:
+                    self.note("a search for an answer that took too long")
+                    break
+                while index >= stretch.base:
+                    if find_places(stretch.template(index)).up:
+                        return StretchRow(stretch, index)
+                    index -= 1
+                earlier = self._block_before(stretch.first_n)
+                if earlier is None:
+                    return None
+                stretch, index = earlier, len(earlier.times) - 1
         return None
 
     def has_restart(self, older: StretchRow, newer: StretchRow) -> bool:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import os
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from specdeck.console.cli import replay
 from specdeck.console.cli.common import black_box_folder
 from specdeck.console.cli.main import outcome
+from specdeck.console.state.recorded import RecordedBox
 from specdeck.engine.blackbox.box import open_box
 from specdeck.engine.blackbox.folder import box_path
+from specdeck.engine.blackbox.history import History
+from specdeck.engine.blackbox.patience import never
 from specdeck.engine.incident.archive import RECORDING
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.recording import reading_as_json
@@ -112,3 +117,23 @@ def test_what_was_not_recorded_is_refused_with_what_was(box: Path, capsys: Captu
 def test_a_file_that_is_not_there_is_one_line(capsys: Captured) -> None:
     assert outcome(["replay", "gone.jsonl", "--json"]) == 2
     assert "No such file" in capsys.readouterr().err
+
+
+def test_a_console_waits_for_a_record_within_bounds(
+    box: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody may have made the file: it would hold the console up, deaf to keys and signals."""
+    seen: list[object] = []
+
+    async def show(engines: Sequence[RecordedBox], at: str | None) -> int:
+        history = engines[0].find_history()
+        assert isinstance(history, History)
+        with history._rows.wait() as is_over:
+            seen.append(is_over)
+        return 0
+
+    monkeypatch.setattr(replay, "_show", show)
+    monkeypatch.setattr(replay, "require_terminal", lambda otherwise: None)
+    assert outcome(["replay", str(box)]) == 0
+    assert seen
+    assert seen != [never]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import random
@@ -19,10 +20,12 @@ from hypothesis import strategies as st
 from tests.support.readings import START, STATE
 from tests.support.recorded_engine import busy_readings, record
 
+from specdeck.engine.blackbox import recorded_rows
 from specdeck.engine.blackbox.block import Block, pack
 from specdeck.engine.blackbox.event import BoxEvent
 from specdeck.engine.blackbox.folder import list_boxes, open_history
 from specdeck.engine.blackbox.history import History
+from specdeck.engine.blackbox.patience import Patience
 from specdeck.engine.blackbox.row import Damaged, Row
 from specdeck.engine.errors import ConfigError, SpecdeckError, UsageError
 from specdeck.engine.metrics.reading import Gpu
@@ -329,3 +332,46 @@ def test_the_largest_block_that_is_written_is_read(tmp_path: Path) -> None:
     ):
         assert len(list(history.readings(0, 1e11))) == 60
         assert history.damage is None
+
+
+def test_a_file_of_too_many_tables_is_refused_in_time(tmp_path: Path, whole: bytes) -> None:
+    """SQLite reads their list in C, where no signal is heard, in the square of their number."""
+    path, count = tmp_path / "a.db", 200_000
+    path.write_bytes(whole)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("PRAGMA writable_schema = ON")
+        db.executemany(
+            "INSERT INTO sqlite_master VALUES ('table', ?1, ?1, 2, 'CREATE TABLE ' || ?1 || '(x)')",
+            [(f"a{n}",) for n in range(count)],
+        )
+    begun = time.process_time()
+    with pytest.raises(ConfigError, match="not the tables of a black box"):
+        History(path)
+    assert time.process_time() - begun < 4
+
+
+def test_of_an_answer_beyond_all_bounds_the_beginning_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows can share their pages: a file of some kilobytes held gigabytes of one answer."""
+    path = tmp_path / "a.db"
+    record(path, busy_readings(60), rows=100).close()
+    monkeypatch.setattr(recorded_rows, "_LARGEST_ANSWER", 20_000)
+    with closing(History(path)) as history:
+        found = list(history.readings(-math.inf, math.inf))
+        assert 2 < len(found) < 58
+        assert "beyond all bounds" in (history.damage or "")
+
+
+def test_a_console_waits_for_a_slow_record_within_bounds(tmp_path: Path) -> None:
+    path, now = tmp_path / "a.db", itertools.count()
+    record(path, busy_readings(2_000), rows=50).close()
+    with closing(History(path)) as history:
+        whole = history.overview(START, START + 2_000, 100)
+        assert history.damage is None
+        history.limit_waiting(Patience(clock=lambda: float(next(now))))
+        found = history.overview(START, START + 2_000, 100)
+        assert [one.tokens for one in found] != [one.tokens for one in whole]
+        assert found[0] == whole[0]
+        assert len(list(history.readings(START, START + 2_000))) < 20
+        assert "too long" in (history.damage or "")
