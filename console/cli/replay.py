@@ -67,6 +67,7 @@ def command(wanted: str, as_json: bool, speed: float, at: str | None) -> int:
     if _is_box(path):
         from specdeck.console.cli.export import open_recorded
         from specdeck.engine.incident.archive import is_archive
+        from specdeck.engine.incident.recorded_facts import read_fingerprint
 
         with ExitStack() as stack:
             found = open_recorded(wanted, stack)
@@ -74,9 +75,11 @@ def command(wanted: str, as_json: bool, speed: float, at: str | None) -> int:
                 raise UsageError(f"nothing is recorded of {found.name} yet")
             if as_json:
                 return _print_box(found)
+            is_incident = is_archive(path)
             engine = RecordedBox(
-                found, name=found.name, url=found.url, speed=speed, is_incident=is_archive(path)
-            )
+                found, name=found.name, url=found.url, speed=speed, is_incident=is_incident,
+                fingerprint=read_fingerprint(path) if is_incident else None,
+            )  # fmt: skip
             return asyncio.run(_show_box(engine, found, at))
     recording = read_recording(path)
     if not as_json:

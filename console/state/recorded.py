@@ -11,6 +11,7 @@ from specdeck.engine.metrics.recording import ReplayedEngine, refusal
 
 if TYPE_CHECKING:
     from specdeck.engine.blackbox.json_history import JsonHistory
+    from specdeck.engine.fingerprint.fingerprint import Fingerprint
 
 
 class PlayedRecording(ReplayedEngine):
@@ -18,6 +19,7 @@ class PlayedRecording(ReplayedEngine):
 
     plays = True
     is_incident = False
+    fingerprint = None
     _history: JsonHistory | None = None
 
     def find_history(self) -> JsonHistory:
@@ -44,8 +46,11 @@ class RecordedBox:
         url: str,
         speed: float = 1.0,
         is_incident: bool = False,
+        fingerprint: Fingerprint | None = None,
     ) -> None:
+        """`fingerprint` is what an incident file has of it besides its record."""
         self.name = name
+        self.fingerprint = fingerprint
         self.is_incident = is_incident
         self.url = url
         self.speed = speed

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from specdeck.console.state.falls import Falls
     from specdeck.console.state.stretch import Stretch
     from specdeck.engine.blackbox.history import History as BoxHistory
+    from specdeck.engine.fingerprint.fingerprint import Fingerprint
     from specdeck.engine.metrics.window import Window
 
 _Earlier = tuple[tuple[Event, ...], tuple[ChartPoint, ...]]
@@ -54,6 +55,8 @@ class RecordedEngine(MonitoredEngine, Protocol):
     """Whether it gives readings by itself, from its beginning; else one moment is looked at."""
     is_incident: bool
     """Whether it was cut out of a longer record for what happened in it."""
+    fingerprint: Fingerprint | None
+    """The names and facts that it has beside its record."""
 
     def find_history(self) -> History:
         """All that it holds; raises SpecdeckError where that cannot be read."""
@@ -125,8 +128,8 @@ class Timeline:
             self.view = self._open_recording(engine)
 
     def _open_recording(self, engine: RecordedEngine) -> TimeView:
-        """At the first alarm of an incident, or of the last hour with figures of a longer record;
-        without one at its last figures."""
+        """At the first alarm or fall of an incident, or at that of the last hour with figures of a
+        longer record; without one at its last figures."""
         from specdeck.console.state.opening import LAST_S, find_last_figures, find_opening
 
         history = engine.find_history()
@@ -138,7 +141,8 @@ class Timeline:
             for hour in falls.list_hours(start, last, last):
                 falls.look_through(hour, last)
             told = (*told, *falls.between(start, last))
-        return past.move_to(self.view, find_opening(history, told, last), self.bounds)
+        opens = find_opening(history, told, last, is_incident=engine.is_incident)
+        return past.move_to(self.view, opens, self.bounds)
 
     @property
     def is_recording(self) -> bool:

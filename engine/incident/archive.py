@@ -1,7 +1,7 @@
 """The file of an incident: a zip, written whole, and its recording read back.
 
-What lies in a zip that somebody sent is not trusted: of its members one is read, within bounds,
-under a name of our own.
+What lies in a zip that somebody sent is not trusted: its members are read within bounds, by names
+of our own, and what is written of them has a name of our own.
 """
 
 from __future__ import annotations
@@ -122,6 +122,31 @@ def extract_recording(path: Path) -> Iterator[Path]:
             reason = (error.strerror or str(error)).lower()
             raise ConfigError(reason, place=Place(path)) from None
         yield target
+
+
+def read_member(path: Path, name: str, largest: int) -> bytes | None:
+    """The member `name` of the incident file at `path`; None where there is none, or where it has
+    more than `largest` bytes or is not stored as ours are.
+
+    Raises ConfigError for what is no incident file.
+    """
+    try:
+        if path.stat().st_size > LARGEST_RECORDING:
+            return None
+        _check_directory(path)
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            found = [one for one in members if one.filename == name]
+            if len(members) > _MOST_MEMBERS or len(found) != 1:
+                return None
+            if found[0].file_size > largest or found[0].compress_type not in _UNPACKED_IN_BOUNDS:
+                return None
+            with archive.open(found[0]) as source:
+                data = source.read(largest + 1)  # whatever its header says
+                return None if len(data) > largest else data
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError,
+            ValueError, OSError) as error:  # fmt: skip
+        raise ConfigError(f"cannot be read: {error}", place=Place(path)) from None
 
 
 def _check_directory(path: Path) -> None:

@@ -22,6 +22,7 @@ from specdeck.console.screens.fingerprint.facts import FactsList
 from specdeck.console.screens.fingerprint.view import Against
 from specdeck.console.state.controller import Controller
 from specdeck.console.state.copies import Copyable
+from specdeck.console.state.timeline import RecordedEngine
 from specdeck.console.widgets.cells import Cell, Row
 from specdeck.console.widgets.search import SearchField
 from specdeck.console.widgets.text import Line, Notice, Rows, wrap_rows
@@ -134,7 +135,11 @@ class FingerprintScreen(DetailScreen):
     async def begin(self) -> None:
         """The pin, then the engine."""
         if self.fingerprints is None:
-            self.error = self._explain_missing()
+            found = self.engine.fingerprint if isinstance(self.engine, RecordedEngine) else None
+            if found is not None:
+                self._take(found)
+            else:
+                self.error = self._explain_missing()
             self.paint()
             return
         with self.say_errors():
@@ -145,7 +150,8 @@ class FingerprintScreen(DetailScreen):
         """Why no facts can be asked for."""
         if self.track.recorded:
             why = "this is a recording: it has names and no facts"
-            return SpecdeckError(why, remedy="`specdeck attach URL` asks its engine")
+            remedy = "an incident file has them; `specdeck attach URL` asks its engine"
+            return SpecdeckError(why, remedy=remedy)
         return SpecdeckError("this console keeps no fingerprints")
 
     @work(group="fetch", exclusive=True)
@@ -210,7 +216,8 @@ class FingerprintScreen(DetailScreen):
         with self.app.batch_update():
             self.query_one("#footer", Line).row = self.context.footer("fingerprint", width)
             past = self.is_past
-            title = view.title(name, url, self.against, where, self.key_label, past=past)
+            is_lone = past or self.fingerprints is None  # nothing to compare with, and no pin
+            title = view.title(name, url, self.against, where, self.key_label, past=is_lone)
             self.query_one("#title", Line).row = self.mark_title(title)
             self.query_one("#time", Notice).rows = self.time_rows()
             seen, compared = self.fingerprint, self.comparison
@@ -220,13 +227,17 @@ class FingerprintScreen(DetailScreen):
                 seen, compared, label, self.key_label, self.track
             )
             self.query_one("#said", Notice).rows = view.facts_unknown() if past else self._verdict()
-            self.query_one("#facts-heading", Line).row = Row() if past else self.facts.heading()
+            # A count of none would say that there are none.
+            is_empty = past or (self.fingerprints is None and seen is None)
+            self.query_one("#facts-heading", Line).row = Row() if is_empty else self.facts.heading()
             self.query_one("#facts", Rows).rows = () if past else self.facts.rows()
 
     def _verdict(self) -> tuple[Row, ...]:
         rows = [*self._notice, *view.status(self.fingerprint, self.error, self._probe)]
         whole = [row for row in rows if row.right]
         text = [row for row in rows if not row.right]
+        if self.fingerprints is None and self.fingerprint is not None:
+            text = [*view.as_of(self.fingerprint, self.context.local), *text]
         text += [*view.verdict(self.comparison), *view.unknown(self.fingerprint)]
         most = max(2, self.size.height // 3)
         return (*whole, *wrap_rows(text, max(20, self.size.width - 1)))[:most]

@@ -95,6 +95,12 @@ def facts_unknown() -> tuple[Row, ...]:
     return (Row((Cell(" names are recorded, facts are not: those of now would mislead", "warn"),)),)
 
 
+def as_of(found: Fingerprint, local: LocalTime) -> tuple[Row, ...]:
+    """Of when the facts are that an incident file has: at another moment they may have differed."""
+    when = time.strftime("%Y-%m-%d %H:%M:%S", local(found.t))
+    return (Row((Cell(f" names and facts of {when}, as the incident file has them", "accent"),)),)
+
+
 def _without_facts(track: Track) -> tuple[Row, ...]:
     """The names where no facts are known: a recording's samples have two of them, and a black box
     what was looked up last."""

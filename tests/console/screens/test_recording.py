@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.fingerprints import Fingerprints
 from tests.support.listed_history import ListedEvent, ListedHistory
 from tests.support.pilot import press, run
 from tests.support.readings import START
@@ -202,6 +204,30 @@ async def test_an_incident_opens_at_its_first_alarm_and_a_record_of_days_at_that
     for is_incident, moment in ((True, START + 100), (False, START + 5000)):
         engine = RecordedBox(history, name="demo", url="http://a", is_incident=is_incident)
         assert console(engine).context.timeline.view.t == moment
+
+
+async def test_the_facts_of_an_incident_file_are_shown_with_their_moment(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    seen = replace(Fingerprints().seen(), t=START + 90)
+    for found in (seen, None):
+        engine = RecordedBox(
+            ListedHistory(kit.run(100)), name="demo", url="http://a", is_incident=True,
+            fingerprint=found,
+        )  # fmt: skip
+        app = console(engine)
+        async with run(app, size=(80, 24)) as pilot:
+            await press(pilot, "f", "down")
+            text = screen_text(app)
+        if found is None:
+            assert "it has names and no facts" in text
+            assert "0 facts" not in text
+        else:
+            assert "names and facts of 2026-11-21 04:41:30, as the incident file has them" in text
+            assert re.search(r"[1-9]\d* facts", text)
+            assert "runtime" in text
+            assert "asking the engine" not in text
+            assert "no pin" not in text
 
 
 async def test_a_recording_is_sought_from_its_end(boxed: Console) -> None:
