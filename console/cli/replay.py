@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 _SQLITE = b"SQLite format 3\0"
 _ZIP = b"PK\x03\x04"
+_READ_LATER = 10_000
+"""Lines whose past is read when somebody looks back: of more it is read ahead of the console, which
+would hear neither keys nor signals meanwhile."""
 
 
 @click.command("replay")
@@ -84,6 +87,12 @@ def command(wanted: str, as_json: bool, speed: float, at: str | None) -> int:
     recording = read_recording(path)
     if not as_json:
         engines = [PlayedRecording(recording, url, speed=speed) for url in recording.engines]
+        if recording.count > _READ_LATER:
+            from specdeck.engine.blackbox.json_history import read_histories
+
+            histories = read_histories(recording)
+            for one in engines:
+                one.take_history(histories[one.url])
         return asyncio.run(_show(engines, at))
     for line in read_lines(recording.path):
         emit(line)

@@ -27,8 +27,16 @@ class PlayedRecording(ReplayedEngine):
         if self._history is None:
             from specdeck.engine.blackbox.json_history import JsonHistory
 
-            self._history = JsonHistory(self.recording, self.url)
+            self.take_history(JsonHistory(self.recording, self.url))
+        assert self._history is not None
         return self._history
+
+    def take_history(self, history: JsonHistory) -> None:
+        """Has its past at hand, read by somebody else; asked from this thread within bounds."""
+        from specdeck.engine.blackbox.patience import Patience
+
+        history.limit_waiting(Patience())
+        self._history = history
 
 
 class RecordedBox:

@@ -10,10 +10,12 @@ import math
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 from specdeck.engine.blackbox.event import BoxEvent, EventTone
 from specdeck.engine.blackbox.history import MOST_COLUMNS, MOST_EVENTS
+from specdeck.engine.blackbox.patience import IsOver, Patience, never
 from specdeck.engine.blackbox.summary import Figures, OverviewColumn, Summary
 from specdeck.engine.errors import ConfigError, Place
 from specdeck.engine.metrics.reading import Reading
@@ -37,7 +39,7 @@ _KNOBS: Final = 100_000
 class JsonHistory:
     """One engine of a recording. Asking raises ConfigError where the file has changed meanwhile."""
 
-    def __init__(self, recording: Recording, url: str) -> None:
+    def __init__(self, recording: Recording, url: str, *, is_read: bool = True) -> None:
         """Reads the whole file once; raises ConfigError for one that is too long."""
         self.url = url
         """The engine's, without credentials."""
@@ -49,29 +51,39 @@ class JsonHistory:
         self._tokens = array("d")
         self._accepted = array("d")
         self._events: list[BoxEvent] = []
-        self._read(url)
+        self._reader = LineReader()
+        self._teller = _Teller()
+        self._patience: Patience | None = None
+        if is_read:
+            for place, line in read_places(self._path):
+                if line["engine"] == url:
+                    self.add(place, line)
 
-    def _read(self, url: str) -> None:
-        reader = LineReader()
-        told = _Teller()
-        for place, line in read_places(self._path):
-            if line["engine"] != url:
-                continue
-            if self._times and line["t"] < self._times[-1]:
-                continue  # two recordings in one file, or a clock that was set: it never goes back
-            if len(self._times) >= MOST_LINES:
-                raise ConfigError(
-                    f"more than {MOST_LINES} lines of {url}", place=Place(self._path),
-                    remedy="cut it, as with `split`",
-                )  # fmt: skip
-            self._knobs.append(reader.restarts * _KNOBS + reader.k)
-            reader.reading(line)
-            self._times.append(line["t"])
-            self._places.append(place)
-            self._tokens.append(_number(line["tokens_per_second"]))
-            self._accepted.append(_number(line.get("acceptance_rate")))
-            self._events += told.list_events(line, reader.k)
-            del self._events[:-_KEPT_EVENTS]
+    def add(self, place: int, line: Line) -> None:
+        """Takes in the line that begins at a byte."""
+        if self._times and line["t"] < self._times[-1]:
+            return  # two recordings in one file, or a clock that was set: it never goes back
+        if len(self._times) >= MOST_LINES:
+            raise ConfigError(
+                f"more than {MOST_LINES} lines of {self.url}", place=Place(self._path),
+                remedy="cut it, as with `split`",
+            )  # fmt: skip
+        reader = self._reader
+        self._knobs.append(reader.restarts * _KNOBS + reader.k)
+        reader.reading(line)
+        self._times.append(line["t"])
+        self._places.append(place)
+        self._tokens.append(_number(line["tokens_per_second"]))
+        self._accepted.append(_number(line.get("acceptance_rate")))
+        self._events += self._teller.list_events(line, reader.k)
+        del self._events[:-_KEPT_EVENTS]
+
+    def limit_waiting(self, patience: Patience) -> None:
+        """Has what takes longer be left out, for the thread that `patience` is of."""
+        self._patience = patience
+
+    def _wait(self) -> AbstractContextManager[IsOver]:
+        return nullcontext(never) if self._patience is None else self._patience.wait()
 
     @property
     def first(self) -> float:
@@ -85,8 +97,11 @@ class JsonHistory:
 
     def readings(self, start: float, end: float) -> Iterator[Reading]:
         """The readings from `start` to `end`, both included."""
-        for index in range(bisect_left(self._times, start), bisect_right(self._times, end)):
-            yield self._reading(index)
+        with self._wait() as is_over:
+            for index in range(bisect_left(self._times, start), bisect_right(self._times, end)):
+                if is_over():
+                    return
+                yield self._reading(index)
 
     def reading_at(self, t: float) -> Reading | None:
         """The last reading at or before `t`; None before the first one."""
@@ -117,12 +132,15 @@ class JsonHistory:
             raise ValueError("an overview of no time, or in no columns")
         width = (end - start) / columns
         sums = [Summary() for _ in range(columns)]
-        for index in range(bisect_left(self._times, start), bisect_right(self._times, end)):
-            tokens, accepted = self._tokens[index], self._accepted[index]
-            drafted = None if math.isnan(accepted) else 1.0
-            t = self._times[index]
-            figures = Figures(t, 1.0, _known(tokens), drafted, _known(accepted))
-            sums[min(int((t - start) / width), columns - 1)].add(figures)
+        with self._wait() as is_over:
+            for index in range(bisect_left(self._times, start), bisect_right(self._times, end)):
+                if is_over():
+                    break
+                tokens, accepted = self._tokens[index], self._accepted[index]
+                drafted = None if math.isnan(accepted) else 1.0
+                t = self._times[index]
+                figures = Figures(t, 1.0, _known(tokens), drafted, _known(accepted))
+                sums[min(int((t - start) / width), columns - 1)].add(figures)
         return tuple(
             one.column(start + width * i, start + width * (i + 1)) for i, one in enumerate(sums)
         )
@@ -145,6 +163,15 @@ class JsonHistory:
     def previous_event(self, t: float) -> BoxEvent | None:
         """The last event before `t`, as `next_event`."""
         return next((one for one in reversed(self._events) if one.t < t), None)
+
+
+def read_histories(recording: Recording) -> dict[str, JsonHistory]:
+    """Every engine of a recording, in one pass; raises ConfigError for a file that is too long."""
+    found = {url: JsonHistory(recording, url, is_read=False) for url in recording.engines}
+    for place, line in read_places(recording.path):
+        if (one := found.get(line["engine"])) is not None:
+            one.add(place, line)
+    return found
 
 
 class _Teller:

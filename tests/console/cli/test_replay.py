@@ -13,7 +13,7 @@ import pytest
 from specdeck.console.cli import replay
 from specdeck.console.cli.common import black_box_folder
 from specdeck.console.cli.main import outcome
-from specdeck.console.state.recorded import RecordedBox
+from specdeck.console.state.recorded import PlayedRecording, RecordedBox
 from specdeck.engine.blackbox.box import open_box
 from specdeck.engine.blackbox.folder import box_path
 from specdeck.engine.blackbox.history import History
@@ -137,3 +137,20 @@ def test_a_console_waits_for_a_record_within_bounds(
     assert outcome(["replay", str(box)]) == 0
     assert seen
     assert seen != [never]
+
+
+def test_of_a_long_recording_the_past_is_read_ahead_of_the_console(
+    recording: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[object] = []
+
+    async def show(engines: Sequence[PlayedRecording], at: str | None) -> int:
+        seen.append(engines[0]._history is not None)
+        return 0
+
+    monkeypatch.setattr(replay, "_show", show)
+    monkeypatch.setattr(replay, "require_terminal", lambda otherwise: None)
+    assert outcome(["replay", str(recording)]) == 0
+    monkeypatch.setattr(replay, "_READ_LATER", 1)
+    assert outcome(["replay", str(recording)]) == 0
+    assert seen == [False, True]

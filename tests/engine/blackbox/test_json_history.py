@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from dataclasses import replace
@@ -12,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.readings import START, STATE, URL, down, reading, readings
 
-from specdeck.engine.blackbox.json_history import JsonHistory
+from specdeck.engine.blackbox.json_history import JsonHistory, read_histories
+from specdeck.engine.blackbox.patience import Patience
 from specdeck.engine.errors import ConfigError
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.recording import read_recording, reading_as_json
@@ -118,3 +120,31 @@ def test_a_clock_that_was_set_back_does_not_turn_time_around(tmp_path: Path) -> 
     times = [one.t for one in history.readings(START, START + 100)]
     assert times == sorted(times)
     assert history.last == START + 14
+
+
+def test_all_engines_are_read_in_one_pass(tmp_path: Path) -> None:
+    path = tmp_path / "samples.jsonl"
+    alone = write(path, STORY)
+    other = [replace(one, url="http://other:1") for one in STORY[:5]]
+    path.write_text(
+        path.read_text() + "".join(json.dumps(reading_as_json(one)) + "\n" for one in other)
+    )
+    found = read_histories(read_recording(path))
+    assert set(found) == {URL, "http://other:1"}
+    assert (found[URL].first, found[URL].last) == (alone.first, alone.last)
+    both = [found[URL].readings(0, 1e11), alone.readings(0, 1e11)]
+    ours, theirs = ([(one.t, one.window, one.state) for one in each] for each in both)
+    assert ours == theirs
+    assert found[URL].events(0, 1e11) == alone.events(0, 1e11)
+    assert found["http://other:1"].last == START + 4
+
+
+def test_a_console_waits_for_a_long_second_within_bounds(tmp_path: Path) -> None:
+    now = itertools.count()
+    history = write(tmp_path / "samples.jsonl", [reading(5)] * 300)
+    (whole,) = history.overview(START + 5, START + 6, 1)
+    assert len(list(history.readings(START, START + 6))) == 300
+    history.limit_waiting(Patience(clock=lambda: float(next(now))))
+    assert len(list(history.readings(START, START + 6))) < 20
+    (found,) = history.overview(START + 5, START + 6, 1)
+    assert found != whole

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -30,6 +31,28 @@ async def test_it_keeps_the_recorded_pace(tape: Path) -> None:
     engine = ReplayedEngine(read_recording(tape), URL, speed=2.0, sleep=sleep)
     assert [reading.t async for reading in engine.readings(1.0)] == [10.0, 11.0, 14.0]
     assert waited == [0.5, 1.5]
+
+
+@pytest.mark.parametrize("others", [False, True])
+async def test_lines_of_one_moment_or_of_others_leave_the_loop_its_turns(
+    tmp_path: Path, others: bool
+) -> None:
+    """Nothing was waited for between them, so that neither keys nor signals were heard."""
+    path, turns = tmp_path / "samples.jsonl", 0
+    url = "http://other:1" if others else URL
+    line = json.dumps(reading_as_json(Reading(10.0, url, sample=Sample(t=10.0, at=10.0)))) + "\n"
+    own = json.dumps(reading_as_json(Reading(10.0, URL, sample=Sample(t=10.0, at=10.0)))) + "\n"
+    path.write_text(line * 400 + own)
+
+    async def play() -> int:
+        return len([one async for one in ReplayedEngine(read_recording(path), URL).readings(1.0)])
+
+    playing = asyncio.create_task(play())
+    while not playing.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert playing.result() == (1 if others else 401)
+    assert turns > 10
 
 
 async def test_nothing_can_be_changed(tape: Path) -> None:
