@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import util
@@ -89,6 +90,8 @@ class Machine:
     """The version of a torchvision that keeps vLLM from starting; None when all is well."""
     ray: bool = False
     """Whether Ray can be imported."""
+    no_compiler: str | None = None
+    """The C++ compiler that PyTorch would call and that is not there; None where it is."""
 
 
 def inspect_machine(environment: Mapping[str, str]) -> Machine:
@@ -99,7 +102,18 @@ def inspect_machine(environment: Mapping[str, str]) -> Machine:
         memory_free=memory_free(),
         torchvision=broken_torchvision(),
         ray=util.find_spec("ray") is not None,
+        no_compiler=find_missing_compiler(environment),
     )
+
+
+def find_missing_compiler(environment: Mapping[str, str]) -> str | None:
+    """What PyTorch's inductor calls on Linux to compile C++, where there is no such program.
+
+    >>> find_missing_compiler({"CXX": "/nonexistent/g++", "PATH": "/bin"})
+    '/nonexistent/g++'
+    """
+    called = environment.get("CXX", "g++")
+    return None if shutil.which(called, path=environment.get("PATH")) else called
 
 
 def find_gpus() -> tuple[Gpu, ...]:

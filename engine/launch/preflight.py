@@ -153,6 +153,14 @@ def build_findings(here: Machine) -> Iterator[Finding]:
         yield Finding("warning", "vllm", describe_too_old(build.version), REMEDY)
     else:
         yield Finding("ok", "vllm", f"{said} fits this machine")
+    if build.kind == "cpu" and here.no_compiler is not None:
+        yield Finding(
+            "warning",
+            "compiler",
+            f"no C++ compiler: {here.no_compiler} is not there, and PyTorch compiles parts of vLLM "
+            "with it on a CPU: an engine that comes to one of them ends",
+            "install g++, or name a compiler in CXX",
+        )
     if here.torchvision is not None:
         yield Finding(
             "error",

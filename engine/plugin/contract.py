@@ -93,6 +93,7 @@ _NO_STEPS = "no step is seen, so that no change is proven and no policy learns"
 _NO_PINS = "no request has a k of its own"
 _NO_COHORTS = "drafts are not told apart by the kind of request"
 _NO_DUMMIES = "no dummy steps can be made"
+_COMPILES = "on a CPU the first request for log-probabilities waits for a compiler"
 _ONE_BY_ONE = "drafts are told apart one by one, which costs time in each step"
 
 SCHEDULER = (
@@ -345,6 +346,13 @@ WORKERS = (
     Row("vllm.v1.worker.worker_base", "WorkerBase", "worker",
         ("plugin.register", "plugin.drafters", "plugin.fingerprint"), "live_k",
         "the workers cannot be asked", members=("model_runner",)),
+    Row("vllm.v1.worker.worker_base", "WorkerBase", "worker", ("plugin.logprob_ranks",), "start",
+        _COMPILES, members=("device",), optional=True),
+    Row("vllm.v1.sample.ops.logprobs", "batched_count_greater_than", "worker",
+        ("plugin.logprob_ranks",), "start", _COMPILES, parameters=("x", "values"), meaning=True,
+        optional=True),
+    Row("vllm.v1.sample.sampler", "Sampler.gather_logprobs", "worker", ("plugin.logprob_ranks",),
+        "start", _COMPILES, passes=(("batched_count_greater_than", ""),), optional=True),
     Row("vllm.v1.worker.gpu_model_runner", "GPUModelRunner", "worker",
         ("plugin.drafters",), "cold", "the V1 drafter is not found", members=("drafter",)),
     Row("vllm.v1.worker.gpu_model_runner", "GPUModelRunner", "worker", ("plugin.fingerprint",),

@@ -72,13 +72,14 @@ def withdraw_placeholder_tiers(
 
 def _on_worker(worker: Any, command: str, *args: Any) -> Any:
     """The worker's method for `collective_rpc`."""
-    from specdeck.engine.plugin import drafters, null_block
+    from specdeck.engine.plugin import drafters, logprob_ranks, null_block
 
     if command == "keep":
         return null_block.keep(worker, *args)
     if command == "restore":
         return null_block.restore(worker)
     if command == "install":
+        logprob_ranks.install(worker)
         # The engine core asks Linux how long it waited for a CPU.
         return {**drafters.install(worker), "pid": os.getpid()}
     if command == "facts":

