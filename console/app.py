@@ -547,7 +547,9 @@ class Console(App[str]):
         if not self.owned or self.screen.has_class("-failed"):
             self.exit()
             return
-        choice = await self.push_screen_wait(_quit_dialog(self.controller.engines[0]))
+        controller = self.controller
+        dialog = _quit_dialog(controller.engines[0], has_load=controller.load is not None)
+        choice = await self.push_screen_wait(dialog)
         if choice:
             self.exit(choice)
 
@@ -557,11 +559,12 @@ class Console(App[str]):
             self.leave()
 
 
-def _quit_dialog(engine: MonitoredEngine) -> Dialog:
+def _quit_dialog(engine: MonitoredEngine, *, has_load: bool) -> Dialog:
+    load = f" Its load ends here: `specdeck load {engine.name}` makes more." if has_load else ""
     return Dialog(
         f"{engine.name} was started here. Stop it?",
         f"Left running, it serves on at {engine.url}, and "
-        "`specdeck ps`, `attach` and `stop` find it again.",
+        f"`specdeck ps`, `attach` and `stop` find it again.{load}",
         (
             Choice("leave", "l", "Leave it running and quit"),
             Choice("stop", "s", "Stop the engine and quit"),

@@ -328,7 +328,7 @@ def _format_applied(outcome: ChangeOutcome) -> str:
     """What the engine did: made the change, or tried it."""
     trial = outcome.trial
     if trial is None or trial.state in ("kept", "changed"):
-        was = f"was {_format_knobs(outcome.applied.before)}"
+        was = f"was {_format_before(outcome.applied.before)}"
         now = _format_knobs(outcome.in_force)
         return f"applied    {now} ({was}), after {outcome.ack_ms:.0f} ms"
     before = _format_knobs(trial.before)
@@ -338,6 +338,18 @@ def _format_applied(outcome: ChangeOutcome) -> str:
         "baseline": f"not made yet: {before} is being measured",
     }[trial.state]
     return f"on trial   {_format_knobs(trial.after)}, {stands}"
+
+
+def _format_before(knobs: Mapping[str, Any]) -> str:
+    """What was in force: under a policy that is not the k that was set.
+
+    >>> _format_before({"k": 6, "policy": "goodput"}), _format_before({"k": 6, "policy": "fixed"})
+    ('policy=goodput, with k=6 stored', 'k=6 policy=fixed')
+    """
+    if knobs.get("policy", "fixed") == "fixed" or "k" not in knobs:
+        return _format_knobs(knobs)
+    rest = {name: value for name, value in knobs.items() if name != "k"}
+    return f"{_format_knobs(rest)}, with k={format_argument(knobs['k'])} stored"
 
 
 def _format_knobs(knobs: Mapping[str, Any]) -> str:

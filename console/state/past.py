@@ -27,6 +27,7 @@ from specdeck.engine.protocol.messages import EngineState, Origin
 if TYPE_CHECKING:
     from specdeck.engine.blackbox.event import EventKind
     from specdeck.engine.blackbox.summary import OverviewColumn
+    from specdeck.engine.protocol.tuning import Tuning
 
 DAY_S: Final = 86_400.0
 SPANS: Final = (60.0, 300.0, 900.0, 3600.0, 10_800.0, 21_600.0, 43_200.0, 86_400.0)
@@ -322,7 +323,18 @@ def _add_documents(history: History, track: Track, t: float) -> Track:
     age = max(0.0, t - told[0])
     turns = [one.t for one in history.events(told[0], t, _MOST_TURNS) if one.kind == "breaker"]
     breaker = breaker_at(tuning.breaker, state.breaker, age, t - turns[-1] if turns else None)
-    return replace(track, tuning=replace(tuning, breaker=breaker), tuning_age=age)
+    return replace(track, tuning=replace(_turn(tuning, state), breaker=breaker), tuning_age=age)
+
+
+def _turn(tuning: Tuning, state: EngineState) -> Tuning:
+    """The tuning as it was told of, with the knobs of a moment after that."""
+    chosen = tuning.k
+    if state.policy == "fixed" and chosen:
+        chosen = ((chosen[0][0], chosen[-1][1], state.k),)
+    elif tuning.policy != state.policy:
+        chosen = ()
+    reason = tuning.reason if tuning.policy == state.policy else None
+    return replace(tuning, policy=state.policy, reason=reason, k=chosen)
 
 
 def _last_document(history: History, kind: str, t: float) -> tuple[float, Mapping[str, Any]] | None:

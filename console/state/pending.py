@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from specdeck.console.state.engine_state import Cause, Track, short_mode
 from specdeck.console.state.undo import KEY
 from specdeck.console.widgets.format import KeyLabel
-from specdeck.engine.errors import Conflict, SpecdeckError
+from specdeck.engine.errors import Conflict, SpecdeckError, Unauthorized
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.protocol.messages import (
     AppliedChange,
@@ -216,14 +216,16 @@ def fold_answer(
     track: Track, asked: Change, applied: AppliedChange, t: float, seconds: float
 ) -> Track:
     """The track after the engine's word on a wish, `seconds` after it was asked."""
-    text = f"{_describe_answer(asked, applied)} · applied in {seconds * 1000:.0f} ms"
+    stored = _why_stored(track.known, applied)
+    done = f"applied in {seconds * 1000:.0f} ms" if stored is None else f"stored: {stored}"
+    text = f"{_describe_answer(asked, applied)} · {done}"
     cause = Cause(asked.origin, None, asked.reason or KEY)
     kind: EventKind | None = "trial" if asked.trial_s is not None or asked.cancel else None
     track = track.add_event(t, text, "good", cause=cause, kind=kind)
     for text in applied.notices:
         track = track.add_event(t, text, "warn", kind="change")
     judged = asked.trial_s is not None
-    if applied.applied != applied.before and not judged:
+    if applied.applied != applied.before and not judged and stored is None:
         track = _mark_answer(track, applied)
     track = replace(track, want=None if track.want == asked else track.want)
     track = replace(track, undo=track.undo.add(asked, applied, track.in_force))
@@ -238,6 +240,22 @@ def fold_answer(
         figures=_patch(track.figures, applied),
         known=None if track.known is None else _turn(track.known, applied),
     )
+
+
+def _why_stored(state: EngineState | None, applied: AppliedChange) -> str | None:
+    """Until when nothing comes of a k that was taken; None where it is in force at once.
+
+    >>> from tests.support.engine_state import engine_state
+    >>> taken = AppliedChange({"k": 5}, {"k": 6}, version=1, step=9)
+    >>> _why_stored(engine_state(mode="target-only"), taken)
+    'it takes effect when speculation is back'
+    >>> _why_stored(engine_state(), taken)
+    """
+    if state is None or set(applied.applied) - {"policy"} != {"k"}:
+        return None
+    if state.mode == "target-only":
+        return "it takes effect when speculation is back"
+    return "it takes effect when the breaker closes" if state.breaker == "open" else None
 
 
 def _describe_answer(asked: Change, applied: AppliedChange) -> str:
@@ -288,4 +306,7 @@ def fold_error(track: Track, error: SpecdeckError, t: float) -> Track:
         # The next reading says who it was and brings the version to ask with. Until then whatever
         # is asked meets the same refusal: an undo, too, was made for what was in force before.
         return track.add_event(t, f"not changed: {error.line()}", "warn", kind="change")
-    return track.add_event(t, f"not changed: {error.line()}", "bad", kind="change")
+    text = f"not changed: {error.line()}"
+    if isinstance(error, Unauthorized):  # the attached engine lets nothing more through
+        text += "; control is read-only again"
+    return track.add_event(t, text, "bad", kind="change")

@@ -19,6 +19,7 @@ from textual.widget import Widget
 from specdeck.console.widgets.cells import TONES, Cell, Cells, Row, Tone
 from specdeck.engine.text import printable
 
+_SEPARATOR = "·"
 StyleOf = Callable[[Tone], Style]
 """What a tone looks like in the widget that draws."""
 
@@ -98,9 +99,16 @@ def _segments(line: Cells, width: int, style_of: StyleOf) -> tuple[list[Segment]
             segments.append(Segment(cell.text, style))
             used += length
             continue
-        if width - used > 0:
+        if width - used > 1 and cell.text.strip() != _SEPARATOR:
             segments.append(Segment(set_cell_size(cell.text, width - used - 1) + "…", style))
-        return segments, width
+            return segments, width
+        # A separator with nothing behind it says nothing.
+        while segments and segments[-1].text.strip() == _SEPARATOR:
+            used -= cell_len(segments.pop().text)
+        if segments and used < width:
+            segments.append(Segment("…", style))
+            used += 1
+        return segments, used
     return segments, used
 
 

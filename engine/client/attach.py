@@ -79,7 +79,7 @@ class AttachedEngine:
         """`exit_error` says how the process ended; None while it runs or is not ours."""
         self._client = client
         if not isinstance(client, UnopenedClient):
-            client.guard = self._require_control
+            self._watch(client)
         self._exit_error = exit_error
         self.name = name or urlsplit(client.url).netloc
         self.armed = armed
@@ -102,7 +102,7 @@ class AttachedEngine:
         """For what a console asks beyond readings, and for what it changes."""
         if isinstance(self._client, UnopenedClient):
             self._client = self._client.open()
-            self._client.guard = self._require_control
+            self._watch(self._client)
         return self._client
 
     async def require_vllm(self) -> None:
@@ -125,6 +125,15 @@ class AttachedEngine:
                     continue
                 found = await self._look_at_gpus()
                 yield reading if found is None else replace(reading, gpus=found)
+
+    def disarm(self) -> None:
+        """Lets no more changes through, until it is armed again."""
+        self.armed = False
+
+    def _watch(self, client: EngineClient) -> None:
+        """Has the client keep changes back while this is read-only, which it is again once the
+        engine has refused the admin token."""
+        client.guard, client.on_refused = self._require_control, self.disarm
 
     def _require_control(self) -> None:
         """Raises Unsupported while this is read-only, Unauthorized without a token, or how the

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -106,6 +107,8 @@ class EngineClient:
         """What `http` asks before every request, for other connections to the same engine."""
         self.guard: Callable[[], None] = lambda: None
         """Called before every change; raises SpecdeckError to keep it back."""
+        self.on_refused: Callable[[], None] = lambda: None
+        """Called where the engine refuses the admin token."""
         self._timeout_s = timeout_s
         self._connect_s = connect_s
 
@@ -164,13 +167,14 @@ class EngineClient:
         token = self.token()
         if token is None:
             raise Unauthorized("a change requires the engine's admin token", remedy=TOKEN_REMEDY)
-        try:
-            return await self._put(change, token)
-        except UsageError:
-            if change.origin == "operator":
-                raise
-            # A plugin older than origins refuses the key, and has changed nothing.
-            return await self._put(replace(change, origin="operator"), token)
+        with self._tell_refusal():
+            try:
+                return await self._put(change, token)
+            except UsageError:
+                if change.origin == "operator":
+                    raise
+                # A plugin older than origins refuses the key, and has changed nothing.
+                return await self._put(replace(change, origin="operator"), token)
 
     async def calibrate(self, shape: StepShape) -> DummySteps:
         """Has an idle engine make dummy steps, unless `guard` keeps it back.
@@ -186,11 +190,20 @@ class EngineClient:
             raise Unauthorized(
                 "a calibration requires the engine's admin token", remedy=TOKEN_REMEDY
             )
-        response = await self._send(
-            "POST", f"{PREFIX}/calibrate", bound=CHANGE, patience_s=CALIBRATION_S,
-            json=shape.as_json(), headers={TOKEN_HEADER: token.reveal()}, timeout=CALIBRATION_S,
-        )  # fmt: skip
+        with self._tell_refusal():
+            response = await self._send(
+                "POST", f"{PREFIX}/calibrate", bound=CHANGE, patience_s=CALIBRATION_S,
+                json=shape.as_json(), headers={TOKEN_HEADER: token.reveal()}, timeout=CALIBRATION_S,
+            )  # fmt: skip
         return self._parse("calibrate", DummySteps.from_json, parse_object(self.url, response))
+
+    @contextmanager
+    def _tell_refusal(self) -> Iterator[None]:
+        try:
+            yield
+        except Unauthorized:
+            self.on_refused()
+            raise
 
     async def _put(self, change: Change, token: Secret) -> AppliedChange:
         headers = {TOKEN_HEADER: token.reveal()}

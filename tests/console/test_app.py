@@ -97,6 +97,19 @@ async def test_t_goes_to_target_only_and_back(kit: type[Kit], console: MakeConso
     assert [change.mode for change in engine.asked] == ["target-only", "speculate"]
 
 
+async def test_a_k_that_target_only_keeps_back_is_said_to_be_stored(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    app = console(kit.engine(kit.run(3)))
+    async with run(app) as pilot:
+        await press(pilot, "t")
+        await press(pilot, "minus")
+        assert said(app)[-1] == "k 5 → 4 · stored: it takes effect when speculation is back"
+        assert "back to k 4" in text(app, "control")
+        await press(pilot, "t")
+        assert "applied in" in said(app)[-1]
+
+
 async def test_undo_takes_the_last_change_back_once(kit: type[Kit], console: MakeConsole) -> None:
     engine = kit.engine(kit.run(3))
     app = console(engine)
@@ -414,6 +427,29 @@ async def test_leaving_an_engine_that_was_started_here_asks_what_becomes_of_it(
         assert isinstance(app.screen, Dialog)
         await press(pilot, key)
     assert app.return_value == value
+
+
+class SteadyLoad:
+    """A load of one profile."""
+
+    profile = "steady"
+
+    def next(self) -> str:
+        """The same again."""
+        return self.profile
+
+
+@pytest.mark.parametrize("load", [None, SteadyLoad()])
+async def test_the_dialog_says_what_becomes_of_the_load(
+    load: SteadyLoad | None, kit: type[Kit], console: MakeConsole
+) -> None:
+    app = console(kit.engine(kit.run(2)), owned=True)
+    app.controller.load = load
+    async with run(app) as pilot:
+        await press(pilot, "q")
+        assert isinstance(app.screen, Dialog)
+        assert ("Its load ends here" in app.screen.explanation) == (load is not None)
+        await press(pilot, "escape")
 
 
 async def test_leaving_can_be_called_off(kit: type[Kit], console: MakeConsole) -> None:

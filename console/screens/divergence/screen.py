@@ -60,6 +60,8 @@ class DivergenceScreen(DetailScreen):
         self.found: PromptSet | None = None
         """The set that the prompt is of."""
         self._redraw: Timer | None = None
+        self._version: int | None = None
+        """Of the engine's knobs when it was last said who is compared; None before."""
 
     @property
     def split(self) -> Split:
@@ -93,6 +95,7 @@ class DivergenceScreen(DetailScreen):
         """Bring the state onto the screen."""
         if not self.has_widgets:
             return
+        self._follow_knobs()
         split, session = self.split, self.session
         found = self.found
         count = found.count if found is not None and not session.typed else None
@@ -117,6 +120,18 @@ class DivergenceScreen(DetailScreen):
             findings = view.findings(split, self.key_label, elsewhere=elsewhere)
             told = (explain_check(self.key_label),) if self.is_past else tuple(findings)
             self.query_one("#findings", Flow).rows = told
+
+    def _follow_knobs(self) -> None:
+        """Say anew who is compared where the engine was changed since, unless both were asked: then
+        their headings are of the time at which they were."""
+        state, split = self.track.state, self.split
+        version = None if state is None or self.is_past else state.version
+        was, self._version = self._version, self._version if version is None else version
+        asked = split.running or split.verdict is not None or any(
+            side.tokens for side in split.sides.values()
+        )  # fmt: skip
+        if was is not None and was != self._version and not asked:
+            self.describe()
 
     def list_copies(self) -> Sequence[Copyable]:
         """Both requests of the prompt as curl, the check as a command, and the prompt."""

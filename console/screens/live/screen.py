@@ -126,12 +126,17 @@ class LiveScreen(SteeringScreen):
         """What happened in the time that the charts show."""
         t, track = self.timeline.view.t, self.track
         events = () if stretch is None else stretch.events
-        if t is None or stretch is None:
+        is_held = self.timeline.when.kind == "frozen"
+        if t is None or stretch is None or is_held:
             events = (*events, *list_events(track))
         start, seconds = _chart_span(chart, track)
         if stretch is not None:
             start, seconds = stretch.start, stretch.seconds
-        return lane(events, start, seconds, t, self.size.width, self.context.local, self.key_label)
+        width, local = self.size.width, self.context.local
+        return lane(
+            events, start, seconds, t, width, local, self.key_label, is_past=t is not None
+            and not is_held,
+        )  # fmt: skip
 
     def _more_events(self) -> Cells:
         """In the past, that the list has more than there is room for."""

@@ -223,10 +223,12 @@ def lane(
     width: int,
     local: LocalTime,
     key_label: KeyLabel,
+    *,
+    is_past: bool = False,
 ) -> Row:
     """The events under the charts, between the two ends of the time that these show.
 
-    Now, the latest of those before stands left of it.
+    Unless it is the past, the latest of those before stands left of it.
     """
     first: Cells = (Cell(f" {at(start, local) if start else ''} ", "muted"),)
     if t is None:
@@ -234,10 +236,10 @@ def lane(
             Cell(" now", "muted"), Cell(f"  {key_label('time.go')} ", "key"),
             Cell("looks back ", "muted"),
         )  # fmt: skip
-        if width >= _ROOM_BEFORE:
-            first = (*_before(events, start, local), *first)
     else:
         last = (Cell(f" {at(start + seconds, local)} ", "muted"),)
+    if width >= _ROOM_BEFORE and not is_past:
+        first = (*_before(events, start, local), *first)
     used = sum(len(cell.text) for cell in (*first, *last))
     drawn = draw_lane(events, start, seconds, t, max(0, width - used))
     return Row((*first, *drawn, *last))

@@ -69,18 +69,18 @@ def status(track: Track, key_label: KeyLabel) -> tuple[Row, ...]:
 
 
 def tell_age(track: Track) -> tuple[Row, ...]:
-    """How long before the moment that is shown policy, breaker and curve were recorded; no row
+    """How long before the moment that is shown parameters, trial and curve were recorded; no row
     where that is a few seconds, and of an engine as it is now.
 
     >>> tell_age(Track("demo", "http://x", past=True, tuning_age=200.0))[0].left[0].text
-    ' policy, breaker and measured speeds as recorded 3 min 20 s earlier'
+    ' parameters, trial and measured speeds as recorded 3 min 20 s earlier'
     >>> tell_age(Track("demo", "http://x"))
     ()
     """
     if track.tuning_age is None or track.tuning_age < _FRESH_S:
         return ()
     age = format_duration(track.tuning_age)
-    text = f" policy, breaker and measured speeds as recorded {age} earlier"
+    text = f" parameters, trial and measured speeds as recorded {age} earlier"
     return (Row((Cell(text, "warn"),)),)
 
 

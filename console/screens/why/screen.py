@@ -135,7 +135,12 @@ class WhyScreen(DetailScreen):
     @work(group="ask", exclusive=True)
     async def action_trial(self) -> None:
         """Ask whether to try what was suggested, and have the engine judge it."""
-        if await self.ask_trial(view.suggest_trial(self.found)):
+        suggested, state = view.suggest_trial(self.found), self.track.known
+        if suggested is None and state is not None:
+            # A k that no cause suggests would look like one that they do.
+            self.say("no cause suggests a trial: the k that is set is filled in")
+            suggested = f"k={state.k_set}"
+        if await self.ask_trial(suggested):
             await self.run_action("app.open_screen('tuning')")
 
     def say(self, text: str, *, bad: bool = False) -> None:

@@ -298,7 +298,9 @@ async def test_the_tuning_of_a_moment_is_shown_with_its_age(
     async with run(app, size=size) as pilot:
         await press(pilot, "g", *"04:49", "enter", "u")
         text = screen_text(app)
-        assert "policy, breaker and measured speeds as recorded 2 min earlier" in text
+        assert "parameters, trial and measured speeds as recorded 2 min earlier" in text
+        assert "fixed: k 5" in text  # as its reading has it, whatever was recorded then
+        assert "goodput: k" not in text
         assert "open for 2 min 12 s: then" in text
         assert "846" in text  # of its curve
         await press(pilot, "g", *"04:47", "enter")
@@ -431,6 +433,20 @@ async def test_a_frozen_view_is_named_as_one(app: Console) -> None:
         assert "press end for now" in words(app, "notice", Notice)
         await press(pilot, "left_square_bracket")
         assert "PAST 2026-11-21 04:49:55" in words(app, "identity")
+
+
+@pytest.mark.parametrize("keys", [(), ("greater_than_sign",)])
+async def test_a_frozen_lane_has_the_events_that_were_there(
+    app: Console, keys: tuple[str, ...]
+) -> None:
+    async with run(app, size=(80, 24)) as pilot:
+        await press(pilot, *keys)
+        before = words(app, "lane")
+        assert "▲" in before
+        await press(pilot, "space")
+        held = words(app, "lane")
+        assert [before.count(sign) for sign in "▲■◆"] == [held.count(sign) for sign in "▲■◆"]
+        assert held.split("─")[0] == before.split("─")[0]
 
 
 async def test_time_goes_on_from_a_moment_of_the_past(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.pilot import press, run, settle
+from tests.support.readings import STATE
 from tests.support.simulated_traffic import Request, Traffic
 from tests.support.suffering_client import SufferingClient
 from textual.widgets import Input
@@ -150,6 +152,24 @@ async def test_an_engine_that_tells_no_cohorts_says_why(suffering: Callable[...,
         client.refuse = None
         await press(pilot, "enter")
         assert any(line.startswith(" 1.") for line in lines(app))
+
+
+async def test_without_a_suggestion_the_k_that_is_set_is_filled_in(
+    suffering: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, _ = suffering()
+    async with run(app, size=(80, 24)) as pilot:
+        await open_screen(pilot)
+        monkeypatch.setattr(app.screen.controller, "find_obstacle", lambda change: None)
+        monkeypatch.setattr("specdeck.console.screens.why.view.suggest_trial", lambda look: None)
+        controller = app.screen.controller
+        controller.put(0, replace(controller.track, known=replace(STATE, k_set=3)))
+        await press(pilot, "T")
+        assert isinstance(app.screen, TrialDialog)
+        assert app.screen.query_one("#what", Input).value == "k=3"
+        await press(pilot, "escape")
+        heading = app.screen.query_one("#why-heading", Line).row
+        assert "no cause suggests a trial" in "".join(cell.text for cell in heading.right)
 
 
 async def test_what_a_cause_suggests_is_one_key_away_from_a_trial(

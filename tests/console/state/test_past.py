@@ -180,7 +180,7 @@ def test_the_last_minute_of_a_moment_is_the_one_that_was_shown_live(
 
 
 def _kept(*found: tuple[str, float, dict[str, Any]], count: int = 60) -> ListedHistory:
-    history = ListedHistory(readings(count, replace(STATE, breaker="open")))
+    history = ListedHistory(readings(count, replace(STATE, breaker="open", policy="goodput")))
     history.kept = list(found)
     return history
 
@@ -196,6 +196,22 @@ def test_the_tuning_of_a_moment_is_the_last_one_that_was_recorded_before() -> No
     assert (found.tuning, found.tuning_age) == (replace(first, breaker=later), 30.0)
     found = fold_past(history, LIVE, START + 50)
     assert (found.tuning, found.tuning_age) == (second, 0.0)
+
+
+def test_the_policy_of_a_moment_is_that_of_its_reading() -> None:
+    told = replace(tuning(), reason="k 5 pays")
+    history = _kept(("tuning", START + 10, told.as_json()))
+    history.listed = readings(60, replace(STATE, policy="fixed", k=3))
+    found = fold_past(history, LIVE, START + 40).tuning
+    assert found is not None
+    assert (found.policy, found.reason) == ("fixed", None)
+    assert [k for _, _, k in found.k] == [3]
+    assert found.curve == told.curve
+    history = _kept(("tuning", START + 10, replace(told, policy="fixed").as_json()))
+    history.listed = readings(60, replace(STATE, policy="goodput"))
+    found = fold_past(history, LIVE, START + 40).tuning
+    assert found is not None
+    assert (found.policy, found.k) == ("goodput", ())
 
 
 @pytest.mark.parametrize(("told", "state", "shown"), [

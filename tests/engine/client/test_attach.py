@@ -48,6 +48,23 @@ async def test_an_engine_is_called_by_its_address_unless_it_has_a_name() -> None
     assert name_of(of(name="demo")) == "demo"
 
 
+async def test_a_refused_token_makes_it_read_only_again() -> None:
+    asked: list[httpx.Request] = []
+
+    def refuse(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return httpx.Response(401, json={"error": "wrong token"})
+
+    engine = of(refuse)
+    engine.arm()
+    with pytest.raises(Unauthorized):
+        await engine.client.put(Change(k=3))
+    assert not engine.armed
+    with pytest.raises(Unsupported, match="read-only"):
+        await engine.client.put(Change(k=3))
+    assert len(asked) == 1
+
+
 async def test_a_client_is_opened_when_the_engine_is_first_asked() -> None:
     opened: list[EngineClient] = []
 

@@ -7,6 +7,7 @@ import json
 import shlex
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import httpx
 import pytest
 from tests.support.completion_engine import CompletionEngine, Fault
 from tests.support.pilot import press, settle, until
+from tests.support.readings import STATE, reading
 
 from specdeck.console.screens.divergence.dialogs import CheckForm, PromptPicker
 from specdeck.console.screens.divergence.screen import DivergenceScreen
@@ -87,6 +89,27 @@ async def test_the_grade_is_shown_before_anything_is_asked(deck: Opens) -> None:
         row: Any = screen.query_one("#identity")
         assert "soft" in "".join(cell.text for cell in row.row.right)
         assert not one.serving.asked
+
+
+async def test_the_arms_follow_the_engine_until_they_are_asked(
+    deck: Opens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with run_split(deck()) as (pilot, screen):
+        described: list[int] = []
+        monkeypatch.setattr(screen, "describe", lambda: described.append(1))
+
+        def turn(version: int) -> int:
+            controller = screen.controller
+            found = reading(1, replace(STATE, version=version))
+            controller.put(0, replace(controller.track, reading=found))
+            screen.show()
+            return len(described)
+
+        turn(7)
+        described.clear()
+        assert [turn(7), turn(8), turn(8)] == [0, 1, 1]
+        await race(pilot, "enter")
+        assert turn(9) == 1
 
 
 async def test_enter_runs_to_the_end_of_equal_answers(deck: Opens) -> None:
