@@ -176,7 +176,7 @@ class CheckSeries:
                             warn_of_price(event)
                             state.note_arms(event.arms, stored=stored, own=self._asked.hard)
                         elif isinstance(event, CheckProgress):
-                            state.done = event.done
+                            state.done, state.answers = event.done, event.answers
                         ticker.show(event)
                         yield event
         assert result is not None  # it ends so, or raises
@@ -421,11 +421,19 @@ class Ticker:
         self._terminal = sys.stderr.isatty()
         self._last: float | None = None
         self._open = False
+        self._known: CheckProgress | None = None
+        """The latest progress with figures."""
 
     def show(self, event: CheckEvent) -> None:
         """Prints progress, unless it printed some a moment ago."""
-        if not isinstance(event, CheckProgress) or event.figures is None:
+        if not isinstance(event, CheckProgress):
+            return
+        if event.figures is not None:
+            self._known = event
+        elif self._known is None or event.done != self._known.done:
             return  # the rest of its block comes in the same moment
+        else:
+            event = replace(event, figures=self._known.figures)
         now, every = time.monotonic(), _TERMINAL_S if self._terminal else _LOG_S
         if self._last is not None and now - self._last < every and event.done < event.of:
             return
@@ -455,6 +463,8 @@ def progress_line(at: CheckProgress) -> str:
 
     >>> progress_line(CheckProgress(50, 200, 1, 0, 2.5, 60.0))
     'check: 50 of 200 prompts, 1 differs, 1 min left, 2.5 prompts/s'
+    >>> progress_line(CheckProgress(0, 50, 0, 0, None, 720.0, None, 37, 250))
+    'check: 0 of 50 prompts (37 of 250 answers), 0 differ, 12 min left'
     >>> from specdeck.engine.divergence.running import RunningFigures
     >>> from specdeck.engine.divergence.statistics import Rate
     >>> none, seen = Rate(0, 0), Rate(0, 64)
@@ -465,6 +475,8 @@ repeat 0.00% of 64 · batch – · shape –'
     """
     differ = "differs" if at.mismatches == 1 else "differ"
     parts = [f"check: {at.done} of {at.of} prompts", f"{at.mismatches} {differ}"]
+    if at.answers and at.done < at.of:
+        parts[0] += f" ({at.answers} of {at.answers_of} answers)"
     figures = at.figures if at.figures is not None and at.figures.differ.of else None
     if figures is not None:
         parts[-1] += f": {figures.rate_line()}"

@@ -91,6 +91,8 @@ class ResumeState:
     survives_restart: bool = True
     """Whether the engines are known again after a restart."""
     finished: bool = False
+    answers: int = 0
+    """Those that came in this attempt."""
 
     def note_arms(self, arms: tuple[Arm, Arm], *, stored: bool, own: bool) -> None:
         """The arms are known; `own` is a reference that this command starts for itself."""
@@ -109,7 +111,8 @@ class ResumeState:
         if self.finished:
             return "stopped when all was compared: `specdeck check URL --history` shows it"
         if not self.done:
-            return "stopped before any prompt was compared"
+            after = f"after {self.answers} answers, " if self.answers else ""
+            return f"stopped {after}before any prompt was compared"
         far = f"stopped after {self.done} of {self.of} prompts"
         if not self.can_resume:
             return f"{far}: the same command starts over"

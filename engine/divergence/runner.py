@@ -40,6 +40,8 @@ CONFIRMED = 100
 """And as many of them that are no tie: an engine that is wrong needs no more to be believed."""
 BLOCK = 4
 """Prompts of a block, for each stream: what is asked of one arm before the other has its turn."""
+ASKS = 5
+"""What every prompt is asked at least: both arms twice, and a look at the reference's answer."""
 LOOKS = 4
 """At the reference's first answer, where anything differs."""
 ALONE = 16
@@ -59,8 +61,13 @@ class CheckProgress:
     per_second: float | None
     """Prompts, in this attempt; None before the first."""
     seconds_left: float | None
+    """None before there are answers to tell by."""
     figures: RunningFigures | None = None
-    """What was found so far; None in the middle of a block, whose answers come all at once."""
+    """What was found so far; None in the middle of a block, whose answers are compared at once."""
+    answers: int = 0
+    """Answers of either arm that came in this attempt: they move while `done` waits for a block."""
+    answers_of: int = 0
+    """How many it will be, as far as that can be told: where answers differ more are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +259,8 @@ class CheckRunner:
         self._pace = pace
         self._clock = clock
         self._asked = self.resumed
+        self._answers = self._answers_before = self._least_of_block = 0
+        self._heard = asyncio.Event()
         self._more = self.totals.more_asks
         self._random = Random(run.id)
         self._rechecks = 0
@@ -267,12 +276,31 @@ class CheckRunner:
         yield self._progress(began, self._sum_up())
         todo = unasked_prompts(self.prompts, self._store, self.run)
         while block := list(islice(todo, BLOCK * self._streams)):
-            for result in await self._answer_block(block):
+            answered = asyncio.ensure_future(self._answer_block(block))
+            try:
+                while not answered.done():
+                    if await self._wait_for_answer(answered):
+                        yield self._progress(began)
+            finally:
+                answered.cancel()  # without effect where it is done
+                await asyncio.gather(answered, return_exceptions=True)
+            self._least_of_block = 0  # it had as many as it had
+            for result in answered.result():
                 self.totals.seconds = before + self._clock() - began
                 for found in self._take(result):
                     yield found
                 yield self._progress(began)
             yield self._progress(began, self._sum_up())
+
+    async def _wait_for_answer(self, answered: asyncio.Future[list[_Result]]) -> bool:
+        """Waits for the next answer, and says whether that is what came before the block's end."""
+        self._heard.clear()
+        heard = asyncio.ensure_future(self._heard.wait())
+        try:
+            await asyncio.wait((answered, heard), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            heard.cancel()
+        return not answered.done()
 
     async def _answer_block(self, block: list[Prompt]) -> list[_Result]:
         """The answers to some prompts; no request of one arm shares a batch with the other's.
@@ -282,6 +310,7 @@ class CheckRunner:
         """
         asked = [BlockPrompt(prompt) for prompt in block]
         self._asked += len(block)
+        self._answers_before, self._least_of_block = self._answers, ASKS * len(block)
         theirs, theirs_again = (self._ask_reference, self._look), self._ask_reference_again
         ours = self._ask_serving, self._ask_serving_again
         if self._same_engine:
@@ -394,6 +423,8 @@ class CheckRunner:
         turn = self._pace.turn(self._clock) if self._pace else nullcontext()
         async with self._gates[asker.arm.name], turn:
             yield
+        self._answers += 1
+        self._heard.set()
 
     async def _one(self, asker: Asker, prompt: Prompt, *, stream: bool) -> Answer | Refusal:
         async with self._turn(asker):
@@ -431,10 +462,14 @@ class CheckRunner:
         done = self.totals.prompts + self.totals.refused
         seconds, fresh = self._clock() - began, done - self.resumed
         rate = fresh / seconds if fresh and seconds > 0 else None
-        left = (self.prompts.count - done) / rate if rate else None
+        of_block = max(self._least_of_block, self._answers - self._answers_before)
+        of = self._answers_before + of_block + ASKS * (self.prompts.count - self._asked)
+        # Sooner they tell of one moment alone: as many as there are streams come at once.
+        told = self._answers >= self._streams and seconds > 0
+        left = (of - self._answers) * seconds / self._answers if told else None
         return CheckProgress(
             done, self.prompts.count, self.totals.mismatches, self.totals.refused, rate, left,
-            figures,
+            figures, self._answers, of,
         )  # fmt: skip
 
 

@@ -66,6 +66,8 @@ def progress_row(
     words.append(Cell(f"{progress.mismatches} differ", tone))
     if progress.refused:
         words.append(Cell(f"{progress.refused} refused", "warn"))
+    if running and progress.answers:
+        words.append(Cell(f"{progress.answers} of {progress.answers_of} answers", "muted"))
     right: list[Cell] = []
     if running and progress.per_second is not None:
         right.append(Cell(f"{progress.per_second:.1f}/s", "muted"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,11 @@ from tests.support.completion_engine import STEP, CompletionEngine, Fault
 from tests.support.escapes import PLANTED, assert_harmless
 from tests.support.http_engine import serve
 
+from specdeck.console.cli import check
 from specdeck.console.cli.main import outcome
+from specdeck.engine.divergence.runner import CheckProgress
+from specdeck.engine.divergence.running import RunningFigures
+from specdeck.engine.divergence.statistics import Rate
 from specdeck.engine.text import escape_markdown
 
 Captured = pytest.CaptureFixture[str]
@@ -124,3 +129,29 @@ def test_a_check_in_json_is_ascii_and_so_is_its_history(
     said = capsys.readouterr()
     assert_harmless(said.out)
     assert said.out.splitlines()[0].isascii()
+
+
+def test_the_line_of_progress_moves_with_the_answers_and_keeps_the_figures(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    none, seen = Rate(0, 0), Rate(2, 32)
+    empty, found = (RunningFigures(one, none, none, none, {}) for one in (none, seen))
+
+    def show(*events: CheckProgress) -> str:
+        for event in events:
+            now[0] += 20
+            ticker.show(event)
+        return capsys.readouterr().err
+
+    ticker = check.Ticker()
+    show(CheckProgress(0, 50, 0, 0, None, None, empty))
+    assert "0 of 50 prompts (37 of 250 answers)" in show(
+        CheckProgress(0, 50, 0, 0, None, 720.0, None, 37, 250)
+    )
+    block = CheckProgress(31, 50, 2, 0, 1.0, 20.0, None, 160, 250)
+    assert not show(block)  # what its block found comes in the same moment
+    show(CheckProgress(32, 50, 2, 0, 1.0, 20.0, found, 160, 250))
+    line = show(CheckProgress(32, 50, 2, 0, 1.0, 18.0, None, 171, 250))
+    assert "32 of 50 prompts (171 of 250 answers), 2 differ: 6.25%" in line

@@ -17,7 +17,7 @@ from tests.support.completion_engine import CompletionEngine
 from specdeck.engine.divergence.arms import Arm, Facts
 from specdeck.engine.divergence.outcome import Outcome
 from specdeck.engine.divergence.resume import ResumeState
-from specdeck.engine.divergence.runner import CheckProgress
+from specdeck.engine.divergence.runner import ASKS, CheckProgress
 from specdeck.engine.divergence.running import RunningFigures
 from specdeck.engine.errors import Unreachable
 from specdeck.engine.operations.check import ArmsReady, CheckEvent, begin_run, finish_run, run_check
@@ -195,3 +195,41 @@ async def test_two_checks_at_once_do_not_count_into_one_run(bench: Bench, tmp_pa
         found = finish_run(lab, first, bench.store)
     assert found.totals.prompts == 6
     assert len(bench.store.history(engine.url)) == 2
+
+
+async def test_progress_moves_before_the_first_block_is_compared(bench: Bench) -> None:
+    moves: list[CheckProgress] = []
+
+    def keep(event: CheckEvent) -> None:
+        if isinstance(event, CheckProgress):
+            moves.append(event)
+
+    await checked(bench, bench.lab(bench.engine(), streams=2), bench.many(12), keep)
+    first = [one for one in moves if not one.done]
+    assert [one.answers for one in first] == sorted({one.answers for one in first})
+    assert len(first) > 10
+    assert {one.answers_of for one in first} == {ASKS * 12}
+    assert first[0].seconds_left is None
+    assert all(one.seconds_left is not None for one in first if one.answers >= 2)
+    assert moves[-1].done == 12
+    assert moves[-1].answers >= ASKS * 12
+    assert moves[-1].answers == moves[-1].answers_of
+    assert moves[-1].seconds_left == 0
+
+
+async def test_an_attempt_counts_only_the_answers_of_its_own(bench: Bench) -> None:
+    engine, prompts = bench.engine(), bench.many(12)
+    lab = bench.lab(engine, streams=1)
+    async with lab, aclosing(begin_run(lab, prompts, bench.store).events()) as events:
+        async for event in events:
+            if isinstance(event, CheckProgress) and event.done >= 4 and event.figures is not None:
+                break
+    moves: list[CheckProgress] = []
+
+    def keep(event: CheckEvent) -> None:
+        if isinstance(event, CheckProgress):
+            moves.append(event)
+
+    await checked(bench, bench.lab(engine, streams=1), prompts, keep)
+    assert (moves[0].done, moves[0].answers, moves[0].answers_of) == (4, 0, ASKS * 8)
+    assert (moves[-1].done, moves[-1].answers_of) == (12, moves[-1].answers)

@@ -13,6 +13,7 @@ from tests.support.completion_engine import STEP, CompletionEngine, Fault
 from tests.support.pilot import settle, until
 
 from specdeck.console.screens.divergence.results import ResultsScreen
+from specdeck.console.screens.divergence.results_view import progress_row
 from specdeck.console.screens.divergence.screen import DivergenceScreen
 from specdeck.engine.divergence import statistics
 from specdeck.engine.divergence.prompts import load_prompts
@@ -274,3 +275,16 @@ async def test_after_a_replay_comes_the_set(deck: Opens) -> None:
         batch = pilot.app.screen
         assert isinstance(batch, ResultsScreen)
         assert not batch.replay
+
+
+def test_the_row_of_progress_moves_before_a_prompt_is_compared() -> None:
+    def row(progress: CheckProgress, *, running: bool) -> str:
+        found = progress_row(
+            progress, running=running, stopped=not running, what="check", key_label=lambda _: "b"
+        )
+        return "".join(cell.text for cell in (*found.left, *found.right))
+
+    early = CheckProgress(0, 50, 0, 0, None, 720.0, None, 37, 250)
+    assert "37 of 250 answers" in row(early, running=True)
+    assert "12 min left" in row(early, running=True)
+    assert "answers" not in row(early, running=False)
