@@ -18,6 +18,8 @@ from specdeck.engine.protocol.cohorts import (
 
 MOST_STEPS: Final = 30
 """Changes from one whole to the next: half an hour of them."""
+MOST_COHORTS: Final = 8_192
+"""Of one moment: as many as a reply of several data-parallel ranks may tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,8 @@ def read_steps(steps: Iterable[Mapping[str, Any]]) -> Cohorts | None:
             for cell in read_value(tuple[tuple[Any, ...], ...], step.get("cells"), "cells"):
                 words = read_value(tuple[str, ...], cell[:-1], "cells")
                 cells[_cohort(words)] = _read_counts(cell[-1:])
+                if len(cells) > MOST_COHORTS:
+                    raise Damaged("more kinds of requests than any engine tells apart")
             for word in read_value(tuple[tuple[str, str, Any], ...], step.get("folded"), "folded"):
                 folded[word[0], word[1]] = _read_counts(word[2:])
             found = Cohorts.from_json(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -41,6 +41,9 @@ MOST_EVENTS: Final = 1_000
 MOST_COLUMNS: Final = 10_000
 _MOST_UNPACKED: Final = 8_000_000
 """Bytes of a document, or of a step of cohorts, unpacked."""
+_MOST_OF_STEPS: Final = 40_000_000
+"""Bytes of all steps that lead to the cohorts of one moment: half an hour of an engine that drafts
+seven tokens has five million at most."""
 _LONGEST: Final = 2_000
 
 
@@ -199,7 +202,7 @@ class History:
             (last[0][0], cohort_steps.MOST_STEPS + 1),
         )
         try:
-            found = cohort_steps.read_steps(_unpack(data) for (data,) in steps)
+            found = cohort_steps.read_steps(self._unpack_steps(data for (data,) in steps))
         except Damaged as error:
             self._rows.note(f"cohorts: {error}")
             return None
@@ -264,6 +267,15 @@ class History:
         """Lets go of the file."""
         self._rows.close()
 
+    def _unpack_steps(self, steps: Iterable[object]) -> Iterator[dict[str, Any]]:
+        """As `_unpack`, of one moment; raises ConfigError once this is closed."""
+        left = _MOST_OF_STEPS
+        for data in steps:
+            self._rows.refuse_closed()
+            text = _unpack_text(data, min(left, _MOST_UNPACKED))
+            left -= len(text)
+            yield _read_document(text)
+
     def _read(self, stretch: Stretch, index: int) -> Reading | None:
         try:
             return stretch.reading(index, self.url)
@@ -314,15 +326,27 @@ class History:
 
 def _unpack(data: object) -> dict[str, Any]:
     """A compressed JSON object; raises Damaged for anything else."""
+    return _read_document(_unpack_text(data, _MOST_UNPACKED))
+
+
+def _unpack_text(data: object, most: int) -> bytes:
+    """What is compressed in `data`, of at most so many bytes; raises Damaged."""
     if not isinstance(data, bytes):
         raise Damaged("no document")
     unpacker = zlib.decompressobj()
     try:
-        text = unpacker.decompress(data, _MOST_UNPACKED)
-        if unpacker.unconsumed_tail or not unpacker.eof:
-            raise Damaged("a document that is cut short, or too large")
+        text = unpacker.decompress(data, max(1, most))
+    except zlib.error as error:
+        raise Damaged(str(error)) from None
+    if unpacker.unconsumed_tail or not unpacker.eof:
+        raise Damaged("a document that is cut short, or too large")
+    return text
+
+
+def _read_document(text: bytes) -> dict[str, Any]:
+    try:
         found = loads(text)
-    except (zlib.error, ValueError) as error:
+    except ValueError as error:
         raise Damaged(str(error)) from None
     if not isinstance(found, dict):
         raise Damaged("a document that is no object")

@@ -20,6 +20,7 @@ from specdeck.engine.blackbox.file import QUERY_S, limit_time, open_for_reading
 from specdeck.engine.blackbox.patience import IsOver, Patience, never
 from specdeck.engine.blackbox.row import Damaged, Row, find_places, unpack_numbers
 from specdeck.engine.blackbox.stretch import Stretch, StretchRow
+from specdeck.engine.errors import ConfigError, Place
 from specdeck.engine.text import oneline
 
 _BLOCKS: Final = 4
@@ -45,7 +46,7 @@ class RecordedRows:
     """A black box, open for reading; asked from several threads.
 
     Opening raises ConfigError for a file that is none of specdeck's, UsageError for one of a newer
-    specdeck. Asking raises ConfigError where the file has gone meanwhile.
+    specdeck. Asking raises ConfigError once it is closed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -54,6 +55,7 @@ class RecordedRows:
         """What could not be read so far, as one line; None while all could."""
         self.patience: Patience | None = None
         """That of a console; None where nobody is held up."""
+        self.is_closed = False
         self.lock = threading.RLock()
         """Held by whoever asks several things of one moment of the file."""
         self._blocks: OrderedDict[int, Stretch] = OrderedDict()
@@ -62,6 +64,7 @@ class RecordedRows:
     def close(self) -> None:
         """Lets go of the file."""
         with self.lock:
+            self.is_closed = True
             self._db.close()
 
     def ask(self, question: str, values: Sequence[Any] = ()) -> list[Any]:
@@ -76,6 +79,7 @@ class RecordedRows:
 
     def _fetch(self, question: str, values: Sequence[Any], found: list[Any]) -> None:
         """Adds the rows of an answer to `found`; of one that is too large, its beginning."""
+        self.refuse_closed()
         size = 0
         with self.lock, limit_time(self._db):
             for row in self._db.execute(question, tuple(values)):
@@ -100,6 +104,11 @@ class RecordedRows:
                 return spent
 
             yield is_over
+
+    def refuse_closed(self) -> None:
+        """Raises ConfigError once it is closed: who reads in a thread hears it so."""
+        if self.is_closed:
+            raise ConfigError("closed", place=Place(self.path))
 
     def note(self, damage: str) -> None:
         """Keeps what could not be read; the first of it alone."""

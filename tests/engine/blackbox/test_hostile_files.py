@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import os
 import random
@@ -375,3 +376,51 @@ def test_a_console_waits_for_a_slow_record_within_bounds(tmp_path: Path) -> None
         assert found[0] == whole[0]
         assert len(list(history.readings(START, START + 2_000))) < 20
         assert "too long" in (history.damage or "")
+
+
+def write_kinds(path: Path, steps: int, kinds: int) -> None:
+    """A black box in which each step of cohorts brings so many new kinds of requests."""
+    with closing(record(path, busy_readings(45))) as box:
+        instance = STATE.instance
+        counts = [1, 9, 4, 0, 2, [2] * 5, [1] * 5]
+        box.add_cohorts(
+            START, Cohorts(instance, START, (), (), no_counts(5), 0, (0,) * 5, (0,) * 5)
+        )
+        (known,) = box._db.execute("SELECT data FROM cohorts").fetchone()
+        step = json.loads(zlib.decompress(known))
+        for n in range(steps):
+            words = ([*WORDS[:3], f"a{n}-{kind}", *WORDS[4:]] for kind in range(kinds))
+            text = json.dumps({**step, "cells": [[*each, counts] for each in words]})
+            box._db.execute(
+                "INSERT INTO cohorts (t, whole, data) VALUES (?, 0, ?)",
+                (START + 1 + n / 100, zlib.compress(text.encode())),
+            )
+
+
+def test_more_kinds_of_requests_than_an_engine_tells_are_no_cohorts(tmp_path: Path) -> None:
+    """Of 31 steps of 8,000 kinds each a look took twelve seconds, and one of 48 looks a quarter of
+    a gigabyte."""
+    write_kinds(tmp_path / "a.db", 4, 2_000)
+    with closing(History(tmp_path / "a.db")) as history:
+        found = history.cohorts_at(START + 40)
+        assert found is not None
+        assert len(found.cells) == 8_000
+        assert history.damage is None
+    write_kinds(tmp_path / "b.db", 5, 2_000)
+    with closing(History(tmp_path / "b.db")) as history:
+        assert history.cohorts_at(START + 40) is None
+        assert "more kinds" in (history.damage or "")
+
+
+def test_a_closed_history_is_asked_no_more(tmp_path: Path) -> None:
+    """Whoever reads in a thread comes to an end: a process waits for it."""
+    write_kinds(tmp_path / "a.db", 3, 10)
+    history = History(tmp_path / "a.db")
+    unpack = history._unpack_steps([zlib.compress(b"{}")] * 2)
+    assert next(unpack) == {}
+    history.close()
+    with pytest.raises(ConfigError, match="closed"):
+        next(unpack)
+    with pytest.raises(ConfigError, match="closed"):
+        history.cohorts_at(START + 40)
+    history.close()
