@@ -34,6 +34,17 @@ def test_it_opens_at_the_first_alarm_or_else_at_the_last_figures(
     assert find_opening(history, told, START + 99) == opens
 
 
+OWN = ListedEvent(START + 12, "drift from demo.json: knob changed: k 3 → 5", "drift", "bad")
+
+
+def test_an_incident_opens_at_its_first_fall_and_not_at_drift_of_the_operators_own() -> None:
+    history = ListedHistory([reading(n) for n in range(100)])
+    told = (CHANGE, OWN, SLOWER, FALL)
+    assert find_opening(history, told, START + 99, is_incident=True) == SLOWER.t
+    assert find_opening(history, told, START + 99) == FALL.t
+    assert find_opening(history, (OWN, SLOWER), START + 99) == OWN.t
+
+
 @given(up=st.integers(2, 3000), gone=st.integers(0, 3000))
 @settings(deadline=None, max_examples=25)
 def test_the_last_figures_are_those_of_the_last_second_that_the_engine_told(
