@@ -58,6 +58,10 @@ NEAR_S: Final = 180.0
 """Seconds before a fall in which a change may be its cause."""
 _MOST_EVENTS: Final = 120
 _MOST_MOVES: Final = 60
+_MOST_NEAR: Final = 5
+"""Changes shortly before the fall, told in short."""
+_AT_ONCE_S: Final = 2.0
+"""A dip that begins so near a fall of the speed has its second."""
 _MOST_STALLS: Final = 3
 """Told in short, the longest."""
 _MOST_KINDS: Final = 8
@@ -134,7 +138,8 @@ class _Page:
             is_last = made.is_down_at_end and last == made.downs[-1][1]
             until = "to the end of the recording" if is_last else f"until {self._clock(last)}"
             found.append(f"- It did not answer from {self._clock(first)} {until}.")
-        found += [f"- Shortly before: {self._move(one)}" for one in self._near_moves()]
+        near = group_moves(self._near_moves())[-_MOST_NEAR:]
+        found += [f"- Shortly before: {self._run(one)}" for one in near]
         found += self._new_traffic()
         up = {True: "It answered", False: "It did not answer", None: "It was not asked"}[made.up]
         found.append(f"- {up} when this was written, at {self._clock(made.written)}.")
@@ -230,7 +235,8 @@ class _Page:
             return f"{text}, at the same second"
         dip = find_near(made.dips, fall.t, TOGETHER_S)
         if dip is not None:
-            text += f"; {describe_dip(dip)}"
+            then = f"at {self._clock(dip.start)} " if abs(dip.start - fall.t) > _AT_ONCE_S else ""
+            text += f"; {then}{describe_dip(dip)}"
         for other, before, after in made.further:
             if other is fall and before.acceptance is not None and after.acceptance is not None:
                 if dip is None:
@@ -250,7 +256,7 @@ class _Page:
         pivot = self._made.fall.t if self._made.fall is not None else None
         if pivot is None:
             return []
-        return [one for one in self._made.moves if pivot - NEAR_S <= one.t <= pivot + 5.0][-5:]
+        return [one for one in self._made.moves if pivot - NEAR_S <= one.t <= pivot + 5.0]
 
     def _quiet(self) -> list[str]:
         """That nothing is known to have led to the fall, as far back as there is a record."""
@@ -276,12 +282,17 @@ class _Page:
         pivot = 0.0 if made.fall is None else made.fall.t
         return bool(moves) or any(pivot - NEAR_S <= t <= pivot + 5.0 for t in told)
 
-    def _move(self, move: Move) -> str:
-        changes = format_changes(move.before, move.after, moved_only=True)
+    def _run(self, run: Run) -> str:
+        """A change before the fall; of a sweep under way what it had done by then."""
+        move = run.first
+        if move.origin == "sweep" and len(run.moves) > 1:
+            visits = format_count(run.visits, "move")
+            return f"{self._clock(move.t)} {_md(move.who) or UNKNOWN} swept k, {visits} by then"
+        changes = _describe_run(run)
         who = _md(move.who) or UNKNOWN
         origin = f" ({_md(move.origin)})" if move.origin and move.origin != "operator" else ""
-        reason = f", because: {_md(move.reason)}" if move.reason else ""
-        return f"{self._clock(move.t)} {who}{origin} set {_md(changes) or UNKNOWN}{reason}"
+        reason = f", because: {_md(run.reason)}" if run.reason else ""
+        return f"{self._clock(move.t)} {who}{origin} set {_md(changes)}{reason}"
 
     def _charts(self) -> list[str]:
         if "acceptance.svg" not in self._members:

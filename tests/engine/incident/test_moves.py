@@ -50,6 +50,17 @@ def test_the_end_of_a_trial_is_one_row() -> None:
     assert runs[1].reason == "trial reverted: worse"
 
 
+def test_a_sweep_before_the_fall_is_one_line_in_short() -> None:
+    moves = [replace(move(10, 4, 2), reason="key"), *sweep(20)]
+    made = Material(URL, "demo", Span(START, START + 600), START + 600, moves=tuple(moves))
+    made.falls = (Fall("acceptance", START + 50, 0.8, 0.1),)
+    short = section(write_page(made, (), time.gmtime), "In short")
+    near = [line for line in short if "Shortly before" in line]
+    assert len(near) == 2
+    assert near[0].endswith("root set k 4 → 2, because: key")
+    assert near[1].endswith("root swept k, 35 moves by then")
+
+
 def test_what_is_nearest_to_the_fall_is_kept() -> None:
     moves = [move(n, 3 + n % 2, 4 - n % 2) for n in (96, 97, 98)]
     moves += sweep(200)
