@@ -116,6 +116,22 @@ def _remove_abandoned(path: Path) -> None:
                     other.unlink()
 
 
+def make_private(folder: Path) -> None:
+    """Makes `folder`, with all that it lies in and that is not there, for its owner only.
+
+    Whatever the umask: who can write in a folder can put another in the place of what lies in it.
+    Raises OSError.
+    """
+    missing, above = [], folder
+    while not above.exists():
+        missing.append(above)
+        above = above.parent
+    for one in reversed(missing):
+        one.mkdir(exist_ok=True, mode=0o700)
+    if not missing:
+        folder.mkdir(exist_ok=True)
+
+
 def replace_file(path: Path, text: str, *, mode: int = 0o666) -> None:
     """Writes `text` in place of `path`: a reader finds the old text or the new, whole.
 

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from specdeck.engine.errors import UsageError
+from specdeck.engine.files import make_private
+
 HOME_VARIABLE = "SPECDECK_HOME"
 """Names the environment variable that puts every folder under one."""
 
@@ -65,14 +68,20 @@ class Locations:
 
 
 def locations(environment: Mapping[str, str]) -> Locations:
-    """The folders that `environment` asks for.
+    """The folders that `environment` asks for; raises UsageError for a user's that there is not.
 
     >>> locations({"SPECDECK_HOME": "/tmp/deck"}).engines.as_posix()
     '/tmp/deck/state/engines'
     """
     home = environment.get(HOME_VARIABLE)
     if home:
-        root = Path(home).expanduser().absolute()
+        try:
+            root = Path(home).expanduser().absolute()
+        except RuntimeError:
+            raise UsageError(
+                f"{HOME_VARIABLE} names the home of a user that there is not",
+                remedy="give it as a path",
+            ) from None
         return Locations(root / "state", root / "cache", root / "data", root / "config")
     from platformdirs import PlatformDirs  # reads the environment of this process
 
@@ -84,6 +93,5 @@ def locations(environment: Mapping[str, str]) -> Locations:
 
 def private(folder: Path) -> Path:
     """`folder`, made for its owner only where it does not exist."""
-    folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    folder.mkdir(exist_ok=True, mode=0o700)
+    make_private(folder)
     return folder

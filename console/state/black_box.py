@@ -116,13 +116,13 @@ class BlackBoxRecorder:
         # Whoever does not write it asks for nothing.
         if client is None or reading.state is None or self.state(index) != "recording":
             return
-        if reading.t >= engine.ask_cohorts:
+        if _is_due(reading.t, engine.ask_cohorts, COHORTS_S):
             engine.ask_cohorts = reading.t + COHORTS_S
             self._controller.spawn(self._ask_cohorts(index, client), "record")
         state = reading.state
         turned = (state.instance, state.version, state.policy, state.breaker, state.trial)
         due = engine.ask_tuning - (0.0 if turned == engine.turned else TUNING_S - TURNED_S)
-        if reading.t >= due:
+        if _is_due(reading.t, due, TUNING_S):
             engine.ask_tuning, engine.turned = reading.t + TUNING_S, turned
             self._controller.spawn(self._ask_tuning(index, client), "record")
 
@@ -204,6 +204,11 @@ class BlackBoxRecorder:
 
     def _tell(self, index: int, text: str) -> None:
         self._controller.tell(text, "warn", index=index)
+
+
+def _is_due(t: float, at: float, every: float) -> bool:
+    """Whether `at` has come, or lies so far ahead that the clock was set back meanwhile."""
+    return t >= at or t < at - every - NOT_OFFERED_S
 
 
 def _as_box_event(event: Event, label: str | None, who: str) -> BoxEvent:

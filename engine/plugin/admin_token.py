@@ -15,7 +15,7 @@ import stat
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
-from specdeck.engine.files import read_file
+from specdeck.engine.files import make_private, read_file
 from specdeck.engine.protocol.messages import TOKEN_FILE_VARIABLE
 
 _LARGEST = 64_000
@@ -37,7 +37,7 @@ def ensure_token_file(port: int, environment: MutableMapping[str, str] = os.envi
             raise PermissionError(f"others can read {path}, which must have mode 600")
         return path
     path, life = default_token_file(port, environment), _name_life()
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(path.parent)
     if not _is_sound(path, life):
         path.unlink(missing_ok=True)
     # There already: another API server of this engine.

@@ -134,6 +134,27 @@ async def test_cohorts_and_tuning_are_asked_for_now_and_then(tmp_path: Path) -> 
         assert history.cohorts_at(START - 1) is None
 
 
+async def test_a_clock_that_is_set_back_keeps_nothing_from_being_recorded(tmp_path: Path) -> None:
+    session = Session(tmp_path, [])
+    asked = []
+
+    async def cohorts() -> Cohorts:
+        asked.append(session.now)
+        return Cohorts("a", session.now, (), (), no_counts(5), 0, (0,) * 5, (0,) * 5)
+
+    session.engine.client.cohorts = cohorts
+    await session.follow()
+    for n in (*range(0, 20, 2), *range(-7_200, -7_180, 2)):
+        session.now = START + n
+        await session.engine.more.put(reading(n))
+        await session.follow()
+        await session.until(lambda: session.recorder.state(0) == "recording")
+    assert [round(t - START) for t in asked[1:]] == [-7_200]
+    session.recorder.close()
+    for task in session.tasks:
+        task.cancel()
+
+
 async def test_the_tuning_is_asked_for_as_soon_as_something_has_turned(tmp_path: Path) -> None:
     session = Session(tmp_path, [])
     asked: list[float] = []

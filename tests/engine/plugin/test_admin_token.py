@@ -1,5 +1,6 @@
 """The admin token: private, shared by one engine's processes, compared whole."""
 
+import os
 import stat
 import subprocess
 import sys
@@ -17,6 +18,16 @@ def test_a_token_file_is_its_owners_only(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert environment[TOKEN_FILE_VARIABLE] == str(path)
+
+
+def test_whatever_the_umask_nobody_else_can_put_another_folder_there(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        path = ensure_token_file(8000, {"XDG_STATE_HOME": str(tmp_path / "local" / "state")})
+    finally:
+        os.umask(before)
+    made = [one for one in path.parents if one.is_relative_to(tmp_path) and one != tmp_path]
+    assert [stat.S_IMODE(one.stat().st_mode) for one in made] == [0o700] * 4
 
 
 def test_the_api_servers_of_one_engine_share_a_token(tmp_path: Path) -> None:
