@@ -22,9 +22,9 @@ from specdeck.engine.launch import command, ports, process
 from specdeck.engine.launch.failure_reason import find_reason
 from specdeck.engine.launch.machine import detect_build
 from specdeck.engine.launch.ownership import PortOwner
-from specdeck.engine.launch.private_arguments import private_file, write_private
+from specdeck.engine.launch.private_arguments import write_private
 from specdeck.engine.launch.progress import LogTail, Stage, StartProgress, follow
-from specdeck.engine.launch.registry import Record, Registry, port_conflict, slug
+from specdeck.engine.launch.registry import Record, Registry, port_conflict, private_file, slug
 from specdeck.engine.launch.stop import Stopping, stop_engine
 from specdeck.engine.paths import Locations, private
 from specdeck.engine.plugin.admin_token import write_token

@@ -48,11 +48,6 @@ def _entries(name: str, value: Any, argument: Argument) -> Iterable[tuple[str, A
     return [(f"{flag}={word}", True)] if word.startswith("-") else [(flag, word)]
 
 
-def private_file(token_file: Path) -> Path:
-    """Where the arguments of the engine lie that has its admin token in `token_file`."""
-    return token_file.with_name(f"{token_file.name}.yaml")  # vLLM goes by the ending
-
-
 def write_private(path: Path, text: str) -> None:
     """Writes the file for its owner only; raises OSError."""
     replace_file(path, text, mode=0o600)

@@ -19,7 +19,6 @@ from specdeck.engine.errors import EngineError, UsageError
 from specdeck.engine.files import read_file, replace_file
 from specdeck.engine.launch import process
 from specdeck.engine.launch.ports import port_refusal
-from specdeck.engine.launch.private_arguments import private_file
 from specdeck.engine.paths import private
 from specdeck.engine.protocol.codec import UnixTime, Within, loads, read_record
 
@@ -318,6 +317,11 @@ class Registry:
                 return  # a file system without locks: better no guard than no engine
             else:
                 return
+
+
+def private_file(token_file: Path) -> Path:
+    """Where the arguments with a secret lie, of the engine whose admin token is in `token_file`."""
+    return token_file.with_name(f"{token_file.name}.yaml")  # vLLM goes by the ending
 
 
 def port_conflict(port: int, by: Record) -> UsageError:

@@ -12,7 +12,7 @@ import pytest
 from specdeck.engine.config.loader import load
 from specdeck.engine.errors import UsageError
 from specdeck.engine.launch.launcher import Launch
-from specdeck.engine.launch.private_arguments import private_file
+from specdeck.engine.launch.registry import private_file
 from specdeck.engine.paths import locations
 
 
