@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from specdeck.engine.blackbox.block import Block
+from specdeck.engine.blackbox.block import MOST_WAITING, Block
 from specdeck.engine.blackbox.file import QUERY_S, limit_time, open_for_reading
 from specdeck.engine.blackbox.patience import IsOver, Patience, never
 from specdeck.engine.blackbox.row import Damaged, Row, find_places, unpack_numbers
@@ -36,6 +36,8 @@ _MOST_TAIL: Final = 4_096
 _LARGEST_ANSWER: Final = 64_000_000
 """Bytes of the texts and blobs of one answer: rows of a crafted file can share their pages, so that
 one of some kilobytes holds gigabytes."""
+_LARGEST_TAIL: Final = 4 * MOST_WAITING
+"""Bytes of the rows that are in no block yet: they are read for every moment that is looked at."""
 _MOST_N: Final = 2**62
 _EARLIEST: Final = 0.0
 _LATEST: Final = 1e11
@@ -67,25 +69,32 @@ class RecordedRows:
             self.is_closed = True
             self._db.close()
 
-    def ask(self, question: str, values: Sequence[Any] = ()) -> list[Any]:
-        """The rows of an answer; none, and a note of the damage, where the file is damaged."""
+    def ask(
+        self, question: str, values: Sequence[Any] = (), *, most: int | None = None
+    ) -> list[Any]:
+        """The rows of an answer; none, and a note of the damage, where the file is damaged.
+
+        Of one with more than `most` bytes of texts and blobs, the beginning.
+        """
         found: list[Any] = []
         try:
-            self._fetch(question, values, found)
+            self._fetch(question, values, found, most)
         except (sqlite3.Error, OverflowError, UnicodeError) as error:
             self.note(str(error))
             return []
         return found
 
-    def _fetch(self, question: str, values: Sequence[Any], found: list[Any]) -> None:
+    def _fetch(
+        self, question: str, values: Sequence[Any], found: list[Any], most: int | None = None
+    ) -> None:
         """Adds the rows of an answer to `found`; of one that is too large, its beginning."""
         self.refuse_closed()
-        size = 0
+        most, size = _LARGEST_ANSWER if most is None else most, 0
         with self.lock, limit_time(self._db):
             for row in self._db.execute(question, tuple(values)):
                 found.append(row)
                 size += sum(len(value) for value in row if isinstance(value, (str, bytes)))
-                if size > _LARGEST_ANSWER:
+                if size > most:
                     self.note("an answer beyond all bounds")
                     return
 
@@ -198,8 +207,8 @@ class RecordedRows:
         rows = self.ask(
             "SELECT n, (SELECT MAX(last_n) FROM blocks WHERE typeof(last_n) = 'integer'),"
             " template, numbers FROM rows ORDER BY n LIMIT ?",
-            (_MOST_TAIL,),
-        )
+            (_MOST_TAIL,), most=_LARGEST_TAIL,
+        )  # fmt: skip
         found: list[Row] = []
         template, base, first_n = "", 0, 0
         try:

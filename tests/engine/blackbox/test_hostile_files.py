@@ -357,7 +357,7 @@ def test_of_an_answer_beyond_all_bounds_the_beginning_is_read(
     """Rows can share their pages: a file of some kilobytes held gigabytes of one answer."""
     path = tmp_path / "a.db"
     record(path, busy_readings(60), rows=100).close()
-    monkeypatch.setattr(recorded_rows, "_LARGEST_ANSWER", 20_000)
+    monkeypatch.setattr(recorded_rows, "_LARGEST_TAIL", 20_000)
     with closing(History(path)) as history:
         found = list(history.readings(-math.inf, math.inf))
         assert 2 < len(found) < 58
@@ -424,3 +424,16 @@ def test_a_closed_history_is_asked_no_more(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="closed"):
         history.cohorts_at(START + 40)
     history.close()
+
+
+def test_of_rows_in_no_block_there_are_as_many_as_a_writer_leaves(tmp_path: Path) -> None:
+    """They are read for every moment: 67 MB of them cost a second for each key."""
+    path = tmp_path / "a.db"
+    record(path, busy_readings(200), rows=300).close()
+    change(
+        path, "UPDATE rows SET numbers = CAST(numbers || zeroblob(?) AS BLOB)", values=(100_000,)
+    )
+    with closing(History(path)) as history:
+        found = list(history.readings(-math.inf, math.inf))
+        assert 70 < len(found) < 90
+        assert "beyond all bounds" in (history.damage or "")
