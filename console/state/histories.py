@@ -31,11 +31,15 @@ class BoxHistories:
             return found
         from specdeck.engine.blackbox.folder import box_path
         from specdeck.engine.blackbox.history import History
+        from specdeck.engine.blackbox.patience import Patience
 
         path = box_path(self._folder, self._urls[index])
         if not path.exists():
             return None
-        self._open[index] = found = History(path)
+        found = History(path)
+        # An engine says what is recorded: hours of its largest states take half a minute to read.
+        found.limit_waiting(Patience())
+        self._open[index] = found
         return found
 
     def close(self) -> None:

@@ -72,7 +72,7 @@ class History:
             raise
 
     def limit_waiting(self, patience: Patience) -> None:
-        """Has what takes longer be left out, as damage, for the thread that `patience` is of."""
+        """Has what the main thread waits longer for be left out, as damage."""
         self._rows.patience = patience
 
     @property

@@ -79,7 +79,7 @@ class JsonHistory:
         del self._events[:-_KEPT_EVENTS]
 
     def limit_waiting(self, patience: Patience) -> None:
-        """Has what takes longer be left out, for the thread that `patience` is of."""
+        """Has what the main thread waits longer for be left out."""
         self._patience = patience
 
     def _wait(self) -> AbstractContextManager[IsOver]:

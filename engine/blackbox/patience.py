@@ -21,7 +21,7 @@ def never() -> bool:
 
 
 class Patience:
-    """Seconds that one thread, the one that makes this, waits for a record in all.
+    """Seconds that the main thread waits for a record in all; others wait as long as it takes.
 
     A console draws and hears keys and signals on the thread that asks: one question after the
     other, each within bounds, would hold it up as well as one without.
@@ -32,7 +32,7 @@ class Patience:
     ) -> None:
         self._most_s, self._clock = most_s, clock
         self._left, self._at = most_s, clock()
-        self._thread = threading.get_ident()
+        self._thread = threading.main_thread().ident
 
     @contextmanager
     def wait(self) -> Iterator[IsOver]:
