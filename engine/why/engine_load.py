@@ -10,6 +10,7 @@ from specdeck.engine.policy.step import Step
 from specdeck.engine.protocol.cohorts import Cohort, CohortCounts
 from specdeck.engine.why.causes import (
     MATERIAL,
+    RULED_OUT,
     Cause,
     Figure,
     Finding,
@@ -113,17 +114,13 @@ def judge_prefill(evidence: Evidence, share: Estimate | None, other: float) -> F
     if then is None:
         if own.low >= MUCH_PREFILL:
             return Cause("prefill_share", Figure("time_share", own.value, None), own, own)
-        return (
-            RuledOut("prefill_share", own)
-            if own.high < MUCH_PREFILL
-            else Untold("prefill_share", "wide", own)
-        )
+        if own.high < MUCH_PREFILL and own.high > RULED_OUT:
+            return Untold("prefill_share", "no_baseline", own)  # it may be what is usual
+        return dismiss("prefill_share", own)
     more = Estimate(own.value - then, own.low - then, own.high - then)
     if more.low >= _MORE_PREFILL:
         return Cause("prefill_share", Figure("time_share", own.value, then), more, more)
-    if more.value < _MORE_PREFILL:
-        return RuledOut("prefill_share", more)
-    return Untold("prefill_share", "wide", more)
+    return dismiss("prefill_share", more)
 
 
 def judge_prefix_cache(evidence: Evidence, prefill: Estimate | None) -> tuple[Finding, float]:

@@ -210,6 +210,14 @@ class Evidence:
     missing: tuple[tuple[str, str], ...] = field(default=())
     """What could not be read, and why: `steps`, `tuning`, `facts`, …"""
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request ran in the span: the steps that an engine remembers are older then."""
+        state = self.state
+        if state is None or state.running or state.waiting:
+            return False
+        return not any(counts.requests for counts in self.span.cells.values())
+
 
 def read_spread(lines: Iterable[RequestLine]) -> Spread:
     """How much requests of one kind differ in what drafts bring, as tokens of one trial.

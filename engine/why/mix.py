@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from specdeck.engine.protocol.cohorts import BROUGHT, DIMENSIONS, Cohort
-from specdeck.engine.why.causes import MATERIAL, Cause, Figure, Finding, Group, RuledOut, Untold
+from specdeck.engine.why.causes import MATERIAL, Cause, Figure, Finding, Group, Untold, dismiss
 from specdeck.engine.why.cohort_gaps import cost_of
 from specdeck.engine.why.evidence import CohortSpan, Evidence
 from specdeck.engine.why.figures import LEAST_REQUESTS, Estimate, own_tokens
@@ -81,8 +81,10 @@ def judge_mix(evidence: Evidence, *, is_named: bool) -> Finding:
     margin = 1 / min(now.total.requests, then.total.requests) ** 0.5 * _SPREAD
     fall = Estimate(-moved.mix, -moved.mix - margin, -moved.mix + margin)
     cost = cost_of(now, fall, 1.0)
-    if fall.low <= 0 or fall.value < _LEAST_FALL or cost.value < MATERIAL or is_named:
-        return RuledOut(_NAME, cost)
+    if is_named:
+        return Untold(_NAME, "named_by_cause", cost)
+    if fall.low <= 0 or fall.value < _LEAST_FALL or cost.value < MATERIAL:
+        return dismiss(_NAME, cost)
     figure = Figure("output_from_drafts", moved.after, moved.before)
     return Cause(_NAME, figure, fall, cost, _grown(then, now), "more")
 

@@ -12,6 +12,7 @@ from specdeck.engine.why.causes import (
     ISSUES,
     Cause,
     Finding,
+    Name,
     RuledOut,
     Untold,
     command_of,
@@ -135,8 +136,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     config = [*judge_draft(evidence, of_cohorts), judge_k(evidence)]
     if any(isinstance(one, Cause) and one.name == "draft_of_another_target" for one in config):
         config = [one for one in config if not _is_k(one)]  # no k pays there
-    steps = judge_contention(evidence, compare_steps(evidence))
-    load = [*_excuse_steps(steps, causes), *compare_load(evidence)]
+    load = _judge_time(evidence, causes)
     named = any(cause.movement == "more" for cause in causes)
     rest: list[Finding] = [*config, *load, judge_mix(evidence, is_named=named)]
     causes += [one for one in rest if isinstance(one, Cause)]
@@ -154,6 +154,20 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         ),
         evidence.missing,
     )  # fmt: skip
+
+
+_OF_STEPS: Final[tuple[Name, ...]] = (
+    "cpu_contention", "step_time_latched", "preemption", "prefix_cache", "prefill_share",
+    "beyond_graphs",
+)  # fmt: skip
+
+
+def _judge_time(evidence: Evidence, causes: Sequence[Cause]) -> list[Finding]:
+    """What takes the engine's time beside drafting, where it had anything to do."""
+    if evidence.is_idle:
+        return [Untold(name, "idle") for name in _OF_STEPS]
+    steps = judge_contention(evidence, compare_steps(evidence))
+    return [*_excuse_steps(steps, causes), *compare_load(evidence)]
 
 
 _DEARER: Final = ("adapter", "structured_output")

@@ -59,6 +59,8 @@ _REASONS: Final[Mapping[Reason, str]] = {
     "in_proportion": "steps are slower in proportion, as on a busy machine",
     "other_requests": "more requests have an adapter or a grammar now, whose steps take longer",
     "no_waiting": "needs Linux and a newer plugin in the engine",
+    "named_by_cause": "a cause above says which requests there are more of",
+    "idle": "no request ran while it was looked at",
     "cpu_contention": "its threads waited for a CPU, and as long as that",
 }
 _NOUNS: Final[Mapping[str, str]] = {

@@ -13,7 +13,7 @@ from tests.support.tuned_engine import tuning
 
 from specdeck.engine.protocol.full_graphs import Reach
 from specdeck.engine.protocol.tuning import CurvePoint, Outlook
-from specdeck.engine.why.causes import RuledOut
+from specdeck.engine.why.causes import RULED_OUT, RuledOut
 from specdeck.engine.why.evidence import DraftFacts
 from specdeck.engine.why.ranking import Diagnosis, diagnose
 
@@ -210,7 +210,40 @@ def test_a_mean_that_fell_by_the_mix_is_told_from_cohorts_that_fell(seed: int) -
 def test_a_smaller_gap_between_kinds_is_a_mix_where_there_is_more_of_the_poor_ones() -> None:
     """By no kind alone, as both are short of a cause; together they pull the mean down."""
     found = diagnose(Traffic(9).run(30).evidence(Traffic(8).run(30).as_baseline()))
+    assert "traffic_mix" not in {one.name for one in found.causes}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nothing_is_ruled_out_that_may_take_more_than_a_twentieth(seed: int) -> None:
+    for seconds in (10, 60):
+        before = Traffic(seed, rate=10.0).run(seconds).as_baseline()
+        found = diagnose(Traffic(seed + 50, rate=10.0).run(seconds).evidence(before))
+        names = {"traffic_mix", "prefill_share"}
+        some = [one for one in found.ruled_out if one.name in names]
+        assert all(one.cost is None or one.cost.high <= RULED_OUT for one in some)
+        left = {one.name for one in found.untold}
+        assert names <= left | {one.name for one in found.ruled_out}
+
+
+def test_a_mix_that_did_not_move_is_ruled_out_by_enough_requests() -> None:
+    before = Traffic(8, rate=20.0).run(160).as_baseline()
+    found = diagnose(Traffic(9, rate=20.0).run(160).evidence(before))
     assert "traffic_mix" in {one.name for one in found.ruled_out}
+
+
+def test_an_idle_engine_has_no_slower_steps() -> None:
+    """The steps that it remembers are of before the look."""
+    busy = Traffic(3, rate=10.0).run(60).evidence()
+    slow = [step._replace(seconds=(step.seconds or 0.0) * 3) for step in busy.steps]
+    state = replace(engine_state(), running=0, waiting=0)
+    span = replace(busy.span, cells={})
+    idle = replace(busy, steps=(*busy.steps, *slow), span=span, series=(), state=state)
+    found = diagnose(idle)
+    assert found.causes == ()
+    reasons = {one.name: one.reason for one in found.untold}
+    assert reasons["step_time_latched"] == reasons["cpu_contention"] == "idle"
+    found = diagnose(replace(idle, state=replace(state, running=1)))
+    assert "idle" not in {one.reason for one in found.untold}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
