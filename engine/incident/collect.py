@@ -458,7 +458,7 @@ def _find_falls(history: History, span: Span, stalls: Sequence[Stall]) -> tuple[
     listed = [
         one
         for one in list_falls(history, span.start, span.end)
-        if one.figure == "acceptance" or all(abs(one.t - t) > TOGETHER_S for t in over)
+        if one.figure == "acceptance" or not _is_beside(one.t, over)
     ]
     figures: tuple[Figure, ...] = ("acceptance", "tokens_per_second")
     first: Fall | None = None
@@ -475,13 +475,18 @@ def _find_falls(history: History, span: Span, stalls: Sequence[Stall]) -> tuple[
     return (first, *sorted(rest, key=lambda one: one.t))
 
 
+def _is_beside(t: float, times: Iterable[float]) -> bool:
+    """Whether one of some falls is so near a moment that both are one."""
+    return any(abs(one - t) <= TOGETHER_S for one in times)
+
+
 def _list_dips(history: History, span: Span, falls: Sequence[Fall]) -> tuple[Dip, ...]:
     """The greatest by time; one that a fall of acceptance tells of already is none."""
     of_acceptance = [one.t for one in falls if one.figure == "acceptance"]
     found = [
         dip
         for dip in list_dips(history, span.start, span.end)
-        if all(abs(dip.start - t) > TOGETHER_S for t in of_acceptance)
+        if not _is_beside(dip.start, of_acceptance)
     ]
     found.sort(key=lambda dip: (dip.before - dip.low) * dip.seconds, reverse=True)
     return tuple(sorted(found[:_MOST_FURTHER], key=lambda dip: dip.start))
@@ -529,7 +534,7 @@ def _measure_further(
     """What the engine did around falls of the speed beside which acceptance did not fall."""
     of_acceptance = [one.t for one in falls if one.figure == "acceptance"]
     for fall in falls:
-        if fall.figure == "acceptance" or any(abs(fall.t - t) <= TOGETHER_S for t in of_acceptance):
+        if fall.figure == "acceptance" or _is_beside(fall.t, of_acceptance):
             continue
         start, end = max(span.start, fall.t - _ASIDE_S), min(span.end, fall.t + _ASIDE_S)
         before, after = ("before", start, fall.t), ("after", fall.t, end)
