@@ -20,7 +20,7 @@ import click
 
 from specdeck.console.cli.crash import report_crash
 from specdeck.console.cli.output import log
-from specdeck.console.cli.signals import INTERRUPTED, SIGNALS
+from specdeck.console.cli.signals import ARRIVAL, INTERRUPTED, SIGNALS, wake_at_signals
 from specdeck.engine.errors import SpecdeckError, UsageError
 from specdeck.engine.metrics.exposition import LOOPBACK
 from specdeck.engine.paths import locations
@@ -52,18 +52,28 @@ async def until_signal(
     at tidying up.
     """
     loop, signalled = asyncio.get_running_loop(), asyncio.Event()
+    ARRIVAL.has_come = False
+
+    def arrive(number: int, frame: object) -> None:
+        if loop.is_closed():  # nothing is left to tidy up
+            raise KeyboardInterrupt
+        loop.call_soon_threadsafe(signalled.set)
+        ARRIVAL.note()
+
     for number in SIGNALS:
         # Under nohup the end of the terminal is to end nothing.
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-            loop.add_signal_handler(number, signalled.set)
-    working = asyncio.create_task(work)
-    waiting = asyncio.create_task(signalled.wait())
-    await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
-    if working.done():
-        return working.result()
-    working.cancel()
-    await asyncio.wait({working})
+            # Not the loop's own handlers: a write that waits for a reader goes on after those.
+            signal.signal(number, arrive)
+    with wake_at_signals(loop):
+        working = asyncio.create_task(work)
+        waiting = asyncio.create_task(signalled.wait())
+        await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if working.done():
+            return working.result()
+        working.cancel()
+        await asyncio.wait({working})
     # The handlers stay: what tidies up after this must not be cut short by impatience.
     if not working.cancelled() and (failure := working.exception()) is not None:
         raise failure
@@ -140,7 +150,8 @@ async def run_console(app: Console, engines: Sequence[MonitoredEngine]) -> int:
         for number in SIGNALS
     }
     try:
-        await app.run_async()
+        with wake_at_signals(loop):
+            await app.run_async()
     except OSError:
         if not signalled:  # a terminal that hung up cannot be restored either
             raise
@@ -219,8 +230,16 @@ def theme_folders() -> tuple[Path, ...]:
     return (locations(os.environ).config / "themes",)
 
 
+class Whole(click.IntRange):
+    """A whole number within bounds."""
+
+    name = "whole number"
+
+
 class Finite(click.FloatRange):
     """A number within bounds that is one: `nan` is below no minimum, and `inf` above all."""
+
+    name = "number"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None

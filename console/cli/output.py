@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
+import select
 import sys
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TextIO
 
 import click
 
+from specdeck.console.cli.signals import ARRIVAL, Interruption
 from specdeck.engine.client.secret import hide_secrets
 from specdeck.engine.text import printable
 
@@ -25,6 +29,8 @@ _HAS_DATA = "specdeck.has_data"
 _BREAKS = re.compile(r"[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
 _LONGEST = 4_000
 """Characters of a line; JSON has all of it."""
+_PATIENCE_MS = 100
+"""For whoever reads what a command says, until the next look whether it is to end."""
 _OVER = "\r\x1b[K"
 """Back to the beginning of the line, which is then empty."""
 
@@ -94,7 +100,37 @@ def _line(text: str) -> str:
 
 
 def _write(stream: TextIO, text: str) -> None:
-    """Writes at once; what the stream's encoding has no spelling for is a question mark."""
-    encoding = stream.encoding or "utf-8"
-    stream.write(text.encode(encoding, "replace").decode(encoding))
+    """Writes at once; what the stream's encoding has no spelling for is a question mark.
+
+    Waits for whoever reads it, a pager or a terminal far away, until a signal has the command
+    end: from then on what nobody takes is left out.
+    """
+    data = text.encode(stream.encoding or "utf-8", "replace")
+    try:
+        file = stream.fileno()
+    except (OSError, ValueError):  # kept in memory
+        stream.write(data.decode(stream.encoding or "utf-8"))
+        stream.flush()
+        return
     stream.flush()
+    ready, is_main = select.poll(), threading.current_thread() is threading.main_thread()
+    ready.register(file, select.POLLOUT)
+    # A pipe that is ready takes a piece; a terminal may still have it wait, and no line of a
+    # pipe's may be cut short, which programs read.
+    waits = os.isatty(file)
+    with suppress(Interruption):  # also of one that comes when all is written
+        try:
+            while data:
+                if is_main:
+                    ARRIVAL.is_awaited = True
+                # Not without end: a signal that comes as the wait begins does not cut it short.
+                if not ready.poll(_PATIENCE_MS):
+                    if ARRIVAL.has_come:
+                        break
+                    continue
+                if is_main:
+                    ARRIVAL.is_awaited = waits
+                data = data[os.write(file, data[: select.PIPE_BUF]) :]
+        finally:
+            if is_main:
+                ARRIVAL.is_awaited = False

@@ -8,14 +8,46 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from contextlib import suppress
-from typing import NoReturn
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final, NoReturn
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 INTERRUPTED = 130
 """The exit code of a command that a signal has ended."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, a service manager, a terminal that was closed."""
+
+
+class Interruption(Exception):
+    """A signal has come while output waited for whoever reads it."""
+
+
+class Arrival:
+    """Whether a signal has come that ends the command, for output that waits for its reader.
+
+    It waits within the event loop, which hears nothing meanwhile; and Python goes on with a write
+    that a signal interrupts, unless the handler raises.
+    """
+
+    def __init__(self) -> None:
+        self.has_come = False
+        self.is_awaited = False
+        """Whether output waits in the main thread, so that a signal has to raise."""
+
+    def note(self) -> None:
+        """A signal has come; raises Interruption where output waits."""
+        self.has_come = True
+        if self.is_awaited:
+            self.is_awaited = False
+            raise Interruption
+
+
+ARRIVAL: Final = Arrival()
+"""Of this process: signals come to all of it."""
 
 
 def exit_at_signals() -> None:
@@ -33,6 +65,32 @@ def interrupt_at_signals() -> None:
     for number in SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)
+
+
+@contextmanager
+def wake_at_signals(loop: AbstractEventLoop) -> Iterator[None]:
+    """Has a signal wake `loop` at once: for the main thread, which handles signals.
+
+    Python handles one between two instructions of that thread. A signal that comes as the thread
+    goes to wait for events, or that the system hands to another thread, does not end the wait;
+    what is written to a file that the loop reads does. The loop's own pipe would be filled by a
+    flood of callbacks.
+    """
+    reads, writes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def drain() -> None:
+        with suppress(BlockingIOError):
+            os.read(reads, 4096)
+
+    loop.add_reader(reads, drain)
+    before = signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        loop.remove_reader(reads)
+        os.close(reads)
+        os.close(writes)
 
 
 def exit_interrupted() -> NoReturn:

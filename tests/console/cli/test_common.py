@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import cast
@@ -12,7 +13,8 @@ import pytest
 from specdeck.console.app import Console
 from specdeck.console.cli.common import finish, open_user_store, run_console, until_signal
 from specdeck.console.cli.crash import Crash
-from specdeck.console.cli.signals import INTERRUPTED
+from specdeck.console.cli.output import print_lines
+from specdeck.console.cli.signals import INTERRUPTED, SIGNALS
 from specdeck.engine.paths import locations
 from specdeck.engine.store.audit import Action, AuditLog
 from specdeck.engine.store.database import Store
@@ -105,6 +107,69 @@ async def test_a_signal_that_comes_while_something_is_stopped_waits_for_that() -
     assert stopped == ["all of it"]
 
 
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_a_signal_ends_output_that_nobody_reads(
+    is_terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, writing = os.openpty() if is_terminal else os.pipe()
+
+    async def say_much() -> int:
+        while True:
+            print_lines("nobody reads this" * 50)
+            await asyncio.sleep(0)
+
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    after = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with open(writing, "w", encoding="utf-8") as stream:
+        monkeypatch.setattr("sys.stdout", stream)
+        # It would be for ever.
+        rescue = threading.Timer(10, lambda: os.close(reading))
+        after.start()
+        rescue.start()
+        began = time.monotonic()
+        try:
+            assert asyncio.run(until_signal(say_much())) == INTERRUPTED
+        finally:
+            rescue.cancel()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        assert time.monotonic() - began < 8
+    os.close(reading)
+
+
+def test_a_line_is_whole_where_somebody_reads_when_a_signal_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reading, writing = os.pipe()
+    found: list[bytes] = []
+
+    def read() -> None:
+        while part := os.read(reading, 512):
+            found.append(part)
+            time.sleep(0.001)
+
+    async def say_all() -> int:
+        os.kill(os.getpid(), signal.SIGTERM)
+        for _ in range(100):
+            print_lines("x" * 3999)
+        await asyncio.Event().wait()
+        return 0
+
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    reader = threading.Thread(target=read)
+    reader.start()
+    with open(writing, "w", encoding="utf-8") as stream:
+        monkeypatch.setattr("sys.stdout", stream)
+        try:
+            assert asyncio.run(until_signal(say_all())) == INTERRUPTED
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+    reader.join()
+    os.close(reading)
+    assert b"".join(found) == (b"x" * 3999 + b"\n") * 100
+
+
 async def test_what_fails_at_tidying_up_is_raised() -> None:
     async def stop() -> None:
         raise OSError("still there")
@@ -137,3 +202,33 @@ async def test_a_console_that_ends_by_itself_has_failed(
     monkeypatch.setenv("SPECDECK_HOME", str(tmp_path))
     with pytest.raises(Crash, match="nothing had told it to"):
         await run_console(cast(Console, CancelledConsole()), [])
+
+
+def test_a_signal_that_another_thread_gets_wakes_the_loop() -> None:
+    """One was heard 20 seconds late, when a thread's work ended: the loop waited for events."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    is_waiting = threading.Event()
+
+    def get() -> None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        if is_waiting.wait(10.0):
+            time.sleep(0.2)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    async def work() -> int:
+        is_waiting.set()
+        await asyncio.sleep(10.0)
+        return 0
+
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    receiver = threading.Thread(target=get)
+    receiver.start()
+    began = time.monotonic()
+    try:
+        assert asyncio.run(until_signal(work())) == INTERRUPTED
+    finally:
+        receiver.join()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert time.monotonic() - began < 8.0
